@@ -1,0 +1,25 @@
+//! The contract: what users write and what the two processes say to each other.
+//! It never talks to a cluster and never decides anything; decisions live in `elasti-core`.
+
+mod activity;
+mod elasti_service;
+pub mod names;
+mod probe_response;
+mod reason;
+mod target;
+mod trigger;
+mod wake;
+
+pub use activity::{Activity, ActivityReport, RouteGeneration};
+pub use elasti_service::{
+    Autoscaler, AutoscalerType, DEFAULT_COOLDOWN_SECONDS, ElastiService, ElastiServiceSpec,
+    ElastiServiceStatus, EnabledPeriod, Handover, Hold, ListenPort, Mode, Phase,
+};
+pub use probe_response::{
+    HeaderMatch, Method, PathMatch, PathMatchType, ProbeAnswer, ProbeResponse, QueryParamMatch,
+    ValueMatchType,
+};
+pub use reason::Reason;
+pub use target::ScaleTargetRef;
+pub use trigger::{DEFAULT_UPTIME_FILTER, PrometheusTrigger, Trigger, TriggerError, TriggerType};
+pub use wake::{WakeAnswer, WakeRequest};

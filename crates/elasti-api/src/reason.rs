@@ -1,0 +1,142 @@
+//! The closed list of reasons: one word each, the same in status, Events, metrics, answers and CLI.
+//! It never holds a sentence; the brain writes those.
+
+/// Why a service is as it is, or why a request was refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Reason {
+    /// A trigger reads at or above its threshold.
+    TriggerActive,
+    /// A trigger gives no usable reading.
+    TriggerUnknown,
+    /// A resolver holds or carries requests, or has just had some.
+    Traffic,
+    /// Someone asked for a wake.
+    WakeRequested,
+    /// Quiet, but not for the whole cooldown yet.
+    CoolingDown,
+    /// Quiet for the whole cooldown.
+    Idle,
+    /// Outside the active window.
+    OutsideWindow,
+    /// The active window cannot be read.
+    InvalidWindow,
+    /// `spec.paused` is true.
+    Paused,
+    /// No resolver is ready.
+    NoResolver,
+    /// A ready resolver does not answer the operator.
+    ResolverUnreachable,
+    /// A ready resolver does not listen for this service yet.
+    RouteNotReady,
+    /// Pods leave rotation.
+    Draining,
+    /// The nodes restore pods too often for a safe drain.
+    TicksTooDense,
+    /// Another ElastiService, or a foreign object of our name, stands in the way.
+    Conflict,
+    /// Something else writes the target's replicas.
+    Contended,
+    /// A Service of this shape cannot be redirected.
+    Unsupported,
+    /// The Service does not exist.
+    ServiceNotFound,
+    /// The target does not exist.
+    TargetNotFound,
+    /// The autoscaler that the spec names does not exist.
+    AutoscalerNotFound,
+    /// No free listen port is left.
+    PortsExhausted,
+    /// The ElastiService is being deleted.
+    Deleting,
+    /// This replica is not the leader.
+    NotLeader,
+    /// Pods are on their way up.
+    Starting,
+    /// Pods are ready and return to rotation.
+    Restoring,
+    /// The image cannot be pulled.
+    ImagePull,
+    /// The container starts and dies.
+    CrashLoop,
+    /// No node takes the pod.
+    Unschedulable,
+    /// A quota or an admission rule refuses the pod.
+    PodRefused,
+}
+
+impl Reason {
+    /// Every reason, for tables and tests.
+    pub const ALL: [Self; 29] = [
+        Self::TriggerActive,
+        Self::TriggerUnknown,
+        Self::Traffic,
+        Self::WakeRequested,
+        Self::CoolingDown,
+        Self::Idle,
+        Self::OutsideWindow,
+        Self::InvalidWindow,
+        Self::Paused,
+        Self::NoResolver,
+        Self::ResolverUnreachable,
+        Self::RouteNotReady,
+        Self::Draining,
+        Self::TicksTooDense,
+        Self::Conflict,
+        Self::Contended,
+        Self::Unsupported,
+        Self::ServiceNotFound,
+        Self::TargetNotFound,
+        Self::AutoscalerNotFound,
+        Self::PortsExhausted,
+        Self::Deleting,
+        Self::NotLeader,
+        Self::Starting,
+        Self::Restoring,
+        Self::ImagePull,
+        Self::CrashLoop,
+        Self::Unschedulable,
+        Self::PodRefused,
+    ];
+
+    /// The word, fit for `status.reason`, a condition and a metric label.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::TriggerActive => "TriggerActive",
+            Self::TriggerUnknown => "TriggerUnknown",
+            Self::Traffic => "Traffic",
+            Self::WakeRequested => "WakeRequested",
+            Self::CoolingDown => "CoolingDown",
+            Self::Idle => "Idle",
+            Self::OutsideWindow => "OutsideWindow",
+            Self::InvalidWindow => "InvalidWindow",
+            Self::Paused => "Paused",
+            Self::NoResolver => "NoResolver",
+            Self::ResolverUnreachable => "ResolverUnreachable",
+            Self::RouteNotReady => "RouteNotReady",
+            Self::Draining => "Draining",
+            Self::TicksTooDense => "TicksTooDense",
+            Self::Conflict => "Conflict",
+            Self::Contended => "Contended",
+            Self::Unsupported => "Unsupported",
+            Self::ServiceNotFound => "ServiceNotFound",
+            Self::TargetNotFound => "TargetNotFound",
+            Self::AutoscalerNotFound => "AutoscalerNotFound",
+            Self::PortsExhausted => "PortsExhausted",
+            Self::Deleting => "Deleting",
+            Self::NotLeader => "NotLeader",
+            Self::Starting => "Starting",
+            Self::Restoring => "Restoring",
+            Self::ImagePull => "ImagePull",
+            Self::CrashLoop => "CrashLoop",
+            Self::Unschedulable => "Unschedulable",
+            Self::PodRefused => "PodRefused",
+        }
+    }
+}
+
+impl std::fmt::Display for Reason {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.as_str())
+    }
+}

@@ -1,0 +1,4 @@
+//! Project chores.
+//! It never ships.
+
+fn main() {}
