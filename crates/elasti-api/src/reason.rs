@@ -62,11 +62,13 @@ pub enum Reason {
     Unschedulable,
     /// A quota or an admission rule refuses the pod.
     PodRefused,
+    /// The pod runs, but its readiness probe fails.
+    NeverReady,
 }
 
 impl Reason {
     /// Every reason, for tables and tests.
-    pub const ALL: [Self; 29] = [
+    pub const ALL: [Self; 30] = [
         Self::TriggerActive,
         Self::TriggerUnknown,
         Self::Traffic,
@@ -96,6 +98,7 @@ impl Reason {
         Self::CrashLoop,
         Self::Unschedulable,
         Self::PodRefused,
+        Self::NeverReady,
     ];
 
     /// The word, fit for `status.reason`, a condition and a metric label.
@@ -131,6 +134,7 @@ impl Reason {
             Self::CrashLoop => "CrashLoop",
             Self::Unschedulable => "Unschedulable",
             Self::PodRefused => "PodRefused",
+            Self::NeverReady => "NeverReady",
         }
     }
 }

@@ -1,2 +1,19 @@
 //! The brain: every decision, pure.
 //! It never does I/O, reads a clock, the environment or a random source, and depends on `elasti-api` only.
+
+pub mod autoscaler;
+pub mod desire;
+pub mod idle;
+pub mod observed;
+pub mod phase;
+pub mod plan;
+pub mod replicas;
+pub mod schedule;
+pub mod sightings;
+pub mod step;
+pub mod why;
+
+pub use observed::Observed;
+pub use plan::{Plan, WakeDecision, plan, wake};
+pub use step::Step;
+pub use why::Why;

@@ -1,0 +1,181 @@
+//! Should this service sleep, be awake, or stay as it is?
+//! It never looks at phases or steps: the same facts give the same wish, wherever the service is in its life.
+
+use elasti_api::{ElastiServiceSpec, Reason};
+use jiff::{SignedDuration, Timestamp};
+
+use crate::idle;
+use crate::observed::{Autoscaler, Observed, PortsGiven, Report};
+use crate::schedule::{ActiveWindow, Standing};
+use crate::step;
+use crate::why::Why;
+
+/// What the facts ask for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Desire {
+    /// Zero replicas.
+    Sleep(Why),
+    /// No sleep; but what sleeps is not woken for this.
+    Stay(Why),
+    /// Awake, even if that means to wake it.
+    Awake(Why),
+}
+
+/// What the facts ask for.
+#[must_use]
+pub fn desire(spec: &ElastiServiceSpec, o: &Observed) -> Desire {
+    if let Some(why) = must_be_awake(spec, o) {
+        return Desire::Awake(why);
+    }
+    match may_sleep(spec, o) {
+        Ok(why) => Desire::Sleep(why),
+        Err(why) => Desire::Stay(why),
+    }
+}
+
+/// A reason that wakes a sleeping service.
+fn must_be_awake(spec: &ElastiServiceSpec, o: &Observed) -> Option<Why> {
+    held_now(o)
+        .or_else(|| wake_requested(spec, o))
+        .or_else(|| idle::active_trigger(o))
+        .or_else(|| outside_window(spec, o))
+        .or_else(|| no_resolver_for_long(o))
+}
+
+/// Everything that forbids sleep but wakes nothing; `Ok` says why sleep is right.
+fn may_sleep(spec: &ElastiServiceSpec, o: &Observed) -> Result<Why, Why> {
+    if spec.paused == Some(true) {
+        return Err(Why::new(
+            Reason::Paused,
+            "The ElastiService is paused: `spec.paused` is true.",
+        ));
+    }
+    if let Some(Err(invalid)) = window(spec) {
+        return Err(Why::new(
+            Reason::InvalidWindow,
+            format!("{invalid}; until then it never sleeps."),
+        ));
+    }
+    if o.autoscaler == Autoscaler::Missing {
+        let sentence = "The autoscaler that the ElastiService names does not exist.";
+        return Err(Why::new(Reason::AutoscalerNotFound, sentence));
+    }
+    if o.ports == PortsGiven::Exhausted {
+        return Err(Why::new(Reason::PortsExhausted, step::PORTS_EXHAUSTED));
+    }
+    let since = idle::idle_since(spec, o)?;
+    resolvers_answer(o)?;
+    pods_are_settled(o)?;
+    let seconds = idle::cooldown(spec).as_secs();
+    let sentence = format!(
+        "Every trigger has been quiet and nothing has come since {since}, longer than the cooldown of {seconds} s."
+    );
+    Ok(Why::new(Reason::Idle, sentence))
+}
+
+/// Requests wait at a resolver right now.
+fn held_now(o: &Observed) -> Option<Why> {
+    o.resolvers
+        .iter()
+        .find_map(|resolver| match &resolver.report {
+            Report::Seen { at, held, .. }
+                if *held > 0 && o.since(*at) <= o.settings.report_fresh =>
+            {
+                let sentence = format!("Resolver {} holds {held} requests.", resolver.name);
+                Some(Why::new(Reason::Traffic, sentence))
+            }
+            Report::Seen { .. } | Report::NotAsked | Report::Unreachable => None,
+        })
+}
+
+/// A wake was asked for after the service was last put to sleep, within the cooldown.
+fn wake_requested(spec: &ElastiServiceSpec, o: &Observed) -> Option<Why> {
+    let at = o.wake_requested_at?.min(o.now);
+    let answered = o.me.remembered.last_sleep.is_some_and(|slept| slept > at);
+    if answered || o.since(at) >= idle::cooldown(spec) {
+        return None;
+    }
+    let why = Why::new(
+        Reason::WakeRequested,
+        format!("A wake was asked for at {at}."),
+    );
+    Some(
+        why.until(
+            at.checked_add(idle::cooldown(spec))
+                .unwrap_or(Timestamp::MAX),
+        ),
+    )
+}
+
+fn outside_window(spec: &ElastiServiceSpec, o: &Observed) -> Option<Why> {
+    let window = window(spec)?.ok()?;
+    match window.standing(o.now) {
+        Standing::Inside { .. } => None,
+        Standing::Outside { until } => {
+            let sentence =
+                format!("Sleep is allowed only inside the active window, which opens at {until}.");
+            Some(Why::new(Reason::OutsideWindow, sentence).until(until))
+        }
+    }
+}
+
+fn window(spec: &ElastiServiceSpec) -> Option<Result<ActiveWindow, crate::schedule::WindowError>> {
+    spec.enabled_period.as_ref().map(ActiveWindow::parse)
+}
+
+/// When the window around `now` closes, so that a sleeping service is woken on time.
+#[must_use]
+pub fn window_closes(spec: &ElastiServiceSpec, now: Timestamp) -> Option<Timestamp> {
+    match window(spec)?.ok()?.standing(now) {
+        Standing::Inside { until } => Some(until),
+        Standing::Outside { .. } => None,
+    }
+}
+
+fn no_resolver_for_long(o: &Observed) -> Option<Why> {
+    let since = o.sightings.no_resolver_since?;
+    (o.since(since) >= o.settings.resolver_grace).then(|| {
+        let sentence = format!("No resolver has been ready since {since}, so nothing may sleep.");
+        Why::new(Reason::NoResolver, sentence)
+    })
+}
+
+fn resolvers_answer(o: &Observed) -> Result<(), Why> {
+    if let Some(since) = o.sightings.no_resolver_since {
+        let grace_ends = since
+            .checked_add(o.settings.resolver_grace)
+            .unwrap_or(Timestamp::MAX);
+        return Err(Why::new(Reason::NoResolver, "No resolver is ready.").until(grace_ends));
+    }
+    match o
+        .ready_resolvers()
+        .find(|r| r.report == Report::Unreachable)
+    {
+        Some(silent) => {
+            let sentence = format!("Resolver {} does not answer the operator.", silent.name);
+            Err(Why::new(Reason::ResolverUnreachable, sentence).until(o.now + RETRY))
+        }
+        None => Ok(()),
+    }
+}
+
+/// How soon to ask a silent resolver again.
+const RETRY: SignedDuration = SignedDuration::from_secs(5);
+
+/// No pod is on its way up, and the nodes leave room for a drain.
+fn pods_are_settled(o: &Observed) -> Result<(), Why> {
+    let starting = o
+        .pods
+        .iter()
+        .find(|p| !p.terminating && !p.ready && !p.marked && p.obstacle.is_none());
+    if let Some(pod) = starting {
+        return Err(Why::new(
+            Reason::Starting,
+            format!("Pod {} is on its way up.", pod.name),
+        ));
+    }
+    if o.sightings.too_dense_on.is_some() {
+        return Err(step::too_dense());
+    }
+    Ok(())
+}

@@ -1,0 +1,133 @@
+//! Are all readings quiet, and have they been for the whole cooldown?
+//! It never wakes and never sleeps anything; doubt is not idle.
+
+use elasti_api::{ElastiServiceSpec, Reason};
+use jiff::{SignedDuration, Timestamp};
+
+use crate::observed::{Observed, Reading, Report};
+use crate::why::Why;
+
+/// Since when the service has been quiet, or why it is not.
+///
+/// # Errors
+/// If a reading is active or unknown, or a resolver holds or carries requests.
+pub fn quiet_since(spec: &ElastiServiceSpec, o: &Observed) -> Result<Timestamp, Why> {
+    all_quiet(spec, o)?;
+    let remembered = match o.me.remembered.quiet_since {
+        // Other triggers or thresholds: what was quiet before says nothing about them.
+        Some(_) if o.me.remembered.generation != Some(o.me.generation) => o.now,
+        Some(since) if since > o.now => o.now,
+        Some(since) if was_blind(o) => since.max(o.sightings.watching_since.min(o.now)),
+        Some(since) => since,
+        None => o.now,
+    };
+    Ok(last_connection(o).map_or(remembered, |at| remembered.max(at.min(o.now))))
+}
+
+/// Quiet for the whole cooldown, and neither created nor woken within it.
+///
+/// # Errors
+/// If not, with the reason and the moment from which it could be.
+pub fn idle_since(spec: &ElastiServiceSpec, o: &Observed) -> Result<Timestamp, Why> {
+    let quiet = quiet_since(spec, o)?;
+    let cooldown = cooldown(spec);
+    let woken = o.me.remembered.last_wake.map(|at| at.min(o.now));
+    let asked = o.wake_requested_at.map(|at| at.min(o.now));
+    let starts = [Some(quiet), Some(o.me.created.min(o.now)), woken, asked];
+    let start = starts.into_iter().flatten().max().unwrap_or(o.now);
+    let over = start.checked_add(cooldown).unwrap_or(Timestamp::MAX);
+    if o.now >= over {
+        return Ok(start);
+    }
+    let what = if Some(start) == woken || Some(start) == asked {
+        "was woken"
+    } else if start == quiet {
+        "has been quiet since"
+    } else {
+        "was created"
+    };
+    let sentence = format!(
+        "The service {what} {start}; it may sleep at {over}, when the cooldown of {} s is over.",
+        cooldown.as_secs()
+    );
+    Err(Why::new(Reason::CoolingDown, sentence).until(over))
+}
+
+/// The cooldown of the spec; 0 means the default.
+#[must_use]
+pub fn cooldown(spec: &ElastiServiceSpec) -> SignedDuration {
+    let seconds = match spec.cooldown_period {
+        0 => elasti_api::DEFAULT_COOLDOWN_SECONDS,
+        seconds => seconds,
+    };
+    SignedDuration::from_secs(i64::from(seconds))
+}
+
+/// The first active reading, as a reason to be awake.
+#[must_use]
+pub fn active_trigger(o: &Observed) -> Option<Why> {
+    o.readings.iter().enumerate().find_map(|(index, reading)| match reading {
+        Reading::Active { value, threshold } => Some(Why::new(
+            Reason::TriggerActive,
+            format!("Trigger {index} reads {value}, which is at or above its threshold of {threshold}."),
+        )),
+        Reading::Quiet { .. } | Reading::Unknown { .. } => None,
+    })
+}
+
+fn all_quiet(spec: &ElastiServiceSpec, o: &Observed) -> Result<(), Why> {
+    if let Some(active) = active_trigger(o) {
+        return Err(active);
+    }
+    for (index, reading) in o.readings.iter().enumerate() {
+        if let Reading::Unknown { why } = reading {
+            let sentence = format!("Trigger {index} gives no usable reading: {why}.");
+            return Err(Why::new(Reason::TriggerUnknown, sentence));
+        }
+    }
+    if o.readings.is_empty() || o.readings.len() != spec.triggers.len() {
+        return Err(Why::new(
+            Reason::TriggerUnknown,
+            "Not every trigger has been read yet.",
+        ));
+    }
+    traffic(o).map_or(Ok(()), Err)
+}
+
+/// Requests held or carried by a resolver, by what each resolver last said.
+#[must_use]
+pub fn traffic(o: &Observed) -> Option<Why> {
+    o.resolvers
+        .iter()
+        .find_map(|resolver| match &resolver.report {
+            Report::Seen { held, open, .. } if held + open > 0 => Some(Why::new(
+                Reason::Traffic,
+                format!(
+                    "Resolver {} holds {held} and carries {open} requests.",
+                    resolver.name
+                ),
+            )),
+            Report::Seen { .. } | Report::NotAsked | Report::Unreachable => None,
+        })
+}
+
+/// The last new connection at any resolver, by what each last said.
+fn last_connection(o: &Observed) -> Option<Timestamp> {
+    o.resolvers
+        .iter()
+        .filter_map(|resolver| match &resolver.report {
+            Report::Seen {
+                last_connection, ..
+            } => *last_connection,
+            Report::NotAsked | Report::Unreachable => None,
+        })
+        .max()
+}
+
+/// Nobody read the triggers for longer than the limit before this process took over.
+fn was_blind(o: &Observed) -> bool {
+    let Some(until) = o.sightings.watched_before_until else {
+        return true;
+    };
+    o.sightings.watching_since.duration_since(until) > o.settings.blind_limit
+}

@@ -1,0 +1,484 @@
+//! The facts that one decision needs, and `now`.
+//! It never interprets them: shells fill it in, the rooms of the brain read it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use elasti_api::{ListenPort, RouteGeneration};
+use jiff::{SignedDuration, Timestamp};
+
+use crate::sightings::Sightings;
+
+/// Everything `plan` may look at.
+#[derive(Clone, Debug)]
+pub struct Observed {
+    /// The time of this decision.
+    pub now: Timestamp,
+    /// The ElastiService itself.
+    pub me: Me,
+    /// Whether this process may take downward steps, and until when.
+    pub leadership: Leadership,
+    /// An older ElastiService that claims the same Service or target.
+    pub rival: Option<Rival>,
+    /// The namespace is going away: nothing may be created in it.
+    pub namespace_terminating: bool,
+    /// The public Service; `None` if it does not exist.
+    pub service: Option<Service>,
+    /// The target's scale; `None` if it does not exist.
+    pub target: Option<Target>,
+    /// The pods that the Service selects.
+    pub pods: Vec<Pod>,
+    /// The Service's own endpoints, as the endpoint-slice controller published them.
+    pub endpoints: Vec<Endpoint>,
+    /// Our EndpointSlices that point the Service at the resolvers.
+    pub slice: Owned<Vec<SliceShape>>,
+    /// Our private Service.
+    pub private_service: Owned<PrivateServiceShape>,
+    /// Every resolver pod.
+    pub resolvers: Vec<Resolver>,
+    /// The listen ports given to this service by the port book.
+    pub ports: PortsGiven,
+    /// The autoscaler that the spec names.
+    pub autoscaler: Autoscaler,
+    /// One reading for each trigger, in the spec's order.
+    pub readings: Vec<Reading>,
+    /// When a wake was last asked for.
+    pub wake_requested_at: Option<Timestamp>,
+    /// The operator has the right to patch `pods/status`.
+    pub may_mark: bool,
+    /// What this process has seen over time.
+    pub sightings: Sightings,
+    /// Times that the operator's settings fix.
+    pub settings: Settings,
+}
+
+impl Observed {
+    /// How long ago `moment` was; never negative, so that a clock that jumps back reads as "just now".
+    #[must_use]
+    pub fn since(&self, moment: Timestamp) -> SignedDuration {
+        self.now.duration_since(moment).max(SignedDuration::ZERO)
+    }
+
+    /// The resolvers that may get traffic.
+    pub fn ready_resolvers(&self) -> impl Iterator<Item = &Resolver> {
+        self.resolvers.iter().filter(|r| r.usable())
+    }
+
+    /// The replicas that the target asks for; `None` if there is no target.
+    #[must_use]
+    pub fn replicas(&self) -> Option<u32> {
+        self.target.as_ref().map(|t| t.replicas)
+    }
+
+    /// The Service's own endpoints show a pod that takes traffic.
+    #[must_use]
+    pub fn in_rotation(&self) -> bool {
+        self.endpoints.iter().any(|e| e.ready && !e.terminating)
+    }
+
+    /// Pods that carry our mark.
+    pub fn marked_pods(&self) -> impl Iterator<Item = &Pod> {
+        self.pods.iter().filter(|p| p.marked)
+    }
+
+    /// A pod would take traffic if it were in rotation.
+    #[must_use]
+    pub fn any_pod_ready(&self) -> bool {
+        self.pods.iter().any(|p| p.ready && !p.terminating)
+    }
+}
+
+/// The ElastiService's own metadata and what its status remembers.
+#[derive(Clone, Debug)]
+pub struct Me {
+    /// `metadata.creationTimestamp`.
+    pub created: Timestamp,
+    /// `metadata.generation`.
+    pub generation: i64,
+    /// `metadata.deletionTimestamp`.
+    pub deleting_since: Option<Timestamp>,
+    /// Our finalizer is there.
+    pub finalizer: bool,
+    /// What the status remembers across restarts.
+    pub remembered: Remembered,
+}
+
+/// What survives a restart of the operator, because it stands in the status.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Remembered {
+    /// `status.observedGeneration`.
+    pub generation: Option<i64>,
+    /// `status.ports`.
+    pub ports: Vec<ListenPort>,
+    /// `status.quietSince`.
+    pub quiet_since: Option<Timestamp>,
+    /// `status.lastActiveTime`.
+    pub last_active: Option<Timestamp>,
+    /// `status.lastScaledUpTime`.
+    pub last_wake: Option<Timestamp>,
+    /// `status.lastSleepTime`.
+    pub last_sleep: Option<Timestamp>,
+}
+
+/// Whether this process may take downward steps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Leadership {
+    /// It holds the lease until then.
+    Leader {
+        /// When the lease ends unless it is renewed.
+        until: Timestamp,
+    },
+    /// Another process leads.
+    Follower,
+}
+
+/// An older ElastiService that claims the same Service or target.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Rival {
+    /// Its name.
+    pub name: String,
+    /// What both claim.
+    pub claim: Claim,
+}
+
+/// What two ElastiServices can both claim.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Claim {
+    /// The same Service.
+    Service,
+    /// The same target.
+    Target,
+}
+
+/// The public Service.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Service {
+    /// What kind of Service it is, as far as redirecting cares.
+    pub kind: ServiceKind,
+    /// Its pod selector.
+    pub selector: BTreeMap<String, String>,
+    /// Its ports.
+    pub ports: Vec<ServicePort>,
+    /// The address families it serves.
+    pub families: BTreeSet<Family>,
+    /// `externalTrafficPolicy: Local`.
+    pub external_local: bool,
+}
+
+/// What kind of Service it is, as far as redirecting cares.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ServiceKind {
+    /// Clients dial a cluster IP: ClusterIP, NodePort, LoadBalancer.
+    ClusterIp,
+    /// `clusterIP: None`: clients dial pods.
+    Headless,
+    /// A DNS alias.
+    ExternalName,
+}
+
+/// One port of the public Service.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ServicePort {
+    /// Its name; empty where there is only one.
+    pub name: String,
+    /// The port that clients dial.
+    pub port: u16,
+    /// The pod's port: a number or a name.
+    pub target_port: String,
+    /// TCP, or something that cannot be carried.
+    pub tcp: bool,
+    /// `appProtocol`, if set.
+    pub app_protocol: Option<String>,
+}
+
+/// An address family.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Family {
+    /// IPv4.
+    V4,
+    /// IPv6.
+    V6,
+}
+
+impl Family {
+    /// The family of an address.
+    #[must_use]
+    pub fn of(address: &IpAddr) -> Self {
+        match address {
+            IpAddr::V4(_) => Self::V4,
+            IpAddr::V6(_) => Self::V6,
+        }
+    }
+}
+
+/// The target's scale.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Target {
+    /// `spec.replicas`: what is asked for. Never `status.replicas`, which lags.
+    pub replicas: u32,
+    /// Opaque version of the object; a downward write is refused if it changed.
+    pub version: String,
+    /// Who wrote `spec.replicas` last.
+    pub replicas_by: Author,
+}
+
+/// Who wrote a field last, by its field manager.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Author {
+    /// We did.
+    Elasti,
+    /// Someone else, by the name of its field manager.
+    Other(String),
+    /// Nobody says.
+    Unknown,
+}
+
+/// A pod that the Service selects.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Pod {
+    /// Its name.
+    pub name: String,
+    /// The node it runs on; empty while unscheduled.
+    pub node: String,
+    /// Condition `Ready` is true.
+    pub ready: bool,
+    /// Condition `ContainersReady` is true: only such a pod may be un-marked.
+    pub containers_ready: bool,
+    /// `Ready` is false because of our mark.
+    pub marked: bool,
+    /// It has a deletion timestamp.
+    pub terminating: bool,
+    /// What keeps it from starting.
+    pub obstacle: Option<Obstacle>,
+}
+
+/// What keeps a pod from starting.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Obstacle {
+    /// The closed category.
+    pub kind: ObstacleKind,
+    /// What the node or the scheduler said.
+    pub message: String,
+}
+
+/// The closed list of obstacles.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum ObstacleKind {
+    /// The image cannot be pulled.
+    ImagePull,
+    /// The container starts and dies.
+    CrashLoop,
+    /// No node takes the pod.
+    Unschedulable,
+    /// A quota or an admission rule refuses the pod.
+    Refused,
+    /// It runs, but its readiness probe has failed for long.
+    NeverReady,
+}
+
+/// One endpoint in the Service's own slices.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Endpoint {
+    /// Name of the pod behind it.
+    pub pod: String,
+    /// Its `ready` condition.
+    pub ready: bool,
+    /// Its `terminating` condition.
+    pub terminating: bool,
+}
+
+/// An object of ours, by name, as found in the cluster.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Owned<T> {
+    /// Not there.
+    Missing,
+    /// There and ours.
+    Ours(T),
+    /// There, but it belongs to someone else.
+    Foreign,
+}
+
+impl<T> Owned<T> {
+    /// The content, if the object is ours.
+    pub fn ours(&self) -> Option<&T> {
+        match self {
+            Self::Ours(content) => Some(content),
+            Self::Missing | Self::Foreign => None,
+        }
+    }
+}
+
+/// What matters of one EndpointSlice that points the Service at the resolvers.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct SliceShape {
+    /// The family of its addresses.
+    pub family: Family,
+    /// Its ports.
+    pub ports: Vec<ListenPort>,
+    /// The resolvers' addresses.
+    pub addresses: BTreeSet<IpAddr>,
+}
+
+/// What matters of the private Service.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct PrivateServiceShape {
+    /// Follows the public Service.
+    pub selector: BTreeMap<String, String>,
+    /// Follows the public Service.
+    pub ports: Vec<ServicePort>,
+    /// Follows the public Service.
+    pub families: BTreeSet<Family>,
+}
+
+/// One resolver pod.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Resolver {
+    /// Its pod's name.
+    pub name: String,
+    /// Its addresses.
+    pub addresses: Vec<IpAddr>,
+    /// Its pod is ready.
+    pub ready: bool,
+    /// Its pod has a deletion timestamp.
+    pub terminating: bool,
+    /// What it last said about this service.
+    pub report: Report,
+}
+
+impl Resolver {
+    /// It may get traffic.
+    #[must_use]
+    pub fn usable(&self) -> bool {
+        self.ready && !self.terminating
+    }
+}
+
+/// What a resolver last said about this service.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Report {
+    /// It was not asked yet.
+    NotAsked,
+    /// It was asked and did not answer.
+    Unreachable,
+    /// It answered.
+    Seen {
+        /// When.
+        at: Timestamp,
+        /// The route that it listens for; `None` if it knows none.
+        route: Option<RouteGeneration>,
+        /// Requests that wait.
+        held: u32,
+        /// Requests and streams being carried.
+        open: u32,
+        /// When the last new connection came.
+        last_connection: Option<Timestamp>,
+    },
+}
+
+/// What the port book gave this service.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum PortsGiven {
+    /// One listen port for each TCP port of the Service.
+    Given(Vec<ListenPort>),
+    /// The range is used up.
+    Exhausted,
+}
+
+/// The autoscaler that the spec names.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Autoscaler {
+    /// The spec names none.
+    None,
+    /// The spec names one that does not exist.
+    Missing,
+    /// A HorizontalPodAutoscaler.
+    Hpa {
+        /// Its lower bound.
+        min_replicas: u32,
+    },
+    /// A KEDA ScaledObject.
+    Keda(KedaPause),
+}
+
+/// The pause annotations of a ScaledObject.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct KedaPause {
+    /// `autoscaling.keda.sh/paused`.
+    pub paused: Option<String>,
+    /// `autoscaling.keda.sh/paused-replicas`.
+    pub paused_replicas: Option<String>,
+    /// What stood there before we paused it; present exactly while the pause is ours.
+    pub before: Option<KedaBefore>,
+}
+
+/// The pause annotations as they stood before ours.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct KedaBefore {
+    /// `autoscaling.keda.sh/paused`.
+    pub paused: Option<String>,
+    /// `autoscaling.keda.sh/paused-replicas`.
+    pub paused_replicas: Option<String>,
+}
+
+/// One trigger's reading.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Reading {
+    /// At or above the threshold.
+    Active {
+        /// The sample.
+        value: f64,
+        /// The spec's threshold.
+        threshold: f64,
+    },
+    /// Below the threshold, from a source that was healthy for the whole cooldown.
+    Quiet {
+        /// The sample.
+        value: f64,
+        /// The spec's threshold.
+        threshold: f64,
+    },
+    /// No usable reading.
+    Unknown {
+        /// One clause that says why.
+        why: String,
+    },
+}
+
+/// Times that the operator's settings fix.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Settings {
+    /// Within this every node has applied an EndpointSlice change.
+    pub settle: SignedDuration,
+    /// How often a kubelet restores pod conditions that were changed from outside.
+    pub tick_period: SignedDuration,
+    /// A kubelet that has not undone a mark after this long does not tick.
+    pub tick_patience: SignedDuration,
+    /// A downward write keeps this distance from the next tick and from the end of the lease.
+    pub margin: SignedDuration,
+    /// With no ready resolver for this long, everything wakes.
+    pub resolver_grace: SignedDuration,
+    /// A report older than this proves nothing about now.
+    pub report_fresh: SignedDuration,
+    /// How long a deletion waits for a ready pod.
+    pub deletion_patience: SignedDuration,
+    /// After a longer gap without readings the quiet time starts anew.
+    pub blind_limit: SignedDuration,
+    /// How long to wait before waking again a target that someone else put back to zero.
+    pub contention_pause: SignedDuration,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            settle: SignedDuration::from_secs(2),
+            tick_period: SignedDuration::from_secs(10),
+            tick_patience: SignedDuration::from_secs(15),
+            margin: SignedDuration::from_secs(1),
+            resolver_grace: SignedDuration::from_secs(30),
+            report_fresh: SignedDuration::from_secs(1),
+            deletion_patience: SignedDuration::from_mins(5),
+            blind_limit: SignedDuration::from_mins(2),
+            contention_pause: SignedDuration::from_secs(10),
+        }
+    }
+}

@@ -1,0 +1,462 @@
+//! THE function to read first: what to do next for one service, and why.
+//! It never does anything: it turns facts into an ordered list of steps, and shells carry them out.
+
+use elasti_api::{ElastiServiceSpec, Handover, Phase, Reason};
+use jiff::Timestamp;
+
+use crate::desire::{self, Desire, desire};
+use crate::observed::{
+    Author, Claim, Leadership, Observed, ObstacleKind, Owned, Pod, PortsGiven, PrivateServiceShape,
+    Report, Service, ServiceKind, Target,
+};
+use crate::step::{Drained, Redirected, Restored, Routed, SliceGone, Step};
+use crate::why::Why;
+use crate::{autoscaler, replicas};
+
+/// What to do next, where the service stands, why, and when to look again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Plan {
+    /// In order; the shell stops at the first that fails, and plans anew.
+    pub steps: Vec<Step>,
+    /// Where the service stands.
+    pub phase: Phase,
+    /// Why, in a word and a sentence.
+    pub why: Why,
+    /// Look again at the latest then, even if no event comes.
+    pub look_again: Option<Timestamp>,
+    /// Ask every ready resolver what it has seen, then plan anew.
+    pub ask_resolvers: bool,
+}
+
+/// What to do next for one service.
+#[must_use]
+pub fn plan(spec: &ElastiServiceSpec, o: &Observed) -> Plan {
+    let mut plan = if o.me.deleting_since.is_some() {
+        let_go(spec, o)
+    } else {
+        match footing(o) {
+            Ok((service, target)) => steer(spec, service, target, o),
+            Err(loose) => hands_off(spec, loose, o),
+        }
+    };
+    if o.leadership == Leadership::Follower {
+        plan.steps.clear();
+        plan.ask_resolvers = false;
+    }
+    plan.look_again = plan.look_again.map(|moment| moment.max(o.now));
+    plan
+}
+
+/// The answer to "wake this", on any replica of the operator.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum WakeDecision {
+    /// Ask the target for this many replicas, if it still asks for zero.
+    Scale(u32),
+    /// Replicas are already asked for.
+    AlreadyAwake,
+    /// This ElastiService must not touch the target.
+    Refused(Why),
+}
+
+/// Decides a wake. It looks at what the target asks for, never at what it has reached.
+#[must_use]
+pub fn wake(spec: &ElastiServiceSpec, o: &Observed) -> WakeDecision {
+    match footing(o) {
+        Err(Loose::Idle(why) | Loose::Rival(why)) => WakeDecision::Refused(why),
+        Err(Loose::Unsupported(..)) | Ok(_) => match (o.replicas(), contention_pause(o)) {
+            (Some(0), None) => WakeDecision::Scale(replicas::on_wake(spec, &o.autoscaler)),
+            (Some(0), Some(why)) => WakeDecision::Refused(why),
+            _ => WakeDecision::AlreadyAwake,
+        },
+    }
+}
+
+/// Why a service cannot be steered.
+enum Loose {
+    /// Something is missing or foreign: touch nothing.
+    Idle(Why),
+    /// An older ElastiService has the say: give back what is ours.
+    Rival(Why),
+    /// The Service cannot be redirected: wake it and give it back.
+    Unsupported(Why),
+}
+
+/// The Service and the target, if this ElastiService may steer them.
+fn footing(o: &Observed) -> Result<(&Service, &Target), Loose> {
+    if let Some(rival) = &o.rival {
+        let claim = match rival.claim {
+            Claim::Service => "Service",
+            Claim::Target => "target",
+        };
+        let sentence = format!(
+            "The older ElastiService {} manages the same {claim}; delete one of the two.",
+            rival.name
+        );
+        return Err(Loose::Rival(Why::new(Reason::Conflict, sentence)));
+    }
+    if o.namespace_terminating {
+        return Err(Loose::Idle(Why::new(
+            Reason::Deleting,
+            "The namespace is going away.",
+        )));
+    }
+    if matches!(o.slice, Owned::Foreign) || matches!(o.private_service, Owned::Foreign) {
+        let sentence = "An object that Elasti did not make has the name of one that it needs; rename or delete it.";
+        return Err(Loose::Idle(Why::new(Reason::Conflict, sentence)));
+    }
+    let Some(service) = &o.service else {
+        return Err(Loose::Idle(Why::new(
+            Reason::ServiceNotFound,
+            "The Service does not exist.",
+        )));
+    };
+    if let Some(sentence) = unsupported(service) {
+        return Err(Loose::Unsupported(Why::new(Reason::Unsupported, sentence)));
+    }
+    match &o.target {
+        Some(target) => Ok((service, target)),
+        None => Err(Loose::Idle(Why::new(
+            Reason::TargetNotFound,
+            "The target does not exist.",
+        ))),
+    }
+}
+
+/// Why a Service of this shape cannot be redirected.
+fn unsupported(service: &Service) -> Option<&'static str> {
+    match service.kind {
+        ServiceKind::Headless => {
+            Some("The Service is headless: clients dial the pods themselves. Give it a cluster IP.")
+        }
+        ServiceKind::ExternalName => {
+            Some("The Service is of type ExternalName: it has no endpoints to redirect.")
+        }
+        ServiceKind::ClusterIp if service.selector.is_empty() => {
+            Some("The Service has no selector: its pods are not known.")
+        }
+        ServiceKind::ClusterIp if !service.ports.iter().any(|p| p.tcp) => {
+            Some("The Service has no TCP port, and only TCP can be held.")
+        }
+        ServiceKind::ClusterIp => None,
+    }
+}
+
+/// The normal case: the desire and the replicas say which way to go.
+fn steer(spec: &ElastiServiceSpec, service: &Service, target: &Target, o: &Observed) -> Plan {
+    let mut plan = match (target.replicas, desire(spec, o)) {
+        (0, desire) => at_zero(spec, service, desire, o),
+        (_, Desire::Sleep(why)) => go_down(spec, service, why, o),
+        (_, Desire::Stay(why) | Desire::Awake(why)) => stay_up(Some(service), why, o),
+    };
+    plan.ask_resolvers |= o.ready_resolvers().any(|r| !knows_route(r, o));
+    let at = plan
+        .steps
+        .iter()
+        .take_while(|s| matches!(s, Step::Wake(_) | Step::ReleaseAutoscaler(_)))
+        .count();
+    plan.steps.splice(at..at, upkeep(service, o));
+    plan
+}
+
+/// What every managed service has at all times, whatever its phase.
+fn upkeep(service: &Service, o: &Observed) -> Vec<Step> {
+    let mut steps = Vec::new();
+    if !o.me.finalizer {
+        steps.push(Step::AddFinalizer);
+    }
+    if let PortsGiven::Given(ports) = &o.ports
+        && o.me.remembered.ports != *ports
+    {
+        steps.push(Step::RecordPorts(ports.clone()));
+    }
+    let wanted = PrivateServiceShape {
+        selector: service.selector.clone(),
+        ports: service.ports.clone(),
+        families: service.families.clone(),
+    };
+    if o.private_service.ours() != Some(&wanted) {
+        steps.push(Step::EnsurePrivateService(wanted));
+    }
+    steps
+}
+
+/// The target asks for zero: keep the resolvers in the path, and wake if that is wished.
+fn at_zero(spec: &ElastiServiceSpec, service: &Service, desire: Desire, o: &Observed) -> Plan {
+    let closes = desire::window_closes(spec, o.now);
+    let mut plan = match (desire, contention_pause(o)) {
+        (Desire::Awake(_), Some(why)) => Plan::at(Phase::Asleep, why),
+        (Desire::Awake(why), None) => {
+            let mut plan = Plan::at(Phase::Waking, why);
+            plan.steps
+                .push(Step::Wake(replicas::on_wake(spec, &o.autoscaler)));
+            plan.steps
+                .extend(autoscaler::release(&o.autoscaler).map(Step::ReleaseAutoscaler));
+            plan
+        }
+        (Desire::Sleep(why) | Desire::Stay(why), _) => {
+            let mut plan = Plan::at(Phase::Asleep, why);
+            plan.steps
+                .extend(autoscaler::pin(&o.autoscaler).map(Step::PinAutoscaler));
+            plan
+        }
+    };
+    plan.keep_redirected(service, o);
+    plan.look_again = earliest(plan.look_again, closes);
+    plan
+}
+
+/// Idle, with replicas: redirect, then drain, then zero.
+fn go_down(spec: &ElastiServiceSpec, service: &Service, idle: Why, o: &Observed) -> Plan {
+    let mut plan = Plan::at(Phase::Redirecting, idle);
+    plan.ask_resolvers = true;
+    let routed = match Routed::observe(service, o) {
+        Ok(routed) => routed,
+        Err(why) => return plan.waiting(why),
+    };
+    if o.slice.ours().map(Vec::as_slice) != Some(routed.slices()) {
+        plan.steps.push(Step::EnsureSlice(routed.clone()));
+    }
+    plan.steps
+        .extend(autoscaler::hold(&o.autoscaler).map(Step::HoldAutoscaler));
+    let redirected = match Redirected::observe(&routed, o) {
+        Ok(redirected) => redirected,
+        Err(why) => return plan.waiting(why),
+    };
+    let drained = if drains(spec, o) {
+        plan.phase = Phase::Draining;
+        let pods: Vec<String> = names(o, |p| p.ready && !p.terminating);
+        if !pods.is_empty() {
+            plan.steps.push(Step::Mark {
+                redirected: redirected.clone(),
+                pods,
+            });
+        }
+        Drained::observe(&redirected, o)
+    } else {
+        Drained::observe_without_drain(&redirected, o)
+    };
+    match drained {
+        Ok(drained) => {
+            plan.steps.push(Step::ScaleToZero(drained));
+            plan
+        }
+        Err(why) => plan.waiting(why),
+    }
+}
+
+/// Replicas, and no sleep: pods in rotation, resolvers out of the path.
+fn stay_up(service: Option<&Service>, why: Why, o: &Observed) -> Plan {
+    let redirected = o.slice.ours().is_some();
+    let mut plan = Plan::at(standing(o), why);
+    plan.steps
+        .extend(autoscaler::release(&o.autoscaler).map(Step::ReleaseAutoscaler));
+    plan.unmark(o);
+    if !redirected {
+        return plan;
+    }
+    match Restored::observe(o) {
+        Ok(restored) => plan.steps.push(Step::RemoveSlice(restored)),
+        Err(wait) => {
+            plan.look_again = earliest(plan.look_again, wait.until);
+            if let Some(service) = service {
+                plan.keep_redirected(service, o);
+            }
+            if let Some(stuck) = obstacle(o).filter(|_| plan.phase == Phase::Waking) {
+                plan.why = stuck;
+            }
+        }
+    }
+    plan
+}
+
+/// Where a service stands that is not on its way down.
+fn standing(o: &Observed) -> Phase {
+    let pod_up = o.in_rotation() || o.pods.iter().any(|p| !p.terminating && p.containers_ready);
+    match (o.replicas().unwrap_or(0), o.slice.ours().is_some()) {
+        (0, true) => Phase::Asleep,
+        (0, false) if o.target.is_some() => Phase::Asleep,
+        (_, false) => Phase::Serving,
+        (_, true) if pod_up => Phase::Restoring,
+        (_, true) => Phase::Waking,
+    }
+}
+
+/// A service that cannot be steered.
+fn hands_off(spec: &ElastiServiceSpec, loose: Loose, o: &Observed) -> Plan {
+    match loose {
+        Loose::Idle(why) => Plan::at(standing(o), why),
+        Loose::Rival(why) if o.slice.ours().is_none() => Plan::at(standing(o), why),
+        Loose::Rival(why) => stay_up(None, why, o),
+        Loose::Unsupported(why) => {
+            let mut plan = stay_up(None, why, o);
+            if o.replicas() == Some(0) && o.slice.ours().is_some() && contention_pause(o).is_none()
+            {
+                plan.steps
+                    .insert(0, Step::Wake(replicas::on_wake(spec, &o.autoscaler)));
+                plan.phase = Phase::Waking;
+            }
+            plan
+        }
+    }
+}
+
+/// The ElastiService is being deleted: wake, wait for a pod, restore, clean up, let go.
+fn let_go(spec: &ElastiServiceSpec, o: &Observed) -> Plan {
+    let mut plan = Plan::at(
+        standing(o),
+        Why::new(Reason::Deleting, "The ElastiService is being deleted."),
+    );
+    if !o.me.finalizer {
+        return plan;
+    }
+    let pointless = Restored::pointless(o);
+    let in_charge = o.rival.is_none();
+    let asleep = o.replicas() == Some(0);
+    if in_charge {
+        if asleep && pointless.is_none() {
+            plan.phase = Phase::Waking;
+            plan.steps
+                .push(Step::Wake(replicas::on_wake(spec, &o.autoscaler)));
+        }
+        plan.steps
+            .extend(autoscaler::release(&o.autoscaler).map(Step::ReleaseAutoscaler));
+        plan.unmark(o);
+    }
+    if o.slice.ours().is_some() {
+        return match pointless.map_or_else(|| Restored::observe(o), Ok) {
+            Ok(restored) => plan.with(Step::RemoveSlice(restored)),
+            Err(why) => plan.waiting(why).by_patience(o),
+        };
+    }
+    if in_charge && asleep && pointless.is_none() {
+        return plan.by_patience(o);
+    }
+    match SliceGone::observe(o) {
+        Ok(gone) => {
+            if o.private_service.ours().is_some() {
+                plan.steps.push(Step::DeletePrivateService(gone.clone()));
+            }
+            plan.with(Step::RemoveFinalizer(gone))
+        }
+        Err(why) => plan.waiting(why),
+    }
+}
+
+impl Plan {
+    fn at(phase: Phase, why: Why) -> Self {
+        let look_again = why.until;
+        Self {
+            steps: Vec::new(),
+            phase,
+            why,
+            look_again,
+            ask_resolvers: false,
+        }
+    }
+
+    fn with(mut self, step: Step) -> Self {
+        self.steps.push(step);
+        self
+    }
+
+    /// Still on the way: this is what it waits for.
+    fn waiting(mut self, why: Why) -> Self {
+        self.look_again = earliest(self.look_again, why.until);
+        self.why = why;
+        self
+    }
+
+    /// Look again when the patience of a deletion ends.
+    fn by_patience(mut self, o: &Observed) -> Self {
+        let ends =
+            o.me.deleting_since
+                .and_then(|t| t.checked_add(o.settings.deletion_patience).ok());
+        self.look_again = earliest(self.look_again, ends);
+        self
+    }
+
+    /// Takes our own marks off, but only from pods that would be ready without them.
+    fn unmark(&mut self, o: &Observed) {
+        let pods = names(o, |p| p.marked && p.containers_ready && !p.terminating);
+        if !pods.is_empty() {
+            self.steps.push(Step::Unmark(pods));
+        }
+    }
+
+    /// Keeps the slice at the ready resolvers that listen. With none, the slice stays as it is:
+    /// an empty one refuses for certain, an old one may still find a resolver alive.
+    fn keep_redirected(&mut self, service: &Service, o: &Observed) {
+        match Routed::observe(service, o) {
+            Ok(routed) if o.slice.ours().map(Vec::as_slice) != Some(routed.slices()) => {
+                self.steps.push(Step::EnsureSlice(routed));
+            }
+            Ok(_) => {}
+            Err(why) => self.look_again = earliest(self.look_again, why.until),
+        }
+    }
+}
+
+/// Drain is the default; without the right to mark pods only redirecting is left.
+fn drains(spec: &ElastiServiceSpec, o: &Observed) -> bool {
+    o.may_mark && spec.handover.unwrap_or_default() == Handover::Drain
+}
+
+/// Someone else put the target back to zero just after we woke it: wait a little, do not fight.
+fn contention_pause(o: &Observed) -> Option<Why> {
+    let target = o.target.as_ref()?;
+    let Author::Other(writer) = &target.replicas_by else {
+        return None;
+    };
+    let woken = o.me.remembered.last_wake?;
+    if target.replicas != 0 || o.since(woken) >= o.settings.contention_pause {
+        return None;
+    }
+    let again = woken
+        .checked_add(o.settings.contention_pause)
+        .unwrap_or(Timestamp::MAX);
+    let sentence = format!(
+        "{writer} set replicas to 0 right after a wake; the next wake waits until {again}."
+    );
+    Some(Why::new(Reason::Contended, sentence).until(again))
+}
+
+/// What keeps the pods of a wake from starting.
+fn obstacle(o: &Observed) -> Option<Why> {
+    let (pod, obstacle) = o
+        .pods
+        .iter()
+        .filter(|p| !p.terminating)
+        .find_map(|p| p.obstacle.as_ref().map(|obstacle| (p, obstacle)))?;
+    let reason = match obstacle.kind {
+        ObstacleKind::ImagePull => Reason::ImagePull,
+        ObstacleKind::CrashLoop => Reason::CrashLoop,
+        ObstacleKind::Unschedulable => Reason::Unschedulable,
+        ObstacleKind::Refused => Reason::PodRefused,
+        ObstacleKind::NeverReady => Reason::NeverReady,
+    };
+    Some(Why::new(
+        reason,
+        format!("Pod {} cannot start: {}.", pod.name, obstacle.message),
+    ))
+}
+
+/// The resolver has said that it listens for the ports that are recorded.
+fn knows_route(resolver: &crate::observed::Resolver, o: &Observed) -> bool {
+    let wanted = elasti_api::RouteGeneration::of(&o.me.remembered.ports);
+    matches!(&resolver.report, Report::Seen { route: Some(route), .. } if *route == wanted)
+}
+
+fn names(o: &Observed, which: impl Fn(&Pod) -> bool) -> Vec<String> {
+    o.pods
+        .iter()
+        .filter(|p| which(p))
+        .map(|p| p.name.clone())
+        .collect()
+}
+
+fn earliest(a: Option<Timestamp>, b: Option<Timestamp>) -> Option<Timestamp> {
+    match (a, b) {
+        (Some(a), Some(b)) => Some(a.min(b)),
+        (a, b) => a.or(b),
+    }
+}

@@ -1,0 +1,16 @@
+//! How many replicas a wake asks for.
+//! It never lowers anything.
+
+use elasti_api::ElastiServiceSpec;
+
+use crate::observed::Autoscaler;
+
+/// The replicas of a wake: the spec's, but at least one and at least what the HPA would insist on.
+#[must_use]
+pub fn on_wake(spec: &ElastiServiceSpec, autoscaler: &Autoscaler) -> u32 {
+    let floor = match autoscaler {
+        Autoscaler::Hpa { min_replicas } => *min_replicas,
+        Autoscaler::None | Autoscaler::Missing | Autoscaler::Keda(_) => 1,
+    };
+    spec.min_target_replicas.max(floor).max(1)
+}

@@ -1,0 +1,228 @@
+//! What one process has seen over time: since when something has held without a break.
+//! It never outlives the process: after a restart every span starts anew, which is slower but always safe.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::{SignedDuration, Timestamp};
+
+use crate::observed::{Observed, Pod, Settings, SliceShape};
+use crate::step::Step;
+
+/// Spans without a break, up to now.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Sightings {
+    /// This process has watched since then.
+    pub watching_since: Timestamp,
+    /// The last sign of life of the process that led before, from the lease; `None` if there is none.
+    pub watched_before_until: Option<Timestamp>,
+    /// Our slice as it is now, and since when.
+    pub slice: Option<(Vec<SliceShape>, Timestamp)>,
+    /// Our slice has been gone since then.
+    pub slice_gone_since: Option<Timestamp>,
+    /// The Service's own slices have shown a pod that takes traffic since then.
+    pub rotation_since: Option<Timestamp>,
+    /// The Service's own slices have shown no such pod since then.
+    pub no_rotation_since: Option<Timestamp>,
+    /// No living pod has been `Ready` since then.
+    pub pods_out_since: Option<Timestamp>,
+    /// No resolver has been ready since then.
+    pub no_resolver_since: Option<Timestamp>,
+    /// The pods that carried our mark when we last looked, with their nodes.
+    pub marks: BTreeMap<String, String>,
+    /// What is known of each node's tick while it hosts pods that we drain.
+    pub ticks: BTreeMap<String, Tick>,
+    /// The nodes on which a drain failed because their ticks leave no gap.
+    pub too_dense_on: Option<BTreeSet<String>>,
+}
+
+/// What is known of one kubelet's status tick.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Tick {
+    /// When a mark was first seen on this node.
+    pub marked_at: Timestamp,
+    /// When the kubelet was last seen undoing one.
+    pub undone_at: Option<Timestamp>,
+}
+
+/// What the ticks allow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TickWindow {
+    /// No tick is due before then.
+    ClearUntil(Timestamp),
+    /// No node that hosts a pod ticks.
+    NoTicks,
+    /// A node's tick is not known yet; it is by then.
+    WaitUntil(Timestamp),
+    /// The ticks of several nodes leave no gap that is wide enough.
+    TooDense,
+}
+
+impl Sightings {
+    /// The sightings of a process that has just started.
+    #[must_use]
+    pub fn fresh(now: Timestamp, watched_before_until: Option<Timestamp>) -> Self {
+        Self {
+            watching_since: now,
+            watched_before_until,
+            slice: None,
+            slice_gone_since: None,
+            rotation_since: None,
+            no_rotation_since: None,
+            pods_out_since: None,
+            no_resolver_since: None,
+            marks: BTreeMap::new(),
+            ticks: BTreeMap::new(),
+            too_dense_on: None,
+        }
+    }
+
+    /// These sightings after one more look at the facts.
+    #[must_use]
+    pub fn look(mut self, o: &Observed) -> Self {
+        let now = o.now;
+        self.slice = o.slice.ours().map(|shape| match self.slice.take() {
+            Some((before, since)) if before == *shape => (before, since),
+            _ => (shape.clone(), now),
+        });
+        self.slice_gone_since = hold(self.slice_gone_since, self.slice.is_none(), now);
+        self.rotation_since = hold(self.rotation_since, o.in_rotation(), now);
+        self.no_rotation_since = hold(self.no_rotation_since, !o.in_rotation(), now);
+        self.pods_out_since = hold(self.pods_out_since, !o.any_pod_ready(), now);
+        let no_resolver = o.ready_resolvers().next().is_none();
+        self.no_resolver_since = hold(self.no_resolver_since, no_resolver, now);
+        self.look_at_marks(&o.pods, now);
+        let nodes = hosting_nodes(&o.pods);
+        if self.tick_window(&o.pods, &o.settings, now) == TickWindow::TooDense {
+            self.too_dense_on = Some(nodes);
+        } else if self
+            .too_dense_on
+            .as_ref()
+            .is_some_and(|dense| *dense != nodes)
+        {
+            self.too_dense_on = None;
+        }
+        self
+    }
+
+    /// These sightings after the process has begun to carry out `steps`:
+    /// a mark that we take off ourselves is not a kubelet's tick.
+    #[must_use]
+    pub fn after(mut self, steps: &[Step]) -> Self {
+        if steps.iter().any(|step| matches!(step, Step::Unmark(_))) {
+            self.marks.clear();
+            self.ticks.clear();
+        }
+        self
+    }
+
+    fn look_at_marks(&mut self, pods: &[Pod], now: Timestamp) {
+        for pod in pods.iter().filter(|p| !p.terminating) {
+            if pod.marked {
+                self.marks.insert(pod.name.clone(), pod.node.clone());
+                self.ticks.entry(pod.node.clone()).or_insert(Tick {
+                    marked_at: now,
+                    undone_at: None,
+                });
+            } else if self.marks.remove(&pod.name).is_some()
+                && let Some(tick) = self.ticks.get_mut(&pod.node)
+            {
+                tick.undone_at = Some(now);
+            }
+        }
+        let living: BTreeSet<&str> = pods
+            .iter()
+            .filter(|p| !p.terminating)
+            .map(|p| p.name.as_str())
+            .collect();
+        self.marks.retain(|pod, _| living.contains(pod.as_str()));
+        let nodes = hosting_nodes(pods);
+        self.ticks.retain(|node, _| nodes.contains(node));
+    }
+
+    /// What the ticks of the nodes that host marked pods allow at `now`.
+    #[must_use]
+    pub fn tick_window(&self, pods: &[Pod], settings: &Settings, now: Timestamp) -> TickWindow {
+        let marked: BTreeSet<&str> = pods
+            .iter()
+            .filter(|p| p.marked && !p.terminating)
+            .map(|p| p.node.as_str())
+            .collect();
+        let mut wait_until: Option<Timestamp> = None;
+        let mut next: Option<Timestamp> = None;
+        let mut undone: Vec<Timestamp> = Vec::new();
+        for node in marked {
+            let tick = self.ticks.get(node).copied().unwrap_or(Tick {
+                marked_at: now,
+                undone_at: None,
+            });
+            match tick.undone_at {
+                Some(at) => {
+                    undone.push(at);
+                    let due = next_tick(at, settings.tick_period, now);
+                    next = Some(next.map_or(due, |n| n.min(due)));
+                }
+                None => {
+                    let patience_ends = tick.marked_at + settings.tick_patience;
+                    if patience_ends > now {
+                        wait_until =
+                            Some(wait_until.map_or(patience_ends, |w| w.max(patience_ends)));
+                    }
+                }
+            }
+        }
+        if let Some(until) = wait_until {
+            return TickWindow::WaitUntil(until);
+        }
+        if widest_gap(&undone, settings.tick_period) < gap_needed(settings) {
+            return TickWindow::TooDense;
+        }
+        next.map_or(TickWindow::NoTicks, TickWindow::ClearUntil)
+    }
+}
+
+/// A gap must hold the re-mark and its way to the slices (a margin), the settle time, and the margin before the next tick.
+fn gap_needed(settings: &Settings) -> SignedDuration {
+    settings.margin + settings.settle + settings.margin
+}
+
+/// The first tick after `now` of a kubelet that ticked at `at`.
+fn next_tick(at: Timestamp, period: SignedDuration, now: Timestamp) -> Timestamp {
+    let period_millis = period.as_millis().max(1);
+    let elapsed_millis = now.duration_since(at).as_millis().max(0);
+    let ticks_since = elapsed_millis / period_millis + 1;
+    let ahead = i64::try_from(ticks_since * period_millis).unwrap_or(i64::MAX);
+    at.checked_add(SignedDuration::from_millis(ahead))
+        .unwrap_or(Timestamp::MAX)
+}
+
+/// The widest stretch without a tick, over all nodes; a whole period where at most one node ticks.
+fn widest_gap(undone: &[Timestamp], period: SignedDuration) -> SignedDuration {
+    let period_millis = i64::try_from(period.as_millis()).unwrap_or(i64::MAX).max(1);
+    let mut phases: Vec<i64> = undone
+        .iter()
+        .map(|at| at.as_millisecond().rem_euclid(period_millis))
+        .collect();
+    phases.sort_unstable();
+    let (Some(first), Some(last)) = (phases.first(), phases.last()) else {
+        return period;
+    };
+    let around = first + period_millis - last;
+    let widest = phases
+        .iter()
+        .zip(phases.iter().skip(1))
+        .map(|(a, b)| b - a)
+        .fold(around, i64::max);
+    SignedDuration::from_millis(widest)
+}
+
+fn hosting_nodes(pods: &[Pod]) -> BTreeSet<String> {
+    pods.iter()
+        .filter(|p| !p.terminating)
+        .map(|p| p.node.clone())
+        .collect()
+}
+
+/// Keeps the start of a span while it holds, starts it at `now`, or ends it.
+fn hold(since: Option<Timestamp>, holds: bool, now: Timestamp) -> Option<Timestamp> {
+    holds.then(|| since.unwrap_or(now))
+}

@@ -1,0 +1,381 @@
+//! The closed list of effects, and the proofs without which the dangerous ones cannot be built.
+//! It never carries an effect out, and a proof is made from observed facts only, never from hope.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+use elasti_api::{ListenPort, Reason, RouteGeneration};
+use jiff::{SignedDuration, Timestamp};
+
+use crate::autoscaler;
+use crate::observed::{
+    Family, KedaPause, Leadership, Observed, PortsGiven, PrivateServiceShape, Report, Resolver,
+    Service, SliceShape,
+};
+use crate::sightings::TickWindow;
+use crate::why::Why;
+
+/// One effect. The shell carries a plan's steps out in order and stops at the first that fails.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Put our finalizer on the ElastiService, before any other effect.
+    AddFinalizer,
+    /// Write `status.ports`, so that every resolver listens.
+    RecordPorts(Vec<ListenPort>),
+    /// Create or correct the private Service.
+    EnsurePrivateService(PrivateServiceShape),
+    /// Point the Service at resolvers that listen.
+    EnsureSlice(Routed),
+    /// Hold KEDA still before the way down.
+    HoldAutoscaler(KedaPause),
+    /// Take pods out of rotation while they still answer.
+    Mark {
+        /// New connections have somewhere else to go.
+        redirected: Redirected,
+        /// Names of the pods.
+        pods: Vec<String>,
+    },
+    /// Ask the target for zero replicas, if nothing about it has changed.
+    ScaleToZero(Drained),
+    /// Pin KEDA at zero.
+    PinAutoscaler(KedaPause),
+    /// Ask the target for this many replicas, if it still asks for zero.
+    Wake(u32),
+    /// Give KEDA back.
+    ReleaseAutoscaler(KedaPause),
+    /// Take our mark off these pods.
+    Unmark(Vec<String>),
+    /// Point the Service at its pods only.
+    RemoveSlice(Restored),
+    /// Delete the private Service.
+    DeletePrivateService(SliceGone),
+    /// Let the ElastiService go.
+    RemoveFinalizer(SliceGone),
+}
+
+/// Proof: these resolvers listen for this service, so its traffic may be sent to them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Routed {
+    slices: Vec<SliceShape>,
+}
+
+impl Routed {
+    /// The slices that may be written.
+    #[must_use]
+    pub fn slices(&self) -> &[SliceShape] {
+        &self.slices
+    }
+
+    /// Looks for the proof.
+    ///
+    /// # Errors
+    /// If the ports are not recorded yet, or no ready resolver listens on them.
+    pub fn observe(service: &Service, o: &Observed) -> Result<Self, Why> {
+        let PortsGiven::Given(ports) = &o.ports else {
+            return Err(Why::new(Reason::PortsExhausted, PORTS_EXHAUSTED));
+        };
+        if o.me.remembered.ports != *ports {
+            return Err(Why::new(
+                Reason::RouteNotReady,
+                "The listen ports are not recorded yet.",
+            ));
+        }
+        let addresses: BTreeSet<IpAddr> = o
+            .ready_resolvers()
+            .filter(|r| listens(r, ports) || is_in_slice(r, ports, o))
+            .flat_map(|r| r.addresses.iter().copied())
+            .collect();
+        let slices: Vec<SliceShape> = service
+            .families
+            .iter()
+            .map(|family| SliceShape {
+                family: *family,
+                ports: ports.clone(),
+                addresses: addresses
+                    .iter()
+                    .filter(|a| Family::of(a) == *family)
+                    .copied()
+                    .collect(),
+            })
+            .filter(|slice| !slice.addresses.is_empty())
+            .collect();
+        if slices.is_empty() {
+            let sentence = "No ready resolver listens for this service yet.";
+            return Err(Why::new(Reason::RouteNotReady, sentence));
+        }
+        Ok(Self { slices })
+    }
+}
+
+/// What a person reads when the port range is used up.
+pub const PORTS_EXHAUSTED: &str =
+    "No listen port is free; widen the operator's port range or remove unused ElastiServices.";
+
+/// The resolver said that it listens on exactly these ports.
+fn listens(resolver: &Resolver, ports: &[ListenPort]) -> bool {
+    let wanted = RouteGeneration::of(ports);
+    matches!(&resolver.report, Report::Seen { route: Some(route), .. } if *route == wanted)
+}
+
+/// The resolver was proven to listen on these ports when it was put into our slice.
+fn is_in_slice(resolver: &Resolver, ports: &[ListenPort], o: &Observed) -> bool {
+    o.slice.ours().is_some_and(|slices| {
+        slices
+            .iter()
+            .any(|s| s.ports == ports && resolver.addresses.iter().any(|a| s.addresses.contains(a)))
+    })
+}
+
+/// Proof: every node sends new connections to a resolver too, and every ready resolver takes them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Redirected {
+    since: Timestamp,
+}
+
+impl Redirected {
+    /// Looks for the proof.
+    ///
+    /// # Errors
+    /// If our slice is not there for the settle time yet, or a ready resolver has not confirmed the route just now.
+    pub fn observe(routed: &Routed, o: &Observed) -> Result<Self, Why> {
+        let since = match &o.sightings.slice {
+            Some((shape, since)) if *shape == routed.slices => *since,
+            _ => {
+                let sentence = "The Service is being pointed at the resolvers.";
+                return Err(Why::new(Reason::RouteNotReady, sentence));
+            }
+        };
+        for resolver in o.ready_resolvers() {
+            confirms(resolver, routed, o)?;
+        }
+        let waiting = Why::new(
+            Reason::RouteNotReady,
+            "Nodes may not send new connections to the resolvers yet.",
+        );
+        settled(since, o, waiting)?;
+        Ok(Self { since })
+    }
+}
+
+/// A ready resolver confirms the route, in a report that is fresh.
+fn confirms(resolver: &Resolver, routed: &Routed, o: &Observed) -> Result<(), Why> {
+    let name = &resolver.name;
+    let unreachable = || {
+        Why::new(
+            Reason::ResolverUnreachable,
+            format!("Resolver {name} does not answer the operator."),
+        )
+    };
+    let Report::Seen { at, .. } = &resolver.report else {
+        return Err(unreachable());
+    };
+    if o.since(*at) > o.settings.report_fresh {
+        return Err(unreachable());
+    }
+    let known = routed.slices.iter().any(|s| {
+        listens(resolver, &s.ports) && resolver.addresses.iter().any(|a| s.addresses.contains(a))
+    });
+    if known {
+        return Ok(());
+    }
+    Err(Why::new(
+        Reason::RouteNotReady,
+        format!("Resolver {name} does not listen for this service yet."),
+    ))
+}
+
+/// Proof: no node sends anything to the pods, none will before `expires`, and nobody waits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Drained {
+    version: String,
+    expires: Timestamp,
+}
+
+impl Drained {
+    /// The version of the target that this proof speaks of; the write must be conditional on it.
+    #[must_use]
+    pub fn version(&self) -> &str {
+        &self.version
+    }
+
+    /// The write must not be sent at or after this moment.
+    #[must_use]
+    pub fn expires(&self) -> Timestamp {
+        self.expires
+    }
+
+    /// Looks for the proof, after pods were taken out of rotation.
+    ///
+    /// # Errors
+    /// If a pod may still get traffic, a kubelet tick is near or unknown, or a resolver has seen something.
+    pub fn observe(redirected: &Redirected, o: &Observed) -> Result<Self, Why> {
+        let out = |since: Option<Timestamp>, what: &str| {
+            let waiting = Why::new(Reason::Draining, what);
+            match since {
+                Some(since) => settled(since, o, waiting),
+                None => Err(waiting),
+            }
+        };
+        out(
+            o.sightings.pods_out_since,
+            "Pods are being taken out of rotation.",
+        )?;
+        out(
+            o.sightings.no_rotation_since,
+            "Nodes may still send connections to pods.",
+        )?;
+        let window = o.sightings.tick_window(&o.pods, &o.settings, o.now);
+        let tick = match window {
+            TickWindow::NoTicks => Timestamp::MAX,
+            TickWindow::ClearUntil(tick) => tick,
+            TickWindow::WaitUntil(moment) => {
+                let sentence = "Waiting for the kubelet's next status tick, so that none can cut the drain short.";
+                return Err(Why::new(Reason::Draining, sentence).until(moment));
+            }
+            TickWindow::TooDense => return Err(too_dense()),
+        };
+        Self::unless_seen(redirected, o, tick)
+    }
+
+    /// Looks for the weaker proof of `handover: redirect`: the pods stay in rotation, the resolvers have seen nothing.
+    ///
+    /// # Errors
+    /// If a resolver has seen something, or cannot be asked.
+    pub fn observe_without_drain(redirected: &Redirected, o: &Observed) -> Result<Self, Why> {
+        Self::unless_seen(redirected, o, Timestamp::MAX)
+    }
+
+    fn unless_seen(redirected: &Redirected, o: &Observed, tick: Timestamp) -> Result<Self, Why> {
+        let Leadership::Leader { until } = o.leadership else {
+            return Err(Why::new(Reason::NotLeader, "Another operator leads."));
+        };
+        if !autoscaler::is_held(&o.autoscaler) {
+            return Err(Why::new(Reason::Draining, "KEDA is being paused."));
+        }
+        for resolver in o.ready_resolvers() {
+            saw_nothing(resolver, redirected)?;
+        }
+        let Some(target) = &o.target else {
+            return Err(Why::new(
+                Reason::TargetNotFound,
+                "The target does not exist.",
+            ));
+        };
+        let fresh_until = add(o.now, o.settings.report_fresh);
+        let expires = sub(tick.min(until), o.settings.margin).min(fresh_until);
+        if expires <= o.now {
+            let sentence = "A kubelet tick or the end of the lease is too near for the last step.";
+            return Err(Why::new(Reason::Draining, sentence).until(add(tick.min(until), SOON)));
+        }
+        Ok(Self {
+            version: target.version.clone(),
+            expires,
+        })
+    }
+}
+
+/// After a tick the marks are renewed at once, so that is when to look again.
+const SOON: SignedDuration = SignedDuration::from_millis(50);
+
+/// What a person reads when ticks leave no gap.
+#[must_use]
+pub fn too_dense() -> Why {
+    Why::new(
+        Reason::TicksTooDense,
+        "The pods' nodes restore them too often for a safe drain; set `handover: redirect` to sleep without one.",
+    )
+}
+
+fn saw_nothing(resolver: &Resolver, redirected: &Redirected) -> Result<(), Why> {
+    let name = &resolver.name;
+    match &resolver.report {
+        Report::Seen {
+            held: 0,
+            open: 0,
+            last_connection,
+            ..
+        } if last_connection.is_none_or(|at| at < redirected.since) => Ok(()),
+        Report::Seen { .. } => Err(Why::new(
+            Reason::Traffic,
+            format!("Resolver {name} has had connections since the redirect."),
+        )),
+        Report::NotAsked | Report::Unreachable => Err(Why::new(
+            Reason::ResolverUnreachable,
+            format!("Resolver {name} does not answer the operator."),
+        )),
+    }
+}
+
+/// Proof: every node sends new connections to a ready pod, so the resolvers may leave the path.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Restored(());
+
+impl Restored {
+    /// Looks for the proof: the Service's own slices, not the pods, have shown a ready pod for the settle time.
+    ///
+    /// # Errors
+    /// If they have not.
+    pub fn observe(o: &Observed) -> Result<Self, Why> {
+        let Some(since) = o.sightings.rotation_since else {
+            let sentence = "The Service's own endpoints show no ready pod yet.";
+            return Err(Why::new(Reason::Restoring, sentence));
+        };
+        let waiting = Why::new(
+            Reason::Restoring,
+            "Nodes may not send new connections to the pods yet.",
+        );
+        settled(since, o, waiting)?;
+        Ok(Self(()))
+    }
+
+    /// Nothing can become ready any more: there is no target, no Service, no namespace, or the patience of a deletion has ended.
+    #[must_use]
+    pub fn pointless(o: &Observed) -> Option<Self> {
+        let waited_out =
+            o.me.deleting_since
+                .is_some_and(|since| o.since(since) >= o.settings.deletion_patience);
+        let nothing_left = o.target.is_none() || o.service.is_none() || o.namespace_terminating;
+        (waited_out || nothing_left).then_some(Self(()))
+    }
+}
+
+/// Proof: no node sends anything to our listen ports any more, so they may be given away.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SliceGone(());
+
+impl SliceGone {
+    /// Looks for the proof.
+    ///
+    /// # Errors
+    /// If our slice is still there or has not been gone for the settle time.
+    pub fn observe(o: &Observed) -> Result<Self, Why> {
+        let Some(since) = o.sightings.slice_gone_since else {
+            return Err(Why::new(
+                Reason::Deleting,
+                "The Service still points at the resolvers.",
+            ));
+        };
+        let waiting = Why::new(
+            Reason::Deleting,
+            "Nodes may still send connections to the resolvers.",
+        );
+        settled(since, o, waiting)?;
+        Ok(Self(()))
+    }
+}
+
+/// Fine if the settle time has passed since then; else the reason to wait, and until when.
+fn settled(since: Timestamp, o: &Observed, waiting: Why) -> Result<(), Why> {
+    if o.since(since) >= o.settings.settle {
+        return Ok(());
+    }
+    Err(waiting.until(add(since, o.settings.settle)))
+}
+
+fn add(moment: Timestamp, span: SignedDuration) -> Timestamp {
+    moment.checked_add(span).unwrap_or(Timestamp::MAX)
+}
+
+fn sub(moment: Timestamp, span: SignedDuration) -> Timestamp {
+    moment.checked_sub(span).unwrap_or(Timestamp::MIN)
+}

@@ -1,0 +1,35 @@
+//! Why something is as it is: a word from the closed list, one sentence, and when it is worth looking again.
+//! It never decides; the rooms that decide build it.
+
+use elasti_api::Reason;
+use jiff::Timestamp;
+
+/// The reason for a decision, fit for `why`, a condition and an Event.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Why {
+    /// The word.
+    pub reason: Reason,
+    /// One sentence for a person.
+    pub sentence: String,
+    /// When the answer may change by the passing of time alone.
+    pub until: Option<Timestamp>,
+}
+
+impl Why {
+    /// A reason that only an event can change.
+    #[must_use]
+    pub fn new(reason: Reason, sentence: impl Into<String>) -> Self {
+        Self {
+            reason,
+            sentence: sentence.into(),
+            until: None,
+        }
+    }
+
+    /// The same reason, worth another look at `moment`.
+    #[must_use]
+    pub fn until(mut self, moment: Timestamp) -> Self {
+        self.until = Some(moment);
+        self
+    }
+}
