@@ -7,6 +7,7 @@ pub mod idle;
 pub mod observed;
 pub mod phase;
 pub mod plan;
+pub mod ports;
 pub mod replicas;
 pub mod schedule;
 pub mod sightings;

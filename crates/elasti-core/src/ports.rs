@@ -1,0 +1,640 @@
+//! A stable listen port at every resolver for each (service, port), and a rest before a port changes hands.
+//! It never opens a port and never asks the system whether one is free: the whole range belongs to the book.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::ops::RangeInclusive;
+
+use elasti_api::ListenPort;
+use jiff::{SignedDuration, Timestamp};
+
+/// Where listen ports come from unless the operator's settings say otherwise.
+///
+/// 29,999 - 10,000 + 1 = 20,000 ports: 10,000 services of two ports each, or 10,000 of one port while as many rest.
+/// It ends below Kubernetes' node ports (30,000 to 32,767) and Linux' ephemeral ports (32,768 to 60,999),
+/// so that no outgoing connection can sit on a listen port, and starts above every fixed port of ours
+/// (8012, 8013, 8080, 8081).
+pub const DEFAULT_RANGE: RangeInclusive<u16> = 10_000..=29_999;
+
+/// How long a released port rests before another service may have it.
+///
+/// A connection for the old owner can still arrive while a resolver follows a silent watch (20 s until it notices)
+/// and nodes, ingress controllers and service meshes apply the slice's end (settle time 2 s; a mesh under load takes
+/// up to a minute): 20 + 2 + 60 = 82 s, rounded up to 5 min. The cost: 20,000 ports carry 66 releases a second for ever.
+///
+/// The rest lives in memory only. After a restart it is the hash that keeps a port from its old neighbours' hands
+/// (one chance in 20,000), and the plan's own order: a service lets go only after its slice has been gone for the settle time.
+pub const DEFAULT_QUARANTINE: SignedDuration = SignedDuration::from_mins(5);
+
+/// One Service in one namespace: what rooms, ports and routes are kept by.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ServiceKey {
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub service: String,
+}
+
+impl ServiceKey {
+    /// The key of this Service in this namespace.
+    #[must_use]
+    pub fn new(namespace: impl Into<String>, service: impl Into<String>) -> Self {
+        Self {
+            namespace: namespace.into(),
+            service: service.into(),
+        }
+    }
+}
+
+impl fmt::Display for ServiceKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.namespace, self.service)
+    }
+}
+
+/// A port of a Service that needs a listen port.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct WantedPort {
+    /// Name of the Service port; empty where the Service has one unnamed port.
+    pub name: String,
+    /// The Service's port.
+    pub port: u16,
+}
+
+impl WantedPort {
+    fn is(&self, given: &ListenPort) -> bool {
+        self.name == given.name && self.port == given.port
+    }
+}
+
+/// Too few listen ports are free.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
+#[error(
+    "{missing} more listen ports are needed than are free; widen the operator's port range or remove unused ElastiServices"
+)]
+pub struct PortsExhausted {
+    /// How many more are needed than are free.
+    pub missing: usize,
+    /// When the next resting port becomes free; `None` if none rests.
+    pub look_again: Option<Timestamp>,
+}
+
+/// A released port on its way to the next service.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Resting {
+    owner: ServiceKey,
+    port: u16,
+    until: Timestamp,
+}
+
+/// Who has which listen port.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct PortBook {
+    range: RangeInclusive<u16>,
+    quarantine: SignedDuration,
+    given: BTreeMap<ServiceKey, Vec<ListenPort>>,
+    /// The same by listen port.
+    owners: BTreeMap<u16, ServiceKey>,
+    resting: BTreeMap<u16, Resting>,
+}
+
+impl PortBook {
+    /// An empty book for a range of ports.
+    #[must_use]
+    pub fn new(range: RangeInclusive<u16>, quarantine: SignedDuration) -> Self {
+        Self {
+            range,
+            quarantine,
+            given: BTreeMap::new(),
+            owners: BTreeMap::new(),
+            resting: BTreeMap::new(),
+        }
+    }
+
+    /// Takes in what a status remembers, at start. Returns the entries that cannot be kept: the listen port is outside
+    /// the range, in another's hands or resting, or the service already has a different one for that port.
+    pub fn remember(&mut self, owner: &ServiceKey, ports: &[ListenPort]) -> Vec<ListenPort> {
+        let mut refused = Vec::new();
+        for port in ports {
+            if self.given_to(owner).contains(port) {
+                continue;
+            }
+            if self.may_remember(owner, port) {
+                self.give(owner, port.clone());
+            } else {
+                refused.push(port.clone());
+            }
+        }
+        refused
+    }
+
+    /// The listen ports of a service whose Service has the ports `wanted`, sorted by name.
+    /// A pair (name, port) that has one keeps it; a new pair gets a free one; a pair that is no longer wanted lets go.
+    ///
+    /// # Errors
+    /// If too few are free. The book is then as it was.
+    pub fn assign(
+        &mut self,
+        owner: &ServiceKey,
+        wanted: &[WantedPort],
+        now: Timestamp,
+    ) -> Result<Vec<ListenPort>, PortsExhausted> {
+        let wanted: BTreeSet<&WantedPort> = wanted.iter().collect();
+        let (kept, dropped): (Vec<_>, Vec<_>) = self
+            .given_to(owner)
+            .iter()
+            .cloned()
+            .partition(|given| wanted.iter().any(|w| w.is(given)));
+        let new: Vec<&WantedPort> = wanted
+            .into_iter()
+            .filter(|w| !kept.iter().any(|given| w.is(given)))
+            .collect();
+        let chosen = self.choose(owner, &new, &dropped, now)?;
+
+        self.resting.retain(|_, rest| rest.until > now);
+        for port in &dropped {
+            self.take_back(owner, port, now);
+        }
+        for port in chosen {
+            self.give(owner, port);
+        }
+        Ok(self.given_to(owner).to_vec())
+    }
+
+    /// Takes all listen ports back from a service; they rest before another may have them.
+    pub fn release(&mut self, owner: &ServiceKey, now: Timestamp) {
+        self.resting.retain(|_, rest| rest.until > now);
+        for port in self.given_to(owner).to_vec() {
+            self.take_back(owner, &port, now);
+        }
+    }
+
+    /// Whose listen port this is.
+    #[must_use]
+    pub fn owner_of(&self, listen_port: u16) -> Option<&ServiceKey> {
+        self.owners.get(&listen_port)
+    }
+
+    fn given_to(&self, owner: &ServiceKey) -> &[ListenPort] {
+        self.given.get(owner).map_or(&[], Vec::as_slice)
+    }
+
+    fn may_remember(&self, owner: &ServiceKey, port: &ListenPort) -> bool {
+        let mine = self.given_to(owner);
+        let has_another = mine
+            .iter()
+            .any(|given| given.name == port.name && given.port == port.port);
+        let rests_for_another = self
+            .resting
+            .get(&port.listen_port)
+            .is_some_and(|rest| rest.owner != *owner || rest.port != port.port);
+        self.range.contains(&port.listen_port)
+            && !self.owners.contains_key(&port.listen_port)
+            && !has_another
+            && !rests_for_another
+    }
+
+    /// One free listen port for each of `new`; changes nothing. Those of `dropped` are about to rest.
+    fn choose(
+        &self,
+        owner: &ServiceKey,
+        new: &[&WantedPort],
+        dropped: &[ListenPort],
+        now: Timestamp,
+    ) -> Result<Vec<ListenPort>, PortsExhausted> {
+        let mut chosen: BTreeMap<u16, &WantedPort> = BTreeMap::new();
+        let mut missing = 0;
+        for wanted in new {
+            let had_it = |listen_port: &u16| self.had(owner, wanted.port, *listen_port, dropped);
+            let free = |listen_port: &u16| {
+                !chosen.contains_key(listen_port)
+                    && (self.is_free(*listen_port, now) || had_it(listen_port))
+            };
+            let own = dropped.iter().map(|d| d.listen_port);
+            let own = own.chain(self.resting.keys().copied()).filter(had_it);
+            match own.chain(self.candidates(owner, wanted.port)).find(free) {
+                Some(listen_port) => {
+                    chosen.insert(listen_port, wanted);
+                }
+                None => missing += 1,
+            }
+        }
+        if missing > 0 {
+            let ends = self.resting.values().map(|rest| rest.until);
+            let look_again = ends.filter(|until| *until > now).min();
+            return Err(PortsExhausted {
+                missing,
+                look_again,
+            });
+        }
+        let listen = |(listen_port, wanted): (u16, &WantedPort)| ListenPort {
+            name: wanted.name.clone(),
+            port: wanted.port,
+            listen_port,
+        };
+        Ok(chosen.into_iter().map(listen).collect())
+    }
+
+    /// Nobody has it and it does not rest.
+    fn is_free(&self, listen_port: u16, now: Timestamp) -> bool {
+        let rests = |rest: &Resting| rest.until > now;
+        !self.owners.contains_key(&listen_port)
+            && !self.resting.get(&listen_port).is_some_and(rests)
+    }
+
+    /// This service had this listen port for this very port until just now: what still arrives there is meant for it,
+    /// so it may have it back without a rest.
+    fn had(&self, owner: &ServiceKey, port: u16, listen_port: u16, dropped: &[ListenPort]) -> bool {
+        let just_dropped = dropped
+            .iter()
+            .any(|d| d.listen_port == listen_port && d.port == port);
+        let rests = self
+            .resting
+            .get(&listen_port)
+            .is_some_and(|rest| rest.owner == *owner && rest.port == port);
+        just_dropped || rests
+    }
+
+    /// The whole range, from a start that depends on the owner and the port only: a restarted operator or another
+    /// replica tries the same ports in the same order.
+    fn candidates(&self, owner: &ServiceKey, port: u16) -> impl Iterator<Item = u16> + use<> {
+        let (first, last) = (*self.range.start(), *self.range.end());
+        let size = u64::from(last.saturating_sub(first)) + 1;
+        let offset = stable_hash(&format!("{owner}:{port}")) % size;
+        let start = first.saturating_add(u16::try_from(offset).unwrap_or(0));
+        (start..=last).chain(first..start)
+    }
+
+    fn give(&mut self, owner: &ServiceKey, port: ListenPort) {
+        self.resting.remove(&port.listen_port);
+        self.owners.insert(port.listen_port, owner.clone());
+        let ports = self.given.entry(owner.clone()).or_default();
+        ports.push(port);
+        ports.sort();
+    }
+
+    fn take_back(&mut self, owner: &ServiceKey, port: &ListenPort, now: Timestamp) {
+        let until = now.checked_add(self.quarantine).unwrap_or(Timestamp::MAX);
+        let rest = Resting {
+            owner: owner.clone(),
+            port: port.port,
+            until,
+        };
+        self.resting.insert(port.listen_port, rest);
+        self.owners.remove(&port.listen_port);
+        if let Some(ports) = self.given.get_mut(owner) {
+            ports.retain(|given| given != port);
+            if ports.is_empty() {
+                self.given.remove(owner);
+            }
+        }
+    }
+}
+
+/// FNV-1a: the same in every process and every version, unlike the standard library's hashers.
+fn stable_hash(text: &str) -> u64 {
+    const OFFSET_BASIS: u64 = 0xcbf2_9ce4_8422_2325;
+    const PRIME: u64 = 0x0100_0000_01b3;
+    text.bytes().fold(OFFSET_BASIS, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(PRIME)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const QUARANTINE: SignedDuration = SignedDuration::from_secs(300);
+
+    fn book(range: RangeInclusive<u16>) -> PortBook {
+        PortBook::new(range, QUARANTINE)
+    }
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(1_000_000 + second).unwrap()
+    }
+
+    fn key(service: &str) -> ServiceKey {
+        ServiceKey::new("shop", service)
+    }
+
+    fn wanted(name: &str, port: u16) -> WantedPort {
+        WantedPort {
+            name: name.into(),
+            port,
+        }
+    }
+
+    fn listen(name: &str, port: u16, listen_port: u16) -> ListenPort {
+        ListenPort {
+            name: name.into(),
+            port,
+            listen_port,
+        }
+    }
+
+    #[test]
+    fn the_default_range_has_room_for_ten_thousand_services_and_touches_no_other_range() {
+        assert_eq!(DEFAULT_RANGE.count(), 20_000);
+        for foreign in [8012, 8013, 8080, 8081, 30_000, 32_768] {
+            assert!(!DEFAULT_RANGE.contains(&foreign), "{foreign}");
+        }
+        let mut book = PortBook::new(DEFAULT_RANGE, DEFAULT_QUARANTINE);
+        for n in 0..10_000 {
+            let ports = [wanted("http", 80), wanted("grpc", 9090)];
+            let given = book.assign(&key(&format!("s{n}")), &ports, at(0));
+            assert_eq!(given.map(|g| g.len()), Ok(2));
+        }
+    }
+
+    #[test]
+    fn a_key_reads_as_namespace_and_service() {
+        assert_eq!(key("cart").to_string(), "shop/cart");
+    }
+
+    #[test]
+    fn the_start_of_the_search_is_pinned_so_that_an_upgrade_moves_no_port() {
+        let mut book = PortBook::new(DEFAULT_RANGE, DEFAULT_QUARANTINE);
+        let given = book.assign(&key("cart"), &[wanted("http", 80)], at(0));
+        assert_eq!(given, Ok(vec![listen("http", 80, 20_174)]));
+    }
+
+    #[test]
+    fn a_pair_keeps_its_listen_port_when_other_ports_come_and_go() {
+        let mut book = book(100..=199);
+        let before = book
+            .assign(&key("cart"), &[wanted("http", 80)], at(0))
+            .unwrap();
+        let more = [
+            wanted("grpc", 9090),
+            wanted("http", 80),
+            wanted("admin", 81),
+        ];
+        let after = book.assign(&key("cart"), &more, at(1)).unwrap();
+        assert_eq!(after.len(), 3);
+        assert!(after.contains(&before[0]));
+        let fewer = book
+            .assign(&key("cart"), &[wanted("http", 80)], at(2))
+            .unwrap();
+        assert_eq!(fewer, before);
+    }
+
+    #[test]
+    fn the_order_of_the_services_ports_does_not_matter() {
+        let ports = [
+            wanted("grpc", 9090),
+            wanted("http", 80),
+            wanted("admin", 81),
+        ];
+        let mut turned = ports.clone();
+        turned.reverse();
+        let given = book(100..=199).assign(&key("cart"), &ports, at(0));
+        assert_eq!(given, book(100..=199).assign(&key("cart"), &turned, at(0)));
+    }
+
+    #[test]
+    fn a_port_that_is_wanted_twice_is_given_once() {
+        let twice = [wanted("http", 80), wanted("http", 80)];
+        let given = book(100..=199).assign(&key("cart"), &twice, at(0)).unwrap();
+        assert_eq!(given.len(), 1);
+    }
+
+    #[test]
+    fn a_renamed_port_keeps_its_listen_port() {
+        let mut book = book(100..=199);
+        let before = book
+            .assign(&key("cart"), &[wanted("web", 80)], at(0))
+            .unwrap();
+        let after = book
+            .assign(&key("cart"), &[wanted("http", 80)], at(1))
+            .unwrap();
+        assert_eq!(before[0].listen_port, after[0].listen_port);
+    }
+
+    #[test]
+    fn a_port_number_that_changes_does_not_inherit_what_still_arrives_for_the_old_one() {
+        let mut book = book(100..=100);
+        book.assign(&key("cart"), &[wanted("http", 80)], at(0))
+            .unwrap();
+        let changed = book.assign(&key("cart"), &[wanted("http", 81)], at(1));
+        assert!(changed.is_err());
+    }
+
+    #[test]
+    fn a_released_port_rests_before_another_service_gets_it() {
+        let mut book = book(100..=100);
+        book.assign(&key("cart"), &[wanted("", 80)], at(0)).unwrap();
+        book.release(&key("cart"), at(10));
+        assert_eq!(book.owner_of(100), None);
+
+        let early = book.assign(&key("till"), &[wanted("", 80)], at(309));
+        let exhausted = PortsExhausted {
+            missing: 1,
+            look_again: Some(at(310)),
+        };
+        assert_eq!(early, Err(exhausted));
+        let late = book.assign(&key("till"), &[wanted("", 80)], at(310));
+        assert_eq!(late, Ok(vec![listen("", 80, 100)]));
+        assert_eq!(book.owner_of(100), Some(&key("till")));
+    }
+
+    #[test]
+    fn a_service_that_comes_back_gets_its_old_port_at_once() {
+        let mut book = book(100..=199);
+        let before = book.assign(&key("cart"), &[wanted("", 80)], at(0)).unwrap();
+        book.release(&key("cart"), at(10));
+        let after = book
+            .assign(&key("cart"), &[wanted("", 80)], at(11))
+            .unwrap();
+        assert_eq!(before, after);
+    }
+
+    #[test]
+    fn too_few_free_ports_leave_the_book_unchanged() {
+        let mut book = book(100..=101);
+        book.assign(&key("cart"), &[wanted("a", 1)], at(0)).unwrap();
+        book.assign(&key("till"), &[wanted("a", 1)], at(0)).unwrap();
+        let before = book.clone();
+        let more = [wanted("b", 2), wanted("c", 3)];
+        let refused = book.assign(&key("cart"), &more, at(1)).unwrap_err();
+        assert_eq!((refused.missing, refused.look_again), (2, None));
+        assert_eq!(book, before);
+    }
+
+    #[test]
+    fn an_empty_range_gives_nothing() {
+        #[allow(clippy::reversed_empty_ranges)]
+        let mut book = book(2..=1);
+        assert!(book.assign(&key("cart"), &[wanted("", 80)], at(0)).is_err());
+        assert_eq!(book.assign(&key("cart"), &[], at(0)), Ok(vec![]));
+    }
+
+    #[test]
+    fn the_last_port_of_all_can_be_given() {
+        let mut book = book(u16::MAX..=u16::MAX);
+        let given = book.assign(&key("cart"), &[wanted("", 80)], at(0));
+        assert_eq!(given, Ok(vec![listen("", 80, u16::MAX)]));
+    }
+
+    #[test]
+    fn what_a_status_remembers_is_kept_and_given_again() {
+        let mut book = book(100..=199);
+        let ports = [listen("grpc", 9090, 142), listen("http", 80, 117)];
+        assert_eq!(book.remember(&key("cart"), &ports), vec![]);
+        assert_eq!(book.remember(&key("cart"), &ports), vec![]);
+        let both = [wanted("http", 80), wanted("grpc", 9090)];
+        assert_eq!(book.assign(&key("cart"), &both, at(0)), Ok(ports.to_vec()));
+    }
+
+    #[test]
+    fn what_a_status_remembers_is_refused_where_it_cannot_be_true() {
+        let mut book = book(100..=199);
+        assert_eq!(book.remember(&key("cart"), &[listen("", 80, 117)]), vec![]);
+        let table = [
+            ("till", listen("", 80, 117), "another has it"),
+            ("till", listen("", 80, 99), "outside the range"),
+            ("till", listen("", 80, 200), "outside the range"),
+            ("cart", listen("", 80, 118), "the pair has another"),
+            ("cart", listen("", 81, 117), "used for another pair"),
+        ];
+        for (service, port, why) in table {
+            let refused = book.remember(&key(service), std::slice::from_ref(&port));
+            assert_eq!(refused, vec![port], "{why}");
+        }
+        book.release(&key("cart"), at(0));
+        let resting = [listen("", 80, 117)];
+        assert_eq!(book.remember(&key("till"), &resting), resting.to_vec());
+        assert_eq!(book.remember(&key("cart"), &resting), vec![]);
+    }
+
+    #[derive(Clone, Debug)]
+    enum Change {
+        Assign(u8, BTreeSet<u16>),
+        Release(u8),
+        Remember(u8, u16, u16),
+        Wait(i64),
+    }
+
+    fn change() -> impl Strategy<Value = Change> {
+        let service = 0u8..5;
+        prop_oneof![
+            4 => (service.clone(), prop::collection::btree_set(80u16..84, 0..4))
+                .prop_map(|(s, p)| Change::Assign(s, p)),
+            2 => service.clone().prop_map(Change::Release),
+            1 => (service, 80u16..84, 98u16..114).prop_map(|(s, p, l)| Change::Remember(s, p, l)),
+            1 => (1i64..400).prop_map(Change::Wait),
+        ]
+    }
+
+    fn want(ports: &BTreeSet<u16>) -> Vec<WantedPort> {
+        ports.iter().map(|p| wanted(&format!("p{p}"), *p)).collect()
+    }
+
+    /// Who held each port last, and until when it rests: kept apart from the book, to check it.
+    type History = BTreeMap<u16, (ServiceKey, Option<Timestamp>)>;
+
+    fn follow(book: &PortBook, history: &mut History, now: Timestamp) {
+        for listen_port in 90u16..=120 {
+            let owner = book.owner_of(listen_port);
+            match (owner, history.get(&listen_port).cloned()) {
+                (Some(owner), before) => {
+                    if let Some((last, until)) = before
+                        && last != *owner
+                    {
+                        let until = until.expect("a port changed hands without a release");
+                        assert!(until <= now, "{listen_port} changed hands before {until}");
+                    }
+                    history.insert(listen_port, (owner.clone(), None));
+                }
+                (None, Some((last, None))) => {
+                    let until = now + QUARANTINE;
+                    history.insert(listen_port, (last, Some(until)));
+                }
+                (None, _) => {}
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_port_has_two_owners_and_none_changes_hands_before_its_rest(
+            changes in prop::collection::vec(change(), 1..60),
+        ) {
+            let mut book = book(100..=111);
+            let mut history = History::new();
+            let mut second = 0;
+            for change in changes {
+                let now = at(second);
+                match change {
+                    Change::Assign(s, ports) => {
+                        let before = book.clone();
+                        match book.assign(&key(&format!("s{s}")), &want(&ports), now) {
+                            Ok(given) => prop_assert_eq!(given.len(), ports.len()),
+                            Err(_) => prop_assert_eq!(&book, &before),
+                        }
+                    }
+                    Change::Release(s) => book.release(&key(&format!("s{s}")), now),
+                    Change::Remember(s, port, listen_port) => {
+                        let port = listen(&format!("p{port}"), port, listen_port);
+                        book.remember(&key(&format!("s{s}")), &[port]);
+                    }
+                    Change::Wait(seconds) => second += seconds,
+                }
+                let mut seen = BTreeSet::new();
+                for (owner, ports) in &book.given {
+                    for port in ports {
+                        prop_assert!(seen.insert(port.listen_port));
+                        prop_assert!((100..=111).contains(&port.listen_port));
+                        prop_assert_eq!(book.owner_of(port.listen_port), Some(owner));
+                        prop_assert!(!book.resting.contains_key(&port.listen_port));
+                    }
+                }
+                prop_assert_eq!(seen.len(), book.owners.len());
+                follow(&book, &mut history, now);
+            }
+        }
+
+        #[test]
+        fn a_services_ports_stay_whatever_the_others_do(
+            before in prop::collection::vec(change(), 0..20),
+            after in prop::collection::vec(change(), 0..40),
+        ) {
+            let mut book = book(100..=120);
+            let mut second = 0;
+            let mine = key("mine");
+            let ports = [wanted("http", 80), wanted("grpc", 81)];
+            let mut run = |book: &mut PortBook, changes: Vec<Change>| {
+                for change in changes {
+                    let now = at(second);
+                    match change {
+                        Change::Assign(s, ports) => {
+                            let _ = book.assign(&key(&format!("s{s}")), &want(&ports), now);
+                        }
+                        Change::Release(s) => book.release(&key(&format!("s{s}")), now),
+                        Change::Remember(s, port, listen_port) => {
+                            let port = listen(&format!("p{port}"), port, listen_port);
+                            book.remember(&key(&format!("s{s}")), &[port]);
+                        }
+                        Change::Wait(seconds) => second += seconds,
+                    }
+                }
+                at(second)
+            };
+            let now = run(&mut book, before);
+            let Ok(given) = book.assign(&mine, &ports, now) else { return Ok(()) };
+            let now = run(&mut book, after);
+            prop_assert_eq!(book.assign(&mine, &ports, now), Ok(given.clone()));
+
+            // A restarted operator that reads the statuses in any order gives the same.
+            let mut restarted = PortBook::new(100..=120, QUARANTINE);
+            for (owner, ports) in book.given.iter().rev() {
+                prop_assert_eq!(restarted.remember(owner, ports), vec![]);
+            }
+            prop_assert_eq!(restarted.assign(&mine, &ports, now), Ok(given));
+        }
+    }
+}
