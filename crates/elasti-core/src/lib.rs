@@ -12,6 +12,7 @@ pub mod replicas;
 pub mod schedule;
 pub mod sightings;
 pub mod step;
+pub mod waiting_room;
 pub mod why;
 
 pub use observed::Observed;
