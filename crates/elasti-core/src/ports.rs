@@ -18,12 +18,13 @@ pub const DEFAULT_RANGE: RangeInclusive<u16> = 10_000..=29_999;
 
 /// How long a released port rests before another service may have it.
 ///
-/// A connection for the old owner can still arrive while a resolver follows a silent watch (20 s until it notices)
-/// and nodes, ingress controllers and service meshes apply the slice's end (settle time 2 s; a mesh under load takes
-/// up to a minute): 20 + 2 + 60 = 82 s, rounded up to 5 min. The cost: 20,000 ports carry 66 releases a second for ever.
+/// A connection for the old owner can still arrive while a resolver follows a silent watch (20 s until it notices) and
+/// nodes apply the slice's end (settle time 2 s); ingress controllers and meshes, which follow slices on their own, get
+/// a minute: 20 + 2 + 60 = 82 s, rounded up to 5 min. The cost: 20,000 ports carry 66 releases a second for ever.
 ///
-/// The rest lives in memory only. After a restart it is the hash that keeps a port from its old neighbours' hands
-/// (one chance in 20,000), and the plan's own order: a service lets go only after its slice has been gone for the settle time.
+/// The rest lives in memory only. After a restart the plan's own order still holds (a service that is deleted lets go
+/// only after its slice has been gone for the settle time), and a new service's search starts at a just released port
+/// with a chance of one in 20,000.
 pub const DEFAULT_QUARANTINE: SignedDuration = SignedDuration::from_mins(5);
 
 /// One Service in one namespace: what rooms, ports and routes are kept by.
