@@ -2,6 +2,7 @@
 //! It never does I/O, reads a clock, the environment or a random source, and depends on `elasti-api` only.
 
 pub mod autoscaler;
+pub mod backends;
 pub mod desire;
 pub mod idle;
 pub mod observed;
