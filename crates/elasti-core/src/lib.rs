@@ -9,6 +9,7 @@ pub mod observed;
 pub mod phase;
 pub mod plan;
 pub mod ports;
+pub mod probe_response;
 pub mod replicas;
 pub mod schedule;
 pub mod sightings;
