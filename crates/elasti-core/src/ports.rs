@@ -423,6 +423,9 @@ mod tests {
             .unwrap();
         let changed = book.assign(&key("cart"), &[wanted("http", 81)], at(1));
         assert!(changed.is_err());
+        book.release(&key("cart"), at(2));
+        let returned = book.assign(&key("cart"), &[wanted("http", 81)], at(3));
+        assert!(returned.is_err());
     }
 
     #[test]

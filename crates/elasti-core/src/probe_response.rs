@@ -192,7 +192,7 @@ fn query_param<'a>(query: &'a str, name: &str) -> Option<Cow<'a, str>> {
     query.split('&').find_map(|pair| {
         let (raw_name, raw_value) = pair.split_once('=').unwrap_or((pair, ""));
         let value = form_decoded(raw_value)?;
-        (!pair.is_empty() && form_decoded(raw_name)? == name).then_some(value)
+        (form_decoded(raw_name)? == name).then_some(value)
     })
 }
 
@@ -445,6 +445,7 @@ mod tests {
             (rule(), "GET /", &[], true),
             (rule(), "GET /any/thing", &[], true),
             (rule(), "OPTIONS *", &[], false),
+            (rule(), "CONNECT ", &[], false),
             (prefix("/"), "GET /abc", &[], true),
             (prefix(""), "GET /abc", &[], true),
             (prefix("/abc"), "GET /abc", &[], true),

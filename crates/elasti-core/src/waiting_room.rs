@@ -414,14 +414,14 @@ impl WaitingRooms {
     }
 
     /// The dynamic threshold: what a service takes from the pool is at most what is free in it just before.
-    /// What draws nothing new is never refused here.
+    /// A first request takes no request of the pool, and one without bytes of its own takes no bytes.
     fn check_pool(&self, before: Load, after: Load) -> Result<(), Refusal> {
         let free = self.pool.minus(self.drawn);
-        let (had, takes) = (before.drawn(), after.drawn());
-        if takes.requests > had.requests && takes.requests > free.requests {
+        let takes = after.drawn();
+        if takes.requests > free.requests {
             return Err(Refusal::SharedFull);
         }
-        if takes.bytes > had.bytes && takes.bytes > free.bytes {
+        if takes.bytes > before.drawn().bytes && takes.bytes > free.bytes {
             return Err(Refusal::SharedBytes);
         }
         Ok(())
@@ -584,6 +584,7 @@ mod tests {
         assert!(large.is_ok());
         let larger = rooms.admit(&key("till"), &room, OWN_BYTES + 1, at(0));
         assert_eq!(larger, Err(Refusal::SharedBytes));
+        assert!(rooms.admit(&key("cart"), &room, 0, at(0)).is_ok());
         assert!(rooms.admit(&key("till"), &room, OWN_BYTES, at(0)).is_ok());
     }
 
@@ -909,7 +910,13 @@ mod tests {
         assert_eq!(pace.allowance(3, 0), 24);
         pace.answered(3, true);
         assert_eq!(pace.allowance(3, 0), 48);
+        for _ in 0..40 {
+            pace.answered(3, true);
+        }
         pace.answered(3, false);
+        for _ in 0..23 {
+            pace.answered(3, true);
+        }
         assert_eq!(pace.allowance(3, 0), 24);
         for _ in 0..10 {
             pace.answered(3, false);
