@@ -23,3 +23,6 @@ pub use reason::Reason;
 pub use target::ScaleTargetRef;
 pub use trigger::{DEFAULT_UPTIME_FILTER, PrometheusTrigger, Trigger, TriggerError, TriggerType};
 pub use wake::{WakeAnswer, WakeRequest};
+
+/// The Kubernetes types that the status is made of, so that nobody else has to name their crate.
+pub use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};

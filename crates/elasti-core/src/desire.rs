@@ -81,7 +81,7 @@ fn held_now(o: &Observed) -> Option<Why> {
             Report::Seen { at, held, .. }
                 if *held > 0 && o.since(*at) <= o.settings.report_fresh =>
             {
-                let sentence = format!("Resolver {} holds {held} requests.", resolver.name);
+                let sentence = format!("Resolver {} holds requests.", resolver.name);
                 Some(Why::new(Reason::Traffic, sentence))
             }
             Report::Seen { .. } | Report::NotAsked | Report::Unreachable => None,

@@ -4,7 +4,7 @@
 use elasti_api::{ElastiServiceSpec, Reason};
 use jiff::{SignedDuration, Timestamp};
 
-use crate::observed::{Observed, Reading, Report};
+use crate::observed::{Author, Observed, Reading, Report};
 use crate::why::Why;
 
 /// Since when the service has been quiet, or why it is not.
@@ -31,7 +31,7 @@ pub fn quiet_since(spec: &ElastiServiceSpec, o: &Observed) -> Result<Timestamp, 
 pub fn idle_since(spec: &ElastiServiceSpec, o: &Observed) -> Result<Timestamp, Why> {
     let quiet = quiet_since(spec, o)?;
     let cooldown = cooldown(spec);
-    let woken = o.me.remembered.last_wake.map(|at| at.min(o.now));
+    let woken = last_wake(o);
     let asked = o.wake_requested_at.map(|at| at.min(o.now));
     let starts = [Some(quiet), Some(o.me.created.min(o.now)), woken, asked];
     let start = starts.into_iter().flatten().max().unwrap_or(o.now);
@@ -53,6 +53,20 @@ pub fn idle_since(spec: &ElastiServiceSpec, o: &Observed) -> Result<Timestamp, W
     Err(Why::new(Reason::CoolingDown, sentence).until(over))
 }
 
+/// When the target was last woken: by the status, or by the API server's record of our own scale write,
+/// which is there even if every operator died before the status was written.
+fn last_wake(o: &Observed) -> Option<Timestamp> {
+    let recorded = o
+        .target
+        .as_ref()
+        .filter(|t| t.replicas > 0 && t.replicas_by == Author::Elasti)
+        .and_then(|t| t.replicas_at);
+    o.me.remembered
+        .last_wake
+        .max(recorded)
+        .map(|at| at.min(o.now))
+}
+
 /// The cooldown of the spec; 0 means the default.
 #[must_use]
 pub fn cooldown(spec: &ElastiServiceSpec) -> SignedDuration {
@@ -66,13 +80,17 @@ pub fn cooldown(spec: &ElastiServiceSpec) -> SignedDuration {
 /// The first active reading, as a reason to be awake.
 #[must_use]
 pub fn active_trigger(o: &Observed) -> Option<Why> {
-    o.readings.iter().enumerate().find_map(|(index, reading)| match reading {
-        Reading::Active { value, threshold } => Some(Why::new(
-            Reason::TriggerActive,
-            format!("Trigger {index} reads {value}, which is at or above its threshold of {threshold}."),
-        )),
-        Reading::Quiet { .. } | Reading::Unknown { .. } => None,
-    })
+    o.readings
+        .iter()
+        .enumerate()
+        .find_map(|(index, reading)| match reading {
+            // The value itself changes with every reading; a status that told it would be written as often.
+            Reading::Active { threshold, .. } => Some(Why::new(
+                Reason::TriggerActive,
+                format!("Trigger {index} is at or above its threshold of {threshold}."),
+            )),
+            Reading::Quiet { .. } | Reading::Unknown { .. } => None,
+        })
 }
 
 fn all_quiet(spec: &ElastiServiceSpec, o: &Observed) -> Result<(), Why> {
@@ -102,10 +120,7 @@ pub fn traffic(o: &Observed) -> Option<Why> {
         .find_map(|resolver| match &resolver.report {
             Report::Seen { held, open, .. } if held + open > 0 => Some(Why::new(
                 Reason::Traffic,
-                format!(
-                    "Resolver {} holds {held} and carries {open} requests.",
-                    resolver.name
-                ),
+                format!("Resolver {} holds or carries requests.", resolver.name),
             )),
             Report::Seen { .. } | Report::NotAsked | Report::Unreachable => None,
         })

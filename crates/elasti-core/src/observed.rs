@@ -30,6 +30,8 @@ pub struct Observed {
     pub pods: Vec<Pod>,
     /// The Service's own endpoints, as the endpoint-slice controller published them.
     pub endpoints: Vec<Endpoint>,
+    /// Opaque version of those endpoints: it differs whenever they changed, even if they changed back.
+    pub endpoints_version: String,
     /// Our EndpointSlices that point the Service at the resolvers.
     pub slice: Owned<Vec<SliceShape>>,
     /// Our private Service.
@@ -220,6 +222,8 @@ pub struct Target {
     pub version: String,
     /// Who wrote `spec.replicas` last.
     pub replicas_by: Author,
+    /// When, by the API server's record of field managers.
+    pub replicas_at: Option<Timestamp>,
 }
 
 /// Who wrote a field last, by its field manager.
@@ -238,6 +242,8 @@ pub enum Author {
 pub struct Pod {
     /// Its name.
     pub name: String,
+    /// Opaque version: it differs whenever the pod changed, even if it changed back.
+    pub version: String,
     /// The node it runs on; empty while unscheduled.
     pub node: String,
     /// Condition `Ready` is true.

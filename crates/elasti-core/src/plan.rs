@@ -6,8 +6,8 @@ use jiff::Timestamp;
 
 use crate::desire::{self, Desire, desire};
 use crate::observed::{
-    Author, Claim, Leadership, Observed, ObstacleKind, Owned, Pod, PortsGiven, PrivateServiceShape,
-    Report, Service, ServiceKind, Target,
+    Author, Claim, Leadership, Observed, ObstacleKind, Owned, Pod, PrivateServiceShape, Report,
+    Service, ServiceKind, Target,
 };
 use crate::step::{Drained, Redirected, Restored, Routed, SliceGone, Step};
 use crate::why::Why;
@@ -163,11 +163,6 @@ fn upkeep(service: &Service, o: &Observed) -> Vec<Step> {
     let mut steps = Vec::new();
     if !o.me.finalizer {
         steps.push(Step::AddFinalizer);
-    }
-    if let PortsGiven::Given(ports) = &o.ports
-        && o.me.remembered.ports != *ports
-    {
-        steps.push(Step::RecordPorts(ports.clone()));
     }
     let wanted = PrivateServiceShape {
         selector: service.selector.clone(),
@@ -343,6 +338,18 @@ fn let_go(spec: &ElastiServiceSpec, o: &Observed) -> Plan {
 }
 
 impl Plan {
+    /// The plan takes a way out of the path or a way down: the shell must read every fact anew,
+    /// past all caches, plan again, and carry out only that second plan.
+    #[must_use]
+    pub fn needs_fresh_facts(&self) -> bool {
+        self.steps.iter().any(|step| {
+            matches!(
+                step,
+                Step::Mark { .. } | Step::ScaleToZero(_) | Step::RemoveSlice(_)
+            )
+        })
+    }
+
     fn at(phase: Phase, why: Why) -> Self {
         let look_again = why.until;
         Self {

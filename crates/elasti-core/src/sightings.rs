@@ -27,12 +27,25 @@ pub struct Sightings {
     pub pods_out_since: Option<Timestamp>,
     /// No resolver has been ready since then.
     pub no_resolver_since: Option<Timestamp>,
-    /// The pods that carried our mark when we last looked, with their nodes.
-    pub marks: BTreeMap<String, String>,
+    /// The version of the Service's own slices when we last looked.
+    pub endpoints_version: Option<String>,
+    /// The versions of the living pods when we last looked.
+    pub pod_versions: BTreeMap<String, String>,
+    /// The pods that carried our mark when we last looked.
+    pub marks: BTreeMap<String, Mark>,
     /// What is known of each node's tick while it hosts pods that we drain.
     pub ticks: BTreeMap<String, Tick>,
     /// The nodes on which a drain failed because their ticks leave no gap.
     pub too_dense_on: Option<BTreeSet<String>>,
+}
+
+/// A mark of ours that was there when we last looked.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Mark {
+    /// The pod's node.
+    pub node: String,
+    /// When we last saw it.
+    pub seen_at: Timestamp,
 }
 
 /// What is known of one kubelet's status tick.
@@ -40,8 +53,17 @@ pub struct Sightings {
 pub struct Tick {
     /// When a mark was first seen on this node.
     pub marked_at: Timestamp,
-    /// When the kubelet was last seen undoing one.
-    pub undone_at: Option<Timestamp>,
+    /// The last tick that undid a mark, as far as our looks can tell.
+    pub undone: Option<Undone>,
+}
+
+/// A tick happened between two looks: the mark was seen in the first and gone in the second.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Undone {
+    /// The look that still saw the mark.
+    pub after: Timestamp,
+    /// The look that no longer did.
+    pub by: Timestamp,
 }
 
 /// What the ticks allow.
@@ -70,6 +92,8 @@ impl Sightings {
             no_rotation_since: None,
             pods_out_since: None,
             no_resolver_since: None,
+            endpoints_version: None,
+            pod_versions: BTreeMap::new(),
             marks: BTreeMap::new(),
             ticks: BTreeMap::new(),
             too_dense_on: None,
@@ -85,8 +109,23 @@ impl Sightings {
             _ => (shape.clone(), now),
         });
         self.slice_gone_since = hold(self.slice_gone_since, self.slice.is_none(), now);
+        // A change that was undone between two looks still ends the span: nodes may be showing it now.
+        if self.endpoints_version.as_ref() != Some(&o.endpoints_version) {
+            (self.rotation_since, self.no_rotation_since) = (None, None);
+            self.endpoints_version = Some(o.endpoints_version.clone());
+        }
         self.rotation_since = hold(self.rotation_since, o.in_rotation(), now);
         self.no_rotation_since = hold(self.no_rotation_since, !o.in_rotation(), now);
+        let versions: BTreeMap<String, String> = o
+            .pods
+            .iter()
+            .filter(|p| !p.terminating)
+            .map(|p| (p.name.clone(), p.version.clone()))
+            .collect();
+        if self.pod_versions != versions {
+            self.pods_out_since = None;
+            self.pod_versions = versions;
+        }
         self.pods_out_since = hold(self.pods_out_since, !o.any_pod_ready(), now);
         let no_resolver = o.ready_resolvers().next().is_none();
         self.no_resolver_since = hold(self.no_resolver_since, no_resolver, now);
@@ -118,15 +157,22 @@ impl Sightings {
     fn look_at_marks(&mut self, pods: &[Pod], now: Timestamp) {
         for pod in pods.iter().filter(|p| !p.terminating) {
             if pod.marked {
-                self.marks.insert(pod.name.clone(), pod.node.clone());
+                let mark = Mark {
+                    node: pod.node.clone(),
+                    seen_at: now,
+                };
+                self.marks.insert(pod.name.clone(), mark);
                 self.ticks.entry(pod.node.clone()).or_insert(Tick {
                     marked_at: now,
-                    undone_at: None,
+                    undone: None,
                 });
-            } else if self.marks.remove(&pod.name).is_some()
-                && let Some(tick) = self.ticks.get_mut(&pod.node)
+            } else if let Some(mark) = self.marks.remove(&pod.name)
+                && let Some(tick) = self.ticks.get_mut(&mark.node)
             {
-                tick.undone_at = Some(now);
+                tick.undone = Some(Undone {
+                    after: mark.seen_at,
+                    by: now,
+                });
             }
         }
         let living: BTreeSet<&str> = pods
@@ -149,31 +195,30 @@ impl Sightings {
             .collect();
         let mut wait_until: Option<Timestamp> = None;
         let mut next: Option<Timestamp> = None;
-        let mut undone: Vec<Timestamp> = Vec::new();
+        let mut ticked: Vec<Timestamp> = Vec::new();
         for node in marked {
-            let tick = self.ticks.get(node).copied().unwrap_or(Tick {
+            let unknown = Tick {
                 marked_at: now,
-                undone_at: None,
-            });
-            match tick.undone_at {
-                Some(at) => {
-                    undone.push(at);
-                    let due = next_tick(at, settings.tick_period, now);
+                undone: None,
+            };
+            let tick = self.ticks.get(node).copied().unwrap_or(unknown);
+            let patience_ends = tick.marked_at + settings.tick_patience;
+            match tick.undone {
+                Some(undone) => {
+                    ticked.push(undone.by);
+                    let due = next_tick(undone, settings.tick_period, now);
                     next = Some(next.map_or(due, |n| n.min(due)));
                 }
-                None => {
-                    let patience_ends = tick.marked_at + settings.tick_patience;
-                    if patience_ends > now {
-                        wait_until =
-                            Some(wait_until.map_or(patience_ends, |w| w.max(patience_ends)));
-                    }
+                None if patience_ends > now => {
+                    wait_until = Some(wait_until.map_or(patience_ends, |w| w.max(patience_ends)));
                 }
+                None => {}
             }
         }
         if let Some(until) = wait_until {
             return TickWindow::WaitUntil(until);
         }
-        if widest_gap(&undone, settings.tick_period) < gap_needed(settings) {
+        if widest_gap(&ticked, settings.tick_period) < gap_needed(settings) {
             return TickWindow::TooDense;
         }
         next.map_or(TickWindow::NoTicks, TickWindow::ClearUntil)
@@ -185,20 +230,21 @@ fn gap_needed(settings: &Settings) -> SignedDuration {
     settings.margin + settings.settle + settings.margin
 }
 
-/// The first tick after `now` of a kubelet that ticked at `at`.
-fn next_tick(at: Timestamp, period: SignedDuration, now: Timestamp) -> Timestamp {
-    let period_millis = period.as_millis().max(1);
-    let elapsed_millis = now.duration_since(at).as_millis().max(0);
-    let ticks_since = elapsed_millis / period_millis + 1;
-    let ahead = i64::try_from(ticks_since * period_millis).unwrap_or(i64::MAX);
-    at.checked_add(SignedDuration::from_millis(ahead))
-        .unwrap_or(Timestamp::MAX)
+/// The earliest moment, from `now` on, at which a kubelet can tick that ticked then.
+fn next_tick(last: Undone, period: SignedDuration, now: Timestamp) -> Timestamp {
+    let period_millis = period.as_millis().max(1).unsigned_abs();
+    let since_by = now.duration_since(last.by).as_millis().max(0).unsigned_abs();
+    // The first period whose latest possible tick is not over yet.
+    let periods = since_by.div_ceil(period_millis).max(1);
+    let ahead = i64::try_from(periods * period_millis).unwrap_or(i64::MAX);
+    let earliest = last.after.checked_add(SignedDuration::from_millis(ahead));
+    earliest.unwrap_or(Timestamp::MAX).max(now)
 }
 
 /// The widest stretch without a tick, over all nodes; a whole period where at most one node ticks.
-fn widest_gap(undone: &[Timestamp], period: SignedDuration) -> SignedDuration {
+fn widest_gap(ticked: &[Timestamp], period: SignedDuration) -> SignedDuration {
     let period_millis = i64::try_from(period.as_millis()).unwrap_or(i64::MAX).max(1);
-    let mut phases: Vec<i64> = undone
+    let mut phases: Vec<i64> = ticked
         .iter()
         .map(|at| at.as_millisecond().rem_euclid(period_millis))
         .collect();

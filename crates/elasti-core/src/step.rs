@@ -20,8 +20,6 @@ use crate::why::Why;
 pub enum Step {
     /// Put our finalizer on the ElastiService, before any other effect.
     AddFinalizer,
-    /// Write `status.ports`, so that every resolver listens.
-    RecordPorts(Vec<ListenPort>),
     /// Create or correct the private Service.
     EnsurePrivateService(PrivateServiceShape),
     /// Point the Service at resolvers that listen.
@@ -128,9 +126,7 @@ fn is_in_slice(resolver: &Resolver, ports: &[ListenPort], o: &Observed) -> bool 
 
 /// Proof: every node sends new connections to a resolver too, and every ready resolver takes them.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Redirected {
-    since: Timestamp,
-}
+pub struct Redirected(());
 
 impl Redirected {
     /// Looks for the proof.
@@ -153,7 +149,7 @@ impl Redirected {
             "Nodes may not send new connections to the resolvers yet.",
         );
         settled(since, o, waiting)?;
-        Ok(Self { since })
+        Ok(Self(()))
     }
 }
 
@@ -208,7 +204,7 @@ impl Drained {
     ///
     /// # Errors
     /// If a pod may still get traffic, a kubelet tick is near or unknown, or a resolver has seen something.
-    pub fn observe(redirected: &Redirected, o: &Observed) -> Result<Self, Why> {
+    pub fn observe(_: &Redirected, o: &Observed) -> Result<Self, Why> {
         let out = |since: Option<Timestamp>, what: &str| {
             let waiting = Why::new(Reason::Draining, what);
             match since {
@@ -234,18 +230,18 @@ impl Drained {
             }
             TickWindow::TooDense => return Err(too_dense()),
         };
-        Self::unless_seen(redirected, o, tick)
+        Self::unless_seen(o, tick)
     }
 
     /// Looks for the weaker proof of `handover: redirect`: the pods stay in rotation, the resolvers have seen nothing.
     ///
     /// # Errors
     /// If a resolver has seen something, or cannot be asked.
-    pub fn observe_without_drain(redirected: &Redirected, o: &Observed) -> Result<Self, Why> {
-        Self::unless_seen(redirected, o, Timestamp::MAX)
+    pub fn observe_without_drain(_: &Redirected, o: &Observed) -> Result<Self, Why> {
+        Self::unless_seen(o, Timestamp::MAX)
     }
 
-    fn unless_seen(redirected: &Redirected, o: &Observed, tick: Timestamp) -> Result<Self, Why> {
+    fn unless_seen(o: &Observed, tick: Timestamp) -> Result<Self, Why> {
         let Leadership::Leader { until } = o.leadership else {
             return Err(Why::new(Reason::NotLeader, "Another operator leads."));
         };
@@ -253,7 +249,7 @@ impl Drained {
             return Err(Why::new(Reason::Draining, "KEDA is being paused."));
         }
         for resolver in o.ready_resolvers() {
-            saw_nothing(resolver, redirected)?;
+            saw_nothing(resolver, o)?;
         }
         let Some(target) = &o.target else {
             return Err(Why::new(
@@ -286,7 +282,8 @@ pub fn too_dense() -> Why {
     )
 }
 
-fn saw_nothing(resolver: &Resolver, redirected: &Redirected) -> Result<(), Why> {
+/// Nothing is held or carried, and nothing new has come for the settle time.
+fn saw_nothing(resolver: &Resolver, o: &Observed) -> Result<(), Why> {
     let name = &resolver.name;
     match &resolver.report {
         Report::Seen {
@@ -294,10 +291,10 @@ fn saw_nothing(resolver: &Resolver, redirected: &Redirected) -> Result<(), Why> 
             open: 0,
             last_connection,
             ..
-        } if last_connection.is_none_or(|at| at < redirected.since) => Ok(()),
+        } if last_connection.is_none_or(|at| o.since(at) >= o.settings.settle) => Ok(()),
         Report::Seen { .. } => Err(Why::new(
             Reason::Traffic,
-            format!("Resolver {name} has had connections since the redirect."),
+            format!("Resolver {name} has had connections within the settle time."),
         )),
         Report::NotAsked | Report::Unreachable => Err(Why::new(
             Reason::ResolverUnreachable,

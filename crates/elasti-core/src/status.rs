@@ -1,0 +1,299 @@
+//! The status that follows from the facts and the plan.
+//! It never states an intention as a fact, and it never changes when nothing else does.
+
+use elasti_api::{Condition, ElastiServiceSpec, ElastiServiceStatus, Handover, Mode, Reason, Time};
+use jiff::Timestamp;
+
+use crate::idle;
+use crate::observed::{Author, Observed, Owned, PortsGiven, Reading};
+use crate::plan::Plan;
+
+/// The status to write; equal to `previous` when there is nothing to say.
+#[must_use]
+pub fn status(
+    spec: &ElastiServiceSpec,
+    o: &Observed,
+    plan: &Plan,
+    previous: &ElastiServiceStatus,
+) -> ElastiServiceStatus {
+    let stamps = Stamps::after(spec, o);
+    let mut next = ElastiServiceStatus {
+        last_reconciled_time: previous.last_reconciled_time.clone(),
+        last_scaled_up_time: stamps.last_wake.map(Time),
+        mode: Some(if o.slice.ours().is_some() {
+            Mode::Proxy
+        } else {
+            Mode::Serve
+        }),
+        phase: Some(plan.phase),
+        reason: Some(plan.why.reason.as_str().to_owned()),
+        conditions: conditions(spec, o, plan, &previous.conditions),
+        observed_generation: Some(o.me.generation),
+        replicas: o.replicas().and_then(|n| i32::try_from(n).ok()),
+        ports: match &o.ports {
+            PortsGiven::Given(ports) => ports.clone(),
+            PortsGiven::Exhausted => o.me.remembered.ports.clone(),
+        },
+        quiet_since: stamps.quiet_since.map(Time),
+        last_active_time: stamps.last_active.map(Time),
+        last_sleep_time: stamps.last_sleep.map(Time),
+    };
+    if next != *previous {
+        next.last_reconciled_time = Some(Time(o.now));
+    }
+    next
+}
+
+/// The moments that outlive a restart.
+struct Stamps {
+    quiet_since: Option<Timestamp>,
+    last_active: Option<Timestamp>,
+    last_wake: Option<Timestamp>,
+    last_sleep: Option<Timestamp>,
+}
+
+impl Stamps {
+    fn after(spec: &ElastiServiceSpec, o: &Observed) -> Self {
+        let before = &o.me.remembered;
+        let quiet_since = idle::quiet_since(spec, o).ok();
+        let turned = quiet_since.is_some() != before.quiet_since.is_some();
+        let last_active = if turned || before.last_active.is_none() {
+            Some(quiet_since.unwrap_or(o.now))
+        } else {
+            before
+                .last_active
+                .max(quiet_since.filter(|since| Some(*since) > before.quiet_since))
+        };
+        // The order of the two stamps says on which side of zero the service was last seen,
+        // so a change is noticed even if nobody watched while it happened.
+        let (mut last_wake, mut last_sleep) =
+            (clamp(before.last_wake, o), clamp(before.last_sleep, o));
+        match o.replicas() {
+            Some(0) if last_sleep.is_none() || last_wake >= last_sleep => last_sleep = Some(o.now),
+            Some(n) if n > 0 && last_sleep.is_some() && last_sleep > last_wake => {
+                last_wake = Some(o.now)
+            }
+            _ => {}
+        }
+        Self {
+            quiet_since,
+            last_active: clamp(last_active, o),
+            last_wake,
+            last_sleep,
+        }
+    }
+}
+
+/// A stamp from the future (the clock was set back) would block sleep until then.
+fn clamp(stamp: Option<Timestamp>, o: &Observed) -> Option<Timestamp> {
+    stamp.map(|at| at.min(o.now))
+}
+
+/// One condition before it has its transition time.
+struct Fact {
+    type_: &'static str,
+    holds: bool,
+    reason: &'static str,
+    message: String,
+}
+
+fn conditions(
+    spec: &ElastiServiceSpec,
+    o: &Observed,
+    plan: &Plan,
+    previous: &[Condition],
+) -> Vec<Condition> {
+    let facts = [
+        ready(spec, o, plan),
+        found(o),
+        triggers(o),
+        redirected(o),
+        asleep(o, plan),
+        conflict(o, plan),
+        contended(o, previous),
+    ];
+    facts
+        .into_iter()
+        .map(|fact| fact.into_condition(o, previous))
+        .collect()
+}
+
+impl Fact {
+    fn new(
+        type_: &'static str,
+        holds: bool,
+        reason: &'static str,
+        message: impl Into<String>,
+    ) -> Self {
+        Self {
+            type_,
+            holds,
+            reason,
+            message: message.into(),
+        }
+    }
+
+    fn into_condition(self, o: &Observed, previous: &[Condition]) -> Condition {
+        let status = if self.holds { "True" } else { "False" };
+        let since = previous
+            .iter()
+            .find(|c| c.type_ == self.type_ && c.status == status)
+            .map_or(Time(o.now), |c| c.last_transition_time.clone());
+        Condition {
+            type_: self.type_.to_owned(),
+            status: status.to_owned(),
+            reason: self.reason.to_owned(),
+            message: self.message,
+            observed_generation: Some(o.me.generation),
+            last_transition_time: since,
+        }
+    }
+}
+
+/// Elasti can do its work for this service.
+fn ready(spec: &ElastiServiceSpec, o: &Observed, plan: &Plan) -> Fact {
+    let reason = plan.why.reason;
+    let trouble = matches!(
+        reason,
+        Reason::Conflict
+            | Reason::Unsupported
+            | Reason::ServiceNotFound
+            | Reason::TargetNotFound
+            | Reason::AutoscalerNotFound
+            | Reason::PortsExhausted
+            | Reason::NoResolver
+            | Reason::InvalidWindow
+            | Reason::ImagePull
+            | Reason::CrashLoop
+            | Reason::Unschedulable
+            | Reason::PodRefused
+            | Reason::NeverReady
+    );
+    let mut message = plan.why.sentence.clone();
+    if !trouble && !o.may_mark && spec.handover.unwrap_or_default() == Handover::Drain {
+        message.push_str(" The operator may not patch pods/status, so it hands over by redirect instead of drain.");
+    }
+    if !trouble && o.service.as_ref().is_some_and(|s| s.external_local) {
+        message.push_str(" externalTrafficPolicy is Local: outside clients reach it only through nodes that run a resolver.");
+    }
+    Fact::new("Ready", !trouble, reason.as_str(), message)
+}
+
+fn found(o: &Observed) -> Fact {
+    match o.target {
+        Some(_) => Fact::new("TargetFound", true, "Found", "The target exists."),
+        None => Fact::new(
+            "TargetFound",
+            false,
+            Reason::TargetNotFound.as_str(),
+            "The target does not exist.",
+        ),
+    }
+}
+
+fn triggers(o: &Observed) -> Fact {
+    let unknown = o
+        .readings
+        .iter()
+        .enumerate()
+        .find_map(|(index, reading)| match reading {
+            Reading::Unknown { why } => {
+                Some(format!("Trigger {index} gives no usable reading: {why}."))
+            }
+            Reading::Active { .. } | Reading::Quiet { .. } => None,
+        });
+    match unknown {
+        Some(message) => Fact::new(
+            "TriggersHealthy",
+            false,
+            Reason::TriggerUnknown.as_str(),
+            message,
+        ),
+        None => Fact::new(
+            "TriggersHealthy",
+            true,
+            "Read",
+            "Every trigger gives a usable reading.",
+        ),
+    }
+}
+
+fn redirected(o: &Observed) -> Fact {
+    match o.slice {
+        Owned::Ours(_) => Fact::new(
+            "TrafficRedirected",
+            true,
+            "Proxy",
+            "The Service points at the resolvers.",
+        ),
+        Owned::Missing | Owned::Foreign => Fact::new(
+            "TrafficRedirected",
+            false,
+            "Serve",
+            "The Service points at its pods.",
+        ),
+    }
+}
+
+fn asleep(o: &Observed, plan: &Plan) -> Fact {
+    let asleep = o.replicas() == Some(0);
+    Fact::new(
+        "Asleep",
+        asleep,
+        plan.why.reason.as_str(),
+        plan.why.sentence.clone(),
+    )
+}
+
+fn conflict(o: &Observed, plan: &Plan) -> Fact {
+    let foreign = matches!(o.slice, Owned::Foreign) || matches!(o.private_service, Owned::Foreign);
+    if o.rival.is_some() || foreign {
+        return Fact::new(
+            "Conflict",
+            true,
+            Reason::Conflict.as_str(),
+            plan.why.sentence.clone(),
+        );
+    }
+    Fact::new(
+        "Conflict",
+        false,
+        "Alone",
+        "Nothing else claims the Service or the target.",
+    )
+}
+
+/// Someone else moved the target across zero; said until it crosses zero again by our hand.
+fn contended(o: &Observed, previous: &[Condition]) -> Fact {
+    let before = &o.me.remembered;
+    let (slept, woken) = (before.last_sleep, before.last_wake);
+    let crossed = match o.replicas() {
+        Some(0) => slept.is_none() || woken >= slept,
+        Some(_) => slept.is_some() && slept > woken,
+        None => false,
+    };
+    let author = o.target.as_ref().map(|t| (&t.replicas_by, t.replicas));
+    match author {
+        Some((Author::Other(name), replicas)) if crossed && slept.is_some() => {
+            let message = format!("{name} set replicas to {replicas}; Elasti does not fight it.");
+            Fact::new("Contended", true, Reason::Contended.as_str(), message)
+        }
+        _ => match previous
+            .iter()
+            .find(|c| c.type_ == "Contended" && c.status == "True")
+        {
+            Some(still) if !crossed => Fact::new(
+                "Contended",
+                true,
+                Reason::Contended.as_str(),
+                still.message.clone(),
+            ),
+            _ => Fact::new(
+                "Contended",
+                false,
+                "Alone",
+                "Nothing else writes the target's replicas.",
+            ),
+        },
+    }
+}

@@ -1,0 +1,170 @@
+//! Liveness by settling: from any state, a fair run without faults comes to rest, and rest is where it should be.
+//! It never explores: a fair run has exactly one next step, so what one state learns serves all that lead to it.
+
+use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Mutex;
+
+use elasti_core::laws;
+use elasti_core::phase;
+
+use crate::actions::{Action, after, fair};
+use crate::config::Config;
+use crate::observe::look;
+use crate::world::{Pod, Said, World};
+
+/// A fair run that takes longer than this does not come to rest.
+const MOST_STEPS: usize = 2_000;
+
+/// What is known of states: how many steps to rest, or why they never rest well.
+#[derive(Default)]
+pub struct Settling {
+    known: Mutex<HashMap<u64, Result<u32, String>>>,
+}
+
+impl Settling {
+    /// How many steps a fair run takes to rest, or which law of liveness it breaks.
+    pub fn of(&self, config: &Config, start: &World) -> Result<u32, String> {
+        let mut path: Vec<u64> = Vec::new();
+        let mut trace: Vec<Action> = Vec::new();
+        let mut world = start.clone();
+        let end = loop {
+            let id = identity(&world);
+            if let Some(known) = self.known.lock().unwrap().get(&id) {
+                break known.clone();
+            }
+            if path.len() > MOST_STEPS {
+                let tail = &trace[trace.len() - 60..];
+                break Err(format!(
+                    "L1: no rest after {MOST_STEPS} fair steps: {tail:?}\n{world:?}"
+                ));
+            }
+            path.push(id);
+            match fair_step(config, &world) {
+                Some((action, next)) => {
+                    trace.push(action);
+                    if let Some(odd) = odd_move(&world, &next) {
+                        break Err(odd);
+                    }
+                    world = next;
+                }
+                None => break at_rest(config, &world).map(|()| 0),
+            }
+        };
+        let mut known = self.known.lock().unwrap();
+        let mut steps = end.clone();
+        for id in path.into_iter().rev() {
+            known.insert(id, steps.clone());
+            steps = steps.map(|n| n + 1);
+        }
+        end.and(known[&identity(start)].clone())
+    }
+
+    /// The longest way to rest of all states that were asked for.
+    pub fn bound(&self) -> u32 {
+        let known = self.known.lock().unwrap();
+        known
+            .values()
+            .filter_map(|k| k.as_ref().ok())
+            .copied()
+            .max()
+            .unwrap_or(0)
+    }
+}
+
+fn identity(world: &World) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    world.hash(&mut hasher);
+    hasher.finish()
+}
+
+/// The one next step of a fair run: the first thing that changes anything; time passes only when nothing else does.
+fn fair_step(config: &Config, world: &World) -> Option<(Action, World)> {
+    let mut actions = Vec::new();
+    fair(config, world, &mut actions);
+    let changed = |action| {
+        let next = after(config, world, action)?;
+        // The lease is renewed for ever; that alone is rest.
+        let only_lease = action == Action::TimePasses && {
+            let mut same = next.clone();
+            same.lease.age = world.lease.age;
+            same == *world
+        };
+        (!only_lease).then_some((action, next))
+    };
+    actions.into_iter().find_map(changed)
+}
+
+/// A phase that a fair run may not show after the one before.
+fn odd_move(before: &World, next: &World) -> Option<String> {
+    before.svcs.iter().zip(&next.svcs).find_map(|(from, to)| {
+        let (from, to) = (from.status.phase?, to.status.phase?);
+        (!phase::allowed(from, to)).then(|| format!("L1: the phase went from {from:?} to {to:?}"))
+    })
+}
+
+/// Rest must be where the facts say.
+fn at_rest(config: &Config, w: &World) -> Result<(), String> {
+    for (s, svc) in w.svcs.iter().enumerate() {
+        let held: u8 = w
+            .res
+            .iter()
+            .map(|r| r.carried[s].held + r.carried[s].held_again)
+            .sum();
+        check(held == 0, "L2/L3: requests wait for ever", w)?;
+        if !svc.exists || config.rivals && s > 0 || svc.foreign {
+            continue;
+        }
+        check(svc.deleting.is_none(), "L6: the deletion never ends", w)?;
+        if svc.replicas.is_none() {
+            continue;
+        }
+        let asleep = svc.replicas == Some(0);
+        match svc.reading {
+            Said::Quiet => check(asleep, "L4: idle for ever, and not asleep", w)?,
+            Said::Active => check(!asleep, "L1: a trigger is active, and it sleeps", w)?,
+            Said::Unknown => {}
+        }
+        let marked = svc.pods.iter().any(|p| p.marked());
+        let ready = svc.pods.iter().any(|p| p.ready());
+        check(
+            svc.slice.is_some() == asleep,
+            "L1: the redirect does not match the replicas",
+            w,
+        )?;
+        check(
+            !marked && ready != asleep,
+            "L1: pods are not where they belong",
+            w,
+        )?;
+        check(
+            !svc.pods.contains(&Pod::Terminating),
+            "L1: pods are left over",
+            w,
+        )?;
+        let status = &svc.status;
+        let honest = status.proxy == svc.slice.is_some() && status.asleep == asleep;
+        check(honest, "S15: the status at rest is not the truth", w)?;
+        let mut scene = w.scene(s, config);
+        scene.at_rest = true;
+        if let Some(broken) = laws::check(&scene).first() {
+            return Err(format!("{:?} at rest: {}\n{w:?}", broken.law, broken.seen));
+        }
+        let leader = w.lease.holder;
+        check(w.ops[leader].up, "L7: nobody leads", w)?;
+        check(
+            look(config, w, leader, s).effects.is_empty(),
+            "L5: writes at rest",
+            w,
+        )?;
+    }
+    Ok(())
+}
+
+fn check(holds: bool, law: &str, w: &World) -> Result<(), String> {
+    if holds {
+        Ok(())
+    } else {
+        Err(format!("{law}\n{w:?}"))
+    }
+}
