@@ -25,6 +25,8 @@ pub struct Sightings {
     pub no_rotation_since: Option<Timestamp>,
     /// No living pod has been `Ready` since then.
     pub pods_out_since: Option<Timestamp>,
+    /// Each living pod that is `Ready`, and since when it has been without any change.
+    pub ready_since: BTreeMap<String, Timestamp>,
     /// No resolver has been ready since then.
     pub no_resolver_since: Option<Timestamp>,
     /// The version of the Service's own slices when we last looked.
@@ -91,6 +93,7 @@ impl Sightings {
             rotation_since: None,
             no_rotation_since: None,
             pods_out_since: None,
+            ready_since: BTreeMap::new(),
             no_resolver_since: None,
             endpoints_version: None,
             pod_versions: BTreeMap::new(),
@@ -122,6 +125,7 @@ impl Sightings {
             .filter(|p| !p.terminating)
             .map(|p| (p.name.clone(), p.version.clone()))
             .collect();
+        self.look_at_readiness(o, &versions);
         if self.pod_versions != versions {
             self.pods_out_since = None;
             self.pod_versions = versions;
@@ -152,6 +156,17 @@ impl Sightings {
             self.ticks.clear();
         }
         self
+    }
+
+    fn look_at_readiness(&mut self, o: &Observed, versions: &BTreeMap<String, String>) {
+        let ready = o.pods.iter().filter(|p| p.ready && !p.terminating);
+        self.ready_since = ready
+            .map(|pod| {
+                let unchanged = self.pod_versions.get(&pod.name) == versions.get(&pod.name);
+                let since = self.ready_since.get(&pod.name).filter(|_| unchanged);
+                (pod.name.clone(), since.copied().unwrap_or(o.now))
+            })
+            .collect();
     }
 
     fn look_at_marks(&mut self, pods: &[Pod], now: Timestamp) {
@@ -233,7 +248,11 @@ fn gap_needed(settings: &Settings) -> SignedDuration {
 /// The earliest moment, from `now` on, at which a kubelet can tick that ticked then.
 fn next_tick(last: Undone, period: SignedDuration, now: Timestamp) -> Timestamp {
     let period_millis = period.as_millis().max(1).unsigned_abs();
-    let since_by = now.duration_since(last.by).as_millis().max(0).unsigned_abs();
+    let since_by = now
+        .duration_since(last.by)
+        .as_millis()
+        .max(0)
+        .unsigned_abs();
     // The first period whose latest possible tick is not over yet.
     let periods = since_by.div_ceil(period_millis).max(1);
     let ahead = i64::try_from(periods * period_millis).unwrap_or(i64::MAX);

@@ -51,6 +51,19 @@ pub enum Step {
     RemoveFinalizer(SliceGone),
 }
 
+impl Step {
+    /// The step must not be sent at or after this moment: what proved it may no longer hold.
+    #[must_use]
+    pub fn expires(&self) -> Option<Timestamp> {
+        match self {
+            Self::Mark { redirected, .. } => Some(redirected.expires),
+            Self::ScaleToZero(drained) => Some(drained.expires),
+            Self::RemoveSlice(restored) => Some(restored.expires),
+            _ => None,
+        }
+    }
+}
+
 /// Proof: these resolvers listen for this service, so its traffic may be sent to them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Routed {
@@ -126,7 +139,9 @@ fn is_in_slice(resolver: &Resolver, ports: &[ListenPort], o: &Observed) -> bool 
 
 /// Proof: every node sends new connections to a resolver too, and every ready resolver takes them.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Redirected(());
+pub struct Redirected {
+    expires: Timestamp,
+}
 
 impl Redirected {
     /// Looks for the proof.
@@ -149,7 +164,9 @@ impl Redirected {
             "Nodes may not send new connections to the resolvers yet.",
         );
         settled(since, o, waiting)?;
-        Ok(Self(()))
+        Ok(Self {
+            expires: fresh_until(o),
+        })
     }
 }
 
@@ -192,12 +209,6 @@ impl Drained {
     #[must_use]
     pub fn version(&self) -> &str {
         &self.version
-    }
-
-    /// The write must not be sent at or after this moment.
-    #[must_use]
-    pub fn expires(&self) -> Timestamp {
-        self.expires
     }
 
     /// Looks for the proof, after pods were taken out of rotation.
@@ -257,8 +268,7 @@ impl Drained {
                 "The target does not exist.",
             ));
         };
-        let fresh_until = add(o.now, o.settings.report_fresh);
-        let expires = sub(tick.min(until), o.settings.margin).min(fresh_until);
+        let expires = sub(tick.min(until), o.settings.margin).min(fresh_until(o));
         if expires <= o.now {
             let sentence = "A kubelet tick or the end of the lease is too near for the last step.";
             return Err(Why::new(Reason::Draining, sentence).until(add(tick.min(until), SOON)));
@@ -305,7 +315,9 @@ fn saw_nothing(resolver: &Resolver, o: &Observed) -> Result<(), Why> {
 
 /// Proof: every node sends new connections to a ready pod, so the resolvers may leave the path.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Restored(());
+pub struct Restored {
+    expires: Timestamp,
+}
 
 impl Restored {
     /// Looks for the proof: the Service's own slices, not the pods, have shown a ready pod for the settle time.
@@ -322,7 +334,22 @@ impl Restored {
             "Nodes may not send new connections to the pods yet.",
         );
         settled(since, o, waiting)?;
-        Ok(Self(()))
+        // The slices may lag behind a pod that left and came back; so the pod itself must have stayed, too.
+        let in_rotation = |name: &String| o.endpoints.iter().any(|e| e.ready && e.pod == *name);
+        let steady = o
+            .sightings
+            .ready_since
+            .iter()
+            .filter(|(pod, _)| in_rotation(pod));
+        let Some(since) = steady.map(|(_, since)| *since).min() else {
+            let sentence = "The pods in rotation have stopped being ready.";
+            return Err(Why::new(Reason::Restoring, sentence));
+        };
+        let waiting = Why::new(Reason::Restoring, "A pod has only just become ready.");
+        settled(since, o, waiting)?;
+        Ok(Self {
+            expires: fresh_until(o),
+        })
     }
 
     /// Nothing can become ready any more: there is no target, no Service, no namespace, or the patience of a deletion has ended.
@@ -332,7 +359,9 @@ impl Restored {
             o.me.deleting_since
                 .is_some_and(|since| o.since(since) >= o.settings.deletion_patience);
         let nothing_left = o.target.is_none() || o.service.is_none() || o.namespace_terminating;
-        (waited_out || nothing_left).then_some(Self(()))
+        (waited_out || nothing_left).then_some(Self {
+            expires: Timestamp::MAX,
+        })
     }
 }
 
@@ -359,6 +388,11 @@ impl SliceGone {
         settled(since, o, waiting)?;
         Ok(Self(()))
     }
+}
+
+/// What was observed now proves nothing after this.
+fn fresh_until(o: &Observed) -> Timestamp {
+    add(o.now, o.settings.report_fresh)
 }
 
 /// Fine if the settle time has passed since then; else the reason to wait, and until when.

@@ -10,7 +10,7 @@ use jiff::SignedDuration;
 
 use crate::config::{COOLDOWN, Config, HOLD, LEASE, Mistake, PATIENCE, SETTLE, SHARED_WAITERS};
 use crate::observe::{aged, key, look, observed};
-use crate::world::{Age, Effect, Keda, Kubelet, Pending, Pod, Said, World, now, older};
+use crate::world::{Effect, Keda, Kubelet, Pending, Pod, Said, World, now, older};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Backend {
@@ -546,19 +546,25 @@ fn time_passes(config: &Config, w: &mut World) -> bool {
             .into_iter()
             .map(|m| aged(config, m, 1))
             .collect();
-        for effect in op.pending.iter_mut().flat_map(|p| &mut p.effects) {
-            if let Effect::Zero { valid_for, .. } = effect {
-                *valid_for = valid_for.saturating_sub(1);
-            }
+        for (_, valid_for) in op.pending.iter_mut().flat_map(|p| &mut p.effects) {
+            *valid_for = valid_for.map(|left| left.saturating_sub(1));
         }
     }
     true
 }
 
 fn age_service(w: &mut World, s: usize) {
-    let healed = w.node_views(s).iter().all(|view| {
-        !view.pods.contains(&false) && (view.pods.contains(&true) || view.resolvers.contains(&true))
-    });
+    // An excuse ends when every node sees what is published, and all of it answers.
+    let svc = &w.svcs[s];
+    let mut pipes = std::iter::once(&svc.own)
+        .chain(&svc.pods_at)
+        .chain(&svc.resolvers_at);
+    let calm = pipes.all(|pipe| pipe.coming.is_empty());
+    let healed = calm
+        && w.node_views(s).iter().all(|view| {
+            !view.pods.contains(&false)
+                && (view.pods.contains(&true) || view.resolvers.contains(&true))
+        });
     let svc = &mut w.svcs[s];
     if healed {
         svc.excused = false;
@@ -621,9 +627,10 @@ fn applies(config: &Config, w: &mut World, op: usize) -> bool {
     let Some(mut pending) = w.ops[op].pending.take() else {
         return false;
     };
-    let effect = pending.effects.remove(0);
+    let (effect, valid_for) = pending.effects.remove(0);
     let s = pending.svc;
-    if !w.svcs[s].exists {
+    let too_late = valid_for == Some(0) && !config.is(Mistake::OldLeaderGoesOn);
+    if too_late || !w.svcs[s].exists {
         return true;
     }
     judge_write(config, w, s, &effect);
@@ -666,11 +673,8 @@ fn apply_effect(
         Effect::Keda(keda) => w.svcs[s].keda = Some(keda),
         Effect::Mark(pods) => pods.into_iter().for_each(|i| mark(w, s, i)),
         Effect::Unmark(pods) => pods.into_iter().for_each(|i| unmark(w, s, i)),
-        Effect::Zero {
-            valid_for,
-            by_redirect,
-        } => {
-            return scale_to_zero(config, w, op, pending, valid_for, by_redirect);
+        Effect::Zero { by_redirect } => {
+            return scale_to_zero(config, w, op, pending, by_redirect);
         }
         Effect::Wake(n) => return scale_up(config, w, s, n, pending.evidence.wake_justified),
         Effect::RemoveFinalizer => let_go(w, pending),
@@ -723,12 +727,11 @@ fn scale_to_zero(
     w: &mut World,
     op: usize,
     pending: &Pending,
-    valid_for: Age,
     by_redirect: bool,
 ) -> bool {
     let s = pending.svc;
     let reckless = config.is(Mistake::OldLeaderGoesOn);
-    let refused = pending.target_changed || valid_for == 0;
+    let refused = pending.target_changed;
     if w.svcs[s].replicas.is_none_or(|n| n == 0) || refused && !reckless {
         return false;
     }

@@ -7,7 +7,7 @@ use elasti_core::observed::Settings;
 use jiff::SignedDuration;
 
 use crate::config::{Config, Mistake};
-use crate::world::{Effect, Pod, Said, Svc};
+use crate::world::{Age, Effect, Pod, Said, Svc};
 
 /// The settings, or those of an operator that knows nothing of kubelet ticks.
 pub fn settings(config: &Config) -> Settings {
@@ -24,37 +24,36 @@ pub fn settings(config: &Config) -> Settings {
 }
 
 /// Bends what the real plan says.
-pub fn alter(config: &Config, read: &Svc, plan: &Plan, effects: &mut Vec<Effect>) {
+pub fn alter(config: &Config, read: &Svc, plan: &Plan, effects: &mut Vec<(Effect, Option<Age>)>) {
     let ready: Vec<usize> = which(read, Pod::ready);
-    let zero = Effect::Zero {
-        valid_for: 1,
-        by_redirect: false,
-    };
+    let zero = Effect::Zero { by_redirect: false };
     match config.mistake {
         Mistake::SliceRemovedOnPodReadiness
             if plan.phase == Phase::Restoring
                 && !ready.is_empty()
-                && !effects.contains(&Effect::RemoveSlice) =>
+                && !effects.iter().any(|(e, _)| *e == Effect::RemoveSlice) =>
         {
-            effects.push(Effect::RemoveSlice);
+            effects.push((Effect::RemoveSlice, None));
         }
         Mistake::UnmarksSickPods if matches!(plan.phase, Phase::Restoring | Phase::Waking) => {
             let sick = which(read, |p| p.marked() && !p.answers());
             if !sick.is_empty() {
-                effects.push(Effect::Unmark(sick));
+                effects.push((Effect::Unmark(sick), None));
             }
         }
-        Mistake::ScalesBeforeRedirect if plan.phase == Phase::Redirecting => *effects = vec![zero],
+        Mistake::ScalesBeforeRedirect if plan.phase == Phase::Redirecting => {
+            *effects = vec![(zero, None)]
+        }
         Mistake::MarksBeforeNodesFollow
             if plan.phase == Phase::Redirecting && read.slice.is_some() && !ready.is_empty() =>
         {
-            effects.push(Effect::Mark(ready));
+            effects.push((Effect::Mark(ready), None));
         }
         Mistake::WakeLowers if plan.phase == Phase::Serving && read.replicas == Some(2) => {
-            effects.push(Effect::Wake(1));
+            effects.push((Effect::Wake(1), None));
         }
         Mistake::LetsGoAtOnce if read.deleting.is_some() && read.finalizer => {
-            *effects = vec![Effect::RemoveFinalizer];
+            *effects = vec![(Effect::RemoveFinalizer, None)];
         }
         Mistake::DeletionNeedsTarget if read.deleting.is_some() && read.replicas.is_none() => {
             effects.clear();
@@ -62,10 +61,10 @@ pub fn alter(config: &Config, read: &Svc, plan: &Plan, effects: &mut Vec<Effect>
         Mistake::Flaps
             if plan.phase == Phase::Serving && read.reading == Said::Active && read.private =>
         {
-            effects.push(Effect::EnsureSlice(3));
+            effects.push((Effect::EnsureSlice(3), None));
         }
         Mistake::WritesAtRest if effects.is_empty() => {
-            effects.push(Effect::Status(read.status.clone()));
+            effects.push((Effect::Status(read.status.clone()), None));
         }
         _ => {}
     }

@@ -22,7 +22,7 @@ use crate::world::{Age, Effect, Evidence, Keda, Op, Pod, Said, Status, Svc, Worl
 /// What operator `op` does about service `s` when it looks now.
 pub struct Look {
     pub op: Op,
-    pub effects: Vec<Effect>,
+    pub effects: Vec<(Effect, Option<Age>)>,
     pub evidence: Evidence,
     pub plan: Plan,
 }
@@ -38,8 +38,10 @@ pub fn look(config: &Config, world: &World, op: usize, s: usize) -> Look {
     first
 }
 
-fn zero_in(effects: &[Effect]) -> bool {
-    effects.iter().any(|e| matches!(e, Effect::Zero { .. }))
+fn zero_in(effects: &[(Effect, Option<Age>)]) -> bool {
+    effects
+        .iter()
+        .any(|(e, _)| matches!(e, Effect::Zero { .. }))
 }
 
 fn look_at(config: &Config, world: &World, op: usize, s: usize, read: &Svc) -> Look {
@@ -48,18 +50,19 @@ fn look_at(config: &Config, world: &World, op: usize, s: usize, read: &Svc) -> L
     o.sightings = operator.memory[s].clone().look(&o);
     let spec = config.spec();
     let plan = plan(&spec, &o);
-    let mut effects: Vec<Effect> = plan
-        .steps
-        .iter()
-        .filter_map(|step| effect(config, step))
-        .collect();
+    let timed = |step: &Step| {
+        let valid_for = step.expires().map(|moment| age(moment, true));
+        effect(config, step).map(|effect| (effect, valid_for))
+    };
+    let mut effects: Vec<(Effect, Option<Age>)> = plan.steps.iter().filter_map(timed).collect();
     operator.memory[s] = aged(config, o.sightings.clone().after(&plan.steps), 0);
     crate::mistakes::alter(config, read, &plan, &mut effects);
     let stated = stated(config, &spec, &o, &plan, &read.status);
     if stated != read.status && o.leadership != Leadership::Follower {
         // The finalizer goes last: after it there is nothing to write a status on.
-        let at = effects.len() - usize::from(effects.last() == Some(&Effect::RemoveFinalizer));
-        effects.insert(at, Effect::Status(stated));
+        let last = effects.last().map(|(effect, _)| effect);
+        let at = effects.len() - usize::from(last == Some(&Effect::RemoveFinalizer));
+        effects.insert(at, (Effect::Status(stated), None));
     }
     Look {
         op: operator,
@@ -345,8 +348,7 @@ fn effect(config: &Config, step: &Step) -> Option<Effect> {
         Step::ReleaseAutoscaler(_) => Effect::Keda(Keda::Running),
         Step::Mark { pods, .. } => Effect::Mark(pods.iter().map(index).collect()),
         Step::Unmark(pods) => Effect::Unmark(pods.iter().map(index).collect()),
-        Step::ScaleToZero(drained) => Effect::Zero {
-            valid_for: age(drained.expires(), true),
+        Step::ScaleToZero(_) => Effect::Zero {
             by_redirect: config.handover == Handover::Redirect,
         },
         Step::Wake(n) => Effect::Wake(u8::try_from(*n).unwrap()),
@@ -360,7 +362,7 @@ fn effect(config: &Config, step: &Step) -> Option<Effect> {
 fn age(moment: Timestamp, ahead: bool) -> Age {
     let span = now().duration_since(moment).as_secs();
     let span = if ahead { -span } else { span };
-    u8::try_from(span.clamp(0, 100)).unwrap()
+    u8::try_from(span.clamp(0, 9)).unwrap()
 }
 
 fn stated(
@@ -435,6 +437,9 @@ pub fn aged(config: &Config, mut seen: Sightings, units: Age) -> Sightings {
     ] {
         span.iter_mut().for_each(|moment| age(moment, SETTLE));
     }
+    seen.ready_since
+        .values_mut()
+        .for_each(|moment| age(moment, SETTLE));
     seen.no_resolver_since
         .iter_mut()
         .for_each(|moment| age(moment, GRACE));

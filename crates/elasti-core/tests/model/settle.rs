@@ -43,7 +43,9 @@ impl Settling {
             match fair_step(config, &world) {
                 Some((action, next)) => {
                     trace.push(action);
-                    if let Some(odd) = odd_move(&world, &next) {
+                    // With faults a status may be lost on the way, and a phase with it.
+                    let told = config.budget.faults == 0;
+                    if let Some(odd) = odd_move(&world, &next).filter(|_| told) {
                         break Err(odd);
                     }
                     world = next;

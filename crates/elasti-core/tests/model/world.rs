@@ -202,7 +202,7 @@ pub enum Effect {
     Keda(Keda),
     Mark(Vec<usize>),
     Unmark(Vec<usize>),
-    Zero { valid_for: Age, by_redirect: bool },
+    Zero { by_redirect: bool },
     Wake(u8),
     RemoveSlice,
     DeletePrivate,
@@ -226,7 +226,8 @@ pub struct Evidence {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Pending {
     pub svc: usize,
-    pub effects: Vec<Effect>,
+    /// In order, each with how long it may still be sent.
+    pub effects: Vec<(Effect, Option<Age>)>,
     pub target_changed: bool,
     pub evidence: Evidence,
 }
