@@ -5,7 +5,8 @@ use schemars::Schema;
 use schemars::transform::{Transform, transform_subschemas};
 use serde_json::Value;
 
-/// An optional field may be left out but is not `null`, and integers have formats that Kubernetes knows.
+/// An optional field may be left out but is not `null`, integers have formats that Kubernetes knows, and
+/// descriptions flow.
 ///
 /// A field that may be `null` keeps an explicit `null`, which an `enum` then refuses with a puzzling
 /// message; a field that may not has its `null` dropped or replaced by the default, as users expect.
@@ -21,6 +22,7 @@ impl Transform for KubernetesStyle {
         forbid_null_value(schema);
         forbid_null_alternative(schema);
         know_integer_format(schema);
+        flow_description(schema);
         transform_subschemas(self, schema);
     }
 }
@@ -72,4 +74,15 @@ fn know_integer_format(schema: &mut Schema) {
         _ => return,
     };
     schema.insert("format".into(), format.into());
+}
+
+/// Line breaks of the source would break `kubectl explain`, which wraps by itself, in odd places.
+fn flow_description(schema: &mut Schema) {
+    if let Some(Value::String(text)) = schema.get_mut("description") {
+        let paragraphs: Vec<String> = text
+            .split("\n\n")
+            .map(|paragraph| paragraph.replace('\n', " "))
+            .collect();
+        *text = paragraphs.join("\n\n");
+    }
 }
