@@ -1,7 +1,11 @@
-//! Project chores: `cargo xtask generate` and `cargo xtask test`.
+//! Project chores: `cargo xtask generate`, `cargo xtask test` and `cargo xtask crd-conformance`.
 //! It never ships.
 
+mod conformance;
+mod control_plane;
 mod generate;
+#[path = "../../crates/elasti-api/tests/acceptance/table.rs"]
+mod table;
 
 use std::process::ExitCode;
 
@@ -9,6 +13,8 @@ const USAGE: &str = "\
 usage: cargo xtask <command>
 
   generate        rewrite the files that are made from code
+  crd-conformance --kube-apiserver PATH --etcd PATH
+                  run the acceptance table of the CRD against a real API server (needs kubectl)
 ";
 
 fn main() -> ExitCode {
@@ -16,6 +22,13 @@ fn main() -> ExitCode {
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let outcome = match words.as_slice() {
         ["generate"] => generate::write_all(),
+        [
+            "crd-conformance",
+            "--kube-apiserver",
+            apiserver,
+            "--etcd",
+            etcd,
+        ] => conformance::run(apiserver, etcd),
         _ => {
             eprint!("{USAGE}");
             return ExitCode::from(2);
