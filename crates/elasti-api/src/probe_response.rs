@@ -32,7 +32,7 @@ pub struct ProbeResponse {
 #[derive(Serialize, Deserialize, Clone, Debug, PartialEq, Eq, Hash, JsonSchema)]
 pub struct PathMatch {
     /// `Exact` compares the whole path, `PathPrefix` whole path elements from the start (`/a` matches
-    /// `/a/b`, not `/ab`), `RegularExpression` the whole path with a regular expression. Default:
+    /// `/a/b`, not `/ab`), `RegularExpression` finds a regular expression anywhere in the path (anchor it with `^` and `$`). Default:
     /// `PathPrefix`.
     #[serde(rename = "type", default)]
     pub type_: PathMatchType,
@@ -54,7 +54,7 @@ pub enum PathMatchType {
     /// Whole path elements from the start.
     #[default]
     PathPrefix,
-    /// A regular expression for the whole path.
+    /// A regular expression, found anywhere in the path.
     RegularExpression,
 }
 
@@ -64,7 +64,7 @@ pub struct HeaderMatch {
     /// Name of the header, in upper or lower case. Example: `User-Agent`.
     #[schemars(length(min = 1, max = 256))]
     pub name: String,
-    /// `Exact` or `RegularExpression`, for the whole value. Default: `Exact`.
+    /// `Exact` for the whole value, or `RegularExpression`, found anywhere in it. Default: `Exact`.
     #[serde(rename = "type", default)]
     pub type_: ValueMatchType,
     /// The value or the regular expression, at most 4096 characters.
@@ -78,7 +78,7 @@ pub struct QueryParamMatch {
     /// Name of the parameter. Example: `probe`.
     #[schemars(length(min = 1, max = 256))]
     pub name: String,
-    /// `Exact` or `RegularExpression`, for the whole value. Default: `Exact`.
+    /// `Exact` for the whole value, or `RegularExpression`, found anywhere in it. Default: `Exact`.
     #[serde(rename = "type", default)]
     pub type_: ValueMatchType,
     /// The value or the regular expression, at most 1024 characters.
@@ -92,7 +92,7 @@ pub enum ValueMatchType {
     /// The whole value.
     #[default]
     Exact,
-    /// A regular expression for the whole value.
+    /// A regular expression, found anywhere in the value.
     RegularExpression,
 }
 

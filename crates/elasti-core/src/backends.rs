@@ -4,8 +4,7 @@
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-/// Value of the label `endpointslice.kubernetes.io/managed-by` on slices that Kubernetes makes from a selector.
-const ENDPOINT_SLICE_CONTROLLER: &str = "endpointslice-controller.k8s.io";
+use elasti_api::names::SLICE_MANAGED_BY_KUBERNETES;
 
 /// One pod that a service's requests can go to.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -127,7 +126,7 @@ pub fn admit(
         ready,
         terminating,
     } = endpoint;
-    if managed_by != ENDPOINT_SLICE_CONTROLLER {
+    if managed_by != SLICE_MANAGED_BY_KUBERNETES {
         return Err(NotABackend::ForeignSlice);
     }
     let pod = target
@@ -254,7 +253,7 @@ mod tests {
     fn endpoint(address: &str) -> SliceEndpoint {
         SliceEndpoint {
             namespace: "shop".into(),
-            managed_by: ENDPOINT_SLICE_CONTROLLER.into(),
+            managed_by: SLICE_MANAGED_BY_KUBERNETES.into(),
             target: Some(TargetRef {
                 kind: "Pod".into(),
                 namespace: "shop".into(),
@@ -507,8 +506,8 @@ mod tests {
         (
             word(&["shop", "shop", "shop", "bank"]),
             word(&[
-                ENDPOINT_SLICE_CONTROLLER,
-                ENDPOINT_SLICE_CONTROLLER,
+                SLICE_MANAGED_BY_KUBERNETES,
+                SLICE_MANAGED_BY_KUBERNETES,
                 "",
                 "me",
             ]),
@@ -562,7 +561,7 @@ mod tests {
             for ((endpoint, marked), in_flight) in endpoints.iter().zip(marked).zip(loads) {
                 if let Ok(backend) = judge(endpoint) {
                     prop_assert_eq!(&endpoint.namespace, "shop");
-                    prop_assert_eq!(&endpoint.managed_by, ENDPOINT_SLICE_CONTROLLER);
+                    prop_assert_eq!(&endpoint.managed_by, SLICE_MANAGED_BY_KUBERNETES);
                     let target = endpoint.target.as_ref().unwrap();
                     prop_assert_eq!((target.kind.as_str(), target.namespace.as_str()), ("Pod", "shop"));
                     backends.push(Backend { marked, in_flight, ..backend });

@@ -103,7 +103,12 @@ fn all_quiet(spec: &ElastiServiceSpec, o: &Observed) -> Result<(), Why> {
             return Err(Why::new(Reason::TriggerUnknown, sentence));
         }
     }
-    if o.readings.is_empty() || o.readings.len() != spec.triggers.len() {
+    if spec.triggers.is_empty() {
+        let sentence =
+            "The ElastiService has no trigger, so nothing can tell that it is idle; add one.";
+        return Err(Why::new(Reason::TriggerUnknown, sentence));
+    }
+    if o.readings.len() != spec.triggers.len() {
         return Err(Why::new(
             Reason::TriggerUnknown,
             "Not every trigger has been read yet.",

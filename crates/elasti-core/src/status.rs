@@ -1,11 +1,12 @@
 //! The status that follows from the facts and the plan.
 //! It never states an intention as a fact, and it never changes when nothing else does.
 
+use elasti_api::names::condition;
 use elasti_api::{Condition, ElastiServiceSpec, ElastiServiceStatus, Handover, Mode, Reason, Time};
 use jiff::Timestamp;
 
 use crate::idle;
-use crate::observed::{Author, Observed, Owned, PortsGiven, Reading};
+use crate::observed::{Author, Observed, Owned, PortsGiven, Reading, Report};
 use crate::plan::Plan;
 
 /// The status to write; equal to `previous` when there is nothing to say.
@@ -37,11 +38,26 @@ pub fn status(
         quiet_since: stamps.quiet_since.map(Time),
         last_active_time: stamps.last_active.map(Time),
         last_sleep_time: stamps.last_sleep.map(Time),
+        held: previous.held,
     };
     if next != *previous {
         next.last_reconciled_time = Some(Time(o.now));
+        next.held = held(o);
     }
     next
+}
+
+/// How many wait, by what the resolvers last said. It changes with every request,
+/// so it is told along with other news and is never a reason to write.
+fn held(o: &Observed) -> Option<u32> {
+    let said = o
+        .resolvers
+        .iter()
+        .filter_map(|resolver| match &resolver.report {
+            Report::Seen { held, .. } => Some(*held),
+            Report::NotAsked | Report::Unreachable => None,
+        });
+    said.reduce(u32::saturating_add)
 }
 
 /// The moments that outlive a restart.
@@ -176,14 +192,14 @@ fn ready(spec: &ElastiServiceSpec, o: &Observed, plan: &Plan) -> Fact {
     if !trouble && o.service.as_ref().is_some_and(|s| s.external_local) {
         message.push_str(" externalTrafficPolicy is Local: outside clients reach it only through nodes that run a resolver.");
     }
-    Fact::new("Ready", !trouble, reason.as_str(), message)
+    Fact::new(condition::READY, !trouble, reason.as_str(), message)
 }
 
 fn found(o: &Observed) -> Fact {
     match o.target {
-        Some(_) => Fact::new("TargetFound", true, "Found", "The target exists."),
+        Some(_) => Fact::new(condition::TARGET_FOUND, true, "Found", "The target exists."),
         None => Fact::new(
-            "TargetFound",
+            condition::TARGET_FOUND,
             false,
             Reason::TargetNotFound.as_str(),
             "The target does not exist.",
@@ -204,13 +220,13 @@ fn triggers(o: &Observed) -> Fact {
         });
     match unknown {
         Some(message) => Fact::new(
-            "TriggersHealthy",
+            condition::TRIGGERS_HEALTHY,
             false,
             Reason::TriggerUnknown.as_str(),
             message,
         ),
         None => Fact::new(
-            "TriggersHealthy",
+            condition::TRIGGERS_HEALTHY,
             true,
             "Read",
             "Every trigger gives a usable reading.",
@@ -221,13 +237,13 @@ fn triggers(o: &Observed) -> Fact {
 fn redirected(o: &Observed) -> Fact {
     match o.slice {
         Owned::Ours(_) => Fact::new(
-            "TrafficRedirected",
+            condition::TRAFFIC_REDIRECTED,
             true,
             "Proxy",
             "The Service points at the resolvers.",
         ),
         Owned::Missing | Owned::Foreign => Fact::new(
-            "TrafficRedirected",
+            condition::TRAFFIC_REDIRECTED,
             false,
             "Serve",
             "The Service points at its pods.",
@@ -238,7 +254,7 @@ fn redirected(o: &Observed) -> Fact {
 fn asleep(o: &Observed, plan: &Plan) -> Fact {
     let asleep = o.replicas() == Some(0);
     Fact::new(
-        "Asleep",
+        condition::ASLEEP,
         asleep,
         plan.why.reason.as_str(),
         plan.why.sentence.clone(),
@@ -249,14 +265,14 @@ fn conflict(o: &Observed, plan: &Plan) -> Fact {
     let foreign = matches!(o.slice, Owned::Foreign) || matches!(o.private_service, Owned::Foreign);
     if o.rival.is_some() || foreign {
         return Fact::new(
-            "Conflict",
+            condition::CONFLICT,
             true,
             Reason::Conflict.as_str(),
             plan.why.sentence.clone(),
         );
     }
     Fact::new(
-        "Conflict",
+        condition::CONFLICT,
         false,
         "Alone",
         "Nothing else claims the Service or the target.",
@@ -276,20 +292,25 @@ fn contended(o: &Observed, previous: &[Condition]) -> Fact {
     match author {
         Some((Author::Other(name), replicas)) if crossed && slept.is_some() => {
             let message = format!("{name} set replicas to {replicas}; Elasti does not fight it.");
-            Fact::new("Contended", true, Reason::Contended.as_str(), message)
+            Fact::new(
+                condition::CONTENDED,
+                true,
+                Reason::Contended.as_str(),
+                message,
+            )
         }
         _ => match previous
             .iter()
-            .find(|c| c.type_ == "Contended" && c.status == "True")
+            .find(|c| c.type_ == condition::CONTENDED && c.status == "True")
         {
             Some(still) if !crossed => Fact::new(
-                "Contended",
+                condition::CONTENDED,
                 true,
                 Reason::Contended.as_str(),
                 still.message.clone(),
             ),
             _ => Fact::new(
-                "Contended",
+                condition::CONTENDED,
                 false,
                 "Alone",
                 "Nothing else writes the target's replicas.",
