@@ -134,6 +134,11 @@ impl Sightings {
         let no_resolver = o.ready_resolvers().next().is_none();
         self.no_resolver_since = hold(self.no_resolver_since, no_resolver, now);
         self.look_at_marks(&o.pods, now);
+        if self.slice.is_none() {
+            // No drain is under way; what was learned about ticks would only grow stale.
+            self.marks.clear();
+            self.ticks.clear();
+        }
         let nodes = hosting_nodes(&o.pods);
         if self.tick_window(&o.pods, &o.settings, now) == TickWindow::TooDense {
             self.too_dense_on = Some(nodes);

@@ -75,7 +75,7 @@ pub enum Action {
 /// What a fair world does without being asked, in the order in which a fair run tries it.
 pub fn fair(config: &Config, w: &World, actions: &mut Vec<Action>) {
     for (op, operator) in w.ops.iter().enumerate() {
-        if !operator.up {
+        if !operator.up && !config.no_restart {
             actions.push(Action::Restart(op));
         }
         if operator.frozen.is_some() {
@@ -94,7 +94,7 @@ pub fn fair(config: &Config, w: &World, actions: &mut Vec<Action>) {
         actions.push(Action::ResolverStarts(r));
     }
     for s in 0..w.svcs.len() {
-        machinery(w, s, actions);
+        machinery(config, w, s, actions);
     }
     for r in (0..w.res.len()).filter(|r| w.res[*r].up) {
         for s in 0..w.svcs.len() {
@@ -113,7 +113,7 @@ pub fn fair(config: &Config, w: &World, actions: &mut Vec<Action>) {
     actions.push(Action::TimePasses);
 }
 
-fn machinery(w: &World, s: usize, actions: &mut Vec<Action>) {
+fn machinery(config: &Config, w: &World, s: usize, actions: &mut Vec<Action>) {
     let svc = &w.svcs[s];
     if needs_replication(w, s) {
         actions.push(Action::Replicate(s));
@@ -121,6 +121,7 @@ fn machinery(w: &World, s: usize, actions: &mut Vec<Action>) {
     for (i, pod) in svc.pods.iter().enumerate() {
         match pod {
             Pod::Starting => actions.push(Action::PodReady(s, i)),
+            Pod::Stuck if config.broken_image => {}
             Pod::Stuck => actions.push(Action::PodFixed(s, i)),
             Pod::Terminating => actions.push(Action::PodGone(s, i)),
             Pod::Up { healthy: false, .. } => actions.push(Action::PodWell(s, i)),
@@ -311,7 +312,7 @@ pub fn after(config: &Config, before: &World, action: Action) -> Option<World> {
 /// Actions that change one thing.
 fn simple(config: &Config, w: &mut World, action: Action) -> bool {
     match action {
-        Action::Replicate(s) => replicate(w, s),
+        Action::Replicate(s) => replicate(config, w, s),
         Action::PodReady(s, i) | Action::PodWell(s, i) => {
             set_pod(
                 w,
@@ -327,7 +328,14 @@ fn simple(config: &Config, w: &mut World, action: Action) -> bool {
         Action::PodFixed(s, i) => set_pod(w, s, i, Pod::Starting),
         Action::PodGone(s, i) => set_pod(w, s, i, Pod::None),
         Action::KubeletTick(s, i) => {
-            w.svcs[s].kubelets[i] = Kubelet::In(config.tick_period());
+            // Without a drain nobody knows or cares when the next tick comes.
+            let drains = w.svcs[s].pods[i].marked() || w.svcs[s].slice.is_some();
+            let next = if drains {
+                Kubelet::In(config.tick_period())
+            } else {
+                Kubelet::Calm
+            };
+            w.svcs[s].kubelets[i] = next;
             undo_mark(w, s, i);
         }
         Action::Publish(s) => w.svcs[s].publish(),
@@ -336,7 +344,12 @@ fn simple(config: &Config, w: &mut World, action: Action) -> bool {
         Action::Renew(_) => w.lease.age = 0,
         Action::Acquire(op) => {
             w.lease.age = 0;
-            w.lease.holder = op;
+            // Who does not lead does not look, and what it saw before proves nothing later.
+            let before = std::mem::replace(&mut w.lease.holder, op);
+            w.ops[before].memory = config.operator().memory;
+            w.svcs
+                .iter_mut()
+                .for_each(|svc| svc.news[before] = (true, true));
         }
         Action::Restart(op) => w.ops[op].up = true,
         Action::Thaw(op) => w.ops[op].frozen = None,
@@ -417,7 +430,10 @@ fn fault(config: &Config, w: &mut World, action: Action) -> bool {
                 },
             );
         }
-        Action::KubeletSyncs(s, i) => undo_mark(w, s, i),
+        Action::KubeletSyncs(s, i) => {
+            undo_mark(w, s, i);
+            target_changed(w, s);
+        }
         Action::KedaActs(s) => scale_from_outside(w, s, 0),
         _ => return false,
     }
@@ -459,6 +475,11 @@ fn target_changed(w: &mut World, s: usize) {
 }
 
 fn set_pod(w: &mut World, s: usize, i: usize, pod: Pod) {
+    // A pod that becomes ready out of turn: assumed is that the target's own status counts it
+    // before the nodes follow, so that a write which was decided before is refused.
+    if pod.ready() {
+        target_changed(w, s);
+    }
     w.svcs[s].pods[i] = pod;
     if !pod.marked() && !matches!(pod, Pod::Up { .. }) {
         w.svcs[s].kubelets[i] = Kubelet::Calm;
@@ -483,13 +504,22 @@ fn undo_mark(w: &mut World, s: usize, i: usize) {
 }
 
 /// The replica controller makes pods, or sends SIGTERM: from then on a pod refuses.
-fn replicate(w: &mut World, s: usize) {
+fn replicate(config: &Config, w: &mut World, s: usize) {
     let wanted = usize::from(w.svcs[s].replicas.unwrap_or(0));
     for i in 0..w.svcs[s].pods.len() {
         let living = w.svcs[s].pods.iter().filter(|p| p.living()).count();
         let pod = w.svcs[s].pods[i];
         if living < wanted && pod == Pod::None {
-            set_pod(w, s, i, Pod::Starting);
+            set_pod(
+                w,
+                s,
+                i,
+                if config.broken_image {
+                    Pod::Stuck
+                } else {
+                    Pod::Starting
+                },
+            );
         } else if living > wanted && pod.living() {
             set_pod(w, s, i, Pod::Terminating);
         }
@@ -877,8 +907,12 @@ fn forwards(config: &Config, w: &mut World, r: usize, s: usize, outcome: Outcome
         return false;
     };
     let again = w.res[r].carried[s].held == 0;
-    let released = rooms(config, w, r).release(&key(s), 1).len();
-    if released == 0 && !config.is(Mistake::OnePoolForAll) {
+    let room = if config.is(Mistake::OnePoolForAll) {
+        0
+    } else {
+        s
+    };
+    if rooms(config, w, r).release(&key(room), 1).is_empty() {
         return false;
     }
     let times = if again { 2 } else { 1 };

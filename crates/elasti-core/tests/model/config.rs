@@ -71,6 +71,10 @@ pub struct Config {
     pub rivals: bool,
     /// An object of our name was there before us.
     pub foreign: bool,
+    /// Pods of the target never get ready.
+    pub broken_image: bool,
+    /// A crashed operator stays down.
+    pub no_restart: bool,
     /// The trigger's reading at the start.
     pub reading: Said,
     pub budget: Budget,
@@ -97,6 +101,8 @@ impl Config {
             handover: Handover::Drain,
             rivals: false,
             foreign: false,
+            broken_image: false,
+            no_restart: false,
             reading: Said::Quiet,
             budget: NO_BUDGET,
             mistake: Mistake::None,

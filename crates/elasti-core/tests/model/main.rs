@@ -10,7 +10,9 @@
 
 mod actions;
 mod config;
+mod life;
 mod mistakes;
+mod mistakes_are_caught;
 mod observe;
 mod settle;
 mod world;
@@ -20,10 +22,10 @@ use std::time::Instant;
 
 use elasti_api::Phase;
 use elasti_core::laws;
-use stateright::{Checker, Model, Property};
+use stateright::{Checker, HasDiscoveries, Model, Property};
 
 use actions::{Action, after, fair, unfair};
-use config::{Config, Mistake};
+use config::Config;
 use settle::Settling;
 use world::{Budget, World};
 
@@ -38,7 +40,7 @@ impl Model for Cluster {
     type Action = Action;
 
     fn init_states(&self) -> Vec<World> {
-        vec![self.config.start()]
+        life::starts(&self.config)
     }
 
     fn actions(&self, world: &World, actions: &mut Vec<Action>) {
@@ -64,12 +66,23 @@ impl Model for Cluster {
             Property::sometimes("redirects", |_, w| in_phase(w, Phase::Redirecting)),
             Property::sometimes("drains", |_, w| in_phase(w, Phase::Draining)),
             Property::sometimes("sleeps", |_, w| in_phase(w, Phase::Asleep)),
+            Property::sometimes("wakes", |_, w| in_phase(w, Phase::Waking)),
+            Property::sometimes("restores", |_, w| in_phase(w, Phase::Restoring)),
+            Property::sometimes("holds a request", |_, w| each(w).any(|c| c.held > 0)),
+            Property::sometimes("carries a stream", |_, w| each(w).any(|c| c.open > 0)),
+            Property::sometimes("activity cancels sleep", |_, w| {
+                in_phase(w, Phase::Restoring) && w.svcs.iter().any(|s| s.status.sleep.is_none())
+            }),
         ]
     }
 }
 
 fn in_phase(world: &World, phase: Phase) -> bool {
     world.svcs.iter().any(|s| s.status.phase == Some(phase))
+}
+
+fn each(world: &World) -> impl Iterator<Item = &world::Carried> {
+    world.res.iter().flat_map(|r| &r.carried)
 }
 
 /// Every law that this state, or a deed on the way to it, breaks.
@@ -90,7 +103,7 @@ struct Found {
     reached: Vec<&'static str>,
 }
 
-/// Explores a configuration, up to `most` states.
+/// Explores a configuration, up to `most` states, or only until the first law is broken.
 fn explore(config: &Config, most: usize) -> Found {
     let began = Instant::now();
     let cluster = Cluster {
@@ -103,7 +116,10 @@ fn explore(config: &Config, most: usize) -> Found {
         .checker()
         .threads(threads)
         .target_state_count(most);
-    let checker = checker.spawn_bfs().join();
+    let checker = checker
+        .finish_when(HasDiscoveries::AnyFailures)
+        .spawn_bfs()
+        .join();
     let found = Found {
         states: checker.unique_state_count(),
         depth: checker.max_depth(),
@@ -121,7 +137,7 @@ fn explore(config: &Config, most: usize) -> Found {
         "first"
     };
     println!(
-        "model: {}: {whole} {} states, depth {}, K = {}, {:.1} s",
+        "model: {}: {whole} {} states, {} deep, settle bound K = {}, {:.1} s",
         config.name,
         found.states,
         found.depth,
@@ -155,11 +171,12 @@ fn failures(cluster: &Cluster, checker: &impl Checker<Cluster>) -> Vec<String> {
     failures
 }
 
+/// How many states one configuration explores: a taste in debug builds, the full meal in release.
 fn most() -> usize {
     let default = if cfg!(debug_assertions) {
-        30_000
+        10_000
     } else {
-        2_000_000
+        1_000_000
     };
     std::env::var("ELASTI_MODEL_STATES")
         .ok()
@@ -167,31 +184,93 @@ fn most() -> usize {
         .unwrap_or(default)
 }
 
-fn one() -> Config {
-    let budget = Budget {
-        clients: 2,
-        faults: 1,
-        outside: 0,
-        readings: 0,
-        deletions: 0,
+/// The configurations in which every law must hold.
+fn configurations() -> Vec<Config> {
+    let budget = |clients, faults, outside, readings, deletions| Budget {
+        clients,
+        faults,
+        outside,
+        readings,
+        deletions,
     };
-    Config {
-        nodes: 1,
-        resolvers: 2,
-        budget,
-        ..Config::new("1 service x 1 node x 2 resolvers")
-    }
+    vec![
+        Config {
+            resolvers: 1,
+            ..Config::new("undisturbed life, 1 node x 1 resolver")
+        },
+        Config {
+            nodes: 2,
+            budget: budget(2, 1, 0, 1, 0),
+            ..Config::new("1 service x 2 nodes x 2 resolvers")
+        },
+        Config {
+            services: 2,
+            budget: budget(3, 1, 0, 0, 0),
+            ..Config::new("2 services")
+        },
+        Config {
+            operators: 2,
+            budget: budget(1, 2, 0, 0, 0),
+            ..Config::new("2 operators")
+        },
+        Config {
+            budget: budget(1, 1, 2, 0, 0),
+            ..Config::new("an outside writer of replicas")
+        },
+        Config {
+            budget: budget(1, 1, 0, 0, 2),
+            ..Config::new("deletion")
+        },
+        Config {
+            keda: true,
+            budget: budget(1, 1, 0, 1, 1),
+            ..Config::new("KEDA")
+        },
+        Config {
+            handover: elasti_api::Handover::Redirect,
+            budget: budget(2, 1, 0, 1, 0),
+            ..Config::new("handover without drain")
+        },
+    ]
 }
 
 #[test]
-fn first_light() {
-    for config in [one()] {
+fn every_law_holds_in_every_configuration() {
+    let mut states = 0;
+    let mut reached: Vec<&str> = Vec::new();
+    for config in configurations() {
         let found = explore(&config, most());
-        println!("{:?}", found.reached);
-        for failure in &found.failures {
-            println!("{failure}");
-        }
-        assert!(found.failures.is_empty());
+        assert!(
+            found.failures.is_empty(),
+            "{}: {}",
+            config.name,
+            found.failures.join("\n")
+        );
+        states += found.states;
+        reached.extend(found.reached);
     }
-    let _ = Mistake::None;
+    println!("model: {states} states in all, 0 violations");
+    for wanted in [
+        "serves",
+        "redirects",
+        "drains",
+        "sleeps",
+        "wakes",
+        "restores",
+    ] {
+        assert!(
+            reached.contains(&wanted),
+            "no state {wanted}: the laws would hold for nothing"
+        );
+    }
+    for wanted in [
+        "holds a request",
+        "carries a stream",
+        "activity cancels sleep",
+    ] {
+        assert!(
+            reached.contains(&wanted),
+            "nothing {wanted}: the laws would hold for nothing"
+        );
+    }
 }

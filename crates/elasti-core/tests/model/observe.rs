@@ -119,7 +119,8 @@ pub fn observed(
             } else {
                 Author::Other("kubectl".into())
             },
-            replicas_at: read.by_us.then(|| ago(read.written)),
+            replicas_at: (read.by_us && !config.is(Mistake::ForgetsWakes))
+                .then(|| ago(read.written)),
         }),
         pods: read
             .pods

@@ -1,0 +1,81 @@
+//! The moments of one undisturbed life: going to sleep, a wake by a request, and coming back.
+//! Exploration starts from each of them, so that every edge of that life is near a start.
+
+use elasti_core::phase::{self, Phase};
+
+use crate::actions::{Action, Backend, after};
+use crate::config::Config;
+use crate::settle::fair_step;
+use crate::world::World;
+
+/// A life that takes more steps than this has gone wrong; the laws will say how.
+const MOST_STEPS: usize = 600;
+
+/// The moments of one life, in order.
+fn moments(config: &Config) -> Vec<World> {
+    let mut moments = vec![config.start()];
+    run_to_rest(config, &mut moments);
+    let mut asleep = moments.last().unwrap().clone();
+    // One client more than the budget, to see the way up too.
+    asleep.budget.clients += 1;
+    for s in 0..asleep.svcs.len() {
+        let arrival = Action::Arrive(s, 0, Backend::Resolver(0));
+        let listed = asleep.svcs[s].resolvers_at[0].seen & 1 != 0 && asleep.budget.clients > 0;
+        if let Some(held) = listed.then(|| after(config, &asleep, arrival)).flatten() {
+            asleep = held;
+        }
+    }
+    moments.push(asleep);
+    run_to_rest(config, &mut moments);
+    moments
+}
+
+/// Those moments as starts of an exploration: each once, within the budget.
+pub fn starts(config: &Config) -> Vec<World> {
+    let mut moments = moments(config);
+    moments.retain(|moment| moment.budget.clients <= config.budget.clients);
+    moments.sort_by_cached_key(|moment| format!("{moment:?}"));
+    moments.dedup();
+    moments
+}
+
+fn run_to_rest(config: &Config, moments: &mut Vec<World>) {
+    for _ in 0..MOST_STEPS {
+        match fair_step(config, moments.last().unwrap()) {
+            Some((_, next)) if next.broken.is_empty() => moments.push(next),
+            Some((_, broken)) => return moments.push(broken),
+            None => return,
+        }
+    }
+}
+
+#[test]
+fn an_undisturbed_life_moves_only_along_the_table() {
+    let config = Config {
+        nodes: 2,
+        ..Config::new("life")
+    };
+    let mut seen: Vec<Phase> = Vec::new();
+    for phase in moments(&config)
+        .iter()
+        .filter_map(|moment| moment.svcs[0].status.phase)
+    {
+        match seen.last() {
+            Some(last) if *last == phase => {}
+            Some(last) => {
+                assert!(phase::allowed(*last, phase), "from {last:?} to {phase:?}");
+                seen.push(phase);
+            }
+            None => seen.push(phase),
+        }
+    }
+    let down = [
+        Phase::Serving,
+        Phase::Redirecting,
+        Phase::Draining,
+        Phase::Asleep,
+    ];
+    let up = [Phase::Waking, Phase::Restoring, Phase::Serving];
+    let again = [Phase::Redirecting, Phase::Draining, Phase::Asleep];
+    assert_eq!(seen, [&down[..], &up[..], &again[..]].concat());
+}
