@@ -140,6 +140,11 @@ pub enum Deed {
         /// The pod was ready, unmarked, and not terminating.
         pod_usable: bool,
     },
+    /// Our mark was taken off a pod, which puts it back into rotation.
+    Unmarked {
+        /// The pod's own containers are ready.
+        ready_by_itself: bool,
+    },
     /// A request was refused because a room was full.
     RefusedFull {
         /// No other request of this service was held there.
@@ -278,6 +283,13 @@ pub fn check_deed(deed: &Deed) -> Vec<Violation> {
                 *right_service && *pod_usable,
                 Law::S8,
                 "a request went to the wrong place",
+            );
+        }
+        Deed::Unmarked { ready_by_itself } => {
+            law(
+                *ready_by_itself,
+                Law::S8,
+                "a pod was put into rotation that is not ready by itself",
             );
         }
         Deed::RefusedFull {

@@ -154,7 +154,7 @@ fn resolver(config: &Config, w: &World, r: usize, s: usize, actions: &mut Vec<Ac
     if waiting && usable {
         actions.push(Action::Forward(r, s, Outcome::Answered));
     }
-    if carried.open > 0 {
+    if carried.open > 0 && !config.endless_stream {
         actions.push(Action::StreamEnds(r, s));
     }
     if waiting && carried.held_for >= HOLD && !config.is(Mistake::HoldsForEver) {
@@ -742,6 +742,9 @@ fn unmark(w: &mut World, s: usize, i: usize) {
         ..
     } = w.svcs[s].pods[i]
     {
+        w.judge(&Deed::Unmarked {
+            ready_by_itself: healthy,
+        });
         w.svcs[s].pods[i] = Pod::Up {
             ready: true,
             healthy,

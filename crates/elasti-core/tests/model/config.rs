@@ -73,6 +73,8 @@ pub struct Config {
     pub foreign: bool,
     /// Pods of the target never get ready.
     pub broken_image: bool,
+    /// The first request is a stream that never ends.
+    pub endless_stream: bool,
     /// A crashed operator stays down.
     pub no_restart: bool,
     /// The trigger's reading at the start.
@@ -102,6 +104,7 @@ impl Config {
             rivals: false,
             foreign: false,
             broken_image: false,
+            endless_stream: false,
             no_restart: false,
             reading: Said::Quiet,
             budget: NO_BUDGET,

@@ -3,7 +3,7 @@
 
 use elasti_core::phase::{self, Phase};
 
-use crate::actions::{Action, Backend, after};
+use crate::actions::{Action, Backend, Outcome, after};
 use crate::config::Config;
 use crate::settle::fair_step;
 use crate::world::World;
@@ -26,8 +26,26 @@ fn moments(config: &Config) -> Vec<World> {
         }
     }
     moments.push(asleep);
+    if config.endless_stream {
+        stream_when_awake(config, &mut moments);
+    }
     run_to_rest(config, &mut moments);
     moments
+}
+
+/// The request that waits is forwarded as a stream as soon as a pod is ready.
+fn stream_when_awake(config: &Config, moments: &mut Vec<World>) {
+    for _ in 0..MOST_STEPS {
+        let last = moments.last().unwrap();
+        let stream = Action::Forward(0, 0, Outcome::Streams);
+        if let Some(streams) = after(config, last, stream) {
+            return moments.push(streams);
+        }
+        let Some((_, next)) = fair_step(config, last) else {
+            return;
+        };
+        moments.push(next);
+    }
 }
 
 /// Those moments as starts of an exploration: each once, within the budget.

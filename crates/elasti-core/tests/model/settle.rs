@@ -12,9 +12,6 @@ use crate::config::Config;
 use crate::observe::look;
 use crate::world::{Pod, Said, World};
 
-/// A fair run that takes longer than this does not come to rest.
-const MOST_STEPS: usize = 2_000;
-
 /// What is known of states: how many steps to rest, or why they never rest well.
 #[derive(Default)]
 pub struct Settling {
@@ -27,36 +24,31 @@ impl Settling {
         let mut path: Vec<u64> = Vec::new();
         let mut trace: Vec<Action> = Vec::new();
         let mut world = start.clone();
-        let end = loop {
+        // From the last state of the path.
+        let mut steps = loop {
             let id = identity(&world);
             if let Some(known) = self.known.lock().unwrap().get(&id) {
-                break known.clone();
+                break known.clone().map(|n| n + 1);
             }
-            if path.len() > MOST_STEPS {
-                let tail = &trace[trace.len() - 60..];
-                break Err(format!(
-                    "L1: no rest after {MOST_STEPS} fair steps: {tail:?}\n{world:?}"
-                ));
+            if let Some(first) = path.iter().position(|seen| *seen == id) {
+                break Err(restless(&trace[first..], &world));
             }
             path.push(id);
-            match fair_step(config, &world) {
-                Some((Action::Expire(_, s), _)) if world.svcs[s].pods.iter().any(|p| p.ready()) => {
-                    break Err("L3: a request expires although a pod is ready".into());
-                }
-                Some((action, next)) => {
+            match next(config, &world) {
+                Ok(Some((action, after))) => {
                     trace.push(action);
-                    world = next;
+                    world = after;
                 }
-                None => break at_rest(config, &world).map(|()| 0),
+                Ok(None) => break Ok(0),
+                Err(broken) => break Err(broken),
             }
         };
         let mut known = self.known.lock().unwrap();
-        let mut steps = end.clone();
         for id in path.into_iter().rev() {
             known.insert(id, steps.clone());
             steps = steps.map(|n| n + 1);
         }
-        end.and(known[&identity(start)].clone())
+        known[&identity(start)].clone()
     }
 
     /// The longest way to rest of all states that were asked for.
@@ -69,6 +61,33 @@ impl Settling {
             .max()
             .unwrap_or(0)
     }
+}
+
+/// The next step of a fair run; none at rest; an error if a law is broken.
+fn next(config: &Config, world: &World) -> Result<Option<(Action, World)>, String> {
+    if let Some(broken) = world.broken.first() {
+        return Err(format!("{:?}: {} in a fair run", broken.law, broken.seen));
+    }
+    match fair_step(config, world) {
+        Some((Action::Expire(_, s), _)) if world.svcs[s].pods.iter().any(|p| p.ready()) => {
+            Err("L3: a request expires although a pod is ready".into())
+        }
+        Some(step) => Ok(Some(step)),
+        None => at_rest(config, world).map(|()| None),
+    }
+}
+
+/// A fair run that comes back to where it was never rests.
+fn restless(cycle: &[Action], world: &World) -> String {
+    let idle_writes = |a: &Action| matches!(a, Action::Look(..) | Action::Apply(_));
+    let law = if !world.ops[world.lease.holder].up {
+        "L7: nobody leads"
+    } else if cycle.iter().all(idle_writes) {
+        "L5: writes that change nothing"
+    } else {
+        "L1: no rest"
+    };
+    format!("{law}: {cycle:?}\n{world:?}")
 }
 
 fn identity(world: &World) -> u64 {
@@ -84,11 +103,12 @@ pub fn fair_step(config: &Config, world: &World) -> Option<(Action, World)> {
     let changed = |action| {
         let next = after(config, world, action)?;
         // The lease is renewed for ever; that alone is rest.
-        let only_lease = action == Action::TimePasses && {
-            let mut same = next.clone();
-            same.lease.age = world.lease.age;
-            same == *world
+        let renewed = world.ops[world.lease.holder].up;
+        let as_before = World {
+            lease: world.lease.clone(),
+            ..next.clone()
         };
+        let only_lease = renewed && action == Action::TimePasses && as_before == *world;
         (!only_lease).then_some((action, next))
     };
     actions.into_iter().find_map(changed)
@@ -96,12 +116,14 @@ pub fn fair_step(config: &Config, world: &World) -> Option<(Action, World)> {
 
 /// Rest must be where the facts say.
 fn at_rest(config: &Config, w: &World) -> Result<(), String> {
+    check(w.ops[w.lease.holder].up, "L7: nobody leads", w)?;
     for (s, svc) in w.svcs.iter().enumerate() {
         let held: u8 = w
             .res
             .iter()
             .map(|r| r.carried[s].held + r.carried[s].held_again)
             .sum();
+        let open: u8 = w.res.iter().map(|r| r.carried[s].open).sum();
         check(held == 0, "L2/L3: requests wait for ever", w)?;
         if !svc.exists || config.rivals && s > 0 || svc.foreign {
             continue;
@@ -112,6 +134,7 @@ fn at_rest(config: &Config, w: &World) -> Result<(), String> {
         }
         let asleep = svc.replicas == Some(0);
         match svc.reading {
+            Said::Quiet if open > 0 => check(!asleep, "L1: it sleeps under a stream", w)?,
             Said::Quiet => check(asleep, "L4: idle for ever, and not asleep", w)?,
             Said::Active => check(!asleep, "L1: a trigger is active, and it sleeps", w)?,
             Said::Unknown => {}
@@ -142,7 +165,6 @@ fn at_rest(config: &Config, w: &World) -> Result<(), String> {
             return Err(format!("{:?} at rest: {}\n{w:?}", broken.law, broken.seen));
         }
         let leader = w.lease.holder;
-        check(w.ops[leader].up, "L7: nobody leads", w)?;
         check(
             look(config, w, leader, s).effects.is_empty(),
             "L5: writes at rest",
