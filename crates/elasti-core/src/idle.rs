@@ -53,18 +53,19 @@ pub fn idle_since(spec: &ElastiServiceSpec, o: &Observed) -> Result<Timestamp, W
     Err(Why::new(Reason::CoolingDown, sentence).until(over))
 }
 
-/// When the target was last woken: by the status, or by the API server's record of our own scale write,
-/// which is there even if every operator died before the status was written.
+/// When the target was last woken: by the status, by the API server's record of our own scale write
+/// (which is there even if every operator died before the status was written), or just now,
+/// if the status still says that it sleeps.
 fn last_wake(o: &Observed) -> Option<Timestamp> {
-    let recorded = o
-        .target
-        .as_ref()
-        .filter(|t| t.replicas > 0 && t.replicas_by == Author::Elasti)
+    let awake = o.target.as_ref().filter(|t| t.replicas > 0);
+    let remembered = &o.me.remembered;
+    if awake.is_some() && remembered.last_sleep > remembered.last_wake {
+        return Some(o.now);
+    }
+    let recorded = awake
+        .filter(|t| t.replicas_by == Author::Elasti)
         .and_then(|t| t.replicas_at);
-    o.me.remembered
-        .last_wake
-        .max(recorded)
-        .map(|at| at.min(o.now))
+    remembered.last_wake.max(recorded).map(|at| at.min(o.now))
 }
 
 /// The cooldown of the spec; 0 means the default.

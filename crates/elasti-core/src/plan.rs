@@ -9,7 +9,7 @@ use crate::observed::{
     Author, Claim, Leadership, Observed, ObstacleKind, Owned, Pod, PrivateServiceShape, Report,
     Service, ServiceKind, Target,
 };
-use crate::step::{Drained, Redirected, Restored, Routed, SliceGone, Step};
+use crate::step::{Drained, PodRef, Redirected, Restored, Routed, SliceGone, Step};
 use crate::why::Why;
 use crate::{autoscaler, replicas};
 
@@ -219,7 +219,7 @@ fn go_down(spec: &ElastiServiceSpec, service: &Service, idle: Why, o: &Observed)
     };
     let drained = if drains(spec, o) {
         plan.phase = Phase::Draining;
-        let pods: Vec<String> = names(o, |p| p.ready && !p.terminating);
+        let pods = refs(o, |p| p.ready && !p.terminating);
         if !pods.is_empty() {
             plan.steps.push(Step::Mark {
                 redirected: redirected.clone(),
@@ -384,7 +384,7 @@ impl Plan {
 
     /// Takes our own marks off, but only from pods that would be ready without them.
     fn unmark(&mut self, o: &Observed) {
-        let pods = names(o, |p| p.marked && p.containers_ready && !p.terminating);
+        let pods = refs(o, |p| p.marked && p.containers_ready && !p.terminating);
         if !pods.is_empty() {
             self.steps.push(Step::Unmark(pods));
         }
@@ -453,12 +453,13 @@ fn knows_route(resolver: &crate::observed::Resolver, o: &Observed) -> bool {
     matches!(&resolver.report, Report::Seen { route: Some(route), .. } if *route == wanted)
 }
 
-fn names(o: &Observed, which: impl Fn(&Pod) -> bool) -> Vec<String> {
-    o.pods
-        .iter()
-        .filter(|p| which(p))
-        .map(|p| p.name.clone())
-        .collect()
+fn refs(o: &Observed, which: impl Fn(&Pod) -> bool) -> Vec<PodRef> {
+    let pods = o.pods.iter().filter(|p| which(p));
+    pods.map(|p| PodRef {
+        name: p.name.clone(),
+        version: p.version.clone(),
+    })
+    .collect()
 }
 
 fn earliest(a: Option<Timestamp>, b: Option<Timestamp>) -> Option<Timestamp> {

@@ -30,8 +30,8 @@ pub enum Step {
     Mark {
         /// New connections have somewhere else to go.
         redirected: Redirected,
-        /// Names of the pods.
-        pods: Vec<String>,
+        /// The pods, as they were observed.
+        pods: Vec<PodRef>,
     },
     /// Ask the target for zero replicas, if nothing about it has changed.
     ScaleToZero(Drained),
@@ -42,13 +42,23 @@ pub enum Step {
     /// Give KEDA back.
     ReleaseAutoscaler(KedaPause),
     /// Take our mark off these pods.
-    Unmark(Vec<String>),
+    Unmark(Vec<PodRef>),
     /// Point the Service at its pods only.
     RemoveSlice(Restored),
     /// Delete the private Service.
     DeletePrivateService(SliceGone),
     /// Let the ElastiService go.
     RemoveFinalizer(SliceGone),
+}
+
+/// A pod as it was observed. A write to it must be conditional on the version:
+/// what has changed since may no longer be ready by itself, or may be another pod of the same name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PodRef {
+    /// Its name.
+    pub name: String,
+    /// Its version.
+    pub version: String,
 }
 
 impl Step {

@@ -93,9 +93,6 @@ pub fn fair(config: &Config, w: &World, actions: &mut Vec<Action>) {
     for r in (0..w.res.len()).filter(|r| !w.res[*r].up) {
         actions.push(Action::ResolverStarts(r));
     }
-    for s in 0..w.svcs.len() {
-        machinery(config, w, s, actions);
-    }
     for r in (0..w.res.len()).filter(|r| w.res[*r].up) {
         for s in 0..w.svcs.len() {
             resolver(config, w, r, s, actions);
@@ -109,6 +106,9 @@ pub fn fair(config: &Config, w: &World, actions: &mut Vec<Action>) {
                 actions.extend(exists.map(|s| Action::Look(op, s)));
             }
         }
+    }
+    for s in 0..w.svcs.len() {
+        machinery(config, w, s, actions);
     }
     actions.push(Action::TimePasses);
 }
@@ -464,6 +464,8 @@ fn scale_from_outside(w: &mut World, s: usize, replicas: u8) {
     w.svcs[s].written = 0;
     if replicas == 0 {
         w.svcs[s].excused = true;
+        // Someone else has undone our wake; there is none left to protect.
+        w.svcs[s].woken = None;
     }
     target_changed(w, s);
 }
@@ -640,12 +642,19 @@ fn looks(config: &Config, w: &mut World, op: usize, s: usize) -> bool {
     }
     let seen = look(config, w, op, s);
     w.ops[op] = seen.op;
-    w.svcs[s].news[op] = (false, false);
+    if seen.fresh {
+        w.svcs[s].news[op] = (false, false);
+    }
     if !seen.effects.is_empty() {
         w.ops[op].pending = Some(Pending {
             svc: s,
             effects: seen.effects,
             target_changed: false,
+            stale_pods: w.ops[op]
+                .frozen
+                .as_ref()
+                .filter(|_| !seen.fresh)
+                .map(|f| f[s].pods.clone()),
             evidence: seen.evidence,
         });
     }
@@ -701,6 +710,8 @@ fn apply_effect(
         Effect::EnsureSlice(mask) => w.svcs[s].set_slice(Some(mask)),
         Effect::RemoveSlice => w.svcs[s].set_slice(None),
         Effect::Keda(keda) => w.svcs[s].keda = Some(keda),
+        // A write to a pod is conditional on its version.
+        Effect::Mark(_) | Effect::Unmark(_) if pods_moved_on(w, op, pending) => return false,
         Effect::Mark(pods) => pods.into_iter().for_each(|i| mark(w, s, i)),
         Effect::Unmark(pods) => pods.into_iter().for_each(|i| unmark(w, s, i)),
         Effect::Zero { by_redirect } => {
@@ -719,6 +730,15 @@ fn apply_effect(
         }
     }
     true
+}
+
+/// A pod is no longer as it was when the plan was made.
+fn pods_moved_on(w: &World, op: usize, pending: &Pending) -> bool {
+    let svc = &w.svcs[pending.svc];
+    pending
+        .stale_pods
+        .as_ref()
+        .map_or(svc.news[op].1, |pods| *pods != svc.pods)
 }
 
 fn mark(w: &mut World, s: usize, i: usize) {

@@ -14,7 +14,7 @@ use crate::world::{
 };
 
 pub const SETTLE: Age = 2;
-pub const COOLDOWN: Age = 2;
+pub const COOLDOWN: Age = 3;
 pub const LEASE: Age = 3;
 pub const HOLD: Age = 4;
 pub const GRACE: Age = 3;

@@ -13,6 +13,7 @@ use elasti_core::observed::{
 use elasti_core::ports::{PortBook, ServiceKey, WantedPort};
 use elasti_core::sightings::Sightings;
 use elasti_core::status::status;
+use elasti_core::step::PodRef;
 use elasti_core::{Plan, Step, plan};
 use jiff::{SignedDuration, Timestamp};
 
@@ -25,12 +26,15 @@ pub struct Look {
     pub effects: Vec<(Effect, Option<Age>)>,
     pub evidence: Evidence,
     pub plan: Plan,
+    /// It read the store, not a cache that stopped following.
+    pub fresh: bool,
 }
 
 pub fn look(config: &Config, world: &World, op: usize, s: usize) -> Look {
     let frozen = world.ops[op].frozen.as_ref();
     let cached = frozen.map_or(&world.svcs, |svcs| svcs);
-    let first = look_at(config, world, op, s, &cached[s]);
+    let mut first = look_at(config, world, op, s, &cached[s]);
+    first.fresh = frozen.is_none();
     let fresh_needed = first.plan.needs_fresh_facts() || zero_in(&first.effects);
     if fresh_needed && frozen.is_some() && !config.is(Mistake::TrustsStaleCache) {
         return look_at(config, world, op, s, &world.svcs[s]);
@@ -69,6 +73,7 @@ fn look_at(config: &Config, world: &World, op: usize, s: usize, read: &Svc) -> L
         effects,
         evidence: evidence(world, s, read),
         plan,
+        fresh: true,
     }
 }
 
@@ -329,7 +334,7 @@ fn reading(config: &Config, said: Said) -> Reading {
 
 /// A step as the modelled store understands it.
 fn effect(config: &Config, step: &Step) -> Option<Effect> {
-    let index = |name: &String| name.trim_start_matches("pod-").parse().unwrap();
+    let index = |pod: &PodRef| pod.name.trim_start_matches("pod-").parse().unwrap();
     Some(match step {
         Step::AddFinalizer => Effect::AddFinalizer,
         Step::EnsurePrivateService(_) => Effect::EnsurePrivate,

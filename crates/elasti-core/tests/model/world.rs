@@ -229,6 +229,8 @@ pub struct Pending {
     /// In order, each with how long it may still be sent.
     pub effects: Vec<(Effect, Option<Age>)>,
     pub target_changed: bool,
+    /// The pods as a stale cache showed them, if the plan was made from one.
+    pub stale_pods: Option<Vec<Pod>>,
     pub evidence: Evidence,
 }
 
