@@ -90,7 +90,7 @@ fn held_now(o: &Observed) -> Option<Why> {
 
 /// A wake was asked for after the service was last put to sleep, within the cooldown.
 fn wake_requested(spec: &ElastiServiceSpec, o: &Observed) -> Option<Why> {
-    let at = o.wake_requested_at?.min(o.now);
+    let at = o.wake_requested_at?;
     let answered = o.me.remembered.last_sleep.is_some_and(|slept| slept > at);
     if answered || o.since(at) >= idle::cooldown(spec) {
         return None;

@@ -32,8 +32,10 @@ pub fn idle_since(spec: &ElastiServiceSpec, o: &Observed) -> Result<Timestamp, W
     let quiet = quiet_since(spec, o)?;
     let cooldown = cooldown(spec);
     let woken = last_wake(o);
-    let asked = o.wake_requested_at.map(|at| at.min(o.now));
-    let starts = [Some(quiet), Some(o.me.created.min(o.now)), woken, asked];
+    // Moments that another clock wrote may lie ahead of ours. They count as they are: cut to `now`
+    // they would move with every look, and the status with them.
+    let asked = o.wake_requested_at;
+    let starts = [Some(quiet), Some(o.me.created), woken, asked];
     let start = starts.into_iter().flatten().max().unwrap_or(o.now);
     let over = start.checked_add(cooldown).unwrap_or(Timestamp::MAX);
     if o.now >= over {
@@ -63,8 +65,8 @@ fn last_wake(o: &Observed) -> Option<Timestamp> {
         .and_then(|t| t.replicas_at);
     o.me.remembered
         .last_wake
-        .max(recorded)
         .map(|at| at.min(o.now))
+        .max(recorded)
 }
 
 /// The cooldown of the spec; 0 means the default.

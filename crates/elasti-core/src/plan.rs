@@ -447,10 +447,11 @@ fn obstacle(o: &Observed) -> Option<Why> {
     ))
 }
 
-/// The resolver has said that it listens for the ports that are recorded.
+/// The resolver has said that it listens for the ports that are recorded, and not at a time that,
+/// by a clock that was set back, is still to come.
 fn knows_route(resolver: &crate::observed::Resolver, o: &Observed) -> bool {
     let wanted = elasti_api::RouteGeneration::of(&o.me.remembered.ports);
-    matches!(&resolver.report, Report::Seen { route: Some(route), .. } if *route == wanted)
+    matches!(&resolver.report, Report::Seen { route: Some(route), at, .. } if *route == wanted && *at <= o.now)
 }
 
 fn names(o: &Observed, which: impl Fn(&Pod) -> bool) -> Vec<String> {
