@@ -2,10 +2,11 @@
 //! It never looks at phases or steps: the same facts give the same wish, wherever the service is in its life.
 
 use elasti_api::{ElastiServiceSpec, Reason};
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 
 use crate::idle;
 use crate::observed::{Autoscaler, Observed, PortsGiven, Report};
+use crate::plan::ASK_AGAIN;
 use crate::schedule::{ActiveWindow, Standing};
 use crate::step;
 use crate::why::Why;
@@ -153,14 +154,11 @@ fn resolvers_answer(o: &Observed) -> Result<(), Why> {
     {
         Some(silent) => {
             let sentence = format!("Resolver {} does not answer the operator.", silent.name);
-            Err(Why::new(Reason::ResolverUnreachable, sentence).until(o.now + RETRY))
+            Err(Why::new(Reason::ResolverUnreachable, sentence).until(o.now + ASK_AGAIN))
         }
         None => Ok(()),
     }
 }
-
-/// How soon to ask a silent resolver again.
-const RETRY: SignedDuration = SignedDuration::from_secs(5);
 
 /// No pod is on its way up, and the nodes leave room for a drain.
 fn pods_are_settled(o: &Observed) -> Result<(), Why> {

@@ -2,7 +2,7 @@
 //! It never does anything: it turns facts into an ordered list of steps, and shells carry them out.
 
 use elasti_api::{ElastiServiceSpec, Handover, Phase, Reason};
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 
 use crate::desire::{self, Desire, desire};
 use crate::observed::{
@@ -11,7 +11,7 @@ use crate::observed::{
 };
 use crate::step::{Drained, Redirected, Restored, Routed, SliceGone, Step};
 use crate::why::Why;
-use crate::{autoscaler, replicas};
+use crate::{autoscaler, idle, replicas};
 
 /// What to do next, where the service stands, why, and when to look again.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -148,7 +148,7 @@ fn steer(spec: &ElastiServiceSpec, service: &Service, target: &Target, o: &Obser
         (_, Desire::Sleep(why)) => go_down(spec, service, why, o),
         (_, Desire::Stay(why) | Desire::Awake(why)) => stay_up(Some(service), why, o),
     };
-    plan.ask_resolvers |= o.ready_resolvers().any(|r| !knows_route(r, o));
+    plan.keep_asking(o);
     let at = plan
         .steps
         .iter()
@@ -382,6 +382,20 @@ impl Plan {
         self
     }
 
+    /// A resolver that does not listen yet, or that had requests when it was last asked, is asked again
+    /// soon: no event tells when that changes. At zero without a redirect nobody else answers, so at once.
+    fn keep_asking(&mut self, o: &Observed) {
+        let busy = idle::traffic(o).is_some();
+        let unrouted = o.ready_resolvers().any(|r| !knows_route(r, o));
+        if !busy && !unrouted {
+            return;
+        }
+        self.ask_resolvers = true;
+        let dark = o.replicas() == Some(0) && o.slice.ours().is_none();
+        let wait = if dark { ASK_SOON } else { ASK_AGAIN };
+        self.look_again = earliest(self.look_again, o.now.checked_add(wait).ok());
+    }
+
     /// Takes our own marks off, but only from pods that would be ready without them.
     fn unmark(&mut self, o: &Observed) {
         let pods = names(o, |p| p.marked && p.containers_ready && !p.terminating);
@@ -398,10 +412,20 @@ impl Plan {
                 self.steps.push(Step::EnsureSlice(routed));
             }
             Ok(_) => {}
-            Err(why) => self.look_again = earliest(self.look_again, why.until),
+            Err(why) => {
+                self.look_again = earliest(self.look_again, why.until);
+                if self.phase == Phase::Asleep && o.slice.ours().is_none() {
+                    self.why = why;
+                }
+            }
         }
     }
 }
+
+/// How soon to ask a resolver again.
+pub(crate) const ASK_AGAIN: SignedDuration = SignedDuration::from_secs(5);
+/// How soon to ask again while nobody answers for the service.
+const ASK_SOON: SignedDuration = SignedDuration::from_secs(1);
 
 /// Drain is the default; without the right to mark pods only redirecting is left.
 fn drains(spec: &ElastiServiceSpec, o: &Observed) -> bool {
