@@ -6,7 +6,7 @@ use jiff::Timestamp;
 
 use crate::idle;
 use crate::observed::{Autoscaler, Observed, PortsGiven, Report};
-use crate::plan::ASK_AGAIN;
+use crate::plan::{ASK_AGAIN, drains};
 use crate::schedule::{ActiveWindow, Standing};
 use crate::step;
 use crate::why::Why;
@@ -66,7 +66,7 @@ fn may_sleep(spec: &ElastiServiceSpec, o: &Observed) -> Result<Why, Why> {
     }
     let since = idle::idle_since(spec, o)?;
     resolvers_answer(o)?;
-    pods_are_settled(o)?;
+    pods_are_settled(spec, o)?;
     let seconds = idle::cooldown(spec).as_secs();
     let sentence = format!(
         "Every trigger has been quiet and nothing has come since {since}, longer than the cooldown of {seconds} s."
@@ -161,7 +161,7 @@ fn resolvers_answer(o: &Observed) -> Result<(), Why> {
 }
 
 /// No pod is on its way up, and the nodes leave room for a drain.
-fn pods_are_settled(o: &Observed) -> Result<(), Why> {
+fn pods_are_settled(spec: &ElastiServiceSpec, o: &Observed) -> Result<(), Why> {
     let starting = o
         .pods
         .iter()
@@ -172,7 +172,7 @@ fn pods_are_settled(o: &Observed) -> Result<(), Why> {
             format!("Pod {} is on its way up.", pod.name),
         ));
     }
-    if o.sightings.too_dense_on.is_some() {
+    if o.sightings.too_dense_on.is_some() && drains(spec, o) {
         return Err(step::too_dense());
     }
     Ok(())

@@ -428,7 +428,7 @@ pub(crate) const ASK_AGAIN: SignedDuration = SignedDuration::from_secs(5);
 const ASK_SOON: SignedDuration = SignedDuration::from_secs(1);
 
 /// Drain is the default; without the right to mark pods only redirecting is left.
-fn drains(spec: &ElastiServiceSpec, o: &Observed) -> bool {
+pub(crate) fn drains(spec: &ElastiServiceSpec, o: &Observed) -> bool {
     o.may_mark && spec.handover.unwrap_or_default() == Handover::Drain
 }
 
