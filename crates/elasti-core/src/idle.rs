@@ -55,18 +55,22 @@ pub fn idle_since(spec: &ElastiServiceSpec, o: &Observed) -> Result<Timestamp, W
     Err(Why::new(Reason::CoolingDown, sentence).until(over))
 }
 
-/// When the target was last woken: by the status, or by the API server's record of our own scale write,
+/// When the target was last woken: just now if it was at zero when the status was written, by the status, or by the API server's record of our own scale write,
 /// which is there even if every operator died before the status was written.
 fn last_wake(o: &Observed) -> Option<Timestamp> {
+    let before = &o.me.remembered;
+    let up = o.replicas().is_some_and(|n| n > 0);
+    let just_now = up && before.last_sleep.is_some() && before.last_sleep > before.last_wake;
     let recorded = o
         .target
         .as_ref()
         .filter(|t| t.replicas > 0 && t.replicas_by == Author::Elasti)
         .and_then(|t| t.replicas_at);
-    o.me.remembered
+    before
         .last_wake
         .map(|at| at.min(o.now))
         .max(recorded)
+        .max(just_now.then_some(o.now))
 }
 
 /// The cooldown of the spec; 0 means the default.
