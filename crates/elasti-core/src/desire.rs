@@ -9,7 +9,7 @@ use crate::observed::{Autoscaler, Observed, PortsGiven, Report};
 use crate::plan::{ASK_AGAIN, drains};
 use crate::schedule::{ActiveWindow, Standing};
 use crate::step;
-use crate::why::Why;
+use crate::why::{Why, clock};
 
 /// What the facts ask for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -67,7 +67,7 @@ fn may_sleep(spec: &ElastiServiceSpec, o: &Observed) -> Result<Why, Why> {
     let since = idle::idle_since(spec, o)?;
     resolvers_answer(o)?;
     pods_are_settled(spec, o)?;
-    let seconds = idle::cooldown(spec).as_secs();
+    let (since, seconds) = (clock(since), idle::cooldown(spec).as_secs());
     let sentence = format!(
         "Every trigger has been quiet and nothing has come since {since}, longer than the cooldown of {seconds} s."
     );
@@ -98,7 +98,7 @@ fn wake_requested(spec: &ElastiServiceSpec, o: &Observed) -> Option<Why> {
     }
     let why = Why::new(
         Reason::WakeRequested,
-        format!("A wake was asked for at {at}."),
+        format!("A wake was asked for at {}.", clock(at)),
     );
     Some(
         why.until(
@@ -113,8 +113,10 @@ fn outside_window(spec: &ElastiServiceSpec, o: &Observed) -> Option<Why> {
     match window.standing(o.now) {
         Standing::Inside { .. } => None,
         Standing::Outside { until } => {
-            let sentence =
-                format!("Sleep is allowed only inside the active window, which opens at {until}.");
+            let sentence = format!(
+                "Sleep is allowed only inside the active window, which opens at {}.",
+                clock(until)
+            );
             Some(Why::new(Reason::OutsideWindow, sentence).until(until))
         }
     }
@@ -136,7 +138,10 @@ pub fn window_closes(spec: &ElastiServiceSpec, now: Timestamp) -> Option<Timesta
 fn no_resolver_for_long(o: &Observed) -> Option<Why> {
     let since = o.sightings.no_resolver_since?;
     (o.since(since) >= o.settings.resolver_grace).then(|| {
-        let sentence = format!("No resolver has been ready since {since}, so nothing may sleep.");
+        let sentence = format!(
+            "No resolver has been ready since {}, so nothing may sleep.",
+            clock(since)
+        );
         Why::new(Reason::NoResolver, sentence)
     })
 }

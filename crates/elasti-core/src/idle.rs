@@ -5,7 +5,7 @@ use elasti_api::{ElastiServiceSpec, Reason};
 use jiff::{SignedDuration, Timestamp};
 
 use crate::observed::{Author, Observed, Reading, Report};
-use crate::why::Why;
+use crate::why::{Why, clock};
 
 /// Since when the service has been quiet, or why it is not.
 ///
@@ -42,14 +42,16 @@ pub fn idle_since(spec: &ElastiServiceSpec, o: &Observed) -> Result<Timestamp, W
         return Ok(start);
     }
     let what = if Some(start) == woken || Some(start) == asked {
-        "was woken"
+        "was woken at"
     } else if start == quiet {
         "has been quiet since"
     } else {
-        "was created"
+        "was created at"
     };
     let sentence = format!(
-        "The service {what} {start}; it may sleep at {over}, when the cooldown of {} s is over.",
+        "The service {what} {}; it may sleep at {}, when the cooldown of {} s is over.",
+        clock(start),
+        clock(over),
         cooldown.as_secs()
     );
     Err(Why::new(Reason::CoolingDown, sentence).until(over))

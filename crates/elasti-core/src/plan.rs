@@ -10,7 +10,7 @@ use crate::observed::{
     Service, ServiceKind, Target,
 };
 use crate::step::{Drained, Redirected, Restored, Routed, SliceGone, Step};
-use crate::why::Why;
+use crate::why::{Why, clock};
 use crate::{autoscaler, idle, replicas};
 
 /// What to do next, where the service stands, why, and when to look again.
@@ -189,7 +189,7 @@ fn at_zero(spec: &ElastiServiceSpec, service: &Service, desire: Desire, o: &Obse
             plan
         }
         (Desire::Sleep(why) | Desire::Stay(why), _) => {
-            let mut plan = Plan::at(Phase::Asleep, why);
+            let mut plan = Plan::at(Phase::Asleep, at_rest(why, o));
             plan.steps
                 .extend(autoscaler::pin(&o.autoscaler).map(Step::PinAutoscaler));
             plan
@@ -198,6 +198,23 @@ fn at_zero(spec: &ElastiServiceSpec, service: &Service, desire: Desire, o: &Obse
     plan.keep_redirected(service, o);
     plan.look_again = earliest(plan.look_again, closes);
     plan
+}
+
+/// A cooldown says when a service may sleep; one that does already needs another sentence.
+fn at_rest(why: Why, o: &Observed) -> Why {
+    if why.reason != Reason::CoolingDown {
+        return why;
+    }
+    match o.target.as_ref().map(|t| &t.replicas_by) {
+        Some(Author::Other(writer)) => Why::new(
+            Reason::Contended,
+            format!("{writer} set replicas to 0; a request or an active trigger wakes it."),
+        ),
+        _ => Why::new(
+            Reason::Idle,
+            "The target asks for zero replicas; a request or an active trigger wakes it.",
+        ),
+    }
 }
 
 /// Idle, with replicas: redirect, then drain, then zero.
@@ -320,7 +337,7 @@ fn let_go(spec: &ElastiServiceSpec, o: &Observed) -> Plan {
     if o.slice.ours().is_some() {
         return match pointless.map_or_else(|| Restored::observe(o), Ok) {
             Ok(restored) => plan.with(Step::RemoveSlice(restored)),
-            Err(why) => plan.waiting(why).by_patience(o),
+            Err(why) => plan.letting_go(why, o).by_patience(o),
         };
     }
     if in_charge && asleep && pointless.is_none() {
@@ -371,6 +388,18 @@ impl Plan {
         self.look_again = earliest(self.look_again, why.until);
         self.why = why;
         self
+    }
+
+    /// A deletion under way: what keeps the pods from starting, or else what it waits for.
+    fn letting_go(self, why: Why, o: &Observed) -> Self {
+        let stuck = obstacle(o).filter(|_| self.phase == Phase::Waking);
+        let sentence = format!("Being deleted, after this: {}", why.sentence);
+        let why = Why {
+            reason: Reason::Deleting,
+            sentence,
+            ..why
+        };
+        self.waiting(stuck.unwrap_or(why))
     }
 
     /// Look again when the patience of a deletion ends.
@@ -446,7 +475,8 @@ fn contention_pause(o: &Observed) -> Option<Why> {
         .checked_add(o.settings.contention_pause)
         .unwrap_or(Timestamp::MAX);
     let sentence = format!(
-        "{writer} set replicas to 0 right after a wake; the next wake waits until {again}."
+        "{writer} set replicas to 0 right after a wake; the next wake waits until {}.",
+        clock(again)
     );
     Some(Why::new(Reason::Contended, sentence).until(again))
 }
