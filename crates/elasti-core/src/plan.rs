@@ -205,7 +205,7 @@ fn at_rest(why: Why, o: &Observed) -> Why {
     if why.reason != Reason::CoolingDown {
         return why;
     }
-    match o.target.as_ref().map(|t| &t.replicas_by) {
+    let rest = match o.target.as_ref().map(|t| &t.replicas_by) {
         Some(Author::Other(writer)) => Why::new(
             Reason::Contended,
             format!("{writer} set replicas to 0; a request or an active trigger wakes it."),
@@ -214,6 +214,10 @@ fn at_rest(why: Why, o: &Observed) -> Why {
             Reason::Idle,
             "The target asks for zero replicas; a request or an active trigger wakes it.",
         ),
+    };
+    Why {
+        until: why.until,
+        ..rest
     }
 }
 

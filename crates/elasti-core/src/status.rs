@@ -95,7 +95,10 @@ impl Stamps {
         }
         Self {
             quiet_since,
-            last_active: clamp(last_active.max(o.wake_requested_at), o),
+            last_active: clamp(
+                last_active.max(o.wake_requested_at.filter(|at| *at <= o.now)),
+                o,
+            ),
             last_wake,
             last_sleep,
         }
