@@ -154,21 +154,25 @@ impl Operator {
 }
 
 fn me(world: &World) -> Me {
-    let status = &world.status;
-    let stamp = |time: &Option<Time>| time.as_ref().map(|t| t.0);
     Me {
         created: world.created,
         generation: world.generation,
         deleting_since: world.deleting_since,
         finalizer: world.finalizer,
-        remembered: Remembered {
-            generation: status.observed_generation,
-            ports: status.ports.clone(),
-            quiet_since: stamp(&status.quiet_since),
-            last_active: stamp(&status.last_active_time),
-            last_wake: stamp(&status.last_scaled_up_time),
-            last_sleep: stamp(&status.last_sleep_time),
-        },
+        remembered: remembered(&world.status),
+    }
+}
+
+/// What a status that was written tells the next look.
+pub fn remembered(status: &ElastiServiceStatus) -> Remembered {
+    let stamp = |time: &Option<Time>| time.as_ref().map(|t| t.0);
+    Remembered {
+        generation: status.observed_generation,
+        ports: status.ports.clone(),
+        quiet_since: stamp(&status.quiet_since),
+        last_active: stamp(&status.last_active_time),
+        last_wake: stamp(&status.last_scaled_up_time),
+        last_sleep: stamp(&status.last_sleep_time),
     }
 }
 

@@ -11,10 +11,11 @@ use elasti_api::{
 use elasti_core::observed::{Author, Autoscaler, Claim, Owned, Reading, Rival};
 use elasti_core::phase::allowed;
 use elasti_core::ports::{DEFAULT_QUARANTINE, PortBook, ServiceKey};
+use elasti_core::status::status;
 use elasti_core::{Step, WakeDecision};
 use jiff::{SignedDuration, Timestamp};
 
-use crate::operator::{Look, Operator, apply};
+use crate::operator::{Look, Operator, apply, remembered};
 use crate::words;
 use crate::world::{News, World, quiet};
 
@@ -82,6 +83,7 @@ impl Day {
         if world.target.is_none() {
             world.scale(1, Author::Other("kubectl".into()));
         }
+        world.replicate();
         for pod in &mut world.pods {
             (pod.starts_at, pod.ready, pod.containers_ready) = (None, true, true);
         }
@@ -438,8 +440,9 @@ impl Day {
         let sentence = &look.plan.why.sentence;
         let whole = sentence.ends_with('.') && !sentence.contains("..");
         assert!(whole, "not a sentence: {sentence}");
-        let again =
-            elasti_core::status::status(&self.world.spec, &look.observed, &look.plan, &look.status);
+        let mut written = look.observed.clone();
+        written.me.remembered = remembered(&look.status);
+        let again = status(&self.world.spec, &written, &look.plan, &look.status);
         assert_eq!(
             again, look.status,
             "the status changes by being written:\n{told}"
@@ -449,6 +452,11 @@ impl Day {
             .steps
             .iter()
             .any(|s| matches!(s, Step::ScaleToZero(_)));
+        let whole = |c: &elasti_api::Condition| c.last_transition_time.0.subsec_nanosecond() == 0;
+        assert!(
+            look.status.conditions.iter().all(whole),
+            "not in whole seconds"
+        );
         let redirected = matches!(self.world.slice, Owned::Ours(_));
         assert!(!zero || redirected, "zero before the redirect:\n{told}");
     }

@@ -14,6 +14,8 @@ use jiff::{SignedDuration, Timestamp};
 
 /// How late the endpoint-slice controller follows a pod.
 const SLICES_FOLLOW: SignedDuration = SignedDuration::from_millis(100);
+/// How late a workload's controller follows its replicas.
+const PODS_FOLLOW: SignedDuration = SignedDuration::from_millis(50);
 /// How late a resolver follows the ports in the status.
 const ROUTES_FOLLOW: SignedDuration = SignedDuration::from_millis(50);
 /// How long a pod needs to stop.
@@ -82,6 +84,7 @@ pub struct World {
     pub target: Option<Scale>,
     pub pods: Vec<Pod>,
     pub pods_made: usize,
+    pub replicate_at: Option<Timestamp>,
     pub start_takes: SignedDuration,
     /// The nodes that pods are spread over, and when in each period of 10 s each kubelet ticks.
     pub nodes: Vec<(String, SignedDuration)>,
@@ -124,6 +127,7 @@ impl World {
             target: None,
             pods: Vec::new(),
             pods_made: 0,
+            replicate_at: None,
             start_takes: SignedDuration::from_secs(3),
             nodes: vec![("node-a".into(), SignedDuration::from_secs(7))],
             pull_fails: false,
@@ -162,12 +166,13 @@ impl World {
         target.version += 1;
         target.by = by;
         target.at = now;
-        self.replicate();
+        self.replicate_at = Some(now + PODS_FOLLOW);
         self.keda_notices();
     }
 
     /// The workload's controller makes pods or stops them.
-    fn replicate(&mut self) {
+    pub fn replicate(&mut self) {
+        self.replicate_at = None;
         let wanted = usize::try_from(self.replicas().unwrap_or(0)).unwrap();
         let living = self.pods.iter().filter(|p| p.gone_at.is_none()).count();
         for _ in living..wanted {
@@ -252,7 +257,8 @@ impl World {
             .iter()
             .flat_map(|r| [r.wakes_at, r.done_at, r.learns_at]);
         pods.chain(resolvers)
-            .chain([self.slices_follow_at, self.keda_acts_at, self.next_tick()])
+            .chain([self.replicate_at, self.slices_follow_at])
+            .chain([self.keda_acts_at, self.next_tick()])
             .flatten()
             .min()
     }
@@ -274,6 +280,9 @@ impl World {
     /// Everything that is due now happens.
     pub fn happen(&mut self) -> Vec<News> {
         let mut news = Vec::new();
+        if self.replicate_at.is_some_and(|at| at <= self.now) {
+            self.replicate();
+        }
         self.pods_happen(&mut news);
         self.kubelets_happen(&mut news);
         if self.slices_follow_at.is_some_and(|at| at <= self.now) {
