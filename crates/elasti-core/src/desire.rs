@@ -2,13 +2,14 @@
 //! It never looks at phases or steps: the same facts give the same wish, wherever the service is in its life.
 
 use elasti_api::{ElastiServiceSpec, Reason};
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 
 use crate::idle;
 use crate::observed::{Autoscaler, Observed, PortsGiven, Report};
+use crate::plan::{ASK_AGAIN, drains};
 use crate::schedule::{ActiveWindow, Standing};
 use crate::step;
-use crate::why::Why;
+use crate::why::{Why, clock};
 
 /// What the facts ask for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -65,8 +66,8 @@ fn may_sleep(spec: &ElastiServiceSpec, o: &Observed) -> Result<Why, Why> {
     }
     let since = idle::idle_since(spec, o)?;
     resolvers_answer(o)?;
-    pods_are_settled(o)?;
-    let seconds = idle::cooldown(spec).as_secs();
+    pods_are_settled(spec, o)?;
+    let (since, seconds) = (clock(since), idle::cooldown(spec).as_secs());
     let sentence = format!(
         "Every trigger has been quiet and nothing has come since {since}, longer than the cooldown of {seconds} s."
     );
@@ -90,14 +91,14 @@ fn held_now(o: &Observed) -> Option<Why> {
 
 /// A wake was asked for after the service was last put to sleep, within the cooldown.
 fn wake_requested(spec: &ElastiServiceSpec, o: &Observed) -> Option<Why> {
-    let at = o.wake_requested_at?.min(o.now);
+    let at = o.wake_requested_at?;
     let answered = o.me.remembered.last_sleep.is_some_and(|slept| slept > at);
     if answered || o.since(at) >= idle::cooldown(spec) {
         return None;
     }
     let why = Why::new(
         Reason::WakeRequested,
-        format!("A wake was asked for at {at}."),
+        format!("A wake was asked for at {}.", clock(at)),
     );
     Some(
         why.until(
@@ -112,8 +113,10 @@ fn outside_window(spec: &ElastiServiceSpec, o: &Observed) -> Option<Why> {
     match window.standing(o.now) {
         Standing::Inside { .. } => None,
         Standing::Outside { until } => {
-            let sentence =
-                format!("Sleep is allowed only inside the active window, which opens at {until}.");
+            let sentence = format!(
+                "Sleep is allowed only inside the active window, which opens at {}.",
+                clock(until)
+            );
             Some(Why::new(Reason::OutsideWindow, sentence).until(until))
         }
     }
@@ -135,7 +138,10 @@ pub fn window_closes(spec: &ElastiServiceSpec, now: Timestamp) -> Option<Timesta
 fn no_resolver_for_long(o: &Observed) -> Option<Why> {
     let since = o.sightings.no_resolver_since?;
     (o.since(since) >= o.settings.resolver_grace).then(|| {
-        let sentence = format!("No resolver has been ready since {since}, so nothing may sleep.");
+        let sentence = format!(
+            "No resolver has been ready since {}, so nothing may sleep.",
+            clock(since)
+        );
         Why::new(Reason::NoResolver, sentence)
     })
 }
@@ -153,17 +159,14 @@ fn resolvers_answer(o: &Observed) -> Result<(), Why> {
     {
         Some(silent) => {
             let sentence = format!("Resolver {} does not answer the operator.", silent.name);
-            Err(Why::new(Reason::ResolverUnreachable, sentence).until(o.now + RETRY))
+            Err(Why::new(Reason::ResolverUnreachable, sentence).until(o.now + ASK_AGAIN))
         }
         None => Ok(()),
     }
 }
 
-/// How soon to ask a silent resolver again.
-const RETRY: SignedDuration = SignedDuration::from_secs(5);
-
 /// No pod is on its way up, and the nodes leave room for a drain.
-fn pods_are_settled(o: &Observed) -> Result<(), Why> {
+fn pods_are_settled(spec: &ElastiServiceSpec, o: &Observed) -> Result<(), Why> {
     let starting = o
         .pods
         .iter()
@@ -174,7 +177,7 @@ fn pods_are_settled(o: &Observed) -> Result<(), Why> {
             format!("Pod {} is on its way up.", pod.name),
         ));
     }
-    if o.sightings.too_dense_on.is_some() {
+    if o.sightings.too_dense_on.is_some() && drains(spec, o) {
         return Err(step::too_dense());
     }
     Ok(())

@@ -5,7 +5,7 @@ use elasti_api::{ElastiServiceSpec, Reason};
 use jiff::{SignedDuration, Timestamp};
 
 use crate::observed::{Author, Observed, Reading, Report};
-use crate::why::Why;
+use crate::why::{Why, clock};
 
 /// Since when the service has been quiet, or why it is not.
 ///
@@ -32,22 +32,26 @@ pub fn idle_since(spec: &ElastiServiceSpec, o: &Observed) -> Result<Timestamp, W
     let quiet = quiet_since(spec, o)?;
     let cooldown = cooldown(spec);
     let woken = last_wake(o);
-    let asked = o.wake_requested_at.map(|at| at.min(o.now));
-    let starts = [Some(quiet), Some(o.me.created.min(o.now)), woken, asked];
+    // Moments that another clock wrote may lie ahead of ours. They count as they are: cut to `now`
+    // they would move with every look, and the status with them.
+    let asked = o.wake_requested_at;
+    let starts = [Some(quiet), Some(o.me.created), woken, asked];
     let start = starts.into_iter().flatten().max().unwrap_or(o.now);
     let over = start.checked_add(cooldown).unwrap_or(Timestamp::MAX);
     if o.now >= over {
         return Ok(start);
     }
     let what = if Some(start) == woken || Some(start) == asked {
-        "was woken"
+        "was woken at"
     } else if start == quiet {
         "has been quiet since"
     } else {
-        "was created"
+        "was created at"
     };
     let sentence = format!(
-        "The service {what} {start}; it may sleep at {over}, when the cooldown of {} s is over.",
+        "The service {what} {}; it may sleep at {}, when the cooldown of {} s is over.",
+        clock(start),
+        clock(over),
         cooldown.as_secs()
     );
     Err(Why::new(Reason::CoolingDown, sentence).until(over))
@@ -59,7 +63,7 @@ pub fn idle_since(spec: &ElastiServiceSpec, o: &Observed) -> Result<Timestamp, W
 fn last_wake(o: &Observed) -> Option<Timestamp> {
     let awake = o.target.as_ref().filter(|t| t.replicas > 0);
     let remembered = &o.me.remembered;
-    if awake.is_some() && remembered.last_sleep > remembered.last_wake {
+    if awake.is_some() && remembered.was_at_zero() {
         return Some(o.now);
     }
     let recorded = awake

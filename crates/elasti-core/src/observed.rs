@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use elasti_api::{ListenPort, RouteGeneration};
+use elasti_api::{ElastiServiceStatus, ListenPort, RouteGeneration, Time};
 use jiff::{SignedDuration, Timestamp};
 
 use crate::sightings::Sightings;
@@ -120,6 +120,33 @@ pub struct Remembered {
     pub last_wake: Option<Timestamp>,
     /// `status.lastSleepTime`.
     pub last_sleep: Option<Timestamp>,
+    /// `status.replicas`.
+    pub replicas: Option<u32>,
+}
+
+impl From<&ElastiServiceStatus> for Remembered {
+    fn from(status: &ElastiServiceStatus) -> Self {
+        let stamp = |time: &Option<Time>| time.as_ref().map(|t| t.0);
+        Self {
+            generation: status.observed_generation,
+            ports: status.ports.clone(),
+            quiet_since: stamp(&status.quiet_since),
+            last_active: stamp(&status.last_active_time),
+            last_wake: stamp(&status.last_scaled_up_time),
+            last_sleep: stamp(&status.last_sleep_time),
+            replicas: status.replicas.and_then(|n| u32::try_from(n).ok()),
+        }
+    }
+}
+
+impl Remembered {
+    /// The target was at zero when the status was written.
+    /// Both stamps can lie within one second, so the replicas that were told come before their order.
+    #[must_use]
+    pub fn was_at_zero(&self) -> bool {
+        let stamped = self.last_sleep > self.last_wake;
+        self.last_sleep.is_some() && self.replicas.map_or(stamped, |n| n == 0)
+    }
 }
 
 /// Whether this process may take downward steps.

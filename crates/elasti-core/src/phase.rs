@@ -12,6 +12,11 @@ pub const MOVES: &[(Phase, Phase, &str)] = &[
     ),
     (Phase::Serving, Phase::Asleep, "someone else scaled to zero"),
     (
+        Phase::Serving,
+        Phase::Waking,
+        "someone else scaled to zero, and it is in use",
+    ),
+    (
         Phase::Redirecting,
         Phase::Draining,
         "every node and resolver has the redirect",
@@ -57,6 +62,11 @@ pub const MOVES: &[(Phase, Phase, &str)] = &[
     ),
     (Phase::Waking, Phase::Restoring, "a pod is ready"),
     (Phase::Waking, Phase::Asleep, "someone else scaled to zero"),
+    (
+        Phase::Waking,
+        Phase::Serving,
+        "deleted, and no pod got ready within the patience",
+    ),
     (
         Phase::Waking,
         Phase::Redirecting,

@@ -2,7 +2,7 @@
 //! It never does anything: it turns facts into an ordered list of steps, and shells carry them out.
 
 use elasti_api::{ElastiServiceSpec, Handover, Phase, Reason};
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 
 use crate::desire::{self, Desire, desire};
 use crate::observed::{
@@ -10,8 +10,8 @@ use crate::observed::{
     Service, ServiceKind, Target,
 };
 use crate::step::{Drained, PodRef, Redirected, Restored, Routed, SliceGone, Step};
-use crate::why::Why;
-use crate::{autoscaler, replicas};
+use crate::why::{Why, clock};
+use crate::{autoscaler, idle, replicas};
 
 /// What to do next, where the service stands, why, and when to look again.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -148,7 +148,7 @@ fn steer(spec: &ElastiServiceSpec, service: &Service, target: &Target, o: &Obser
         (_, Desire::Sleep(why)) => go_down(spec, service, why, o),
         (_, Desire::Stay(why) | Desire::Awake(why)) => stay_up(Some(service), why, o),
     };
-    plan.ask_resolvers |= o.ready_resolvers().any(|r| !knows_route(r, o));
+    plan.keep_asking(o);
     let at = plan
         .steps
         .iter()
@@ -189,7 +189,7 @@ fn at_zero(spec: &ElastiServiceSpec, service: &Service, desire: Desire, o: &Obse
             plan
         }
         (Desire::Sleep(why) | Desire::Stay(why), _) => {
-            let mut plan = Plan::at(Phase::Asleep, why);
+            let mut plan = Plan::at(Phase::Asleep, at_rest(why, o));
             plan.steps
                 .extend(autoscaler::pin(&o.autoscaler).map(Step::PinAutoscaler));
             plan
@@ -198,6 +198,27 @@ fn at_zero(spec: &ElastiServiceSpec, service: &Service, desire: Desire, o: &Obse
     plan.keep_redirected(service, o);
     plan.look_again = earliest(plan.look_again, closes);
     plan
+}
+
+/// A cooldown says when a service may sleep; one that does already needs another sentence.
+fn at_rest(why: Why, o: &Observed) -> Why {
+    if why.reason != Reason::CoolingDown {
+        return why;
+    }
+    let rest = match o.target.as_ref().map(|t| &t.replicas_by) {
+        Some(Author::Other(writer)) => Why::new(
+            Reason::Contended,
+            format!("{writer} set replicas to 0; a request or an active trigger wakes it."),
+        ),
+        _ => Why::new(
+            Reason::Idle,
+            "The target asks for zero replicas; a request or an active trigger wakes it.",
+        ),
+    };
+    Why {
+        until: why.until,
+        ..rest
+    }
 }
 
 /// Idle, with replicas: redirect, then drain, then zero.
@@ -320,7 +341,7 @@ fn let_go(spec: &ElastiServiceSpec, o: &Observed) -> Plan {
     if o.slice.ours().is_some() {
         return match pointless.map_or_else(|| Restored::observe(o), Ok) {
             Ok(restored) => plan.with(Step::RemoveSlice(restored)),
-            Err(why) => plan.waiting(why).by_patience(o),
+            Err(why) => plan.letting_go(why, o).by_patience(o),
         };
     }
     if in_charge && asleep && pointless.is_none() {
@@ -373,6 +394,18 @@ impl Plan {
         self
     }
 
+    /// A deletion under way: what keeps the pods from starting, or else what it waits for.
+    fn letting_go(self, why: Why, o: &Observed) -> Self {
+        let stuck = obstacle(o).filter(|_| self.phase == Phase::Waking);
+        let sentence = format!("Being deleted, after this: {}", why.sentence);
+        let why = Why {
+            reason: Reason::Deleting,
+            sentence,
+            ..why
+        };
+        self.waiting(stuck.unwrap_or(why))
+    }
+
     /// Look again when the patience of a deletion ends.
     fn by_patience(mut self, o: &Observed) -> Self {
         let ends =
@@ -380,6 +413,20 @@ impl Plan {
                 .and_then(|t| t.checked_add(o.settings.deletion_patience).ok());
         self.look_again = earliest(self.look_again, ends);
         self
+    }
+
+    /// A resolver that does not listen yet, or that had requests when it was last asked, is asked again
+    /// soon: no event tells when that changes. At zero without a redirect nobody else answers, so at once.
+    fn keep_asking(&mut self, o: &Observed) {
+        let busy = idle::traffic(o).is_some();
+        let unrouted = o.ready_resolvers().any(|r| !knows_route(r, o));
+        if !busy && !unrouted {
+            return;
+        }
+        self.ask_resolvers = true;
+        let dark = o.replicas() == Some(0) && o.slice.ours().is_none();
+        let wait = if dark { ASK_SOON } else { ASK_AGAIN };
+        self.look_again = earliest(self.look_again, o.now.checked_add(wait).ok());
     }
 
     /// Takes our own marks off, but only from pods that would be ready without them.
@@ -398,13 +445,23 @@ impl Plan {
                 self.steps.push(Step::EnsureSlice(routed));
             }
             Ok(_) => {}
-            Err(why) => self.look_again = earliest(self.look_again, why.until),
+            Err(why) => {
+                self.look_again = earliest(self.look_again, why.until);
+                if self.phase == Phase::Asleep && o.slice.ours().is_none() {
+                    self.why = why;
+                }
+            }
         }
     }
 }
 
+/// How soon to ask a resolver again.
+pub(crate) const ASK_AGAIN: SignedDuration = SignedDuration::from_secs(5);
+/// How soon to ask again while nobody answers for the service.
+const ASK_SOON: SignedDuration = SignedDuration::from_secs(1);
+
 /// Drain is the default; without the right to mark pods only redirecting is left.
-fn drains(spec: &ElastiServiceSpec, o: &Observed) -> bool {
+pub(crate) fn drains(spec: &ElastiServiceSpec, o: &Observed) -> bool {
     o.may_mark && spec.handover.unwrap_or_default() == Handover::Drain
 }
 
@@ -422,7 +479,8 @@ fn contention_pause(o: &Observed) -> Option<Why> {
         .checked_add(o.settings.contention_pause)
         .unwrap_or(Timestamp::MAX);
     let sentence = format!(
-        "{writer} set replicas to 0 right after a wake; the next wake waits until {again}."
+        "{writer} set replicas to 0 right after a wake; the next wake waits until {}.",
+        clock(again)
     );
     Some(Why::new(Reason::Contended, sentence).until(again))
 }
@@ -447,10 +505,11 @@ fn obstacle(o: &Observed) -> Option<Why> {
     ))
 }
 
-/// The resolver has said that it listens for the ports that are recorded.
+/// The resolver has said that it listens for the ports that are recorded, and not at a time that,
+/// by a clock that was set back, is still to come.
 fn knows_route(resolver: &crate::observed::Resolver, o: &Observed) -> bool {
     let wanted = elasti_api::RouteGeneration::of(&o.me.remembered.ports);
-    matches!(&resolver.report, Report::Seen { route: Some(route), .. } if *route == wanted)
+    matches!(&resolver.report, Report::Seen { route: Some(route), at, .. } if *route == wanted && *at <= o.now)
 }
 
 fn refs(o: &Observed, which: impl Fn(&Pod) -> bool) -> Vec<PodRef> {

@@ -107,6 +107,7 @@ impl Sightings {
     #[must_use]
     pub fn look(mut self, o: &Observed) -> Self {
         let now = o.now;
+        self.forget_the_future(now);
         self.slice = o.slice.ours().map(|shape| match self.slice.take() {
             Some((before, since)) if before == *shape => (before, since),
             _ => (shape.clone(), now),
@@ -150,6 +151,34 @@ impl Sightings {
             self.too_dense_on = None;
         }
         self
+    }
+
+    /// The clock was set back: a span that began later than now began now, and what was seen of the
+    /// kubelets' ticks says nothing about when the next one comes.
+    fn forget_the_future(&mut self, now: Timestamp) {
+        let spans = [
+            &mut self.slice_gone_since,
+            &mut self.rotation_since,
+            &mut self.no_rotation_since,
+            &mut self.pods_out_since,
+            &mut self.no_resolver_since,
+        ];
+        let spans = spans.into_iter().flatten();
+        let ready = self.ready_since.values_mut();
+        let slice = self.slice.iter_mut().map(|(_, since)| since);
+        for since in spans.chain(ready).chain(slice) {
+            *since = now.min(*since);
+        }
+        self.watching_since = now.min(self.watching_since);
+        let seen = |tick: &Tick| tick.undone.map_or(tick.marked_at, |undone| undone.by);
+        let marked = self.marks.values().map(|mark| mark.seen_at);
+        if marked
+            .chain(self.ticks.values().map(seen))
+            .any(|at| at > now)
+        {
+            self.marks.clear();
+            self.ticks.clear();
+        }
     }
 
     /// These sightings after the process has begun to carry out `steps`:

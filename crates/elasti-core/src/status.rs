@@ -20,7 +20,7 @@ pub fn status(
     let stamps = Stamps::after(spec, o);
     let mut next = ElastiServiceStatus {
         last_reconciled_time: previous.last_reconciled_time.clone(),
-        last_scaled_up_time: stamps.last_wake.map(Time),
+        last_scaled_up_time: stamps.last_wake.map(whole),
         mode: Some(if o.slice.ours().is_some() {
             Mode::Proxy
         } else {
@@ -28,23 +28,29 @@ pub fn status(
         }),
         phase: Some(plan.phase),
         reason: Some(plan.why.reason.as_str().to_owned()),
-        conditions: conditions(spec, o, plan, &previous.conditions),
+        conditions: conditions(spec, o, plan, previous),
         observed_generation: Some(o.me.generation),
         replicas: o.replicas().and_then(|n| i32::try_from(n).ok()),
         ports: match &o.ports {
             PortsGiven::Given(ports) => ports.clone(),
             PortsGiven::Exhausted => o.me.remembered.ports.clone(),
         },
-        quiet_since: stamps.quiet_since.map(Time),
-        last_active_time: stamps.last_active.map(Time),
-        last_sleep_time: stamps.last_sleep.map(Time),
+        quiet_since: stamps.quiet_since.map(whole),
+        last_active_time: stamps.last_active.map(whole),
+        last_sleep_time: stamps.last_sleep.map(whole),
         held: previous.held,
     };
     if next != *previous {
-        next.last_reconciled_time = Some(Time(o.now));
+        next.last_reconciled_time = Some(whole(o.now));
         next.held = held(o);
     }
     next
+}
+
+/// A moment as the API server keeps it: in whole seconds. A finer one would differ from what is read
+/// back, and so be written again at every look.
+fn whole(moment: Timestamp) -> Time {
+    Time(Timestamp::from_second(moment.as_second()).unwrap_or(moment))
 }
 
 /// How many wait, by what the resolvers last said. It changes with every request,
@@ -80,23 +86,39 @@ impl Stamps {
                 .last_active
                 .max(quiet_since.filter(|since| Some(*since) > before.quiet_since))
         };
-        // The order of the two stamps says on which side of zero the service was last seen,
-        // so a change is noticed even if nobody watched while it happened.
         let (mut last_wake, mut last_sleep) =
             (clamp(before.last_wake, o), clamp(before.last_sleep, o));
-        match o.replicas() {
-            Some(0) if last_sleep.is_none() || last_wake >= last_sleep => last_sleep = Some(o.now),
-            Some(n) if n > 0 && last_sleep.is_some() && last_sleep > last_wake => {
-                last_wake = Some(o.now)
-            }
-            _ => {}
+        match crossed(o) {
+            Some(Crossed::Down) => last_sleep = Some(o.now),
+            Some(Crossed::Up) => last_wake = Some(o.now),
+            None => {}
         }
         Self {
             quiet_since,
-            last_active: clamp(last_active, o),
+            last_active: clamp(
+                last_active.max(o.wake_requested_at.filter(|at| *at <= o.now)),
+                o,
+            ),
             last_wake,
             last_sleep,
         }
+    }
+}
+
+/// The target was last seen on the other side of zero.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Crossed {
+    Down,
+    Up,
+}
+
+/// Which way the target has crossed zero since the status was written, even if nobody watched.
+fn crossed(o: &Observed) -> Option<Crossed> {
+    let was_zero = o.me.remembered.was_at_zero();
+    match o.replicas()? {
+        0 if !was_zero => Some(Crossed::Down),
+        n if n > 0 && was_zero => Some(Crossed::Up),
+        _ => None,
     }
 }
 
@@ -117,7 +139,7 @@ fn conditions(
     spec: &ElastiServiceSpec,
     o: &Observed,
     plan: &Plan,
-    previous: &[Condition],
+    previous: &ElastiServiceStatus,
 ) -> Vec<Condition> {
     let facts = [
         ready(spec, o, plan),
@@ -130,7 +152,7 @@ fn conditions(
     ];
     facts
         .into_iter()
-        .map(|fact| fact.into_condition(o, previous))
+        .map(|fact| fact.into_condition(o, &previous.conditions))
         .collect()
 }
 
@@ -154,7 +176,7 @@ impl Fact {
         let since = previous
             .iter()
             .find(|c| c.type_ == self.type_ && c.status == status)
-            .map_or(Time(o.now), |c| c.last_transition_time.clone());
+            .map_or_else(|| whole(o.now), |c| c.last_transition_time.clone());
         Condition {
             type_: self.type_.to_owned(),
             status: status.to_owned(),
@@ -280,17 +302,13 @@ fn conflict(o: &Observed, plan: &Plan) -> Fact {
 }
 
 /// Someone else moved the target across zero; said until it crosses zero again by our hand.
-fn contended(o: &Observed, previous: &[Condition]) -> Fact {
+fn contended(o: &Observed, previous: &ElastiServiceStatus) -> Fact {
     let before = &o.me.remembered;
-    let (slept, woken) = (before.last_sleep, before.last_wake);
-    let crossed = match o.replicas() {
-        Some(0) => slept.is_none() || woken >= slept,
-        Some(_) => slept.is_some() && slept > woken,
-        None => false,
-    };
+    let seen_before = before.last_sleep.is_some() || before.replicas.is_some();
+    let crossed = crossed(o).is_some();
     let author = o.target.as_ref().map(|t| (&t.replicas_by, t.replicas));
     match author {
-        Some((Author::Other(name), replicas)) if crossed && slept.is_some() => {
+        Some((Author::Other(name), replicas)) if crossed && seen_before => {
             let message = format!("{name} set replicas to {replicas}; Elasti does not fight it.");
             Fact::new(
                 condition::CONTENDED,
@@ -300,6 +318,7 @@ fn contended(o: &Observed, previous: &[Condition]) -> Fact {
             )
         }
         _ => match previous
+            .conditions
             .iter()
             .find(|c| c.type_ == condition::CONTENDED && c.status == "True")
         {

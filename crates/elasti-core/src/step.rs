@@ -247,7 +247,8 @@ impl Drained {
             TickWindow::ClearUntil(tick) => tick,
             TickWindow::WaitUntil(moment) => {
                 let sentence = "Waiting for the kubelet's next status tick, so that none can cut the drain short.";
-                return Err(Why::new(Reason::Draining, sentence).until(moment));
+                let until = moment.min(add(o.now, TICK_LOOKS));
+                return Err(Why::new(Reason::Draining, sentence).until(until));
             }
             TickWindow::TooDense => return Err(too_dense()),
         };
@@ -281,7 +282,9 @@ impl Drained {
         let expires = sub(tick.min(until), o.settings.margin).min(fresh_until(o));
         if expires <= o.now {
             let sentence = "A kubelet tick or the end of the lease is too near for the last step.";
-            return Err(Why::new(Reason::Draining, sentence).until(add(tick.min(until), SOON)));
+            return Err(
+                Why::new(Reason::Draining, sentence).until(add(tick.min(until), TICK_LOOKS))
+            );
         }
         Ok(Self {
             version: target.version.clone(),
@@ -290,8 +293,9 @@ impl Drained {
     }
 }
 
-/// After a tick the marks are renewed at once, so that is when to look again.
-const SOON: SignedDuration = SignedDuration::from_millis(50);
+/// How often to look while a tick is awaited. A tick is known to lie between two looks, so the time
+/// between them is lost from the gap that follows; the tick itself is seen by its event.
+const TICK_LOOKS: SignedDuration = SignedDuration::from_secs(1);
 
 /// What a person reads when ticks leave no gap.
 #[must_use]

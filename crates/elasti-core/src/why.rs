@@ -4,6 +4,11 @@
 use elasti_api::Reason;
 use jiff::Timestamp;
 
+/// A moment for a sentence: in whole seconds, as everywhere else in a status.
+pub(crate) fn clock(moment: Timestamp) -> impl std::fmt::Display {
+    Timestamp::from_second(moment.as_second()).unwrap_or(moment)
+}
+
 /// The reason for a decision, fit for `why`, a condition and an Event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Why {

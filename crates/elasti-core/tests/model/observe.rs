@@ -177,6 +177,10 @@ fn me(config: &Config, read: &Svc, given: &[ListenPort]) -> Me {
                 .map(ago)
                 .filter(|_| !config.is(Mistake::ForgetsWakes)),
             last_sleep: read.status.sleep.map(ago),
+            replicas: read
+                .status
+                .observed
+                .then_some(u32::from(!read.status.asleep)),
         },
     }
 }
