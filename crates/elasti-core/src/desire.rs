@@ -54,7 +54,7 @@ fn may_sleep(spec: &ElastiServiceSpec, o: &Observed) -> Result<Why, Why> {
     if let Some(Err(invalid)) = window(spec) {
         return Err(Why::new(
             Reason::InvalidWindow,
-            format!("{invalid}; until then it never sleeps."),
+            format!("{invalid}; until it is corrected, the service never sleeps."),
         ));
     }
     if o.autoscaler == Autoscaler::Missing {

@@ -397,10 +397,8 @@ impl Plan {
     /// A deletion under way: what keeps the pods from starting, or else what it waits for.
     fn letting_go(self, why: Why, o: &Observed) -> Self {
         let stuck = obstacle(o).filter(|_| self.phase == Phase::Waking);
-        let sentence = format!("Being deleted, after this: {}", why.sentence);
         let why = Why {
             reason: Reason::Deleting,
-            sentence,
             ..why
         };
         self.waiting(stuck.unwrap_or(why))

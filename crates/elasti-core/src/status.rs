@@ -309,7 +309,7 @@ fn contended(o: &Observed, previous: &ElastiServiceStatus) -> Fact {
     let author = o.target.as_ref().map(|t| (&t.replicas_by, t.replicas));
     match author {
         Some((Author::Other(name), replicas)) if crossed && seen_before => {
-            let message = format!("{name} set replicas to {replicas}; Elasti does not fight it.");
+            let message = format!("{name} set replicas to {replicas}.");
             Fact::new(
                 condition::CONTENDED,
                 true,

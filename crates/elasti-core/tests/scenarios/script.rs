@@ -5,8 +5,8 @@ use std::collections::VecDeque;
 use std::fmt::Write as _;
 
 use elasti_api::{
-    Autoscaler as NamedAutoscaler, AutoscalerType, ElastiServiceSpec, ScaleTargetRef, Trigger,
-    TriggerType,
+    Autoscaler as NamedAutoscaler, AutoscalerType, ElastiServiceSpec, Phase, ScaleTargetRef,
+    Trigger, TriggerType,
 };
 use elasti_core::observed::{Author, Autoscaler, Claim, Owned, Reading, Remembered, Rival};
 use elasti_core::phase::allowed;
@@ -39,6 +39,8 @@ pub struct Day {
     told: String,
     last_standing: String,
     last_answer: String,
+    /// Each phase that was entered, and when.
+    entered: Vec<(Phase, Timestamp)>,
     pub may_lose: bool,
 }
 
@@ -101,6 +103,7 @@ impl Day {
             told: String::new(),
             last_standing: String::new(),
             last_answer: String::new(),
+            entered: Vec::new(),
             may_lose: false,
         }
     }
@@ -108,6 +111,7 @@ impl Day {
     /// What came before is not told.
     fn begins(mut self) -> Self {
         self.told.clear();
+        self.entered.clear();
         self.last_standing.clear();
         self.look_at = Some(self.world.now);
         self
@@ -123,7 +127,7 @@ impl Day {
     }
 
     /// Runs on until the service is in a phase.
-    pub fn until_phase(mut self, phase: elasti_api::Phase) -> Self {
+    pub fn until_phase(mut self, phase: Phase) -> Self {
         let deadline = self.world.now + SignedDuration::from_hours(2);
         while self.world.status.phase != Some(phase) {
             assert!(self.world.now < deadline, "never {phase:?}:\n{}", self.told);
@@ -249,6 +253,7 @@ impl Day {
 
     /// The transcript, with the whole status at its end.
     pub fn tell(mut self) -> String {
+        self.tell_phases();
         if !self.world.exists {
             self.say("the ElastiService is gone");
             return self.told;
@@ -259,6 +264,18 @@ impl Day {
             let _ = writeln!(self.told, "                {line}");
         }
         self.told
+    }
+
+    fn tell_phases(&mut self) {
+        let ends = self.entered.iter().skip(1).map(|(_, at)| *at);
+        let ends = ends.chain([self.world.now]);
+        let lasted = self.entered.iter().zip(ends).map(|((phase, from), to)| {
+            let seconds = to.duration_since(*from).as_secs_f64();
+            format!("{phase:?} {seconds:.2} s")
+        });
+        let lasted = lasted.collect::<Vec<String>>().join(", ");
+        let now = words::clock(self.world.now);
+        let _ = writeln!(self.told, "{now}  the phases lasted: {lasted}");
     }
 
     /// What the story comes to, whatever the way there.
@@ -492,6 +509,9 @@ impl Day {
     }
 
     fn print(&mut self, look: &Look) {
+        if self.entered.last().map(|(phase, _)| *phase) != Some(look.plan.phase) {
+            self.entered.push((look.plan.phase, self.world.now));
+        }
         let standing = words::standing(look);
         let turned = words::turned(&self.world.status.conditions, &look.status.conditions);
         if standing == self.last_standing && look.plan.steps.is_empty() && turned.is_empty() {

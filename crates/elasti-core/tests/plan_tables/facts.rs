@@ -1,0 +1,363 @@
+//! Facts with verbs: one set for each phase, and small changes to them.
+//! It never holds an expectation.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, Ipv4Addr};
+
+use elasti_api::{
+    ElastiServiceSpec, ListenPort, RouteGeneration, ScaleTargetRef, Trigger, TriggerType,
+};
+use elasti_core::observed::{
+    Author, Autoscaler, Endpoint, Family, Leadership, Me, Owned, Pod, PortsGiven,
+    PrivateServiceShape, Reading, Remembered, Report, Resolver, Service, ServiceKind, ServicePort,
+    Settings, SliceShape, Target,
+};
+use elasti_core::sightings::{Sightings, Tick, Undone};
+use elasti_core::{Observed, Plan, plan};
+use jiff::{SignedDuration, Timestamp};
+
+/// A change to facts that stand.
+pub type Change = fn(&mut Observed);
+
+pub fn now() -> Timestamp {
+    "2026-03-02T08:00:00Z".parse().unwrap()
+}
+
+pub fn ago(seconds: i64) -> Timestamp {
+    now() - SignedDuration::from_secs(seconds)
+}
+
+pub const LONG: i64 = 3600;
+
+pub fn spec() -> ElastiServiceSpec {
+    ElastiServiceSpec {
+        scale_target_ref: ScaleTargetRef {
+            api_version: "apps/v1".into(),
+            kind: "Deployment".into(),
+            name: "web".into(),
+        },
+        service: "web".into(),
+        min_target_replicas: 1,
+        cooldown_period: 900,
+        triggers: vec![Trigger {
+            type_: TriggerType::Prometheus,
+            metadata: BTreeMap::default(),
+        }],
+        autoscaler: None,
+        enabled_period: None,
+        probe_response: Vec::new(),
+        paused: None,
+        hold: None,
+        handover: None,
+    }
+}
+
+/// One more look at the facts, and the plan that they give.
+pub fn planned(o: &Observed) -> Plan {
+    planned_for(&spec(), o)
+}
+
+pub fn planned_for(spec: &ElastiServiceSpec, o: &Observed) -> Plan {
+    plan(spec, &looked(o))
+}
+
+pub fn looked(o: &Observed) -> Observed {
+    let mut o = o.clone();
+    o.sightings = o.sightings.clone().look(&o);
+    o
+}
+
+/// Pods answer, and the trigger is active.
+pub fn serving() -> Observed {
+    let mut o = idle();
+    o.readings = vec![active()];
+    o
+}
+
+/// Pods answer, and it has been quiet for longer than the cooldown.
+pub fn idle() -> Observed {
+    Observed {
+        now: now(),
+        me: me(),
+        leadership: Leadership::Leader {
+            until: now() + SignedDuration::from_secs(15),
+        },
+        rival: None,
+        namespace_terminating: false,
+        service: Some(service()),
+        target: Some(target(1)),
+        pods: vec![pod()],
+        endpoints: vec![endpoint(true)],
+        endpoints_version: "1".into(),
+        slice: Owned::Missing,
+        private_service: Owned::Ours(private()),
+        resolvers: vec![resolver(1), resolver(2)],
+        ports: PortsGiven::Given(ports()),
+        autoscaler: Autoscaler::None,
+        readings: vec![quiet()],
+        wake_requested_at: None,
+        may_mark: true,
+        sightings: sightings(),
+        settings: Settings::default(),
+    }
+}
+
+/// Idle, and the Service has just been pointed at the resolvers.
+pub fn redirecting() -> Observed {
+    let mut o = idle();
+    redirect(&mut o, 1);
+    o
+}
+
+/// Idle, and every node has had the redirect for long.
+pub fn redirected() -> Observed {
+    let mut o = idle();
+    redirect(&mut o, LONG);
+    o
+}
+
+/// Idle, and the pod was taken out of rotation a moment ago.
+pub fn draining() -> Observed {
+    let mut o = redirected();
+    mark(&mut o, 1);
+    o
+}
+
+/// Idle, and nothing can reach the pod for long enough: the last step is due.
+pub fn drained() -> Observed {
+    let mut o = redirected();
+    mark(&mut o, 3);
+    o
+}
+
+/// Zero replicas, by our hand.
+pub fn asleep() -> Observed {
+    let mut o = redirected();
+    o.target = Some(target(0));
+    no_pods(&mut o);
+    o.me.remembered.last_sleep = Some(ago(1800));
+    o
+}
+
+/// A wake was asked for a moment ago; the pod starts.
+pub fn waking() -> Observed {
+    let mut o = asleep();
+    o.target = Some(target(1));
+    o.target.as_mut().unwrap().replicas_at = Some(ago(3));
+    o.me.remembered.last_wake = Some(ago(3));
+    o.pods = vec![Pod {
+        ready: false,
+        containers_ready: false,
+        ..pod()
+    }];
+    o
+}
+
+/// The pod of that wake is in rotation for a second.
+pub fn restoring() -> Observed {
+    let mut o = waking();
+    in_rotation(&mut o, 1);
+    o
+}
+
+/// Deleted, with everything given back: the last steps are due.
+pub fn let_go() -> Observed {
+    let mut o = serving();
+    o.me.deleting_since = Some(ago(5));
+    o.sightings.slice_gone_since = Some(ago(3));
+    o
+}
+
+pub fn redirect(o: &mut Observed, seconds: i64) {
+    let shape = vec![slice()];
+    o.slice = Owned::Ours(shape.clone());
+    o.sightings.slice = Some((shape, ago(seconds)));
+    o.sightings.slice_gone_since = None;
+}
+
+pub fn mark(o: &mut Observed, seconds: i64) {
+    o.pods[0].ready = false;
+    o.pods[0].marked = true;
+    o.endpoints = vec![endpoint(false)];
+    o.sightings.rotation_since = None;
+    o.sightings.ready_since.clear();
+    o.sightings.no_rotation_since = Some(ago(seconds));
+    o.sightings.pods_out_since = Some(ago(seconds));
+    let tick = Tick {
+        marked_at: ago(seconds + 5),
+        undone: Some(Undone {
+            after: ago(seconds),
+            by: ago(seconds),
+        }),
+    };
+    o.sightings.ticks = BTreeMap::from([("node-a".to_owned(), tick)]);
+}
+
+pub fn no_pods(o: &mut Observed) {
+    o.pods.clear();
+    o.endpoints.clear();
+    o.sightings.pod_versions.clear();
+    o.sightings.ready_since.clear();
+    o.sightings.rotation_since = None;
+    o.sightings.no_rotation_since = Some(ago(LONG));
+    o.sightings.pods_out_since = Some(ago(LONG));
+}
+
+pub fn in_rotation(o: &mut Observed, seconds: i64) {
+    o.pods = vec![pod()];
+    o.endpoints = vec![endpoint(true)];
+    o.sightings.pod_versions = BTreeMap::from([("web-1".to_owned(), "1".to_owned())]);
+    o.sightings.no_rotation_since = None;
+    o.sightings.pods_out_since = None;
+    o.sightings.rotation_since = Some(ago(seconds));
+    o.sightings.ready_since = BTreeMap::from([("web-1".to_owned(), ago(seconds))]);
+}
+
+/// The report of one resolver, changed.
+pub fn report(
+    o: &mut Observed,
+    change: impl FnOnce(&mut Timestamp, &mut u32, &mut u32, &mut Option<Timestamp>),
+) {
+    let Report::Seen {
+        at,
+        held,
+        open,
+        last_connection,
+        ..
+    } = &mut o.resolvers[1].report
+    else {
+        panic!("the resolver has said something");
+    };
+    change(at, held, open, last_connection);
+}
+
+pub fn active() -> Reading {
+    Reading::Active {
+        value: 12.0,
+        threshold: 5.0,
+    }
+}
+
+pub fn quiet() -> Reading {
+    Reading::Quiet {
+        value: 0.0,
+        threshold: 5.0,
+    }
+}
+
+pub fn ports() -> Vec<ListenPort> {
+    vec![ListenPort {
+        name: "http".into(),
+        port: 80,
+        listen_port: 20_000,
+    }]
+}
+
+pub fn slice() -> SliceShape {
+    SliceShape {
+        family: Family::V4,
+        ports: ports(),
+        addresses: BTreeSet::from([address(1), address(2)]),
+    }
+}
+
+pub fn address(n: u8) -> IpAddr {
+    IpAddr::V4(Ipv4Addr::new(10, 0, 9, n))
+}
+
+pub fn resolver(n: u8) -> Resolver {
+    Resolver {
+        name: format!("resolver-{n}"),
+        addresses: vec![address(n)],
+        ready: true,
+        terminating: false,
+        report: Report::Seen {
+            at: now(),
+            route: Some(RouteGeneration::of(&ports())),
+            held: 0,
+            open: 0,
+            last_connection: None,
+        },
+    }
+}
+
+pub fn target(replicas: u32) -> Target {
+    Target {
+        replicas,
+        version: "7".into(),
+        replicas_by: Author::Elasti,
+        replicas_at: Some(ago(LONG)),
+    }
+}
+
+pub fn pod() -> Pod {
+    Pod {
+        name: "web-1".into(),
+        version: "1".into(),
+        node: "node-a".into(),
+        ready: true,
+        containers_ready: true,
+        marked: false,
+        terminating: false,
+        obstacle: None,
+    }
+}
+
+pub fn endpoint(ready: bool) -> Endpoint {
+    Endpoint {
+        pod: "web-1".into(),
+        ready,
+        terminating: false,
+    }
+}
+
+fn me() -> Me {
+    Me {
+        created: ago(24 * LONG),
+        generation: 1,
+        deleting_since: None,
+        finalizer: true,
+        remembered: Remembered {
+            generation: Some(1),
+            ports: ports(),
+            quiet_since: Some(ago(LONG)),
+            last_active: Some(ago(LONG)),
+            last_wake: Some(ago(2 * LONG)),
+            last_sleep: Some(ago(3 * LONG)),
+        },
+    }
+}
+
+fn sightings() -> Sightings {
+    let mut seen = Sightings::fresh(ago(LONG), Some(ago(LONG)));
+    seen.slice_gone_since = Some(ago(LONG));
+    seen.rotation_since = Some(ago(LONG));
+    seen.ready_since = BTreeMap::from([("web-1".to_owned(), ago(LONG))]);
+    seen.endpoints_version = Some("1".into());
+    seen.pod_versions = BTreeMap::from([("web-1".to_owned(), "1".to_owned())]);
+    seen
+}
+
+fn private() -> PrivateServiceShape {
+    PrivateServiceShape {
+        selector: service().selector,
+        ports: service().ports,
+        families: service().families,
+    }
+}
+
+pub fn service() -> Service {
+    Service {
+        kind: ServiceKind::ClusterIp,
+        selector: BTreeMap::from([("app".to_owned(), "web".to_owned())]),
+        ports: vec![ServicePort {
+            name: "http".into(),
+            port: 80,
+            target_port: "8080".into(),
+            tcp: true,
+            app_protocol: None,
+        }],
+        families: BTreeSet::from([Family::V4]),
+        external_local: false,
+    }
+}

@@ -1,0 +1,17 @@
+//! Tables over the planner: each proof and each refusal, fact by fact, and what users of the predecessor felt.
+//! It never simulates time: every test is one set of facts and the plan that they give.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing
+)]
+#![allow(unreachable_pub, missing_docs)]
+
+mod facts;
+
+mod phases;
+mod predecessor;
+mod proofs;
+mod statuses;
+mod wakes;
