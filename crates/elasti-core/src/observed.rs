@@ -269,6 +269,8 @@ pub enum Author {
 pub struct Pod {
     /// Its name.
     pub name: String,
+    /// Its uid: a new pod of the same name is another pod.
+    pub uid: String,
     /// Opaque version: it differs whenever the pod changed, even if it changed back.
     pub version: String,
     /// The node it runs on; empty while unscheduled.

@@ -9,7 +9,9 @@ use crate::observed::{
     Author, Claim, Leadership, Observed, ObstacleKind, Owned, Pod, PrivateServiceShape, Report,
     Service, ServiceKind, Target,
 };
-use crate::step::{Drained, PodRef, Redirected, Restored, Routed, SliceGone, Step};
+use crate::step::{
+    Drained, PodRef, Redirected, Restored, Routed, SliceGone, Step, out_of_patience, patience_ends,
+};
 use crate::why::{Why, clock};
 use crate::{autoscaler, idle, replicas};
 
@@ -325,11 +327,10 @@ fn let_go(spec: &ElastiServiceSpec, o: &Observed) -> Plan {
     if !o.me.finalizer {
         return plan;
     }
-    let pointless = Restored::pointless(o);
     let in_charge = o.rival.is_none();
-    let asleep = o.replicas() == Some(0);
+    let asleep = o.replicas() == Some(0) && !o.namespace_terminating && !out_of_patience(o);
     if in_charge {
-        if asleep && pointless.is_none() {
+        if asleep {
             plan.phase = Phase::Waking;
             plan.steps
                 .push(Step::Wake(replicas::on_wake(spec, &o.autoscaler)));
@@ -339,12 +340,12 @@ fn let_go(spec: &ElastiServiceSpec, o: &Observed) -> Plan {
         plan.unmark(o);
     }
     if o.slice.ours().is_some() {
-        return match pointless.map_or_else(|| Restored::observe(o), Ok) {
+        return match Restored::pointless(o).map_or_else(|| Restored::observe(o), Ok) {
             Ok(restored) => plan.with(Step::RemoveSlice(restored)),
             Err(why) => plan.letting_go(why, o).by_patience(o),
         };
     }
-    if in_charge && asleep && pointless.is_none() {
+    if in_charge && asleep {
         return plan.by_patience(o);
     }
     match SliceGone::observe(o) {
@@ -406,10 +407,7 @@ impl Plan {
 
     /// Look again when the patience of a deletion ends.
     fn by_patience(mut self, o: &Observed) -> Self {
-        let ends =
-            o.me.deleting_since
-                .and_then(|t| t.checked_add(o.settings.deletion_patience).ok());
-        self.look_again = earliest(self.look_again, ends);
+        self.look_again = earliest(self.look_again, patience_ends(o));
         self
     }
 

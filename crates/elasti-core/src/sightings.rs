@@ -33,10 +33,10 @@ pub struct Sightings {
     pub endpoints_version: Option<String>,
     /// The versions of the living pods when we last looked.
     pub pod_versions: BTreeMap<String, String>,
-    /// The pods that carried our mark when we last looked.
+    /// The pods that carried our mark when we last looked, by their uid.
     pub marks: BTreeMap<String, Mark>,
-    /// What is known of each node's tick while it hosts pods that we drain.
-    pub ticks: BTreeMap<String, Tick>,
+    /// For each node that hosts pods which we drain: the last tick that undid a mark.
+    pub ticks: BTreeMap<String, Undone>,
     /// The nodes on which a drain failed because their ticks leave no gap.
     pub too_dense_on: Option<BTreeSet<String>>,
 }
@@ -46,17 +46,10 @@ pub struct Sightings {
 pub struct Mark {
     /// The pod's node.
     pub node: String,
+    /// Since when we have seen it without a break.
+    pub since: Timestamp,
     /// When we last saw it.
     pub seen_at: Timestamp,
-}
-
-/// What is known of one kubelet's status tick.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Tick {
-    /// When a mark was first seen on this node.
-    pub marked_at: Timestamp,
-    /// The last tick that undid a mark, as far as our looks can tell.
-    pub undone: Option<Undone>,
 }
 
 /// A tick happened between two looks: the mark was seen in the first and gone in the second.
@@ -170,12 +163,9 @@ impl Sightings {
             *since = now.min(*since);
         }
         self.watching_since = now.min(self.watching_since);
-        let seen = |tick: &Tick| tick.undone.map_or(tick.marked_at, |undone| undone.by);
         let marked = self.marks.values().map(|mark| mark.seen_at);
-        if marked
-            .chain(self.ticks.values().map(seen))
-            .any(|at| at > now)
-        {
+        let ticked = self.ticks.values().map(|undone| undone.by);
+        if marked.chain(ticked).any(|at| at > now) {
             self.marks.clear();
             self.ticks.clear();
         }
@@ -206,28 +196,25 @@ impl Sightings {
     fn look_at_marks(&mut self, pods: &[Pod], now: Timestamp) {
         for pod in pods.iter().filter(|p| !p.terminating) {
             if pod.marked {
+                let since = self.marks.get(&pod.uid).map_or(now, |mark| mark.since);
                 let mark = Mark {
                     node: pod.node.clone(),
+                    since,
                     seen_at: now,
                 };
-                self.marks.insert(pod.name.clone(), mark);
-                self.ticks.entry(pod.node.clone()).or_insert(Tick {
-                    marked_at: now,
-                    undone: None,
-                });
-            } else if let Some(mark) = self.marks.remove(&pod.name)
-                && let Some(tick) = self.ticks.get_mut(&mark.node)
-            {
-                tick.undone = Some(Undone {
+                self.marks.insert(pod.uid.clone(), mark);
+            } else if let Some(mark) = self.marks.remove(&pod.uid) {
+                let undone = Undone {
                     after: mark.seen_at,
                     by: now,
-                });
+                };
+                self.ticks.insert(mark.node, undone);
             }
         }
         let living: BTreeSet<&str> = pods
             .iter()
             .filter(|p| !p.terminating)
-            .map(|p| p.name.as_str())
+            .map(|p| p.uid.as_str())
             .collect();
         self.marks.retain(|pod, _| living.contains(pod.as_str()));
         let nodes = hosting_nodes(pods);
@@ -237,25 +224,16 @@ impl Sightings {
     /// What the ticks of the nodes that host marked pods allow at `now`.
     #[must_use]
     pub fn tick_window(&self, pods: &[Pod], settings: &Settings, now: Timestamp) -> TickWindow {
-        let marked: BTreeSet<&str> = pods
-            .iter()
-            .filter(|p| p.marked && !p.terminating)
-            .map(|p| p.node.as_str())
-            .collect();
         let mut wait_until: Option<Timestamp> = None;
         let mut next: Option<Timestamp> = None;
-        let mut ticked: Vec<Timestamp> = Vec::new();
-        for node in marked {
-            let unknown = Tick {
-                marked_at: now,
-                undone: None,
-            };
-            let tick = self.ticks.get(node).copied().unwrap_or(unknown);
-            let patience_ends = tick.marked_at + settings.tick_patience;
-            match tick.undone {
+        let mut ticked: BTreeSet<(&str, Timestamp)> = BTreeSet::new();
+        for pod in pods.iter().filter(|p| p.marked && !p.terminating) {
+            let since = self.marks.get(&pod.uid).map_or(now, |mark| mark.since);
+            let patience_ends = since + settings.tick_patience;
+            match self.ticks.get(&pod.node) {
                 Some(undone) => {
-                    ticked.push(undone.by);
-                    let due = next_tick(undone, settings.tick_period, now);
+                    ticked.insert((&pod.node, undone.by));
+                    let due = next_tick(*undone, settings.tick_period, now);
                     next = Some(next.map_or(due, |n| n.min(due)));
                 }
                 None if patience_ends > now => {
@@ -264,6 +242,7 @@ impl Sightings {
                 None => {}
             }
         }
+        let ticked: Vec<Timestamp> = ticked.into_iter().map(|(_, by)| by).collect();
         if let Some(until) = wait_until {
             return TickWindow::WaitUntil(until);
         }

@@ -66,6 +66,7 @@ impl Step {
     #[must_use]
     pub fn expires(&self) -> Option<Timestamp> {
         match self {
+            Self::EnsureSlice(routed) => Some(routed.expires),
             Self::Mark { redirected, .. } => Some(redirected.expires),
             Self::ScaleToZero(drained) => Some(drained.expires),
             Self::RemoveSlice(restored) => Some(restored.expires),
@@ -78,6 +79,7 @@ impl Step {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Routed {
     slices: Vec<SliceShape>,
+    expires: Timestamp,
 }
 
 impl Routed {
@@ -124,7 +126,10 @@ impl Routed {
             let sentence = "No ready resolver listens for this service yet.";
             return Err(Why::new(Reason::RouteNotReady, sentence));
         }
-        Ok(Self { slices })
+        Ok(Self {
+            slices,
+            expires: fresh_until(o),
+        })
     }
 }
 
@@ -369,14 +374,33 @@ impl Restored {
     /// Nothing can become ready any more: there is no target, no Service, no namespace, or the patience of a deletion has ended.
     #[must_use]
     pub fn pointless(o: &Observed) -> Option<Self> {
-        let waited_out =
-            o.me.deleting_since
-                .is_some_and(|since| o.since(since) >= o.settings.deletion_patience);
         let nothing_left = o.target.is_none() || o.service.is_none() || o.namespace_terminating;
-        (waited_out || nothing_left).then_some(Self {
+        (nothing_left || out_of_patience(o)).then_some(Self {
             expires: Timestamp::MAX,
         })
     }
+}
+
+/// A deletion has waited long enough for a ready pod.
+#[must_use]
+pub fn out_of_patience(o: &Observed) -> bool {
+    patience_ends(o).is_some_and(|ends| o.now >= ends)
+}
+
+/// When a deletion gives up waiting for a ready pod. It counts only time in which this process could wake
+/// the target and pods could start: a deletion that nobody attended to is not impatient.
+#[must_use]
+pub fn patience_ends(o: &Observed) -> Option<Timestamp> {
+    let deleting = o.me.deleting_since?;
+    let woken = o
+        .target
+        .as_ref()
+        .filter(|t| t.replicas > 0)
+        .and_then(|t| t.replicas_at);
+    let since = deleting
+        .max(o.sightings.watching_since)
+        .max(woken.unwrap_or(deleting));
+    Some(add(since.min(o.now), o.settings.deletion_patience))
 }
 
 /// Proof: no node sends anything to our listen ports any more, so they may be given away.

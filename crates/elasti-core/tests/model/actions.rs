@@ -10,7 +10,7 @@ use jiff::SignedDuration;
 
 use crate::config::{COOLDOWN, Config, HOLD, LEASE, Mistake, PATIENCE, SETTLE, SHARED_WAITERS};
 use crate::observe::{aged, key, look, observed};
-use crate::world::{Effect, Keda, Kubelet, Pending, Pod, Said, World, now, older};
+use crate::world::{Effect, Keda, Kubelet, Pending, Pipe, Pod, Said, World, now, older};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Backend {
@@ -224,13 +224,11 @@ fn faults(w: &World, actions: &mut Vec<Action>) {
             actions.push(Action::Freeze(op));
         }
     }
-    // Assumed: at least one resolver lives.
-    if w.res.iter().filter(|r| r.up).count() > 1 {
-        actions.extend(
-            (0..w.res.len())
-                .filter(|r| w.res[*r].up)
-                .map(Action::ResolverDies),
-        );
+    // Assumed: at least one other resolver lives, and every node knows of it or is about to.
+    for r in (0..w.res.len()).filter(|r| w.res[*r].up) {
+        if (0..w.res.len()).any(|other| other != r && everyone_knows(w, other)) {
+            actions.push(Action::ResolverDies(r));
+        }
     }
     for (s, svc) in w.svcs.iter().enumerate() {
         for (i, pod) in svc.pods.iter().enumerate() {
@@ -247,6 +245,29 @@ fn faults(w: &World, actions: &mut Vec<Action>) {
             actions.push(Action::KedaActs(s));
         }
     }
+}
+
+/// This resolver is in every slice that is published, on its way, or about to be written.
+fn everyone_knows(w: &World, r: usize) -> bool {
+    let has = |mask: u8| mask & (1 << r) != 0;
+    let pipe = |pipe: &Pipe| has(pipe.seen) && pipe.coming.iter().all(|(mask, _)| has(*mask));
+    let about_to_be = |s: usize| {
+        let pending = w
+            .ops
+            .iter()
+            .flat_map(|op| &op.pending)
+            .filter(|p| p.svc == s);
+        let mut effects = pending.flat_map(|p| &p.effects);
+        effects.all(|(effect, _)| !matches!(effect, Effect::EnsureSlice(mask) if !has(*mask)))
+    };
+    w.res[r].up
+        && (0..w.svcs.len())
+            .filter(|s| w.svcs[*s].slice.is_some())
+            .all(|s| {
+                let known =
+                    w.svcs[s].slice.is_some_and(has) && w.svcs[s].resolvers_at.iter().all(pipe);
+                known && about_to_be(s) && w.res[r].carried[s].listens
+            })
 }
 
 fn backends(w: &World, s: usize, n: usize) -> Vec<Backend> {
@@ -708,7 +729,11 @@ fn apply_effect(
         Effect::EnsurePrivate => w.svcs[s].private = true,
         Effect::DeletePrivate => w.svcs[s].private = false,
         Effect::EnsureSlice(mask) => w.svcs[s].set_slice(Some(mask)),
-        Effect::RemoveSlice => w.svcs[s].set_slice(None),
+        Effect::RemoveSlice => {
+            // A deletion that has waited its patience out may leave a service without pods.
+            w.svcs[s].excused |= pending.evidence.pointless;
+            w.svcs[s].set_slice(None);
+        }
         Effect::Keda(keda) => w.svcs[s].keda = Some(keda),
         // A write to a pod is conditional on its version.
         Effect::Mark(_) | Effect::Unmark(_) if pods_moved_on(w, op, pending) => return false,
@@ -838,9 +863,7 @@ fn let_go(w: &mut World, pending: &Pending) {
     let svc = &w.svcs[s];
     let deed = Deed::LetGo {
         leftovers: svc.slice.is_some() || svc.private,
-        awake_or_pointless: svc.replicas.is_some_and(|n| n > 0)
-            || pending.evidence.pointless
-            || !svc.by_us,
+        awake_or_pointless: svc.replicas != Some(0) || pending.evidence.pointless || !svc.by_us,
         keda_paused_by_us: matches!(svc.keda, Some(Keda::Held | Keda::Pinned)),
     };
     w.judge(&deed);

@@ -15,6 +15,7 @@ mod mistakes;
 mod mistakes_are_caught;
 mod observe;
 mod settle;
+mod walks;
 mod world;
 
 use std::sync::Arc;

@@ -71,7 +71,7 @@ fn look_at(config: &Config, world: &World, op: usize, s: usize, read: &Svc) -> L
     Look {
         op: operator,
         effects,
-        evidence: evidence(world, s, read),
+        evidence: evidence(world, op, s, read),
         plan,
         fresh: true,
     }
@@ -256,6 +256,7 @@ fn pod_fact(i: usize, pod: Pod, news: bool) -> Option<PodFact> {
     };
     Some(PodFact {
         name: format!("pod-{i}"),
+        uid: format!("uid-{i}"),
         version: version(news),
         node: format!("node-{i}"),
         ready,
@@ -407,9 +408,12 @@ fn stated(
     }
 }
 
-fn evidence(world: &World, s: usize, read: &Svc) -> Evidence {
+fn evidence(world: &World, op: usize, s: usize, read: &Svc) -> Evidence {
     let truth = &world.svcs[s];
     let up = || world.res.iter().filter(|r| r.up).map(|r| &r.carried[s]);
+    // Nobody can ask for more than a deletion that was attended to for the whole patience.
+    let watched = world.ops[op].memory[s].watching_since <= ago(PATIENCE);
+    let attended = watched && read.deleting.is_some_and(|age| age >= PATIENCE);
     let waits = up().any(|c| c.held > 0);
     Evidence {
         busy: up().any(|c| c.held + c.held_again + c.open > 0),
@@ -422,7 +426,7 @@ fn evidence(world: &World, s: usize, read: &Svc) -> Evidence {
             || !world.res.iter().any(|r| r.up),
         slice: read.slice.is_some(),
         zero: read.replicas == Some(0),
-        pointless: read.replicas.is_none() || read.deleting.is_some_and(|age| age >= PATIENCE),
+        pointless: read.replicas.is_none() || attended,
     }
 }
 
@@ -430,14 +434,15 @@ fn evidence(world: &World, s: usize, read: &Svc) -> Evidence {
 pub fn aged(config: &Config, mut seen: Sightings, units: Age) -> Sightings {
     let later = SignedDuration::from_secs(i64::from(units));
     let age = |moment: &mut Timestamp, most: Age| *moment = (*moment - later).max(ago(most));
-    seen.watching_since = now();
-    seen.watched_before_until = Some(now());
+    age(&mut seen.watching_since, PATIENCE);
+    seen.watched_before_until = Some(seen.watching_since);
     seen.endpoints_version = seen.endpoints_version.map(|_| version(false));
     seen.pod_versions
         .values_mut()
         .for_each(|seen| *seen = version(false));
     for mark in seen.marks.values_mut() {
         age(&mut mark.seen_at, config.tick_period());
+        age(&mut mark.since, config.tick_period() + 1);
     }
     for span in [
         &mut seen.slice_gone_since,
@@ -456,17 +461,14 @@ pub fn aged(config: &Config, mut seen: Sightings, units: Age) -> Sightings {
     seen.slice
         .iter_mut()
         .for_each(|(_, moment)| age(moment, SETTLE));
-    for tick in seen.ticks.values_mut() {
-        age(&mut tick.marked_at, config.tick_period() + 1);
-        if let Some(undone) = &mut tick.undone {
-            undone.after -= later;
-            undone.by -= later;
-            // A tick one period later predicts the same.
-            if now().duration_since(undone.by).as_secs() > i64::from(config.tick_period()) {
-                let period = SignedDuration::from_secs(i64::from(config.tick_period()));
-                undone.after += period;
-                undone.by += period;
-            }
+    for undone in seen.ticks.values_mut() {
+        undone.after -= later;
+        undone.by -= later;
+        // A tick one period later predicts the same.
+        let period = SignedDuration::from_secs(i64::from(config.tick_period()));
+        if now().duration_since(undone.by) > period {
+            undone.after += period;
+            undone.by += period;
         }
     }
     seen

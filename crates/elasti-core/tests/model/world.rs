@@ -295,7 +295,7 @@ impl World {
             .map(|r| u32::from(r.carried[s].held))
             .sum();
         Scene {
-            excused: svc.excused || !svc.exists,
+            excused: svc.excused || !svc.exists || svc.replicas.is_none(),
             nodes: self.node_views(s),
             replicas: svc.replicas.map(u32::from),
             held,

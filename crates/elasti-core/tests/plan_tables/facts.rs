@@ -12,7 +12,7 @@ use elasti_core::observed::{
     PrivateServiceShape, Reading, Remembered, Report, Resolver, Service, ServiceKind, ServicePort,
     Settings, SliceShape, Target,
 };
-use elasti_core::sightings::{Sightings, Tick, Undone};
+use elasti_core::sightings::{Sightings, Undone};
 use elasti_core::{Observed, Plan, plan};
 use jiff::{SignedDuration, Timestamp};
 
@@ -183,12 +183,9 @@ pub fn mark(o: &mut Observed, seconds: i64) {
     o.sightings.ready_since.clear();
     o.sightings.no_rotation_since = Some(ago(seconds));
     o.sightings.pods_out_since = Some(ago(seconds));
-    let tick = Tick {
-        marked_at: ago(seconds + 5),
-        undone: Some(Undone {
-            after: ago(seconds),
-            by: ago(seconds),
-        }),
+    let tick = Undone {
+        after: ago(seconds),
+        by: ago(seconds),
     };
     o.sightings.ticks = BTreeMap::from([("node-a".to_owned(), tick)]);
 }
@@ -293,6 +290,7 @@ pub fn target(replicas: u32) -> Target {
 pub fn pod() -> Pod {
     Pod {
         name: "web-1".into(),
+        uid: "uid-1".into(),
         version: "1".into(),
         node: "node-a".into(),
         ready: true,
@@ -324,6 +322,7 @@ fn me() -> Me {
             last_active: Some(ago(LONG)),
             last_wake: Some(ago(2 * LONG)),
             last_sleep: Some(ago(3 * LONG)),
+            replicas: None,
         },
     }
 }

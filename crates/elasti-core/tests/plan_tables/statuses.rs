@@ -12,23 +12,11 @@ use crate::facts::{
     spec, waking,
 };
 
-fn remembered(status: &ElastiServiceStatus) -> Remembered {
-    let stamp = |time: &Option<Time>| time.as_ref().map(|t| t.0);
-    Remembered {
-        generation: status.observed_generation,
-        ports: status.ports.clone(),
-        quiet_since: stamp(&status.quiet_since),
-        last_active: stamp(&status.last_active_time),
-        last_wake: stamp(&status.last_scaled_up_time),
-        last_sleep: stamp(&status.last_sleep_time),
-    }
-}
-
 /// The status of these facts after another, and what it makes the next look remember.
 fn tell(o: &mut Observed, previous: &ElastiServiceStatus) -> (Plan, ElastiServiceStatus) {
     let plan = planned(o);
     let next = status(&spec(), &looked(o), &plan, previous);
-    o.me.remembered = remembered(&next);
+    o.me.remembered = Remembered::from(&next);
     (plan, next)
 }
 

@@ -166,6 +166,7 @@ fn me(world: &World) -> Me {
 fn pod(p: &crate::world::Pod) -> Pod {
     Pod {
         name: p.name.clone(),
+        uid: p.name.clone(),
         version: p.version.to_string(),
         node: p.node.clone(),
         ready: p.ready,
