@@ -64,7 +64,9 @@ pub enum WakeDecision {
 #[must_use]
 pub fn wake(spec: &ElastiServiceSpec, o: &Observed) -> WakeDecision {
     match footing(o) {
-        Err(Loose::Idle(why) | Loose::Rival(why)) => WakeDecision::Refused(why),
+        Err(Loose::Idle(why) | Loose::NoTarget(why) | Loose::Rival(why)) => {
+            WakeDecision::Refused(why)
+        }
         Err(Loose::Unsupported(..)) | Ok(_) => match (o.replicas(), contention_pause(o)) {
             (Some(0), None) => WakeDecision::Scale(replicas::on_wake(spec, &o.autoscaler)),
             (Some(0), Some(why)) => WakeDecision::Refused(why),
@@ -77,6 +79,8 @@ pub fn wake(spec: &ElastiServiceSpec, o: &Observed) -> WakeDecision {
 enum Loose {
     /// Something is missing or foreign: touch nothing.
     Idle(Why),
+    /// There is no target: scale nothing, but let no request run into resolvers that are gone.
+    NoTarget(Why),
     /// An older ElastiService has the say: give back what is ours.
     Rival(Why),
     /// The Service cannot be redirected: wake it and give it back.
@@ -117,7 +121,7 @@ fn footing(o: &Observed) -> Result<(&Service, &Target), Loose> {
     }
     match &o.target {
         Some(target) => Ok((service, target)),
-        None => Err(Loose::Idle(Why::new(
+        None => Err(Loose::NoTarget(Why::new(
             Reason::TargetNotFound,
             "The target does not exist.",
         ))),
@@ -303,6 +307,13 @@ fn standing(o: &Observed) -> Phase {
 fn hands_off(spec: &ElastiServiceSpec, loose: Loose, o: &Observed) -> Plan {
     match loose {
         Loose::Idle(why) => Plan::at(standing(o), why),
+        Loose::NoTarget(why) => {
+            let mut plan = Plan::at(standing(o), why);
+            if let (Some(service), Some(_)) = (&o.service, o.slice.ours()) {
+                plan.keep_redirected(service, o);
+            }
+            plan
+        }
         Loose::Rival(why) if o.slice.ours().is_none() => Plan::at(standing(o), why),
         Loose::Rival(why) => stay_up(None, why, o),
         Loose::Unsupported(why) => {
