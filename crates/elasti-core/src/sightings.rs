@@ -128,6 +128,10 @@ impl Sightings {
         let no_resolver = o.ready_resolvers().next().is_none();
         self.no_resolver_since = hold(self.no_resolver_since, no_resolver, now);
         self.look_at_marks(&o.pods, now);
+        // A tick that was not followed by another when it was due foretells nothing any more.
+        let known_for = o.settings.tick_period + o.settings.margin;
+        self.ticks
+            .retain(|_, undone| now.duration_since(undone.by) <= known_for);
         if self.slice.is_none() {
             // No drain is under way; what was learned about ticks would only grow stale.
             self.marks.clear();

@@ -9,7 +9,7 @@ use elasti_core::{WakeDecision, wake};
 use jiff::SignedDuration;
 
 use crate::config::{COOLDOWN, Config, HOLD, LEASE, Mistake, PATIENCE, SETTLE, SHARED_WAITERS};
-use crate::observe::{aged, key, look, observed};
+use crate::observe::{aged, key, look, observed, uid};
 use crate::world::{Effect, Keda, Kubelet, Pending, Pipe, Pod, Said, World, now, older};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -350,7 +350,8 @@ fn simple(config: &Config, w: &mut World, action: Action) -> bool {
         Action::PodGone(s, i) => set_pod(w, s, i, Pod::None),
         Action::KubeletTick(s, i) => {
             // Without a drain nobody knows or cares when the next tick comes.
-            let drains = w.svcs[s].pods[i].marked() || w.svcs[s].slice.is_some();
+            let up = matches!(w.svcs[s].pods[i], Pod::Up { .. });
+            let drains = w.svcs[s].pods[i].marked() || up && w.svcs[s].slice.is_some();
             let next = if drains {
                 Kubelet::In(config.tick_period())
             } else {
@@ -504,9 +505,6 @@ fn set_pod(w: &mut World, s: usize, i: usize, pod: Pod) {
         target_changed(w, s);
     }
     w.svcs[s].pods[i] = pod;
-    if !pod.marked() && !matches!(pod, Pod::Up { .. }) {
-        w.svcs[s].kubelets[i] = Kubelet::Calm;
-    }
     w.svcs[s].pods_changed();
 }
 
@@ -533,6 +531,11 @@ fn replicate(config: &Config, w: &mut World, s: usize) {
         let living = w.svcs[s].pods.iter().filter(|p| p.living()).count();
         let pod = w.svcs[s].pods[i];
         if living < wanted && pod == Pod::None {
+            // A new pod has a uid that nobody has seen; the model keeps one uid for each place,
+            // so what was known of the old pod is taken away instead.
+            for op in &mut w.ops {
+                op.memory[s].marks.remove(&uid(i));
+            }
             set_pod(
                 w,
                 s,

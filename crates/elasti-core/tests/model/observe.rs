@@ -207,6 +207,10 @@ pub fn key(s: usize) -> ServiceKey {
     }
 }
 
+pub fn uid(i: usize) -> String {
+    format!("uid-{i}")
+}
+
 fn service() -> Service {
     Service {
         kind: ServiceKind::ClusterIp,
@@ -256,7 +260,7 @@ fn pod_fact(i: usize, pod: Pod, news: bool) -> Option<PodFact> {
     };
     Some(PodFact {
         name: format!("pod-{i}"),
-        uid: format!("uid-{i}"),
+        uid: uid(i),
         version: version(news),
         node: format!("node-{i}"),
         ready,
@@ -464,12 +468,8 @@ pub fn aged(config: &Config, mut seen: Sightings, units: Age) -> Sightings {
     for undone in seen.ticks.values_mut() {
         undone.after -= later;
         undone.by -= later;
-        // A tick one period later predicts the same.
-        let period = SignedDuration::from_secs(i64::from(config.tick_period()));
-        if now().duration_since(undone.by) > period {
-            undone.after += period;
-            undone.by += period;
-        }
     }
+    let forgotten = ago(config.tick_period() + 2);
+    seen.ticks.retain(|_, undone| undone.by > forgotten);
     seen
 }
