@@ -10,10 +10,13 @@
 
 mod actions;
 mod config;
+mod effects;
 mod life;
 mod mistakes;
 mod mistakes_are_caught;
 mod observe;
+mod passing;
+mod requests;
 mod settle;
 mod walks;
 mod world;
