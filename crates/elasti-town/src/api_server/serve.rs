@@ -1,0 +1,287 @@
+//! From an HTTP request to its response: authentication, authorisation, faults, dispatch.
+//! Never knows a kind and never touches sockets.
+
+use std::convert::Infallible;
+
+use bytes::Bytes;
+use futures::StreamExt as _;
+use http::{HeaderValue, Request, Response, header};
+use http_body::Frame;
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt as _, Full, StreamBody};
+use serde_json::{Value, json};
+
+use super::auth::User;
+use super::object::Object as _;
+use super::rbac::{self, Access};
+use super::request::{self, ApiRequest, Output, Query, Route, Verb};
+use super::session::{Answer, Session, quoted};
+use super::status::{About, ApiError};
+use super::watch::Watcher;
+use super::{ApiServer, GIT_VERSION, discovery, openapi, render};
+use crate::faults::{Call, Fault, WatchFault};
+
+pub(crate) type Body = UnsyncBoxBody<Bytes, Infallible>;
+
+/// A fault dropped the connection: there is no response.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the connection dropped")]
+pub struct ConnectionDropped;
+
+/// Who asks, if the connection itself already knows (callers inside the process).
+#[derive(Clone, Debug)]
+pub(crate) enum Caller {
+    /// Authenticates with a bearer token.
+    Outside,
+    /// A part of the control plane; neither journalled nor struck by faults.
+    Inside(User),
+}
+
+impl ApiServer {
+    /// Answers one request.
+    pub(crate) async fn serve(&self, request: Request<Bytes>, caller: Caller) -> Result<Response<Body>, ConnectionDropped> {
+        match self.route(&request, &caller) {
+            Ok(Routed::Document(body, content_type)) => Ok(respond(200, body, content_type)),
+            Ok(Routed::Api(api)) => match caller {
+                Caller::Inside(_) => Ok(self.dispatch(&api, None, vec![])),
+                Caller::Outside => self.serve_with_faults(&api).await,
+            },
+            Err(error) => Ok(refuse(&error)),
+        }
+    }
+
+    fn authenticate(&self, request: &Request<Bytes>) -> Result<User, ApiError> {
+        let given = request.headers().get(header::AUTHORIZATION).and_then(|value| value.to_str().ok()).unwrap_or_default();
+        let token = given.strip_prefix("Bearer ").unwrap_or_default();
+        let state = self.state.lock();
+        let reviewed = self.context.tokens.review(token, &[], &state.store, self.context.clock);
+        reviewed.map(|(user, _)| user).map_err(|_| ApiError::Unauthorized)
+    }
+
+    fn route(&self, request: &Request<Bytes>, caller: &Caller) -> Result<Routed, ApiError> {
+        let path = request.uri().path();
+        if matches!(path, "/healthz" | "/livez" | "/readyz") {
+            return Ok(Routed::Document(Bytes::from_static(b"ok"), "text/plain"));
+        }
+        let user = match caller {
+            Caller::Inside(user) => user.clone(),
+            Caller::Outside => self.authenticate(request)?,
+        };
+        let state = self.state.lock();
+        let accept = request.headers().get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
+        if path == "/version" {
+            if request.method() != http::Method::GET {
+                return Err(ApiError::MethodNotAllowed);
+            }
+            return Ok(Routed::document(&version()));
+        }
+        if let Some((body, content_type)) = discovery::answer(path, accept, &state.registry) {
+            return Ok(Routed::Document(Bytes::from(body.to_string()), content_type));
+        }
+        if let Some(body) = openapi::answer(path, &state.registry) {
+            return Ok(Routed::document(&body));
+        }
+        let route = Route::parse(path, &state.registry)?;
+        let query = Query::parse(request.uri().query().unwrap_or_default());
+        let verb = route.verb(request.method(), &query)?;
+        let output = request::output(request.headers())?;
+        let header = |name: header::HeaderName| request.headers().get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
+        let content_type = header(header::CONTENT_TYPE).split(';').next().unwrap_or_default().trim().to_owned();
+        let Route { resource, namespace, name, subresource } = route;
+        Ok(Routed::Api(ApiRequest {
+            user_agent: header(header::USER_AGENT).to_owned(),
+            output: if subresource == "scale" { Output::Object } else { output },
+            body: request.body().clone(),
+            user, verb, resource, namespace, name, subresource, query, content_type,
+        }))
+    }
+
+    fn authorise(&self, request: &ApiRequest) -> Result<(), ApiError> {
+        if !self.context.enforce_rbac || !request.user.is_service_account() {
+            return Ok(());
+        }
+        let resource = &request.resource;
+        let access = Access {
+            verb: request.verb.as_str(),
+            group: &resource.group,
+            resource: &resource.plural,
+            subresource: &request.subresource,
+            namespace: &request.namespace,
+            name: &request.name,
+            path: None,
+        };
+        if rbac::allows(&self.state.lock().store, &request.user, &access).is_some() {
+            return Ok(());
+        }
+        let place = if request.namespace.is_empty() { "at the cluster scope".to_owned() } else { format!("in the namespace \"{}\"", request.namespace) };
+        let slash = if request.subresource.is_empty() { String::new() } else { format!("/{}", request.subresource) };
+        let about = request.about();
+        let message = format!(
+            "{} is forbidden: User \"{}\" cannot {} resource \"{}{slash}\" in API group \"{}\" {place}",
+            quoted(&about), request.user.name, access.verb, resource.plural, resource.group
+        );
+        Err(ApiError::Forbidden { about, message, causes: vec![] })
+    }
+
+    /// A call from outside: journalled, and struck where the harness wants it.
+    async fn serve_with_faults(&self, request: &ApiRequest) -> Result<Response<Body>, ConnectionDropped> {
+        let call = self.faults.begin(call(request));
+        let mut watch_faults: Vec<WatchFault> = Vec::new();
+        let (mut stale, mut after, mut refused) = (None, None, None);
+        for fault in self.faults.strikes(&call) {
+            match fault {
+                Fault::CrashCallerBefore => {
+                    self.faults.crash(&call);
+                    return Err(ConnectionDropped);
+                }
+                Fault::CrashCallerAfter | Fault::LoseAnswer => after = Some(fault),
+                Fault::Conflict => {
+                    let why = super::status::MODIFIED.to_owned();
+                    refused = Some(ApiError::Conflict { about: request.about(), why });
+                }
+                Fault::TooManyRequests { retry_after_seconds } => refused = Some(ApiError::TooManyRequests { retry_after_seconds }),
+                Fault::InternalError => refused = Some(ApiError::Internal("Internal error occurred: the town was asked to fail".to_owned())),
+                Fault::Delay(time) => tokio::time::sleep(time).await,
+                Fault::StaleRead { versions_back } => stale = Some(versions_back),
+                Fault::Watch(fault) => watch_faults.push(fault),
+            }
+        }
+        let response = match refused {
+            Some(error) => refuse(&error),
+            None => self.dispatch(request, stale, watch_faults),
+        };
+        match after {
+            None => {
+                self.faults.end(call.number, response.status().as_u16());
+                Ok(response)
+            }
+            Some(fault) => {
+                if fault == Fault::CrashCallerAfter {
+                    self.faults.crash(&call);
+                }
+                Err(ConnectionDropped)
+            }
+        }
+    }
+
+    fn dispatch(&self, request: &ApiRequest, stale: Option<u64>, watch_faults: Vec<WatchFault>) -> Response<Body> {
+        if let Err(error) = self.authorise(request) {
+            return refuse(&error);
+        }
+        if request.verb == Verb::Watch {
+            return match Watcher::open(&self.state, request, self.context.clock, watch_faults) {
+                Ok(watcher) => respond_stream(watcher),
+                Err(error) => refuse(&error),
+            };
+        }
+        let mut state = self.state.lock();
+        let stale = stale.map(|back| state.store.version().saturating_sub(back));
+        let mut session = Session::new(&mut state, &self.context, request);
+        let result = work(&mut session, stale);
+        let warnings = std::mem::take(&mut session.warnings);
+        drop(state);
+        match result {
+            Err(error) => refuse(&error),
+            Ok(answer) => {
+                let (code, body) = render::answer(answer, request, self.context.clock);
+                let mut response = respond(code, body, "application/json");
+                for warning in warnings {
+                    let text = format!("299 - \"{}\"", warning.replace('\\', "\\\\").replace('"', "\\\""));
+                    if let Ok(value) = HeaderValue::from_str(&text) {
+                        response.headers_mut().append(header::WARNING, value);
+                    }
+                }
+                response
+            }
+        }
+    }
+}
+
+/// The verb's work.
+fn work(session: &mut Session<'_>, stale: Option<u64>) -> Result<Answer, ApiError> {
+    let request = session.request;
+    match (request.verb, request.subresource.as_str()) {
+        (Verb::Get, _) => stale.map_or_else(|| session.get(), |version| session.get_at(version)),
+        (Verb::List | Verb::Watch, _) => session.list(stale),
+        (Verb::Create, "") if !request.resource.allows("get") => session.review(),
+        (Verb::Create, "") => session.create(),
+        (Verb::Create, _) => session.create_in_subresource(),
+        (Verb::Update, "scale") => super::scale::put(session),
+        (Verb::Update, "finalize") => session.finalize(),
+        (Verb::Update, _) => session.update(),
+        (Verb::Patch, _) => session.patch(),
+        (Verb::Delete, _) => session.delete(),
+        (Verb::DeleteCollection, _) => session.delete_collection(),
+    }
+}
+
+enum Routed {
+    Document(Bytes, &'static str),
+    Api(ApiRequest),
+}
+
+impl Routed {
+    fn document(body: &Value) -> Self {
+        Self::Document(Bytes::from(body.to_string()), "application/json")
+    }
+}
+
+fn call(request: &ApiRequest) -> Call {
+    Call {
+        number: 0,
+        user: request.user.name.clone(),
+        user_agent: request.user_agent.clone(),
+        verb: request.verb,
+        kind: request.resource.plural.clone(),
+        subresource: request.subresource.clone(),
+        namespace: request.namespace.clone(),
+        name: request.name.clone(),
+        code: 0,
+    }
+}
+
+fn version() -> Value {
+    json!({
+        "major": "1", "minor": "34", "gitVersion": GIT_VERSION, "gitCommit": "town", "gitTreeState": "clean",
+        "buildDate": "1970-01-01T00:00:00Z", "goVersion": "none", "compiler": "rustc", "platform": "linux/amd64",
+    })
+}
+
+fn respond(code: u16, body: Bytes, content_type: &'static str) -> Response<Body> {
+    let length = HeaderValue::from(body.len());
+    let mut response = Response::new(Full::new(body).boxed_unsync());
+    *response.status_mut() = http::StatusCode::from_u16(code).unwrap_or(http::StatusCode::INTERNAL_SERVER_ERROR);
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
+    headers.insert(header::CONTENT_LENGTH, length);
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache, private"));
+    response
+}
+
+fn respond_stream(watcher: Watcher) -> Response<Body> {
+    let frames = watcher.stream().map(|chunk| Ok::<_, Infallible>(Frame::data(chunk)));
+    let mut response = Response::new(StreamBody::new(frames).boxed_unsync());
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response
+}
+
+fn refuse(error: &ApiError) -> Response<Body> {
+    if *error == ApiError::NoSuchPath {
+        return respond(404, Bytes::from_static(b"404 page not found\n"), "text/plain; charset=utf-8");
+    }
+    let mut response = respond(error.code(), Bytes::from(error.status().to_string()), "application/json");
+    if let Some(seconds) = error.retry_after_seconds() {
+        response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
+    }
+    response
+}
+
+/// The same refusal whatever the verb, for requests that never became one.
+pub(crate) fn body_too_large() -> Response<Body> {
+    let error = ApiError::Invalid { about: About::default(), causes: vec![] };
+    let mut status = error.status();
+    status.put("/message", "Request entity too large: limit is 3145728");
+    status.put("/reason", "RequestEntityTooLarge");
+    status.put("/code", 413);
+    respond(413, Bytes::from(status.to_string()), "application/json")
+}

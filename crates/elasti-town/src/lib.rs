@@ -1,0 +1,7 @@
+//! The model town: a Kubernetes small enough for one process, for the demo, the journeys and the fault tests.
+//! Never ships in the image.
+
+pub mod api_server;
+pub mod clock;
+pub mod faults;
+pub mod random;
