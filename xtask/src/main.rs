@@ -1,4 +1,44 @@
-//! Project chores.
+//! Project chores: `cargo xtask generate`, `cargo xtask test` and `cargo xtask crd-conformance`.
 //! It never ships.
 
-fn main() {}
+mod conformance;
+mod control_plane;
+mod generate;
+#[path = "../../crates/elasti-api/tests/acceptance/table.rs"]
+mod table;
+
+use std::process::ExitCode;
+
+const USAGE: &str = "\
+usage: cargo xtask <command>
+
+  generate        rewrite the files that are made from code
+  crd-conformance --kube-apiserver PATH --etcd PATH
+                  run the acceptance table of the CRD against a real API server (needs kubectl)
+";
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let outcome = match words.as_slice() {
+        ["generate"] => generate::write_all(),
+        [
+            "crd-conformance",
+            "--kube-apiserver",
+            apiserver,
+            "--etcd",
+            etcd,
+        ] => conformance::run(apiserver, etcd),
+        _ => {
+            eprint!("{USAGE}");
+            return ExitCode::from(2);
+        }
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -5,17 +5,22 @@ use serde::{Deserialize, Serialize};
 
 use crate::ListenPort;
 
-/// Names one version of a service's route: equal exactly when the ports are equal.
+/// Names one version of a service's route: equal exactly when the sets of ports are equal.
+///
+/// It is the ports themselves, sorted and joined by `:`, `>` and `,`. A port name is a DNS label, which
+/// holds none of these, so two different routes never read the same.
 #[derive(Serialize, Deserialize, Clone, Debug, PartialEq, Eq, Hash)]
 #[serde(transparent)]
 pub struct RouteGeneration(String);
 
 impl RouteGeneration {
-    /// The generation of a route with these ports.
+    /// The generation of a route with these ports, in any order.
     #[must_use]
     pub fn of(ports: &[ListenPort]) -> Self {
-        let parts: Vec<String> = ports
-            .iter()
+        let mut sorted: Vec<&ListenPort> = ports.iter().collect();
+        sorted.sort_unstable();
+        let parts: Vec<String> = sorted
+            .into_iter()
             .map(|p| format!("{}:{}>{}", p.name, p.port, p.listen_port))
             .collect();
         Self(parts.join(","))
@@ -46,4 +51,98 @@ pub struct Activity {
 pub struct ActivityReport {
     /// One entry for each route.
     pub services: Vec<Activity>,
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use proptest::collection::vec;
+    use proptest::prelude::{Strategy, any, prop_assert_eq, proptest};
+    use serde_json::json;
+
+    use super::{Activity, ActivityReport, RouteGeneration};
+    use crate::ListenPort;
+
+    fn port(name: &str, port: u16, listen_port: u16) -> ListenPort {
+        ListenPort {
+            name: name.into(),
+            port,
+            listen_port,
+        }
+    }
+
+    #[test]
+    fn a_report_has_its_documented_shape() {
+        let report = ActivityReport {
+            services: vec![
+                Activity {
+                    namespace: "shop".into(),
+                    service: "cart".into(),
+                    route_generation: RouteGeneration::of(&[port("http", 80, 20_001)]),
+                    held: 2,
+                    open: 1,
+                    last_connection_millis_ago: Some(350),
+                },
+                Activity {
+                    namespace: "shop".into(),
+                    service: "search".into(),
+                    route_generation: RouteGeneration::of(&[]),
+                    held: 0,
+                    open: 0,
+                    last_connection_millis_ago: None,
+                },
+            ],
+        };
+        let written = json!({"services": [
+            {
+                "namespace": "shop", "service": "cart", "routeGeneration": "http:80>20001",
+                "held": 2, "open": 1, "lastConnectionMillisAgo": 350,
+            },
+            {"namespace": "shop", "service": "search", "routeGeneration": "", "held": 0, "open": 0},
+        ]});
+        assert_eq!(serde_json::to_value(&report).unwrap(), written);
+        assert_eq!(
+            serde_json::from_value::<ActivityReport>(written).unwrap(),
+            report
+        );
+    }
+
+    #[test]
+    fn a_report_of_a_later_version_is_read() {
+        let report: ActivityReport = serde_json::from_value(json!({
+            "services": [{
+                "namespace": "shop", "service": "cart", "routeGeneration": "http:80>20001",
+                "held": 0, "open": 0, "bytes": 12,
+            }],
+            "version": 2,
+        }))
+        .unwrap();
+        assert_eq!(report.services.len(), 1);
+    }
+
+    #[test]
+    fn the_order_of_ports_does_not_matter() {
+        let (http, grpc) = (port("http", 80, 1), port("grpc", 81, 2));
+        assert_eq!(
+            RouteGeneration::of(&[http.clone(), grpc.clone()]),
+            RouteGeneration::of(&[grpc, http])
+        );
+    }
+
+    fn routes() -> impl Strategy<Value = BTreeSet<ListenPort>> {
+        let one = ("([a-b][-a-b0-1]{0,3})?", any::<u16>(), any::<u16>())
+            .prop_map(|(name, number, listen)| port(&name, number % 12, listen % 12));
+        vec(one, 0..4).prop_map(|ports| ports.into_iter().collect())
+    }
+
+    proptest! {
+        #[test]
+        fn generations_are_equal_exactly_when_the_ports_are(one in routes(), other in routes()) {
+            let generation = |route: &BTreeSet<ListenPort>| {
+                RouteGeneration::of(&route.iter().cloned().collect::<Vec<_>>())
+            };
+            prop_assert_eq!(generation(&one) == generation(&other), one == other);
+        }
+    }
 }

@@ -1,17 +1,16 @@
-//! The ElastiService custom resource: what a user writes (`spec`) and what Elasti answers (`status`).
+//! The ElastiService custom resource: what a user writes in `spec`.
 //! It never interprets a value: reading schedules, readings and replicas is the brain's work.
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{ProbeResponse, ScaleTargetRef, Trigger};
+use crate::{ElastiServiceStatus, ProbeResponse, ScaleTargetRef, Trigger};
 
 /// What `cooldownPeriod: 0` and a missing `cooldownPeriod` mean.
 pub const DEFAULT_COOLDOWN_SECONDS: u32 = 900;
 
-/// Puts one workload to sleep while nobody uses its Service, and wakes it with the first request.
+/// What a user writes: which workload sleeps, which Service wakes it, and what tells that it is in use.
 #[derive(CustomResource, KubeSchema, Serialize, Deserialize, Clone, Debug, PartialEq)]
 #[kube(
     group = "elasti.truefoundry.com",
@@ -22,40 +21,91 @@ pub const DEFAULT_COOLDOWN_SECONDS: u32 = 900;
     status = "ElastiServiceStatus",
     derive = "PartialEq",
     shortname = "els",
-    category = "elasti"
+    category = "elasti",
+    doc = "Puts one workload to sleep (0 replicas) while nobody uses its Service, and wakes it with the first request. While asleep, requests to the Service are held until a pod is ready; while awake they go straight to the pods.",
+    printcolumn = r#"{"name":"Mode", "type":"string", "jsonPath":".status.mode", "description":"serve: the pods answer; proxy: the resolver answers"}"#,
+    printcolumn = r#"{"name":"Phase", "type":"string", "jsonPath":".status.phase", "description":"Where the service is in its life"}"#,
+    printcolumn = r#"{"name":"Target", "type":"string", "jsonPath":".spec.scaleTargetRef.name", "description":"The workload that is scaled"}"#,
+    printcolumn = r#"{"name":"Replicas", "type":"integer", "jsonPath":".status.replicas", "description":"Replicas that the target asks for"}"#,
+    printcolumn = r#"{"name":"Ready", "type":"string", "jsonPath":".status.conditions[?(@.type==\"Ready\")].status", "description":"Whether Elasti can do its work for this service"}"#,
+    printcolumn = r#"{"name":"Reason", "type":"string", "jsonPath":".status.reason", "description":"Why it is so, in one word"}"#,
+    printcolumn = r#"{"name":"Last-Wake", "type":"date", "jsonPath":".status.lastScaledUpTime", "description":"When the target was last woken"}"#,
+    printcolumn = r#"{"name":"Age", "type":"date", "jsonPath":".metadata.creationTimestamp", "description":"When the ElastiService was created"}"#,
+    printcolumn = r#"{"name":"Service", "type":"string", "jsonPath":".spec.service", "description":"The Service whose requests wake the target", "priority":1}"#,
+    printcolumn = r#"{"name":"Cooldown", "type":"integer", "jsonPath":".spec.cooldownPeriod", "description":"Seconds of quiet before sleep", "priority":1}"#,
+    printcolumn = r#"{"name":"Held", "type":"integer", "jsonPath":".status.held", "description":"Requests that waited for a pod when the status was last written", "priority":1}"#
 )]
 #[serde(rename_all = "camelCase")]
+#[schemars(transform = crate::structural::kubernetes_style)]
 pub struct ElastiServiceSpec {
-    /// The workload to scale.
+    /// The workload to scale, in the same namespace. It cannot be changed later: to manage another
+    /// workload, delete this ElastiService (that wakes the target first) and create a new one.
     pub scale_target_ref: ScaleTargetRef,
-    /// Name of the Service, in the same namespace, whose requests wake the target.
+    /// Name of the Service, in the same namespace, whose requests wake the target. Every port of it
+    /// works. It cannot be changed later. Example: `my-api`.
+    #[schemars(length(max = 63))]
+    #[x_kube(
+        validation = Rule::new("self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$')")
+            .message("write the name of a Service in the same namespace: lower-case letters, digits and '-', for example my-api"),
+        validation = Rule::new("self == oldSelf")
+            .message("service cannot be changed: delete this ElastiService and create a new one; deleting wakes the target first")
+    )]
     pub service: String,
-    /// Replicas to wake to.
+    /// How many replicas a wake asks for. Where an autoscaler has a higher minimum, that counts.
+    /// Default: 1.
     #[serde(default = "one")]
+    #[schemars(range(min = 1, max = 2_147_483_647))]
     pub min_target_replicas: u32,
-    /// Seconds of quiet before sleep.
+    /// How many seconds every trigger must be quiet before the target is put to sleep; also the
+    /// shortest time between a wake and the next sleep. At most 604800 (7 days). Default: 900
+    /// (15 minutes), and 0 means the default too.
     #[serde(default = "default_cooldown")]
+    #[schemars(range(min = 0, max = 604_800))]
     pub cooldown_period: u32,
-    /// What tells that the service is in use.
+    /// What tells that the service is in use. It sleeps when every trigger is quiet and wakes when
+    /// one is not. Without triggers Elasti never puts the target to sleep by itself, but holds
+    /// requests and wakes it whenever something else has scaled it to 0.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(min = 1, max = 32))]
     pub triggers: Vec<Trigger>,
-    /// An autoscaler of the same target.
+    /// An autoscaler of the same target. A KEDA ScaledObject must be named here, because it is paused
+    /// while the target sleeps; a HorizontalPodAutoscaler rests by itself at 0 replicas, and naming it
+    /// lets a wake ask for its `minReplicas` at once.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub autoscaler: Option<Autoscaler>,
-    /// When sleep is allowed.
+    /// When sleep is allowed. Outside this window the target is kept at `minTargetReplicas`. Left out,
+    /// sleep is allowed at any time. A window that cannot be read means: never sleep.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub enabled_period: Option<EnabledPeriod>,
-    /// Requests answered by the resolver while asleep, without waking.
+    /// Requests that the resolver answers itself while the target sleeps, without waking it: health
+    /// checks of load balancers, uptime monitors, bots. The first rule that matches answers.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 32))]
     pub probe_response: Vec<ProbeResponse>,
-    /// While true the service is not put to sleep; a sleeping one still wakes.
+    /// While true the target is not put to sleep; a sleeping one still wakes with the first request.
+    /// Default: false.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub paused: Option<bool>,
-    /// Bounds for requests that wait for a pod.
+    /// Bounds for requests that wait for a pod. What is left out has the resolver's own setting.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hold: Option<Hold>,
-    /// How traffic moves away from the pods before they are stopped.
+    /// How traffic leaves the pods before they are stopped. `drain` takes them out of rotation first,
+    /// while they still answer, so that no request is lost; `redirect` only adds the resolver beside
+    /// them and watches. Default: `drain`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("default" = "drain"))]
     pub handover: Option<Handover>,
+}
+
+impl ElastiServiceSpec {
+    /// Seconds of quiet before sleep, where 0 means the default.
+    #[must_use]
+    pub fn cooldown_seconds(&self) -> u32 {
+        match self.cooldown_period {
+            0 => DEFAULT_COOLDOWN_SECONDS,
+            seconds => seconds,
+        }
+    }
 }
 
 fn one() -> u32 {
@@ -67,12 +117,17 @@ fn default_cooldown() -> u32 {
 }
 
 /// An autoscaler of the same target.
-#[derive(Serialize, Deserialize, Clone, Debug, PartialEq, Eq, Hash, JsonSchema)]
+#[derive(Serialize, Deserialize, Clone, Debug, PartialEq, Eq, Hash, KubeSchema)]
 pub struct Autoscaler {
-    /// `hpa` or `keda`.
+    /// `hpa` for a HorizontalPodAutoscaler, `keda` for a KEDA ScaledObject.
     #[serde(rename = "type")]
     pub type_: AutoscalerType,
-    /// Name of the object.
+    /// Name of the HorizontalPodAutoscaler or ScaledObject, in the same namespace.
+    #[schemars(length(max = 253))]
+    #[x_kube(
+        validation = Rule::new("self.matches('^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$')")
+            .message("write the name of the autoscaler: lower-case letters, digits, '-' and '.', for example my-api-scaler")
+    )]
     pub name: String,
 }
 
@@ -86,13 +141,16 @@ pub enum AutoscalerType {
     Keda,
 }
 
-/// The active window: sleep is allowed only inside it.
+/// When sleep is allowed.
 #[derive(Serialize, Deserialize, Clone, Debug, PartialEq, Eq, Hash, JsonSchema)]
 pub struct EnabledPeriod {
-    /// Five-field cron expression in UTC.
+    /// When the window opens: minute, hour, day of month, month, day of week, in UTC. Example:
+    /// `0 20 * * 1-5` for eight in the evening from Monday to Friday. Default: `0 0 * * *`, every
+    /// midnight.
     #[serde(default = "EnabledPeriod::default_schedule")]
     pub schedule: String,
-    /// Go duration.
+    /// How long the window stays open, in hours, minutes and seconds. Examples: `8h`, `1h30m`.
+    /// Default: `24h`.
     #[serde(default = "EnabledPeriod::default_duration")]
     pub duration: String,
 }
@@ -111,14 +169,20 @@ impl EnabledPeriod {
 #[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq, Hash, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Hold {
-    /// Longest wait.
+    /// Longest time in seconds that a request waits for a pod; after it the client hears 503 with
+    /// `Retry-After`. From 1 to 3600. Default: the resolver's setting, 600. Example: `120`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 3600))]
     pub timeout_seconds: Option<u32>,
-    /// Most requests waiting at one resolver.
+    /// Most requests that wait at one resolver at a time; one more hears 503 with `Retry-After`.
+    /// Default: the resolver's setting. Example: `500`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 1_000_000))]
     pub max_requests: Option<u32>,
-    /// Most bytes waiting at one resolver.
+    /// Most bytes of waiting requests that one resolver keeps in memory; at least 65536, so that the
+    /// head of any request fits. Default: the resolver's setting. Example: `10485760` (10 MiB).
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 65_536, max = 17_179_869_184_u64))]
     pub max_bytes: Option<u64>,
 }
 
@@ -131,90 +195,4 @@ pub enum Handover {
     Drain,
     /// Redirect and watch only.
     Redirect,
-}
-
-/// What Elasti observed and did.
-#[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct ElastiServiceStatus {
-    /// When this status last changed.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub last_reconciled_time: Option<Time>,
-    /// When the target was last woken.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub last_scaled_up_time: Option<Time>,
-    /// `proxy` while requests go to the resolver, else `serve`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub mode: Option<Mode>,
-    /// Where the service is in its life.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub phase: Option<Phase>,
-    /// One word for why.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub reason: Option<String>,
-    /// Conditions by the Kubernetes conventions.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub conditions: Vec<Condition>,
-    /// The generation that this status speaks of.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub observed_generation: Option<i64>,
-    /// Replicas that the target asks for.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub replicas: Option<i32>,
-    /// The resolver's port for each port of the Service.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub ports: Vec<ListenPort>,
-    /// Since when every reading has been quiet; absent while the service is in use.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub quiet_since: Option<Time>,
-    /// When the service was last seen in use.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub last_active_time: Option<Time>,
-    /// When the target was last put to sleep.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub last_sleep_time: Option<Time>,
-}
-
-/// The resolver's port for one port of the Service.
-#[derive(
-    Serialize, Deserialize, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, JsonSchema,
-)]
-#[serde(rename_all = "camelCase")]
-pub struct ListenPort {
-    /// Name of the Service port; empty where the Service has one unnamed port.
-    #[serde(default)]
-    pub name: String,
-    /// The Service's port.
-    pub port: u16,
-    /// Where every resolver listens for it.
-    pub listen_port: u16,
-}
-
-/// Who answers new connections to the Service.
-#[derive(Serialize, Deserialize, Clone, Copy, Debug, PartialEq, Eq, Hash, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum Mode {
-    /// The resolver.
-    Proxy,
-    /// The pods, directly.
-    Serve,
-}
-
-/// Where a service is in its life.
-#[derive(
-    Serialize, Deserialize, Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, JsonSchema,
-)]
-pub enum Phase {
-    /// Pods answer directly.
-    Serving,
-    /// New connections may go to the resolver as well as to the pods.
-    Redirecting,
-    /// The pods are alive but out of rotation.
-    Draining,
-    /// Zero replicas; the resolver answers.
-    Asleep,
-    /// Replicas are asked for, no pod is ready yet.
-    Waking,
-    /// Pods are ready and go back into rotation.
-    Restoring,
 }

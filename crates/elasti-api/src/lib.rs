@@ -2,24 +2,30 @@
 //! It never talks to a cluster and never decides anything; decisions live in `elasti-core`.
 
 mod activity;
+#[allow(unreachable_pub, reason = "the schema derive copies the structs")]
 mod elasti_service;
 pub mod names;
 mod probe_response;
 mod reason;
+mod status;
+mod structural;
+#[allow(unreachable_pub, reason = "the schema derive copies the struct")]
 mod target;
+#[allow(unreachable_pub, reason = "the schema derive copies the struct")]
 mod trigger;
 mod wake;
 
 pub use activity::{Activity, ActivityReport, RouteGeneration};
 pub use elasti_service::{
     Autoscaler, AutoscalerType, DEFAULT_COOLDOWN_SECONDS, ElastiService, ElastiServiceSpec,
-    ElastiServiceStatus, EnabledPeriod, Handover, Hold, ListenPort, Mode, Phase,
+    EnabledPeriod, Handover, Hold,
 };
 pub use probe_response::{
     HeaderMatch, Method, PathMatch, PathMatchType, ProbeAnswer, ProbeResponse, QueryParamMatch,
     ValueMatchType,
 };
 pub use reason::Reason;
+pub use status::{ElastiServiceStatus, ListenPort, Mode, Phase};
 pub use target::ScaleTargetRef;
 pub use trigger::{DEFAULT_UPTIME_FILTER, PrometheusTrigger, Trigger, TriggerError, TriggerType};
 pub use wake::{WakeAnswer, WakeRequest};

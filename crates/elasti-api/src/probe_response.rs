@@ -4,34 +4,41 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// One rule: all its matches must hold; the first rule that matches answers.
+/// One rule: path, headers, query parameters and method must all match; what is left out matches
+/// everything.
 #[derive(Serialize, Deserialize, Clone, Debug, PartialEq, Eq, Hash, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ProbeResponse {
-    /// Match on the path; missing means every path.
+    /// Match on the path. Left out, every path matches. Example: `{type: Exact, value: /healthz}`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub path: Option<PathMatch>,
-    /// Matches on headers.
+    /// Matches on headers, at most 16; all must hold. Example:
+    /// `{name: User-Agent, type: RegularExpression, value: "GoogleHC/.*"}`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 16))]
     pub headers: Vec<HeaderMatch>,
-    /// Matches on query parameters.
+    /// Matches on query parameters, at most 16; all must hold. Example: `{name: probe, value: "1"}`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 16))]
     pub query_params: Vec<QueryParamMatch>,
-    /// Match on the method.
+    /// Match on the method. Left out, every method matches. Example: `GET`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub method: Option<Method>,
-    /// The answer.
+    /// The answer to a request that matches.
     pub response: ProbeAnswer,
 }
 
 /// A match on the path.
 #[derive(Serialize, Deserialize, Clone, Debug, PartialEq, Eq, Hash, JsonSchema)]
 pub struct PathMatch {
-    /// How to compare.
+    /// `Exact` compares the whole path, `PathPrefix` whole path elements from the start (`/a` matches
+    /// `/a/b`, not `/ab`), `RegularExpression` the whole path with a regular expression. Default:
+    /// `PathPrefix`.
     #[serde(rename = "type", default)]
     pub type_: PathMatchType,
-    /// What to compare with.
+    /// The path or the regular expression, at most 1024 characters. Default: `/`.
     #[serde(default = "slash")]
+    #[schemars(length(max = 1024))]
     pub value: String,
 }
 
@@ -54,24 +61,28 @@ pub enum PathMatchType {
 /// A match on one header.
 #[derive(Serialize, Deserialize, Clone, Debug, PartialEq, Eq, Hash, JsonSchema)]
 pub struct HeaderMatch {
-    /// Name, in any case.
+    /// Name of the header, in upper or lower case. Example: `User-Agent`.
+    #[schemars(length(min = 1, max = 256))]
     pub name: String,
-    /// How to compare.
+    /// `Exact` or `RegularExpression`, for the whole value. Default: `Exact`.
     #[serde(rename = "type", default)]
     pub type_: ValueMatchType,
-    /// What to compare with.
+    /// The value or the regular expression, at most 4096 characters.
+    #[schemars(length(max = 4096))]
     pub value: String,
 }
 
 /// A match on one query parameter.
 #[derive(Serialize, Deserialize, Clone, Debug, PartialEq, Eq, Hash, JsonSchema)]
 pub struct QueryParamMatch {
-    /// Name.
+    /// Name of the parameter. Example: `probe`.
+    #[schemars(length(min = 1, max = 256))]
     pub name: String,
-    /// How to compare.
+    /// `Exact` or `RegularExpression`, for the whole value. Default: `Exact`.
     #[serde(rename = "type", default)]
     pub type_: ValueMatchType,
-    /// What to compare with.
+    /// The value or the regular expression, at most 1024 characters.
+    #[schemars(length(max = 1024))]
     pub value: String,
 }
 
@@ -119,12 +130,13 @@ impl Method {
     }
 }
 
-/// The answer to a probe.
+/// The answer to a request that matches.
 #[derive(Serialize, Deserialize, Clone, Debug, PartialEq, Eq, Hash, JsonSchema)]
 pub struct ProbeAnswer {
-    /// HTTP status.
+    /// HTTP status of the answer: 200, 204, 400, 401, 403, 404, 500, 502, 503 or 504.
+    #[schemars(extend("enum" = [200, 204, 400, 401, 403, 404, 500, 502, 503, 504]))]
     pub status: u16,
-    /// Body.
+    /// Body of the answer. Default: empty. Example: `{"ok":true}`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub body: Option<String>,
 }

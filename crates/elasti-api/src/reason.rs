@@ -140,3 +140,20 @@ impl std::fmt::Display for Reason {
         f.write_str(self.as_str())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::Reason;
+
+    #[test]
+    fn every_reason_is_one_word_that_a_condition_accepts_and_no_two_are_alike() {
+        let words: BTreeSet<&str> = Reason::ALL.iter().map(|reason| reason.as_str()).collect();
+        assert_eq!(words.len(), Reason::ALL.len());
+        for word in words {
+            assert!(word.starts_with(|c: char| c.is_ascii_uppercase()), "{word}");
+            assert!(word.chars().all(|c| c.is_ascii_alphanumeric()), "{word}");
+        }
+    }
+}

@@ -14,9 +14,58 @@ pub struct WakeRequest {
     pub namespace: String,
 }
 
-/// The operator's answer.
+/// The operator's answer to a wake that it took.
 #[derive(Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
 pub struct WakeAnswer {
     /// One sentence.
     pub message: String,
+}
+
+impl WakeAnswer {
+    /// The sentence that scripts of the predecessor's users look for.
+    pub const RECEIVED: &str = "Request received successfully!";
+
+    /// The answer to a wake that was taken.
+    #[must_use]
+    pub fn received() -> Self {
+        Self {
+            message: Self::RECEIVED.into(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::{WakeAnswer, WakeRequest};
+
+    #[test]
+    fn a_wake_has_the_shape_of_the_contract() {
+        let request = WakeRequest {
+            count: 1,
+            svc: "cart".into(),
+            namespace: "shop".into(),
+        };
+        assert_eq!(
+            serde_json::to_string(&request).unwrap(),
+            r#"{"count":1,"svc":"cart","namespace":"shop"}"#
+        );
+        assert_eq!(
+            serde_json::to_string(&WakeAnswer::received()).unwrap(),
+            r#"{"message":"Request received successfully!"}"#
+        );
+    }
+
+    #[test]
+    fn a_wake_of_another_version_is_read() {
+        let request: WakeRequest = serde_json::from_value(json!({
+            "namespace": "shop", "svc": "cart", "count": 3, "port": "http",
+        }))
+        .unwrap();
+        assert_eq!((request.count, request.svc.as_str()), (3, "cart"));
+        let answer: WakeAnswer =
+            serde_json::from_value(json!({"message": "ok", "replicas": 1})).unwrap();
+        assert_eq!(answer.message, "ok");
+    }
 }

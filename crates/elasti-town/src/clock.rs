@@ -15,14 +15,19 @@ impl Clock {
     /// A clock that shows `epoch` now.
     #[must_use]
     pub fn starting_at(epoch: Timestamp) -> Self {
-        Self { started_at: Instant::now(), epoch }
+        Self {
+            started_at: Instant::now(),
+            epoch,
+        }
     }
 
     /// The town's wall time.
     #[must_use]
     pub fn now(&self) -> Timestamp {
         let passed = i64::try_from(self.started_at.elapsed().as_micros()).unwrap_or(i64::MAX);
-        self.epoch.checked_add(passed.microseconds()).unwrap_or(Timestamp::MAX)
+        self.epoch
+            .checked_add(passed.microseconds())
+            .unwrap_or(Timestamp::MAX)
     }
 
     /// Now as Kubernetes' `metav1.Time`: whole seconds.
@@ -39,7 +44,11 @@ impl Clock {
 
     /// The instant `seconds` from now as `metav1.Time`.
     pub(crate) fn time_after(&self, seconds: i64) -> String {
-        rfc3339(self.now().checked_add(seconds.seconds()).unwrap_or(Timestamp::MAX))
+        rfc3339(
+            self.now()
+                .checked_add(seconds.seconds())
+                .unwrap_or(Timestamp::MAX),
+        )
     }
 }
 

@@ -77,7 +77,10 @@ impl Calls {
     /// Only calls that change something.
     #[must_use]
     pub fn writes() -> Self {
-        Self { writes_only: true, ..Self::default() }
+        Self {
+            writes_only: true,
+            ..Self::default()
+        }
     }
 
     /// Only this verb.
@@ -116,12 +119,23 @@ impl Calls {
     }
 
     fn match_call(&self, call: &Call) -> bool {
-        let Self { verb, kind, subresource, user, user_agent, writes_only } = self;
+        let Self {
+            verb,
+            kind,
+            subresource,
+            user,
+            user_agent,
+            writes_only,
+        } = self;
         verb.is_none_or(|verb| verb == call.verb)
             && kind.as_ref().is_none_or(|kind| *kind == call.kind)
-            && subresource.as_ref().is_none_or(|name| *name == call.subresource)
+            && subresource
+                .as_ref()
+                .is_none_or(|name| *name == call.subresource)
             && user.as_ref().is_none_or(|user| *user == call.user)
-            && user_agent.as_ref().is_none_or(|part| call.user_agent.contains(part.as_str()))
+            && user_agent
+                .as_ref()
+                .is_none_or(|part| call.user_agent.contains(part.as_str()))
             && (!writes_only || call.verb.writes())
     }
 }
@@ -151,9 +165,23 @@ pub struct Call {
 
 impl fmt::Display for Call {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { number, user, verb, kind, subresource, namespace, name, code, user_agent: _ } = self;
+        let Self {
+            number,
+            user,
+            verb,
+            kind,
+            subresource,
+            namespace,
+            name,
+            code,
+            user_agent: _,
+        } = self;
         let slash = if subresource.is_empty() { "" } else { "/" };
-        write!(out, "#{number} {user} {} {kind}{slash}{subresource} {namespace}/{name} -> {code}", verb.as_str())
+        write!(
+            out,
+            "#{number} {user} {} {kind}{slash}{subresource} {namespace}/{name} -> {code}",
+            verb.as_str()
+        )
     }
 }
 
@@ -185,7 +213,10 @@ struct Journal {
 
 impl fmt::Debug for Faults {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.debug_struct("Faults").field("seed", &self.random.seed()).field("rules", &self.rules).finish_non_exhaustive()
+        out.debug_struct("Faults")
+            .field("seed", &self.random.seed())
+            .field("rules", &self.rules)
+            .finish_non_exhaustive()
     }
 }
 
@@ -193,7 +224,12 @@ impl Faults {
     /// An injector whose random faults replay for the same seed.
     #[must_use]
     pub fn seeded(seed: u64) -> Self {
-        Self { random: Randomness::seeded(seed), rules: Mutex::default(), journal: Mutex::default(), on_crash: Mutex::default() }
+        Self {
+            random: Randomness::seeded(seed),
+            rules: Mutex::default(),
+            journal: Mutex::default(),
+            on_crash: Mutex::default(),
+        }
     }
 
     /// The seed that replays this run: print it when a run fails.
@@ -204,12 +240,24 @@ impl Faults {
 
     /// Strikes once, at the `nth` (from 1) of `calls` from now on.
     pub fn strike(&self, nth: u64, calls: Calls, fault: Fault) {
-        self.rules.lock().push(Rule { calls, at: nth.max(1), per_thousand: 0, seen: 0, fault });
+        self.rules.lock().push(Rule {
+            calls,
+            at: nth.max(1),
+            per_thousand: 0,
+            seen: 0,
+            fault,
+        });
     }
 
     /// Strikes `per_thousand` of `calls`, chosen by the seed, until healed.
     pub fn strike_randomly(&self, per_thousand: usize, calls: Calls, fault: Fault) {
-        self.rules.lock().push(Rule { calls, at: 0, per_thousand, seen: 0, fault });
+        self.rules.lock().push(Rule {
+            calls,
+            at: 0,
+            per_thousand,
+            seen: 0,
+            fault,
+        });
     }
 
     /// No more faults.
@@ -249,7 +297,12 @@ impl Faults {
     /// Notes the answer to a call.
     pub(crate) fn end(&self, number: u64, code: u16) {
         let mut journal = self.journal.lock();
-        if let Some(call) = journal.calls.iter_mut().rev().find(|call| call.number == number) {
+        if let Some(call) = journal
+            .calls
+            .iter_mut()
+            .rev()
+            .find(|call| call.number == number)
+        {
             call.code = code;
         }
     }

@@ -18,7 +18,10 @@ impl Randomness {
     /// A source that replays for the same seed.
     #[must_use]
     pub fn seeded(seed: u64) -> Self {
-        Self { seed, source: Mutex::new(StdRng::seed_from_u64(seed)) }
+        Self {
+            seed,
+            source: Mutex::new(StdRng::seed_from_u64(seed)),
+        }
     }
 
     /// The seed to print when a run fails.
@@ -30,7 +33,11 @@ impl Randomness {
     /// A number below `bound` (0 when `bound` is 0).
     #[must_use]
     pub fn below(&self, bound: usize) -> usize {
-        if bound == 0 { 0 } else { self.source.lock().random_range(0..bound) }
+        if bound == 0 {
+            0
+        } else {
+            self.source.lock().random_range(0..bound)
+        }
     }
 
     /// A random (version 4) uid.
@@ -41,13 +48,25 @@ impl Randomness {
         bits = (bits & !(0x3 << 62)) | (0x2 << 62);
         let hex = format!("{bits:032x}");
         let part = |from, to| hex.get(from..to).unwrap_or_default();
-        [part(0, 8), part(8, 12), part(12, 16), part(16, 20), part(20, 32)].join("-")
+        [
+            part(0, 8),
+            part(8, 12),
+            part(12, 16),
+            part(16, 20),
+            part(20, 32),
+        ]
+        .join("-")
     }
 
     /// The five-letter suffix of a generated name.
     #[must_use]
     pub fn suffix(&self) -> String {
-        let letter = || NAME_LETTERS.get(self.below(NAME_LETTERS.len())).copied().unwrap_or(b'x');
+        let letter = || {
+            NAME_LETTERS
+                .get(self.below(NAME_LETTERS.len()))
+                .copied()
+                .unwrap_or(b'x')
+        };
         (0..5).map(|_| char::from(letter())).collect()
     }
 }

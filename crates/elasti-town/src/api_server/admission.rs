@@ -8,8 +8,13 @@ use super::object::Object as _;
 use super::status::Cause;
 
 /// Makes `object` what its schema stores, or says what is wrong with it.
-pub(crate) fn admit(schema: &Value, object: &mut Value, old: Option<&Value>) -> Result<(), Vec<Cause>> {
-    let envelope = ["/apiVersion", "/kind", "/metadata"].map(|field| (field, object.at(field).clone()));
+pub(crate) fn admit(
+    schema: &Value,
+    object: &mut Value,
+    old: Option<&Value>,
+) -> Result<(), Vec<Cause>> {
+    let envelope =
+        ["/apiVersion", "/kind", "/metadata"].map(|field| (field, object.at(field).clone()));
     let admitted = elasti_schema::admit(schema, object, old);
     *object = admitted.map_err(|refusals| refusals.iter().map(cause).collect::<Vec<_>>())?;
     for (field, value) in envelope {
@@ -30,7 +35,9 @@ fn cause(refusal: &Refusal) -> Cause {
         RefusalKind::Forbidden => "FieldValueForbidden",
     };
     let text = refusal.to_string();
-    let message = text.strip_prefix(&format!("{}: ", refusal.field)).unwrap_or(&text);
+    let message = text
+        .strip_prefix(&format!("{}: ", refusal.field))
+        .unwrap_or(&text);
     Cause::new(reason, refusal.field.as_str(), message)
 }
 
@@ -40,7 +47,11 @@ pub(crate) fn dropped_fields(before: &Value, after: &Value) -> Vec<String> {
         match (before, after) {
             (Value::Object(before), Value::Object(after)) => {
                 for (name, value) in before {
-                    let here = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
+                    let here = if path.is_empty() {
+                        name.clone()
+                    } else {
+                        format!("{path}.{name}")
+                    };
                     match after.get(name) {
                         Some(kept) => walk(value, kept, &here, all),
                         None if value.is_null() => {}

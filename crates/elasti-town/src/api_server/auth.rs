@@ -36,8 +36,18 @@ impl User {
     }
 
     fn named(name: &str, groups: &[&str]) -> Self {
-        let groups = groups.iter().copied().chain(["system:authenticated"]).map(str::to_owned).collect();
-        Self { name: name.to_owned(), uid: name.to_owned(), groups, credential: None }
+        let groups = groups
+            .iter()
+            .copied()
+            .chain(["system:authenticated"])
+            .map(str::to_owned)
+            .collect();
+        Self {
+            name: name.to_owned(),
+            uid: name.to_owned(),
+            groups,
+            credential: None,
+        }
     }
 
     pub(crate) fn is_master(&self) -> bool {
@@ -52,7 +62,10 @@ impl User {
     pub(crate) fn to_json(&self) -> Value {
         let mut info = json!({"username": self.name, "uid": self.uid, "groups": self.groups});
         if let Some(credential) = &self.credential {
-            info.put("/extra", json!({"authentication.kubernetes.io/credential-id": [credential]}));
+            info.put(
+                "/extra",
+                json!({"authentication.kubernetes.io/credential-id": [credential]}),
+            );
         }
         info
     }
@@ -71,7 +84,10 @@ pub(crate) struct BadToken(pub(crate) String);
 
 impl Tokens {
     pub(crate) fn new(admin: &str, secret: String) -> Self {
-        Self { admin: admin.to_owned(), secret }
+        Self {
+            admin: admin.to_owned(),
+            secret,
+        }
     }
 
     fn sign(&self, signed: &str) -> String {
@@ -79,25 +95,49 @@ impl Tokens {
     }
 
     /// A signed token for a service account and when it expires.
-    pub(crate) fn issue(&self, account: &Value, audiences: &[String], seconds: i64, id: &str, clock: Clock) -> (String, String) {
+    pub(crate) fn issue(
+        &self,
+        account: &Value,
+        audiences: &[String],
+        seconds: i64,
+        id: &str,
+        clock: Clock,
+    ) -> (String, String) {
         let now = clock.now().as_second();
-        let (namespace, name) = (account.text("/metadata/namespace"), account.text("/metadata/name"));
+        let (namespace, name) = (
+            account.text("/metadata/namespace"),
+            account.text("/metadata/name"),
+        );
         let claims = json!({
             "aud": audiences, "exp": now + seconds, "iat": now, "nbf": now, "iss": ISSUER, "jti": id,
             "kubernetes.io": {"namespace": namespace, "serviceaccount": {"name": name, "uid": account.text("/metadata/uid")}},
             "sub": format!("system:serviceaccount:{namespace}:{name}"),
         });
         let encode = |value: &Value| URL_SAFE_NO_PAD.encode(value.to_string());
-        let signed = format!("{}.{}", encode(&json!({"alg": "HS256", "typ": "JWT"})), encode(&claims));
+        let signed = format!(
+            "{}.{}",
+            encode(&json!({"alg": "HS256", "typ": "JWT"})),
+            encode(&claims)
+        );
         let token = format!("{signed}.{}", self.sign(&signed));
         let expires = jiff::Timestamp::from_second(now + seconds).unwrap_or(jiff::Timestamp::MAX);
         (token, rfc3339(expires))
     }
 
     /// Who holds `token`, if it is meant for one of `audiences`; returns the audiences that match.
-    pub(crate) fn review(&self, token: &str, audiences: &[String], store: &Store, clock: Clock) -> Result<(User, Vec<String>), BadToken> {
+    pub(crate) fn review(
+        &self,
+        token: &str,
+        audiences: &[String],
+        store: &Store,
+        clock: Clock,
+    ) -> Result<(User, Vec<String>), BadToken> {
         let refuse = || BadToken("invalid bearer token".to_owned());
-        let wanted = if audiences.is_empty() { vec![ISSUER.to_owned()] } else { audiences.to_vec() };
+        let wanted = if audiences.is_empty() {
+            vec![ISSUER.to_owned()]
+        } else {
+            audiences.to_vec()
+        };
         if token == self.admin {
             return Ok((User::admin(), wanted));
         }
@@ -105,23 +145,56 @@ impl Tokens {
         if self.sign(signed) != signature {
             return Err(refuse());
         }
-        let claims = signed.split_once('.').and_then(|(_, body)| URL_SAFE_NO_PAD.decode(body).ok()).ok_or_else(refuse)?;
+        let claims = signed
+            .split_once('.')
+            .and_then(|(_, body)| URL_SAFE_NO_PAD.decode(body).ok())
+            .ok_or_else(refuse)?;
         let claims: Value = serde_json::from_slice(&claims).map_err(|_| refuse())?;
-        if claims.number("/exp").is_none_or(|expires| expires <= clock.now().as_second()) {
-            return Err(BadToken("[invalid bearer token, service account token has expired]".to_owned()));
+        if claims
+            .number("/exp")
+            .is_none_or(|expires| expires <= clock.now().as_second())
+        {
+            return Err(BadToken(
+                "[invalid bearer token, service account token has expired]".to_owned(),
+            ));
         }
-        let given: Vec<String> = claims.list("/aud").iter().filter_map(Value::as_str).map(str::to_owned).collect();
-        let matching: Vec<String> = wanted.iter().filter(|one| given.contains(one)).cloned().collect();
+        let given: Vec<String> = claims
+            .list("/aud")
+            .iter()
+            .filter_map(Value::as_str)
+            .map(str::to_owned)
+            .collect();
+        let matching: Vec<String> = wanted
+            .iter()
+            .filter(|one| given.contains(one))
+            .cloned()
+            .collect();
         if matching.is_empty() {
-            return Err(BadToken(format!("[invalid bearer token, token audiences {given:?} is invalid for the target audiences {wanted:?}]")));
+            return Err(BadToken(format!(
+                "[invalid bearer token, token audiences {given:?} is invalid for the target audiences {wanted:?}]"
+            )));
         }
         let account = claims.at("/kubernetes.io");
-        let (namespace, name) = (account.text("/namespace"), account.text("/serviceaccount/name"));
-        let stored = store.get(&(String::new(), "serviceaccounts".to_owned()), &Key::new(namespace, name));
-        if !stored.is_some_and(|stored| stored.value.text("/metadata/uid") == account.text("/serviceaccount/uid")) {
-            return Err(BadToken("[invalid bearer token, service account token has been invalidated]".to_owned()));
+        let (namespace, name) = (
+            account.text("/namespace"),
+            account.text("/serviceaccount/name"),
+        );
+        let stored = store.get(
+            &(String::new(), "serviceaccounts".to_owned()),
+            &Key::new(namespace, name),
+        );
+        if !stored.is_some_and(|stored| {
+            stored.value.text("/metadata/uid") == account.text("/serviceaccount/uid")
+        }) {
+            return Err(BadToken(
+                "[invalid bearer token, service account token has been invalidated]".to_owned(),
+            ));
         }
-        let groups = vec!["system:serviceaccounts".to_owned(), format!("system:serviceaccounts:{namespace}"), "system:authenticated".to_owned()];
+        let groups = vec![
+            "system:serviceaccounts".to_owned(),
+            format!("system:serviceaccounts:{namespace}"),
+            "system:authenticated".to_owned(),
+        ];
         let user = User {
             name: claims.text("/sub").to_owned(),
             uid: account.text("/serviceaccount/uid").to_owned(),

@@ -39,9 +39,14 @@ pub(crate) fn json(bytes: &[u8]) -> Result<Value, String> {
             return "unexpected end of JSON input".to_owned();
         }
         let offset = offset_of(bytes, error.line(), error.column());
-        let letter = bytes.get(offset).map(|byte| char::from(*byte)).unwrap_or_default();
+        let letter = bytes
+            .get(offset)
+            .map(|byte| char::from(*byte))
+            .unwrap_or_default();
         match letter {
-            '}' | ']' | ',' | ':' => format!("invalid character '{letter}' looking for beginning of value"),
+            '}' | ']' | ',' | ':' => {
+                format!("invalid character '{letter}' looking for beginning of value")
+            }
             _ if error.to_string().starts_with("key must be a string") => {
                 format!("invalid character '{letter}' looking for beginning of object key string")
             }
@@ -51,7 +56,11 @@ pub(crate) fn json(bytes: &[u8]) -> Result<Value, String> {
 }
 
 fn offset_of(bytes: &[u8], line: usize, column: usize) -> usize {
-    let before: usize = bytes.split(|byte| *byte == b'\n').take(line.saturating_sub(1)).map(|line| line.len() + 1).sum();
+    let before: usize = bytes
+        .split(|byte| *byte == b'\n')
+        .take(line.saturating_sub(1))
+        .map(|line| line.len() + 1)
+        .sum();
     before + column.saturating_sub(1)
 }
 
@@ -65,12 +74,20 @@ pub(crate) fn yaml(bytes: &[u8]) -> Result<Value, String> {
 }
 
 /// Completes a missing apiVersion and kind, refuses wrong ones.
-pub(crate) fn expect_kind(object: &mut Value, api_version: &str, kind: &str, custom: bool) -> Result<(), ApiError> {
+pub(crate) fn expect_kind(
+    object: &mut Value,
+    api_version: &str,
+    kind: &str,
+    custom: bool,
+) -> Result<(), ApiError> {
     if custom {
         return expect_custom_kind(object, api_version, kind);
     }
     if !object.is_object() {
-        let text = format!("the object provided is unrecognized (must be of type {kind}): couldn't get version/kind; json parse error: json: cannot unmarshal {} into Go value of type struct", json_type(object));
+        let text = format!(
+            "the object provided is unrecognized (must be of type {kind}): couldn't get version/kind; json parse error: json: cannot unmarshal {} into Go value of type struct",
+            json_type(object)
+        );
         return Err(ApiError::BadRequest(text));
     }
     object.put_default("/apiVersion", api_version);
@@ -81,11 +98,15 @@ pub(crate) fn expect_kind(object: &mut Value, api_version: &str, kind: &str, cus
     }
     let short = got_version.rsplit('/').next().unwrap_or_default();
     let why = if got_kind == kind {
-        format!("no kind \"{got_kind}\" is registered for version \"{got_version}\" in scheme \"pkg/runtime/scheme.go:110\"")
+        format!(
+            "no kind \"{got_kind}\" is registered for version \"{got_version}\" in scheme \"pkg/runtime/scheme.go:110\""
+        )
     } else {
         format!("converting ({short}.{got_kind}) to (core.{kind}): unknown conversion")
     };
-    Err(ApiError::BadRequest(format!("{got_kind} in version \"{short}\" cannot be handled as a {kind}: {why}")))
+    Err(ApiError::BadRequest(format!(
+        "{got_kind} in version \"{short}\" cannot be handled as a {kind}: {why}"
+    )))
 }
 
 /// Custom resources must say what they are.
@@ -95,20 +116,31 @@ fn expect_custom_kind(object: &Value, api_version: &str, kind: &str) -> Result<(
         if text.is_empty() {
             let body = object.to_string();
             let shown: String = body.chars().take(30).collect();
-            let shown = if shown.len() < body.len() { format!("{shown} ...") } else { shown };
-            let why = format!("the object provided is unrecognized (must be of type {kind}): Object '{field}' is missing in '{body}' ({shown})");
+            let shown = if shown.len() < body.len() {
+                format!("{shown} ...")
+            } else {
+                shown
+            };
+            let why = format!(
+                "the object provided is unrecognized (must be of type {kind}): Object '{field}' is missing in '{body}' ({shown})"
+            );
             return Err(ApiError::BadRequest(why));
         }
     }
     if got_version != api_version {
-        let why = format!("the API version in the data ({got_version}) does not match the expected API version ({api_version})");
+        let why = format!(
+            "the API version in the data ({got_version}) does not match the expected API version ({api_version})"
+        );
         return Err(ApiError::BadRequest(why));
     }
     if got_kind != kind {
         let group = api_version.split_once('/').map_or("", |(group, _)| group);
         let about = About::new(group, got_kind, object.text("/metadata/name"));
         let cause = Cause::invalid("kind", &got_kind.into(), &format!("must be {kind}"));
-        return Err(ApiError::Invalid { about, causes: vec![cause] });
+        return Err(ApiError::Invalid {
+            about,
+            causes: vec![cause],
+        });
     }
     Ok(())
 }
@@ -134,7 +166,13 @@ pub(crate) fn conform_to(object: &mut Value, shape: Shape<'_>) -> Result<Vec<Str
     Ok(unknown)
 }
 
-fn check(value: &mut Value, shape: Shape<'_>, path: &str, owner: &str, unknown: &mut Vec<String>) -> Result<(), String> {
+fn check(
+    value: &mut Value,
+    shape: Shape<'_>,
+    path: &str,
+    owner: &str,
+    unknown: &mut Vec<String>,
+) -> Result<(), String> {
     match (shape.form(), value) {
         (_, Value::Null) | (Form::Any, _) => Ok(()),
         (Form::Struct, Value::Object(map)) => check_fields(map, shape, path, unknown),
@@ -156,10 +194,19 @@ fn check(value: &mut Value, shape: Shape<'_>, path: &str, owner: &str, unknown: 
     }
 }
 
-fn check_fields(map: &mut Map<String, Value>, shape: Shape<'_>, path: &str, unknown: &mut Vec<String>) -> Result<(), String> {
+fn check_fields(
+    map: &mut Map<String, Value>,
+    shape: Shape<'_>,
+    path: &str,
+    unknown: &mut Vec<String>,
+) -> Result<(), String> {
     let mut strange = Vec::new();
     for (name, child) in map.iter_mut() {
-        let here = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
+        let here = if path.is_empty() {
+            name.clone()
+        } else {
+            format!("{path}.{name}")
+        };
         match shape.field(name) {
             Some(inner) => check(child, inner, &here, shape.struct_name(), unknown)?,
             None => strange.push((name.clone(), here)),
@@ -177,7 +224,9 @@ fn check_fields(map: &mut Map<String, Value>, shape: Shape<'_>, path: &str, unkn
 fn scalar_fits(value: &Value, shape: Shape<'_>) -> bool {
     match shape.scalar_type() {
         ("string", _) => value.is_string(),
-        ("integer", "int32") => value.as_i64().is_some_and(|number| i32::try_from(number).is_ok()),
+        ("integer", "int32") => value
+            .as_i64()
+            .is_some_and(|number| i32::try_from(number).is_ok()),
         ("integer", _) => value.is_i64() || value.is_u64(),
         ("number", _) => value.is_number(),
         ("boolean", _) => value.is_boolean(),
@@ -195,8 +244,14 @@ fn mismatch(value: &Value, shape: Shape<'_>, path: &str, owner: &str) -> String 
         (_, ("boolean", _)) => "bool".to_owned(),
         (_, (name, _)) => name.to_owned(),
     };
-    let plain: String = path.split('[').map(|part| part.split_once(']').map_or(part, |(_, rest)| rest)).collect();
-    format!("json: cannot unmarshal {} into Go struct field {owner}.{plain} of type {wanted}", json_type(value))
+    let plain: String = path
+        .split('[')
+        .map(|part| part.split_once(']').map_or(part, |(_, rest)| rest))
+        .collect();
+    format!(
+        "json: cannot unmarshal {} into Go struct field {owner}.{plain} of type {wanted}",
+        json_type(value)
+    )
 }
 
 fn json_type(value: &Value) -> &'static str {

@@ -78,7 +78,10 @@ impl ApiServer {
     {
         let (parts, body) = request.into_parts();
         match Limited::new(body, BODY_LIMIT).collect().await {
-            Ok(body) => self.serve(Request::from_parts(parts, body.to_bytes()), Caller::Outside).await,
+            Ok(body) => {
+                self.serve(Request::from_parts(parts, body.to_bytes()), Caller::Outside)
+                    .await
+            }
             Err(_) => Ok(body_too_large()),
         }
     }
@@ -92,14 +95,23 @@ impl ApiServer {
     /// A client without sockets that carries `token`.
     #[must_use]
     pub fn client_with_token(&self, token: &str) -> kube::Client {
-        let service = InProcess { server: self.clone(), entry: Entry::Token(format!("Bearer {token}")) };
+        let service = InProcess {
+            server: self.clone(),
+            entry: Entry::Token(format!("Bearer {token}")),
+        };
         kube::Client::new(service, "default")
     }
 
     /// A client of the control plane itself: not journalled, never struck by a fault.
     pub(crate) fn system_client(&self, component: &str) -> kube::Client {
         let entry = Entry::System(User::system(component), component.to_owned());
-        kube::Client::new(InProcess { server: self.clone(), entry }, "default")
+        kube::Client::new(
+            InProcess {
+                server: self.clone(),
+                entry,
+            },
+            "default",
+        )
     }
 }
 
@@ -129,10 +141,16 @@ impl tower::Service<Request<kube::client::Body>> for InProcess {
         let Self { server, entry } = self.clone();
         Box::pin(async move {
             let (mut parts, body) = request.into_parts();
-            let body = body.collect().await.map_err(|_| ConnectionDropped)?.to_bytes();
+            let body = body
+                .collect()
+                .await
+                .map_err(|_| ConnectionDropped)?
+                .to_bytes();
             let (name, value, caller) = match entry {
                 Entry::Token(value) => (http::header::AUTHORIZATION, value, Caller::Outside),
-                Entry::System(user, component) => (http::header::USER_AGENT, component, Caller::Inside(user)),
+                Entry::System(user, component) => {
+                    (http::header::USER_AGENT, component, Caller::Inside(user))
+                }
             };
             if let Ok(value) = value.parse() {
                 parts.headers.insert(name, value);

@@ -9,14 +9,22 @@ pub(crate) fn find<'a>(root: &'a Value, path: &str) -> Vec<&'a Value> {
     let mut rest = path.trim().trim_start_matches('$');
     while !rest.is_empty() && !found.is_empty() {
         if let Some(bracket) = rest.strip_prefix('[') {
-            let Some(end) = closing(bracket) else { return Vec::new() };
+            let Some(end) = closing(bracket) else {
+                return Vec::new();
+            };
             let (inside, after) = bracket.split_at(end);
-            found = found.into_iter().flat_map(|value| select(value, inside)).collect();
+            found = found
+                .into_iter()
+                .flat_map(|value| select(value, inside))
+                .collect();
             rest = after.trim_start_matches(']');
         } else {
             let field = rest.trim_start_matches('.');
             let (name, after) = split_field(field);
-            found = found.into_iter().flat_map(|value| step(value, &name)).collect();
+            found = found
+                .into_iter()
+                .flat_map(|value| step(value, &name))
+                .collect();
             rest = after;
         }
     }
@@ -70,18 +78,35 @@ fn children(value: &Value) -> Vec<&Value> {
 
 fn select<'a>(value: &'a Value, inside: &str) -> Vec<&'a Value> {
     let inside = inside.trim();
-    if let Some(filter) = inside.strip_prefix("?(").and_then(|filter| filter.strip_suffix(')')) {
-        return children(value).into_iter().filter(|item| passes(item, filter)).collect();
+    if let Some(filter) = inside
+        .strip_prefix("?(")
+        .and_then(|filter| filter.strip_suffix(')'))
+    {
+        return children(value)
+            .into_iter()
+            .filter(|item| passes(item, filter))
+            .collect();
     }
     if inside == "*" {
         return children(value);
     }
     if let Ok(at) = inside.parse::<i64>() {
         let items = value.as_array().map_or(&[][..], Vec::as_slice);
-        let at = if at < 0 { at + i64::try_from(items.len()).unwrap_or(0) } else { at };
-        return usize::try_from(at).ok().and_then(|at| items.get(at)).into_iter().collect();
+        let at = if at < 0 {
+            at + i64::try_from(items.len()).unwrap_or(0)
+        } else {
+            at
+        };
+        return usize::try_from(at)
+            .ok()
+            .and_then(|at| items.get(at))
+            .into_iter()
+            .collect();
     }
-    step(value, inside.trim_matches(|letter| letter == '\'' || letter == '"'))
+    step(
+        value,
+        inside.trim_matches(|letter| letter == '\'' || letter == '"'),
+    )
 }
 
 /// `@.type=="Ready"`
@@ -93,8 +118,14 @@ fn passes(item: &Value, filter: &str) -> bool {
     } else {
         return !find(item, filter.trim().trim_start_matches('@')).is_empty();
     };
-    let wanted = right.trim().trim_matches(|letter| letter == '\'' || letter == '"');
+    let wanted = right
+        .trim()
+        .trim_matches(|letter| letter == '\'' || letter == '"');
     let found = find(item, left.trim().trim_start_matches('@'));
-    let hit = found.iter().any(|value| value.as_str().map_or_else(|| value.to_string() == wanted, |text| text == wanted));
+    let hit = found.iter().any(|value| {
+        value
+            .as_str()
+            .map_or_else(|| value.to_string() == wanted, |text| text == wanted)
+    });
     hit == equal
 }

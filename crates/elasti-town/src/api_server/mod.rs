@@ -104,16 +104,35 @@ impl ApiServer {
     /// A server with the namespaces and roles that every cluster has. Call it inside a tokio runtime.
     #[must_use]
     pub fn new(config: ApiServerConfig) -> Self {
-        let ApiServerConfig { seed, epoch, history_limit, service_range, admin_token, enforce_rbac, check_service_accounts } = config;
+        let ApiServerConfig {
+            seed,
+            epoch,
+            history_limit,
+            service_range,
+            admin_token,
+            enforce_rbac,
+            check_service_accounts,
+        } = config;
         let random = Arc::new(Randomness::seeded(seed));
         let clock = Clock::starting_at(epoch.unwrap_or_else(Timestamp::now));
-        let context = Context { clock, tokens: Tokens::new(&admin_token, random.uid()), random, enforce_rbac, check_service_accounts };
+        let context = Context {
+            clock,
+            tokens: Tokens::new(&admin_token, random.uid()),
+            random,
+            enforce_rbac,
+            check_service_accounts,
+        };
         let state = State {
             store: Store::new(history_limit),
             registry: Registry::builtins(),
             addresses: ServiceAddresses::new(service_range.0, service_range.1),
         };
-        let server = Self { state: Arc::new(Mutex::new(state)), context: Arc::new(context), faults: Arc::new(Faults::seeded(seed)), admin_token };
+        let server = Self {
+            state: Arc::new(Mutex::new(state)),
+            context: Arc::new(context),
+            faults: Arc::new(Faults::seeded(seed)),
+            admin_token,
+        };
         server.bootstrap();
         server
     }
@@ -131,20 +150,26 @@ impl ApiServer {
                 "metadata": {"name": name, "labels": {"kubernetes.io/metadata.name": name}},
                 "spec": {"finalizers": ["kubernetes"]}, "status": {"phase": "Active"},
             });
-            state.store.put(&(String::new(), "namespaces".to_owned()), stamp(object));
+            state
+                .store
+                .put(&(String::new(), "namespaces".to_owned()), stamp(object));
         }
         let group = "rbac.authorization.k8s.io".to_owned();
         let role = json!({
             "metadata": {"name": "cluster-admin"},
             "rules": [{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}, {"nonResourceURLs": ["*"], "verbs": ["*"]}],
         });
-        state.store.put(&(group.clone(), "clusterroles".to_owned()), stamp(role));
+        state
+            .store
+            .put(&(group.clone(), "clusterroles".to_owned()), stamp(role));
         let binding = json!({
             "metadata": {"name": "cluster-admin"},
             "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": "cluster-admin"},
             "subjects": [{"apiGroup": group, "kind": "Group", "name": "system:masters"}],
         });
-        state.store.put(&(group, "clusterrolebindings".to_owned()), stamp(binding));
+        state
+            .store
+            .put(&(group, "clusterrolebindings".to_owned()), stamp(binding));
     }
 
     /// The injector and the journal.

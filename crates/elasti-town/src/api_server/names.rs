@@ -8,7 +8,8 @@ const QUALIFIED: &str = "name part must consist of alphanumeric characters, '-',
 const VALUE: &str = "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')";
 
 fn is_label(text: &str) -> bool {
-    let inner = |letter: u8| letter.is_ascii_lowercase() || letter.is_ascii_digit() || letter == b'-';
+    let inner =
+        |letter: u8| letter.is_ascii_lowercase() || letter.is_ascii_digit() || letter == b'-';
     !text.is_empty() && text.bytes().all(inner) && !text.starts_with('-') && !text.ends_with('-')
 }
 
@@ -39,7 +40,10 @@ pub(crate) fn label_1035(text: &str) -> Option<String> {
     if text.len() > 63 {
         return Some("must be no more than 63 bytes".to_owned());
     }
-    let starts_well = text.bytes().next().is_some_and(|letter| letter.is_ascii_lowercase());
+    let starts_well = text
+        .bytes()
+        .next()
+        .is_some_and(|letter| letter.is_ascii_lowercase());
     (!(is_label(text) && starts_well)).then(|| LABEL_1035.to_owned())
 }
 
@@ -48,7 +52,10 @@ pub(crate) fn path_segment(text: &str) -> Option<String> {
     match text {
         "." => Some("may not be '.'".to_owned()),
         ".." => Some("may not be '..'".to_owned()),
-        _ => ["/", "%"].iter().find(|part| text.contains(**part)).map(|part| format!("may not contain '{part}'")),
+        _ => ["/", "%"]
+            .iter()
+            .find(|part| text.contains(**part))
+            .map(|part| format!("may not contain '{part}'")),
     }
 }
 

@@ -48,7 +48,9 @@ impl Object for Value {
 
     fn strings(&self, pointer: &str) -> BTreeMap<String, String> {
         let entries = self.at(pointer).as_object().into_iter().flatten();
-        entries.map(|(key, value)| (key.clone(), value.as_str().unwrap_or_default().to_owned())).collect()
+        entries
+            .map(|(key, value)| (key.clone(), value.as_str().unwrap_or_default().to_owned()))
+            .collect()
     }
 
     fn put(&mut self, pointer: &str, value: impl Into<Value>) {
@@ -64,11 +66,15 @@ impl Object for Value {
 
     fn drop_at(&mut self, pointer: &str) -> Option<Value> {
         let (parent, last) = pointer.rsplit_once('/')?;
-        self.pointer_mut(parent)?.as_object_mut()?.remove(&unescape(last))
+        self.pointer_mut(parent)?
+            .as_object_mut()?
+            .remove(&unescape(last))
     }
 
     fn list_mut(&mut self, pointer: &str) -> &mut [Value] {
-        self.pointer_mut(pointer).and_then(Value::as_array_mut).map_or(&mut [], Vec::as_mut_slice)
+        self.pointer_mut(pointer)
+            .and_then(Value::as_array_mut)
+            .map_or(&mut [], Vec::as_mut_slice)
     }
 }
 

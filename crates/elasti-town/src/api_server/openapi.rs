@@ -27,11 +27,24 @@ fn index(registry: &Registry) -> Value {
     let mut paths = Map::new();
     for (group, versions) in registry.groups() {
         for version in versions {
-            let name = if group.is_empty() { format!("api/{version}") } else { format!("apis/{group}/{version}") };
+            let name = if group.is_empty() {
+                format!("api/{version}")
+            } else {
+                format!("apis/{group}/{version}")
+            };
             // The hash lets clients cache a document until it changes.
-            let text = document(registry, group, version).unwrap_or_default().to_string();
-            let hash: String = Sha256::digest(text).iter().take(16).map(|byte| format!("{byte:02X}")).collect();
-            paths.insert(name.clone(), json!({"serverRelativeURL": format!("/openapi/v3/{name}?hash={hash}")}));
+            let text = document(registry, group, version)
+                .unwrap_or_default()
+                .to_string();
+            let hash: String = Sha256::digest(text)
+                .iter()
+                .take(16)
+                .map(|byte| format!("{byte:02X}"))
+                .collect();
+            paths.insert(
+                name.clone(),
+                json!({"serverRelativeURL": format!("/openapi/v3/{name}?hash={hash}")}),
+            );
         }
     }
     json!({"paths": paths})
@@ -40,7 +53,10 @@ fn index(registry: &Registry) -> Value {
 fn document(registry: &Registry, group: &str, version: &str) -> Option<Value> {
     let mut schemas = Map::new();
     let mut paths = Map::new();
-    for resource in registry.all().filter(|one| one.group == group && one.version == version) {
+    for resource in registry
+        .all()
+        .filter(|one| one.group == group && one.version == version)
+    {
         paths.insert(item_path(resource), operations(resource));
         match &resource.custom {
             Some(custom) => {
@@ -60,16 +76,29 @@ fn document(registry: &Registry, group: &str, version: &str) -> Option<Value> {
 }
 
 fn item_path(resource: &Resource) -> String {
-    let root = if resource.group.is_empty() { "/api".to_owned() } else { format!("/apis/{}", resource.group) };
-    let namespace = if resource.namespaced { "/namespaces/{namespace}" } else { "" };
-    format!("{root}/{}{namespace}/{}/{{name}}", resource.version, resource.plural)
+    let root = if resource.group.is_empty() {
+        "/api".to_owned()
+    } else {
+        format!("/apis/{}", resource.group)
+    };
+    let namespace = if resource.namespaced {
+        "/namespaces/{namespace}"
+    } else {
+        ""
+    };
+    format!(
+        "{root}/{}{namespace}/{}/{{name}}",
+        resource.version, resource.plural
+    )
 }
 
 /// What kubectl looks for: does PATCH of this kind know `fieldValidation` and `dryRun`?
 fn operations(resource: &Resource) -> Value {
     let gvk = json!({"group": resource.group, "version": resource.version, "kind": resource.kind});
     let parameter = |name: &str| json!({"name": name, "in": "query", "schema": {"type": "string", "uniqueItems": true}});
-    let parameters: Vec<Value> = ["dryRun", "fieldManager", "fieldValidation", "force"].map(parameter).into();
+    let parameters: Vec<Value> = ["dryRun", "fieldManager", "fieldValidation", "force"]
+        .map(parameter)
+        .into();
     json!({
         "get": {"x-kubernetes-action": "get", "x-kubernetes-group-version-kind": gvk},
         "patch": {"x-kubernetes-action": "patch", "x-kubernetes-group-version-kind": gvk, "parameters": parameters},
@@ -81,7 +110,12 @@ fn operations(resource: &Resource) -> Value {
 fn include(name: &str, schemas: &mut Map<String, Value>) {
     let mut open: BTreeSet<String> = BTreeSet::from([name.to_owned()]);
     while let Some(name) = open.pop_first() {
-        let Some(definition) = schema::definitions().get(&name).filter(|_| !schemas.contains_key(&name)) else { continue };
+        let Some(definition) = schema::definitions()
+            .get(&name)
+            .filter(|_| !schemas.contains_key(&name))
+        else {
+            continue;
+        };
         collect_references(definition, &mut open);
         schemas.insert(name, definition.clone());
     }
@@ -90,12 +124,19 @@ fn include(name: &str, schemas: &mut Map<String, Value>) {
 fn collect_references(value: &Value, found: &mut BTreeSet<String>) {
     match value {
         Value::Object(map) => {
-            if let Some(name) = map.get("$ref").and_then(Value::as_str).and_then(|path| path.rsplit('/').next()) {
+            if let Some(name) = map
+                .get("$ref")
+                .and_then(Value::as_str)
+                .and_then(|path| path.rsplit('/').next())
+            {
                 found.insert(name.to_owned());
             }
-            map.values().for_each(|child| collect_references(child, found));
+            map.values()
+                .for_each(|child| collect_references(child, found));
         }
-        Value::Array(items) => items.iter().for_each(|child| collect_references(child, found)),
+        Value::Array(items) => items
+            .iter()
+            .for_each(|child| collect_references(child, found)),
         _ => {}
     }
 }
@@ -110,9 +151,18 @@ fn custom_name(resource: &Resource) -> String {
 fn custom_schema(resource: &Resource, schema: &Value) -> Value {
     let mut schema = schema.clone();
     let text = |description: &str| json!({"type": "string", "description": description});
-    schema.put("/properties/apiVersion", text("APIVersion defines the versioned schema of this representation of an object."));
-    schema.put("/properties/kind", text("Kind is a string value representing the REST resource this object represents."));
+    schema.put(
+        "/properties/apiVersion",
+        text("APIVersion defines the versioned schema of this representation of an object."),
+    );
+    schema.put(
+        "/properties/kind",
+        text("Kind is a string value representing the REST resource this object represents."),
+    );
     schema.put("/properties/metadata", json!({"description": "Standard object's metadata.", "allOf": [{"$ref": format!("#/components/schemas/{OBJECT_META}")}]}));
-    schema.put("/x-kubernetes-group-version-kind", json!([{"group": resource.group, "version": resource.version, "kind": resource.kind}]));
+    schema.put(
+        "/x-kubernetes-group-version-kind",
+        json!([{"group": resource.group, "version": resource.version, "kind": resource.kind}]),
+    );
     schema
 }

@@ -36,7 +36,8 @@ impl Session<'_> {
         let mut object = shown(self.resource(), &live);
         self.lay_over(&patch, &mut object)?;
         let text = object.to_string();
-        self.conform(&mut object, validation).map_err(|why| patch_refused(&text, &why))?;
+        self.conform(&mut object, validation)
+            .map_err(|why| patch_refused(&text, &why))?;
         if self.resource().group == "events.k8s.io" {
             kinds::events::to_core(&mut object);
         }
@@ -47,12 +48,21 @@ impl Session<'_> {
     }
 
     fn check_patch_options(&self, apply: bool) -> Result<(), ApiError> {
-        let refuse = |cause| ApiError::Invalid { about: About::new("meta.k8s.io", "PatchOptions", ""), causes: vec![cause] };
+        let refuse = |cause| ApiError::Invalid {
+            about: About::new("meta.k8s.io", "PatchOptions", ""),
+            causes: vec![cause],
+        };
         if apply && self.request.query.get("fieldManager").is_empty() {
-            return Err(refuse(Cause::required("fieldManager", "is required for apply patch")));
+            return Err(refuse(Cause::required(
+                "fieldManager",
+                "is required for apply patch",
+            )));
         }
         if !apply && self.request.query.flag("force") {
-            return Err(refuse(Cause::forbidden("force", "may not be specified for non-apply patch")));
+            return Err(refuse(Cause::forbidden(
+                "force",
+                "may not be specified for non-apply patch",
+            )));
         }
         Ok(())
     }
@@ -62,10 +72,17 @@ impl Session<'_> {
             "application/strategic-merge-patch+json" if self.resource().custom.is_some() => {
                 return Err(ApiError::UnsupportedMediaType(CUSTOM_PATCHES));
             }
-            "application/json-patch+json" | "application/merge-patch+json" | "application/strategic-merge-patch+json" => {}
-            _ => return Err(ApiError::UnsupportedMediaType("415: Unsupported Media Type")),
+            "application/json-patch+json"
+            | "application/merge-patch+json"
+            | "application/strategic-merge-patch+json" => {}
+            _ => {
+                return Err(ApiError::UnsupportedMediaType(
+                    "415: Unsupported Media Type",
+                ));
+            }
         }
-        decode::json(&self.request.body).map_err(|why| ApiError::BadRequest(format!("error decoding patch: {why}")))
+        decode::json(&self.request.body)
+            .map_err(|why| ApiError::BadRequest(format!("error decoding patch: {why}")))
     }
 
     /// Applies the patch to `object` by the request's media type.
@@ -77,7 +94,9 @@ impl Session<'_> {
                     return Err(ApiError::BadRequest(why.to_owned()));
                 }
                 let patch: json_patch::Patch =
-                    serde_json::from_value(patch.clone()).map_err(|error| ApiError::BadRequest(format!("error decoding patch: {error}")))?;
+                    serde_json::from_value(patch.clone()).map_err(|error| {
+                        ApiError::BadRequest(format!("error decoding patch: {error}"))
+                    })?;
                 json_patch::patch(object, &patch).map_err(|_| ApiError::PatchDoesNotApply)
             }
             "application/merge-patch+json" => {
@@ -85,7 +104,11 @@ impl Session<'_> {
                 Ok(())
             }
             _ => {
-                let shape = if self.request.subresource == "scale" { Shape::any() } else { self.resource().shape() };
+                let shape = if self.request.subresource == "scale" {
+                    Shape::any()
+                } else {
+                    self.resource().shape()
+                };
                 strategic::patch(object, patch, shape);
                 Ok(())
             }
@@ -98,8 +121,17 @@ impl Session<'_> {
         let applied = self.read_applied()?;
         let force = self.request.query.flag("force");
         let resource = self.resource().clone();
-        let (manager, api_version, time) = (self.request.manager(), resource.api_version(), self.context.clock.time());
-        let writer = Writer { manager: &manager, api_version: &api_version, subresource: &self.request.subresource, time: &time };
+        let (manager, api_version, time) = (
+            self.request.manager(),
+            resource.api_version(),
+            self.context.clock.time(),
+        );
+        let writer = Writer {
+            manager: &manager,
+            api_version: &api_version,
+            subresource: &self.request.subresource,
+            time: &time,
+        };
         match self.live() {
             Ok(live) => {
                 let mut old = live.value.clone();
@@ -107,19 +139,42 @@ impl Session<'_> {
                 old.put("/kind", resource.kind.as_str());
                 let uid = applied.text("/metadata/uid");
                 if !uid.is_empty() && uid != old.text("/metadata/uid") {
-                    let why = format!("uid mismatch: the provided object specified uid {uid}, and the existing object is {}", old.text("/metadata/uid"));
-                    return Err(ApiError::Conflict { about: self.request.about(), why });
+                    let why = format!(
+                        "uid mismatch: the provided object specified uid {uid}, and the existing object is {}",
+                        old.text("/metadata/uid")
+                    );
+                    return Err(ApiError::Conflict {
+                        about: self.request.about(),
+                        why,
+                    });
                 }
-                let next = managed::after_apply(&old, &applied, &self.ignored(), resource.shape(), writer, force)?;
+                let next = managed::after_apply(
+                    &old,
+                    &applied,
+                    &self.ignored(),
+                    resource.shape(),
+                    writer,
+                    force,
+                )?;
                 let stored = self.replace(&live, next, Ownership::Applied, dry_run)?;
                 if self.request.subresource == "scale" {
-                    return Ok(Answer::Body { code: 200, body: scale::of(&resource, &stored.value) });
+                    return Ok(Answer::Body {
+                        code: 200,
+                        body: scale::of(&resource, &stored.value),
+                    });
                 }
                 Ok(self.answer(200, stored))
             }
             Err(missing) if !self.request.subresource.is_empty() => Err(missing),
             Err(_) => {
-                let next = managed::after_apply(&json!({}), &applied, &self.ignored(), resource.shape(), writer, force)?;
+                let next = managed::after_apply(
+                    &json!({}),
+                    &applied,
+                    &self.ignored(),
+                    resource.shape(),
+                    writer,
+                    force,
+                )?;
                 let stored = self.insert(next, Ownership::Applied, dry_run)?;
                 Ok(self.answer(201, stored))
             }
@@ -128,26 +183,48 @@ impl Session<'_> {
 
     fn read_applied(&mut self) -> Result<Value, ApiError> {
         let resource = self.resource().clone();
-        let mut applied = decode::yaml(&self.request.body).map_err(|why| ApiError::BadRequest(format!("error decoding YAML: {why}")))?;
+        let mut applied = decode::yaml(&self.request.body)
+            .map_err(|why| ApiError::BadRequest(format!("error decoding YAML: {why}")))?;
         if !applied.list("/metadata/managedFields").is_empty() {
-            return Err(ApiError::BadRequest("metadata.managedFields must be nil".to_owned()));
+            return Err(ApiError::BadRequest(
+                "metadata.managedFields must be nil".to_owned(),
+            ));
         }
         if self.request.subresource == "scale" {
             applied = scale::as_parent(&resource, &applied);
         }
-        let (version, kind) = (applied.text("/apiVersion").to_owned(), applied.text("/kind").to_owned());
+        let (version, kind) = (
+            applied.text("/apiVersion").to_owned(),
+            applied.text("/kind").to_owned(),
+        );
         if version.is_empty() || kind.is_empty() {
-            return Err(ApiError::BadRequest(format!("invalid object type: /{version}, Kind={kind}")));
+            return Err(ApiError::BadRequest(format!(
+                "invalid object type: /{version}, Kind={kind}"
+            )));
         }
-        decode::expect_kind(&mut applied, &resource.api_version(), &resource.kind, resource.custom.is_some())?;
+        decode::expect_kind(
+            &mut applied,
+            &resource.api_version(),
+            &resource.kind,
+            resource.custom.is_some(),
+        )?;
         if applied.text("/metadata/name").is_empty() {
             applied.put("/metadata/name", self.request.name.as_str());
         }
         self.check_name(&applied)?;
         if let Err(why) = typed(&applied, resource.shape(), "") {
-            let group_version = if resource.group.is_empty() { format!("/{}", resource.version) } else { resource.api_version() };
-            let (namespace, name) = (applied.text("/metadata/namespace"), applied.text("/metadata/name"));
-            let text = format!("failed to create typed patch object ({namespace}/{name}; {group_version}, Kind={kind}): {why}");
+            let group_version = if resource.group.is_empty() {
+                format!("/{}", resource.version)
+            } else {
+                resource.api_version()
+            };
+            let (namespace, name) = (
+                applied.text("/metadata/namespace"),
+                applied.text("/metadata/name"),
+            );
+            let text = format!(
+                "failed to create typed patch object ({namespace}/{name}; {group_version}, Kind={kind}): {why}"
+            );
             return Err(ApiError::Internal(text));
         }
         if resource.group == "events.k8s.io" {
@@ -179,20 +256,25 @@ impl Session<'_> {
 
 fn patch_refused(patched: &str, why: &str) -> ApiError {
     let message = format!("Invalid value: {}: {why}", Value::from(patched));
-    ApiError::Invalid { about: About::default(), causes: vec![Cause::new("FieldValueInvalid", "patch", message)] }
+    ApiError::Invalid {
+        about: About::default(),
+        causes: vec![Cause::new("FieldValueInvalid", "patch", message)],
+    }
 }
 
 /// Applied configurations must fit the schema in every field.
 fn typed(value: &Value, shape: Shape<'_>, path: &str) -> Result<(), String> {
     match (value, shape.form()) {
         (Value::Null, _) | (_, Form::Any) => Ok(()),
-        (Value::Object(map), Form::Struct | Form::Map) => map.iter().try_for_each(|(name, child)| {
-            let here = format!("{path}.{name}");
-            match shape.field(name) {
-                Some(inner) => typed(child, inner, &here),
-                None => Err(format!("{here}: field not declared in schema")),
-            }
-        }),
+        (Value::Object(map), Form::Struct | Form::Map) => {
+            map.iter().try_for_each(|(name, child)| {
+                let here = format!("{path}.{name}");
+                match shape.field(name) {
+                    Some(inner) => typed(child, inner, &here),
+                    None => Err(format!("{here}: field not declared in schema")),
+                }
+            })
+        }
         (Value::Array(items), Form::List) => {
             let list_type = shape.list_type();
             let mut seen = Vec::new();
@@ -204,14 +286,20 @@ fn typed(value: &Value, shape: Shape<'_>, path: &str) -> Result<(), String> {
                 let step = Step::to_item(&list_type, shape, item)
                     .ok_or_else(|| format!("{path}: element {at}: associative list with keys has an element that omits key field {:?} (and doesn't have default value)", first_key(&list_type)))?;
                 if seen.contains(&step) {
-                    return Err(format!("{path}: duplicate entries for key {}", key_text(&step)));
+                    return Err(format!(
+                        "{path}: duplicate entries for key {}",
+                        key_text(&step)
+                    ));
                 }
                 seen.push(step);
             }
             Ok(())
         }
         (value, Form::Scalar) if fits(value, shape) => Ok(()),
-        (value, form) => Err(format!("{path}: expected {}, got &value.valueUnstructured{{Value:{value}}}", wanted(form, shape))),
+        (value, form) => Err(format!(
+            "{path}: expected {}, got &value.valueUnstructured{{Value:{value}}}",
+            wanted(form, shape)
+        )),
     }
 }
 

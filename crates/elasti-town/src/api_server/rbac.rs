@@ -28,7 +28,11 @@ pub(crate) fn allows(store: &Store, user: &User, access: &Access<'_>) -> Option<
     if user.is_master() {
         return Some(String::new());
     }
-    if access.path.is_some_and(|path| PUBLIC_PATHS.iter().any(|open| path == *open || path.starts_with(&format!("{open}/")))) {
+    if access.path.is_some_and(|path| {
+        PUBLIC_PATHS
+            .iter()
+            .any(|open| path == *open || path.starts_with(&format!("{open}/")))
+    }) {
         return Some("RBAC: allowed by ClusterRoleBinding \"system:discovery\" of ClusterRole \"system:discovery\" to Group \"system:authenticated\"".to_owned());
     }
     let shelf = |plural: &str| (GROUP.to_owned(), plural.to_owned());
@@ -41,25 +45,63 @@ pub(crate) fn allows(store: &Store, user: &User, access: &Access<'_>) -> Option<
         return None;
     }
     let local = store.list(&shelf("rolebindings"), Some(access.namespace));
-    local.iter().find_map(|binding| granted(store, binding, access.namespace, user, access))
+    local
+        .iter()
+        .find_map(|binding| granted(store, binding, access.namespace, user, access))
 }
 
-const PUBLIC_PATHS: &[&str] = &["/api", "/apis", "/healthz", "/livez", "/readyz", "/openapi", "/version"];
+const PUBLIC_PATHS: &[&str] = &[
+    "/api", "/apis", "/healthz", "/livez", "/readyz", "/openapi", "/version",
+];
 
-fn granted(store: &Store, binding: &Arc<Stored>, namespace: &str, user: &User, access: &Access<'_>) -> Option<String> {
-    let subject = binding.value.list("/subjects").iter().find(|subject| is_subject(subject, user))?;
-    let (kind, name) = (binding.value.text("/roleRef/kind"), binding.value.text("/roleRef/name"));
-    let (plural, place) = if kind == "Role" { ("roles", namespace) } else { ("clusterroles", "") };
-    let role = store.get(&(GROUP.to_owned(), plural.to_owned()), &Key::new(place, name))?;
-    role.value.list("/rules").iter().find(|rule| covers(rule, access))?;
-    let bound = if namespace.is_empty() { "ClusterRoleBinding" } else { "RoleBinding" };
+fn granted(
+    store: &Store,
+    binding: &Arc<Stored>,
+    namespace: &str,
+    user: &User,
+    access: &Access<'_>,
+) -> Option<String> {
+    let subject = binding
+        .value
+        .list("/subjects")
+        .iter()
+        .find(|subject| is_subject(subject, user))?;
+    let (kind, name) = (
+        binding.value.text("/roleRef/kind"),
+        binding.value.text("/roleRef/name"),
+    );
+    let (plural, place) = if kind == "Role" {
+        ("roles", namespace)
+    } else {
+        ("clusterroles", "")
+    };
+    let role = store.get(
+        &(GROUP.to_owned(), plural.to_owned()),
+        &Key::new(place, name),
+    )?;
+    role.value
+        .list("/rules")
+        .iter()
+        .find(|rule| covers(rule, access))?;
+    let bound = if namespace.is_empty() {
+        "ClusterRoleBinding"
+    } else {
+        "RoleBinding"
+    };
     let mut own = binding.value.text("/metadata/name").to_owned();
     if !namespace.is_empty() {
         own = format!("{own}/{namespace}");
     }
     let whom = subject.text("/name");
-    let whom = if subject.text("/kind") == "ServiceAccount" { format!("{whom}/{}", subject.text("/namespace")) } else { whom.to_owned() };
-    Some(format!("RBAC: allowed by {bound} \"{own}\" of {kind} \"{name}\" to {} \"{whom}\"", subject.text("/kind")))
+    let whom = if subject.text("/kind") == "ServiceAccount" {
+        format!("{whom}/{}", subject.text("/namespace"))
+    } else {
+        whom.to_owned()
+    };
+    Some(format!(
+        "RBAC: allowed by {bound} \"{own}\" of {kind} \"{name}\" to {} \"{whom}\"",
+        subject.text("/kind")
+    ))
 }
 
 fn is_subject(subject: &Value, user: &User) -> bool {
@@ -67,25 +109,46 @@ fn is_subject(subject: &Value, user: &User) -> bool {
     match subject.text("/kind") {
         "User" => user.name == name,
         "Group" => user.groups.iter().any(|group| group == name),
-        "ServiceAccount" => user.name == format!("system:serviceaccount:{}:{name}", subject.text("/namespace")),
+        "ServiceAccount" => {
+            user.name
+                == format!(
+                    "system:serviceaccount:{}:{name}",
+                    subject.text("/namespace")
+                )
+        }
         _ => false,
     }
 }
 
 fn covers(rule: &Value, access: &Access<'_>) -> bool {
-    let has = |list: &str, wanted: &str| rule.list(list).iter().any(|one| one == "*" || one == wanted);
+    let has = |list: &str, wanted: &str| {
+        rule.list(list)
+            .iter()
+            .any(|one| one == "*" || one == wanted)
+    };
     if !has("/verbs", access.verb) {
         return false;
     }
     if let Some(path) = access.path {
         let fits = |url: &Value| {
             let url = url.as_str().unwrap_or_default();
-            url == path || url.strip_suffix('*').is_some_and(|prefix| path.starts_with(prefix))
+            url == path
+                || url
+                    .strip_suffix('*')
+                    .is_some_and(|prefix| path.starts_with(prefix))
         };
         return rule.list("/nonResourceURLs").iter().any(fits);
     }
-    let resource = if access.subresource.is_empty() { access.resource.to_owned() } else { format!("{}/{}", access.resource, access.subresource) };
-    let any_subresource = !access.subresource.is_empty() && rule.list("/resources").iter().any(|one| one == &format!("*/{}", access.subresource));
+    let resource = if access.subresource.is_empty() {
+        access.resource.to_owned()
+    } else {
+        format!("{}/{}", access.resource, access.subresource)
+    };
+    let any_subresource = !access.subresource.is_empty()
+        && rule
+            .list("/resources")
+            .iter()
+            .any(|one| one == &format!("*/{}", access.subresource));
     let names = rule.list("/resourceNames");
     has("/apiGroups", access.group)
         && (has("/resources", &resource) || any_subresource)

@@ -18,31 +18,57 @@ pub(crate) const TOO_OLD_PAGE: &str = "The provided continue parameter is too ol
 
 /// The request's selectors.
 pub(crate) fn selector(request: &ApiRequest) -> Result<Selector, ApiError> {
-    Selector::parse(&request.resource, request.query.get("labelSelector"), request.query.get("fieldSelector"))
+    Selector::parse(
+        &request.resource,
+        request.query.get("labelSelector"),
+        request.query.get("fieldSelector"),
+    )
 }
 
 /// Refuses combinations of version parameters that Kubernetes refuses.
 pub(crate) fn check_versions(request: &ApiRequest) -> Result<(), ApiError> {
     let refuse = |field: &str, why: &str| {
         let about = About::new("meta.k8s.io", "ListOptions", "");
-        Err(ApiError::Invalid { about, causes: vec![Cause::forbidden(field, why)] })
+        Err(ApiError::Invalid {
+            about,
+            causes: vec![Cause::forbidden(field, why)],
+        })
     };
     let query = &request.query;
-    let (version, matching, watch) = (query.get("resourceVersion"), query.get("resourceVersionMatch"), request.verb == Verb::Watch);
+    let (version, matching, watch) = (
+        query.get("resourceVersion"),
+        query.get("resourceVersionMatch"),
+        request.verb == Verb::Watch,
+    );
     if watch && query.flag("sendInitialEvents") && matching != "NotOlderThan" {
-        return refuse("resourceVersionMatch", "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan");
+        return refuse(
+            "resourceVersionMatch",
+            "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
+        );
     }
     if !watch && query.flag("sendInitialEvents") {
-        return refuse("sendInitialEvents", "sendInitialEvents is forbidden for list");
+        return refuse(
+            "sendInitialEvents",
+            "sendInitialEvents is forbidden for list",
+        );
     }
     if watch && !matching.is_empty() && !query.flag("sendInitialEvents") {
-        return refuse("resourceVersionMatch", "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided");
+        return refuse(
+            "resourceVersionMatch",
+            "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",
+        );
     }
     if !watch && !matching.is_empty() && version.is_empty() {
-        return refuse("resourceVersionMatch", "resourceVersionMatch is forbidden unless resourceVersion is provided");
+        return refuse(
+            "resourceVersionMatch",
+            "resourceVersionMatch is forbidden unless resourceVersion is provided",
+        );
     }
     if matching == "Exact" && version == "0" {
-        return refuse("resourceVersionMatch", "resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"");
+        return refuse(
+            "resourceVersionMatch",
+            "resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"",
+        );
     }
     Ok(())
 }
@@ -71,9 +97,17 @@ impl Session<'_> {
 
     /// GET of one object as it was at an earlier version (only faults ask for this).
     pub(crate) fn get_at(&self, version: u64) -> Result<Answer, ApiError> {
-        let all = self.state.store.list_at(&self.resource().shelf, None, version).map_err(|_| self.request.not_found())?;
-        let found = all.into_iter().find(|object| Key::of(&object.value) == self.key());
-        found.map(|object| self.answer(200, object)).ok_or_else(|| self.request.not_found())
+        let all = self
+            .state
+            .store
+            .list_at(&self.resource().shelf, None, version)
+            .map_err(|_| self.request.not_found())?;
+        let found = all
+            .into_iter()
+            .find(|object| Key::of(&object.value) == self.key());
+        found
+            .map(|object| self.answer(200, object))
+            .ok_or_else(|| self.request.not_found())
     }
 
     fn not_from_the_future(&self, wanted: Option<u64>) -> Result<(), ApiError> {
@@ -90,7 +124,8 @@ impl Session<'_> {
         let selector = selector(self.request)?;
         let query = &self.request.query;
         let limit = query.number("limit")?.unwrap_or(0).max(0);
-        let wanted = version(query.get("resourceVersion")).map_err(|why| ApiError::BadRequest(format!("invalid resource version: {why}")))?;
+        let wanted = version(query.get("resourceVersion"))
+            .map_err(|why| ApiError::BadRequest(format!("invalid resource version: {why}")))?;
         self.not_from_the_future(wanted)?;
         let page = match query.get("continue") {
             "" => None,
@@ -101,15 +136,29 @@ impl Session<'_> {
         let objects = self.objects_at(at)?;
         let start = page.map(|page| page.after);
         let mut chosen = objects.into_iter().filter(|object| {
-            start.as_ref().is_none_or(|after| Key::of(&object.value) > *after) && selector.matches(&object.value)
+            start
+                .as_ref()
+                .is_none_or(|after| Key::of(&object.value) > *after)
+                && selector.matches(&object.value)
         });
         let limit = usize::try_from(limit).unwrap_or(usize::MAX);
-        let items: Vec<Arc<Stored>> = if limit == 0 { chosen.by_ref().collect() } else { chosen.by_ref().take(limit).collect() };
+        let items: Vec<Arc<Stored>> = if limit == 0 {
+            chosen.by_ref().collect()
+        } else {
+            chosen.by_ref().take(limit).collect()
+        };
         let rest = chosen.count();
         let version = at.unwrap_or(self.state.store.version());
         let mut metadata = json!({"resourceVersion": version.to_string()});
         if let Some(last) = items.last().filter(|_| rest > 0) {
-            metadata.put("/continue", Page { version, after: Key::of(&last.value) }.write());
+            metadata.put(
+                "/continue",
+                Page {
+                    version,
+                    after: Key::of(&last.value),
+                }
+                .write(),
+            );
             if selector.is_everything() {
                 metadata.put("/remainingItemCount", rest);
             }
@@ -118,11 +167,14 @@ impl Session<'_> {
     }
 
     fn objects_at(&self, at: Option<u64>) -> Result<Vec<Arc<Stored>>, ApiError> {
-        let namespace = Some(self.request.namespace.as_str()).filter(|one| self.resource().namespaced && !one.is_empty());
+        let namespace = Some(self.request.namespace.as_str())
+            .filter(|one| self.resource().namespaced && !one.is_empty());
         let (store, shelf): (&Store, _) = (&self.state.store, &self.resource().shelf);
         match at {
             None => Ok(store.list(shelf, namespace)),
-            Some(version) => store.list_at(shelf, namespace, version).map_err(|_| ApiError::Expired(TOO_OLD_PAGE.to_owned())),
+            Some(version) => store
+                .list_at(shelf, namespace, version)
+                .map_err(|_| ApiError::Expired(TOO_OLD_PAGE.to_owned())),
         }
     }
 }
@@ -135,12 +187,26 @@ struct Page {
 
 impl Page {
     fn read(token: &str) -> Result<Self, ApiError> {
-        let refuse = |why: &str| ApiError::BadRequest(format!("invalid continue token: continue key is not valid: {why}"));
-        let bytes = URL_SAFE_NO_PAD.decode(token).map_err(|_| refuse("illegal base64 data at input byte 0"))?;
-        let page: Value = serde_json::from_slice(&bytes).map_err(|error| refuse(&error.to_string()))?;
-        let version = page.at("/rv").as_u64().filter(|_| page.text("/v") == "meta.k8s.io/v1");
-        let version = version.ok_or_else(|| refuse("server does not recognize this encoded version"))?;
-        Ok(Self { version, after: Key::new(page.text("/namespace"), page.text("/start")) })
+        let refuse = |why: &str| {
+            ApiError::BadRequest(format!(
+                "invalid continue token: continue key is not valid: {why}"
+            ))
+        };
+        let bytes = URL_SAFE_NO_PAD
+            .decode(token)
+            .map_err(|_| refuse("illegal base64 data at input byte 0"))?;
+        let page: Value =
+            serde_json::from_slice(&bytes).map_err(|error| refuse(&error.to_string()))?;
+        let version = page
+            .at("/rv")
+            .as_u64()
+            .filter(|_| page.text("/v") == "meta.k8s.io/v1");
+        let version =
+            version.ok_or_else(|| refuse("server does not recognize this encoded version"))?;
+        Ok(Self {
+            version,
+            after: Key::new(page.text("/namespace"), page.text("/start")),
+        })
     }
 
     fn write(&self) -> String {

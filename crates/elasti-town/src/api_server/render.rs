@@ -22,14 +22,17 @@ pub(crate) fn answer(answer: Answer, request: &ApiRequest, clock: Clock) -> (u16
         Answer::Object { code, object } => {
             let body = match request.output {
                 Output::Table => {
-                    let metadata = json!({"resourceVersion": object.value.text("/metadata/resourceVersion")});
+                    let metadata =
+                        json!({"resourceVersion": object.value.text("/metadata/resourceVersion")});
                     Bytes::from(self::table(resource, &[object], metadata, clock).to_string())
                 }
                 output => one(resource, &object, output),
             };
             (code, body)
         }
-        Answer::List { items, metadata } => (200, list(resource, &items, metadata, request.output, clock)),
+        Answer::List { items, metadata } => {
+            (200, list(resource, &items, metadata, request.output, clock))
+        }
     }
 }
 
@@ -44,7 +47,13 @@ pub(crate) fn one(resource: &Resource, object: &Arc<Stored>, output: Output) -> 
     Bytes::from(present(resource, &object.value).to_string())
 }
 
-fn list(resource: &Resource, items: &[Arc<Stored>], metadata: Value, output: Output, clock: Clock) -> Bytes {
+fn list(
+    resource: &Resource,
+    items: &[Arc<Stored>],
+    metadata: Value,
+    output: Output,
+    clock: Clock,
+) -> Bytes {
     if output == Output::Table {
         return Bytes::from(table(resource, items, metadata, clock).to_string());
     }
@@ -54,7 +63,14 @@ fn list(resource: &Resource, items: &[Arc<Stored>], metadata: Value, output: Out
     };
     let size: usize = items.iter().map(|item| item.json().len() + 64).sum();
     let mut body = Vec::with_capacity(size + 256);
-    body.extend_from_slice(format!("{{\"kind\":{},\"apiVersion\":{},\"metadata\":{metadata},\"items\":[", Value::from(kind), Value::from(api_version)).as_bytes());
+    body.extend_from_slice(
+        format!(
+            "{{\"kind\":{},\"apiVersion\":{},\"metadata\":{metadata},\"items\":[",
+            Value::from(kind),
+            Value::from(api_version)
+        )
+        .as_bytes(),
+    );
     for (at, item) in items.iter().enumerate() {
         if at > 0 {
             body.push(b',');
@@ -71,7 +87,12 @@ fn list(resource: &Resource, items: &[Arc<Stored>], metadata: Value, output: Out
 }
 
 /// A `meta.k8s.io/v1` Table.
-pub(crate) fn table(resource: &Resource, items: &[Arc<Stored>], metadata: Value, clock: Clock) -> Value {
+pub(crate) fn table(
+    resource: &Resource,
+    items: &[Arc<Stored>],
+    metadata: Value,
+    clock: Clock,
+) -> Value {
     let rows: Vec<Value> = items
         .iter()
         .map(|item| json!({"cells": table::cells(resource, &item.value, clock), "object": partial_metadata(&item.value)}))

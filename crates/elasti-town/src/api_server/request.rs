@@ -70,26 +70,41 @@ pub(crate) struct Query(Vec<(String, String)>);
 
 impl Query {
     pub(crate) fn parse(query: &str) -> Self {
-        let decode = |text: &str| percent_decode_str(&text.replace('+', " ")).decode_utf8_lossy().into_owned();
+        let decode = |text: &str| {
+            percent_decode_str(&text.replace('+', " "))
+                .decode_utf8_lossy()
+                .into_owned()
+        };
         let pairs = query.split('&').filter(|pair| !pair.is_empty());
-        Self(pairs.map(|pair| pair.split_once('=').unwrap_or((pair, ""))).map(|(key, value)| (decode(key), decode(value))).collect())
+        Self(
+            pairs
+                .map(|pair| pair.split_once('=').unwrap_or((pair, "")))
+                .map(|(key, value)| (decode(key), decode(value)))
+                .collect(),
+        )
     }
 
     pub(crate) fn get(&self, key: &str) -> &str {
-        self.0.iter().find(|(name, _)| name == key).map_or("", |(_, value)| value)
+        self.0
+            .iter()
+            .find(|(name, _)| name == key)
+            .map_or("", |(_, value)| value)
     }
 
     pub(crate) fn flag(&self, key: &str) -> bool {
-        self.0.iter().any(|(name, value)| name == key && !matches!(value.as_str(), "0" | "false"))
+        self.0
+            .iter()
+            .any(|(name, value)| name == key && !matches!(value.as_str(), "0" | "false"))
     }
 
     pub(crate) fn number(&self, key: &str) -> Result<Option<i64>, ApiError> {
         match self.get(key) {
             "" => Ok(None),
-            text => text
-                .parse()
-                .map(Some)
-                .map_err(|_| ApiError::BadRequest(format!("strconv.ParseInt: parsing \"{text}\": invalid syntax"))),
+            text => text.parse().map(Some).map_err(|_| {
+                ApiError::BadRequest(format!(
+                    "strconv.ParseInt: parsing \"{text}\": invalid syntax"
+                ))
+            }),
         }
     }
 }
@@ -122,8 +137,11 @@ pub(crate) struct Route {
 impl Route {
     /// Reads `/api/v1/…` and `/apis/group/version/…`.
     pub(crate) fn parse(path: &str, registry: &Registry) -> Result<Self, ApiError> {
-        let decoded: Vec<String> =
-            path.split('/').filter(|part| !part.is_empty()).map(|part| percent_decode_str(part).decode_utf8_lossy().into_owned()).collect();
+        let decoded: Vec<String> = path
+            .split('/')
+            .filter(|part| !part.is_empty())
+            .map(|part| percent_decode_str(part).decode_utf8_lossy().into_owned())
+            .collect();
         let parts: Vec<&str> = decoded.iter().map(String::as_str).collect();
         let (group, version, rest) = match parts.as_slice() {
             ["api", version, rest @ ..] => ("", *version, rest),
@@ -133,7 +151,11 @@ impl Route {
         if !registry.groups().contains_key(group) {
             return Err(ApiError::NoSuchPath);
         }
-        let find = |plural: &str| registry.find(group, version, plural).ok_or(ApiError::NoSuchResource);
+        let find = |plural: &str| {
+            registry
+                .find(group, version, plural)
+                .ok_or(ApiError::NoSuchResource)
+        };
         let route = |resource, namespace: &str, name: &str, subresource: &str| Self {
             resource,
             namespace: namespace.to_owned(),
@@ -142,15 +164,21 @@ impl Route {
         };
         Ok(match rest {
             [] => return Err(ApiError::NoSuchResource),
-            ["namespaces", namespace, plural, more @ ..] if find(plural).is_ok_and(|one| one.namespaced) => match more {
-                [] => route(find(plural)?, namespace, "", ""),
-                [name] => route(find(plural)?, namespace, name, ""),
-                [name, subresource] => route(find(plural)?, namespace, name, subresource),
-                _ => return Err(ApiError::NoSuchResource),
-            },
+            ["namespaces", namespace, plural, more @ ..]
+                if find(plural).is_ok_and(|one| one.namespaced) =>
+            {
+                match more {
+                    [] => route(find(plural)?, namespace, "", ""),
+                    [name] => route(find(plural)?, namespace, name, ""),
+                    [name, subresource] => route(find(plural)?, namespace, name, subresource),
+                    _ => return Err(ApiError::NoSuchResource),
+                }
+            }
             [plural] => route(find(plural)?, "", "", ""),
             [plural, name] if !find(plural)?.namespaced => route(find(plural)?, "", name, ""),
-            [plural, name, subresource] if !find(plural)?.namespaced => route(find(plural)?, "", name, subresource),
+            [plural, name, subresource] if !find(plural)?.namespaced => {
+                route(find(plural)?, "", name, subresource)
+            }
             _ => return Err(ApiError::NoSuchResource),
         })
     }
@@ -165,7 +193,11 @@ impl Route {
         let verb = match (method.as_str(), self.name.is_empty()) {
             ("GET" | "HEAD", true) if query.flag("watch") => Verb::Watch,
             ("GET" | "HEAD", true) => Verb::List,
-            ("POST", true) if !everywhere || resource.allows("create") && !resource.allows("get") => Verb::Create,
+            ("POST", true)
+                if !everywhere || resource.allows("create") && !resource.allows("get") =>
+            {
+                Verb::Create
+            }
             ("DELETE", true) if !everywhere => Verb::DeleteCollection,
             ("GET" | "HEAD", false) => Verb::Get,
             ("PUT", false) => Verb::Update,
@@ -173,7 +205,11 @@ impl Route {
             ("DELETE", false) => Verb::Delete,
             _ => return Err(ApiError::MethodNotAllowed),
         };
-        if resource.allows(verb.as_str()) { Ok(verb) } else { Err(ApiError::MethodNotAllowed) }
+        if resource.allows(verb.as_str()) {
+            Ok(verb)
+        } else {
+            Err(ApiError::MethodNotAllowed)
+        }
     }
 
     fn subresource_verb(&self, method: &Method) -> Result<Verb, ApiError> {
@@ -187,25 +223,49 @@ impl Route {
         let allowed: &[&str] = match self.subresource.as_str() {
             "status" if self.resource.status => &["get", "patch", "update"],
             "scale" if self.resource.scale.is_some() => &["get", "patch", "update"],
-            other => self.resource.subresources.iter().find(|(name, ..)| *name == other).ok_or(ApiError::NoSuchResource)?.2,
+            other => {
+                self.resource
+                    .subresources
+                    .iter()
+                    .find(|(name, ..)| *name == other)
+                    .ok_or(ApiError::NoSuchResource)?
+                    .2
+            }
         };
-        if allowed.contains(&verb.as_str()) { Ok(verb) } else { Err(ApiError::MethodNotAllowed) }
+        if allowed.contains(&verb.as_str()) {
+            Ok(verb)
+        } else {
+            Err(ApiError::MethodNotAllowed)
+        }
     }
 }
 
 /// Picks the rendering from `Accept`; only JSON is served.
 pub(crate) fn output(headers: &HeaderMap) -> Result<Output, ApiError> {
-    let accept = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or("*/*");
+    let accept = headers
+        .get(header::ACCEPT)
+        .and_then(|value| value.to_str().ok())
+        .unwrap_or("*/*");
     for one in accept.split(',') {
         let mut parts = one.split(';').map(str::trim);
         let media_type = parts.next().unwrap_or_default();
-        let parameter = |name: &str| one.split(';').map(str::trim).find_map(|part| part.strip_prefix(name)).unwrap_or_default();
-        if !matches!(media_type, "application/json" | "application/*" | "*/*" | "") {
+        let parameter = |name: &str| {
+            one.split(';')
+                .map(str::trim)
+                .find_map(|part| part.strip_prefix(name))
+                .unwrap_or_default()
+        };
+        if !matches!(
+            media_type,
+            "application/json" | "application/*" | "*/*" | ""
+        ) {
             continue;
         }
         match (parameter("as="), parameter("g="), parameter("v=")) {
             ("Table", "meta.k8s.io", "v1") => return Ok(Output::Table),
-            ("PartialObjectMetadata" | "PartialObjectMetadataList", "meta.k8s.io", "v1") => return Ok(Output::PartialMetadata),
+            ("PartialObjectMetadata" | "PartialObjectMetadataList", "meta.k8s.io", "v1") => {
+                return Ok(Output::PartialMetadata);
+            }
             ("", ..) => return Ok(Output::Object),
             _ => {}
         }
@@ -226,7 +286,14 @@ impl ApiRequest {
     /// `fieldManager`, or the first word of the user agent.
     pub(crate) fn manager(&self) -> String {
         match self.query.get("fieldManager") {
-            "" => self.user_agent.split('/').next().unwrap_or("unknown").chars().take(128).collect(),
+            "" => self
+                .user_agent
+                .split('/')
+                .next()
+                .unwrap_or("unknown")
+                .chars()
+                .take(128)
+                .collect(),
             named => named.to_owned(),
         }
     }
@@ -239,17 +306,32 @@ impl ApiRequest {
             Verb::Patch => "PatchOptions",
             _ => "DeleteOptions",
         };
-        let refuse = |cause| ApiError::Invalid { about: About::new("meta.k8s.io", kind, ""), causes: vec![cause] };
+        let refuse = |cause| ApiError::Invalid {
+            about: About::new("meta.k8s.io", kind, ""),
+            causes: vec![cause],
+        };
         let dry_run = match self.query.get("dryRun") {
             "" => false,
             "All" => true,
-            other => return Err(refuse(Cause::unsupported("dryRun", &vec![other].into(), &["All"]))),
+            other => {
+                return Err(refuse(Cause::unsupported(
+                    "dryRun",
+                    &vec![other].into(),
+                    &["All"],
+                )));
+            }
         };
         let validation = match self.query.get("fieldValidation") {
             "" | "Warn" => FieldValidation::Warn,
             "Ignore" => FieldValidation::Ignore,
             "Strict" => FieldValidation::Strict,
-            other => return Err(refuse(Cause::unsupported("fieldValidation", &other.into(), &["", "Ignore", "Strict", "Warn"]))),
+            other => {
+                return Err(refuse(Cause::unsupported(
+                    "fieldValidation",
+                    &other.into(),
+                    &["", "Ignore", "Strict", "Warn"],
+                )));
+            }
         };
         Ok((dry_run, validation))
     }

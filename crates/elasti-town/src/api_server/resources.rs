@@ -60,7 +60,11 @@ pub(crate) type Shelf = (String, String);
 
 impl Resource {
     pub(crate) fn api_version(&self) -> String {
-        if self.group.is_empty() { self.version.clone() } else { format!("{}/{}", self.group, self.version) }
+        if self.group.is_empty() {
+            self.version.clone()
+        } else {
+            format!("{}/{}", self.group, self.version)
+        }
     }
 
     /// The schema of the kind.
@@ -89,12 +93,31 @@ impl Resource {
     }
 }
 
-pub(crate) const ALL: &[&str] = &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
-const NO_COLLECTION_DELETE: &[&str] = &["create", "delete", "get", "list", "patch", "update", "watch"];
+pub(crate) const ALL: &[&str] = &[
+    "create",
+    "delete",
+    "deletecollection",
+    "get",
+    "list",
+    "patch",
+    "update",
+    "watch",
+];
+const NO_COLLECTION_DELETE: &[&str] = &[
+    "create", "delete", "get", "list", "patch", "update", "watch",
+];
 const CREATE: &[&str] = &["create"];
 
 /// One line of the built-in table: group, version, kind, plural, short names, what it has, definition prefix.
-struct Builtin(&'static str, &'static str, &'static str, &'static str, &'static str, &'static [Trait], &'static str);
+struct Builtin(
+    &'static str,
+    &'static str,
+    &'static str,
+    &'static str,
+    &'static str,
+    &'static [Trait],
+    &'static str,
+);
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Trait {
@@ -148,7 +171,11 @@ fn builtin(line: &Builtin) -> Resource {
         "namespaces" => NO_COLLECTION_DELETE,
         _ => ALL,
     };
-    let categories = if has(InAll) { vec!["all".to_owned()] } else { vec![] };
+    let categories = if has(InAll) {
+        vec!["all".to_owned()]
+    } else {
+        vec![]
+    };
     let group_of_shelf = if plural == "events" { "" } else { group };
     let wanted = format!("{prefix}.{kind}");
     Resource {
@@ -159,8 +186,16 @@ fn builtin(line: &Builtin) -> Resource {
         plural: plural.to_owned(),
         singular: kind.to_lowercase(),
         namespaced: !has(Cluster),
-        short_names: short.split(',').filter(|name| !name.is_empty()).map(str::to_owned).collect(),
-        categories: if has(Extension) { vec!["api-extensions".to_owned()] } else { categories },
+        short_names: short
+            .split(',')
+            .filter(|name| !name.is_empty())
+            .map(str::to_owned)
+            .collect(),
+        categories: if has(Extension) {
+            vec!["api-extensions".to_owned()]
+        } else {
+            categories
+        },
         verbs,
         status: has(Status),
         scale: has(Scale).then(|| ScalePaths {
@@ -170,15 +205,24 @@ fn builtin(line: &Builtin) -> Resource {
         }),
         subresources: subresources(group, plural),
         shelf: (group_of_shelf.to_owned(), plural.to_owned()),
-        definition: super::schema::definitions().keys().find(|name| **name == wanted).map_or("", String::as_str),
+        definition: super::schema::definitions()
+            .keys()
+            .find(|name| **name == wanted)
+            .map_or("", String::as_str),
         custom: None,
     }
 }
 
-fn subresources(group: &str, plural: &str) -> &'static [(&'static str, &'static str, &'static [&'static str])] {
+fn subresources(
+    group: &str,
+    plural: &str,
+) -> &'static [(&'static str, &'static str, &'static [&'static str])] {
     match (group, plural) {
         ("", "namespaces") => &[("finalize", "Namespace", &["update"])],
-        ("", "pods") => &[("binding", "Binding", CREATE), ("eviction", "Eviction", CREATE)],
+        ("", "pods") => &[
+            ("binding", "Binding", CREATE),
+            ("eviction", "Eviction", CREATE),
+        ],
         ("", "serviceaccounts") => &[("token", "TokenRequest", CREATE)],
         _ => &[],
     }
@@ -192,7 +236,9 @@ pub(crate) struct Registry {
 
 impl Registry {
     pub(crate) fn builtins() -> Self {
-        let mut registry = Self { resources: BTreeMap::new() };
+        let mut registry = Self {
+            resources: BTreeMap::new(),
+        };
         for line in BUILTINS {
             registry.insert(builtin(line));
         }
@@ -200,17 +246,26 @@ impl Registry {
     }
 
     fn insert(&mut self, resource: Resource) {
-        let key = (resource.group.clone(), resource.version.clone(), resource.plural.clone());
+        let key = (
+            resource.group.clone(),
+            resource.version.clone(),
+            resource.plural.clone(),
+        );
         self.resources.insert(key, Arc::new(resource));
     }
 
     pub(crate) fn find(&self, group: &str, version: &str, plural: &str) -> Option<Arc<Resource>> {
-        self.resources.get(&(group.to_owned(), version.to_owned(), plural.to_owned())).cloned()
+        self.resources
+            .get(&(group.to_owned(), version.to_owned(), plural.to_owned()))
+            .cloned()
     }
 
     /// The storage version of a kind: what controllers and garbage collection look up.
     pub(crate) fn by_kind(&self, api_version: &str, kind: &str) -> Option<Arc<Resource>> {
-        self.resources.values().find(|one| one.kind == kind && one.api_version() == api_version).cloned()
+        self.resources
+            .values()
+            .find(|one| one.kind == kind && one.api_version() == api_version)
+            .cloned()
     }
 
     pub(crate) fn all(&self) -> impl Iterator<Item = &Arc<Resource>> {
@@ -219,7 +274,8 @@ impl Registry {
 
     /// Replaces all versions of one custom resource.
     pub(crate) fn set_custom(&mut self, group: &str, plural: &str, versions: Vec<Resource>) {
-        self.resources.retain(|_, one| !(one.custom.is_some() && one.is(group, plural)));
+        self.resources
+            .retain(|_, one| !(one.custom.is_some() && one.is(group, plural)));
         for version in versions {
             self.insert(version);
         }
@@ -252,5 +308,7 @@ fn version_rank(version: &str) -> (u8, i64, i64, String) {
             return (rank, -major, -minor, String::new());
         }
     }
-    parse(body).map_or((3, 0, 0, version.to_owned()), |major| (0, -major, 0, String::new()))
+    parse(body).map_or((3, 0, 0, version.to_owned()), |major| {
+        (0, -major, 0, String::new())
+    })
 }

@@ -14,20 +14,30 @@ use super::write::Ownership;
 
 /// The Scale of an object.
 pub(crate) fn of(resource: &Resource, object: &Value) -> Value {
-    let Some(paths) = &resource.scale else { return Value::Null };
+    let Some(paths) = &resource.scale else {
+        return Value::Null;
+    };
     let mut scale = json!({
         "kind": "Scale", "apiVersion": "autoscaling/v1",
         "metadata": {},
         "spec": {},
         "status": {"replicas": object.number(&paths.status_replicas).unwrap_or(0)},
     });
-    for field in ["name", "namespace", "uid", "resourceVersion", "creationTimestamp"] {
+    for field in [
+        "name",
+        "namespace",
+        "uid",
+        "resourceVersion",
+        "creationTimestamp",
+    ] {
         if let Some(value) = object.pointer(&format!("/metadata/{field}")) {
             scale.put(&format!("/metadata/{field}"), value.clone());
         }
     }
     match object.number(&paths.spec_replicas) {
-        Some(replicas) if replicas != 0 || resource.custom.is_none() => scale.put("/spec/replicas", replicas),
+        Some(replicas) if replicas != 0 || resource.custom.is_none() => {
+            scale.put("/spec/replicas", replicas)
+        }
         _ => {}
     }
     let selector = match &paths.label_selector {
@@ -43,10 +53,18 @@ pub(crate) fn of(resource: &Resource, object: &Value) -> Value {
 
 /// `a=b,c in (d)` as `status.selector` spells it.
 pub(crate) fn selector_text(selector: &Value) -> String {
-    let mut terms: Vec<String> = selector.strings("/matchLabels").iter().map(|(key, value)| format!("{key}={value}")).collect();
+    let mut terms: Vec<String> = selector
+        .strings("/matchLabels")
+        .iter()
+        .map(|(key, value)| format!("{key}={value}"))
+        .collect();
     for expression in selector.list("/matchExpressions") {
         let key = expression.text("/key");
-        let values: Vec<&str> = expression.list("/values").iter().filter_map(Value::as_str).collect();
+        let values: Vec<&str> = expression
+            .list("/values")
+            .iter()
+            .filter_map(Value::as_str)
+            .collect();
         terms.push(match expression.text("/operator") {
             "In" => format!("{key} in ({})", values.join(",")),
             "NotIn" => format!("{key} notin ({})", values.join(",")),
@@ -71,27 +89,49 @@ pub(crate) fn as_parent(resource: &Resource, scale: &Value) -> Value {
 pub(crate) fn get(session: &Session<'_>) -> Result<Answer, ApiError> {
     let live = session.live()?;
     let resource = session.resource();
-    if let Some(paths) = resource.scale.as_ref().filter(|_| resource.custom.is_some())
+    if let Some(paths) = resource
+        .scale
+        .as_ref()
+        .filter(|_| resource.custom.is_some())
         && live.value.number(&paths.spec_replicas).is_none()
     {
-        let why = format!("the spec replicas field {:?} does not exist", paths.spec_replicas.replace('/', "."));
-        return Err(ApiError::Internal(format!("Internal error occurred: {why}")));
+        let why = format!(
+            "the spec replicas field {:?} does not exist",
+            paths.spec_replicas.replace('/', ".")
+        );
+        return Err(ApiError::Internal(format!(
+            "Internal error occurred: {why}"
+        )));
     }
-    Ok(Answer::Body { code: 200, body: of(resource, &live.value) })
+    Ok(Answer::Body {
+        code: 200,
+        body: of(resource, &live.value),
+    })
 }
 
 /// PUT of the subresource.
 pub(crate) fn put(session: &mut Session<'_>) -> Result<Answer, ApiError> {
     let (dry_run, _) = session.request.options()?;
-    let scale = super::decode::body(&session.request.content_type, &session.request.body, "Scale")?;
+    let scale = super::decode::body(
+        &session.request.content_type,
+        &session.request.body,
+        "Scale",
+    )?;
     let live = session.live()?;
     write(session, &live, &scale, dry_run)
 }
 
 /// Writes the replicas of `scale` into the object.
-pub(crate) fn write(session: &mut Session<'_>, live: &Arc<Stored>, scale: &Value, dry_run: bool) -> Result<Answer, ApiError> {
+pub(crate) fn write(
+    session: &mut Session<'_>,
+    live: &Arc<Stored>,
+    scale: &Value,
+    dry_run: bool,
+) -> Result<Answer, ApiError> {
     let resource = session.resource().clone();
-    let Some(paths) = &resource.scale else { return Err(ApiError::NoSuchResource) };
+    let Some(paths) = &resource.scale else {
+        return Err(ApiError::NoSuchResource);
+    };
     session.check_name(scale)?;
     let replicas = match scale.at("/spec/replicas") {
         Value::Null => 0,
@@ -99,8 +139,15 @@ pub(crate) fn write(session: &mut Session<'_>, live: &Arc<Stored>, scale: &Value
     };
     if replicas < 0 {
         let about = About::new("autoscaling", "Scale", &session.request.name);
-        let cause = Cause::invalid("spec.replicas", &json!(replicas), "must be greater than or equal to 0");
-        return Err(ApiError::Invalid { about, causes: vec![cause] });
+        let cause = Cause::invalid(
+            "spec.replicas",
+            &json!(replicas),
+            "must be greater than or equal to 0",
+        );
+        return Err(ApiError::Invalid {
+            about,
+            causes: vec![cause],
+        });
     }
     let mut next = live.value.clone();
     next.put("/apiVersion", resource.api_version());
@@ -110,5 +157,8 @@ pub(crate) fn write(session: &mut Session<'_>, live: &Arc<Stored>, scale: &Value
         next.put("/metadata/resourceVersion", version.clone());
     }
     let stored = session.replace(live, next, Ownership::Update, dry_run)?;
-    Ok(Answer::Body { code: 200, body: of(&resource, &stored.value) })
+    Ok(Answer::Body {
+        code: 200,
+        body: of(&resource, &stored.value),
+    })
 }

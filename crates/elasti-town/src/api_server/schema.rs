@@ -56,24 +56,55 @@ impl<'a> Shape<'a> {
     /// The shape of a built-in kind by its definition name.
     pub(crate) fn builtin(name: &'a str) -> Self {
         let target = DEFINITIONS.get(name).unwrap_or(&EMPTY);
-        Self { field: target, target, definition: name, custom: false, root: true }
+        Self {
+            field: target,
+            target,
+            definition: name,
+            custom: false,
+            root: true,
+        }
     }
 
     /// The shape of a custom resource by its `openAPIV3Schema`.
     pub(crate) fn custom(schema: &'a Value) -> Self {
-        Self { field: schema, target: schema, definition: "", custom: true, root: true }
+        Self {
+            field: schema,
+            target: schema,
+            definition: "",
+            custom: true,
+            root: true,
+        }
     }
 
     /// A shape that knows nothing, as below `x-kubernetes-preserve-unknown-fields`.
     pub(crate) fn any() -> Self {
-        Self { field: &EMPTY, target: &EMPTY, definition: "", custom: true, root: false }
+        Self {
+            field: &EMPTY,
+            target: &EMPTY,
+            definition: "",
+            custom: true,
+            root: false,
+        }
     }
 
     fn descend(self, schema: &'a Value) -> Self {
-        let by_ref = schema.get("$ref").or_else(|| schema.pointer("/allOf/0/$ref")).and_then(Value::as_str);
+        let by_ref = schema
+            .get("$ref")
+            .or_else(|| schema.pointer("/allOf/0/$ref"))
+            .and_then(Value::as_str);
         match by_ref.and_then(|path| path.rsplit('/').next()) {
-            Some(name) => Self { field: schema, root: false, ..Shape::builtin(name) },
-            None => Self { field: schema, target: schema, definition: self.definition, custom: self.custom, root: false },
+            Some(name) => Self {
+                field: schema,
+                root: false,
+                ..Shape::builtin(name)
+            },
+            None => Self {
+                field: schema,
+                target: schema,
+                definition: self.definition,
+                custom: self.custom,
+                root: false,
+            },
         }
     }
 
@@ -108,12 +139,21 @@ impl<'a> Shape<'a> {
     pub(crate) fn field(self, name: &str) -> Option<Self> {
         if self.custom && self.root {
             match name {
-                "metadata" => return Some(Shape { root: false, ..Shape::builtin(OBJECT_META) }),
+                "metadata" => {
+                    return Some(Shape {
+                        root: false,
+                        ..Shape::builtin(OBJECT_META)
+                    });
+                }
                 "apiVersion" | "kind" => return Some(Shape::any()),
                 _ => {}
             }
         }
-        if let Some(schema) = self.target.get("properties").and_then(|fields| fields.get(name)) {
+        if let Some(schema) = self
+            .target
+            .get("properties")
+            .and_then(|fields| fields.get(name))
+        {
             return Some(self.descend(schema));
         }
         match self.target.get("additionalProperties") {
@@ -126,12 +166,17 @@ impl<'a> Shape<'a> {
     /// Is `name` a declared field, rather than a key of a map?
     pub(crate) fn declares(self, name: &str) -> bool {
         (self.custom && self.root && name == "metadata")
-            || self.target.get("properties").is_some_and(|fields| fields.get(name).is_some())
+            || self
+                .target
+                .get("properties")
+                .is_some_and(|fields| fields.get(name).is_some())
     }
 
     /// The shape of a list's items.
     pub(crate) fn item(self) -> Self {
-        self.target.get("items").map_or_else(Shape::any, |items| self.descend(items))
+        self.target
+            .get("items")
+            .map_or_else(Shape::any, |items| self.descend(items))
     }
 
     pub(crate) fn preserves_unknown(self) -> bool {
@@ -140,22 +185,37 @@ impl<'a> Shape<'a> {
 
     /// A Go struct that is not a pointer is always there, if only as `{}`.
     pub(crate) fn always_present(self) -> bool {
-        !self.custom && self.field.get("default").and_then(Value::as_object).is_some_and(Map::is_empty)
+        !self.custom
+            && self
+                .field
+                .get("default")
+                .and_then(Value::as_object)
+                .is_some_and(Map::is_empty)
     }
 
     pub(crate) fn list_type(self) -> ListType {
         match self.get("x-kubernetes-list-type").and_then(Value::as_str) {
             Some("set") => ListType::Set,
             Some("map") => {
-                let keys = self.get("x-kubernetes-list-map-keys").and_then(Value::as_array);
-                ListType::Map(keys.into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect())
+                let keys = self
+                    .get("x-kubernetes-list-map-keys")
+                    .and_then(Value::as_array);
+                ListType::Map(
+                    keys.into_iter()
+                        .flatten()
+                        .filter_map(Value::as_str)
+                        .map(str::to_owned)
+                        .collect(),
+                )
             }
             Some(_) => ListType::Atomic,
             // Kubernetes derives the list type from the patch strategy where none is declared.
-            None if !self.custom && self.patch_strategy().merge => match self.patch_strategy().merge_key {
-                Some(key) => ListType::Map(vec![key.to_owned()]),
-                None => ListType::Set,
-            },
+            None if !self.custom && self.patch_strategy().merge => {
+                match self.patch_strategy().merge_key {
+                    Some(key) => ListType::Map(vec![key.to_owned()]),
+                    None => ListType::Set,
+                }
+            }
             None => ListType::Atomic,
         }
     }
@@ -165,11 +225,16 @@ impl<'a> Shape<'a> {
     }
 
     pub(crate) fn patch_strategy(self) -> PatchStrategy<'a> {
-        let strategies = self.get("x-kubernetes-patch-strategy").and_then(Value::as_str).unwrap_or_default();
+        let strategies = self
+            .get("x-kubernetes-patch-strategy")
+            .and_then(Value::as_str)
+            .unwrap_or_default();
         PatchStrategy {
             merge: strategies.split(',').any(|one| one == "merge"),
             retain_keys: strategies.split(',').any(|one| one == "retainKeys"),
-            merge_key: self.get("x-kubernetes-patch-merge-key").and_then(Value::as_str),
+            merge_key: self
+                .get("x-kubernetes-patch-merge-key")
+                .and_then(Value::as_str),
         }
     }
 
@@ -179,7 +244,12 @@ impl<'a> Shape<'a> {
     }
 
     pub(crate) fn scalar_type(self) -> (&'a str, &'a str) {
-        let read = |key| self.target.get(key).and_then(Value::as_str).unwrap_or_default();
+        let read = |key| {
+            self.target
+                .get(key)
+                .and_then(Value::as_str)
+                .unwrap_or_default()
+        };
         (read("type"), read("format"))
     }
 

@@ -41,13 +41,22 @@ pub(crate) struct Selector {
 impl Selector {
     /// Reads `labelSelector` and `fieldSelector` of a request for `resource`.
     pub(crate) fn parse(resource: &Resource, labels: &str, fields: &str) -> Result<Self, ApiError> {
-        Ok(Self { labels: parse_labels(labels)?, fields: parse_fields(resource, fields)? })
+        Ok(Self {
+            labels: parse_labels(labels)?,
+            fields: parse_fields(resource, fields)?,
+        })
     }
 
     /// The selector of a Service: equality only.
     pub(crate) fn equalities(labels: &Value) -> Self {
-        let pairs = labels.strings("").into_iter().map(|(key, value)| Requirement::In(key, vec![value]));
-        Self { labels: pairs.collect(), fields: Vec::new() }
+        let pairs = labels
+            .strings("")
+            .into_iter()
+            .map(|(key, value)| Requirement::In(key, vec![value]));
+        Self {
+            labels: pairs.collect(),
+            fields: Vec::new(),
+        }
     }
 
     /// A `LabelSelector` of an object's spec.
@@ -55,7 +64,14 @@ impl Selector {
         let mut all = Self::equalities(selector.at("/matchLabels"));
         for expression in selector.list("/matchExpressions") {
             let key = expression.text("/key").to_owned();
-            let values = || expression.list("/values").iter().filter_map(Value::as_str).map(str::to_owned).collect();
+            let values = || {
+                expression
+                    .list("/values")
+                    .iter()
+                    .filter_map(Value::as_str)
+                    .map(str::to_owned)
+                    .collect()
+            };
             all.labels.push(match expression.text("/operator") {
                 "In" => Requirement::In(key, values()),
                 "NotIn" => Requirement::NotIn(key, values()),
@@ -71,14 +87,24 @@ impl Selector {
     }
 
     pub(crate) fn matches(&self, object: &Value) -> bool {
-        let label = |key: &str| object.at("/metadata/labels").get(key).and_then(Value::as_str).map(str::to_owned);
+        let label = |key: &str| {
+            object
+                .at("/metadata/labels")
+                .get(key)
+                .and_then(Value::as_str)
+                .map(str::to_owned)
+        };
         let field = |key: &str| Some(field_value(object, key));
-        self.labels.iter().all(|one| one.matches(label)) && self.fields.iter().all(|one| one.matches(field))
+        self.labels.iter().all(|one| one.matches(label))
+            && self.fields.iter().all(|one| one.matches(field))
     }
 }
 
 fn field_value(object: &Value, path: &str) -> String {
-    let direct = object.at(&format!("/{}", path.split('.').map(escape).collect::<Vec<_>>().join("/")));
+    let direct = object.at(&format!(
+        "/{}",
+        path.split('.').map(escape).collect::<Vec<_>>().join("/")
+    ));
     match direct {
         Value::String(text) => text.clone(),
         Value::Null if path == "spec.unschedulable" => "false".to_owned(),
@@ -107,13 +133,20 @@ fn parse_fields(resource: &Resource, text: &str) -> Result<Vec<Requirement>, Api
         }
         let values = vec![values.to_owned()];
         let key = stored_field(resource, key);
-        all.push(if negated { Requirement::NotIn(key, values) } else { Requirement::In(key, values) });
+        all.push(if negated {
+            Requirement::NotIn(key, values)
+        } else {
+            Requirement::In(key, values)
+        });
     }
     Ok(all)
 }
 
 fn unsupported(resource: &Resource, key: &str) -> String {
-    if resource.group.is_empty() || matches!(resource.group.as_str(), "events.k8s.io") || resource.custom.is_some() {
+    if resource.group.is_empty()
+        || matches!(resource.group.as_str(), "events.k8s.io")
+        || resource.custom.is_some()
+    {
         format!("field label not supported: {key}")
     } else {
         let known = format!("\"{key}\" is not a known field selector");
@@ -135,21 +168,46 @@ fn selectable(resource: &Resource, key: &str) -> bool {
         return true;
     }
     if let Some(custom) = &resource.custom {
-        return custom.selectable.iter().any(|path| path.trim_start_matches('.') == key);
+        return custom
+            .selectable
+            .iter()
+            .any(|path| path.trim_start_matches('.') == key);
     }
     let known: &[&str] = match (resource.group.as_str(), resource.plural.as_str()) {
         ("", "pods") => &[
-            "spec.nodeName", "spec.restartPolicy", "spec.schedulerName", "spec.serviceAccountName",
-            "spec.hostNetwork", "status.phase", "status.podIP", "status.nominatedNodeName",
+            "spec.nodeName",
+            "spec.restartPolicy",
+            "spec.schedulerName",
+            "spec.serviceAccountName",
+            "spec.hostNetwork",
+            "status.phase",
+            "status.podIP",
+            "status.nominatedNodeName",
         ],
         ("", "events") => &[
-            "involvedObject.kind", "involvedObject.namespace", "involvedObject.name", "involvedObject.uid",
-            "involvedObject.apiVersion", "involvedObject.resourceVersion", "involvedObject.fieldPath",
-            "reason", "reportingComponent", "source", "type",
+            "involvedObject.kind",
+            "involvedObject.namespace",
+            "involvedObject.name",
+            "involvedObject.uid",
+            "involvedObject.apiVersion",
+            "involvedObject.resourceVersion",
+            "involvedObject.fieldPath",
+            "reason",
+            "reportingComponent",
+            "source",
+            "type",
         ],
         ("events.k8s.io", "events") => &[
-            "regarding.kind", "regarding.namespace", "regarding.name", "regarding.uid", "regarding.apiVersion",
-            "regarding.resourceVersion", "regarding.fieldPath", "reason", "reportingController", "type",
+            "regarding.kind",
+            "regarding.namespace",
+            "regarding.name",
+            "regarding.uid",
+            "regarding.apiVersion",
+            "regarding.resourceVersion",
+            "regarding.fieldPath",
+            "reason",
+            "reportingController",
+            "type",
         ],
         ("", "namespaces") => &["status.phase", "name"],
         ("", "nodes") => &["spec.unschedulable"],
@@ -196,7 +254,9 @@ fn parse_term(term: &str) -> Result<Requirement, String> {
     if let Some(key) = term.strip_prefix('!') {
         return Ok(Requirement::Missing(label_key(key.trim())?));
     }
-    let end = term.find(|letter: char| letter.is_whitespace() || "=!<>(".contains(letter)).unwrap_or(term.len());
+    let end = term
+        .find(|letter: char| letter.is_whitespace() || "=!<>(".contains(letter))
+        .unwrap_or(term.len());
     let (key, rest) = term.split_at(end);
     let key = label_key(key)?;
     let rest = rest.trim();
@@ -206,18 +266,41 @@ fn parse_term(term: &str) -> Result<Requirement, String> {
     for (sign, negated) in [("!=", true), ("==", false), ("=", false)] {
         if let Some(value) = rest.strip_prefix(sign) {
             let values = vec![label_value(value.trim())?];
-            return Ok(if negated { Requirement::NotIn(key, values) } else { Requirement::In(key, values) });
+            return Ok(if negated {
+                Requirement::NotIn(key, values)
+            } else {
+                Requirement::In(key, values)
+            });
         }
     }
     if let Some(bound) = rest.strip_prefix('>').or_else(|| rest.strip_prefix('<')) {
-        let bound: i64 = bound.trim().parse().map_err(|_| format!("for 'Gt', 'Lt' operators, the value must be an integer: {bound}"))?;
-        return Ok(if rest.starts_with('>') { Requirement::Greater(key, bound) } else { Requirement::Less(key, bound) });
+        let bound: i64 = bound.trim().parse().map_err(|_| {
+            format!("for 'Gt', 'Lt' operators, the value must be an integer: {bound}")
+        })?;
+        return Ok(if rest.starts_with('>') {
+            Requirement::Greater(key, bound)
+        } else {
+            Requirement::Less(key, bound)
+        });
     }
-    let word_end = rest.find(|letter: char| letter.is_whitespace() || letter == '(').unwrap_or(rest.len());
+    let word_end = rest
+        .find(|letter: char| letter.is_whitespace() || letter == '(')
+        .unwrap_or(rest.len());
     let (word, list) = rest.split_at(word_end);
-    let unexpected = || format!("unable to parse requirement: found '{word}', expected: in, notin, =, ==, !=, gt, lt");
-    let inner = list.trim().strip_prefix('(').and_then(|list| list.strip_suffix(')')).ok_or_else(unexpected)?;
-    let values = inner.split(',').map(|value| label_value(value.trim())).collect::<Result<Vec<_>, _>>()?;
+    let unexpected = || {
+        format!(
+            "unable to parse requirement: found '{word}', expected: in, notin, =, ==, !=, gt, lt"
+        )
+    };
+    let inner = list
+        .trim()
+        .strip_prefix('(')
+        .and_then(|list| list.strip_suffix(')'))
+        .ok_or_else(unexpected)?;
+    let values = inner
+        .split(',')
+        .map(|value| label_value(value.trim()))
+        .collect::<Result<Vec<_>, _>>()?;
     match word {
         "in" => Ok(Requirement::In(key, values)),
         "notin" => Ok(Requirement::NotIn(key, values)),
@@ -228,13 +311,19 @@ fn parse_term(term: &str) -> Result<Requirement, String> {
 fn label_key(key: &str) -> Result<String, String> {
     match super::names::qualified_name(key) {
         None => Ok(key.to_owned()),
-        Some(why) => Err(format!("unable to parse requirement: <nil>: Invalid value: {}: {why}", json!(key))),
+        Some(why) => Err(format!(
+            "unable to parse requirement: <nil>: Invalid value: {}: {why}",
+            json!(key)
+        )),
     }
 }
 
 fn label_value(value: &str) -> Result<String, String> {
     match super::names::label_value(value) {
         None => Ok(value.to_owned()),
-        Some(why) => Err(format!("unable to parse requirement: values[0][]: Invalid value: {}: {why}", json!(value))),
+        Some(why) => Err(format!(
+            "unable to parse requirement: values[0][]: Invalid value: {}: {why}",
+            json!(value)
+        )),
     }
 }

@@ -39,7 +39,11 @@ pub(crate) enum Caller {
 
 impl ApiServer {
     /// Answers one request.
-    pub(crate) async fn serve(&self, request: Request<Bytes>, caller: Caller) -> Result<Response<Body>, ConnectionDropped> {
+    pub(crate) async fn serve(
+        &self,
+        request: Request<Bytes>,
+        caller: Caller,
+    ) -> Result<Response<Body>, ConnectionDropped> {
         match self.route(&request, &caller) {
             Ok(Routed::Document(body, content_type)) => Ok(respond(200, body, content_type)),
             Ok(Routed::Api(api)) => match caller {
@@ -51,11 +55,20 @@ impl ApiServer {
     }
 
     fn authenticate(&self, request: &Request<Bytes>) -> Result<User, ApiError> {
-        let given = request.headers().get(header::AUTHORIZATION).and_then(|value| value.to_str().ok()).unwrap_or_default();
+        let given = request
+            .headers()
+            .get(header::AUTHORIZATION)
+            .and_then(|value| value.to_str().ok())
+            .unwrap_or_default();
         let token = given.strip_prefix("Bearer ").unwrap_or_default();
         let state = self.state.lock();
-        let reviewed = self.context.tokens.review(token, &[], &state.store, self.context.clock);
-        reviewed.map(|(user, _)| user).map_err(|_| ApiError::Unauthorized)
+        let reviewed = self
+            .context
+            .tokens
+            .review(token, &[], &state.store, self.context.clock);
+        reviewed
+            .map(|(user, _)| user)
+            .map_err(|_| ApiError::Unauthorized)
     }
 
     fn route(&self, request: &Request<Bytes>, caller: &Caller) -> Result<Routed, ApiError> {
@@ -68,7 +81,11 @@ impl ApiServer {
             Caller::Outside => self.authenticate(request)?,
         };
         let state = self.state.lock();
-        let accept = request.headers().get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
+        let accept = request
+            .headers()
+            .get(header::ACCEPT)
+            .and_then(|value| value.to_str().ok())
+            .unwrap_or_default();
         if path == "/version" {
             if request.method() != http::Method::GET {
                 return Err(ApiError::MethodNotAllowed);
@@ -76,7 +93,10 @@ impl ApiServer {
             return Ok(Routed::document(&version()));
         }
         if let Some((body, content_type)) = discovery::answer(path, accept, &state.registry) {
-            return Ok(Routed::Document(Bytes::from(body.to_string()), content_type));
+            return Ok(Routed::Document(
+                Bytes::from(body.to_string()),
+                content_type,
+            ));
         }
         if let Some(body) = openapi::answer(path, &state.registry) {
             return Ok(Routed::document(&body));
@@ -85,14 +105,41 @@ impl ApiServer {
         let query = Query::parse(request.uri().query().unwrap_or_default());
         let verb = route.verb(request.method(), &query)?;
         let output = request::output(request.headers())?;
-        let header = |name: header::HeaderName| request.headers().get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
-        let content_type = header(header::CONTENT_TYPE).split(';').next().unwrap_or_default().trim().to_owned();
-        let Route { resource, namespace, name, subresource } = route;
+        let header = |name: header::HeaderName| {
+            request
+                .headers()
+                .get(name)
+                .and_then(|value| value.to_str().ok())
+                .unwrap_or_default()
+        };
+        let content_type = header(header::CONTENT_TYPE)
+            .split(';')
+            .next()
+            .unwrap_or_default()
+            .trim()
+            .to_owned();
+        let Route {
+            resource,
+            namespace,
+            name,
+            subresource,
+        } = route;
         Ok(Routed::Api(ApiRequest {
             user_agent: header(header::USER_AGENT).to_owned(),
-            output: if subresource == "scale" { Output::Object } else { output },
+            output: if subresource == "scale" {
+                Output::Object
+            } else {
+                output
+            },
             body: request.body().clone(),
-            user, verb, resource, namespace, name, subresource, query, content_type,
+            user,
+            verb,
+            resource,
+            namespace,
+            name,
+            subresource,
+            query,
+            content_type,
         }))
     }
 
@@ -113,18 +160,37 @@ impl ApiServer {
         if rbac::allows(&self.state.lock().store, &request.user, &access).is_some() {
             return Ok(());
         }
-        let place = if request.namespace.is_empty() { "at the cluster scope".to_owned() } else { format!("in the namespace \"{}\"", request.namespace) };
-        let slash = if request.subresource.is_empty() { String::new() } else { format!("/{}", request.subresource) };
+        let place = if request.namespace.is_empty() {
+            "at the cluster scope".to_owned()
+        } else {
+            format!("in the namespace \"{}\"", request.namespace)
+        };
+        let slash = if request.subresource.is_empty() {
+            String::new()
+        } else {
+            format!("/{}", request.subresource)
+        };
         let about = request.about();
         let message = format!(
             "{} is forbidden: User \"{}\" cannot {} resource \"{}{slash}\" in API group \"{}\" {place}",
-            quoted(&about), request.user.name, access.verb, resource.plural, resource.group
+            quoted(&about),
+            request.user.name,
+            access.verb,
+            resource.plural,
+            resource.group
         );
-        Err(ApiError::Forbidden { about, message, causes: vec![] })
+        Err(ApiError::Forbidden {
+            about,
+            message,
+            causes: vec![],
+        })
     }
 
     /// A call from outside: journalled, and struck where the harness wants it.
-    async fn serve_with_faults(&self, request: &ApiRequest) -> Result<Response<Body>, ConnectionDropped> {
+    async fn serve_with_faults(
+        &self,
+        request: &ApiRequest,
+    ) -> Result<Response<Body>, ConnectionDropped> {
         let call = self.faults.begin(call(request));
         let mut watch_faults: Vec<WatchFault> = Vec::new();
         let (mut stale, mut after, mut refused) = (None, None, None);
@@ -137,10 +203,23 @@ impl ApiServer {
                 Fault::CrashCallerAfter | Fault::LoseAnswer => after = Some(fault),
                 Fault::Conflict => {
                     let why = super::status::MODIFIED.to_owned();
-                    refused = Some(ApiError::Conflict { about: request.about(), why });
+                    refused = Some(ApiError::Conflict {
+                        about: request.about(),
+                        why,
+                    });
                 }
-                Fault::TooManyRequests { retry_after_seconds } => refused = Some(ApiError::TooManyRequests { retry_after_seconds }),
-                Fault::InternalError => refused = Some(ApiError::Internal("Internal error occurred: the town was asked to fail".to_owned())),
+                Fault::TooManyRequests {
+                    retry_after_seconds,
+                } => {
+                    refused = Some(ApiError::TooManyRequests {
+                        retry_after_seconds,
+                    })
+                }
+                Fault::InternalError => {
+                    refused = Some(ApiError::Internal(
+                        "Internal error occurred: the town was asked to fail".to_owned(),
+                    ))
+                }
                 Fault::Delay(time) => tokio::time::sleep(time).await,
                 Fault::StaleRead { versions_back } => stale = Some(versions_back),
                 Fault::Watch(fault) => watch_faults.push(fault),
@@ -164,7 +243,12 @@ impl ApiServer {
         }
     }
 
-    fn dispatch(&self, request: &ApiRequest, stale: Option<u64>, watch_faults: Vec<WatchFault>) -> Response<Body> {
+    fn dispatch(
+        &self,
+        request: &ApiRequest,
+        stale: Option<u64>,
+        watch_faults: Vec<WatchFault>,
+    ) -> Response<Body> {
         if let Err(error) = self.authorise(request) {
             return refuse(&error);
         }
@@ -186,7 +270,10 @@ impl ApiServer {
                 let (code, body) = render::answer(answer, request, self.context.clock);
                 let mut response = respond(code, body, "application/json");
                 for warning in warnings {
-                    let text = format!("299 - \"{}\"", warning.replace('\\', "\\\\").replace('"', "\\\""));
+                    let text = format!(
+                        "299 - \"{}\"",
+                        warning.replace('\\', "\\\\").replace('"', "\\\"")
+                    );
                     if let Ok(value) = HeaderValue::from_str(&text) {
                         response.headers_mut().append(header::WARNING, value);
                     }
@@ -250,35 +337,57 @@ fn version() -> Value {
 fn respond(code: u16, body: Bytes, content_type: &'static str) -> Response<Body> {
     let length = HeaderValue::from(body.len());
     let mut response = Response::new(Full::new(body).boxed_unsync());
-    *response.status_mut() = http::StatusCode::from_u16(code).unwrap_or(http::StatusCode::INTERNAL_SERVER_ERROR);
+    *response.status_mut() =
+        http::StatusCode::from_u16(code).unwrap_or(http::StatusCode::INTERNAL_SERVER_ERROR);
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
     headers.insert(header::CONTENT_LENGTH, length);
-    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache, private"));
+    headers.insert(
+        header::CACHE_CONTROL,
+        HeaderValue::from_static("no-cache, private"),
+    );
     response
 }
 
 fn respond_stream(watcher: Watcher) -> Response<Body> {
-    let frames = watcher.stream().map(|chunk| Ok::<_, Infallible>(Frame::data(chunk)));
+    let frames = watcher
+        .stream()
+        .map(|chunk| Ok::<_, Infallible>(Frame::data(chunk)));
     let mut response = Response::new(StreamBody::new(frames).boxed_unsync());
-    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response.headers_mut().insert(
+        header::CONTENT_TYPE,
+        HeaderValue::from_static("application/json"),
+    );
     response
 }
 
 fn refuse(error: &ApiError) -> Response<Body> {
     if *error == ApiError::NoSuchPath {
-        return respond(404, Bytes::from_static(b"404 page not found\n"), "text/plain; charset=utf-8");
+        return respond(
+            404,
+            Bytes::from_static(b"404 page not found\n"),
+            "text/plain; charset=utf-8",
+        );
     }
-    let mut response = respond(error.code(), Bytes::from(error.status().to_string()), "application/json");
+    let mut response = respond(
+        error.code(),
+        Bytes::from(error.status().to_string()),
+        "application/json",
+    );
     if let Some(seconds) = error.retry_after_seconds() {
-        response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
+        response
+            .headers_mut()
+            .insert(header::RETRY_AFTER, HeaderValue::from(seconds));
     }
     response
 }
 
 /// The same refusal whatever the verb, for requests that never became one.
 pub(crate) fn body_too_large() -> Response<Body> {
-    let error = ApiError::Invalid { about: About::default(), causes: vec![] };
+    let error = ApiError::Invalid {
+        about: About::default(),
+        causes: vec![],
+    };
     let mut status = error.status();
     status.put("/message", "Request entity too large: limit is 3145728");
     status.put("/reason", "RequestEntityTooLarge");

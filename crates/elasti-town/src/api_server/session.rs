@@ -40,7 +40,10 @@ pub(crate) enum Answer {
     /// A stored object, rendered as the client wishes.
     Object { code: u16, object: Arc<Stored> },
     /// A page of a collection.
-    List { items: Vec<Arc<Stored>>, metadata: Value },
+    List {
+        items: Vec<Arc<Stored>>,
+        metadata: Value,
+    },
     /// A body of its own: reviews, scales, statuses.
     Body { code: u16, body: Value },
 }
@@ -55,7 +58,12 @@ pub(crate) struct Session<'a> {
 
 impl<'a> Session<'a> {
     pub(crate) fn new(state: &'a mut State, context: &'a Context, request: &'a ApiRequest) -> Self {
-        Self { state, context, request, warnings: Vec::new() }
+        Self {
+            state,
+            context,
+            request,
+            warnings: Vec::new(),
+        }
     }
 
     pub(crate) fn resource(&self) -> &'a Arc<Resource> {
@@ -68,12 +76,18 @@ impl<'a> Session<'a> {
 
     /// The object that the request names.
     pub(crate) fn live(&self) -> Result<Arc<Stored>, ApiError> {
-        self.state.store.get(&self.resource().shelf, &self.key()).ok_or_else(|| self.request.not_found())
+        self.state
+            .store
+            .get(&self.resource().shelf, &self.key())
+            .ok_or_else(|| self.request.not_found())
     }
 
     /// A refusal about the fields of the object.
     pub(crate) fn invalid(&self, name: &str, causes: Vec<Cause>) -> ApiError {
-        ApiError::Invalid { about: About::new(&self.resource().group, &self.resource().kind, name), causes }
+        ApiError::Invalid {
+            about: About::new(&self.resource().group, &self.resource().kind, name),
+            causes,
+        }
     }
 
     /// Types, unknown fields, defaults and, for custom resources, the whole schema.
@@ -83,7 +97,8 @@ impl<'a> Session<'a> {
             None => kinds::default(resource, object),
             Some(custom) => {
                 let name = object.text("/metadata/name").to_owned();
-                admission::admit(&custom.schema, object, old).map_err(|causes| self.invalid(&name, causes))?;
+                admission::admit(&custom.schema, object, old)
+                    .map_err(|causes| self.invalid(&name, causes))?;
             }
         }
         Ok(())
@@ -92,7 +107,11 @@ impl<'a> Session<'a> {
     /// Kubernetes' validation of built-in kinds, and of every kind's metadata.
     pub(crate) fn validate(&self, object: &Value, old: Option<&Value>) -> Result<(), ApiError> {
         let causes = kinds::validate(self.resource(), object, old);
-        if causes.is_empty() { Ok(()) } else { Err(self.invalid(object.text("/metadata/name"), causes)) }
+        if causes.is_empty() {
+            Ok(())
+        } else {
+            Err(self.invalid(object.text("/metadata/name"), causes))
+        }
     }
 
     /// Answers with an object that was or would have been stored.
@@ -102,20 +121,31 @@ impl<'a> Session<'a> {
 
     /// Runs what the server itself does after a write: registering definitions, freeing addresses.
     pub(crate) fn after_write(&mut self, object: &Arc<Stored>) -> Arc<Stored> {
-        if self.resource().is("apiextensions.k8s.io", "customresourcedefinitions") {
+        if self
+            .resource()
+            .is("apiextensions.k8s.io", "customresourcedefinitions")
+        {
             return super::definitions::sync(self, object);
         }
         object.clone()
     }
 
     /// Removes an object for good.
-    pub(crate) fn remove(&mut self, resource: &Resource, key: &Key, last: Option<Value>) -> Option<Arc<Stored>> {
+    pub(crate) fn remove(
+        &mut self,
+        resource: &Resource,
+        key: &Key,
+        last: Option<Value>,
+    ) -> Option<Arc<Stored>> {
         let gone = self.state.store.remove(&resource.shelf, key, last)?;
         if resource.is("", "services") {
             self.state.addresses.release(&gone.value);
         }
         if resource.is("apiextensions.k8s.io", "customresourcedefinitions") {
-            let (group, plural) = (gone.value.text("/spec/group"), gone.value.text("/spec/names/plural"));
+            let (group, plural) = (
+                gone.value.text("/spec/group"),
+                gone.value.text("/spec/names/plural"),
+            );
             self.state.registry.set_custom(group, plural, Vec::new());
         }
         if resource.custom.is_some() {
@@ -143,15 +173,27 @@ impl<'a> Session<'a> {
                 "{} is forbidden: unable to create new content in namespace {namespace} because it is being terminated",
                 quoted(&self.request.about())
             ),
-            causes: vec![Cause::new("NamespaceTerminating", "metadata.namespace", format!("namespace {namespace} is being terminated"))],
+            causes: vec![Cause::new(
+                "NamespaceTerminating",
+                "metadata.namespace",
+                format!("namespace {namespace} is being terminated"),
+            )],
         })
     }
 }
 
 /// `pods "x"`, or `deployments.apps` without a name.
 pub(crate) fn quoted(about: &About) -> String {
-    let kind = if about.group.is_empty() { about.kind.clone() } else { format!("{}.{}", about.kind, about.group) };
-    if about.name.is_empty() { kind } else { format!("{kind} \"{}\"", about.name) }
+    let kind = if about.group.is_empty() {
+        about.kind.clone()
+    } else {
+        format!("{}.{}", about.kind, about.group)
+    };
+    if about.name.is_empty() {
+        kind
+    } else {
+        format!("{kind} \"{}\"", about.name)
+    }
 }
 
 /// The names under which a resource shows its objects.

@@ -12,17 +12,33 @@ pub(crate) struct Cause {
 }
 
 impl Cause {
-    pub(crate) fn new(reason: &'static str, field: impl Into<String>, message: impl Into<String>) -> Self {
-        Self { reason, message: message.into(), field: field.into() }
+    pub(crate) fn new(
+        reason: &'static str,
+        field: impl Into<String>,
+        message: impl Into<String>,
+    ) -> Self {
+        Self {
+            reason,
+            message: message.into(),
+            field: field.into(),
+        }
     }
 
     pub(crate) fn required(field: impl Into<String>, why: &str) -> Self {
-        let text = if why.is_empty() { "Required value".to_owned() } else { format!("Required value: {why}") };
+        let text = if why.is_empty() {
+            "Required value".to_owned()
+        } else {
+            format!("Required value: {why}")
+        };
         Self::new("FieldValueRequired", field, text)
     }
 
     pub(crate) fn invalid(field: impl Into<String>, value: &Value, why: &str) -> Self {
-        Self::new("FieldValueInvalid", field, format!("Invalid value: {value}: {why}"))
+        Self::new(
+            "FieldValueInvalid",
+            field,
+            format!("Invalid value: {value}: {why}"),
+        )
     }
 
     pub(crate) fn forbidden(field: impl Into<String>, why: &str) -> Self {
@@ -30,12 +46,22 @@ impl Cause {
     }
 
     pub(crate) fn duplicate(field: impl Into<String>, value: &Value) -> Self {
-        Self::new("FieldValueDuplicate", field, format!("Duplicate value: {value}"))
+        Self::new(
+            "FieldValueDuplicate",
+            field,
+            format!("Duplicate value: {value}"),
+        )
     }
 
     pub(crate) fn unsupported(field: impl Into<String>, value: &Value, allowed: &[&str]) -> Self {
-        let allowed: Vec<String> = allowed.iter().map(|choice| format!("\"{choice}\"")).collect();
-        let text = format!("Unsupported value: {value}: supported values: {}", allowed.join(", "));
+        let allowed: Vec<String> = allowed
+            .iter()
+            .map(|choice| format!("\"{choice}\""))
+            .collect();
+        let text = format!(
+            "Unsupported value: {value}: supported values: {}",
+            allowed.join(", ")
+        );
         Self::new("FieldValueNotSupported", field, text)
     }
 
@@ -54,22 +80,38 @@ pub(crate) struct About {
 
 impl About {
     pub(crate) fn new(group: &str, kind: &str, name: &str) -> Self {
-        Self { group: group.to_owned(), kind: kind.to_owned(), name: name.to_owned() }
+        Self {
+            group: group.to_owned(),
+            kind: kind.to_owned(),
+            name: name.to_owned(),
+        }
     }
 
     fn qualified(&self) -> String {
-        if self.group.is_empty() { self.kind.clone() } else { format!("{}.{}", self.kind, self.group) }
+        if self.group.is_empty() {
+            self.kind.clone()
+        } else {
+            format!("{}.{}", self.kind, self.group)
+        }
     }
 
     fn details(&self, causes: &[Cause]) -> Value {
         let mut details = json!({});
-        for (key, text) in [("name", &self.name), ("group", &self.group), ("kind", &self.kind)] {
+        for (key, text) in [
+            ("name", &self.name),
+            ("group", &self.group),
+            ("kind", &self.kind),
+        ] {
             if !text.is_empty() {
                 set(&mut details, key, json!(text));
             }
         }
         if !causes.is_empty() {
-            set(&mut details, "causes", causes.iter().map(Cause::body).collect());
+            set(
+                &mut details,
+                "causes",
+                causes.iter().map(Cause::body).collect(),
+            );
         }
         details
     }
@@ -99,7 +141,11 @@ pub(crate) enum ApiError {
     #[error("{0}")]
     BadRequest(String),
     #[error("{message}")]
-    Forbidden { about: About, message: String, causes: Vec<Cause> },
+    Forbidden {
+        about: About,
+        message: String,
+        causes: Vec<Cause>,
+    },
     #[error("Unauthorized")]
     Unauthorized,
     #[error("{0}")]
@@ -129,8 +175,16 @@ fn invalid_message(about: &About, causes: &[Cause]) -> String {
             texts.push(text);
         }
     }
-    let joined = if texts.len() == 1 { texts.concat() } else { format!("[{}]", texts.join(", ")) };
-    format!("{} \"{}\" is invalid: {joined}", about.qualified(), about.name)
+    let joined = if texts.len() == 1 {
+        texts.concat()
+    } else {
+        format!("[{}]", texts.join(", "))
+    };
+    format!(
+        "{} \"{}\" is invalid: {joined}",
+        about.qualified(),
+        about.name
+    )
 }
 
 impl ApiError {
@@ -180,15 +234,18 @@ impl ApiError {
             Self::Forbidden { about, causes, .. } => Some(about.details(causes)),
             Self::Invalid { about, causes } => Some(about.details(causes)),
             Self::ApplyConflict { causes, .. } => Some(About::default().details(causes)),
-            Self::NoSuchResource | Self::MethodNotAllowed | Self::PatchDoesNotApply | Self::NotAcceptable => {
-                Some(json!({}))
-            }
+            Self::NoSuchResource
+            | Self::MethodNotAllowed
+            | Self::PatchDoesNotApply
+            | Self::NotAcceptable => Some(json!({})),
             Self::UnsupportedMediaType(text) => text.starts_with("415").then(|| json!({})),
             Self::VersionTooLarge { .. } => Some(json!({
                 "causes": [{"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}],
                 "retryAfterSeconds": 1
             })),
-            Self::TooManyRequests { retry_after_seconds } => Some(json!({"retryAfterSeconds": retry_after_seconds})),
+            Self::TooManyRequests {
+                retry_after_seconds,
+            } => Some(json!({"retryAfterSeconds": retry_after_seconds})),
             Self::Evicted { message } => {
                 Some(json!({"causes": [{"reason": "DisruptionBudget", "message": message}]}))
             }
@@ -214,7 +271,9 @@ impl ApiError {
     /// The `Retry-After` header, where there is one.
     pub(crate) fn retry_after_seconds(&self) -> Option<u64> {
         match self {
-            Self::TooManyRequests { retry_after_seconds } => Some(*retry_after_seconds),
+            Self::TooManyRequests {
+                retry_after_seconds,
+            } => Some(*retry_after_seconds),
             Self::VersionTooLarge { .. } => Some(1),
             _ => None,
         }

@@ -21,11 +21,17 @@ pub(crate) struct Key {
 
 impl Key {
     pub(crate) fn new(namespace: &str, name: &str) -> Self {
-        Self { namespace: namespace.to_owned(), name: name.to_owned() }
+        Self {
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+        }
     }
 
     pub(crate) fn of(object: &Value) -> Self {
-        Self::new(object.text("/metadata/namespace"), object.text("/metadata/name"))
+        Self::new(
+            object.text("/metadata/namespace"),
+            object.text("/metadata/name"),
+        )
     }
 }
 
@@ -42,19 +48,29 @@ impl Stored {
         value.put("/metadata/resourceVersion", version.to_string());
         value.drop_at("/apiVersion");
         value.drop_at("/kind");
-        Arc::new(Self { value, version, json: OnceLock::new() })
+        Arc::new(Self {
+            value,
+            version,
+            json: OnceLock::new(),
+        })
     }
 
     /// An object that is only shown, never stored: the answer to a dry run.
     pub(crate) fn unversioned(mut value: Value) -> Arc<Self> {
         value.drop_at("/apiVersion");
         value.drop_at("/kind");
-        Arc::new(Self { value, version: 0, json: OnceLock::new() })
+        Arc::new(Self {
+            value,
+            version: 0,
+            json: OnceLock::new(),
+        })
     }
 
     /// The object as it stands in a list of a built-in kind: without apiVersion and kind.
     pub(crate) fn json(&self) -> Bytes {
-        self.json.get_or_init(|| Bytes::from(self.value.to_string())).clone()
+        self.json
+            .get_or_init(|| Bytes::from(self.value.to_string()))
+            .clone()
     }
 
     /// The object on its own, under the names of the version asked for.
@@ -74,7 +90,14 @@ pub(crate) struct TypeHeader(Arc<str>);
 
 impl TypeHeader {
     pub(crate) fn new(api_version: &str, kind: &str) -> Self {
-        Self(format!("\"apiVersion\":{},\"kind\":{},", Value::from(api_version), Value::from(kind)).into())
+        Self(
+            format!(
+                "\"apiVersion\":{},\"kind\":{},",
+                Value::from(api_version),
+                Value::from(kind)
+            )
+            .into(),
+        )
     }
 }
 
@@ -113,7 +136,11 @@ impl Event {
     pub(crate) fn line(&self, header: &TypeHeader) -> Bytes {
         let build = || event_line(self.change.word(), &self.object.whole_json(header));
         let (cached_header, line) = self.line.get_or_init(|| (header.clone(), build()));
-        if cached_header == header { line.clone() } else { build() }
+        if cached_header == header {
+            line.clone()
+        } else {
+            build()
+        }
     }
 }
 
@@ -152,7 +179,11 @@ pub(crate) struct Store {
 impl Store {
     /// An empty store that keeps `history_limit` events a kind.
     pub(crate) fn new(history_limit: usize) -> Self {
-        Self { version: 1, history_limit: history_limit.max(1), kinds: HashMap::new() }
+        Self {
+            version: 1,
+            history_limit: history_limit.max(1),
+            kinds: HashMap::new(),
+        }
     }
 
     pub(crate) fn version(&self) -> u64 {
@@ -176,8 +207,12 @@ impl Store {
 
     /// All objects, of one namespace if one is named, in key order.
     pub(crate) fn list(&self, shelf: &Shelf, namespace: Option<&str>) -> Vec<Arc<Stored>> {
-        let Some(kind) = self.kinds.get(shelf) else { return Vec::new() };
-        in_namespace(&kind.objects, namespace).map(|(_, object)| object.clone()).collect()
+        let Some(kind) = self.kinds.get(shelf) else {
+            return Vec::new();
+        };
+        in_namespace(&kind.objects, namespace)
+            .map(|(_, object)| object.clone())
+            .collect()
     }
 
     /// All objects as they were at `version`: the present with the history undone.
@@ -187,19 +222,28 @@ impl Store {
         namespace: Option<&str>,
         version: u64,
     ) -> Result<Vec<Arc<Stored>>, TooOld> {
-        let Some(kind) = self.kinds.get(shelf) else { return Ok(Vec::new()) };
+        let Some(kind) = self.kinds.get(shelf) else {
+            return Ok(Vec::new());
+        };
         if version < kind.forgotten {
             return Err(TooOld);
         }
         let mut objects = kind.objects.clone();
-        for event in kind.history.iter().rev().take_while(|event| event.version() > version) {
+        for event in kind
+            .history
+            .iter()
+            .rev()
+            .take_while(|event| event.version() > version)
+        {
             let key = Key::of(&event.object.value);
             match &event.previous {
                 Some(previous) => objects.insert(key, previous.clone()),
                 None => objects.remove(&key),
             };
         }
-        Ok(in_namespace(&objects, namespace).map(|(_, object)| object.clone()).collect())
+        Ok(in_namespace(&objects, namespace)
+            .map(|(_, object)| object.clone())
+            .collect())
     }
 
     /// The next version, to be written into an object before `put`.
@@ -212,14 +256,26 @@ impl Store {
     pub(crate) fn put(&mut self, shelf: &Shelf, value: Value) -> Arc<Stored> {
         let version = self.advance();
         let object = Stored::new(value, version);
-        let previous = self.kind(shelf).objects.insert(Key::of(&object.value), object.clone());
-        let change = if previous.is_some() { Change::Modified } else { Change::Added };
+        let previous = self
+            .kind(shelf)
+            .objects
+            .insert(Key::of(&object.value), object.clone());
+        let change = if previous.is_some() {
+            Change::Modified
+        } else {
+            Change::Added
+        };
         self.record(shelf, change, object.clone(), previous);
         object
     }
 
     /// Removes an object; the event carries its last state under a version of its own.
-    pub(crate) fn remove(&mut self, shelf: &Shelf, key: &Key, last: Option<Value>) -> Option<Arc<Stored>> {
+    pub(crate) fn remove(
+        &mut self,
+        shelf: &Shelf,
+        key: &Key,
+        last: Option<Value>,
+    ) -> Option<Arc<Stored>> {
         let previous = self.kind(shelf).objects.remove(key)?;
         let version = self.advance();
         let value = last.unwrap_or_else(|| previous.value.clone());
@@ -228,13 +284,27 @@ impl Store {
         Some(object)
     }
 
-    fn record(&mut self, shelf: &Shelf, change: Change, object: Arc<Stored>, previous: Option<Arc<Stored>>) {
+    fn record(
+        &mut self,
+        shelf: &Shelf,
+        change: Change,
+        object: Arc<Stored>,
+        previous: Option<Arc<Stored>>,
+    ) {
         let limit = self.history_limit;
         let version = object.version;
         let kind = self.kind(shelf);
-        kind.history.push_back(Arc::new(Event { change, object, previous, line: OnceLock::new() }));
+        kind.history.push_back(Arc::new(Event {
+            change,
+            object,
+            previous,
+            line: OnceLock::new(),
+        }));
         while kind.history.len() > limit {
-            kind.forgotten = kind.history.pop_front().map_or(kind.forgotten, |event| event.version());
+            kind.forgotten = kind
+                .history
+                .pop_front()
+                .map_or(kind.forgotten, |event| event.version());
         }
         kind.news.send_replace(version);
     }
@@ -245,12 +315,21 @@ impl Store {
     }
 
     /// Up to `limit` events after `version`.
-    pub(crate) fn events_after(&self, shelf: &Shelf, version: u64, limit: usize) -> Result<Vec<Arc<Event>>, TooOld> {
-        let Some(kind) = self.kinds.get(shelf) else { return Ok(Vec::new()) };
+    pub(crate) fn events_after(
+        &self,
+        shelf: &Shelf,
+        version: u64,
+        limit: usize,
+    ) -> Result<Vec<Arc<Event>>, TooOld> {
+        let Some(kind) = self.kinds.get(shelf) else {
+            return Ok(Vec::new());
+        };
         if version < kind.forgotten {
             return Err(TooOld);
         }
-        let start = kind.history.partition_point(|event| event.version() <= version);
+        let start = kind
+            .history
+            .partition_point(|event| event.version() <= version);
         Ok(kind.history.range(start..).take(limit).cloned().collect())
     }
 
@@ -276,5 +355,7 @@ fn in_namespace<'a>(
         Some(namespace) => Bound::Included(Key::new(namespace, "")),
         None => Bound::Unbounded,
     };
-    objects.range((from, Bound::Unbounded)).take_while(move |(key, _)| namespace.is_none_or(|one| key.namespace == one))
+    objects
+        .range((from, Bound::Unbounded))
+        .take_while(move |(key, _)| namespace.is_none_or(|one| key.namespace == one))
 }

@@ -17,7 +17,11 @@ pub(crate) fn patch(target: &mut Value, patch: &Value, shape: Shape<'_>) {
 fn patch_object(target: &mut Map<String, Value>, patch: &Map<String, Value>, shape: Shape<'_>) {
     match patch.get("$patch").and_then(Value::as_str) {
         Some("replace") => {
-            *target = patch.iter().filter(|(key, _)| *key != "$patch").map(|(key, value)| (key.clone(), strip_directives(value))).collect();
+            *target = patch
+                .iter()
+                .filter(|(key, _)| *key != "$patch")
+                .map(|(key, value)| (key.clone(), strip_directives(value)))
+                .collect();
             return;
         }
         Some("delete") => return target.clear(),
@@ -32,7 +36,9 @@ fn patch_object(target: &mut Map<String, Value>, patch: &Map<String, Value>, sha
             continue;
         }
         let inner = shape.field(key).unwrap_or_else(Shape::any);
-        let order = patch.get(&format!("$setElementOrder/{key}")).and_then(Value::as_array);
+        let order = patch
+            .get(&format!("$setElementOrder/{key}"))
+            .and_then(Value::as_array);
         match (target.get_mut(key), value) {
             (Some(Value::Array(old)), Value::Array(new)) => patch_list(old, new, order, inner),
             (Some(old), _) => self::patch(old, value, inner),
@@ -52,8 +58,16 @@ fn patch_object(target: &mut Map<String, Value>, patch: &Map<String, Value>, sha
 }
 
 /// `$deleteFromPrimitiveList/x`, and `$setElementOrder/x` where the patch does not touch `x` itself.
-fn apply_directive(target: &mut Map<String, Value>, directive: &str, values: &Value, patch: &Map<String, Value>, shape: Shape<'_>) {
-    let Some(values) = values.as_array() else { return };
+fn apply_directive(
+    target: &mut Map<String, Value>,
+    directive: &str,
+    values: &Value,
+    patch: &Map<String, Value>,
+    shape: Shape<'_>,
+) {
+    let Some(values) = values.as_array() else {
+        return;
+    };
     if let Some(key) = directive.strip_prefix("$deleteFromPrimitiveList/")
         && let Some(list) = target.get_mut(key).and_then(Value::as_array_mut)
     {
@@ -63,16 +77,24 @@ fn apply_directive(target: &mut Map<String, Value>, directive: &str, values: &Va
         && !patch.contains_key(key)
         && let Some(list) = target.get_mut(key).and_then(Value::as_array_mut)
     {
-        let merge_key = shape.field(key).and_then(|inner| inner.patch_strategy().merge_key);
+        let merge_key = shape
+            .field(key)
+            .and_then(|inner| inner.patch_strategy().merge_key);
         reorder(list, values, merge_key);
     }
 }
 
 fn patch_list(old: &mut Vec<Value>, new: &[Value], order: Option<&Vec<Value>>, shape: Shape<'_>) {
     let strategy = shape.patch_strategy();
-    let replace = new.iter().any(|item| item.get("$patch").and_then(Value::as_str) == Some("replace"));
+    let replace = new
+        .iter()
+        .any(|item| item.get("$patch").and_then(Value::as_str) == Some("replace"));
     if !strategy.merge || replace {
-        *old = new.iter().filter(|item| item.get("$patch").is_none()).map(strip_directives).collect();
+        *old = new
+            .iter()
+            .filter(|item| item.get("$patch").is_none())
+            .map(strip_directives)
+            .collect();
         return;
     }
     match strategy.merge_key {
@@ -83,7 +105,9 @@ fn patch_list(old: &mut Vec<Value>, new: &[Value], order: Option<&Vec<Value>>, s
                 }
             }
         }
-        Some(key) => new.iter().for_each(|item| patch_item(old, item, key, shape)),
+        Some(key) => new
+            .iter()
+            .for_each(|item| patch_item(old, item, key, shape)),
     }
     if let Some(order) = order {
         reorder(old, order, strategy.merge_key);
@@ -128,11 +152,17 @@ fn reorder(list: &mut [Value], order: &[Value], merge_key: Option<&str>) {
 fn strip_directives(value: &Value) -> Value {
     match value {
         Value::Object(map) => {
-            let kept = map.iter().filter(|(key, value)| !key.starts_with('$') && !value.is_null());
-            Value::Object(kept.map(|(key, value)| (key.clone(), strip_directives(value))).collect())
+            let kept = map
+                .iter()
+                .filter(|(key, value)| !key.starts_with('$') && !value.is_null());
+            Value::Object(
+                kept.map(|(key, value)| (key.clone(), strip_directives(value)))
+                    .collect(),
+            )
         }
         Value::Array(items) => {
-            let deleted = |item: &&Value| item.get("$patch").and_then(Value::as_str) != Some("delete");
+            let deleted =
+                |item: &&Value| item.get("$patch").and_then(Value::as_str) != Some("delete");
             Value::Array(items.iter().filter(deleted).map(strip_directives).collect())
         }
         other => other.clone(),

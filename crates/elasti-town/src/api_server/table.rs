@@ -17,26 +17,93 @@ const AGE: Column = ("Age", "string", 0);
 
 /// The built-in columns after `Name`; a kind without any shows its age.
 fn builtin_columns(resource: &Resource) -> Vec<Column> {
-    let text = |names: &[&'static str]| names.iter().map(|name| (*name, "string", 0)).collect::<Vec<_>>();
-    let number = |names: &[&'static str]| names.iter().map(|name| (*name, "integer", 0)).collect::<Vec<_>>();
-    let wide = |names: &[&'static str]| names.iter().map(|name| (*name, "string", 1)).collect::<Vec<_>>();
+    let text = |names: &[&'static str]| {
+        names
+            .iter()
+            .map(|name| (*name, "string", 0))
+            .collect::<Vec<_>>()
+    };
+    let number = |names: &[&'static str]| {
+        names
+            .iter()
+            .map(|name| (*name, "integer", 0))
+            .collect::<Vec<_>>()
+    };
+    let wide = |names: &[&'static str]| {
+        names
+            .iter()
+            .map(|name| (*name, "string", 1))
+            .collect::<Vec<_>>()
+    };
     match (resource.group.as_str(), resource.plural.as_str()) {
         ("", "namespaces") => [text(&["Status"]), vec![AGE]].concat(),
-        ("", "nodes") => [text(&["Status", "Roles", "Age", "Version"]), wide(&["Internal-IP", "External-IP", "OS-Image", "Kernel-Version", "Container-Runtime"])].concat(),
-        ("", "pods") => [text(&["Ready", "Status", "Restarts", "Age"]), wide(&["IP", "Node", "Nominated Node", "Readiness Gates"])].concat(),
-        ("", "services") => [text(&["Type", "Cluster-IP", "External-IP", "Port(s)", "Age"]), wide(&["Selector"])].concat(),
+        ("", "nodes") => [
+            text(&["Status", "Roles", "Age", "Version"]),
+            wide(&[
+                "Internal-IP",
+                "External-IP",
+                "OS-Image",
+                "Kernel-Version",
+                "Container-Runtime",
+            ]),
+        ]
+        .concat(),
+        ("", "pods") => [
+            text(&["Ready", "Status", "Restarts", "Age"]),
+            wide(&["IP", "Node", "Nominated Node", "Readiness Gates"]),
+        ]
+        .concat(),
+        ("", "services") => [
+            text(&["Type", "Cluster-IP", "External-IP", "Port(s)", "Age"]),
+            wide(&["Selector"]),
+        ]
+        .concat(),
         ("", "endpoints") => text(&["Endpoints", "Age"]),
         ("", "configmaps") => text(&["Data", "Age"]),
         ("", "secrets") => text(&["Type", "Data", "Age"]),
         ("", "serviceaccounts") => text(&["Secrets", "Age"]),
-        ("apps", "deployments") => [text(&["Ready", "Up-to-date", "Available", "Age"]), wide(&["Containers", "Images", "Selector"])].concat(),
-        ("apps", "replicasets") => [number(&["Desired", "Current", "Ready"]), vec![AGE], wide(&["Containers", "Images", "Selector"])].concat(),
-        ("apps", "statefulsets") => [text(&["Ready", "Age"]), wide(&["Containers", "Images"])].concat(),
-        ("apps", "daemonsets") => [number(&["Desired", "Current", "Ready", "Up-to-date", "Available"]), text(&["Node Selector", "Age"]), wide(&["Containers", "Images", "Selector"])].concat(),
-        ("autoscaling", _) => text(&["Reference", "Targets", "MinPods", "MaxPods", "Replicas", "Age"]),
-        ("policy", _) => [text(&["Min Available", "Max Unavailable"]), number(&["Allowed Disruptions"]), vec![AGE]].concat(),
-        ("rbac.authorization.k8s.io", "roles" | "clusterroles") | ("apiextensions.k8s.io", _) => vec![("Created At", "date", 0)],
-        ("rbac.authorization.k8s.io", _) => [text(&["Role", "Age"]), wide(&["Users", "Groups", "ServiceAccounts"])].concat(),
+        ("apps", "deployments") => [
+            text(&["Ready", "Up-to-date", "Available", "Age"]),
+            wide(&["Containers", "Images", "Selector"]),
+        ]
+        .concat(),
+        ("apps", "replicasets") => [
+            number(&["Desired", "Current", "Ready"]),
+            vec![AGE],
+            wide(&["Containers", "Images", "Selector"]),
+        ]
+        .concat(),
+        ("apps", "statefulsets") => {
+            [text(&["Ready", "Age"]), wide(&["Containers", "Images"])].concat()
+        }
+        ("apps", "daemonsets") => [
+            number(&["Desired", "Current", "Ready", "Up-to-date", "Available"]),
+            text(&["Node Selector", "Age"]),
+            wide(&["Containers", "Images", "Selector"]),
+        ]
+        .concat(),
+        ("autoscaling", _) => text(&[
+            "Reference",
+            "Targets",
+            "MinPods",
+            "MaxPods",
+            "Replicas",
+            "Age",
+        ]),
+        ("policy", _) => [
+            text(&["Min Available", "Max Unavailable"]),
+            number(&["Allowed Disruptions"]),
+            vec![AGE],
+        ]
+        .concat(),
+        ("rbac.authorization.k8s.io", "roles" | "clusterroles") | ("apiextensions.k8s.io", _) => {
+            vec![("Created At", "date", 0)]
+        }
+        ("rbac.authorization.k8s.io", _) => [
+            text(&["Role", "Age"]),
+            wide(&["Users", "Groups", "ServiceAccounts"]),
+        ]
+        .concat(),
         ("networking.k8s.io", _) => text(&["Pod-Selector", "Age"]),
         ("coordination.k8s.io", _) => text(&["Holder", "Age"]),
         ("discovery.k8s.io", _) => text(&["AddressType", "Ports", "Endpoints", "Age"]),
@@ -46,8 +113,16 @@ fn builtin_columns(resource: &Resource) -> Vec<Column> {
 
 /// Events have no name in front.
 const EVENT_COLUMNS: &[Column] = &[
-    ("Last Seen", "string", 0), ("Type", "string", 0), ("Reason", "string", 0), ("Object", "string", 0), ("Subobject", "string", 1),
-    ("Source", "string", 1), ("Message", "string", 0), ("First Seen", "string", 1), ("Count", "string", 1), ("Name", "string", 1),
+    ("Last Seen", "string", 0),
+    ("Type", "string", 0),
+    ("Reason", "string", 0),
+    ("Object", "string", 0),
+    ("Subobject", "string", 1),
+    ("Source", "string", 1),
+    ("Message", "string", 0),
+    ("First Seen", "string", 1),
+    ("Count", "string", 1),
+    ("Name", "string", 1),
 ];
 
 fn definition(&(name, kind, priority): &Column) -> Value {
@@ -63,7 +138,12 @@ pub(crate) fn columns(resource: &Resource) -> Vec<Value> {
     let mut all = vec![definition(&("Name", "string", 0))];
     match &resource.custom {
         Some(custom) if custom.columns.is_empty() => all.push(definition(&("Age", "date", 0))),
-        Some(custom) => all.extend(custom.columns.iter().map(|column| column.definition.clone())),
+        Some(custom) => all.extend(
+            custom
+                .columns
+                .iter()
+                .map(|column| column.definition.clone()),
+        ),
         None => all.extend(builtin_columns(resource).iter().map(definition)),
     }
     all
@@ -77,7 +157,14 @@ pub(crate) fn cells(resource: &Resource, object: &Value, clock: Clock) -> Vec<Va
     let mut all = vec![json!(object.text("/metadata/name"))];
     match &resource.custom {
         Some(custom) if custom.columns.is_empty() => all.push(age(object, clock)),
-        Some(custom) => all.extend(custom.columns.iter().map(|column| custom_cell(object, column.definition.text("/type"), &column.json_path, clock))),
+        Some(custom) => all.extend(custom.columns.iter().map(|column| {
+            custom_cell(
+                object,
+                column.definition.text("/type"),
+                &column.json_path,
+                clock,
+            )
+        })),
         None => all.extend(builtin_cells(resource, object, clock)),
     }
     all
@@ -86,7 +173,11 @@ pub(crate) fn cells(resource: &Resource, object: &Value, clock: Clock) -> Vec<Va
 fn custom_cell(object: &Value, kind: &str, path: &str, clock: Clock) -> Value {
     let found = json_path::find(object, path);
     let Some(first) = found.first() else {
-        return if kind == "date" { json!("<unknown>") } else { Value::Null };
+        return if kind == "date" {
+            json!("<unknown>")
+        } else {
+            Value::Null
+        };
     };
     match kind {
         "integer" => first.as_i64().map_or(Value::Null, Value::from),
@@ -94,7 +185,14 @@ fn custom_cell(object: &Value, kind: &str, path: &str, clock: Clock) -> Value {
         "boolean" => first.as_bool().map_or(Value::Null, Value::from),
         "date" => json!(since(first.as_str().unwrap_or_default(), clock)),
         _ => {
-            let texts: Vec<String> = found.iter().map(|value| value.as_str().map_or_else(|| value.to_string(), str::to_owned)).collect();
+            let texts: Vec<String> = found
+                .iter()
+                .map(|value| {
+                    value
+                        .as_str()
+                        .map_or_else(|| value.to_string(), str::to_owned)
+                })
+                .collect();
             json!(texts.join(","))
         }
     }
@@ -108,63 +206,145 @@ fn builtin_cells(resource: &Resource, object: &Value, clock: Clock) -> Vec<Value
         ("", "pods") => pod_cells(object, clock),
         ("", "services") => service_cells(object, clock),
         ("", "endpoints") => vec![json!(endpoint_list(object)), age(object, clock)],
-        ("", "configmaps") => vec![json!(entries(object, &["/data", "/binaryData"])), age(object, clock)],
-        ("", "secrets") => vec![object.at("/type").clone(), json!(entries(object, &["/data"])), age(object, clock)],
+        ("", "configmaps") => vec![
+            json!(entries(object, &["/data", "/binaryData"])),
+            age(object, clock),
+        ],
+        ("", "secrets") => vec![
+            object.at("/type").clone(),
+            json!(entries(object, &["/data"])),
+            age(object, clock),
+        ],
         ("", "serviceaccounts") => vec![json!(object.list("/secrets").len()), age(object, clock)],
-        ("apps", "deployments") => with_containers(object, vec![
-            json!(format!("{}/{}", count("/status/readyReplicas"), count("/spec/replicas"))),
-            json!(count("/status/updatedReplicas")), json!(count("/status/availableReplicas")), age(object, clock),
-        ], true),
-        ("apps", "replicasets") => with_containers(object, vec![
-            json!(count("/spec/replicas")), json!(count("/status/replicas")), json!(count("/status/readyReplicas")), age(object, clock),
-        ], true),
-        ("apps", "statefulsets") => with_containers(object, vec![
-            json!(format!("{}/{}", count("/status/readyReplicas"), count("/spec/replicas"))), age(object, clock),
-        ], false),
-        ("apps", "daemonsets") => with_containers(object, vec![
-            json!(count("/status/desiredNumberScheduled")), json!(count("/status/currentNumberScheduled")), json!(count("/status/numberReady")),
-            json!(count("/status/updatedNumberScheduled")), json!(count("/status/numberAvailable")),
-            json!(labels(object.at("/spec/template/spec/nodeSelector"))), age(object, clock),
-        ], true),
+        ("apps", "deployments") => with_containers(
+            object,
+            vec![
+                json!(format!(
+                    "{}/{}",
+                    count("/status/readyReplicas"),
+                    count("/spec/replicas")
+                )),
+                json!(count("/status/updatedReplicas")),
+                json!(count("/status/availableReplicas")),
+                age(object, clock),
+            ],
+            true,
+        ),
+        ("apps", "replicasets") => with_containers(
+            object,
+            vec![
+                json!(count("/spec/replicas")),
+                json!(count("/status/replicas")),
+                json!(count("/status/readyReplicas")),
+                age(object, clock),
+            ],
+            true,
+        ),
+        ("apps", "statefulsets") => with_containers(
+            object,
+            vec![
+                json!(format!(
+                    "{}/{}",
+                    count("/status/readyReplicas"),
+                    count("/spec/replicas")
+                )),
+                age(object, clock),
+            ],
+            false,
+        ),
+        ("apps", "daemonsets") => with_containers(
+            object,
+            vec![
+                json!(count("/status/desiredNumberScheduled")),
+                json!(count("/status/currentNumberScheduled")),
+                json!(count("/status/numberReady")),
+                json!(count("/status/updatedNumberScheduled")),
+                json!(count("/status/numberAvailable")),
+                json!(labels(object.at("/spec/template/spec/nodeSelector"))),
+                age(object, clock),
+            ],
+            true,
+        ),
         ("autoscaling", _) => vec![
-            json!(format!("{}/{}", object.text("/spec/scaleTargetRef/kind"), object.text("/spec/scaleTargetRef/name"))),
-            json!(metric_targets(object)), json!(count("/spec/minReplicas").to_string()), json!(count("/spec/maxReplicas")),
-            json!(count("/status/currentReplicas")), age(object, clock),
+            json!(format!(
+                "{}/{}",
+                object.text("/spec/scaleTargetRef/kind"),
+                object.text("/spec/scaleTargetRef/name")
+            )),
+            json!(metric_targets(object)),
+            json!(count("/spec/minReplicas").to_string()),
+            json!(count("/spec/maxReplicas")),
+            json!(count("/status/currentReplicas")),
+            age(object, clock),
         ],
         ("policy", _) => vec![
-            json!(scalar_or(object.at("/spec/minAvailable"), "N/A")), json!(scalar_or(object.at("/spec/maxUnavailable"), "N/A")),
-            json!(count("/status/disruptionsAllowed")), age(object, clock),
+            json!(scalar_or(object.at("/spec/minAvailable"), "N/A")),
+            json!(scalar_or(object.at("/spec/maxUnavailable"), "N/A")),
+            json!(count("/status/disruptionsAllowed")),
+            age(object, clock),
         ],
-        ("rbac.authorization.k8s.io", "roles" | "clusterroles") | ("apiextensions.k8s.io", _) => vec![object.at("/metadata/creationTimestamp").clone()],
+        ("rbac.authorization.k8s.io", "roles" | "clusterroles") | ("apiextensions.k8s.io", _) => {
+            vec![object.at("/metadata/creationTimestamp").clone()]
+        }
         ("rbac.authorization.k8s.io", _) => binding_cells(object, clock),
-        ("networking.k8s.io", _) => vec![json!(none_if_empty(selector_text(object.at("/spec/podSelector")))), age(object, clock)],
-        ("coordination.k8s.io", _) => vec![object.at("/spec/holderIdentity").clone(), age(object, clock)],
+        ("networking.k8s.io", _) => vec![
+            json!(none_if_empty(selector_text(object.at("/spec/podSelector")))),
+            age(object, clock),
+        ],
+        ("coordination.k8s.io", _) => vec![
+            object.at("/spec/holderIdentity").clone(),
+            age(object, clock),
+        ],
         ("discovery.k8s.io", _) => slice_cells(object, clock),
         _ => vec![age(object, clock)],
     }
 }
 
 fn entries(object: &Value, maps: &[&str]) -> usize {
-    maps.iter().map(|map| object.at(map).as_object().map_or(0, serde_json::Map::len)).sum()
+    maps.iter()
+        .map(|map| object.at(map).as_object().map_or(0, serde_json::Map::len))
+        .sum()
 }
 
 fn with_containers(object: &Value, mut cells: Vec<Value>, selector: bool) -> Vec<Value> {
     let containers = object.list("/spec/template/spec/containers");
     for field in ["/name", "/image"] {
-        cells.push(json!(containers.iter().map(|container| container.text(field)).collect::<Vec<_>>().join(",")));
+        cells.push(json!(
+            containers
+                .iter()
+                .map(|container| container.text(field))
+                .collect::<Vec<_>>()
+                .join(",")
+        ));
     }
     if selector {
-        cells.push(json!(none_if_empty(selector_text(object.at("/spec/selector")))));
+        cells.push(json!(none_if_empty(selector_text(
+            object.at("/spec/selector")
+        ))));
     }
     cells
 }
 
 fn pod_cells(pod: &Value, clock: Clock) -> Vec<Value> {
     let statuses = pod.list("/status/containerStatuses");
-    let ready = statuses.iter().filter(|status| status.at("/ready") == true).count();
-    let restarts: i64 = statuses.iter().filter_map(|status| status.number("/restartCount")).sum();
-    let last = statuses.iter().map(|status| status.text("/lastState/terminated/finishedAt")).max().unwrap_or_default();
-    let restarts = if restarts > 0 && !last.is_empty() { format!("{restarts} ({} ago)", since(last, clock)) } else { restarts.to_string() };
+    let ready = statuses
+        .iter()
+        .filter(|status| status.at("/ready") == true)
+        .count();
+    let restarts: i64 = statuses
+        .iter()
+        .filter_map(|status| status.number("/restartCount"))
+        .sum();
+    let last = statuses
+        .iter()
+        .map(|status| status.text("/lastState/terminated/finishedAt"))
+        .max()
+        .unwrap_or_default();
+    let restarts = if restarts > 0 && !last.is_empty() {
+        format!("{restarts} ({} ago)", since(last, clock))
+    } else {
+        restarts.to_string()
+    };
     vec![
         json!(format!("{ready}/{}", pod.list("/spec/containers").len())),
         json!(pod_status(pod)),
@@ -197,17 +377,39 @@ fn pod_status(pod: &Value) -> String {
 
 fn service_cells(service: &Value, clock: Clock) -> Vec<Value> {
     let kind = service.text("/spec/type");
-    let addresses: Vec<&str> = service.list("/status/loadBalancer/ingress").iter().map(|one| one.text("/ip")).collect();
+    let addresses: Vec<&str> = service
+        .list("/status/loadBalancer/ingress")
+        .iter()
+        .map(|one| one.text("/ip"))
+        .collect();
     let external = match kind {
         "ExternalName" => service.text("/spec/externalName").to_owned(),
         "LoadBalancer" if addresses.is_empty() => "<pending>".to_owned(),
         "LoadBalancer" => addresses.join(","),
-        _ => none_if_empty(service.list("/spec/externalIPs").iter().filter_map(Value::as_str).collect::<Vec<_>>().join(",")),
+        _ => none_if_empty(
+            service
+                .list("/spec/externalIPs")
+                .iter()
+                .filter_map(Value::as_str)
+                .collect::<Vec<_>>()
+                .join(","),
+        ),
     };
-    let ports: Vec<String> = service.list("/spec/ports").iter().map(|port| {
-        let node = port.number("/nodePort").filter(|node| *node > 0).map_or_else(String::new, |node| format!(":{node}"));
-        format!("{}{node}/{}", port.number("/port").unwrap_or(0), port.text("/protocol"))
-    }).collect();
+    let ports: Vec<String> = service
+        .list("/spec/ports")
+        .iter()
+        .map(|port| {
+            let node = port
+                .number("/nodePort")
+                .filter(|node| *node > 0)
+                .map_or_else(String::new, |node| format!(":{node}"));
+            format!(
+                "{}{node}/{}",
+                port.number("/port").unwrap_or(0),
+                port.text("/protocol")
+            )
+        })
+        .collect();
     vec![
         json!(kind),
         json!(scalar_or(service.at("/spec/clusterIP"), "<none>")),
@@ -219,7 +421,10 @@ fn service_cells(service: &Value, clock: Clock) -> Vec<Value> {
 }
 
 fn node_cells(node: &Value, clock: Clock) -> Vec<Value> {
-    let ready = node.list("/status/conditions").iter().find(|one| one.text("/type") == "Ready");
+    let ready = node
+        .list("/status/conditions")
+        .iter()
+        .find(|one| one.text("/type") == "Ready");
     let mut status = match ready.map(|one| one.text("/status")) {
         Some("True") => "Ready".to_owned(),
         Some(_) => "NotReady".to_owned(),
@@ -229,15 +434,31 @@ fn node_cells(node: &Value, clock: Clock) -> Vec<Value> {
         status.push_str(",SchedulingDisabled");
     }
     let all = node.strings("/metadata/labels");
-    let roles: Vec<&str> = all.keys().filter_map(|key| key.strip_prefix("node-role.kubernetes.io/")).collect();
+    let roles: Vec<&str> = all
+        .keys()
+        .filter_map(|key| key.strip_prefix("node-role.kubernetes.io/"))
+        .collect();
     let address = |kind: &str| {
-        let found = node.list("/status/addresses").iter().find(|one| one.text("/type") == kind);
-        found.map_or("<none>", |one| one.text("/address")).to_owned()
+        let found = node
+            .list("/status/addresses")
+            .iter()
+            .find(|one| one.text("/type") == kind);
+        found
+            .map_or("<none>", |one| one.text("/address"))
+            .to_owned()
     };
-    let version = |field: &str| scalar_or(node.at(&format!("/status/nodeInfo/{field}")), "<unknown>");
+    let version =
+        |field: &str| scalar_or(node.at(&format!("/status/nodeInfo/{field}")), "<unknown>");
     vec![
-        json!(status), json!(none_if_empty(roles.join(","))), age(node, clock), json!(node.text("/status/nodeInfo/kubeletVersion")),
-        json!(address("InternalIP")), json!(address("ExternalIP")), json!(version("osImage")), json!(version("kernelVersion")), json!(version("containerRuntimeVersion")),
+        json!(status),
+        json!(none_if_empty(roles.join(","))),
+        age(node, clock),
+        json!(node.text("/status/nodeInfo/kubeletVersion")),
+        json!(address("InternalIP")),
+        json!(address("ExternalIP")),
+        json!(version("osImage")),
+        json!(version("kernelVersion")),
+        json!(version("containerRuntimeVersion")),
     ]
 }
 
@@ -246,7 +467,11 @@ fn endpoint_list(endpoints: &Value) -> String {
     for subset in endpoints.list("/subsets") {
         for address in subset.list("/addresses") {
             for port in subset.list("/ports") {
-                all.push(format!("{}:{}", address.text("/ip"), port.number("/port").unwrap_or(0)));
+                all.push(format!(
+                    "{}:{}",
+                    address.text("/ip"),
+                    port.number("/port").unwrap_or(0)
+                ));
             }
         }
     }
@@ -254,50 +479,126 @@ fn endpoint_list(endpoints: &Value) -> String {
 }
 
 fn slice_cells(slice: &Value, clock: Clock) -> Vec<Value> {
-    let ports: Vec<String> = slice.list("/ports").iter().map(|port| scalar_or(port.at("/port"), "*")).collect();
-    let addresses: Vec<String> = slice.list("/endpoints").iter().flat_map(|one| one.list("/addresses")).filter_map(Value::as_str).map(str::to_owned).collect();
-    let unset = |list: &[String]| if list.is_empty() { "<unset>".to_owned() } else { shorten(list, 3) };
-    vec![slice.at("/addressType").clone(), json!(unset(&ports)), json!(unset(&addresses)), age(slice, clock)]
+    let ports: Vec<String> = slice
+        .list("/ports")
+        .iter()
+        .map(|port| scalar_or(port.at("/port"), "*"))
+        .collect();
+    let addresses: Vec<String> = slice
+        .list("/endpoints")
+        .iter()
+        .flat_map(|one| one.list("/addresses"))
+        .filter_map(Value::as_str)
+        .map(str::to_owned)
+        .collect();
+    let unset = |list: &[String]| {
+        if list.is_empty() {
+            "<unset>".to_owned()
+        } else {
+            shorten(list, 3)
+        }
+    };
+    vec![
+        slice.at("/addressType").clone(),
+        json!(unset(&ports)),
+        json!(unset(&addresses)),
+        age(slice, clock),
+    ]
 }
 
 fn binding_cells(binding: &Value, clock: Clock) -> Vec<Value> {
     let subjects = |kind: &str| {
-        let of_kind = binding.list("/subjects").iter().filter(|one| one.text("/kind") == kind);
-        let names = of_kind.map(|one| if kind == "ServiceAccount" { format!("{}/{}", one.text("/namespace"), one.text("/name")) } else { one.text("/name").to_owned() });
+        let of_kind = binding
+            .list("/subjects")
+            .iter()
+            .filter(|one| one.text("/kind") == kind);
+        let names = of_kind.map(|one| {
+            if kind == "ServiceAccount" {
+                format!("{}/{}", one.text("/namespace"), one.text("/name"))
+            } else {
+                one.text("/name").to_owned()
+            }
+        });
         json!(names.collect::<Vec<_>>().join(", "))
     };
-    let role = format!("{}/{}", binding.text("/roleRef/kind"), binding.text("/roleRef/name"));
-    vec![json!(role), age(binding, clock), subjects("User"), subjects("Group"), subjects("ServiceAccount")]
+    let role = format!(
+        "{}/{}",
+        binding.text("/roleRef/kind"),
+        binding.text("/roleRef/name")
+    );
+    vec![
+        json!(role),
+        age(binding, clock),
+        subjects("User"),
+        subjects("Group"),
+        subjects("ServiceAccount"),
+    ]
 }
 
 fn metric_targets(autoscaler: &Value) -> String {
-    let all: Vec<String> = autoscaler.list("/spec/metrics").iter().map(|metric| {
-        let kind = metric.text("/type");
-        let at = format!("/{}{}", kind.get(..1).unwrap_or_default().to_lowercase(), kind.get(1..).unwrap_or_default());
-        let name = metric.text(&format!("{at}/name"));
-        let target = match metric.number(&format!("{at}/target/averageUtilization")) {
-            Some(percent) => format!("<unknown>/{percent}%"),
-            None => format!("<unknown>/{}", scalar_or(metric.at(&format!("{at}/target/averageValue")), metric.text(&format!("{at}/target/value")))),
-        };
-        if kind == "Resource" { format!("{name}: {target}") } else { target }
-    }).collect();
+    let all: Vec<String> = autoscaler
+        .list("/spec/metrics")
+        .iter()
+        .map(|metric| {
+            let kind = metric.text("/type");
+            let at = format!(
+                "/{}{}",
+                kind.get(..1).unwrap_or_default().to_lowercase(),
+                kind.get(1..).unwrap_or_default()
+            );
+            let name = metric.text(&format!("{at}/name"));
+            let target = match metric.number(&format!("{at}/target/averageUtilization")) {
+                Some(percent) => format!("<unknown>/{percent}%"),
+                None => format!(
+                    "<unknown>/{}",
+                    scalar_or(
+                        metric.at(&format!("{at}/target/averageValue")),
+                        metric.text(&format!("{at}/target/value"))
+                    )
+                ),
+            };
+            if kind == "Resource" {
+                format!("{name}: {target}")
+            } else {
+                target
+            }
+        })
+        .collect();
     none_if_empty(shorten(&all, 2))
 }
 
 fn event_cells(event: &Value, clock: Clock) -> Vec<Value> {
-    let first_of = |fields: &[&str]| fields.iter().map(|field| event.text(field)).find(|text| !text.is_empty()).unwrap_or_default().to_owned();
+    let first_of = |fields: &[&str]| {
+        fields
+            .iter()
+            .map(|field| event.text(field))
+            .find(|text| !text.is_empty())
+            .unwrap_or_default()
+            .to_owned()
+    };
     let last = first_of(&["/series/lastObservedTime", "/lastTimestamp", "/eventTime"]);
     let first = first_of(&["/firstTimestamp", "/eventTime"]);
     let source = first_of(&["/source/component", "/reportingComponent"]);
     let host = event.text("/source/host");
-    let count = event.number("/series/count").or(event.number("/count")).unwrap_or(1);
+    let count = event
+        .number("/series/count")
+        .or(event.number("/count"))
+        .unwrap_or(1);
     vec![
         json!(since(&last, clock)),
         event.at("/type").clone(),
         event.at("/reason").clone(),
-        json!(format!("{}/{}", event.text("/involvedObject/kind").to_lowercase(), event.text("/involvedObject/name"))),
+        json!(format!(
+            "{}/{}",
+            event.text("/involvedObject/kind").to_lowercase(),
+            event.text("/involvedObject/name")
+        )),
         json!(event.text("/involvedObject/fieldPath")),
-        json!(if host.is_empty() { source } else { format!("{source}, {host}") }),
+        json!(if host.is_empty() {
+            source
+        } else {
+            format!("{source}, {host}")
+        }),
         json!(event.text("/message").trim()),
         json!(since(&first, clock)),
         json!(count),
@@ -308,13 +609,23 @@ fn event_cells(event: &Value, clock: Clock) -> Vec<Value> {
 fn shorten(all: &[String], keep: usize) -> String {
     match all.len() {
         0 => "<none>".to_owned(),
-        more if more > keep => format!("{} + {} more...", all.get(..keep).unwrap_or_default().join(","), more - keep),
+        more if more > keep => format!(
+            "{} + {} more...",
+            all.get(..keep).unwrap_or_default().join(","),
+            more - keep
+        ),
         _ => all.join(","),
     }
 }
 
 fn labels(map: &Value) -> String {
-    none_if_empty(map.strings("").iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(","))
+    none_if_empty(
+        map.strings("")
+            .iter()
+            .map(|(key, value)| format!("{key}={value}"))
+            .collect::<Vec<_>>()
+            .join(","),
+    )
 }
 
 fn scalar_or(value: &Value, otherwise: &str) -> String {
@@ -327,7 +638,11 @@ fn scalar_or(value: &Value, otherwise: &str) -> String {
 }
 
 fn none_if_empty(text: String) -> String {
-    if text.is_empty() { "<none>".to_owned() } else { text }
+    if text.is_empty() {
+        "<none>".to_owned()
+    } else {
+        text
+    }
 }
 
 fn age(object: &Value, clock: Clock) -> Value {
@@ -344,7 +659,11 @@ fn since(time: &str, clock: Clock) -> String {
 /// Kubernetes' short durations: `59s`, `3m5s`, `17m`, `5h2m`, `30h`, `5d3h`, `20d`.
 fn human(seconds: i64) -> String {
     let pair = |whole: i64, unit: &str, part: i64, small: &str| {
-        if part == 0 { format!("{whole}{unit}") } else { format!("{whole}{unit}{part}{small}") }
+        if part == 0 {
+            format!("{whole}{unit}")
+        } else {
+            format!("{whole}{unit}{part}{small}")
+        }
     };
     let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86_400);
     match seconds {

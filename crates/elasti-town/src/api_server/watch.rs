@@ -54,12 +54,21 @@ pub(crate) struct Watcher {
 
 impl Watcher {
     /// Opens a watch; the initial events are ready when it returns.
-    pub(crate) fn open(state: &Arc<Mutex<State>>, request: &ApiRequest, clock: Clock, faults: Vec<WatchFault>) -> Result<Self, ApiError> {
+    pub(crate) fn open(
+        state: &Arc<Mutex<State>>,
+        request: &ApiRequest,
+        clock: Clock,
+        faults: Vec<WatchFault>,
+    ) -> Result<Self, ApiError> {
         read::check_versions(request)?;
         let selector = read::selector(request)?;
         let query = &request.query;
-        let wanted = read::version(query.get("resourceVersion")).map_err(ApiError::Internal)?.filter(|version| *version > 0);
-        let timeout = query.number("timeoutSeconds")?.and_then(|seconds| u64::try_from(seconds).ok());
+        let wanted = read::version(query.get("resourceVersion"))
+            .map_err(ApiError::Internal)?
+            .filter(|version| *version > 0);
+        let timeout = query
+            .number("timeoutSeconds")?
+            .and_then(|seconds| u64::try_from(seconds).ok());
         let initial = query.flag("sendInitialEvents");
         let mut watcher = Self {
             state: state.clone(),
@@ -87,12 +96,19 @@ impl Watcher {
 
     /// The objects as they are now, as ADDED events; then, if asked for, the bookmark that ends them.
     fn send_present(&mut self, mark_end: bool) {
-        let namespace = Some(self.namespace.as_str()).filter(|one| self.resource.namespaced && !one.is_empty());
+        let namespace =
+            Some(self.namespace.as_str()).filter(|one| self.resource.namespaced && !one.is_empty());
         let (objects, version) = {
             let state = self.state.lock();
-            (state.store.list(&self.resource.shelf, namespace), state.store.version())
+            (
+                state.store.list(&self.resource.shelf, namespace),
+                state.store.version(),
+            )
         };
-        for object in objects.into_iter().filter(|object| self.selector.matches(&object.value)) {
+        for object in objects
+            .into_iter()
+            .filter(|object| self.selector.matches(&object.value))
+        {
             let line = self.line("ADDED", &object);
             self.ready.push_back(line);
         }
@@ -105,7 +121,15 @@ impl Watcher {
 
     fn line(&self, word: &str, object: &Arc<Stored>) -> Bytes {
         let body = match self.output {
-            Output::Table => Bytes::from(render::table(&self.resource, std::slice::from_ref(object), json!({"resourceVersion": object.version.to_string()}), self.clock).to_string()),
+            Output::Table => Bytes::from(
+                render::table(
+                    &self.resource,
+                    std::slice::from_ref(object),
+                    json!({"resourceVersion": object.version.to_string()}),
+                    self.clock,
+                )
+                .to_string(),
+            ),
             _ => render::one(&self.resource, object, self.output),
         };
         event_line(word, &body)
@@ -119,7 +143,10 @@ impl Watcher {
         };
         let mut object = json!({"kind": kind, "apiVersion": api_version, "metadata": {"resourceVersion": self.cursor.to_string()}});
         if initial_end {
-            object.put("/metadata/annotations", json!({"k8s.io/initial-events-end": "true"}));
+            object.put(
+                "/metadata/annotations",
+                json!({"k8s.io/initial-events-end": "true"}),
+            );
         }
         event_line("BOOKMARK", object.to_string().as_bytes())
     }
@@ -130,11 +157,15 @@ impl Watcher {
 
     /// What this watcher sees of an event, by its namespace and selector before and after.
     fn translate(&self, event: &Event) -> Option<Bytes> {
-        let inside = |object: &Value| self.namespace.is_empty() || object.text("/metadata/namespace") == self.namespace;
+        let inside = |object: &Value| {
+            self.namespace.is_empty() || object.text("/metadata/namespace") == self.namespace
+        };
         if !inside(&event.object.value) {
             return None;
         }
-        let matches = |object: Option<&Arc<Stored>>| object.is_some_and(|object| self.selector.matches(&object.value));
+        let matches = |object: Option<&Arc<Stored>>| {
+            object.is_some_and(|object| self.selector.matches(&object.value))
+        };
         let now = event.change != Change::Deleted && matches(Some(&event.object));
         let before = matches(event.previous.as_ref());
         let word = match (before, now) {
@@ -166,7 +197,10 @@ impl Watcher {
         self.news.mark_unchanged();
         let events = {
             let state = self.state.lock();
-            state.store.events_after(&self.resource.shelf, self.cursor, BATCH).map_err(|_| state.store.version())
+            state
+                .store
+                .events_after(&self.resource.shelf, self.cursor, BATCH)
+                .map_err(|_| state.store.version())
         };
         match events {
             Ok(events) => {
@@ -196,7 +230,10 @@ impl Watcher {
                     WatchFault::DropEvent => {}
                     WatchFault::RepeatEvent => self.ready.extend([line.clone(), line]),
                     WatchFault::Expire => {
-                        let gone = self.error(&ApiError::Expired(format!("too old resource version: {} ({})", self.cursor, self.cursor)));
+                        let gone = self.error(&ApiError::Expired(format!(
+                            "too old resource version: {} ({})",
+                            self.cursor, self.cursor
+                        )));
                         self.ready.push_back(gone);
                         self.ended = true;
                     }
@@ -223,7 +260,11 @@ impl Watcher {
             if !self.ready.is_empty() || self.ended || self.silent {
                 continue;
             }
-            let bookmark_at = if self.bookmarks { self.next_bookmark } else { self.deadline };
+            let bookmark_at = if self.bookmarks {
+                self.next_bookmark
+            } else {
+                self.deadline
+            };
             tokio::select! {
                 changed = self.news.changed() => if changed.is_err() { return None },
                 () = sleep_until(self.deadline) => return None,
@@ -239,12 +280,20 @@ impl Watcher {
     /// With nothing pending for this kind, the watch has seen everything up to now.
     fn quiet_version(&self) -> u64 {
         let state = self.state.lock();
-        let pending = state.store.events_after(&self.resource.shelf, self.cursor, 1);
-        if pending.is_ok_and(|events| events.is_empty()) { state.store.version() } else { self.cursor }
+        let pending = state
+            .store
+            .events_after(&self.resource.shelf, self.cursor, 1);
+        if pending.is_ok_and(|events| events.is_empty()) {
+            state.store.version()
+        } else {
+            self.cursor
+        }
     }
 
     /// The watch as a stream of body chunks.
     pub(crate) fn stream(self) -> impl Stream<Item = Bytes> + Send + 'static {
-        stream::unfold(self, |mut watcher| async move { watcher.next().await.map(|line| (line, watcher)) })
+        stream::unfold(self, |mut watcher| async move {
+            watcher.next().await.map(|line| (line, watcher))
+        })
     }
 }

@@ -41,7 +41,10 @@ impl Session<'_> {
                 let stored = self.replace(&live, object, Ownership::Update, dry_run)?;
                 Ok(self.answer(200, stored))
             }
-            Err(_) if kinds::creates_on_update(self.resource()) && self.request.subresource.is_empty() => {
+            Err(_)
+                if kinds::creates_on_update(self.resource())
+                    && self.request.subresource.is_empty() =>
+            {
                 let stored = self.insert(object, Ownership::Update, dry_run)?;
                 Ok(self.answer(201, stored))
             }
@@ -52,10 +55,23 @@ impl Session<'_> {
     /// The body as an object of the resource's kind, in stored form.
     fn read_body(&mut self, validation: FieldValidation) -> Result<Value, ApiError> {
         let resource = self.resource();
-        let mut object = decode::body(&self.request.content_type, &self.request.body, &resource.kind)?;
-        decode::expect_kind(&mut object, &resource.api_version(), &resource.kind, resource.custom.is_some())?;
-        let prefix = format!("{} in version \"{}\" cannot be handled as a {}: ", resource.kind, resource.version, resource.kind);
-        self.conform(&mut object, validation).map_err(|why| ApiError::BadRequest(format!("{prefix}{why}")))?;
+        let mut object = decode::body(
+            &self.request.content_type,
+            &self.request.body,
+            &resource.kind,
+        )?;
+        decode::expect_kind(
+            &mut object,
+            &resource.api_version(),
+            &resource.kind,
+            resource.custom.is_some(),
+        )?;
+        let prefix = format!(
+            "{} in version \"{}\" cannot be handled as a {}: ",
+            resource.kind, resource.version, resource.kind
+        );
+        self.conform(&mut object, validation)
+            .map_err(|why| ApiError::BadRequest(format!("{prefix}{why}")))?;
         if resource.group == "events.k8s.io" {
             kinds::events::to_core(&mut object);
         }
@@ -64,7 +80,11 @@ impl Session<'_> {
     }
 
     /// Right types and no unknown fields; the error is Go's text.
-    pub(crate) fn conform(&mut self, object: &mut Value, validation: FieldValidation) -> Result<(), String> {
+    pub(crate) fn conform(
+        &mut self,
+        object: &mut Value,
+        validation: FieldValidation,
+    ) -> Result<(), String> {
         let resource = self.resource();
         let mut unknown = decode::conform(object, resource)?;
         if let Some(custom) = &resource.custom {
@@ -77,7 +97,10 @@ impl Session<'_> {
         if unknown.is_empty() || validation == FieldValidation::Ignore {
             return Ok(());
         }
-        let texts: Vec<String> = unknown.iter().map(|path| format!("unknown field \"{path}\"")).collect();
+        let texts: Vec<String> = unknown
+            .iter()
+            .map(|path| format!("unknown field \"{path}\""))
+            .collect();
         if validation == FieldValidation::Strict {
             return Err(format!("strict decoding error: {}", texts.join(", ")));
         }
@@ -108,23 +131,37 @@ impl Session<'_> {
         let why = if inside.is_empty() {
             "name must be provided".to_owned()
         } else {
-            format!("the name of the object ({inside}) does not match the name on the URL ({outside})")
+            format!(
+                "the name of the object ({inside}) does not match the name on the URL ({outside})"
+            )
         };
         Err(ApiError::BadRequest(why))
     }
 
     fn writer<'b>(&'b self, manager: &'b str, api_version: &'b str, time: &'b str) -> Writer<'b> {
-        Writer { manager, api_version, subresource: &self.request.subresource, time }
+        Writer {
+            manager,
+            api_version,
+            subresource: &self.request.subresource,
+            time,
+        }
     }
 
     /// Stores a new object.
-    pub(crate) fn insert(&mut self, mut object: Value, ownership: Ownership, dry_run: bool) -> Result<Arc<Stored>, ApiError> {
+    pub(crate) fn insert(
+        &mut self,
+        mut object: Value,
+        ownership: Ownership,
+        dry_run: bool,
+    ) -> Result<Arc<Stored>, ApiError> {
         let resource = self.resource().clone();
         self.name_new(&mut object);
         let name = object.text("/metadata/name").to_owned();
         self.check_namespace()?;
         if !object.text("/metadata/resourceVersion").is_empty() {
-            return Err(ApiError::Internal("resourceVersion should not be set on objects to be created".to_owned()));
+            return Err(ApiError::Internal(
+                "resourceVersion should not be set on objects to be created".to_owned(),
+            ));
         }
         self.stamp_new(&mut object);
         if resource.custom.is_some() && resource.status {
@@ -137,9 +174,13 @@ impl Session<'_> {
             let api_version = resource.api_version();
             let writer = self.writer(&manager, &api_version, &time);
             let mut bare = object.clone();
-            bare.drop_at("/status").filter(|_| kinds::initial_status(&resource, &object).is_some());
+            bare.drop_at("/status")
+                .filter(|_| kinds::initial_status(&resource, &object).is_some());
             managed::after_update(&json!({}), &mut bare, resource.shape(), writer);
-            object.put("/metadata/managedFields", bare.at("/metadata/managedFields").clone());
+            object.put(
+                "/metadata/managedFields",
+                bare.at("/metadata/managedFields").clone(),
+            );
             if is_empty(object.at("/metadata/managedFields")) {
                 object.drop_at("/metadata/managedFields");
             }
@@ -154,7 +195,11 @@ impl Session<'_> {
             if resource.is("", "services") {
                 self.state.addresses.release(&object);
             }
-            return Err(ApiError::AlreadyExists(About::new(&resource.group, &resource.plural, &name)));
+            return Err(ApiError::AlreadyExists(About::new(
+                &resource.group,
+                &resource.plural,
+                &name,
+            )));
         }
         if dry_run {
             return Ok(self.as_if_stored(object));
@@ -167,13 +212,21 @@ impl Session<'_> {
         let prefix = object.text("/metadata/generateName").to_owned();
         if object.text("/metadata/name").is_empty() && !prefix.is_empty() {
             let cut: String = prefix.chars().take(58).collect();
-            object.put("/metadata/name", format!("{cut}{}", self.context.random.suffix()));
+            object.put(
+                "/metadata/name",
+                format!("{cut}{}", self.context.random.suffix()),
+            );
         }
     }
 
     /// What only the server sets.
     fn stamp_new(&self, object: &mut Value) {
-        for gone in ["deletionTimestamp", "deletionGracePeriodSeconds", "selfLink", "generation"] {
+        for gone in [
+            "deletionTimestamp",
+            "deletionGracePeriodSeconds",
+            "selfLink",
+            "generation",
+        ] {
             object.drop_at(&format!("/metadata/{gone}"));
         }
         object.put("/metadata/uid", self.context.random.uid());
@@ -190,7 +243,10 @@ impl Session<'_> {
             let name = object.text("/metadata/name").to_owned();
             let unchanged_type = kinds::validate(resource, object, old);
             if unchanged_type.is_empty() {
-                self.state.addresses.assign(object, old).map_err(|cause| self.invalid(&name, vec![cause]))?;
+                self.state
+                    .addresses
+                    .assign(object, old)
+                    .map_err(|cause| self.invalid(&name, vec![cause]))?;
             }
         }
         if resource.is("", "namespaces") && old.is_none() {
@@ -200,7 +256,8 @@ impl Session<'_> {
             && let Some(plain) = object.drop_at("/stringData")
         {
             for (key, text) in plain.strings("") {
-                let encoded = base64::Engine::encode(&base64::engine::general_purpose::STANDARD, text);
+                let encoded =
+                    base64::Engine::encode(&base64::engine::general_purpose::STANDARD, text);
                 object.put(&format!("/data/{}", super::object::escape(&key)), encoded);
             }
         }
@@ -211,9 +268,17 @@ impl Session<'_> {
     }
 
     fn check_service_account(&self, pod: &Value) -> Result<(), ApiError> {
-        let (namespace, account) = (&self.request.namespace, pod.text("/spec/serviceAccountName"));
+        let (namespace, account) = (
+            &self.request.namespace,
+            pod.text("/spec/serviceAccountName"),
+        );
         let shelf = (String::new(), "serviceaccounts".to_owned());
-        if self.state.store.get(&shelf, &Key::new(namespace, account)).is_some() {
+        if self
+            .state
+            .store
+            .get(&shelf, &Key::new(namespace, account))
+            .is_some()
+        {
             return Ok(());
         }
         let about = About::new("", "pods", pod.text("/metadata/name"));
@@ -221,11 +286,21 @@ impl Session<'_> {
             "{} is forbidden: error looking up service account {namespace}/{account}: serviceaccount \"{account}\" not found",
             quoted(&about)
         );
-        Err(ApiError::Forbidden { about, message, causes: vec![] })
+        Err(ApiError::Forbidden {
+            about,
+            message,
+            causes: vec![],
+        })
     }
 
     /// Stores the next version of an object; the last finalizer gone, the object goes.
-    pub(crate) fn replace(&mut self, live: &Arc<Stored>, mut next: Value, ownership: Ownership, dry_run: bool) -> Result<Arc<Stored>, ApiError> {
+    pub(crate) fn replace(
+        &mut self,
+        live: &Arc<Stored>,
+        mut next: Value,
+        ownership: Ownership,
+        dry_run: bool,
+    ) -> Result<Arc<Stored>, ApiError> {
         let resource = self.resource().clone();
         let old = present_stored(&resource, live);
         self.check_version(&old, &next)?;
@@ -233,10 +308,17 @@ impl Session<'_> {
         self.admit(&mut next, Some(&old))?;
         self.raise_generation(&old, &mut next);
         if ownership == Ownership::Update {
-            let (manager, api_version, time) = (self.request.manager(), resource.api_version(), self.context.clock.time());
+            let (manager, api_version, time) = (
+                self.request.manager(),
+                resource.api_version(),
+                self.context.clock.time(),
+            );
             let writer = self.writer(&manager, &api_version, &time);
             if is_absent(&next, "/metadata/managedFields") {
-                next.put("/metadata/managedFields", old.at("/metadata/managedFields").clone());
+                next.put(
+                    "/metadata/managedFields",
+                    old.at("/metadata/managedFields").clone(),
+                );
             }
             managed::after_update(&old, &mut next, resource.shape(), writer);
         }
@@ -261,20 +343,35 @@ impl Session<'_> {
         let about = self.request.about();
         let (uid, known) = (next.text("/metadata/uid"), old.text("/metadata/uid"));
         if !uid.is_empty() && uid != known {
-            let key = format!("/registry/{}/{}/{}", about.kind, self.request.namespace, about.name);
-            let why = format!("StorageError: invalid object, Code: 4, Key: {key}, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: {uid}, UID in object meta: {known}");
+            let key = format!(
+                "/registry/{}/{}/{}",
+                about.kind, self.request.namespace, about.name
+            );
+            let why = format!(
+                "StorageError: invalid object, Code: 4, Key: {key}, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: {uid}, UID in object meta: {known}"
+            );
             return Err(ApiError::Conflict { about, why });
         }
         match next.text("/metadata/resourceVersion") {
             "" if kinds::updates_unconditionally(self.resource()) => Ok(()),
             "" => {
-                let cause = Cause::new("FieldValueInvalid", "metadata.resourceVersion", "Invalid value: 0: must be specified for an update");
-                Err(ApiError::Invalid { about, causes: vec![cause] })
+                let cause = Cause::new(
+                    "FieldValueInvalid",
+                    "metadata.resourceVersion",
+                    "Invalid value: 0: must be specified for an update",
+                );
+                Err(ApiError::Invalid {
+                    about,
+                    causes: vec![cause],
+                })
             }
-            text if text.parse::<u64>().is_err() => {
-                Err(ApiError::Internal(format!("strconv.ParseUint: parsing \"{text}\": invalid syntax")))
-            }
-            text if text != old.text("/metadata/resourceVersion") => Err(ApiError::Conflict { about, why: MODIFIED.to_owned() }),
+            text if text.parse::<u64>().is_err() => Err(ApiError::Internal(format!(
+                "strconv.ParseUint: parsing \"{text}\": invalid syntax"
+            ))),
+            text if text != old.text("/metadata/resourceVersion") => Err(ApiError::Conflict {
+                about,
+                why: MODIFIED.to_owned(),
+            }),
             _ => Ok(()),
         }
     }
@@ -282,12 +379,25 @@ impl Session<'_> {
     /// Restores what this door may not change: server-set metadata, status here, spec there.
     fn keep_fixed(&self, old: &Value, next: &mut Value) {
         let resource = self.resource();
-        for field in ["name", "namespace", "uid", "creationTimestamp", "generation", "deletionTimestamp", "deletionGracePeriodSeconds", "generateName", "resourceVersion"] {
+        for field in [
+            "name",
+            "namespace",
+            "uid",
+            "creationTimestamp",
+            "generation",
+            "deletionTimestamp",
+            "deletionGracePeriodSeconds",
+            "generateName",
+            "resourceVersion",
+        ] {
             restore(next, old, &format!("/metadata/{field}"));
         }
         match self.request.subresource.as_str() {
             "status" if resource.custom.is_some() => {
-                let (status, fields) = (next.at("/status").clone(), next.at("/metadata/managedFields").clone());
+                let (status, fields) = (
+                    next.at("/status").clone(),
+                    next.at("/metadata/managedFields").clone(),
+                );
                 *next = old.clone();
                 next.put("/status", status);
                 next.put("/metadata/managedFields", fields);
@@ -305,7 +415,9 @@ impl Session<'_> {
                 *next = old.clone();
                 next.put("/spec/finalizers", finalizers);
             }
-            _ if resource.status && !resource.is("", "nodes") || resource.is("", "nodes") && old.at("/status").is_object() => {
+            _ if resource.status && !resource.is("", "nodes")
+                || resource.is("", "nodes") && old.at("/status").is_object() =>
+            {
                 restore(next, old, "/status");
                 if resource.is("", "namespaces") {
                     restore(next, old, "/spec");
@@ -326,12 +438,20 @@ impl Session<'_> {
     }
 
     /// An object that is being deleted goes when nothing holds it back any more.
-    fn finish_deletion(&mut self, live: &Arc<Stored>, next: &Value, dry_run: bool) -> Option<Arc<Stored>> {
+    fn finish_deletion(
+        &mut self,
+        live: &Arc<Stored>,
+        next: &Value,
+        dry_run: bool,
+    ) -> Option<Arc<Stored>> {
         let resource = self.resource().clone();
         let going = next.at("/metadata/deletionTimestamp").is_string();
-        let held = !next.list("/metadata/finalizers").is_empty() || !next.list("/spec/finalizers").is_empty() && resource.is("", "namespaces");
+        let held = !next.list("/metadata/finalizers").is_empty()
+            || !next.list("/spec/finalizers").is_empty() && resource.is("", "namespaces");
         // A pod goes when its kubelet confirms with grace period 0, not when its finalizers are gone.
-        let graceful = next.number("/metadata/deletionGracePeriodSeconds").is_some_and(|seconds| seconds > 0);
+        let graceful = next
+            .number("/metadata/deletionGracePeriodSeconds")
+            .is_some_and(|seconds| seconds > 0);
         if !going || held || graceful || dry_run {
             return None;
         }

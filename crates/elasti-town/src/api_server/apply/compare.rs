@@ -27,7 +27,13 @@ impl Comparison {
         self.added.union(&self.modified)
     }
 
-    fn walk(&mut self, old: Option<&Value>, new: Option<&Value>, shape: Shape<'_>, path: &mut Vec<Step>) {
+    fn walk(
+        &mut self,
+        old: Option<&Value>,
+        new: Option<&Value>,
+        shape: Shape<'_>,
+        path: &mut Vec<Step>,
+    ) {
         if old == new && old.is_some() {
             return;
         }
@@ -37,7 +43,9 @@ impl Comparison {
             _ => true,
         };
         match (some, shape.form()) {
-            (Value::Object(_), Form::Struct | Form::Map | Form::Any) if same_form && !shape.is_atomic_map() => {
+            (Value::Object(_), Form::Struct | Form::Map | Form::Any)
+                if same_form && !shape.is_atomic_map() =>
+            {
                 self.walk_fields(old, new, shape, path);
                 self.note_presence(old, new, shape, path);
             }
@@ -54,8 +62,16 @@ impl Comparison {
     }
 
     /// A container that came or went is a change of its own, unless it is always there.
-    fn note_presence(&mut self, old: Option<&Value>, new: Option<&Value>, shape: Shape<'_>, path: &[Step]) {
-        if path.is_empty() || (shape.always_present() && !is_empty_object(old.or(new))) && is_field(path) {
+    fn note_presence(
+        &mut self,
+        old: Option<&Value>,
+        new: Option<&Value>,
+        shape: Shape<'_>,
+        path: &[Step],
+    ) {
+        if path.is_empty()
+            || (shape.always_present() && !is_empty_object(old.or(new))) && is_field(path)
+        {
             return;
         }
         match (old, new) {
@@ -65,27 +81,54 @@ impl Comparison {
         }
     }
 
-    fn walk_fields(&mut self, old: Option<&Value>, new: Option<&Value>, shape: Shape<'_>, path: &mut Vec<Step>) {
+    fn walk_fields(
+        &mut self,
+        old: Option<&Value>,
+        new: Option<&Value>,
+        shape: Shape<'_>,
+        path: &mut Vec<Step>,
+    ) {
         let old = old.and_then(Value::as_object);
         let new = new.and_then(Value::as_object);
         let mut names: Vec<&String> = old.into_iter().flatten().map(|(name, _)| name).collect();
-        names.extend(new.into_iter().flatten().map(|(name, _)| name).filter(|name| old.is_none_or(|old| !old.contains_key(*name))));
+        names.extend(
+            new.into_iter()
+                .flatten()
+                .map(|(name, _)| name)
+                .filter(|name| old.is_none_or(|old| !old.contains_key(*name))),
+        );
         for name in names {
             path.push(Step::Field(name.clone()));
             let inner = shape.field(name).unwrap_or_else(Shape::any);
-            self.walk(old.and_then(|map| map.get(name)), new.and_then(|map| map.get(name)), inner, path);
+            self.walk(
+                old.and_then(|map| map.get(name)),
+                new.and_then(|map| map.get(name)),
+                inner,
+                path,
+            );
             path.pop();
         }
     }
 
-    fn walk_items(&mut self, old: Option<&Value>, new: Option<&Value>, shape: Shape<'_>, path: &mut Vec<Step>) {
+    fn walk_items(
+        &mut self,
+        old: Option<&Value>,
+        new: Option<&Value>,
+        shape: Shape<'_>,
+        path: &mut Vec<Step>,
+    ) {
         let list_type = shape.list_type();
         let by_step = |list: Option<&Value>| -> BTreeMap<Step, Value> {
             let items = list.and_then(Value::as_array).into_iter().flatten();
-            items.filter_map(|item| Some((Step::to_item(&list_type, shape, item)?, item.clone()))).collect()
+            items
+                .filter_map(|item| Some((Step::to_item(&list_type, shape, item)?, item.clone())))
+                .collect()
         };
         let (old, new) = (by_step(old), by_step(new));
-        for step in old.keys().chain(new.keys().filter(|step| !old.contains_key(step))) {
+        for step in old
+            .keys()
+            .chain(new.keys().filter(|step| !old.contains_key(step)))
+        {
             path.push(step.clone());
             self.walk(old.get(step), new.get(step), shape.item(), path);
             path.pop();
@@ -98,5 +141,7 @@ fn is_field(path: &[Step]) -> bool {
 }
 
 fn is_empty_object(value: Option<&Value>) -> bool {
-    value.and_then(Value::as_object).is_some_and(serde_json::Map::is_empty)
+    value
+        .and_then(Value::as_object)
+        .is_some_and(serde_json::Map::is_empty)
 }

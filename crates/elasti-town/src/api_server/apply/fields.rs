@@ -69,7 +69,10 @@ impl Step {
             Self::Index(at) => out.push_str(&format!("[{at}]")),
             Self::Key(keys) => {
                 let keys: Map<String, Value> = serde_json::from_str(keys).unwrap_or_default();
-                let all: Vec<String> = keys.iter().map(|(key, value)| format!("{key}={value}")).collect();
+                let all: Vec<String> = keys
+                    .iter()
+                    .map(|(key, value)| format!("{key}={value}"))
+                    .collect();
                 let _ = write!(out, "[{}]", all.join(","));
             }
         }
@@ -85,7 +88,10 @@ pub(crate) struct FieldSet {
 
 impl FieldSet {
     pub(crate) fn leaf() -> Self {
-        Self { member: true, children: BTreeMap::new() }
+        Self {
+            member: true,
+            children: BTreeMap::new(),
+        }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -101,7 +107,9 @@ impl FieldSet {
 
     /// Removes the path and everything below it.
     pub(crate) fn remove(&mut self, path: &[Step]) {
-        let Some((step, rest)) = path.split_first() else { return };
+        let Some((step, rest)) = path.split_first() else {
+            return;
+        };
         if rest.is_empty() {
             self.children.remove(step);
         } else if let Some(child) = self.children.get_mut(step) {
@@ -124,9 +132,15 @@ impl FieldSet {
 
     /// Members of `self` that are not members of `other`.
     pub(crate) fn difference(&self, other: &Self) -> Self {
-        let mut rest = Self { member: self.member && !other.member, children: BTreeMap::new() };
+        let mut rest = Self {
+            member: self.member && !other.member,
+            children: BTreeMap::new(),
+        };
         for (step, child) in &self.children {
-            let child = other.children.get(step).map_or_else(|| child.clone(), |theirs| child.difference(theirs));
+            let child = other
+                .children
+                .get(step)
+                .map_or_else(|| child.clone(), |theirs| child.difference(theirs));
             if !child.is_empty() {
                 rest.children.insert(step.clone(), child);
             }
@@ -136,7 +150,10 @@ impl FieldSet {
 
     /// Members of both.
     pub(crate) fn intersection(&self, other: &Self) -> Self {
-        let mut both = Self { member: self.member && other.member, children: BTreeMap::new() };
+        let mut both = Self {
+            member: self.member && other.member,
+            children: BTreeMap::new(),
+        };
         for (step, child) in &self.children {
             if let Some(theirs) = other.children.get(step) {
                 let child = child.intersection(theirs);
@@ -150,7 +167,10 @@ impl FieldSet {
 
     /// Removes every member of `removed` together with everything below it.
     pub(crate) fn without_trees(&self, removed: &Self) -> Self {
-        let mut rest = Self { member: self.member && !removed.member, children: BTreeMap::new() };
+        let mut rest = Self {
+            member: self.member && !removed.member,
+            children: BTreeMap::new(),
+        };
         for (step, child) in &self.children {
             let child = match removed.children.get(step) {
                 Some(gone) if gone.member => continue,
@@ -196,7 +216,9 @@ impl FieldSet {
     /// Reads FieldsV1.
     pub(crate) fn from_json(fields: &Value) -> Self {
         let mut set = Self::default();
-        let Some(map) = fields.as_object() else { return set };
+        let Some(map) = fields.as_object() else {
+            return set;
+        };
         for (name, child) in map {
             if name == "." {
                 set.member = true;
@@ -213,7 +235,9 @@ impl FieldSet {
     pub(crate) fn of(value: &Value, shape: Shape<'_>) -> Self {
         let mut set = Self::default();
         match (value, shape.form()) {
-            (Value::Object(map), Form::Struct | Form::Map | Form::Any) if !shape.is_atomic_map() => {
+            (Value::Object(map), Form::Struct | Form::Map | Form::Any)
+                if !shape.is_atomic_map() =>
+            {
                 for (name, child) in map {
                     let inner = shape.field(name).unwrap_or_else(Shape::any);
                     let mut child_set = Self::of(child, inner);

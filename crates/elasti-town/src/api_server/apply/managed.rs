@@ -50,7 +50,10 @@ impl Manager {
 
     fn is(&self, writer: &Writer<'_>, applies: bool) -> bool {
         let same_version = applies || self.api_version == writer.api_version;
-        self.name == writer.manager && self.applies == applies && self.subresource == writer.subresource && same_version
+        self.name == writer.manager
+            && self.applies == applies
+            && self.subresource == writer.subresource
+            && same_version
     }
 
     fn conflict_text(&self) -> String {
@@ -81,8 +84,17 @@ fn unowned() -> FieldSet {
     set.insert(&[field("apiVersion")]);
     set.insert(&[field("kind")]);
     for name in [
-        "name", "namespace", "creationTimestamp", "selfLink", "uid", "clusterName", "generation", "managedFields",
-        "resourceVersion", "deletionTimestamp", "deletionGracePeriodSeconds",
+        "name",
+        "namespace",
+        "creationTimestamp",
+        "selfLink",
+        "uid",
+        "clusterName",
+        "generation",
+        "managedFields",
+        "resourceVersion",
+        "deletionTimestamp",
+        "deletionGracePeriodSeconds",
     ] {
         set.insert(&[field("metadata"), field(name)]);
     }
@@ -103,25 +115,41 @@ fn owned(set: &FieldSet) -> FieldSet {
 }
 
 fn read(object: &Value) -> Vec<Manager> {
-    object.list("/metadata/managedFields").iter().map(Manager::read).collect()
+    object
+        .list("/metadata/managedFields")
+        .iter()
+        .map(Manager::read)
+        .collect()
 }
 
 fn write(object: &mut Value, mut managers: Vec<Manager>) {
     managers.retain(|manager| !manager.fields.is_empty());
     // Kubernetes' order: appliers first, then by time, then by name.
     managers.sort_by(|a, b| {
-        (b.applies, &a.time, &a.name, &a.api_version, &a.subresource).cmp(&(a.applies, &b.time, &b.name, &b.api_version, &b.subresource))
+        (b.applies, &a.time, &a.name, &a.api_version, &a.subresource).cmp(&(
+            a.applies,
+            &b.time,
+            &b.name,
+            &b.api_version,
+            &b.subresource,
+        ))
     });
     if managers.is_empty() {
         object.drop_at("/metadata/managedFields");
     } else {
-        object.put("/metadata/managedFields", managers.iter().map(Manager::write).collect::<Vec<_>>());
+        object.put(
+            "/metadata/managedFields",
+            managers.iter().map(Manager::write).collect::<Vec<_>>(),
+        );
     }
 }
 
 /// Ownership after a create, update or non-apply patch. A client that sent an empty list resets it.
 pub(crate) fn after_update(live: &Value, next: &mut Value, shape: Shape<'_>, writer: Writer<'_>) {
-    let reset = next.at("/metadata/managedFields").as_array().is_some_and(Vec::is_empty);
+    let reset = next
+        .at("/metadata/managedFields")
+        .as_array()
+        .is_some_and(Vec::is_empty);
     if reset {
         next.drop_at("/metadata/managedFields");
         return;
@@ -135,8 +163,14 @@ pub(crate) fn after_update(live: &Value, next: &mut Value, shape: Shape<'_>, wri
             manager.fields = manager.fields.difference(&written).without_trees(&removed);
         }
     }
-    let before = managers.iter().position(|manager| manager.is(&writer, false)).map(|at| managers.remove(at));
-    let old_fields = before.as_ref().map(|manager| manager.fields.clone()).unwrap_or_default();
+    let before = managers
+        .iter()
+        .position(|manager| manager.is(&writer, false))
+        .map(|at| managers.remove(at));
+    let old_fields = before
+        .as_ref()
+        .map(|manager| manager.fields.clone())
+        .unwrap_or_default();
     let fields = old_fields.union(&written).without_trees(&removed);
     let time = match before {
         Some(before) if before.fields == fields => before.time,
@@ -168,10 +202,15 @@ pub(crate) fn after_apply(
 ) -> Result<Value, ApiError> {
     let mut managers = read(live);
     let fields = owned(&FieldSet::of(&bare(applied), shape)).without_trees(ignored);
-    let last = managers.iter().position(|manager| manager.is(&writer, true)).map(|at| managers.remove(at));
+    let last = managers
+        .iter()
+        .position(|manager| manager.is(&writer, true))
+        .map(|at| managers.remove(at));
     let mut next = merge::merge(&bare(live), &bare(applied), shape);
     if let Some(last) = &last {
-        let kept = managers.iter().fold(fields.clone(), |all, manager| all.union(&manager.fields));
+        let kept = managers
+            .iter()
+            .fold(fields.clone(), |all, manager| all.union(&manager.fields));
         merge::prune(&mut next, &last.fields, &kept, shape);
     }
     let comparison = Comparison::of(&bare(live), &next, shape);
@@ -190,7 +229,11 @@ pub(crate) fn after_apply(
     Ok(next)
 }
 
-fn refuse_conflicts(managers: &mut [Manager], written: &FieldSet, force: bool) -> Result<(), ApiError> {
+fn refuse_conflicts(
+    managers: &mut [Manager],
+    written: &FieldSet,
+    force: bool,
+) -> Result<(), ApiError> {
     let mut causes: Vec<Cause> = Vec::new();
     let mut listed = Vec::new();
     for manager in managers {
@@ -204,13 +247,28 @@ fn refuse_conflicts(managers: &mut [Manager], written: &FieldSet, force: bool) -
         }
         let who = manager.conflict_text();
         let paths = contested.paths();
-        listed.push(format!("{}:\n- {}", who.replacen("conflict", "conflicts", 1), paths.join("\n- ")));
-        causes.extend(paths.into_iter().map(|path| Cause::new("FieldManagerConflict", path, who.as_str())));
+        listed.push(format!(
+            "{}:\n- {}",
+            who.replacen("conflict", "conflicts", 1),
+            paths.join("\n- ")
+        ));
+        causes.extend(
+            paths
+                .into_iter()
+                .map(|path| Cause::new("FieldManagerConflict", path, who.as_str())),
+        );
     }
     let message = match causes.as_slice() {
         [] => return Ok(()),
-        [one] => format!("Apply failed with 1 conflict: {}: {}", one.message, one.field),
-        many => format!("Apply failed with {} conflicts: {}", many.len(), listed.join("\n")),
+        [one] => format!(
+            "Apply failed with 1 conflict: {}: {}",
+            one.message, one.field
+        ),
+        many => format!(
+            "Apply failed with {} conflicts: {}",
+            many.len(),
+            listed.join("\n")
+        ),
     };
     Err(ApiError::ApplyConflict { message, causes })
 }

@@ -9,16 +9,22 @@ use crate::api_server::schema::{Form, ListType, Shape};
 /// `live` with everything that `applied` states.
 pub(crate) fn merge(live: &Value, applied: &Value, shape: Shape<'_>) -> Value {
     match (live, applied, shape.form()) {
-        (Value::Object(live), Value::Object(applied), Form::Struct | Form::Map | Form::Any) if !shape.is_atomic_map() => {
+        (Value::Object(live), Value::Object(applied), Form::Struct | Form::Map | Form::Any)
+            if !shape.is_atomic_map() =>
+        {
             let mut merged = live.clone();
             for (name, value) in applied {
                 let inner = shape.field(name).unwrap_or_else(Shape::any);
-                let next = live.get(name).map_or_else(|| value.clone(), |old| merge(old, value, inner));
+                let next = live
+                    .get(name)
+                    .map_or_else(|| value.clone(), |old| merge(old, value, inner));
                 merged.insert(name.clone(), next);
             }
             Value::Object(merged)
         }
-        (Value::Array(live), Value::Array(applied), Form::List) if shape.list_type() != ListType::Atomic => {
+        (Value::Array(live), Value::Array(applied), Form::List)
+            if shape.list_type() != ListType::Atomic =>
+        {
             Value::Array(merge_items(live, applied, shape))
         }
         _ => applied.clone(),
@@ -46,7 +52,9 @@ fn merge_items(live: &[Value], applied: &[Value], shape: Shape<'_>) -> Vec<Value
         }
         merged.push(found.map_or_else(|| item.clone(), |old| merge(old, item, shape.item())));
     }
-    let rest = live.iter().filter(|old| !applied.iter().any(|one| step(one) == step(old)));
+    let rest = live
+        .iter()
+        .filter(|old| !applied.iter().any(|one| step(one) == step(old)));
     for old in rest {
         if !merged.iter().any(|one| step(one) == step(old)) {
             merged.push(old.clone());
@@ -69,12 +77,21 @@ pub(crate) fn prune(value: &mut Value, dropped: &FieldSet, kept: &FieldSet, shap
         Value::Array(items) => {
             let list_type = shape.list_type();
             items.retain_mut(|item| {
-                let Some(step) = Step::to_item(&list_type, shape, item) else { return true };
-                let Some(child) = dropped.children.get(&step) else { return true };
+                let Some(step) = Step::to_item(&list_type, shape, item) else {
+                    return true;
+                };
+                let Some(child) = dropped.children.get(&step) else {
+                    return true;
+                };
                 match kept.children.get(&step) {
                     None if child.member => false,
                     keep => {
-                        prune(item, child, keep.unwrap_or(&FieldSet::default()), shape.item());
+                        prune(
+                            item,
+                            child,
+                            keep.unwrap_or(&FieldSet::default()),
+                            shape.item(),
+                        );
                         true
                     }
                 }
@@ -84,12 +101,20 @@ pub(crate) fn prune(value: &mut Value, dropped: &FieldSet, kept: &FieldSet, shap
     }
 }
 
-fn prune_entry(map: &mut Map<String, Value>, name: &str, dropped: &FieldSet, kept: Option<&FieldSet>, shape: Shape<'_>) {
+fn prune_entry(
+    map: &mut Map<String, Value>,
+    name: &str,
+    dropped: &FieldSet,
+    kept: Option<&FieldSet>,
+    shape: Shape<'_>,
+) {
     if kept.is_none() && dropped.member {
         map.remove(name);
         return;
     }
-    let Some(child) = map.get_mut(name) else { return };
+    let Some(child) = map.get_mut(name) else {
+        return;
+    };
     let had_content = !crate::api_server::object::is_empty(child);
     prune(child, dropped, kept.unwrap_or(&FieldSet::default()), shape);
     let emptied = had_content && crate::api_server::object::is_empty(child);

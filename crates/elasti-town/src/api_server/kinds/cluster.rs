@@ -34,10 +34,19 @@ pub(crate) fn default_rbac(object: &mut Value) {
     }
 }
 
-pub(crate) fn validate_rbac(resource: &Resource, object: &Value, old: Option<&Value>, causes: &mut Vec<Cause>) {
+pub(crate) fn validate_rbac(
+    resource: &Resource,
+    object: &Value,
+    old: Option<&Value>,
+    causes: &mut Vec<Cause>,
+) {
     if resource.plural.ends_with("bindings") {
         let kind = object.text("/roleRef/kind");
-        let allowed: &[&str] = if resource.namespaced { &["Role", "ClusterRole"] } else { &["ClusterRole"] };
+        let allowed: &[&str] = if resource.namespaced {
+            &["Role", "ClusterRole"]
+        } else {
+            &["ClusterRole"]
+        };
         if !allowed.contains(&kind) {
             causes.push(Cause::unsupported("roleRef.kind", &json!(kind), allowed));
         }
@@ -47,20 +56,38 @@ pub(crate) fn validate_rbac(resource: &Resource, object: &Value, old: Option<&Va
         if let Some(old) = old
             && old.at("/roleRef") != object.at("/roleRef")
         {
-            causes.push(Cause::invalid("roleRef", object.at("/roleRef"), "cannot change roleRef"));
+            causes.push(Cause::invalid(
+                "roleRef",
+                object.at("/roleRef"),
+                "cannot change roleRef",
+            ));
         }
         return;
     }
     for (at, rule) in object.list("/rules").iter().enumerate() {
         if rule.list("/verbs").is_empty() {
-            causes.push(Cause::required(format!("rules[{at}].verbs"), "verbs must contain at least one value"));
+            causes.push(Cause::required(
+                format!("rules[{at}].verbs"),
+                "verbs must contain at least one value",
+            ));
         }
     }
 }
 
 pub(crate) fn validate_map(object: &Value, old: Option<&Value>, causes: &mut Vec<Cause>) {
-    let legal = |key: &str| !key.is_empty() && key.bytes().all(|letter| letter.is_ascii_alphanumeric() || b"-_.".contains(&letter));
-    for key in object.at("/data").as_object().into_iter().flatten().map(|(key, _)| key) {
+    let legal = |key: &str| {
+        !key.is_empty()
+            && key
+                .bytes()
+                .all(|letter| letter.is_ascii_alphanumeric() || b"-_.".contains(&letter))
+    };
+    for key in object
+        .at("/data")
+        .as_object()
+        .into_iter()
+        .flatten()
+        .map(|(key, _)| key)
+    {
         if !legal(key) {
             let why = "a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. 'key.name',  or 'KEY_NAME',  or 'key-name', regex used for validation is '[-._a-zA-Z0-9]+')";
             causes.push(Cause::invalid(format!("data[{key}]"), &json!(key), why));
@@ -71,18 +98,32 @@ pub(crate) fn validate_map(object: &Value, old: Option<&Value>, causes: &mut Vec
     for field in ["immutable", "data", "binaryData", "stringData"] {
         let pointer = format!("/{field}");
         if frozen && old.at(&pointer) != object.at(&pointer) {
-            causes.push(Cause::forbidden(field, "field is immutable when `immutable` is set"));
+            causes.push(Cause::forbidden(
+                field,
+                "field is immutable when `immutable` is set",
+            ));
         }
     }
     if old.at("/type") != object.at("/type") {
-        causes.push(Cause::invalid("type", object.at("/type"), "field is immutable"));
+        causes.push(Cause::invalid(
+            "type",
+            object.at("/type"),
+            "field is immutable",
+        ));
     }
 }
 
 pub(crate) fn validate_lease(object: &Value, causes: &mut Vec<Cause>) {
     for (field, least) in [("leaseDurationSeconds", 1), ("leaseTransitions", 0)] {
-        if let Some(number) = object.number(&format!("/spec/{field}")).filter(|number| *number < least) {
-            let why = if least == 1 { "must be greater than 0" } else { "must be greater than or equal to 0" };
+        if let Some(number) = object
+            .number(&format!("/spec/{field}"))
+            .filter(|number| *number < least)
+        {
+            let why = if least == 1 {
+                "must be greater than 0"
+            } else {
+                "must be greater than or equal to 0"
+            };
             causes.push(Cause::invalid(format!("spec.{field}"), &json!(number), why));
         }
     }

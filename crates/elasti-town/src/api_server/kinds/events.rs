@@ -37,7 +37,10 @@ pub(crate) fn from_core(object: &mut Value) {
     rename(object, |(core, new)| (core, new));
 }
 
-fn rename(object: &mut Value, direction: impl Fn((&'static str, &'static str)) -> (&'static str, &'static str)) {
+fn rename(
+    object: &mut Value,
+    direction: impl Fn((&'static str, &'static str)) -> (&'static str, &'static str),
+) {
     for pair in RENAMED {
         let (from, to) = direction(*pair);
         if let Some(value) = object.drop_at(&format!("/{from}")) {

@@ -45,7 +45,9 @@ pub(crate) fn validate(resource: &Resource, object: &Value, old: Option<&Value>)
         ("apps", _) => workloads::validate(&resource.plural, object, old, &mut causes),
         ("discovery.k8s.io", _) => services::validate_slice(object, old, &mut causes),
         ("autoscaling", _) => workloads::validate_autoscaler(object, &mut causes),
-        ("rbac.authorization.k8s.io", _) => cluster::validate_rbac(resource, object, old, &mut causes),
+        ("rbac.authorization.k8s.io", _) => {
+            cluster::validate_rbac(resource, object, old, &mut causes)
+        }
         ("apiextensions.k8s.io", _) => definitions::validate(object, old, &mut causes),
         ("coordination.k8s.io", _) => cluster::validate_lease(object, &mut causes),
         _ => {}
@@ -56,7 +58,9 @@ pub(crate) fn validate(resource: &Resource, object: &Value, old: Option<&Value>)
 /// The status of a new object; `None` keeps what the client sent.
 pub(crate) fn initial_status(resource: &Resource, object: &Value) -> Option<Value> {
     match (resource.group.as_str(), resource.plural.as_str()) {
-        ("", "pods") => Some(json!({"phase": "Pending", "qosClass": pods::quality_of_service(object)})),
+        ("", "pods") => {
+            Some(json!({"phase": "Pending", "qosClass": pods::quality_of_service(object)}))
+        }
         ("", "services") => Some(json!({"loadBalancer": {}})),
         ("", "namespaces") => Some(json!({"phase": "Active"})),
         ("apps", "replicasets") => Some(json!({"replicas": 0})),
@@ -69,7 +73,9 @@ pub(crate) fn initial_status(resource: &Resource, object: &Value) -> Option<Valu
             "disruptionsAllowed": 0, "currentHealthy": 0, "desiredHealthy": 0, "expectedPods": 0
         })),
         ("apps", _) => Some(json!({})),
-        ("apiextensions.k8s.io", _) => Some(json!({"conditions": [], "acceptedNames": {"plural": "", "kind": ""}, "storedVersions": []})),
+        ("apiextensions.k8s.io", _) => Some(
+            json!({"conditions": [], "acceptedNames": {"plural": "", "kind": ""}, "storedVersions": []}),
+        ),
         _ => None,
     }
 }
@@ -87,8 +93,14 @@ pub(crate) fn generation_source(resource: &Resource, object: &Value) -> Option<V
         return Some(rest);
     }
     match (resource.group.as_str(), resource.plural.as_str()) {
-        ("apps" | "policy" | "networking.k8s.io" | "apiextensions.k8s.io", _) | ("", "pods") => Some(object.at("/spec").clone()),
-        ("discovery.k8s.io", _) => Some(json!([object.at("/endpoints"), object.at("/ports"), object.at("/metadata/labels")])),
+        ("apps" | "policy" | "networking.k8s.io" | "apiextensions.k8s.io", _) | ("", "pods") => {
+            Some(object.at("/spec").clone())
+        }
+        ("discovery.k8s.io", _) => Some(json!([
+            object.at("/endpoints"),
+            object.at("/ports"),
+            object.at("/metadata/labels")
+        ])),
         _ => None,
     }
 }
@@ -97,17 +109,28 @@ pub(crate) fn generation_source(resource: &Resource, object: &Value) -> Option<V
 pub(crate) fn creates_on_update(resource: &Resource) -> bool {
     matches!(
         (resource.group.as_str(), resource.plural.as_str()),
-        ("", "services" | "endpoints" | "events") | ("coordination.k8s.io" | "rbac.authorization.k8s.io" | "events.k8s.io", _)
+        ("", "services" | "endpoints" | "events")
+            | (
+                "coordination.k8s.io" | "rbac.authorization.k8s.io" | "events.k8s.io",
+                _
+            )
     )
 }
 
 /// May a PUT omit the resourceVersion?
 pub(crate) fn updates_unconditionally(resource: &Resource) -> bool {
     resource.custom.is_none()
-        && !matches!(resource.group.as_str(), "apiextensions.k8s.io" | "coordination.k8s.io" | "policy")
+        && !matches!(
+            resource.group.as_str(),
+            "apiextensions.k8s.io" | "coordination.k8s.io" | "policy"
+        )
 }
 
 /// Does deleting answer with the object instead of a Status?
 pub(crate) fn returns_deleted(resource: &Resource) -> bool {
-    resource.group.is_empty() && matches!(resource.plural.as_str(), "pods" | "services" | "serviceaccounts")
+    resource.group.is_empty()
+        && matches!(
+            resource.plural.as_str(),
+            "pods" | "services" | "serviceaccounts"
+        )
 }

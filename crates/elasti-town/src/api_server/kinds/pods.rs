@@ -27,7 +27,10 @@ pub(crate) fn default_spec(object: &mut Value, at: &str) {
     object.put_default(&format!("{at}/securityContext"), json!({}));
     object.put_default(&format!("{at}/schedulerName"), "default-scheduler");
     for list in ["containers", "initContainers"] {
-        object.list_mut(&format!("{at}/{list}")).iter_mut().for_each(default_container);
+        object
+            .list_mut(&format!("{at}/{list}"))
+            .iter_mut()
+            .for_each(default_container);
     }
     for volume in object.list_mut(&format!("{at}/volumes")) {
         for kind in ["configMap", "secret", "projected", "downwardAPI"] {
@@ -44,7 +47,10 @@ pub(crate) fn default_spec(object: &mut Value, at: &str) {
 
 fn default_tolerations(object: &mut Value) {
     let mut all = object.list("/spec/tolerations").to_vec();
-    for key in ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"] {
+    for key in [
+        "node.kubernetes.io/not-ready",
+        "node.kubernetes.io/unreachable",
+    ] {
         if !all.iter().any(|one| one.text("/key") == key) {
             all.push(json!({"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300}));
         }
@@ -57,8 +63,16 @@ fn default_container(container: &mut Value) {
     container.put_default("/terminationMessagePath", "/dev/termination-log");
     container.put_default("/terminationMessagePolicy", "File");
     let image = container.text("/image");
-    let tag = image.rsplit('/').next().and_then(|last| last.split_once([':', '@'])).map(|(_, tag)| tag);
-    let policy = if tag.is_none_or(|tag| tag == "latest") { "Always" } else { "IfNotPresent" };
+    let tag = image
+        .rsplit('/')
+        .next()
+        .and_then(|last| last.split_once([':', '@']))
+        .map(|(_, tag)| tag);
+    let policy = if tag.is_none_or(|tag| tag == "latest") {
+        "Always"
+    } else {
+        "IfNotPresent"
+    };
     container.put_default("/imagePullPolicy", policy);
     for port in container.list_mut("/ports") {
         port.put_default("/protocol", "TCP");
@@ -80,7 +94,12 @@ fn default_container(container: &mut Value) {
 }
 
 fn default_probe(container: &mut Value, probe: &str) {
-    for (field, value) in [("timeoutSeconds", 1), ("periodSeconds", 10), ("successThreshold", 1), ("failureThreshold", 3)] {
+    for (field, value) in [
+        ("timeoutSeconds", 1),
+        ("periodSeconds", 10),
+        ("successThreshold", 1),
+        ("failureThreshold", 3),
+    ] {
         container.put_default(&format!("{probe}/{field}"), value);
     }
     if container.at(&format!("{probe}/httpGet")).is_object() {
@@ -95,8 +114,13 @@ fn default_probe(container: &mut Value, probe: &str) {
 /// Guaranteed, Burstable or BestEffort.
 pub(crate) fn quality_of_service(object: &Value) -> &'static str {
     let containers = object.list("/spec/containers");
-    let has = |container: &Value, part: &str| !container.strings(&format!("/resources/{part}")).is_empty();
-    if !containers.iter().any(|container| has(container, "requests") || has(container, "limits")) {
+    let has = |container: &Value, part: &str| {
+        !container.strings(&format!("/resources/{part}")).is_empty()
+    };
+    if !containers
+        .iter()
+        .any(|container| has(container, "requests") || has(container, "limits"))
+    {
         return "BestEffort";
     }
     let equal = |container: &Value| {
@@ -105,7 +129,11 @@ pub(crate) fn quality_of_service(object: &Value) -> &'static str {
             !limit.is_null() && limit == container.at(&format!("/resources/requests/{name}"))
         })
     };
-    if containers.iter().all(equal) { "Guaranteed" } else { "Burstable" }
+    if containers.iter().all(equal) {
+        "Guaranteed"
+    } else {
+        "Burstable"
+    }
 }
 
 pub(crate) fn validate(object: &Value, old: Option<&Value>, causes: &mut Vec<Cause>) {
@@ -120,7 +148,11 @@ pub(crate) fn validate(object: &Value, old: Option<&Value>, causes: &mut Vec<Cau
 /// The part of a pod's spec that never changes.
 fn frozen(object: &Value) -> Value {
     let mut spec = object.at("/spec").clone();
-    for gone in ["/activeDeadlineSeconds", "/tolerations", "/terminationGracePeriodSeconds"] {
+    for gone in [
+        "/activeDeadlineSeconds",
+        "/tolerations",
+        "/terminationGracePeriodSeconds",
+    ] {
         spec.drop_at(gone);
     }
     for list in ["/containers", "/initContainers"] {
@@ -142,13 +174,23 @@ pub(crate) fn validate_spec(spec: &Value, path: &str, causes: &mut Vec<Cause>) {
             validate_container(container, &format!("{path}.{list}[{at}]"), causes);
             let name = container.text("/name");
             if seen.contains(&name) && !name.is_empty() {
-                causes.push(Cause::duplicate(format!("{path}.{list}[{at}].name"), &json!(name)));
+                causes.push(Cause::duplicate(
+                    format!("{path}.{list}[{at}].name"),
+                    &json!(name),
+                ));
             }
             seen.push(name);
         }
     }
-    if !matches!(spec.text("/restartPolicy"), "Always" | "OnFailure" | "Never") {
-        causes.push(Cause::unsupported(format!("{path}.restartPolicy"), spec.at("/restartPolicy"), &["Always", "OnFailure", "Never"]));
+    if !matches!(
+        spec.text("/restartPolicy"),
+        "Always" | "OnFailure" | "Never"
+    ) {
+        causes.push(Cause::unsupported(
+            format!("{path}.restartPolicy"),
+            spec.at("/restartPolicy"),
+            &["Always", "OnFailure", "Never"],
+        ));
     }
 }
 
@@ -167,7 +209,11 @@ fn validate_container(container: &Value, path: &str, causes: &mut Vec<Cause>) {
         match port.number("/containerPort") {
             None | Some(0) => causes.push(Cause::required(field, "")),
             Some(number) if !(1..=65535).contains(&number) => {
-                causes.push(Cause::invalid(field, &json!(number), "must be between 1 and 65535, inclusive"));
+                causes.push(Cause::invalid(
+                    field,
+                    &json!(number),
+                    "must be between 1 and 65535, inclusive",
+                ));
             }
             Some(_) => {}
         }

@@ -16,12 +16,18 @@ pub(crate) fn default(object: &mut Value) {
     object.put_default("/spec/sessionAffinity", "None");
     object.put_default("/spec/type", "ClusterIP");
     if object.text("/spec/sessionAffinity") == "ClientIP" {
-        object.put_default("/spec/sessionAffinityConfig/clientIP/timeoutSeconds", 10_800);
+        object.put_default(
+            "/spec/sessionAffinityConfig/clientIP/timeoutSeconds",
+            10_800,
+        );
     }
     for port in object.list_mut("/spec/ports") {
         port.put_default("/protocol", "TCP");
         let number = port.at("/port").clone();
-        if port.at("/targetPort").is_null() || port.at("/targetPort") == 0 || port.at("/targetPort") == "" {
+        if port.at("/targetPort").is_null()
+            || port.at("/targetPort") == 0
+            || port.at("/targetPort") == ""
+        {
             port.put("/targetPort", number);
         }
     }
@@ -68,15 +74,28 @@ pub(crate) struct ServiceAddresses {
 impl ServiceAddresses {
     /// Addresses of `base/prefix`.
     pub(crate) fn new(base: Ipv4Addr, prefix: u8) -> Self {
-        let count = 1_u32.checked_shl(u32::from(32_u8.saturating_sub(prefix))).unwrap_or(u32::MAX);
+        let count = 1_u32
+            .checked_shl(u32::from(32_u8.saturating_sub(prefix)))
+            .unwrap_or(u32::MAX);
         let first = u32::from(base) & !(count.wrapping_sub(1));
-        Self { first, count, taken: HashSet::new(), next: 1, ports: HashSet::new(), next_port: 30_000 }
+        Self {
+            first,
+            count,
+            taken: HashSet::new(),
+            next: 1,
+            ports: HashSet::new(),
+            next_port: 30_000,
+        }
     }
 
     fn allocate(&mut self) -> Option<Ipv4Addr> {
         for _ in 0..self.count {
             let address = self.first + self.next;
-            self.next = if self.next + 2 >= self.count { 1 } else { self.next + 1 };
+            self.next = if self.next + 2 >= self.count {
+                1
+            } else {
+                self.next + 1
+            };
             if self.taken.insert(address) {
                 return Some(Ipv4Addr::from(address));
             }
@@ -90,12 +109,20 @@ impl ServiceAddresses {
         if number.wrapping_sub(self.first) >= self.count {
             return Err("the provided network does not match the current range");
         }
-        if self.taken.insert(number) { Ok(()) } else { Err("provided IP is already allocated") }
+        if self.taken.insert(number) {
+            Ok(())
+        } else {
+            Err("provided IP is already allocated")
+        }
     }
 
     fn node_port(&mut self) -> i64 {
         while !self.ports.insert(self.next_port) {
-            self.next_port = if self.next_port >= 32_767 { 30_000 } else { self.next_port + 1 };
+            self.next_port = if self.next_port >= 32_767 {
+                30_000
+            } else {
+                self.next_port + 1
+            };
         }
         self.next_port
     }
@@ -115,7 +142,12 @@ impl ServiceAddresses {
     /// Completes a Service with its cluster address and node ports.
     pub(crate) fn assign(&mut self, service: &mut Value, old: Option<&Value>) -> Result<(), Cause> {
         if service.text("/spec/type") == "ExternalName" {
-            for gone in ["/spec/clusterIP", "/spec/clusterIPs", "/spec/ipFamilies", "/spec/ipFamilyPolicy"] {
+            for gone in [
+                "/spec/clusterIP",
+                "/spec/clusterIPs",
+                "/spec/ipFamilies",
+                "/spec/ipFamilyPolicy",
+            ] {
                 service.drop_at(gone);
             }
             return Ok(());
@@ -124,11 +156,20 @@ impl ServiceAddresses {
         let wanted = service.text("/spec/clusterIP").to_owned();
         let address = match wanted.as_str() {
             "" if !before.is_empty() => before.to_owned(),
-            "" => self.allocate().ok_or_else(|| Cause::invalid("spec.clusterIPs", &json!([]), "range is full"))?.to_string(),
+            "" => self
+                .allocate()
+                .ok_or_else(|| Cause::invalid("spec.clusterIPs", &json!([]), "range is full"))?
+                .to_string(),
             "None" => wanted,
             same if same == before => wanted,
             _ => {
-                let refuse = |why| Cause::invalid("spec.clusterIPs", &json!([wanted]), &format!("failed to allocate IP {wanted}: {why}"));
+                let refuse = |why| {
+                    Cause::invalid(
+                        "spec.clusterIPs",
+                        &json!([wanted]),
+                        &format!("failed to allocate IP {wanted}: {why}"),
+                    )
+                };
                 self.reserve(&wanted).map_err(refuse)?;
                 wanted
             }
@@ -138,7 +179,9 @@ impl ServiceAddresses {
         service.put_default("/spec/ipFamilies", json!(["IPv4"]));
         service.put_default("/spec/ipFamilyPolicy", "SingleStack");
         let kind = service.text("/spec/type");
-        let wants_ports = kind == "NodePort" || (kind == "LoadBalancer" && service.at("/spec/allocateLoadBalancerNodePorts") != false);
+        let wants_ports = kind == "NodePort"
+            || (kind == "LoadBalancer"
+                && service.at("/spec/allocateLoadBalancerNodePorts") != false);
         if wants_ports {
             for at in 0..service.list("/spec/ports").len() {
                 let known = old.and_then(|old| old.number(&format!("/spec/ports/{at}/nodePort")));
@@ -172,16 +215,29 @@ pub(crate) fn validate(object: &Value, old: Option<&Value>, causes: &mut Vec<Cau
         if name.is_empty() && ports.len() > 1 {
             causes.push(Cause::required(format!("spec.ports[{at}].name"), ""));
         } else if seen.contains(&name) {
-            causes.push(Cause::duplicate(format!("spec.ports[{at}].name"), &json!(name)));
+            causes.push(Cause::duplicate(
+                format!("spec.ports[{at}].name"),
+                &json!(name),
+            ));
         } else if let Some(why) = names::label(name).filter(|_| !name.is_empty()) {
-            causes.push(Cause::invalid(format!("spec.ports[{at}].name"), &json!(name), &why));
+            causes.push(Cause::invalid(
+                format!("spec.ports[{at}].name"),
+                &json!(name),
+                &why,
+            ));
         }
         seen.push(name);
         for field in ["port", "targetPort"] {
-            if let Some(number) = port.number(&format!("/{field}")).or_else(|| (field == "port").then_some(0))
+            if let Some(number) = port
+                .number(&format!("/{field}"))
+                .or_else(|| (field == "port").then_some(0))
                 && !(1..=65535).contains(&number)
             {
-                causes.push(Cause::invalid(format!("spec.ports[{at}].{field}"), &json!(number), "must be between 1 and 65535, inclusive"));
+                causes.push(Cause::invalid(
+                    format!("spec.ports[{at}].{field}"),
+                    &json!(number),
+                    "must be between 1 and 65535, inclusive",
+                ));
             }
         }
     }
@@ -189,7 +245,11 @@ pub(crate) fn validate(object: &Value, old: Option<&Value>, causes: &mut Vec<Cau
         let (before, after) = (old.text("/spec/clusterIP"), object.text("/spec/clusterIP"));
         let stays = old.text("/spec/type") != "ExternalName" && kind != "ExternalName";
         if stays && !before.is_empty() && !after.is_empty() && before != after {
-            causes.push(Cause::invalid("spec.clusterIPs[0]", &json!([after]), "may not change once set"));
+            causes.push(Cause::invalid(
+                "spec.clusterIPs[0]",
+                &json!([after]),
+                "may not change once set",
+            ));
         }
     }
 }
@@ -199,26 +259,45 @@ pub(crate) fn validate_slice(object: &Value, old: Option<&Value>, causes: &mut V
     if address_type.is_empty() {
         causes.push(Cause::required("addressType", ""));
     } else if !["FQDN", "IPv4", "IPv6"].contains(&address_type) {
-        causes.push(Cause::unsupported("addressType", &json!(address_type), &["FQDN", "IPv4", "IPv6"]));
+        causes.push(Cause::unsupported(
+            "addressType",
+            &json!(address_type),
+            &["FQDN", "IPv4", "IPv6"],
+        ));
     }
     if let Some(old) = old
         && old.text("/addressType") != address_type
     {
-        causes.push(Cause::invalid("addressType", &json!(address_type), "field is immutable"));
+        causes.push(Cause::invalid(
+            "addressType",
+            &json!(address_type),
+            "field is immutable",
+        ));
     }
     for (at, endpoint) in object.list("/endpoints").iter().enumerate() {
         let addresses = endpoint.list("/addresses");
         if addresses.is_empty() {
-            causes.push(Cause::required(format!("endpoints[{at}].addresses"), "must contain at least 1 endpoint"));
+            causes.push(Cause::required(
+                format!("endpoints[{at}].addresses"),
+                "must contain at least 1 endpoint",
+            ));
         }
         for (nth, address) in addresses.iter().enumerate() {
             let text = address.as_str().unwrap_or_default();
             let field = format!("endpoints[{at}].addresses[{nth}]");
             let parsed: Option<std::net::IpAddr> = text.parse().ok();
             match (address_type, parsed) {
-                ("IPv4" | "IPv6", None) => causes.push(Cause::invalid(field, address, "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)")),
-                ("IPv4", Some(ip)) if ip.is_ipv6() => causes.push(Cause::invalid(field, address, "must be an IPv4 address")),
-                ("IPv6", Some(ip)) if ip.is_ipv4() => causes.push(Cause::invalid(field, address, "must be an IPv6 address")),
+                ("IPv4" | "IPv6", None) => causes.push(Cause::invalid(
+                    field,
+                    address,
+                    "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)",
+                )),
+                ("IPv4", Some(ip)) if ip.is_ipv6() => {
+                    causes.push(Cause::invalid(field, address, "must be an IPv4 address"))
+                }
+                ("IPv6", Some(ip)) if ip.is_ipv4() => {
+                    causes.push(Cause::invalid(field, address, "must be an IPv6 address"))
+                }
                 _ => {}
             }
         }

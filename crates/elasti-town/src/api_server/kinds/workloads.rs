@@ -36,8 +36,14 @@ pub(crate) fn default(plural: &str, object: &mut Value) {
             if object.text("/spec/updateStrategy/type") == "RollingUpdate" {
                 object.put_default("/spec/updateStrategy/rollingUpdate/partition", 0);
             }
-            object.put_default("/spec/persistentVolumeClaimRetentionPolicy/whenDeleted", "Retain");
-            object.put_default("/spec/persistentVolumeClaimRetentionPolicy/whenScaled", "Retain");
+            object.put_default(
+                "/spec/persistentVolumeClaimRetentionPolicy/whenDeleted",
+                "Retain",
+            );
+            object.put_default(
+                "/spec/persistentVolumeClaimRetentionPolicy/whenScaled",
+                "Retain",
+            );
             object.put_default("/spec/serviceName", "");
         }
         "daemonsets" => {
@@ -67,24 +73,45 @@ pub(crate) fn validate(plural: &str, object: &Value, old: Option<&Value>, causes
         "statefulsets" => "statefulset",
         _ => "daemonset",
     };
-    if let Some(replicas) = object.number("/spec/replicas").filter(|replicas| *replicas < 0) {
-        causes.push(Cause::invalid("spec.replicas", &json!(replicas), "must be greater than or equal to 0"));
+    if let Some(replicas) = object
+        .number("/spec/replicas")
+        .filter(|replicas| *replicas < 0)
+    {
+        causes.push(Cause::invalid(
+            "spec.replicas",
+            &json!(replicas),
+            "must be greater than or equal to 0",
+        ));
     }
     let selector = object.at("/spec/selector");
     if selector.is_null() {
         causes.push(Cause::required("spec.selector", ""));
     } else if Selector::from_spec(selector).is_everything() {
-        causes.push(Cause::invalid("spec.selector", selector, &format!("empty selector is invalid for {kind}")));
+        causes.push(Cause::invalid(
+            "spec.selector",
+            selector,
+            &format!("empty selector is invalid for {kind}"),
+        ));
     }
     let template = object.at("/spec/template");
     let matches = !selector.is_null() && Selector::from_spec(selector).matches(template);
     if !matches {
         let labels = template.at("/metadata/labels");
-        causes.push(Cause::invalid("spec.template.metadata.labels", labels, "`selector` does not match template `labels`"));
+        causes.push(Cause::invalid(
+            "spec.template.metadata.labels",
+            labels,
+            "`selector` does not match template `labels`",
+        ));
     }
     pods::validate_spec(template.at("/spec"), "spec.template.spec", causes);
-    if template.text("/spec/restartPolicy") != "Always" && !template.text("/spec/restartPolicy").is_empty() {
-        causes.push(Cause::unsupported("spec.template.spec.restartPolicy", template.at("/spec/restartPolicy"), &["Always"]));
+    if template.text("/spec/restartPolicy") != "Always"
+        && !template.text("/spec/restartPolicy").is_empty()
+    {
+        causes.push(Cause::unsupported(
+            "spec.template.spec.restartPolicy",
+            template.at("/spec/restartPolicy"),
+            &["Always"],
+        ));
     }
     if let Some(old) = old {
         validate_update(plural, object, old, causes);
@@ -96,8 +123,13 @@ fn validate_update(plural: &str, object: &Value, old: &Value, causes: &mut Vec<C
         let fixed = |object: &Value| {
             let mut spec = object.at("/spec").clone();
             for free in [
-                "/replicas", "/ordinals", "/template", "/updateStrategy", "/revisionHistoryLimit",
-                "/persistentVolumeClaimRetentionPolicy", "/minReadySeconds",
+                "/replicas",
+                "/ordinals",
+                "/template",
+                "/updateStrategy",
+                "/revisionHistoryLimit",
+                "/persistentVolumeClaimRetentionPolicy",
+                "/minReadySeconds",
             ] {
                 spec.drop_at(free);
             }
@@ -108,7 +140,11 @@ fn validate_update(plural: &str, object: &Value, old: &Value, causes: &mut Vec<C
             causes.push(Cause::forbidden("spec", why));
         }
     } else if object.at("/spec/selector") != old.at("/spec/selector") {
-        causes.push(Cause::invalid("spec.selector", object.at("/spec/selector"), "field is immutable"));
+        causes.push(Cause::invalid(
+            "spec.selector",
+            object.at("/spec/selector"),
+            "field is immutable",
+        ));
     }
 }
 
@@ -123,15 +159,30 @@ pub(crate) fn default_autoscaler(object: &mut Value) {
 }
 
 pub(crate) fn validate_autoscaler(object: &Value, causes: &mut Vec<Cause>) {
-    let (min, max) = (object.number("/spec/minReplicas").unwrap_or(1), object.number("/spec/maxReplicas").unwrap_or(0));
+    let (min, max) = (
+        object.number("/spec/minReplicas").unwrap_or(1),
+        object.number("/spec/maxReplicas").unwrap_or(0),
+    );
     if min < 1 {
-        causes.push(Cause::invalid("spec.minReplicas", &json!(min), "must be greater than or equal to 1"));
+        causes.push(Cause::invalid(
+            "spec.minReplicas",
+            &json!(min),
+            "must be greater than or equal to 1",
+        ));
     }
     if max < 1 {
-        causes.push(Cause::invalid("spec.maxReplicas", &json!(max), "must be greater than 0"));
+        causes.push(Cause::invalid(
+            "spec.maxReplicas",
+            &json!(max),
+            "must be greater than 0",
+        ));
     }
     if max < min {
-        causes.push(Cause::invalid("spec.maxReplicas", &json!(max), "must be greater than or equal to `minReplicas`"));
+        causes.push(Cause::invalid(
+            "spec.maxReplicas",
+            &json!(max),
+            "must be greater than or equal to `minReplicas`",
+        ));
     }
     for field in ["kind", "name"] {
         let text = object.text(&format!("/spec/scaleTargetRef/{field}"));

@@ -1,0 +1,163 @@
+//! What Elasti answers in `status`: where a service is in its life, and why.
+//! Its schema closes no list of words, so that the status of another version is never refused.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use schemars::JsonSchema;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Deserializer, Serialize};
+
+/// What Elasti observed and did. Users read it; Elasti writes it.
+#[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(transform = crate::structural::kubernetes_style)]
+pub struct ElastiServiceStatus {
+    /// When this status last changed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_reconciled_time: Option<Time>,
+    /// When the target was last woken.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_scaled_up_time: Option<Time>,
+    /// `proxy` while requests to the Service go to the resolver, else `serve`.
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "known"
+    )]
+    #[schemars(with = "Option<String>")]
+    pub mode: Option<Mode>,
+    /// Where the service is in its life: `Serving`, `Redirecting`, `Draining`, `Asleep`, `Waking` or
+    /// `Restoring`.
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "known"
+    )]
+    #[schemars(with = "Option<String>")]
+    pub phase: Option<Phase>,
+    /// Why it is so, in one word, for example `CoolingDown`, `TriggerActive` or `Idle`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// Conditions by the Kubernetes conventions: `Ready` sums up; `TargetFound`, `TriggersHealthy`,
+    /// `TrafficRedirected`, `Asleep`, `Conflict` and `Contended` give the details.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
+    pub conditions: Vec<Condition>,
+    /// The generation of the spec that this status speaks of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
+    /// How many replicas the target asks for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replicas: Option<i32>,
+    /// How many requests waited for a pod when this status was last written: a recent count, not a
+    /// live one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub held: Option<u32>,
+    /// Where the resolvers listen for each port of the Service.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
+    pub ports: Vec<ListenPort>,
+    /// Since when every trigger has been quiet; absent while the service is in use.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub quiet_since: Option<Time>,
+    /// When the service was last seen in use.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_active_time: Option<Time>,
+    /// When the target was last put to sleep.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_sleep_time: Option<Time>,
+}
+
+/// A word that this version does not know reads as absent: one odd status must not hide all services.
+fn known<'de, D: Deserializer<'de>, T: DeserializeOwned>(
+    deserializer: D,
+) -> Result<Option<T>, D::Error> {
+    let written = serde_json::Value::deserialize(deserializer)?;
+    Ok(serde_json::from_value(written).ok())
+}
+
+/// The resolver's port for one port of the Service.
+#[derive(
+    Serialize, Deserialize, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, JsonSchema,
+)]
+#[serde(rename_all = "camelCase")]
+pub struct ListenPort {
+    /// Name of the Service's port; empty where the Service has one unnamed port.
+    #[serde(default)]
+    pub name: String,
+    /// The Service's port.
+    pub port: u16,
+    /// The port on which every resolver listens for it.
+    pub listen_port: u16,
+}
+
+/// Who answers new connections to the Service.
+#[derive(Serialize, Deserialize, Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[serde(rename_all = "lowercase")]
+pub enum Mode {
+    /// The resolver.
+    Proxy,
+    /// The pods, directly.
+    Serve,
+}
+
+/// Where a service is in its life.
+#[derive(Serialize, Deserialize, Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Phase {
+    /// Pods answer directly.
+    Serving,
+    /// New connections may go to the resolver as well as to the pods.
+    Redirecting,
+    /// The pods are alive but out of rotation.
+    Draining,
+    /// Zero replicas; the resolver answers.
+    Asleep,
+    /// Replicas are asked for, no pod is ready yet.
+    Waking,
+    /// Pods are ready and go back into rotation.
+    Restoring,
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::{ElastiServiceStatus, Mode, Phase};
+
+    #[test]
+    fn a_status_of_the_predecessor_is_read() {
+        let status: ElastiServiceStatus = serde_json::from_value(json!({
+            "lastReconciledTime": null,
+            "lastScaledUpTime": "2026-01-02T03:04:05Z",
+            "mode": "proxy",
+        }))
+        .unwrap();
+        assert_eq!(status.mode, Some(Mode::Proxy));
+        assert!(status.last_scaled_up_time.is_some());
+    }
+
+    #[test]
+    fn a_status_of_a_later_version_is_read_as_far_as_it_is_known() {
+        let status: ElastiServiceStatus = serde_json::from_value(json!({
+            "mode": "mirror",
+            "phase": "Dreaming",
+            "reason": "Later",
+            "somethingNew": {"a": 1},
+        }))
+        .unwrap();
+        assert_eq!((status.mode, status.phase), (None, None));
+        assert_eq!(status.reason.as_deref(), Some("Later"));
+    }
+
+    #[test]
+    fn phases_and_modes_are_written_as_documented() {
+        let status = ElastiServiceStatus {
+            mode: Some(Mode::Serve),
+            phase: Some(Phase::Redirecting),
+            ..ElastiServiceStatus::default()
+        };
+        assert_eq!(
+            serde_json::to_value(&status).unwrap(),
+            json!({"mode": "serve", "phase": "Redirecting"})
+        );
+    }
+}

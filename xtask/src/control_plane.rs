@@ -1,0 +1,165 @@
+//! An API server of our own, with etcd and nothing behind it.
+//! It never touches a cluster that it did not start, and stops what it started.
+
+use std::error::Error;
+use std::fs::{self, File};
+use std::io::Write as _;
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::generate::root;
+
+const START_SECONDS: u32 = 60;
+
+/// Running processes and how to reach them; both end with this value.
+pub(crate) struct ControlPlane {
+    folder: PathBuf,
+    server: String,
+    processes: Vec<Child>,
+}
+
+impl ControlPlane {
+    pub(crate) fn start(apiserver: &Path, etcd: &Path) -> Result<Self, Box<dyn Error>> {
+        let folder = root().join("target/crd-conformance");
+        if folder.exists() {
+            fs::remove_dir_all(&folder)?;
+        }
+        fs::create_dir_all(&folder)?;
+        let ports = free_ports()?;
+        let [client, peer, secure] = ports;
+        let mut plane = Self {
+            server: format!("https://127.0.0.1:{secure}"),
+            folder,
+            processes: Vec::new(),
+        };
+        plane.spawn(etcd, &etcd_flags(&plane.folder, client, peer))?;
+        let key = plane.folder.join("account.key");
+        Command::new("openssl")
+            .args(["genrsa", "-out"])
+            .arg(&key)
+            .arg("2048")
+            .stderr(Stdio::null())
+            .status()?;
+        fs::write(
+            plane.folder.join("tokens.csv"),
+            "admin,admin,admin,system:masters\n",
+        )?;
+        // A binary of all components looks at its name to know which one to be.
+        let named = plane.folder.join("kube-apiserver");
+        std::os::unix::fs::symlink(apiserver.canonicalize()?, &named)?;
+        plane.spawn(&named, &apiserver_flags(&plane.folder, client, secure))?;
+        for _ in 0..START_SECONDS {
+            if plane.kubectl(&["get", "--raw", "/readyz"], None).is_ok() {
+                return Ok(plane);
+            }
+            std::thread::sleep(Duration::from_secs(1));
+        }
+        Err(format!(
+            "the API server is not ready after {START_SECONDS} s; see {}",
+            plane.folder.display()
+        )
+        .into())
+    }
+
+    fn spawn(&mut self, program: &Path, flags: &[String]) -> Result<(), Box<dyn Error>> {
+        let name = program
+            .file_name()
+            .unwrap_or_default()
+            .to_string_lossy()
+            .into_owned();
+        let log = File::create(self.folder.join(format!("{name}.log")))?;
+        let child = Command::new(program)
+            .args(flags)
+            .stdout(log.try_clone()?)
+            .stderr(log)
+            .spawn()?;
+        self.processes.push(child);
+        Ok(())
+    }
+
+    /// Standard output of kubectl, or as an error all that it said.
+    pub(crate) fn kubectl(
+        &self,
+        arguments: &[&str],
+        input: Option<&Value>,
+    ) -> Result<String, Box<dyn Error>> {
+        let mut child = Command::new("kubectl")
+            .args([
+                "--kubeconfig=/dev/null",
+                "--insecure-skip-tls-verify",
+                "--token=admin",
+                "--namespace=default",
+            ])
+            .arg(format!("--server={}", self.server))
+            .args(arguments)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()?;
+        if let (Some(mut stdin), Some(input)) = (child.stdin.take(), input) {
+            stdin.write_all(input.to_string().as_bytes())?;
+        }
+        let output = child.wait_with_output()?;
+        if output.status.success() {
+            return Ok(String::from_utf8(output.stdout)?);
+        }
+        Err(String::from_utf8(output.stderr)?.into())
+    }
+}
+
+impl Drop for ControlPlane {
+    fn drop(&mut self) {
+        for process in self.processes.iter_mut().rev() {
+            // It may have ended by itself; there is nobody left to tell.
+            let _ = process.kill();
+            let _ = process.wait();
+        }
+    }
+}
+
+/// Ports that were free a moment ago.
+fn free_ports() -> Result<[u16; 3], Box<dyn Error>> {
+    let listeners = [(); 3].map(|()| TcpListener::bind("127.0.0.1:0"));
+    let mut ports = [0; 3];
+    for (port, listener) in ports.iter_mut().zip(listeners) {
+        *port = listener?.local_addr()?.port();
+    }
+    Ok(ports)
+}
+
+fn etcd_flags(folder: &Path, client: u16, peer: u16) -> Vec<String> {
+    let (client, peer) = (
+        format!("http://127.0.0.1:{client}"),
+        format!("http://127.0.0.1:{peer}"),
+    );
+    vec![
+        format!("--data-dir={}", folder.join("etcd").display()),
+        "--unsafe-no-fsync".into(),
+        format!("--listen-client-urls={client}"),
+        format!("--advertise-client-urls={client}"),
+        format!("--listen-peer-urls={peer}"),
+        format!("--initial-advertise-peer-urls={peer}"),
+        format!("--initial-cluster=default={peer}"),
+    ]
+}
+
+fn apiserver_flags(folder: &Path, etcd: u16, secure: u16) -> Vec<String> {
+    let key = folder.join("account.key");
+    vec![
+        format!("--etcd-servers=http://127.0.0.1:{etcd}"),
+        format!("--secure-port={secure}"),
+        "--bind-address=127.0.0.1".into(),
+        format!("--cert-dir={}", folder.join("certificates").display()),
+        format!("--token-auth-file={}", folder.join("tokens.csv").display()),
+        "--authorization-mode=AlwaysAllow".into(),
+        format!("--service-account-key-file={}", key.display()),
+        format!("--service-account-signing-key-file={}", key.display()),
+        "--service-account-issuer=https://kubernetes.default.svc".into(),
+        "--service-cluster-ip-range=10.96.0.0/16".into(),
+        "--endpoint-reconciler-type=none".into(),
+    ]
+}

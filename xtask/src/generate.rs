@@ -1,0 +1,100 @@
+//! The files that are made from code, as one table of path and content.
+//! It never reads the files that it writes; the drift test does.
+
+use std::error::Error;
+use std::path::{Path, PathBuf};
+
+use elasti_api::ElastiService;
+use kube::CustomResourceExt;
+use serde_json::{Number, Value};
+
+/// One file that is made from code.
+struct Generated {
+    /// Path from the root of the repository.
+    path: &'static str,
+    content: String,
+}
+
+/// Writes every generated file.
+pub(crate) fn write_all() -> Result<(), Box<dyn Error>> {
+    for file in files()? {
+        let path = root().join(file.path);
+        if let Some(folder) = path.parent() {
+            std::fs::create_dir_all(folder)?;
+        }
+        std::fs::write(&path, file.content)?;
+        println!("wrote {}", file.path);
+    }
+    Ok(())
+}
+
+/// The table: a new generated file is one more entry here.
+fn files() -> Result<Vec<Generated>, Box<dyn Error>> {
+    Ok(vec![Generated {
+        path: "deploy/crd/elastiservices.yaml",
+        content: yaml(serde_json::to_value(ElastiService::crd())?)?,
+    }])
+}
+
+/// Sorted YAML with a first line that says where it comes from.
+fn yaml(mut value: Value) -> Result<String, Box<dyn Error>> {
+    write_whole_numbers_whole(&mut value);
+    let body = serde_saphyr::to_string(&value)?;
+    Ok(format!(
+        "# Generated from crates/elasti-api by `cargo xtask generate`; do not edit.\n{body}"
+    ))
+}
+
+/// Limits are floats in the CRD's types; `604800` reads better than `604800.0`.
+fn write_whole_numbers_whole(value: &mut Value) {
+    match value {
+        Value::Number(number) => {
+            if let Some(whole) = whole(number) {
+                *number = whole;
+            }
+        }
+        Value::Array(items) => items.iter_mut().for_each(write_whole_numbers_whole),
+        Value::Object(map) => map.values_mut().for_each(write_whole_numbers_whole),
+        Value::Null | Value::Bool(_) | Value::String(_) => {}
+    }
+}
+
+fn whole(number: &Number) -> Option<Number> {
+    let text = number.to_string();
+    text.strip_suffix(".0")?
+        .parse::<i64>()
+        .ok()
+        .map(Number::from)
+}
+
+/// The root of the repository: the folder above this package.
+pub(crate) fn root() -> PathBuf {
+    let package = Path::new(env!("CARGO_MANIFEST_DIR"));
+    package.parent().unwrap_or(package).to_path_buf()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::{files, root, write_whole_numbers_whole};
+
+    #[test]
+    fn generated_files_are_up_to_date() {
+        for file in files().unwrap() {
+            let found = std::fs::read_to_string(root().join(file.path)).unwrap_or_default();
+            assert!(
+                found == file.content,
+                "{} differs from what the code makes: run `cargo xtask generate` and commit the result",
+                file.path
+            );
+        }
+    }
+
+    #[test]
+    fn only_whole_numbers_lose_their_fraction() {
+        let mut value = json!({"a": 604_800.0, "b": [0.5, 3], "c": "1.0"});
+        write_whole_numbers_whole(&mut value);
+        assert_eq!(value, json!({"a": 604_800, "b": [0.5, 3], "c": "1.0"}));
+    }
+}
