@@ -5,3 +5,4 @@ pub mod api_server;
 pub mod clock;
 pub mod faults;
 pub mod random;
+pub mod recorder;

@@ -16,11 +16,25 @@ pub(crate) fn admit(
     let envelope =
         ["/apiVersion", "/kind", "/metadata"].map(|field| (field, object.at(field).clone()));
     let admitted = elasti_schema::admit(schema, object, old);
-    *object = admitted.map_err(|refusals| refusals.iter().map(cause).collect::<Vec<_>>())?;
+    *object = admitted.map_err(|refusals| {
+        // Kubernetes says that rules were not checked only where there are rules.
+        let shown = |refusal: &&Refusal| !refusal.field.is_empty() || has_rules(schema);
+        refusals.iter().filter(shown).map(cause).collect::<Vec<_>>()
+    })?;
     for (field, value) in envelope {
         object.put(field, value);
     }
     Ok(())
+}
+
+fn has_rules(schema: &Value) -> bool {
+    match schema {
+        Value::Object(map) => map
+            .iter()
+            .any(|(key, child)| key == "x-kubernetes-validations" || has_rules(child)),
+        Value::Array(items) => items.iter().any(has_rules),
+        _ => false,
+    }
 }
 
 fn cause(refusal: &Refusal) -> Cause {
@@ -35,10 +49,13 @@ fn cause(refusal: &Refusal) -> Cause {
         RefusalKind::Forbidden => "FieldValueForbidden",
     };
     let text = refusal.to_string();
-    let message = text
-        .strip_prefix(&format!("{}: ", refusal.field))
-        .unwrap_or(&text);
-    Cause::new(reason, refusal.field.as_str(), message)
+    let field = if refusal.field.is_empty() {
+        "<nil>"
+    } else {
+        refusal.field.as_str()
+    };
+    let message = text.strip_prefix(&format!("{field}: ")).unwrap_or(&text);
+    Cause::new(reason, field, message)
 }
 
 /// Fields of `before` that are not in `after`: what pruning dropped.

@@ -3,7 +3,7 @@
 
 use serde_json::{Map, Value};
 
-use super::object::Object as _;
+use super::object::{Object as _, is_empty};
 use super::resources::Resource;
 use super::schema::{Form, Shape};
 use super::status::{About, ApiError, Cause};
@@ -216,8 +216,12 @@ fn check_fields(
         map.remove(&name);
         unknown.push(here);
     }
-    // Go writes an absent field for null.
-    map.retain(|_, child| !child.is_null());
+    // Go writes an absent field for null, and for empty lists and maps of metadata; an empty list of
+    // managedFields has a meaning of its own.
+    let metadata = shape.struct_name() == "ObjectMeta";
+    map.retain(|name, child| {
+        !child.is_null() && !(metadata && name != "managedFields" && is_empty(child))
+    });
     Ok(())
 }
 

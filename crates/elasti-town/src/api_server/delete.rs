@@ -155,6 +155,19 @@ impl Session<'_> {
         })
     }
 
+    /// Says in the object that it is being deleted.
+    fn mark_deleted(&self, object: &mut Value, grace_seconds: i64, already_going: bool) {
+        let at = self.context.clock.time_after(grace_seconds);
+        object.put("/metadata/deletionTimestamp", at);
+        object.put("/metadata/deletionGracePeriodSeconds", grace_seconds);
+        if let Some(generation) = object
+            .number("/metadata/generation")
+            .filter(|_| !already_going)
+        {
+            object.put("/metadata/generation", generation + 1);
+        }
+    }
+
     fn delete_one(&mut self, live: &Arc<Stored>, options: &Options) -> Deleted {
         let resource = self.resource().clone();
         let mut next = live.value.clone();
@@ -173,10 +186,13 @@ impl Session<'_> {
         let held = !finalizers.is_empty()
             || resource.is("", "namespaces") && !next.list("/spec/finalizers").is_empty();
         if !held && grace == 0 {
+            if resource.is("", "pods") {
+                self.mark_deleted(&mut next, 0, already_going);
+            }
             let gone = if options.dry_run {
                 Some(live.clone())
             } else {
-                self.remove(&resource, &Key::of(&live.value), None)
+                self.remove(&resource, &Key::of(&live.value), Some(next))
             };
             return Deleted::Gone(gone.unwrap_or_else(|| live.clone()));
         }
@@ -184,18 +200,9 @@ impl Session<'_> {
             .number("/metadata/deletionGracePeriodSeconds")
             .is_none_or(|known| grace < known);
         if !already_going || shorter {
-            next.put(
-                "/metadata/deletionTimestamp",
-                self.context.clock.time_after(grace),
-            );
-            if !resource.is("", "namespaces") {
-                next.put("/metadata/deletionGracePeriodSeconds", grace);
-            }
-            if let Some(generation) = next
-                .number("/metadata/generation")
-                .filter(|_| !already_going)
-            {
-                next.put("/metadata/generation", generation + 1);
+            self.mark_deleted(&mut next, grace, already_going);
+            if resource.is("", "namespaces") {
+                next.drop_at("/metadata/deletionGracePeriodSeconds");
             }
         }
         if resource.is("", "namespaces") {

@@ -3,6 +3,7 @@
 
 use std::net::SocketAddr;
 
+/// The server address carries the token too: kubectl sends none over plain HTTP.
 pub(crate) fn text(address: SocketAddr, token: &str) -> String {
     format!(
         "apiVersion: v1
@@ -10,7 +11,7 @@ kind: Config
 clusters:
 - name: town
   cluster:
-    server: http://{address}
+    server: http://{address}/as/{token}
 contexts:
 - name: town
   context:

@@ -97,7 +97,7 @@ impl Session<'_> {
                     serde_json::from_value(patch.clone()).map_err(|error| {
                         ApiError::BadRequest(format!("error decoding patch: {error}"))
                     })?;
-                json_patch::patch(object, &patch).map_err(|_| ApiError::PatchDoesNotApply)
+                json_patch(object, &patch)
             }
             "application/merge-patch+json" => {
                 json_patch::merge(object, patch);
@@ -252,6 +252,21 @@ impl Session<'_> {
         }
         set
     }
+}
+
+/// JSON patch as Go's library reads it: testing an absent field for null succeeds.
+fn json_patch(object: &mut Value, patch: &[json_patch::PatchOperation]) -> Result<(), ApiError> {
+    for operation in patch {
+        if let json_patch::PatchOperation::Test(test) = operation
+            && test.value.is_null()
+            && object.pointer(test.path.as_str()).is_none()
+        {
+            continue;
+        }
+        json_patch::patch(object, std::slice::from_ref(operation))
+            .map_err(|_| ApiError::PatchDoesNotApply)?;
+    }
+    Ok(())
 }
 
 fn patch_refused(patched: &str, why: &str) -> ApiError {

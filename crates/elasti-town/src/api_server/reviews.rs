@@ -128,7 +128,7 @@ impl Session<'_> {
                 .issue(&account.value, &audiences, seconds, &id, self.context.clock);
         asked.put("/kind", "TokenRequest");
         asked.put("/apiVersion", "authentication.k8s.io/v1");
-        for field in ["name", "namespace"] {
+        for field in ["name", "namespace", "uid"] {
             asked.put(
                 &format!("/metadata/{field}"),
                 account.value.at(&format!("/metadata/{field}")).clone(),

@@ -99,9 +99,7 @@ pub(crate) fn get(session: &Session<'_>) -> Result<Answer, ApiError> {
             "the spec replicas field {:?} does not exist",
             paths.spec_replicas.replace('/', ".")
         );
-        return Err(ApiError::Internal(format!(
-            "Internal error occurred: {why}"
-        )));
+        return Err(ApiError::InternalError(why));
     }
     Ok(Answer::Body {
         code: 200,

@@ -50,6 +50,7 @@ pub(crate) struct Shape<'a> {
     definition: &'a str,
     custom: bool,
     root: bool,
+    required: bool,
 }
 
 impl<'a> Shape<'a> {
@@ -62,6 +63,7 @@ impl<'a> Shape<'a> {
             definition: name,
             custom: false,
             root: true,
+            required: false,
         }
     }
 
@@ -73,6 +75,7 @@ impl<'a> Shape<'a> {
             definition: "",
             custom: true,
             root: true,
+            required: false,
         }
     }
 
@@ -84,6 +87,7 @@ impl<'a> Shape<'a> {
             definition: "",
             custom: true,
             root: false,
+            required: false,
         }
     }
 
@@ -104,6 +108,7 @@ impl<'a> Shape<'a> {
                 definition: self.definition,
                 custom: self.custom,
                 root: false,
+                required: false,
             },
         }
     }
@@ -154,7 +159,12 @@ impl<'a> Shape<'a> {
             .get("properties")
             .and_then(|fields| fields.get(name))
         {
-            return Some(self.descend(schema));
+            let required = self.target.get("required").and_then(Value::as_array);
+            let required = required.is_some_and(|names| names.iter().any(|one| one == name));
+            return Some(Self {
+                required,
+                ..self.descend(schema)
+            });
         }
         match self.target.get("additionalProperties") {
             Some(schema) if schema.is_object() => Some(self.descend(schema)),
@@ -183,14 +193,10 @@ impl<'a> Shape<'a> {
         self.get("x-kubernetes-preserve-unknown-fields") == Some(&Value::Bool(true))
     }
 
-    /// A Go struct that is not a pointer is always there, if only as `{}`.
+    /// A Go struct that is not a pointer is always there, if only as `{}`; a required list as `null`.
     pub(crate) fn always_present(self) -> bool {
-        !self.custom
-            && self
-                .field
-                .get("default")
-                .and_then(Value::as_object)
-                .is_some_and(Map::is_empty)
+        let default = self.field.get("default").and_then(Value::as_object);
+        !self.custom && (self.required || default.is_some_and(Map::is_empty))
     }
 
     pub(crate) fn list_type(self) -> ListType {

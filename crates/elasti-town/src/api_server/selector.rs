@@ -284,7 +284,7 @@ fn parse_term(term: &str) -> Result<Requirement, String> {
         });
     }
     let word_end = rest
-        .find(|letter: char| letter.is_whitespace() || letter == '(')
+        .find(|letter: char| letter.is_whitespace() || "(=!".contains(letter))
         .unwrap_or(rest.len());
     let (word, list) = rest.split_at(word_end);
     let unexpected = || {

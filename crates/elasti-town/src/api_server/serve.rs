@@ -54,13 +54,7 @@ impl ApiServer {
         }
     }
 
-    fn authenticate(&self, request: &Request<Bytes>) -> Result<User, ApiError> {
-        let given = request
-            .headers()
-            .get(header::AUTHORIZATION)
-            .and_then(|value| value.to_str().ok())
-            .unwrap_or_default();
-        let token = given.strip_prefix("Bearer ").unwrap_or_default();
+    fn authenticate(&self, token: &str) -> Result<User, ApiError> {
         let state = self.state.lock();
         let reviewed = self
             .context
@@ -72,13 +66,13 @@ impl ApiServer {
     }
 
     fn route(&self, request: &Request<Bytes>, caller: &Caller) -> Result<Routed, ApiError> {
-        let path = request.uri().path();
+        let (token, path) = token_and_path(request);
         if matches!(path, "/healthz" | "/livez" | "/readyz") {
             return Ok(Routed::Document(Bytes::from_static(b"ok"), "text/plain"));
         }
         let user = match caller {
             Caller::Inside(user) => user.clone(),
-            Caller::Outside => self.authenticate(request)?,
+            Caller::Outside => self.authenticate(token)?,
         };
         let state = self.state.lock();
         let accept = request
@@ -216,8 +210,8 @@ impl ApiServer {
                     })
                 }
                 Fault::InternalError => {
-                    refused = Some(ApiError::Internal(
-                        "Internal error occurred: the town was asked to fail".to_owned(),
+                    refused = Some(ApiError::InternalError(
+                        "the town was asked to fail".to_owned(),
                     ))
                 }
                 Fault::Delay(time) => tokio::time::sleep(time).await,
@@ -281,6 +275,26 @@ impl ApiServer {
                 response
             }
         }
+    }
+}
+
+/// The bearer token and the rest of the path. kubectl sends no credentials over plain HTTP, so a
+/// kubeconfig's server address may carry the token: `http://host/as/<token>`.
+fn token_and_path(request: &Request<Bytes>) -> (&str, &str) {
+    let path = request.uri().path();
+    let given = request
+        .headers()
+        .get(header::AUTHORIZATION)
+        .and_then(|value| value.to_str().ok());
+    let bearer = given
+        .and_then(|given| given.strip_prefix("Bearer "))
+        .unwrap_or_default();
+    let Some(rest) = path.strip_prefix("/as/") else {
+        return (bearer, path);
+    };
+    match rest.find('/') {
+        Some(end) => rest.split_at(end),
+        None => (rest, "/"),
     }
 }
 

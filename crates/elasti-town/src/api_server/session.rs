@@ -155,7 +155,7 @@ impl<'a> Session<'a> {
     }
 
     /// Nothing is created where the namespace is missing or going.
-    pub(crate) fn check_namespace(&self) -> Result<(), ApiError> {
+    pub(crate) fn check_namespace(&self, name: &str) -> Result<(), ApiError> {
         if !self.resource().namespaced {
             return Ok(());
         }
@@ -167,17 +167,21 @@ impl<'a> Session<'a> {
         if stored.value.text("/status/phase") != "Terminating" {
             return Ok(());
         }
+        let about = About {
+            name: name.to_owned(),
+            ..self.request.about()
+        };
         Err(ApiError::Forbidden {
-            about: self.request.about(),
             message: format!(
                 "{} is forbidden: unable to create new content in namespace {namespace} because it is being terminated",
-                quoted(&self.request.about())
+                quoted(&about)
             ),
             causes: vec![Cause::new(
                 "NamespaceTerminating",
                 "metadata.namespace",
                 format!("namespace {namespace} is being terminated"),
             )],
+            about,
         })
     }
 }

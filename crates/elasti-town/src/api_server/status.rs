@@ -160,8 +160,11 @@ pub(crate) enum ApiError {
     TooManyRequests { retry_after_seconds: u64 },
     #[error("{message}")]
     Evicted { message: String },
+    /// An error without a reason, as storage and apply give them.
     #[error("{0}")]
     Internal(String),
+    #[error("Internal error occurred: {0}")]
+    InternalError(String),
 }
 
 pub(crate) const MODIFIED: &str =
@@ -203,7 +206,7 @@ impl ApiError {
             Self::Expired(_) => 410,
             Self::VersionTooLarge { .. } => 504,
             Self::TooManyRequests { .. } | Self::Evicted { .. } => 429,
-            Self::Internal(_) => 500,
+            Self::Internal(_) | Self::InternalError(_) => 500,
         }
     }
 
@@ -223,6 +226,7 @@ impl ApiError {
             Self::VersionTooLarge { .. } => "Timeout",
             Self::TooManyRequests { .. } | Self::Evicted { .. } => "TooManyRequests",
             Self::Internal(_) => "",
+            Self::InternalError(_) => "InternalError",
         }
     }
 
@@ -246,6 +250,7 @@ impl ApiError {
             Self::TooManyRequests {
                 retry_after_seconds,
             } => Some(json!({"retryAfterSeconds": retry_after_seconds})),
+            Self::InternalError(why) => Some(json!({"causes": [{"message": why}]})),
             Self::Evicted { message } => {
                 Some(json!({"causes": [{"reason": "DisruptionBudget", "message": message}]}))
             }

@@ -139,6 +139,12 @@ impl Session<'_> {
     }
 
     fn writer<'b>(&'b self, manager: &'b str, api_version: &'b str, time: &'b str) -> Writer<'b> {
+        // Kubernetes leaves the time out of entries that come through /scale.
+        let time = if self.request.subresource == "scale" {
+            ""
+        } else {
+            time
+        };
         Writer {
             manager,
             api_version,
@@ -157,7 +163,7 @@ impl Session<'_> {
         let resource = self.resource().clone();
         self.name_new(&mut object);
         let name = object.text("/metadata/name").to_owned();
-        self.check_namespace()?;
+        self.check_namespace(&name)?;
         if !object.text("/metadata/resourceVersion").is_empty() {
             return Err(ApiError::Internal(
                 "resourceVersion should not be set on objects to be created".to_owned(),
@@ -261,9 +267,13 @@ impl Session<'_> {
                 object.put(&format!("/data/{}", super::object::escape(&key)), encoded);
             }
         }
-        if resource.is("", "pods") && old.is_none() && self.context.check_service_accounts {
-            self.check_service_account(object)?;
+        if resource.is("", "pods") && old.is_none() {
+            kinds::pods::admit(object);
+            if self.context.check_service_accounts {
+                self.check_service_account(object)?;
+            }
         }
+        kinds::complete(resource, object);
         Ok(())
     }
 

@@ -38,10 +38,12 @@ impl Manager {
             "manager": self.name,
             "operation": if self.applies { "Apply" } else { "Update" },
             "apiVersion": self.api_version,
-            "time": self.time,
             "fieldsType": "FieldsV1",
             "fieldsV1": self.fields.to_json(),
         });
+        if !self.time.is_empty() {
+            entry.put("/time", self.time.as_str());
+        }
         if !self.subresource.is_empty() {
             entry.put("/subresource", self.subresource.as_str());
         }

@@ -31,35 +31,36 @@ pub(crate) fn merge(live: &Value, applied: &Value, shape: Shape<'_>) -> Value {
     }
 }
 
-/// The applied items in their order, with live-only items kept where they stood before them.
+/// Shared items in the applied order; items of one side alone keep their place, live ones first.
 fn merge_items(live: &[Value], applied: &[Value], shape: Shape<'_>) -> Vec<Value> {
     let list_type = shape.list_type();
     let step = |item: &Value| Step::to_item(&list_type, shape, item);
-    let mut merged = Vec::new();
-    let mut pending = live.iter();
+    let find =
+        |list: &'_ [Value], item: &Value| list.iter().position(|one| step(one) == step(item));
+    let mut shared = applied
+        .iter()
+        .filter(|item| find(live, item).is_some())
+        .map(step)
+        .peekable();
+    let mut left = live.iter().peekable();
+    let mut merged = Vec::with_capacity(live.len() + applied.len());
     for item in applied {
-        let found = live.iter().find(|old| step(old) == step(item));
-        if found.is_some() {
-            // Everything before the match that is not applied keeps its place.
-            for old in pending.by_ref() {
-                if step(old) == step(item) {
-                    break;
-                }
-                if !applied.iter().any(|one| step(one) == step(old)) {
-                    merged.push(old.clone());
-                }
+        // Live items up to the next shared one: those of the live side alone stay, the others come later.
+        while let Some(old) = left.next_if(|old| Some(&step(old)) != shared.peek()) {
+            if find(applied, old).is_none() {
+                merged.push(old.clone());
             }
         }
-        merged.push(found.map_or_else(|| item.clone(), |old| merge(old, item, shape.item())));
-    }
-    let rest = live
-        .iter()
-        .filter(|old| !applied.iter().any(|one| step(one) == step(old)));
-    for old in rest {
-        if !merged.iter().any(|one| step(one) == step(old)) {
-            merged.push(old.clone());
+        match live.iter().find(|old| step(old) == step(item)) {
+            None => merged.push(item.clone()),
+            Some(old) => {
+                merged.push(merge(old, item, shape.item()));
+                shared.next();
+                left.next_if(|next| step(next) == step(item));
+            }
         }
     }
+    merged.extend(left.filter(|old| find(applied, old).is_none()).cloned());
     merged
 }
 

@@ -82,6 +82,19 @@ pub(crate) fn validate(object: &Value, old: Option<&Value>, causes: &mut Vec<Cau
     }
 }
 
+/// The status of a definition before its names are accepted.
+pub(crate) fn initial_status(object: &Value) -> Value {
+    let storage = object
+        .list("/spec/versions")
+        .iter()
+        .find(|version| version.at("/storage") == true);
+    let stored: Vec<&str> = storage
+        .iter()
+        .map(|version| version.text("/name"))
+        .collect();
+    json!({"conditions": null, "acceptedNames": {"plural": "", "kind": ""}, "storedVersions": stored})
+}
+
 /// The status of an accepted definition.
 pub(crate) fn established(object: &Value, now: &str) -> Value {
     let mut stored: Vec<Value> = object.list("/status/storedVersions").to_vec();

@@ -18,11 +18,10 @@ use super::status::Cause;
 /// Fills in what Kubernetes fills in.
 pub(crate) fn default(resource: &Resource, object: &mut Value) {
     match (resource.group.as_str(), resource.plural.as_str()) {
-        ("", "pods") => pods::default_spec(object, "/spec"),
+        ("", "pods") => pods::default(object),
         ("", "services") => services::default(object),
         ("", "secrets") => object.put_default("/type", "Opaque"),
         ("", "namespaces") => cluster::default_namespace(object),
-        ("", "events") => events::default(object),
         ("", "endpoints") => services::default_endpoints(object),
         ("apps", _) => workloads::default(&resource.plural, object),
         ("discovery.k8s.io", _) => services::default_slice(object),
@@ -30,6 +29,18 @@ pub(crate) fn default(resource: &Resource, object: &mut Value) {
         ("networking.k8s.io", _) => cluster::default_network_policy(object),
         ("rbac.authorization.k8s.io", _) => cluster::default_rbac(object),
         ("apiextensions.k8s.io", _) => definitions::default(object),
+        _ => {}
+    }
+}
+
+/// The empty fields that Go writes although nobody set them, and so nobody owns them.
+pub(crate) fn complete(resource: &Resource, object: &mut Value) {
+    match (resource.group.as_str(), resource.plural.as_str()) {
+        ("" | "events.k8s.io", "events") => events::default(object),
+        ("coordination.k8s.io", _) => object.put_default("/spec", json!({})),
+        ("rbac.authorization.k8s.io", "roles" | "clusterroles") => {
+            object.put_default("/rules", Value::Null)
+        }
         _ => {}
     }
 }
@@ -73,9 +84,7 @@ pub(crate) fn initial_status(resource: &Resource, object: &Value) -> Option<Valu
             "disruptionsAllowed": 0, "currentHealthy": 0, "desiredHealthy": 0, "expectedPods": 0
         })),
         ("apps", _) => Some(json!({})),
-        ("apiextensions.k8s.io", _) => Some(
-            json!({"conditions": [], "acceptedNames": {"plural": "", "kind": ""}, "storedVersions": []}),
-        ),
+        ("apiextensions.k8s.io", _) => Some(definitions::initial_status(object)),
         _ => None,
     }
 }

@@ -7,20 +7,32 @@ use crate::api_server::names;
 use crate::api_server::object::Object as _;
 use crate::api_server::status::Cause;
 
+/// Defaults of a pod.
+pub(crate) fn default(object: &mut Value) {
+    object.put_default("/spec/enableServiceLinks", true);
+    default_spec(object, "/spec");
+    // Go writes these even when they are not set.
+    for condition in object.list_mut("/status/conditions") {
+        condition.put_default("/lastProbeTime", Value::Null);
+        condition.put_default("/lastTransitionTime", Value::Null);
+    }
+}
+
+/// What admission adds to a new pod.
+pub(crate) fn admit(object: &mut Value) {
+    let account = match object.text("/spec/serviceAccountName") {
+        "" => "default".to_owned(),
+        named => named.to_owned(),
+    };
+    object.put("/spec/serviceAccountName", account.clone());
+    object.put("/spec/serviceAccount", account);
+    object.put_default("/spec/priority", 0);
+    object.put_default("/spec/preemptionPolicy", "PreemptLowerPriority");
+    default_tolerations(object);
+}
+
 /// Defaults of a pod spec at `at` ("/spec" or "/spec/template/spec").
 pub(crate) fn default_spec(object: &mut Value, at: &str) {
-    if at == "/spec" {
-        object.put_default("/spec/enableServiceLinks", true);
-        let account = match object.text("/spec/serviceAccountName") {
-            "" => "default".to_owned(),
-            named => named.to_owned(),
-        };
-        object.put("/spec/serviceAccountName", account.clone());
-        object.put("/spec/serviceAccount", account);
-        object.put_default("/spec/priority", 0);
-        object.put_default("/spec/preemptionPolicy", "PreemptLowerPriority");
-        default_tolerations(object);
-    }
     object.put_default(&format!("{at}/restartPolicy"), "Always");
     object.put_default(&format!("{at}/terminationGracePeriodSeconds"), 30);
     object.put_default(&format!("{at}/dnsPolicy"), "ClusterFirst");

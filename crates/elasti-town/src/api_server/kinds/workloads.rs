@@ -10,9 +10,7 @@ use crate::api_server::selector::Selector;
 use crate::api_server::status::Cause;
 
 pub(crate) fn default(plural: &str, object: &mut Value) {
-    if object.at("/spec/template").is_object() {
-        pods::default_spec(object, "/spec/template/spec");
-    }
+    pods::default_spec(object, "/spec/template/spec");
     match plural {
         "deployments" => {
             object.put_default("/spec/replicas", 1);
