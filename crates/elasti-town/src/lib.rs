@@ -3,6 +3,12 @@
 
 pub mod api_server;
 pub mod clock;
+pub mod controllers;
 pub mod faults;
+pub mod node;
+pub mod prometheus;
 pub mod random;
 pub mod recorder;
+mod town;
+
+pub use town::Town;

@@ -17,8 +17,7 @@ use tokio::net::TcpListener;
 use tokio::task::{AbortHandle, JoinSet};
 
 use super::ApiServer;
-use super::auth::User;
-use super::serve::{Body, Caller, ConnectionDropped, body_too_large};
+use super::serve::{Body, ConnectionDropped, body_too_large};
 
 /// Kubernetes' limit on a request's body.
 const BODY_LIMIT: usize = 3 * 1024 * 1024;
@@ -79,7 +78,7 @@ impl ApiServer {
         let (parts, body) = request.into_parts();
         match Limited::new(body, BODY_LIMIT).collect().await {
             Ok(body) => {
-                self.serve(Request::from_parts(parts, body.to_bytes()), Caller::Outside)
+                self.serve(Request::from_parts(parts, body.to_bytes()))
                     .await
             }
             Err(_) => Ok(body_too_large()),
@@ -97,35 +96,17 @@ impl ApiServer {
     pub fn client_with_token(&self, token: &str) -> kube::Client {
         let service = InProcess {
             server: self.clone(),
-            entry: Entry::Token(format!("Bearer {token}")),
+            bearer: format!("Bearer {token}"),
         };
         kube::Client::new(service, "default")
     }
-
-    /// A client of the control plane itself: not journalled, never struck by a fault.
-    pub(crate) fn system_client(&self, component: &str) -> kube::Client {
-        let entry = Entry::System(User::system(component), component.to_owned());
-        kube::Client::new(
-            InProcess {
-                server: self.clone(),
-                entry,
-            },
-            "default",
-        )
-    }
-}
-
-#[derive(Clone, Debug)]
-enum Entry {
-    Token(String),
-    System(User, String),
 }
 
 /// The server as a service.
 #[derive(Clone, Debug)]
 struct InProcess {
     server: ApiServer,
-    entry: Entry,
+    bearer: String,
 }
 
 impl tower::Service<Request<kube::client::Body>> for InProcess {
@@ -138,7 +119,7 @@ impl tower::Service<Request<kube::client::Body>> for InProcess {
     }
 
     fn call(&mut self, request: Request<kube::client::Body>) -> Self::Future {
-        let Self { server, entry } = self.clone();
+        let Self { server, bearer } = self.clone();
         Box::pin(async move {
             let (mut parts, body) = request.into_parts();
             let body = body
@@ -146,16 +127,11 @@ impl tower::Service<Request<kube::client::Body>> for InProcess {
                 .await
                 .map_err(|_| ConnectionDropped)?
                 .to_bytes();
-            let (name, value, caller) = match entry {
-                Entry::Token(value) => (http::header::AUTHORIZATION, value, Caller::Outside),
-                Entry::System(user, component) => {
-                    (http::header::USER_AGENT, component, Caller::Inside(user))
-                }
-            };
-            if let Ok(value) = value.parse() {
-                parts.headers.insert(name, value);
+            if let Ok(value) = bearer.parse() {
+                parts.headers.insert(http::header::AUTHORIZATION, value);
             }
-            server.serve(Request::from_parts(parts, body), caller).await
+            let request = Request::from_parts(parts, body);
+            server.serve(request).await
         })
     }
 }

@@ -13,22 +13,22 @@ mod json_path;
 mod kinds;
 mod kubeconfig;
 mod names;
-mod object;
+pub(crate) mod object;
 mod openapi;
 mod patching;
 mod rbac;
 mod read;
 mod render;
 pub(crate) mod request;
-mod resources;
+pub(crate) mod resources;
 mod reviews;
 mod scale;
 mod schema;
-mod selector;
+pub(crate) mod selector;
 mod serve;
-mod session;
-mod status;
-mod store;
+pub(crate) mod session;
+pub(crate) mod status;
+pub(crate) mod store;
 mod strategic;
 mod table;
 mod watch;
@@ -94,7 +94,7 @@ impl Default for ApiServerConfig {
 /// A running API server; clones share it.
 #[derive(Clone, Debug)]
 pub struct ApiServer {
-    state: Arc<Mutex<State>>,
+    pub(crate) state: Arc<Mutex<State>>,
     context: Arc<Context>,
     faults: Arc<Faults>,
     admin_token: String,

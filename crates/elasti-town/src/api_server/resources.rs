@@ -29,7 +29,6 @@ pub(crate) struct Custom {
     pub(crate) schema: Arc<Value>,
     pub(crate) columns: Vec<PrinterColumn>,
     pub(crate) selectable: Vec<String>,
-    pub(crate) storage_version: String,
 }
 
 /// One served resource in one version.
@@ -81,15 +80,6 @@ impl Resource {
 
     pub(crate) fn is(&self, group: &str, plural: &str) -> bool {
         self.group == group && self.plural == plural
-    }
-
-    /// The apiVersion under which objects are stored.
-    pub(crate) fn stored_api_version(&self) -> String {
-        match &self.custom {
-            Some(custom) => format!("{}/{}", self.group, custom.storage_version),
-            None if self.group == "events.k8s.io" => "v1".to_owned(),
-            None => self.api_version(),
-        }
     }
 }
 
@@ -257,14 +247,6 @@ impl Registry {
     pub(crate) fn find(&self, group: &str, version: &str, plural: &str) -> Option<Arc<Resource>> {
         self.resources
             .get(&(group.to_owned(), version.to_owned(), plural.to_owned()))
-            .cloned()
-    }
-
-    /// The storage version of a kind: what controllers and garbage collection look up.
-    pub(crate) fn by_kind(&self, api_version: &str, kind: &str) -> Option<Arc<Resource>> {
-        self.resources
-            .values()
-            .find(|one| one.kind == kind && one.api_version() == api_version)
             .cloned()
     }
 

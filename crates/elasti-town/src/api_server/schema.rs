@@ -28,7 +28,6 @@ pub(crate) enum ListType {
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct PatchStrategy<'a> {
     pub(crate) merge: bool,
-    pub(crate) retain_keys: bool,
     pub(crate) merge_key: Option<&'a str>,
 }
 
@@ -237,7 +236,6 @@ impl<'a> Shape<'a> {
             .unwrap_or_default();
         PatchStrategy {
             merge: strategies.split(',').any(|one| one == "merge"),
-            retain_keys: strategies.split(',').any(|one| one == "retainKeys"),
             merge_key: self
                 .get("x-kubernetes-patch-merge-key")
                 .and_then(Value::as_str),

@@ -28,28 +28,15 @@ pub(crate) type Body = UnsyncBoxBody<Bytes, Infallible>;
 #[error("the connection dropped")]
 pub struct ConnectionDropped;
 
-/// Who asks, if the connection itself already knows (callers inside the process).
-#[derive(Clone, Debug)]
-pub(crate) enum Caller {
-    /// Authenticates with a bearer token.
-    Outside,
-    /// A part of the control plane; neither journalled nor struck by faults.
-    Inside(User),
-}
-
 impl ApiServer {
     /// Answers one request.
     pub(crate) async fn serve(
         &self,
         request: Request<Bytes>,
-        caller: Caller,
     ) -> Result<Response<Body>, ConnectionDropped> {
-        match self.route(&request, &caller) {
+        match self.route(&request, None) {
             Ok(Routed::Document(body, content_type)) => Ok(respond(200, body, content_type)),
-            Ok(Routed::Api(api)) => match caller {
-                Caller::Inside(_) => Ok(self.dispatch(&api, None, vec![])),
-                Caller::Outside => self.serve_with_faults(&api).await,
-            },
+            Ok(Routed::Api(api)) => self.serve_with_faults(&api).await,
             Err(error) => Ok(refuse(&error)),
         }
     }
@@ -65,14 +52,14 @@ impl ApiServer {
             .map_err(|_| ApiError::Unauthorized)
     }
 
-    fn route(&self, request: &Request<Bytes>, caller: &Caller) -> Result<Routed, ApiError> {
+    fn route(&self, request: &Request<Bytes>, inside: Option<User>) -> Result<Routed, ApiError> {
         let (token, path) = token_and_path(request);
         if matches!(path, "/healthz" | "/livez" | "/readyz") {
             return Ok(Routed::Document(Bytes::from_static(b"ok"), "text/plain"));
         }
-        let user = match caller {
-            Caller::Inside(user) => user.clone(),
-            Caller::Outside => self.authenticate(token)?,
+        let user = match inside {
+            Some(user) => user,
+            None => self.authenticate(token)?,
         };
         let state = self.state.lock();
         let accept = request
@@ -252,15 +239,9 @@ impl ApiServer {
                 Err(error) => refuse(&error),
             };
         }
-        let mut state = self.state.lock();
-        let stale = stale.map(|back| state.store.version().saturating_sub(back));
-        let mut session = Session::new(&mut state, &self.context, request);
-        let result = work(&mut session, stale);
-        let warnings = std::mem::take(&mut session.warnings);
-        drop(state);
-        match result {
+        match self.perform(request, stale) {
             Err(error) => refuse(&error),
-            Ok(answer) => {
+            Ok((answer, warnings)) => {
                 let (code, body) = render::answer(answer, request, self.context.clock);
                 let mut response = respond(code, body, "application/json");
                 for warning in warnings {
@@ -275,6 +256,47 @@ impl ApiServer {
                 response
             }
         }
+    }
+
+    /// The work of a request that is no watch, in one go.
+    fn perform(
+        &self,
+        request: &ApiRequest,
+        stale: Option<u64>,
+    ) -> Result<(Answer, Vec<String>), ApiError> {
+        let mut state = self.state.lock();
+        let stale = stale.map(|back| state.store.version().saturating_sub(back));
+        let mut session = Session::new(&mut state, &self.context, request);
+        let answer = work(&mut session, stale)?;
+        Ok((answer, std::mem::take(&mut session.warnings)))
+    }
+
+    /// A request of the control plane itself, answered at once.
+    pub(crate) fn ask(
+        &self,
+        component: &str,
+        method: &http::Method,
+        path: &str,
+        content_type: &str,
+        body: &Value,
+    ) -> Result<Value, ApiError> {
+        let mut request = Request::new(Bytes::from(body.to_string()));
+        *request.method_mut() = method.clone();
+        *request.uri_mut() = path.parse().map_err(|_| ApiError::NoSuchPath)?;
+        for (name, value) in [
+            (header::CONTENT_TYPE, content_type),
+            (header::USER_AGENT, component),
+        ] {
+            if let Ok(value) = value.parse() {
+                request.headers_mut().insert(name, value);
+            }
+        }
+        let Routed::Api(api) = self.route(&request, Some(User::system(component)))? else {
+            return Err(ApiError::NoSuchPath);
+        };
+        let (answer, _) = self.perform(&api, None)?;
+        let (_, body) = render::answer(answer, &api, self.context.clock);
+        serde_json::from_slice(&body).map_err(|error| ApiError::Internal(error.to_string()))
     }
 }
 

@@ -174,6 +174,8 @@ pub(crate) struct Store {
     version: u64,
     history_limit: usize,
     kinds: HashMap<Shelf, Kind>,
+    /// Wakes whoever follows several kinds.
+    any_news: watch::Sender<u64>,
 }
 
 impl Store {
@@ -183,6 +185,7 @@ impl Store {
             version: 1,
             history_limit: history_limit.max(1),
             kinds: HashMap::new(),
+            any_news: watch::Sender::new(0),
         }
     }
 
@@ -307,6 +310,7 @@ impl Store {
                 .map_or(kind.forgotten, |event| event.version());
         }
         kind.news.send_replace(version);
+        self.any_news.send_replace(version);
     }
 
     /// Wakes whoever follows this kind.
@@ -342,8 +346,16 @@ impl Store {
         }
     }
 
-    pub(crate) fn shelves(&self) -> impl Iterator<Item = &Shelf> {
-        self.kinds.keys()
+    /// Every shelf that was ever written to.
+    pub(crate) fn shelves(&self) -> Vec<Shelf> {
+        let mut all: Vec<Shelf> = self.kinds.keys().cloned().collect();
+        all.sort();
+        all
+    }
+
+    /// Wakes at every write.
+    pub(crate) fn any_news(&self) -> watch::Receiver<u64> {
+        self.any_news.subscribe()
     }
 }
 

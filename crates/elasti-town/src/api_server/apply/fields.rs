@@ -87,13 +87,6 @@ pub(crate) struct FieldSet {
 }
 
 impl FieldSet {
-    pub(crate) fn leaf() -> Self {
-        Self {
-            member: true,
-            children: BTreeMap::new(),
-        }
-    }
-
     pub(crate) fn is_empty(&self) -> bool {
         !self.member && self.children.is_empty()
     }
@@ -102,21 +95,6 @@ impl FieldSet {
         match path.split_first() {
             None => self.member = true,
             Some((step, rest)) => self.children.entry(step.clone()).or_default().insert(rest),
-        }
-    }
-
-    /// Removes the path and everything below it.
-    pub(crate) fn remove(&mut self, path: &[Step]) {
-        let Some((step, rest)) = path.split_first() else {
-            return;
-        };
-        if rest.is_empty() {
-            self.children.remove(step);
-        } else if let Some(child) = self.children.get_mut(step) {
-            child.remove(rest);
-            if child.is_empty() {
-                self.children.remove(step);
-            }
         }
     }
 

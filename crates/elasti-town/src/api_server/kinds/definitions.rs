@@ -139,18 +139,14 @@ pub(crate) fn established(object: &Value, now: &str) -> Value {
 /// The resources that a definition serves, one a version.
 pub(crate) fn resources(definition: &Value) -> Vec<Resource> {
     let versions = definition.list("/spec/versions");
-    let storage = versions
-        .iter()
-        .find(|version| version.at("/storage") == true)
-        .map_or("", |version| version.text("/name"));
     versions
         .iter()
         .filter(|version| version.at("/served") == true)
-        .map(|version| resource(definition, version, storage))
+        .map(|version| resource(definition, version))
         .collect()
 }
 
-fn resource(definition: &Value, version: &Value, storage: &str) -> Resource {
+fn resource(definition: &Value, version: &Value) -> Resource {
     let text = |pointer: &str| definition.text(pointer).to_owned();
     let texts = |pointer: &str| {
         definition
@@ -195,7 +191,6 @@ fn resource(definition: &Value, version: &Value, storage: &str) -> Resource {
                 .iter()
                 .map(|field| field.text("/jsonPath").to_owned())
                 .collect(),
-            storage_version: storage.to_owned(),
         }),
     }
 }
