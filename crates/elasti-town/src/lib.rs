@@ -5,6 +5,7 @@ pub mod api_server;
 pub mod clock;
 pub mod controllers;
 pub mod faults;
+mod loopback;
 pub mod node;
 pub mod prometheus;
 pub mod random;

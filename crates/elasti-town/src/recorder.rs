@@ -264,13 +264,23 @@ impl Normaliser {
                 )
             }
             Value::String(_) if PASSING.contains(&key) => json!(format!("<{key}>")),
+            // Their order depends on which second a request fell into.
+            Value::Array(entries) if key == "managedFields" => {
+                let mut entries: Vec<Value> =
+                    entries.iter().map(|entry| self.normalise(entry)).collect();
+                entries.sort_by_key(Value::to_string);
+                Value::Array(entries)
+            }
             other => self.normalise(other),
         }
     }
 
+    /// Longer words first, so that no word is taken for the beginning of another.
     fn known_words(&self, text: &str) -> String {
-        self.seen
-            .iter()
+        let mut known: Vec<(&String, &String)> = self.seen.iter().collect();
+        known.sort_by_key(|(word, _)| std::cmp::Reverse(word.len()));
+        known
+            .into_iter()
             .fold(text.to_owned(), |text, (from, to)| text.replace(from, to))
     }
 }

@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 
 use crate::api_server::{ApiServer, ApiServerConfig, Listening};
 use crate::controllers::Controllers;
+use crate::loopback::LoopbackBlock;
 use crate::node::{Node, NodeConfig};
 use crate::prometheus::Prometheus;
 
@@ -21,20 +22,25 @@ pub struct Town {
     /// The Prometheus stand-in.
     pub prometheus: Prometheus,
     listening: Listening,
+    _block: LoopbackBlock,
 }
 
 impl Town {
-    /// Starts a town with `nodes` nodes, its API on any loopback port.
+    /// Starts a town with `nodes` nodes (at most 11), its API on any loopback port, and loopback
+    /// addresses that no other town on this machine uses (`service_range` is set accordingly).
     ///
     /// # Errors
     /// When no port can be bound.
     pub async fn start(config: ApiServerConfig, nodes: u8) -> io::Result<Self> {
-        let server = ApiServer::new(config);
+        let block = LoopbackBlock::claim()?;
+        let server = ApiServer::new(ApiServerConfig {
+            service_range: block.services(),
+            ..config
+        });
         let listening = server.listen(0).await?;
         let controllers = Controllers::start(&server);
-        let nodes = (1..=nodes)
-            .map(|index| Node::start(&server, NodeConfig::numbered(index)))
-            .collect();
+        let node = |index| Node::start(&server, &NodeConfig::numbered(index, block.pods(index)));
+        let nodes = (1..=nodes.min(11)).map(node).collect();
         let prometheus = Prometheus::start(server.clock()).await?;
         Ok(Self {
             server,
@@ -42,6 +48,7 @@ impl Town {
             nodes,
             prometheus,
             listening,
+            _block: block,
         })
     }
 

@@ -1,5 +1,12 @@
 //! Server-side apply, ownership and patches behave as in Kubernetes.
 //! Never looks at messages that other tests already compare.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::needless_pass_by_value
+)]
 
 mod fixture;
 

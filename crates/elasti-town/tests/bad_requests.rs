@@ -1,5 +1,12 @@
 //! Bad requests get the codes and Status bodies of Kubernetes 1.34: every expectation here was read from a real one.
 //! Never tests good requests.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::needless_pass_by_value
+)]
 
 mod fixture;
 

@@ -1,5 +1,12 @@
 //! Faults strike exactly the calls they are meant for, and replay from their seed.
 //! Never strikes the town itself.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::needless_pass_by_value
+)]
 
 mod fixture;
 

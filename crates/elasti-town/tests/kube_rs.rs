@@ -1,5 +1,12 @@
 //! kube-rs runs against the town unchanged: over its socket with a kubeconfig, and in the process.
 //! Never uses a call that only the town knows.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::needless_pass_by_value
+)]
 
 mod fixture;
 

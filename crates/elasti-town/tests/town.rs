@@ -1,5 +1,12 @@
 //! The whole town at work: workloads, endpoints, traffic, probes, the kubelet's tick, garbage and namespaces.
 //! Never waits on wall-clock: the clock is paused and every wait is for a condition.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::needless_pass_by_value
+)]
 
 mod fixture;
 

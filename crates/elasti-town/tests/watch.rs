@@ -1,5 +1,12 @@
 //! Watches say what Kubernetes' watches say: from a version on, by selector, with bookmarks, and 410 when too old.
 //! Never waits on wall-clock: time is tokio's, paused.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::needless_pass_by_value
+)]
 
 mod fixture;
 

@@ -220,7 +220,8 @@ fn check_fields(
     // managedFields has a meaning of its own.
     let metadata = shape.struct_name() == "ObjectMeta";
     map.retain(|name, child| {
-        !child.is_null() && !(metadata && name != "managedFields" && is_empty(child))
+        let dropped = metadata && name != "managedFields" && is_empty(child);
+        !child.is_null() && !dropped
     });
     Ok(())
 }

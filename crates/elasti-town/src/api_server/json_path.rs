@@ -122,10 +122,9 @@ fn passes(item: &Value, filter: &str) -> bool {
         .trim()
         .trim_matches(|letter| letter == '\'' || letter == '"');
     let found = find(item, left.trim().trim_start_matches('@'));
-    let hit = found.iter().any(|value| {
-        value
-            .as_str()
-            .map_or_else(|| value.to_string() == wanted, |text| text == wanted)
+    let hit = found.iter().any(|value| match value.as_str() {
+        Some(text) => text == wanted,
+        None => format!("{value}") == wanted,
     });
     hit == equal
 }

@@ -24,15 +24,16 @@ pub(crate) fn answer(answer: Answer, request: &ApiRequest, clock: Clock) -> (u16
                 Output::Table => {
                     let metadata =
                         json!({"resourceVersion": object.value.text("/metadata/resourceVersion")});
-                    Bytes::from(self::table(resource, &[object], metadata, clock).to_string())
+                    Bytes::from(self::table(resource, &[object], &metadata, clock).to_string())
                 }
                 output => one(resource, &object, output),
             };
             (code, body)
         }
-        Answer::List { items, metadata } => {
-            (200, list(resource, &items, metadata, request.output, clock))
-        }
+        Answer::List { items, metadata } => (
+            200,
+            list(resource, &items, &metadata, request.output, clock),
+        ),
     }
 }
 
@@ -50,7 +51,7 @@ pub(crate) fn one(resource: &Resource, object: &Arc<Stored>, output: Output) -> 
 fn list(
     resource: &Resource,
     items: &[Arc<Stored>],
-    metadata: Value,
+    metadata: &Value,
     output: Output,
     clock: Clock,
 ) -> Bytes {
@@ -90,7 +91,7 @@ fn list(
 pub(crate) fn table(
     resource: &Resource,
     items: &[Arc<Stored>],
-    metadata: Value,
+    metadata: &Value,
     clock: Clock,
 ) -> Value {
     let rows: Vec<Value> = items

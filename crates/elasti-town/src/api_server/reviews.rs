@@ -1,6 +1,7 @@
 //! Questions that are not stored: tokens, token reviews, access reviews, bindings and evictions.
 //! Never keeps an answer.
 
+use bytes::Bytes;
 use serde_json::{Value, json};
 
 use super::auth::{ISSUER, User};
@@ -207,12 +208,12 @@ impl Session<'_> {
         inner.subresource = String::new();
         inner.verb = super::request::Verb::Delete;
         let eviction: Value = serde_json::from_slice(&self.request.body).unwrap_or_default();
-        inner.body = eviction
-            .at("/deleteOptions")
-            .is_object()
-            .then(|| eviction.at("/deleteOptions").to_string())
-            .unwrap_or_default()
-            .into();
+        let options = eviction.at("/deleteOptions");
+        inner.body = if options.is_object() {
+            options.to_string().into()
+        } else {
+            Bytes::new()
+        };
         Session::new(self.state, self.context, &inner).delete()?;
         Ok(Answer::Body {
             code: 201,

@@ -105,7 +105,7 @@ impl ApiServer {
             name,
             subresource,
         } = route;
-        Ok(Routed::Api(ApiRequest {
+        Ok(Routed::Api(Box::new(ApiRequest {
             user_agent: header(header::USER_AGENT).to_owned(),
             output: if subresource == "scale" {
                 Output::Object
@@ -121,7 +121,7 @@ impl ApiServer {
             subresource,
             query,
             content_type,
-        }))
+        })))
     }
 
     fn authorise(&self, request: &ApiRequest) -> Result<(), ApiError> {
@@ -340,7 +340,7 @@ fn work(session: &mut Session<'_>, stale: Option<u64>) -> Result<Answer, ApiErro
 
 enum Routed {
     Document(Bytes, &'static str),
-    Api(ApiRequest),
+    Api(Box<ApiRequest>),
 }
 
 impl Routed {

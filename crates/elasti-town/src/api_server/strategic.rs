@@ -80,7 +80,8 @@ fn apply_directive(
         let merge_key = shape
             .field(key)
             .and_then(|inner| inner.patch_strategy().merge_key);
-        reorder(list, values, merge_key);
+        let before = list.clone();
+        reorder(list, values, &before, merge_key);
     }
 }
 
@@ -97,6 +98,7 @@ fn patch_list(old: &mut Vec<Value>, new: &[Value], order: Option<&Vec<Value>>, s
             .collect();
         return;
     }
+    let before = old.clone();
     match strategy.merge_key {
         None => {
             for item in new {
@@ -109,9 +111,12 @@ fn patch_list(old: &mut Vec<Value>, new: &[Value], order: Option<&Vec<Value>>, s
             .iter()
             .for_each(|item| patch_item(old, item, key, shape)),
     }
-    if let Some(order) = order {
-        reorder(old, order, strategy.merge_key);
-    }
+    reorder(
+        old,
+        order.map_or(new, Vec::as_slice),
+        &before,
+        strategy.merge_key,
+    );
 }
 
 fn patch_item(old: &mut Vec<Value>, item: &Value, key: &str, shape: Shape<'_>) {
@@ -125,27 +130,29 @@ fn patch_item(old: &mut Vec<Value>, item: &Value, key: &str, shape: Shape<'_>) {
     }
 }
 
-/// Items in the order given; items that the order does not name keep their place relative to the one before them.
-fn reorder(list: &mut [Value], order: &[Value], merge_key: Option<&str>) {
-    let rank = |item: &Value| {
-        order.iter().position(|wanted| match merge_key {
-            Some(key) => wanted.get(key) == item.get(key),
-            None => wanted == item,
-        })
+/// The items that `order` names in its order; the others go before the first named item that they stood
+/// before in the list as it was.
+fn reorder(list: &mut Vec<Value>, order: &[Value], before: &[Value], merge_key: Option<&str>) {
+    let same = |one: &Value, other: &Value| match merge_key {
+        Some(key) => one.get(key) == other.get(key),
+        None => one == other,
     };
-    let mut last = 0;
-    let ranks: Vec<usize> = list
-        .iter()
-        .map(|item| {
-            last = rank(item).unwrap_or(last);
-            last
-        })
-        .collect();
-    let mut ranked: Vec<(usize, Value)> = ranks.into_iter().zip(list.iter().cloned()).collect();
-    ranked.sort_by_key(|(rank, _)| *rank);
-    for (place, (_, item)) in list.iter_mut().zip(ranked) {
-        *place = item;
+    let place = |list: &[Value], item: &Value| list.iter().position(|one| same(one, item));
+    let (mut named, rest): (Vec<Value>, Vec<Value>) = std::mem::take(list)
+        .into_iter()
+        .partition(|item| place(order, item).is_some());
+    named.sort_by_key(|item| place(order, item));
+    let mut rest = rest.into_iter().peekable();
+    for item in named {
+        let stood = place(before, &item);
+        while let Some(other) = rest.next_if(|other| {
+            stood.is_some() && place(before, other).is_some_and(|at| Some(at) < stood)
+        }) {
+            list.push(other);
+        }
+        list.push(item);
     }
+    list.extend(rest);
 }
 
 /// New values must not carry directives or nulls into the object.

@@ -125,7 +125,7 @@ impl Watcher {
                 render::table(
                     &self.resource,
                     std::slice::from_ref(object),
-                    json!({"resourceVersion": object.version.to_string()}),
+                    &json!({"resourceVersion": object.version.to_string()}),
                     self.clock,
                 )
                 .to_string(),

@@ -438,6 +438,9 @@ impl Session<'_> {
     }
 
     fn raise_generation(&self, old: &Value, next: &mut Value) {
+        if self.request.subresource == "status" {
+            return;
+        }
         let source = |object: &Value| kinds::generation_source(self.resource(), object);
         if let (Some(before), Some(after)) = (source(old), source(next))
             && before != after

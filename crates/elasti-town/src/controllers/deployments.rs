@@ -128,9 +128,6 @@ fn create_set(desk: &Desk, deployment: &Value, old: &[Arc<Stored>]) -> Result<()
         deployment.text("/metadata/namespace"),
         &set,
     )?;
-    let mut patch = json!({});
-    patch.put(REVISION, revision.to_string());
-    desk.merge(Kind::DEPLOYMENTS, &Key::of(deployment), &patch)?;
     Ok(())
 }
 
@@ -289,7 +286,12 @@ fn report(desk: &Desk, key: &Key) -> Result<Option<Duration>, ApiError> {
         "availableReplicas": unless_zero(available), "unavailableReplicas": unless_zero((wanted.max(total) - available).max(0)),
         "conditions": conditions,
     }));
-    desk.put_status(Kind::DEPLOYMENTS, deployment, status)?;
+    // The revision goes through the status door, so that it does not count as a change of the spec.
+    let mut next = deployment.clone();
+    if let Some(new) = &new {
+        next.put(REVISION, new.value.text(REVISION));
+    }
+    desk.put_status(Kind::DEPLOYMENTS, &next, status)?;
     Ok(None)
 }
 

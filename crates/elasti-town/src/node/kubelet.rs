@@ -61,7 +61,7 @@ impl Kubelet {
 
     /// Addresses are not given out again for as long as possible: a late client must not meet a stranger.
     fn next_address(&mut self) -> Ipv4Addr {
-        self.given = self.given % 65_000 + 1;
+        self.given = self.given % 4_094 + 1;
         Ipv4Addr::from(self.network + self.given)
     }
 

@@ -31,12 +31,13 @@ pub struct NodeConfig {
 }
 
 impl NodeConfig {
-    /// The `index`th node of a town: `node-1`, `node-2`, …
+    /// The `index`th node of a town (`node-1`, `node-2`, …) with its pods behind `pod_network`.
     #[must_use]
-    pub fn numbered(index: u8) -> Self {
+    pub fn numbered(index: u8, pod_network: Ipv4Addr) -> Self {
         Self {
             name: format!("node-{index}"),
-            pod_network: Ipv4Addr::new(127, 64 + index % 32, 0, 0),
+            pod_network,
+            // Nodes tick at different moments, as machines do.
             first_tick: Duration::from_millis(10_000 - 1_700 * u64::from(index % 5)),
         }
     }
@@ -52,12 +53,12 @@ pub struct Node {
 impl Node {
     /// Registers the node and starts its kubelet and kube-proxy.
     #[must_use]
-    pub fn start(server: &ApiServer, config: NodeConfig) -> Self {
+    pub fn start(server: &ApiServer, config: &NodeConfig) -> Self {
         let desk = Desk::new(server, "kubelet");
-        register(&desk, &config);
+        register(&desk, config);
         let proxy_lag = Arc::new(Mutex::new(Duration::ZERO));
         let mut tasks = JoinSet::new();
-        let kubelet = kubelet::Kubelet::new(&config);
+        let kubelet = kubelet::Kubelet::new(config);
         tasks.spawn(kubelet::tick(kubelet.truths(), desk, config.first_tick));
         tasks.spawn(run(kubelet, server.clone()));
         tasks.spawn(run(

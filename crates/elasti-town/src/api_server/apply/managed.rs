@@ -174,8 +174,9 @@ pub(crate) fn after_update(live: &Value, next: &mut Value, shape: Shape<'_>, wri
         .map(|manager| manager.fields.clone())
         .unwrap_or_default();
     let fields = old_fields.union(&written).without_trees(&removed);
+    // Only a request that took fields moves the time.
     let time = match before {
-        Some(before) if before.fields == fields => before.time,
+        Some(before) if written.is_empty() => before.time,
         _ => writer.time.to_owned(),
     };
     managers.push(manager(writer, false, time, fields));
@@ -222,9 +223,12 @@ pub(crate) fn after_apply(
     for manager in &mut managers {
         manager.fields = manager.fields.without_trees(&removed);
     }
+    // An apply that changes nothing but ownership leaves no time.
+    let changed = !written.is_empty() || !removed.is_empty();
     let time = match last {
-        Some(last) if last.fields == fields && last.api_version == writer.api_version => last.time,
-        _ => writer.time.to_owned(),
+        _ if changed => writer.time.to_owned(),
+        Some(last) => last.time,
+        None => String::new(),
     };
     managers.push(manager(writer, true, time, fields));
     write(&mut next, managers);

@@ -102,6 +102,11 @@ pub(crate) fn generation_source(resource: &Resource, object: &Value) -> Option<V
         return Some(rest);
     }
     match (resource.group.as_str(), resource.plural.as_str()) {
+        // Of the workloads only Deployments count annotations.
+        ("apps", "deployments") => Some(json!([
+            object.at("/spec"),
+            object.at("/metadata/annotations")
+        ])),
         ("apps" | "policy" | "networking.k8s.io" | "apiextensions.k8s.io", _) | ("", "pods") => {
             Some(object.at("/spec").clone())
         }
