@@ -417,3 +417,128 @@ async fn a_day_of_sleeping_and_waking_takes_seconds() {
     assert!(begun.elapsed() >= Duration::from_secs(24 * 3600));
     println!("24 h took {:?}", real.elapsed());
 }
+
+#[tokio::test(start_paused = true)]
+async fn sample_apps_speak_websocket_plain_tcp_and_run_as_processes() {
+    let (_town, teller) = a_town().await;
+    let mut addresses = Vec::new();
+    for (name, image) in [
+        ("ws", "echo:1"),
+        ("first", "speaks-first:1"),
+        ("child", "process:1"),
+    ] {
+        let mut object = deployment(name, 1);
+        let container = &mut object["spec"]["template"]["spec"]["containers"][0];
+        container["image"] = json!(image);
+        container["command"] = json!(["sleep", "1000000"]);
+        container["readinessProbe"] = if name == "child" {
+            Value::Null
+        } else {
+            json!({"tcpSocket": {"port": 8080}, "periodSeconds": 1})
+        };
+        let address = a_service(&teller, name).await;
+        teller.make(DEPLOYMENTS, object).await;
+        until("it is ready", async || {
+            teller.get(&format!("{DEPLOYMENTS}/{name}")).await.1["status"]["readyReplicas"] == 1
+        })
+        .await;
+        until("the address listens", async || {
+            name == "child" || TcpStream::connect(&address).await.is_ok()
+        })
+        .await;
+        addresses.push(address);
+    }
+    let mut socket = TcpStream::connect(&addresses[0]).await.unwrap();
+    let hello = "GET / HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
+    socket.write_all(hello.as_bytes()).await.unwrap();
+    let mut head = vec![0; 400];
+    let read = socket.read(&mut head).await.unwrap();
+    let head = String::from_utf8_lossy(&head[..read]).to_lowercase();
+    assert!(
+        head.starts_with("http/1.1 101") && head.contains("s3pplmbitxaq9kygzzhzrbk+xoo="),
+        "{head}"
+    );
+    // A masked text frame of two letters, mask 0.
+    socket
+        .write_all(&[0x81, 0x82, 0, 0, 0, 0, b'h', b'i'])
+        .await
+        .unwrap();
+    let mut frame = [0; 4];
+    socket.read_exact(&mut frame).await.unwrap();
+    assert_eq!(&frame, &[0x81, 0x02, b'h', b'i']);
+
+    let mut socket = TcpStream::connect(&addresses[1]).await.unwrap();
+    let mut greeting = [0; 11];
+    socket.read_exact(&mut greeting).await.unwrap();
+    assert_eq!(&greeting, b"hello from ");
+
+    teller
+        .patch(
+            &format!("{DEPLOYMENTS}/child/scale"),
+            MERGE,
+            json!({"spec": {"replicas": 0}}),
+        )
+        .await;
+    until("the process has ended", async || {
+        items(&teller, &format!("{PODS}?labelSelector=app%3Dchild"))
+            .await
+            .is_empty()
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn endpoint_slices_and_nodes_can_be_late() {
+    let (town, teller) = a_town().await;
+    let address = a_service(&teller, "web").await;
+    teller.make(DEPLOYMENTS, probed("web", 1)).await;
+    until("the address answers", async || ask(&address).await.is_ok()).await;
+    town.controllers
+        .lags
+        .set_endpoint_slices(Duration::from_secs(3));
+    town.nodes
+        .iter()
+        .for_each(|node| node.set_proxy_lag(Duration::from_secs(2)));
+    teller
+        .patch(
+            &format!("{DEPLOYMENTS}/web/scale"),
+            MERGE,
+            json!({"spec": {"replicas": 0}}),
+        )
+        .await;
+    let scaled = Instant::now();
+    until("the slice follows", async || {
+        ready_endpoints(&teller).await == 0
+    })
+    .await;
+    let followed = scaled.elapsed();
+    assert!(followed >= Duration::from_secs(3), "{followed:?}");
+    assert!(
+        TcpStream::connect(&address).await.is_ok(),
+        "nodes still route to the pod that is gone"
+    );
+    until("the nodes follow", async || {
+        TcpStream::connect(&address).await.is_err()
+    })
+    .await;
+    assert!(scaled.elapsed() >= followed + Duration::from_secs(2));
+}
+
+#[tokio::test]
+async fn the_prometheus_stand_in_answers_from_its_table() {
+    let (town, _) = a_town().await;
+    town.prometheus
+        .set("rate(x[1m])", elasti_town::prometheus::Reading::Value(2.5));
+    let ask = async |query: &str| {
+        let mut stream = TcpStream::connect(town.prometheus.address).await.unwrap();
+        stream.write_all(format!("GET /api/v1/query?query={query} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").as_bytes()).await.unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.unwrap();
+        serde_json::from_str::<Value>(answer.split("\r\n\r\n").nth(1).unwrap()).unwrap()
+    };
+    assert_eq!(
+        ask("rate(x%5B1m%5D)").await["data"]["result"][0]["value"][1],
+        "2.5"
+    );
+    assert_eq!(ask("other").await["data"]["result"], json!([]));
+}

@@ -178,3 +178,31 @@ async fn a_watch_that_falls_out_of_the_history_is_told_410() {
     );
     assert!(events.next().await.is_none());
 }
+
+#[tokio::test(start_paused = true)]
+async fn watch_faults_drop_repeat_and_silence_events() {
+    use elasti_town::faults::{Calls, Fault, Verb, WatchFault};
+    let server = a_server();
+    let teller = Teller::of(&server);
+    let watches = || Calls::all().verb(Verb::Watch).kind("configmaps");
+    server
+        .faults()
+        .strike(1, watches(), Fault::Watch(WatchFault::DropEvent));
+    server
+        .faults()
+        .strike(1, watches(), Fault::Watch(WatchFault::RepeatEvent));
+    server
+        .faults()
+        .strike(1, watches(), Fault::Watch(WatchFault::GoSilent));
+    let mut events = watch(&server, "timeoutSeconds=60").await;
+    for name in ["dropped", "twice", "never", "after"] {
+        teller.make(CONFIG_MAPS, config_map(name, json!({}))).await;
+    }
+    assert_eq!(seen(&mut events).await, said("ADDED", "twice"));
+    assert_eq!(seen(&mut events).await, said("ADDED", "twice"));
+    let silence = tokio::time::timeout(std::time::Duration::from_secs(3600), events.next()).await;
+    assert!(
+        silence.is_err(),
+        "not even the timeout ends a half-open watch"
+    );
+}

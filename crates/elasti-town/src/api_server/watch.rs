@@ -246,12 +246,12 @@ impl Watcher {
     /// The next bytes for the client; `None` ends the watch.
     async fn next(&mut self) -> Option<Bytes> {
         loop {
+            if let Some(line) = self.ready.pop_front() {
+                return Some(line);
+            }
             if self.silent {
                 // A half-open connection: nothing more ever comes, not even the end.
                 std::future::pending::<()>().await;
-            }
-            if let Some(line) = self.ready.pop_front() {
-                return Some(line);
             }
             if self.ended {
                 return None;

@@ -6,7 +6,8 @@ use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{Request, Response};
+use futures::{SinkExt as _, StreamExt as _};
+use http::{HeaderValue, Request, Response, header};
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
@@ -18,6 +19,10 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
+use tokio_tungstenite::WebSocketStream;
+use tokio_tungstenite::tungstenite::Message;
+use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
+use tokio_tungstenite::tungstenite::protocol::Role;
 
 use crate::api_server::object::Object as _;
 
@@ -34,6 +39,8 @@ pub(crate) enum Manner {
     Crashes,
     /// Cannot be pulled.
     Missing,
+    /// Runs the container's command as a child process.
+    Process,
 }
 
 /// A container as the kubelet runs it.
@@ -62,6 +69,7 @@ impl App {
             "never-ready" => Manner::Deaf,
             "crash-loop" => Manner::Crashes,
             "missing" => Manner::Missing,
+            "process" => Manner::Process,
             _ => Manner::Echo,
         };
         let variable = container
@@ -146,9 +154,14 @@ impl App {
 }
 
 async fn answer(
-    request: Request<Incoming>,
+    mut request: Request<Incoming>,
     pod: String,
 ) -> Result<Response<Full<Bytes>>, Infallible> {
+    if let Some(key) = request.headers().get(header::SEC_WEBSOCKET_KEY).cloned() {
+        let upgrade = hyper::upgrade::on(&mut request);
+        tokio::spawn(talk(upgrade));
+        return Ok(switch_to_websocket(key.as_bytes()));
+    }
     let (parts, body) = request.into_parts();
     let received = body
         .collect()
@@ -171,10 +184,39 @@ async fn answer(
     });
     let mut response = Response::new(Full::new(Bytes::from(told.to_string())));
     response.headers_mut().insert(
-        http::header::CONTENT_TYPE,
-        http::HeaderValue::from_static("application/json"),
+        header::CONTENT_TYPE,
+        HeaderValue::from_static("application/json"),
     );
     Ok(response)
+}
+
+fn switch_to_websocket(key: &[u8]) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::default());
+    *response.status_mut() = http::StatusCode::SWITCHING_PROTOCOLS;
+    let headers = response.headers_mut();
+    headers.insert(header::CONNECTION, HeaderValue::from_static("Upgrade"));
+    headers.insert(header::UPGRADE, HeaderValue::from_static("websocket"));
+    if let Ok(accept) = derive_accept_key(key).parse() {
+        headers.insert(header::SEC_WEBSOCKET_ACCEPT, accept);
+    }
+    response
+}
+
+/// Sends every WebSocket message back.
+async fn talk(upgrade: hyper::upgrade::OnUpgrade) {
+    let Ok(stream) = upgrade.await else { return };
+    let mut socket =
+        WebSocketStream::from_raw_socket(TokioIo::new(stream), Role::Server, None).await;
+    while let Some(Ok(message)) = socket.next().await {
+        let answer = match message {
+            Message::Text(_) | Message::Binary(_) => socket.send(message).await,
+            Message::Close(_) => return drop(socket.close(None).await),
+            _ => Ok(()),
+        };
+        if answer.is_err() {
+            return;
+        }
+    }
 }
 
 async fn speak(mut stream: TcpStream, greeting: String) {

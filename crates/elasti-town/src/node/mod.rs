@@ -6,6 +6,7 @@ mod kube_proxy;
 mod kubelet;
 mod pod;
 mod probe;
+mod process;
 
 use std::net::Ipv4Addr;
 use std::sync::Arc;

@@ -13,6 +13,7 @@ use tokio::time::sleep;
 
 use super::app::{App, Manner};
 use super::probe::Probe;
+use super::process;
 use crate::api_server::object::Object as _;
 use crate::api_server::status::ApiError;
 use crate::api_server::store::Key;
@@ -21,6 +22,8 @@ use crate::controllers::{Desk, Kind};
 /// The first wait after a crash; it doubles up to five minutes.
 const BACK_OFF: Duration = Duration::from_secs(10);
 const BACK_OFF_LIMIT: Duration = Duration::from_secs(300);
+/// The exit code of a container that had to be killed.
+const KILLED: i64 = 137;
 
 #[derive(Clone, Debug)]
 enum State {
@@ -226,11 +229,11 @@ impl Keeper {
                     self.restarted(1, "CrashLoopBackOff");
                 }
                 _ => {
-                    self.run(&mut stop).await;
+                    let code = self.run(&mut stop).await;
                     if stop.borrow().is_some() {
                         break;
                     }
-                    self.restarted(137, "CrashLoopBackOff");
+                    self.restarted(code, "CrashLoopBackOff");
                 }
             }
             sleep_or_stop(wait, &mut stop).await;
@@ -256,19 +259,38 @@ impl Keeper {
         });
     }
 
-    /// One life of the app: ends with the pod or when the liveness or startup probe gives it up.
-    async fn run(&self, stop: &mut watch::Receiver<Option<Duration>>) {
+    /// One life of the app, and its exit code: ends with the pod or when the liveness or startup probe gives it up.
+    async fn run(&self, stop: &mut watch::Receiver<Option<Duration>>) -> i64 {
         let (kill, killed) = watch::channel(None);
         let now = self.desk.clock().time();
-        let serving = tokio::spawn(self.app.clone().serve(self.address, killed));
-        let serving = AbortOnDrop(serving);
+        let serving = match self.app.manner {
+            Manner::Process => {
+                let (container, key, address) = (
+                    self.container.clone(),
+                    self.truth.lock().key.clone(),
+                    self.address,
+                );
+                tokio::spawn(async move { process::run(&container, &key, address, killed).await })
+            }
+            _ => {
+                let serve = self.app.clone().serve(self.address, killed);
+                tokio::spawn(async move {
+                    serve.await;
+                    KILLED
+                })
+            }
+        };
+        let mut serving = AbortOnDrop(serving);
         self.note(|container| container.state = State::Running(now));
         let grace = tokio::select! {
             grace = async { stop.wait_for(Option::is_some).await.map_or(None, |grace| *grace) } => grace,
             () = self.watch_over() => Some(Duration::ZERO),
+            // A process may end by itself.
+            code = serving.finished() => return code,
         };
         let _ = kill.send(grace.or(Some(Duration::ZERO)));
         serving.finished().await;
+        KILLED
     }
 
     /// Probes until the app has to be restarted.
@@ -331,11 +353,11 @@ async fn sleep_or_stop(time: Duration, stop: &mut watch::Receiver<Option<Duratio
 }
 
 /// A task that ends with whoever waits for it.
-struct AbortOnDrop(tokio::task::JoinHandle<()>);
+struct AbortOnDrop(tokio::task::JoinHandle<i64>);
 
 impl AbortOnDrop {
-    async fn finished(mut self) {
-        let _ = (&mut self.0).await;
+    async fn finished(&mut self) -> i64 {
+        (&mut self.0).await.unwrap_or(KILLED)
     }
 }
 
