@@ -124,23 +124,9 @@ impl Tokens {
         (token, rfc3339(expires))
     }
 
-    /// Who holds `token`, if it is meant for one of `audiences`; returns the audiences that match.
-    pub(crate) fn review(
-        &self,
-        token: &str,
-        audiences: &[String],
-        store: &Store,
-        clock: Clock,
-    ) -> Result<(User, Vec<String>), BadToken> {
+    /// What a token that we signed and that has not expired says.
+    fn claims(&self, token: &str, clock: Clock) -> Result<Value, BadToken> {
         let refuse = || BadToken("invalid bearer token".to_owned());
-        let wanted = if audiences.is_empty() {
-            vec![ISSUER.to_owned()]
-        } else {
-            audiences.to_vec()
-        };
-        if token == self.admin {
-            return Ok((User::admin(), wanted));
-        }
         let (signed, signature) = token.rsplit_once('.').ok_or_else(refuse)?;
         if self.sign(signed) != signature {
             return Err(refuse());
@@ -158,6 +144,26 @@ impl Tokens {
                 "[invalid bearer token, service account token has expired]".to_owned(),
             ));
         }
+        Ok(claims)
+    }
+
+    /// Who holds `token`, if it is meant for one of `audiences`; returns the audiences that match.
+    pub(crate) fn review(
+        &self,
+        token: &str,
+        audiences: &[String],
+        store: &Store,
+        clock: Clock,
+    ) -> Result<(User, Vec<String>), BadToken> {
+        let wanted = if audiences.is_empty() {
+            vec![ISSUER.to_owned()]
+        } else {
+            audiences.to_vec()
+        };
+        if token == self.admin {
+            return Ok((User::admin(), wanted));
+        }
+        let claims = self.claims(token, clock)?;
         let given: Vec<String> = claims
             .list("/aud")
             .iter()

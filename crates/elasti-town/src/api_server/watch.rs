@@ -222,6 +222,9 @@ impl Watcher {
 
     /// Queues one event, unless a fault wants it dropped, doubled or the watch broken.
     fn deliver(&mut self, line: Bytes) {
+        if self.silent {
+            return;
+        }
         match self.faults.first().copied() {
             None => self.ready.push_back(line),
             Some(fault) => {

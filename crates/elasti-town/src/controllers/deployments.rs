@@ -236,50 +236,8 @@ fn report(desk: &Desk, key: &Key) -> Result<Option<Duration>, ApiError> {
     let name = new
         .as_ref()
         .map_or("", |set| set.value.text("/metadata/name"));
-    let progressing = if complete {
-        (
-            "NewReplicaSetAvailable",
-            format!("ReplicaSet \"{name}\" has successfully progressed."),
-        )
-    } else {
-        (
-            "ReplicaSetUpdated",
-            format!("ReplicaSet \"{name}\" is progressing."),
-        )
-    };
     let enough = available >= wanted - missing;
-    let availability = if enough {
-        (
-            "True",
-            "MinimumReplicasAvailable",
-            "Deployment has minimum availability.",
-        )
-    } else {
-        (
-            "False",
-            "MinimumReplicasUnavailable",
-            "Deployment does not have minimum availability.",
-        )
-    };
-    let now = desk.clock().time();
-    let conditions = [
-        condition(
-            deployment,
-            &now,
-            "Available",
-            availability.0,
-            availability.1,
-            availability.2,
-        ),
-        condition(
-            deployment,
-            &now,
-            "Progressing",
-            "True",
-            progressing.0,
-            &progressing.1,
-        ),
-    ];
+    let conditions = conditions(deployment, &desk.clock().time(), enough, complete, name);
     let status = compact(json!({
         "observedGeneration": deployment.number("/metadata/generation"),
         "replicas": unless_zero(total), "updatedReplicas": unless_zero(updated), "readyReplicas": unless_zero(ready),
@@ -293,6 +251,44 @@ fn report(desk: &Desk, key: &Key) -> Result<Option<Duration>, ApiError> {
     }
     desk.put_status(Kind::DEPLOYMENTS, &next, status)?;
     Ok(None)
+}
+
+/// Available and Progressing.
+fn conditions(
+    deployment: &Value,
+    now: &str,
+    enough: bool,
+    complete: bool,
+    set: &str,
+) -> [Value; 2] {
+    let (status, reason, message) = if enough {
+        (
+            "True",
+            "MinimumReplicasAvailable",
+            "Deployment has minimum availability.",
+        )
+    } else {
+        (
+            "False",
+            "MinimumReplicasUnavailable",
+            "Deployment does not have minimum availability.",
+        )
+    };
+    let (why, text) = if complete {
+        (
+            "NewReplicaSetAvailable",
+            format!("ReplicaSet \"{set}\" has successfully progressed."),
+        )
+    } else {
+        (
+            "ReplicaSetUpdated",
+            format!("ReplicaSet \"{set}\" is progressing."),
+        )
+    };
+    [
+        condition(deployment, now, "Available", status, reason, message),
+        condition(deployment, now, "Progressing", "True", why, &text),
+    ]
 }
 
 /// A condition whose times only move when it changes.

@@ -14,7 +14,7 @@ use tokio::task::{AbortHandle, JoinSet};
 
 use crate::api_server::object::Object as _;
 use crate::api_server::status::ApiError;
-use crate::api_server::store::Key;
+use crate::api_server::store::{Key, Stored};
 use crate::controllers::{Change, Controller, Desk, Kind};
 use crate::random::Randomness;
 
@@ -106,7 +106,7 @@ fn listen(address: SocketAddr) -> std::io::Result<TcpListener> {
     socket.listen(1024)
 }
 
-/// The Service's addresses and where each leads: ready endpoints, else serving ones that are terminating.
+/// The Service's addresses and where each leads.
 fn fronts(desk: &Desk, service: &Value) -> BTreeMap<SocketAddr, Vec<SocketAddr>> {
     let Ok(address) = service.text("/spec/clusterIP").parse::<Ipv4Addr>() else {
         return BTreeMap::new();
@@ -138,45 +138,50 @@ fn fronts(desk: &Desk, service: &Value) -> BTreeMap<SocketAddr, Vec<SocketAddr>>
         else {
             continue;
         };
-        let (mut ready, mut leaving) = (Vec::new(), Vec::new());
-        for slice in &slices {
-            let target = slice
-                .value
-                .list("/ports")
-                .iter()
-                .find(|one| one.text("/name") == port.text("/name"));
-            let Some(target) = target
-                .and_then(|one| one.number("/port"))
-                .and_then(|number| u16::try_from(number).ok())
-            else {
-                continue;
-            };
-            for endpoint in slice.value.list("/endpoints") {
-                let ips = endpoint
-                    .list("/addresses")
-                    .iter()
-                    .filter_map(Value::as_str)
-                    .filter_map(|ip| ip.parse::<IpAddr>().ok());
-                let addresses = ips.map(|ip| SocketAddr::new(ip, target));
-                let says = |condition: &str, otherwise: bool| {
-                    endpoint
-                        .at(&format!("/conditions/{condition}"))
-                        .as_bool()
-                        .unwrap_or(otherwise)
-                };
-                if says("ready", true) {
-                    ready.extend(addresses);
-                } else if says("serving", true) && says("terminating", false) {
-                    leaving.extend(addresses);
-                }
-            }
-        }
-        let targets = if ready.is_empty() { leaving } else { ready };
+        let targets = targets(&slices, port.text("/name"));
         if !targets.is_empty() {
             all.insert(SocketAddr::new(address.into(), number), targets);
         }
     }
     all
+}
+
+/// Where one named port leads: ready endpoints, else serving ones that are terminating.
+fn targets(slices: &[Arc<Stored>], name: &str) -> Vec<SocketAddr> {
+    let (mut ready, mut leaving) = (Vec::new(), Vec::new());
+    for slice in slices {
+        let target = slice
+            .value
+            .list("/ports")
+            .iter()
+            .find(|one| one.text("/name") == name);
+        let Some(target) = target
+            .and_then(|one| one.number("/port"))
+            .and_then(|number| u16::try_from(number).ok())
+        else {
+            continue;
+        };
+        for endpoint in slice.value.list("/endpoints") {
+            let ips = endpoint
+                .list("/addresses")
+                .iter()
+                .filter_map(Value::as_str)
+                .filter_map(|ip| ip.parse::<IpAddr>().ok());
+            let addresses = ips.map(|ip| SocketAddr::new(ip, target));
+            let says = |condition: &str, otherwise: bool| {
+                endpoint
+                    .at(&format!("/conditions/{condition}"))
+                    .as_bool()
+                    .unwrap_or(otherwise)
+            };
+            if says("ready", true) {
+                ready.extend(addresses);
+            } else if says("serving", true) && says("terminating", false) {
+                leaving.extend(addresses);
+            }
+        }
+    }
+    if ready.is_empty() { leaving } else { ready }
 }
 
 async fn accept(listener: TcpListener, targets: Targets, random: Arc<Randomness>) {
