@@ -1,8 +1,10 @@
 //! Project chores: `cargo xtask generate`, `cargo xtask test` and `cargo xtask crd-conformance`.
 //! It never ships.
 
+mod checks;
 mod conformance;
 mod control_plane;
+mod deny;
 mod generate;
 #[path = "../../crates/elasti-api/tests/acceptance/table.rs"]
 mod table;
@@ -13,6 +15,7 @@ const USAGE: &str = "\
 usage: cargo xtask <command>
 
   generate        rewrite the files that are made from code
+  test [--ci]     run every check and test; --ci leaves nothing out that the machine can do
   crd-conformance --kube-apiserver PATH --etcd PATH
                   run the acceptance table of the CRD against a real API server (needs kubectl)
 ";
@@ -22,6 +25,8 @@ fn main() -> ExitCode {
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let outcome = match words.as_slice() {
         ["generate"] => generate::write_all(),
+        ["test"] => checks::run(false),
+        ["test", "--ci"] => checks::run(true),
         [
             "crd-conformance",
             "--kube-apiserver",

@@ -11,7 +11,6 @@ mod status;
 mod structural;
 #[allow(unreachable_pub, reason = "the schema derive copies the struct")]
 mod target;
-#[allow(unreachable_pub, reason = "the schema derive copies the struct")]
 mod trigger;
 mod wake;
 

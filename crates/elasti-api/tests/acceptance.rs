@@ -151,6 +151,22 @@ fn a_cooldown_of_zero_means_the_default() {
     assert_eq!((spec.cooldown_period, spec.cooldown_seconds()), (0, 900));
 }
 
+/// KubeElasti took any value there. A rule that meets a value of another type cannot be evaluated, and
+/// Kubernetes then refuses every later write to the object, even the one that removes its finalizer.
+#[test]
+fn no_rule_looks_at_what_the_predecessor_left_free() {
+    let whole = schema();
+    let rules_at = |pointer: &str| {
+        let node = whole.pointer(pointer).unwrap();
+        node.get("x-kubernetes-validations").is_some()
+    };
+    assert!(!rules_at("") && !rules_at("/properties/spec"));
+    let triggers = whole
+        .pointer("/properties/spec/properties/triggers")
+        .unwrap();
+    assert!(!triggers.to_string().contains("x-kubernetes-validations"));
+}
+
 /// A limit that no case shows could be lost without a test failing, so each is taken away in turn.
 #[test]
 fn every_limit_and_every_rule_is_shown_by_a_refused_case() {
@@ -176,7 +192,7 @@ fn every_limit_and_every_rule_is_shown_by_a_refused_case() {
         }
     }
     assert!(unshown.is_empty(), "no case shows:\n{}", unshown.join("\n"));
-    assert!(count >= 60, "only {count} limits were found");
+    assert!(count >= 55, "only {count} limits were found");
 }
 
 /// Pointers to every limit of `spec`, and to every rule.

@@ -10,24 +10,21 @@ const META_FIELDS: [&str; 3] = ["apiVersion", "kind", "metadata"];
 
 /// Prunes a whole resource.
 pub(crate) fn prune(schema: &Value, object: &mut Value) {
-    drop_unknown(Some(schema), object, true);
+    drop_unknown(Some(schema), object, true, false);
     drop_nulls(Some(schema), object);
 }
 
-fn drop_unknown(schema: Option<&Value>, value: &mut Value, is_resource: bool) {
-    let keeps_unknown =
-        schema.is_some_and(|schema| is_set(schema, "x-kubernetes-preserve-unknown-fields"));
-    let is_resource =
-        is_resource || schema.is_some_and(|s| is_set(s, "x-kubernetes-embedded-resource"));
+/// `keeps_unknown` says that this is an entry of a list whose contents are kept.
+fn drop_unknown(schema: Option<&Value>, value: &mut Value, is_resource: bool, keeps_unknown: bool) {
+    let says = |key| schema.is_some_and(|schema| is_set(schema, key));
+    let keeps_unknown = keeps_unknown || says("x-kubernetes-preserve-unknown-fields");
+    let is_resource = is_resource || says("x-kubernetes-embedded-resource");
     match value {
         Value::Object(map) => drop_unknown_fields(schema, map, keeps_unknown, is_resource),
         Value::Array(items) => {
             let item_schema = schema.and_then(|schema| sub(schema, "items"));
-            // Inside unknown data nothing is known, and all of it is kept.
-            if item_schema.is_some() || !keeps_unknown {
-                for item in items {
-                    drop_unknown(item_schema, item, false);
-                }
+            for item in items {
+                drop_unknown(item_schema, item, false, keeps_unknown);
             }
         }
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
@@ -47,9 +44,9 @@ fn drop_unknown_fields(
     map.retain(|key, _| keeps_unknown || any_name || is_meta(key) || known(key).is_some());
     for (key, value) in map.iter_mut().filter(|(key, _)| !is_meta(key)) {
         match known(key) {
-            Some(schema) => drop_unknown(Some(schema), value, false),
+            Some(schema) => drop_unknown(Some(schema), value, false, false),
             None if keeps_unknown => {}
-            None => drop_unknown(None, value, false),
+            None => drop_unknown(None, value, false, false),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The rules of the schema (`x-kubernetes-validations`), with CEL.
 //! It never checks a type or a limit; it runs only on objects whose shape is right.
 
-use kube_cel::{ValidationError, Validator};
+use kube_cel::{ErrorKind, ValidationError, Validator};
 use serde_json::{Map, Value};
 
 use crate::path::Path;
@@ -83,7 +83,12 @@ impl Walk {
             .get("type")
             .and_then(Value::as_str)
             .unwrap_or_default();
-        let counts = |error: &&ValidationError| !unchanged || error.rule.contains("oldSelf");
+        // What was broken before is let through, but not a transition, nor a rule that cannot be evaluated.
+        let counts = |error: &&ValidationError| {
+            !unchanged
+                || error.rule.contains("oldSelf")
+                || error.kind != ErrorKind::ValidationFailure
+        };
         let broken = errors.iter().filter(counts);
         self.refusals
             .extend(broken.map(|error| refusal(error, path, type_name)));

@@ -116,6 +116,35 @@ fn free_form_data_is_kept_but_its_known_parts_are_pruned() {
 }
 
 #[test]
+fn embedded_resources_keep_their_metadata_and_free_lists_their_contents() {
+    let schema = json!({"type": "object", "properties": {
+        "template": {
+            "type": "object", "x-kubernetes-embedded-resource": true,
+            "properties": {"spec": {"type": "object", "properties": {"a": {"type": "string"}}}},
+        },
+        "list": {
+            "type": "array", "x-kubernetes-preserve-unknown-fields": true,
+            "items": {"type": "object", "properties": {"known": {"type": "object"}}},
+        },
+    }});
+    let stored = admit(
+        &schema,
+        &json!({
+            "template": {"apiVersion": "v1", "kind": "K", "metadata": {"name": "x"}, "spec": {"a": "", "b": ""}, "c": 1},
+            "list": [{"any": {"deep": 1}, "known": {"x": 1}}],
+        }),
+        None,
+    );
+    assert_eq!(
+        stored.unwrap(),
+        json!({
+            "template": {"apiVersion": "v1", "kind": "K", "metadata": {"name": "x"}, "spec": {"a": ""}},
+            "list": [{"any": {"deep": 1}, "known": {}}],
+        })
+    );
+}
+
+#[test]
 fn null_means_absent_unless_it_is_allowed() {
     let stored = create(json!({"name": "abc", "size": null, "colour": null, "note": null}));
     assert_eq!(

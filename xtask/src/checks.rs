@@ -1,0 +1,102 @@
+//! Every check of the project, in order, each with its name and time: `cargo xtask test`.
+//! It never hides a check: what is left out is said, with the reason.
+
+use std::error::Error;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use crate::deny;
+use crate::generate::{self, root};
+
+/// How a check ended.
+pub(crate) enum Ended {
+    Passed,
+    Failed(String),
+    LeftOut(String),
+}
+
+type Check = fn(ci: bool) -> Ended;
+
+/// The checks, cheap ones first.
+const CHECKS: [(&str, Check); 7] = [
+    ("generated files", |_| match generate::check_all() {
+        Ok(()) => Ended::Passed,
+        Err(error) => Ended::Failed(error.to_string()),
+    }),
+    ("format", |_| cargo(&["fmt", "--all", "--", "--check"])),
+    ("lints", |_| {
+        cargo(&[
+            "clippy",
+            "--workspace",
+            "--all-targets",
+            "--",
+            "-D",
+            "warnings",
+        ])
+    }),
+    ("tests", |_| cargo(&["test", "--workspace"])),
+    ("model checker", |_| {
+        cargo(&[
+            "test",
+            "--release",
+            "--package",
+            "elasti-core",
+            "--test",
+            "model",
+            "--",
+            "--nocapture",
+        ])
+    }),
+    ("dependencies", deny::check),
+    ("advisories", deny::check_advisories),
+];
+
+/// Runs all checks, also after one has failed, and sums up.
+pub(crate) fn run(ci: bool) -> Result<(), Box<dyn Error>> {
+    let mut summary = Vec::new();
+    for (name, check) in CHECKS {
+        println!("\n=== {name}");
+        let start = Instant::now();
+        let ended = check(ci);
+        let took = start.elapsed();
+        println!("=== {name}: {}", describe(&ended, took));
+        summary.push((name, ended, took));
+    }
+    println!("\n=== summary");
+    for (name, ended, took) in &summary {
+        println!("{name:16} {}", describe(ended, *took));
+    }
+    let failed = summary
+        .iter()
+        .filter(|(_, ended, _)| matches!(ended, Ended::Failed(_)));
+    match failed.count() {
+        0 => Ok(()),
+        n => Err(format!("{n} of {} checks failed", summary.len()).into()),
+    }
+}
+
+fn describe(ended: &Ended, took: Duration) -> String {
+    let seconds = took.as_secs_f32();
+    match ended {
+        Ended::Passed => format!("passed in {seconds:.1} s"),
+        Ended::Failed(why) => format!("FAILED in {seconds:.1} s: {why}"),
+        Ended::LeftOut(why) => format!("LEFT OUT: {why}"),
+    }
+}
+
+/// Runs cargo in the root of the repository.
+pub(crate) fn cargo(arguments: &[&str]) -> Ended {
+    // Cargo tells the programs that it runs where it is itself.
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    println!("$ cargo {}", arguments.join(" "));
+    ended(Command::new(cargo).args(arguments))
+}
+
+/// Runs a command with its output for all to see.
+pub(crate) fn ended(command: &mut Command) -> Ended {
+    match command.current_dir(root()).status() {
+        Ok(status) if status.success() => Ended::Passed,
+        Ok(status) => Ended::Failed(status.to_string()),
+        Err(error) => Ended::Failed(error.to_string()),
+    }
+}
