@@ -51,19 +51,24 @@ pub const NAMESPACE: &str = "recorded";
 
 const NAMES: &[&str] = &["a", "b", "c"];
 
-/// A sequence of `length` requests that the seed chooses; the first creates the namespace.
+/// A sequence of `length` requests that the seed chooses; the first ones create the namespace and its account.
 #[must_use]
 pub fn sequence(seed: u64, length: usize) -> Vec<Asked> {
     let random = Randomness::seeded(seed);
     let namespace =
         json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}});
-    let mut all = vec![asked(
-        "POST",
-        "/api/v1/namespaces",
-        "application/json",
-        namespace,
-    )];
-    all.extend((1..length).map(|_| step(&random)));
+    let account =
+        json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}});
+    let mut all = vec![
+        asked("POST", "/api/v1/namespaces", "application/json", namespace),
+        asked(
+            "POST",
+            &format!("/api/v1/namespaces/{NAMESPACE}/serviceaccounts"),
+            "application/json",
+            account,
+        ),
+    ];
+    all.extend((2..length).map(|_| step(&random)));
     all
 }
 
@@ -83,30 +88,48 @@ fn pick<'a, T: ?Sized>(random: &Randomness, choices: &[&'a T], otherwise: &'a T)
         .unwrap_or(otherwise)
 }
 
+/// A random object and the collection it belongs to.
+fn subject(random: &Randomness, name: &str) -> (&'static str, Value) {
+    match random.below(6) {
+        0 => (
+            "/api/v1/namespaces/recorded/configmaps",
+            config_map(random, name),
+        ),
+        1 => (
+            "/apis/apps/v1/namespaces/recorded/deployments",
+            deployment(random, name),
+        ),
+        2 => (
+            "/api/v1/namespaces/recorded/services",
+            service(random, name),
+        ),
+        3 => (
+            "/apis/discovery.k8s.io/v1/namespaces/recorded/endpointslices",
+            endpoint_slice(random, name),
+        ),
+        4 => (
+            "/apis/coordination.k8s.io/v1/namespaces/recorded/leases",
+            lease(random, name),
+        ),
+        _ => ("/api/v1/namespaces/recorded/pods", pod(random, name)),
+    }
+}
+
 fn step(random: &Randomness) -> Asked {
     let name = pick(random, NAMES, "a");
-    let (root, object): (&str, Value) = match random.below(3) {
-        0 => ("/api/v1", config_map(random, name)),
-        1 => ("/apis/apps/v1", deployment(random, name)),
-        _ => ("/api/v1", service(random, name)),
-    };
-    let plural = match object.get("kind").and_then(Value::as_str) {
-        Some("ConfigMap") => "configmaps",
-        Some("Deployment") => "deployments",
-        _ => "services",
-    };
-    let all = format!("{root}/namespaces/{NAMESPACE}/{plural}");
+    let (all, object) = subject(random, name);
     let one = format!("{all}/{name}");
     let manager = pick(random, &["ann", "ben"], "ann");
-    match random.below(12) {
-        0..=2 => asked("POST", &all, "application/json", object),
+    let merge = "application/merge-patch+json";
+    match random.below(16) {
+        0..=2 => asked("POST", all, "application/json", object),
         3 => asked("GET", &one, "", Value::Null),
-        4 => asked("GET", &all, "", Value::Null),
+        4 => asked("GET", all, "", Value::Null),
         5 => asked("PUT", &one, "application/json", object),
         6 => asked(
             "PATCH",
             &one,
-            "application/merge-patch+json",
+            merge,
             json!({"metadata": {"labels": {pick(random, NAMES, "a"): "x"}}}),
         ),
         7 => asked(
@@ -133,8 +156,64 @@ fn step(random: &Randomness) -> Asked {
             "application/json-patch+json",
             json!([{"op": "add", "path": "/metadata/annotations", "value": {"k": name}}]),
         ),
-        _ => asked("DELETE", &one, "", Value::Null),
+        11 => asked("DELETE", &one, "", Value::Null),
+        12 => asked(
+            "GET",
+            &format!("{all}?labelSelector={}%3Dx", pick(random, NAMES, "a")),
+            "",
+            Value::Null,
+        ),
+        13 => asked(
+            "PATCH",
+            &format!("{one}/scale"),
+            merge,
+            json!({"spec": {"replicas": random.below(4)}}),
+        ),
+        14 => asked("GET", &format!("{one}/scale"), "", Value::Null),
+        _ => asked(
+            "PATCH",
+            &format!("{one}/status"),
+            "application/strategic-merge-patch+json",
+            status(random),
+        ),
     }
+}
+
+fn status(random: &Randomness) -> Value {
+    let word = pick(random, &["True", "False"], "True");
+    json!({
+        "metadata": {"annotations": {"seen": word}},
+        "status": {"conditions": [{"type": pick(random, &["Ready", "Available"], "Ready"), "status": word}]},
+        "spec": {"replicas": 7},
+    })
+}
+
+fn endpoint_slice(random: &Randomness, name: &str) -> Value {
+    let endpoints: Vec<Value> = (0..random.below(3))
+        .map(|at| json!({"addresses": [format!("10.1.1.{at}")], "conditions": {"ready": at == 0}}))
+        .collect();
+    json!({
+        "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "metadata": {"name": name, "labels": {"kubernetes.io/service-name": name}},
+        "addressType": "IPv4", "endpoints": endpoints, "ports": [{"name": "http", "port": 80 + random.below(2)}],
+    })
+}
+
+fn lease(random: &Randomness, name: &str) -> Value {
+    json!({
+        "apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": name},
+        "spec": {"holderIdentity": pick(random, NAMES, "a"), "leaseDurationSeconds": random.below(3)},
+    })
+}
+
+/// Without a token volume, whose name is random.
+fn pod(random: &Randomness, name: &str) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": name},
+        "spec": {
+            "automountServiceAccountToken": false,
+            "containers": [{"name": "c", "image": format!("echo:{}", random.below(3)), "ports": [{"containerPort": 80}]}],
+        },
+    })
 }
 
 /// Only what the object says about itself, without its name.

@@ -34,11 +34,12 @@ pub(crate) fn of(resource: &Resource, object: &Value) -> Value {
             scale.put(&format!("/metadata/{field}"), value.clone());
         }
     }
-    match object.number(&paths.spec_replicas) {
-        Some(replicas) if replicas != 0 || resource.custom.is_none() => {
-            scale.put("/spec/replicas", replicas)
-        }
-        _ => {}
+    // Go leaves a zero out: a Scale without replicas means none.
+    if let Some(replicas) = object
+        .number(&paths.spec_replicas)
+        .filter(|replicas| *replicas != 0)
+    {
+        scale.put("/spec/replicas", replicas);
     }
     let selector = match &paths.label_selector {
         Some(path) => object.text(path).to_owned(),

@@ -103,7 +103,7 @@ impl Controller for EndpointSlices {
             // A slice with the same ports keeps its name.
             let same = known
                 .iter()
-                .position(|old| old.at("/ports") == slice.at("/ports") && !is_going(old));
+                .position(|old| old.list("/ports") == slice.list("/ports") && !is_going(old));
             match same.map(|at| known.remove(at)).or_else(|| known.pop()) {
                 None => drop(desk.create(Kind::ENDPOINT_SLICES, &key.namespace, &slice)?),
                 Some(old) => update(desk, &old, &slice)?,
@@ -121,9 +121,10 @@ impl Controller for EndpointSlices {
 }
 
 fn update(desk: &Desk, old: &Value, wished: &Value) -> Result<(), ApiError> {
-    let same = ["/endpoints", "/ports", "/metadata/labels"]
+    let lists = ["/endpoints", "/ports"]
         .iter()
-        .all(|part| old.at(part) == wished.at(part));
+        .all(|list| old.list(list) == wished.list(list));
+    let same = lists && old.at("/metadata/labels") == wished.at("/metadata/labels");
     if same {
         return Ok(());
     }

@@ -13,6 +13,11 @@ use crate::api_server::status::Cause;
 const TYPES: &[&str] = &["ClusterIP", "ExternalName", "LoadBalancer", "NodePort"];
 
 pub(crate) fn default(object: &mut Value) {
+    for condition in object.list_mut("/status/conditions") {
+        condition.put_default("/lastTransitionTime", Value::Null);
+        condition.put_default("/reason", "");
+        condition.put_default("/message", "");
+    }
     object.put_default("/spec/sessionAffinity", "None");
     object.put_default("/spec/type", "ClusterIP");
     if object.text("/spec/sessionAffinity") == "ClientIP" {
@@ -56,8 +61,12 @@ pub(crate) fn default_slice(object: &mut Value) {
         port.put_default("/name", "");
         port.put_default("/protocol", "TCP");
     }
-    object.put_default("/endpoints", json!([]));
-    object.put_default("/ports", json!([]));
+    // Go's storage does not tell an empty list from none, and writes none.
+    for list in ["/endpoints", "/ports"] {
+        if object.list(list).is_empty() {
+            object.put(list, Value::Null);
+        }
+    }
 }
 
 /// Which cluster addresses and node ports are given out.

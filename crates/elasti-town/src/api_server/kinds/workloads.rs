@@ -11,6 +11,12 @@ use crate::api_server::status::Cause;
 
 pub(crate) fn default(plural: &str, object: &mut Value) {
     pods::default_spec(object, "/spec/template/spec");
+    for condition in object.list_mut("/status/conditions") {
+        condition.put_default("/lastTransitionTime", Value::Null);
+        if plural == "deployments" {
+            condition.put_default("/lastUpdateTime", Value::Null);
+        }
+    }
     match plural {
         "deployments" => {
             object.put_default("/spec/replicas", 1);
