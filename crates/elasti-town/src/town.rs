@@ -5,7 +5,7 @@ use std::io;
 use std::net::SocketAddr;
 
 use crate::api_server::{ApiServer, ApiServerConfig, Listening};
-use crate::controllers::Controllers;
+use crate::controllers::{Controllers, install_stand_ins};
 use crate::loopback::LoopbackBlock;
 use crate::node::{Node, NodeConfig};
 use crate::prometheus::Prometheus;
@@ -50,6 +50,11 @@ impl Town {
             listening,
             _block: block,
         })
+    }
+
+    /// Installs the definitions of Argo Rollouts and KEDA ScaledObjects, which stand-ins then serve.
+    pub fn install_rollouts_and_keda(&self) {
+        install_stand_ins(&self.server);
     }
 
     /// Where the API listens.

@@ -542,3 +542,57 @@ async fn the_prometheus_stand_in_answers_from_its_table() {
     );
     assert_eq!(ask("other").await["data"]["result"], json!([]));
 }
+
+#[tokio::test(start_paused = true)]
+async fn rollouts_scale_and_keda_honours_its_pause_annotations() {
+    let (town, teller) = a_town().await;
+    town.install_rollouts_and_keda();
+    let rollouts = "/apis/argoproj.io/v1alpha1/namespaces/default/rollouts";
+    let scaled = "/apis/keda.sh/v1alpha1/namespaces/default/scaledobjects";
+    let mut rollout = probed("web", 2);
+    rollout["apiVersion"] = json!("argoproj.io/v1alpha1");
+    rollout["kind"] = json!("Rollout");
+    teller.make(rollouts, rollout).await;
+    until("two pods are ready", async || {
+        teller.get(&format!("{rollouts}/web")).await.1["status"]["readyReplicas"] == 2
+    })
+    .await;
+    let (code, scale) = teller.get(&format!("{rollouts}/web/scale")).await;
+    assert_eq!(
+        (code, &scale["status"]),
+        (200, &json!({"replicas": 2, "selector": "app=web"}))
+    );
+
+    teller.make(scaled, json!({
+        "apiVersion": "keda.sh/v1alpha1", "kind": "ScaledObject",
+        "metadata": {"name": "web", "annotations": {"autoscaling.keda.sh/paused": "true"}},
+        "spec": {"scaleTargetRef": {"apiVersion": "argoproj.io/v1alpha1", "kind": "Rollout", "name": "web"}, "minReplicaCount": 1},
+    })).await;
+    until("it says that it is paused", async || {
+        teller.get(&format!("{scaled}/web")).await.1["status"]["conditions"][0]["status"] == "True"
+    })
+    .await;
+    let annotate = |paused: Value, replicas: Value| json!({"metadata": {"annotations": {"autoscaling.keda.sh/paused": paused, "autoscaling.keda.sh/paused-replicas": replicas}}});
+    teller
+        .patch(
+            &format!("{scaled}/web"),
+            MERGE,
+            annotate(json!("true"), json!("0")),
+        )
+        .await;
+    until("it is held at 0", async || {
+        items(&teller, PODS).await.is_empty()
+    })
+    .await;
+    teller
+        .patch(
+            &format!("{scaled}/web"),
+            MERGE,
+            annotate(json!("false"), Value::Null),
+        )
+        .await;
+    until("it is back at the minimum", async || {
+        teller.get(&format!("{rollouts}/web")).await.1["status"]["readyReplicas"] == 1
+    })
+    .await;
+}

@@ -22,7 +22,7 @@ mod render;
 pub(crate) mod request;
 pub(crate) mod resources;
 mod reviews;
-mod scale;
+pub(crate) mod scale;
 mod schema;
 pub(crate) mod selector;
 mod serve;

@@ -115,7 +115,7 @@ fn create_set(desk: &Desk, deployment: &Value, old: &[Arc<Stored>]) -> Result<()
         "metadata": {
             "name": format!("{}-{hash}", deployment.text("/metadata/name")),
             "labels": template.at("/metadata/labels"),
-            "ownerReferences": owned_by(deployment, "Deployment"),
+            "ownerReferences": owned_by(deployment, "apps/v1", "Deployment"),
         },
         "spec": {"replicas": first, "selector": selector, "template": template},
     });

@@ -30,12 +30,16 @@ pub(crate) struct Kind(
 );
 
 impl Kind {
+    pub(crate) const DEFINITIONS: Self =
+        Self("apiextensions.k8s.io", "v1", "customresourcedefinitions");
     pub(crate) const DEPLOYMENTS: Self = Self("apps", "v1", "deployments");
     pub(crate) const ENDPOINT_SLICES: Self = Self("discovery.k8s.io", "v1", "endpointslices");
     pub(crate) const NAMESPACES: Self = Self("", "v1", "namespaces");
     pub(crate) const NODES: Self = Self("", "v1", "nodes");
     pub(crate) const PODS: Self = Self("", "v1", "pods");
     pub(crate) const REPLICA_SETS: Self = Self("apps", "v1", "replicasets");
+    pub(crate) const ROLLOUTS: Self = Self("argoproj.io", "v1alpha1", "rollouts");
+    pub(crate) const SCALED_OBJECTS: Self = Self("keda.sh", "v1alpha1", "scaledobjects");
     pub(crate) const SERVICES: Self = Self("", "v1", "services");
     pub(crate) const SERVICE_ACCOUNTS: Self = Self("", "v1", "serviceaccounts");
     pub(crate) const STATEFUL_SETS: Self = Self("apps", "v1", "statefulsets");
@@ -136,6 +140,23 @@ impl Desk {
             "application/json",
             &next,
         )
+    }
+
+    /// Replaces the status of a custom resource, which must say what it is.
+    pub(crate) fn put_status_of(
+        &self,
+        kind: Kind,
+        api_version: &str,
+        name: &str,
+        object: &Value,
+        status: Value,
+    ) -> Result<Value, ApiError> {
+        let mut named = object.clone();
+        if let Some(map) = named.as_object_mut() {
+            map.insert("apiVersion".to_owned(), api_version.into());
+            map.insert("kind".to_owned(), name.into());
+        }
+        self.put_status(kind, &named, status)
     }
 
     pub(crate) fn merge(&self, kind: Kind, key: &Key, patch: &Value) -> Result<Value, ApiError> {

@@ -7,6 +7,8 @@ mod engine;
 mod garbage;
 mod namespaces;
 mod replica_sets;
+mod rollouts;
+mod scaled_objects;
 mod scheduler;
 mod service_accounts;
 mod stateful_sets;
@@ -15,6 +17,7 @@ mod workload;
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use serde_json::{Value, json};
 use std::sync::Arc;
 use tokio::task::JoinSet;
 
@@ -66,9 +69,41 @@ impl Controllers {
             endpoint_slices::EndpointSlices::new(lags.clone()),
             server.clone(),
         ));
+        tasks.spawn(engine::run(rollouts::Rollouts, server.clone()));
+        tasks.spawn(engine::run(scaled_objects::ScaledObjects, server.clone()));
         Self {
             lags,
             _tasks: tasks,
         }
     }
+}
+
+/// Installs the definitions of the stand-ins for Argo Rollouts and KEDA.
+pub(crate) fn install_stand_ins(server: &ApiServer) {
+    let desk = Desk::new(server, "town");
+    for definition in [rollouts::definition(), scaled_objects::definition()] {
+        // Definitions that are already there may be the real ones: they stay.
+        let _ = desk.create(Kind::DEFINITIONS, "", &definition);
+    }
+}
+
+/// A definition that takes any spec and status.
+fn stand_in_definition(
+    group: &str,
+    kind: &str,
+    plural: &str,
+    short: &str,
+    subresources: &Value,
+) -> Value {
+    let open = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+    let schema = json!({"type": "object", "properties": {"spec": open, "status": open}});
+    let version = json!({
+        "name": "v1alpha1", "served": true, "storage": true, "subresources": subresources, "schema": {"openAPIV3Schema": schema},
+    });
+    json!({
+        "metadata": {"name": format!("{plural}.{group}")},
+        "spec": {
+            "group": group, "scope": "Namespaced", "names": {"kind": kind, "plural": plural, "shortNames": [short]}, "versions": [version],
+        },
+    })
 }

@@ -75,7 +75,7 @@ fn pod(owner: &Value) -> Value {
         "/generateName",
         format!("{}-", owner.text("/metadata/name")),
     );
-    metadata.put("/ownerReferences", owned_by(owner, "ReplicaSet"));
+    metadata.put("/ownerReferences", owned_by(owner, "apps/v1", "ReplicaSet"));
     json!({"metadata": metadata, "spec": template.at("/spec")})
 }
 

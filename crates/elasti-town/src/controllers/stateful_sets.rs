@@ -157,7 +157,10 @@ fn pod(owner: &Value, number: i64) -> Value {
     metadata.put("/labels/statefulset.kubernetes.io~1pod-name", name.as_str());
     metadata.put("/labels/apps.kubernetes.io~1pod-index", number.to_string());
     metadata.put("/labels/controller-revision-hash", revision(owner));
-    metadata.put("/ownerReferences", owned_by(owner, "StatefulSet"));
+    metadata.put(
+        "/ownerReferences",
+        owned_by(owner, "apps/v1", "StatefulSet"),
+    );
     let mut spec = template.at("/spec").clone();
     spec.put("/hostname", name.as_str());
     spec.put("/subdomain", owner.text("/spec/serviceName"));

@@ -38,9 +38,9 @@ pub(crate) fn owner_key(object: &Value, kind: &str) -> Vec<Key> {
 }
 
 /// The owner reference of a controller.
-pub(crate) fn owned_by(owner: &Value, kind: &str) -> Value {
+pub(crate) fn owned_by(owner: &Value, api_version: &str, kind: &str) -> Value {
     json!([{
-        "apiVersion": "apps/v1", "kind": kind, "name": owner.text("/metadata/name"), "uid": owner.text("/metadata/uid"),
+        "apiVersion": api_version, "kind": kind, "name": owner.text("/metadata/name"), "uid": owner.text("/metadata/uid"),
         "controller": true, "blockOwnerDeletion": true,
     }])
 }
