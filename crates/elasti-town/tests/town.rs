@@ -159,6 +159,7 @@ async fn a_drain_mark_takes_the_endpoint_out_until_the_kubelets_next_tick() {
     })
     .await;
     until("the address answers", async || ask(&address).await.is_ok()).await;
+    let mut open = TcpStream::connect(&address).await.unwrap();
     let pod = items(&teller, PODS).await[0]["metadata"]["name"]
         .as_str()
         .unwrap()
@@ -178,6 +179,13 @@ async fn a_drain_mark_takes_the_endpoint_out_until_the_kubelets_next_tick() {
         ask(&address).await.is_err()
     })
     .await;
+    // What is open stays open: only new connections follow the endpoints.
+    open.write_all(b"GET /late HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        .await
+        .unwrap();
+    let mut late = String::new();
+    open.read_to_string(&mut late).await.unwrap();
+    assert!(late.starts_with("HTTP/1.1 200"), "{late}");
     until("the tick restores it", async || {
         ready_endpoints(&teller).await == 1
     })

@@ -19,6 +19,8 @@ use crate::controllers::{Change, Controller, Desk, Kind};
 use crate::random::Randomness;
 
 type Targets = Arc<Mutex<Vec<SocketAddr>>>;
+/// Connections outlive the front through which they came, as conntrack's do; they end with the node.
+type Connections = Arc<Mutex<JoinSet<()>>>;
 
 /// One listening Service port; without endpoints there is none, so that connections are refused.
 struct Front {
@@ -35,6 +37,7 @@ impl Drop for Front {
 pub(crate) struct KubeProxy {
     lag: Arc<Mutex<Duration>>,
     fronts: BTreeMap<Key, BTreeMap<SocketAddr, Front>>,
+    connections: Connections,
 }
 
 impl KubeProxy {
@@ -42,6 +45,7 @@ impl KubeProxy {
         Self {
             lag,
             fronts: BTreeMap::new(),
+            connections: Connections::default(),
         }
     }
 }
@@ -83,6 +87,7 @@ impl Controller for KubeProxy {
                         let task = tokio::spawn(accept(
                             listener,
                             targets.clone(),
+                            self.connections.clone(),
                             desk.server.randomness(),
                         ))
                         .abort_handle();
@@ -184,21 +189,24 @@ fn targets(slices: &[Arc<Stored>], name: &str) -> Vec<SocketAddr> {
     if ready.is_empty() { leaving } else { ready }
 }
 
-async fn accept(listener: TcpListener, targets: Targets, random: Arc<Randomness>) {
-    // Connections that were made live on when the front changes or goes.
-    let mut open = JoinSet::new();
+async fn accept(
+    listener: TcpListener,
+    targets: Targets,
+    connections: Connections,
+    random: Arc<Randomness>,
+) {
     loop {
-        tokio::select! {
-            accepted = listener.accept() => {
-                let Ok((stream, _)) = accepted else { continue };
-                let chosen = {
-                    let targets = targets.lock();
-                    targets.get(random.below(targets.len())).copied()
-                };
-                open.spawn(pass(stream, chosen));
-            }
-            Some(_) = open.join_next() => {}
-        }
+        // A failed accept is the client's loss; the listener lives on.
+        let Ok((stream, _)) = listener.accept().await else {
+            continue;
+        };
+        let chosen = {
+            let targets = targets.lock();
+            targets.get(random.below(targets.len())).copied()
+        };
+        let mut open = connections.lock();
+        while open.try_join_next().is_some() {}
+        open.spawn(pass(stream, chosen));
     }
 }
 
