@@ -279,3 +279,104 @@ async fn the_event_recorder_writes_events_that_both_groups_show() {
         (Some("nobody came"), Some("elasti"))
     );
 }
+
+#[tokio::test]
+async fn metadata_watchers_see_only_metadata() {
+    let server = a_server();
+    let (_listening, client) = over_socket(&server).await;
+    let maps: Api<ConfigMap> = Api::default_namespaced(client);
+    maps.create(&PostParams::default(), &map("a", "1"))
+        .await
+        .unwrap();
+    let mut events = Box::pin(
+        kube::runtime::metadata_watcher(maps.clone(), watcher::Config::default()).applied_objects(),
+    );
+    assert_eq!(
+        within(events.try_next()).await.unwrap().unwrap().name_any(),
+        "a"
+    );
+    maps.create(&PostParams::default(), &map("b", "1"))
+        .await
+        .unwrap();
+    assert_eq!(
+        within(events.try_next()).await.unwrap().unwrap().name_any(),
+        "b"
+    );
+}
+
+#[tokio::test]
+async fn over_a_socket_a_lost_answer_is_a_broken_connection() {
+    use elasti_town::faults::{Calls, Fault};
+    let server = a_server();
+    let (_listening, client) = over_socket(&server).await;
+    let maps: Api<ConfigMap> = Api::default_namespaced(client);
+    server
+        .faults()
+        .strike(1, Calls::writes(), Fault::LoseAnswer);
+    let lost = maps
+        .create(&PostParams::default(), &map("a", "1"))
+        .await
+        .unwrap_err();
+    assert!(!matches!(lost, kube::Error::Api(_)), "{lost}");
+    assert!(
+        maps.get_opt("a").await.unwrap().is_some(),
+        "it was applied nevertheless"
+    );
+}
+
+#[tokio::test]
+async fn a_service_accounts_token_reviews_for_its_audience_only() {
+    use k8s_openapi::api::authentication::v1::{
+        TokenRequest, TokenRequestSpec, TokenReview, TokenReviewSpec,
+    };
+    use k8s_openapi::api::core::v1::ServiceAccount;
+    let server = a_server();
+    let client = server.client();
+    let accounts: Api<ServiceAccount> = Api::default_namespaced(client.clone());
+    let mut account = ServiceAccount::default();
+    account.metadata.name = Some("resolver".to_owned());
+    accounts
+        .create(&PostParams::default(), &account)
+        .await
+        .unwrap();
+    let spec = TokenRequestSpec {
+        audiences: vec!["elasti-operator".to_owned()],
+        ..TokenRequestSpec::default()
+    };
+    let request = TokenRequest {
+        spec,
+        ..TokenRequest::default()
+    };
+    let token = accounts
+        .create_token_request("resolver", &PostParams::default(), &request)
+        .await
+        .unwrap()
+        .status
+        .unwrap()
+        .token;
+    let reviews: Api<TokenReview> = Api::all(client);
+    for (audience, good) in [("elasti-operator", true), ("someone-else", false)] {
+        let spec = TokenReviewSpec {
+            token: Some(token.clone()),
+            audiences: Some(vec![audience.to_owned()]),
+        };
+        let review = reviews
+            .create(
+                &PostParams::default(),
+                &TokenReview {
+                    spec,
+                    ..TokenReview::default()
+                },
+            )
+            .await
+            .unwrap();
+        let status = review.status.unwrap();
+        assert_eq!(status.authenticated.unwrap_or(false), good);
+        if good {
+            assert_eq!(
+                status.user.unwrap().username.as_deref(),
+                Some("system:serviceaccount:default:resolver")
+            );
+        }
+    }
+}
