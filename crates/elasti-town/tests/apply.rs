@@ -372,3 +372,50 @@ async fn finalizers_hold_an_object_until_the_last_is_gone() {
     assert_eq!(code, 200);
     assert_eq!(teller.get(&path).await.0, 404);
 }
+
+#[tokio::test]
+async fn scaling_to_zero_leaves_the_replicas_to_nobody() {
+    let teller = Teller::of(&a_server());
+    let path = format!("{DEPLOYMENTS}/d");
+    teller
+        .patch(
+            &format!("{path}?fieldManager=ann"),
+            APPLY,
+            deployment("d", 3),
+        )
+        .await;
+    let scale = |replicas: i64| json!({"spec": {"replicas": replicas}});
+    let (_, scaled) = teller
+        .patch(&format!("{path}/scale"), MERGE, scale(0))
+        .await;
+    assert_eq!(scaled["spec"], json!({}), "Go leaves a zero out");
+    let (_, object) = teller.get(&path).await;
+    assert!(
+        owners(&object)
+            .iter()
+            .all(|(_, fields)| fields["f:spec"].get("f:replicas").is_none())
+    );
+    let (code, object) = teller
+        .patch(
+            &format!("{path}?fieldManager=ann"),
+            APPLY,
+            deployment("d", 3),
+        )
+        .await;
+    assert_eq!(
+        (code, &object["spec"]["replicas"]),
+        (200, &json!(3)),
+        "so applying them again meets no conflict"
+    );
+    teller
+        .patch(&format!("{path}/scale"), MERGE, scale(2))
+        .await;
+    let (code, _) = teller
+        .patch(
+            &format!("{path}?fieldManager=ann"),
+            APPLY,
+            deployment("d", 3),
+        )
+        .await;
+    assert_eq!(code, 409, "any other number is owned by who scaled");
+}

@@ -22,6 +22,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, Event};
 use k8s_openapi::api::events::v1::Event as NewEvent;
 use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::core::PartialObjectMeta;
 use kube::runtime::controller::Action;
 use kube::runtime::events::{Event as Told, EventType, Recorder, Reporter};
 use kube::runtime::finalizer::{Event as Finalizing, finalizer};
@@ -288,9 +289,8 @@ async fn metadata_watchers_see_only_metadata() {
     maps.create(&PostParams::default(), &map("a", "1"))
         .await
         .unwrap();
-    let mut events = Box::pin(
-        kube::runtime::metadata_watcher(maps.clone(), watcher::Config::default()).applied_objects(),
-    );
+    let metadata: Api<PartialObjectMeta<ConfigMap>> = Api::default_namespaced(server.client());
+    let mut events = Box::pin(watcher(metadata, watcher::Config::default()).applied_objects());
     assert_eq!(
         within(events.try_next()).await.unwrap().unwrap().name_any(),
         "a"

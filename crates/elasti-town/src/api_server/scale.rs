@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
+use super::apply::managed;
 use super::object::Object as _;
 use super::resources::Resource;
 use super::session::{Answer, Session};
@@ -155,7 +156,14 @@ pub(crate) fn write(
     if let Some(version) = scale.pointer("/metadata/resourceVersion") {
         next.put("/metadata/resourceVersion", version.clone());
     }
-    let stored = session.replace(live, next, Ownership::Update, dry_run)?;
+    // A Scale of 0 does not mention replicas at all, so that nobody owns them after it.
+    let ownership = if replicas == 0 && live.value.number(&paths.spec_replicas) != Some(0) {
+        managed::disown(&mut next, &paths.spec_replicas);
+        Ownership::Applied
+    } else {
+        Ownership::Update
+    };
+    let stored = session.replace(live, next, ownership, dry_run)?;
     Ok(Answer::Body {
         code: 200,
         body: of(&resource, &stored.value),

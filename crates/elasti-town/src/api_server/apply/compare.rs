@@ -34,7 +34,9 @@ impl Comparison {
         shape: Shape<'_>,
         path: &mut Vec<Step>,
     ) {
-        if old == new && old.is_some() {
+        // A null that is no longer mentioned is still null.
+        let still_null = old.is_some_and(Value::is_null) && new.is_none();
+        if still_null || old == new && old.is_some() {
             return;
         }
         let some = old.or(new).unwrap_or(&Value::Null);

@@ -183,6 +183,22 @@ pub(crate) fn after_update(live: &Value, next: &mut Value, shape: Shape<'_>, wri
     write(next, managers);
 }
 
+/// Takes one field away from everybody.
+pub(crate) fn disown(object: &mut Value, pointer: &str) {
+    let mut gone = FieldSet::default();
+    let path: Vec<Step> = pointer
+        .split('/')
+        .skip(1)
+        .map(|name| Step::Field(name.to_owned()))
+        .collect();
+    gone.insert(&path);
+    let mut managers = read(object);
+    for manager in &mut managers {
+        manager.fields = manager.fields.without_trees(&gone);
+    }
+    write(object, managers);
+}
+
 fn manager(writer: Writer<'_>, applies: bool, time: String, fields: FieldSet) -> Manager {
     Manager {
         name: writer.manager.to_owned(),

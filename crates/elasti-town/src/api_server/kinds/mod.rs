@@ -38,6 +38,7 @@ pub(crate) fn complete(resource: &Resource, object: &mut Value) {
     match (resource.group.as_str(), resource.plural.as_str()) {
         ("" | "events.k8s.io", "events") => events::default(object),
         ("coordination.k8s.io", _) => object.put_default("/spec", json!({})),
+        ("discovery.k8s.io", _) => services::complete_slice(object),
         ("rbac.authorization.k8s.io", "roles" | "clusterroles") => {
             object.put_default("/rules", Value::Null)
         }
@@ -111,8 +112,8 @@ pub(crate) fn generation_source(resource: &Resource, object: &Value) -> Option<V
             Some(object.at("/spec").clone())
         }
         ("discovery.k8s.io", _) => Some(json!([
-            object.at("/endpoints"),
-            object.at("/ports"),
+            object.list("/endpoints"),
+            object.list("/ports"),
             object.at("/metadata/labels")
         ])),
         _ => None,

@@ -61,7 +61,10 @@ pub(crate) fn default_slice(object: &mut Value) {
         port.put_default("/name", "");
         port.put_default("/protocol", "TCP");
     }
-    // Go's storage does not tell an empty list from none, and writes none.
+}
+
+/// Go's storage does not tell an empty list from none, and writes none.
+pub(crate) fn complete_slice(object: &mut Value) {
     for list in ["/endpoints", "/ports"] {
         if object.list(list).is_empty() {
             object.put(list, Value::Null);
