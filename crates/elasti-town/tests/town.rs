@@ -532,6 +532,49 @@ async fn endpoint_slices_and_nodes_can_be_late() {
     assert!(scaled.elapsed() >= followed + Duration::from_secs(2));
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_late_node_sees_every_change_in_its_order() {
+    let (town, teller) = a_town().await;
+    let address = a_service(&teller, "web").await;
+    teller.make(DEPLOYMENTS, probed("web", 1)).await;
+    until("the address answers", async || ask(&address).await.is_ok()).await;
+    town.nodes
+        .iter()
+        .for_each(|node| node.set_proxy_lag(Duration::from_secs(5)));
+    let slice = items(&teller, SLICES).await[0]["metadata"]["name"]
+        .as_str()
+        .unwrap()
+        .to_owned();
+    // The slice has a gap of two seconds; each node has the same gap, five seconds later.
+    town.controllers
+        .lags
+        .set_endpoint_slices(Duration::from_secs(2));
+    teller
+        .patch(
+            &format!("{SLICES}/{slice}"),
+            MERGE,
+            json!({"endpoints": []}),
+        )
+        .await;
+    sleep(Duration::from_secs(4)).await;
+    assert_eq!(
+        ready_endpoints(&teller).await,
+        1,
+        "the controller has repaired the slice"
+    );
+    assert!(
+        TcpStream::connect(&address).await.is_ok(),
+        "no node has seen the gap yet"
+    );
+    sleep(Duration::from_millis(1_500)).await;
+    assert!(
+        TcpStream::connect(&address).await.is_err(),
+        "now every node is in it"
+    );
+    sleep(Duration::from_secs(2)).await;
+    assert!(TcpStream::connect(&address).await.is_ok());
+}
+
 #[tokio::test]
 async fn the_prometheus_stand_in_answers_from_its_table() {
     let (town, _) = a_town().await;

@@ -1,7 +1,7 @@
 //! One node's kube-proxy: listens on cluster addresses and passes connections to endpoints.
 //! Never retries: a pod that refuses is the client's loss, as with iptables.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,6 +11,7 @@ use serde_json::Value;
 use tokio::io::copy_bidirectional;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::task::{AbortHandle, JoinSet};
+use tokio::time::Instant;
 
 use crate::api_server::object::Object as _;
 use crate::api_server::status::ApiError;
@@ -38,7 +39,12 @@ pub(crate) struct KubeProxy {
     lag: Arc<Mutex<Duration>>,
     fronts: BTreeMap<Key, BTreeMap<SocketAddr, Front>>,
     connections: Connections,
+    /// What each Service looked like when something changed, and when this node is to know it.
+    pending: BTreeMap<Key, VecDeque<(Instant, Wished)>>,
 }
+
+/// Addresses to listen on and where each leads.
+type Wished = BTreeMap<SocketAddr, Vec<SocketAddr>>;
 
 impl KubeProxy {
     pub(crate) fn new(lag: Arc<Mutex<Duration>>) -> Self {
@@ -46,6 +52,7 @@ impl KubeProxy {
             lag,
             fronts: BTreeMap::new(),
             connections: Connections::default(),
+            pending: BTreeMap::new(),
         }
     }
 }
@@ -57,13 +64,24 @@ impl Controller for KubeProxy {
         vec![Kind::SERVICES, Kind::ENDPOINT_SLICES]
     }
 
-    fn keys(&mut self, _: &Desk, change: &Change) -> Vec<Key> {
+    fn keys(&mut self, desk: &Desk, change: &Change) -> Vec<Key> {
         let object = &change.object.value;
-        if change.shelf == Kind::SERVICES.shelf() {
-            return vec![Key::of(object)];
-        }
-        let name = object.text("/metadata/labels/kubernetes.io~1service-name");
-        vec![Key::new(object.text("/metadata/namespace"), name)]
+        let key = if change.shelf == Kind::SERVICES.shelf() {
+            Key::of(object)
+        } else {
+            let name = object.text("/metadata/labels/kubernetes.io~1service-name");
+            Key::new(object.text("/metadata/namespace"), name)
+        };
+        let seen = desk
+            .get(Kind::SERVICES, &key)
+            .map(|service| fronts(desk, &service.value))
+            .unwrap_or_default();
+        let known_at = Instant::now() + self.lag();
+        self.pending
+            .entry(key.clone())
+            .or_default()
+            .push_back((known_at, seen));
+        vec![key]
     }
 
     fn lag(&self) -> Duration {
@@ -71,14 +89,20 @@ impl Controller for KubeProxy {
     }
 
     fn reconcile(&mut self, desk: &Desk, key: &Key) -> Result<Option<Duration>, ApiError> {
-        let wished = desk
-            .get(Kind::SERVICES, key)
-            .map(|service| fronts(desk, &service.value))
-            .unwrap_or_default();
+        let now = Instant::now();
+        let pending = self.pending.entry(key.clone()).or_default();
+        let mut latest = None;
+        while let Some((_, seen)) = pending.pop_front_if(|(at, _)| *at <= now) {
+            latest = Some(seen);
+        }
+        let later = pending.front().map(|(at, _)| *at - now);
+        let Some(wished) = latest else {
+            return Ok(later);
+        };
         let known = self.fronts.entry(key.clone()).or_default();
         known.retain(|address, _| wished.contains_key(address));
         let mut failed = false;
-        for (address, targets) in wished {
+        for (address, targets) in wished.clone() {
             match known.get(&address) {
                 Some(front) => *front.targets.lock() = targets,
                 None => match listen(address) {
@@ -93,12 +117,19 @@ impl Controller for KubeProxy {
                         .abort_handle();
                         known.insert(address, Front { targets, task });
                     }
-                    // The address may still be closing; the next look tries again.
+                    // The address may still be closing: this view is tried again.
                     Err(_) => failed = true,
                 },
             }
         }
-        Ok(failed.then(|| Duration::from_millis(100)))
+        if failed {
+            self.pending
+                .entry(key.clone())
+                .or_default()
+                .push_front((now, wished));
+            return Ok(Some(Duration::from_millis(100)));
+        }
+        Ok(later)
     }
 }
 
@@ -112,7 +143,7 @@ fn listen(address: SocketAddr) -> std::io::Result<TcpListener> {
 }
 
 /// The Service's addresses and where each leads.
-fn fronts(desk: &Desk, service: &Value) -> BTreeMap<SocketAddr, Vec<SocketAddr>> {
+fn fronts(desk: &Desk, service: &Value) -> Wished {
     let Ok(address) = service.text("/spec/clusterIP").parse::<Ipv4Addr>() else {
         return BTreeMap::new();
     };
