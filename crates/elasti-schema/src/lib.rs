@@ -51,10 +51,10 @@ pub fn admit(schema: &Value, object: &Value, old: Option<&Value>) -> Result<Valu
 
     let mut refusals = validate::check(schema, &object, old);
     refusals.extend(list::check(schema, &object, old));
-    if refusals.iter().any(|refusal| refusal.kind.blocks_rules()) {
-        refusals.push(Refusal::rules_not_checked());
-    } else {
+    if !refusals.iter().any(|refusal| refusal.kind.blocks_rules()) {
         refusals.extend(rule::check(schema, &object, old));
+    } else if rule::any(schema) {
+        refusals.push(Refusal::rules_not_checked());
     }
     if refusals.is_empty() {
         Ok(object)

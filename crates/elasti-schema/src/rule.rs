@@ -11,6 +11,17 @@ use crate::{field, sub};
 
 const RULES: &str = "x-kubernetes-validations";
 
+/// Whether the schema has rules anywhere.
+pub(crate) fn any(schema: &Value) -> bool {
+    match schema {
+        Value::Object(map) => map
+            .iter()
+            .any(|(key, child)| key == "x-kubernetes-validations" || any(child)),
+        Value::Array(items) => items.iter().any(any),
+        _ => false,
+    }
+}
+
 /// Every rule that `object` breaks, except what it broke before where nothing changed.
 pub(crate) fn check(schema: &Value, object: &Value, old: Option<&Value>) -> Vec<Refusal> {
     let mut walk = Walk {

@@ -13,45 +13,15 @@ mod fixture;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use elasti_town::Town;
-use elasti_town::api_server::ApiServerConfig;
-use fixture::{DEPLOYMENTS, MERGE, PODS, SERVICES, STRATEGIC, Teller, deployment};
+use fixture::{
+    DEPLOYMENTS, MERGE, PODS, STRATEGIC, Teller, a_service, a_town, deployment, items, until,
+};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep};
 
 const SLICES: &str = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices";
-
-async fn a_town() -> (Town, Teller) {
-    let town = Town::start(ApiServerConfig::default(), 2).await.unwrap();
-    let teller = Teller::of(&town.server);
-    until("the default service account", async || {
-        teller
-            .get("/api/v1/namespaces/default/serviceaccounts/default")
-            .await
-            .0
-            == 200
-    })
-    .await;
-    (town, teller)
-}
-
-async fn until(what: &str, mut holds: impl AsyncFnMut() -> bool) {
-    let waited = timeout(Duration::from_secs(600), async {
-        while !holds().await {
-            sleep(Duration::from_millis(20)).await;
-        }
-    });
-    waited.await.unwrap_or_else(|_| panic!("never: {what}"));
-}
-
-async fn items(teller: &Teller, path: &str) -> Vec<Value> {
-    teller.get(path).await.1["items"]
-        .as_array()
-        .cloned()
-        .unwrap_or_default()
-}
 
 async fn ready_endpoints(teller: &Teller) -> usize {
     let slices = items(teller, SLICES).await;
@@ -61,12 +31,6 @@ async fn ready_endpoints(teller: &Teller) -> usize {
     endpoints
         .filter(|one| one["conditions"]["ready"] == true)
         .count()
-}
-
-async fn a_service(teller: &Teller, name: &str) -> String {
-    let service = json!({"metadata": {"name": name}, "spec": {"selector": {"app": name}, "ports": [{"name": "http", "port": 80, "targetPort": 8080, "appProtocol": "http"}]}});
-    let made = teller.make(SERVICES, service).await;
-    format!("{}:80", made["spec"]["clusterIP"].as_str().unwrap())
 }
 
 /// The pod that answers, or the error.
@@ -424,75 +388,6 @@ async fn a_day_of_sleeping_and_waking_takes_seconds() {
     }
     assert!(begun.elapsed() >= Duration::from_secs(24 * 3600));
     println!("24 h took {:?}", real.elapsed());
-}
-
-#[tokio::test(start_paused = true)]
-async fn sample_apps_speak_websocket_plain_tcp_and_run_as_processes() {
-    let (_town, teller) = a_town().await;
-    let mut addresses = Vec::new();
-    for (name, image) in [
-        ("ws", "echo:1"),
-        ("first", "speaks-first:1"),
-        ("child", "process:1"),
-    ] {
-        let mut object = deployment(name, 1);
-        let container = &mut object["spec"]["template"]["spec"]["containers"][0];
-        container["image"] = json!(image);
-        container["command"] = json!(["sleep", "1000000"]);
-        container["readinessProbe"] = if name == "child" {
-            Value::Null
-        } else {
-            json!({"tcpSocket": {"port": 8080}, "periodSeconds": 1})
-        };
-        let address = a_service(&teller, name).await;
-        teller.make(DEPLOYMENTS, object).await;
-        until("it is ready", async || {
-            teller.get(&format!("{DEPLOYMENTS}/{name}")).await.1["status"]["readyReplicas"] == 1
-        })
-        .await;
-        until("the address listens", async || {
-            name == "child" || TcpStream::connect(&address).await.is_ok()
-        })
-        .await;
-        addresses.push(address);
-    }
-    let mut socket = TcpStream::connect(&addresses[0]).await.unwrap();
-    let hello = "GET / HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
-    socket.write_all(hello.as_bytes()).await.unwrap();
-    let mut head = vec![0; 400];
-    let read = socket.read(&mut head).await.unwrap();
-    let head = String::from_utf8_lossy(&head[..read]).to_lowercase();
-    assert!(
-        head.starts_with("http/1.1 101") && head.contains("s3pplmbitxaq9kygzzhzrbk+xoo="),
-        "{head}"
-    );
-    // A masked text frame of two letters, mask 0.
-    socket
-        .write_all(&[0x81, 0x82, 0, 0, 0, 0, b'h', b'i'])
-        .await
-        .unwrap();
-    let mut frame = [0; 4];
-    socket.read_exact(&mut frame).await.unwrap();
-    assert_eq!(&frame, &[0x81, 0x02, b'h', b'i']);
-
-    let mut socket = TcpStream::connect(&addresses[1]).await.unwrap();
-    let mut greeting = [0; 11];
-    socket.read_exact(&mut greeting).await.unwrap();
-    assert_eq!(&greeting, b"hello from ");
-
-    teller
-        .patch(
-            &format!("{DEPLOYMENTS}/child/scale"),
-            MERGE,
-            json!({"spec": {"replicas": 0}}),
-        )
-        .await;
-    until("the process has ended", async || {
-        items(&teller, &format!("{PODS}?labelSelector=app%3Dchild"))
-            .await
-            .is_empty()
-    })
-    .await;
 }
 
 #[tokio::test(start_paused = true)]

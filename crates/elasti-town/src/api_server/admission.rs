@@ -16,25 +16,11 @@ pub(crate) fn admit(
     let envelope =
         ["/apiVersion", "/kind", "/metadata"].map(|field| (field, object.at(field).clone()));
     let admitted = elasti_schema::admit(schema, object, old);
-    *object = admitted.map_err(|refusals| {
-        // Kubernetes says that rules were not checked only where there are rules.
-        let shown = |refusal: &&Refusal| !refusal.field.is_empty() || has_rules(schema);
-        refusals.iter().filter(shown).map(cause).collect::<Vec<_>>()
-    })?;
+    *object = admitted.map_err(|refusals| refusals.iter().map(cause).collect::<Vec<_>>())?;
     for (field, value) in envelope {
         object.put(field, value);
     }
     Ok(())
-}
-
-fn has_rules(schema: &Value) -> bool {
-    match schema {
-        Value::Object(map) => map
-            .iter()
-            .any(|(key, child)| key == "x-kubernetes-validations" || has_rules(child)),
-        Value::Array(items) => items.iter().any(has_rules),
-        _ => false,
-    }
 }
 
 fn cause(refusal: &Refusal) -> Cause {

@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures::{SinkExt as _, StreamExt as _};
-use http::{HeaderValue, Request, Response, header};
-use http_body_util::{BodyExt as _, Full};
+use http::{HeaderMap, HeaderValue, Request, Response, header};
+use http_body_util::combinators::BoxBody;
+use http_body_util::{BodyExt as _, Empty, Full};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
@@ -29,7 +30,7 @@ use crate::api_server::object::Object as _;
 /// What an image does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Manner {
-    /// Answers HTTP/1.1 and h2c with what it was asked.
+    /// Answers HTTP/1.1 and h2c with what it was asked; sends gRPC messages back.
     Echo,
     /// Greets every connection first, then echoes bytes.
     SpeaksFirst,
@@ -153,14 +154,17 @@ impl App {
     }
 }
 
-async fn answer(
-    mut request: Request<Incoming>,
-    pod: String,
-) -> Result<Response<Full<Bytes>>, Infallible> {
+type Body = BoxBody<Bytes, hyper::Error>;
+
+async fn answer(mut request: Request<Incoming>, pod: String) -> Result<Response<Body>, Infallible> {
     if let Some(key) = request.headers().get(header::SEC_WEBSOCKET_KEY).cloned() {
         let upgrade = hyper::upgrade::on(&mut request);
         tokio::spawn(talk(upgrade));
         return Ok(switch_to_websocket(key.as_bytes()));
+    }
+    let content_type = request.headers().get(header::CONTENT_TYPE);
+    if content_type.is_some_and(|value| value.as_bytes().starts_with(b"application/grpc")) {
+        return Ok(echo_messages(request));
     }
     let (parts, body) = request.into_parts();
     let received = body
@@ -182,7 +186,8 @@ async fn answer(
         "pod": pod, "method": parts.method.as_str(), "path": parts.uri.path(), "query": parts.uri.query(),
         "version": format!("{:?}", parts.version), "headers": headers, "bytes": received,
     });
-    let mut response = Response::new(Full::new(Bytes::from(told.to_string())));
+    let body = Full::new(Bytes::from(told.to_string()));
+    let mut response = Response::new(body.map_err(|never| match never {}).boxed());
     response.headers_mut().insert(
         header::CONTENT_TYPE,
         HeaderValue::from_static("application/json"),
@@ -190,8 +195,24 @@ async fn answer(
     Ok(response)
 }
 
-fn switch_to_websocket(key: &[u8]) -> Response<Full<Bytes>> {
-    let mut response = Response::new(Full::default());
+/// A gRPC call of any method, unary or streaming: every message comes back as it came, then the status.
+fn echo_messages(request: Request<Incoming>) -> Response<Body> {
+    let mut trailers = HeaderMap::new();
+    trailers.insert("grpc-status", HeaderValue::from_static("0"));
+    let body = request
+        .into_body()
+        .with_trailers(async { Some(Ok(trailers)) });
+    let mut response = Response::new(body.boxed());
+    let headers = response.headers_mut();
+    headers.insert(
+        header::CONTENT_TYPE,
+        HeaderValue::from_static("application/grpc"),
+    );
+    response
+}
+
+fn switch_to_websocket(key: &[u8]) -> Response<Body> {
+    let mut response = Response::new(Empty::new().map_err(|never| match never {}).boxed());
     *response.status_mut() = http::StatusCode::SWITCHING_PROTOCOLS;
     let headers = response.headers_mut();
     headers.insert(header::CONNECTION, HeaderValue::from_static("Upgrade"));
