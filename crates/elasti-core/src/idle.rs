@@ -75,11 +75,7 @@ fn last_wake(o: &Observed) -> Option<Timestamp> {
 /// The cooldown of the spec; 0 means the default.
 #[must_use]
 pub fn cooldown(spec: &ElastiServiceSpec) -> SignedDuration {
-    let seconds = match spec.cooldown_period {
-        0 => elasti_api::DEFAULT_COOLDOWN_SECONDS,
-        seconds => seconds,
-    };
-    SignedDuration::from_secs(i64::from(seconds))
+    SignedDuration::from_secs(i64::from(spec.cooldown_seconds()))
 }
 
 /// The first active reading, as a reason to be awake.
