@@ -33,6 +33,23 @@ fn moments(config: &Config) -> Vec<World> {
     moments
 }
 
+/// The same life with a request in the first drain, which calls the sleep off.
+fn called_off(config: &Config, moments: &[World]) -> Vec<World> {
+    let listed = |w: &&World| w.svcs[0].resolvers_at[0].seen & 1 != 0;
+    let draining = |w: &&World| w.svcs[0].pods.iter().any(|p| p.marked());
+    let Some(drain) = moments.iter().filter(listed).find(draining) else {
+        return Vec::new();
+    };
+    let mut drain = drain.clone();
+    drain.budget.clients += 1;
+    let arrival = Action::Arrive(0, 0, Backend::Resolver(0));
+    let mut other: Vec<World> = after(config, &drain, arrival).into_iter().collect();
+    if !other.is_empty() {
+        run_to_rest(config, &mut other);
+    }
+    other
+}
+
 /// The request that waits is forwarded as a stream as soon as a pod is ready.
 fn stream_when_awake(config: &Config, moments: &mut Vec<World>) {
     for _ in 0..MOST_STEPS {
@@ -51,6 +68,7 @@ fn stream_when_awake(config: &Config, moments: &mut Vec<World>) {
 /// Those moments as starts of an exploration: each once, within the budget.
 pub fn starts(config: &Config) -> Vec<World> {
     let mut moments = moments(config);
+    moments.extend(called_off(config, &moments));
     moments.retain(|moment| moment.budget.clients <= config.budget.clients);
     moments.sort_by_cached_key(|moment| format!("{moment:?}"));
     moments.dedup();
