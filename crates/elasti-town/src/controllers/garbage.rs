@@ -1,0 +1,199 @@
+//! Dependents go with their owners: in the background, in the foreground, or are orphaned.
+//! Never deletes an object that still has one living owner.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use http::Method;
+use serde_json::{Value, json};
+
+use super::engine::{Change, Controller, Desk, Kind, only_uid};
+use crate::api_server::object::Object as _;
+use crate::api_server::resources::Shelf;
+use crate::api_server::status::ApiError;
+use crate::api_server::store::Key;
+
+/// The key of garbage is an object's uid (as the name).
+#[derive(Debug, Default)]
+pub(crate) struct Garbage {
+    /// uid -> where the object is.
+    places: BTreeMap<String, (Shelf, Key)>,
+    /// owner's uid -> uids of dependents.
+    dependents: BTreeMap<String, BTreeSet<String>>,
+}
+
+impl Controller for Garbage {
+    const COMPONENT: &'static str = "generic-garbage-collector";
+
+    fn follows(&self) -> Vec<Kind> {
+        vec![]
+    }
+
+    fn keys(&mut self, _: &Desk, change: &Change) -> Vec<Key> {
+        let object = &change.object.value;
+        let uid = object.text("/metadata/uid").to_owned();
+        let before = change.previous.as_ref().map_or(&[][..], |previous| {
+            previous.value.list("/metadata/ownerReferences")
+        });
+        for owner in before {
+            if let Some(set) = self.dependents.get_mut(owner.text("/uid")) {
+                set.remove(&uid);
+            }
+        }
+        let owners: Vec<&str> = object
+            .list("/metadata/ownerReferences")
+            .iter()
+            .map(|owner| owner.text("/uid"))
+            .collect();
+        let mut due = vec![uid.clone()];
+        if change.deleted {
+            self.places.remove(&uid);
+            due.extend(self.dependents.remove(&uid).into_iter().flatten());
+            due.extend(owners.iter().map(|owner| (*owner).to_owned()));
+        } else {
+            self.places
+                .insert(uid.clone(), (change.shelf.clone(), Key::of(object)));
+            for owner in owners {
+                self.dependents
+                    .entry(owner.to_owned())
+                    .or_default()
+                    .insert(uid.clone());
+            }
+        }
+        due.iter().map(|uid| Key::new("", uid)).collect()
+    }
+
+    fn reconcile(&mut self, desk: &Desk, key: &Key) -> Result<Option<Duration>, ApiError> {
+        let uid = &key.name;
+        let Some((shelf, place)) = self.places.get(uid).cloned() else {
+            return Ok(None);
+        };
+        let Some(object) = desk.server.state.lock().store.get(&shelf, &place) else {
+            return Ok(None);
+        };
+        let Some(path) = path(desk, &shelf, &place) else {
+            return Ok(None);
+        };
+        let object = &object.value;
+        let has = |finalizer: &str| {
+            object
+                .list("/metadata/finalizers")
+                .iter()
+                .any(|one| one == finalizer)
+        };
+        if object.at("/metadata/deletionTimestamp").is_string() {
+            if has("orphan") {
+                self.orphan(desk, uid)?;
+                return drop_finalizer(desk, &path, object, "orphan");
+            }
+            if has("foregroundDeletion") {
+                return self.delete_in_foreground(desk, uid, &path, object);
+            }
+            return Ok(None);
+        }
+        let owners = object.list("/metadata/ownerReferences");
+        let gone = |owner: &Value| !self.places.contains_key(owner.text("/uid"));
+        if !owners.is_empty() && owners.iter().all(gone) {
+            desk.delete_at(&path, &only_uid(uid))?;
+        }
+        Ok(None)
+    }
+}
+
+impl Garbage {
+    fn of(&self, owner: &str) -> Vec<(Shelf, Key)> {
+        let uids = self.dependents.get(owner).into_iter().flatten();
+        uids.filter_map(|uid| self.places.get(uid).cloned())
+            .collect()
+    }
+
+    fn orphan(&self, desk: &Desk, owner: &str) -> Result<(), ApiError> {
+        for (shelf, key) in self.of(owner) {
+            let Some(path) = path(desk, &shelf, &key) else {
+                continue;
+            };
+            let Some(object) = desk.server.state.lock().store.get(&shelf, &key) else {
+                continue;
+            };
+            let kept: Vec<&Value> = object
+                .value
+                .list("/metadata/ownerReferences")
+                .iter()
+                .filter(|one| one.text("/uid") != owner)
+                .collect();
+            let patch = json!({"metadata": {"ownerReferences": if kept.is_empty() { Value::Null } else { json!(kept) }}});
+            desk.ask(
+                &Method::PATCH,
+                &path,
+                "application/merge-patch+json",
+                &patch,
+            )?;
+        }
+        Ok(())
+    }
+
+    fn delete_in_foreground(
+        &self,
+        desk: &Desk,
+        uid: &str,
+        path: &str,
+        object: &Value,
+    ) -> Result<Option<Duration>, ApiError> {
+        let mut left = false;
+        for (shelf, key) in self.of(uid) {
+            let Some(dependent) = desk.server.state.lock().store.get(&shelf, &key) else {
+                continue;
+            };
+            left = true;
+            if dependent.value.at("/metadata/deletionTimestamp").is_null()
+                && let Some(path) = self::path(desk, &shelf, &key)
+            {
+                desk.delete_at(&path, &json!({"propagationPolicy": "Foreground"}))?;
+            }
+        }
+        // The last dependent's end makes the owner due again.
+        if left {
+            Ok(None)
+        } else {
+            drop_finalizer(desk, path, object, "foregroundDeletion")
+        }
+    }
+}
+
+fn drop_finalizer(
+    desk: &Desk,
+    path: &str,
+    object: &Value,
+    finalizer: &str,
+) -> Result<Option<Duration>, ApiError> {
+    let kept: Vec<&Value> = object
+        .list("/metadata/finalizers")
+        .iter()
+        .filter(|one| *one != finalizer)
+        .collect();
+    let patch = json!({"metadata": {"finalizers": if kept.is_empty() { Value::Null } else { json!(kept) }}});
+    desk.ask(&Method::PATCH, path, "application/merge-patch+json", &patch)?;
+    Ok(None)
+}
+
+fn path(desk: &Desk, shelf: &Shelf, key: &Key) -> Option<String> {
+    let state = desk.server.state.lock();
+    let resource = state
+        .registry
+        .all()
+        .find(|one| one.shelf == *shelf && one.group == shelf.0)?;
+    let root = if resource.group.is_empty() {
+        "/api".to_owned()
+    } else {
+        format!("/apis/{}", resource.group)
+    };
+    let namespace = if resource.namespaced {
+        format!("/namespaces/{}", key.namespace)
+    } else {
+        String::new()
+    };
+    Some(format!(
+        "{root}/{}{namespace}/{}/{}",
+        resource.version, resource.plural, key.name
+    ))
+}

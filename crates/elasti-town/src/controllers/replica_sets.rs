@@ -1,0 +1,109 @@
+//! ReplicaSets: as many pods as wished.
+//! Never changes a pod.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::engine::{Change, Controller, Desk, Kind, only_uid};
+use super::workload::{
+    compact, controlled, has_ended, is_available, is_going, is_ready, owned_by, owner_key,
+    unless_zero,
+};
+use crate::api_server::object::Object as _;
+use crate::api_server::selector::Selector;
+use crate::api_server::status::ApiError;
+use crate::api_server::store::{Key, Stored};
+
+#[derive(Debug)]
+pub(crate) struct ReplicaSets;
+
+impl Controller for ReplicaSets {
+    const COMPONENT: &'static str = "replicaset-controller";
+
+    fn follows(&self) -> Vec<Kind> {
+        vec![Kind::REPLICA_SETS, Kind::PODS]
+    }
+
+    fn keys(&mut self, _: &Desk, change: &Change) -> Vec<Key> {
+        if change.shelf == Kind::PODS.shelf() {
+            owner_key(&change.object.value, "ReplicaSet")
+        } else {
+            vec![Key::of(&change.object.value)]
+        }
+    }
+
+    fn reconcile(&mut self, desk: &Desk, key: &Key) -> Result<Option<Duration>, ApiError> {
+        let Some(set) = desk.get(Kind::REPLICA_SETS, key) else {
+            return Ok(None);
+        };
+        let owner = &set.value;
+        let living = |pod: &Arc<Stored>| !is_going(&pod.value) && !has_ended(&pod.value);
+        let mut pods: Vec<Arc<Stored>> = controlled(desk, Kind::PODS, owner)
+            .into_iter()
+            .filter(living)
+            .collect();
+        let wanted = usize::try_from(owner.number("/spec/replicas").unwrap_or(1)).unwrap_or(0);
+        if !is_going(owner) {
+            for _ in pods.len()..wanted {
+                desk.create(Kind::PODS, &key.namespace, &pod(owner))?;
+            }
+            // Pods that are not ready go first, then the youngest.
+            pods.sort_by_key(|pod| {
+                (
+                    is_ready(&pod.value),
+                    std::cmp::Reverse(pod.value.text("/metadata/creationTimestamp").to_owned()),
+                )
+            });
+            for extra in pods.iter().take(pods.len().saturating_sub(wanted)) {
+                desk.delete(
+                    Kind::PODS,
+                    &Key::of(&extra.value),
+                    &only_uid(extra.value.text("/metadata/uid")),
+                )?;
+            }
+        }
+        report(desk, key)
+    }
+}
+
+fn pod(owner: &Value) -> Value {
+    let template = owner.at("/spec/template");
+    let mut metadata = template.at("/metadata").clone();
+    metadata.put(
+        "/generateName",
+        format!("{}-", owner.text("/metadata/name")),
+    );
+    metadata.put("/ownerReferences", owned_by(owner, "apps/v1", "ReplicaSet"));
+    json!({"metadata": metadata, "spec": template.at("/spec")})
+}
+
+fn report(desk: &Desk, key: &Key) -> Result<Option<Duration>, ApiError> {
+    let Some(set) = desk.get(Kind::REPLICA_SETS, key) else {
+        return Ok(None);
+    };
+    let owner = &set.value;
+    let pods: Vec<Arc<Stored>> = controlled(desk, Kind::PODS, owner)
+        .into_iter()
+        .filter(|pod| !is_going(&pod.value) && !has_ended(&pod.value))
+        .collect();
+    let min_ready = owner.number("/spec/minReadySeconds").unwrap_or(0);
+    let count = |test: &dyn Fn(&Value) -> bool| {
+        i64::try_from(pods.iter().filter(|pod| test(&pod.value)).count()).unwrap_or(0)
+    };
+    let labels = Selector::equalities(owner.at("/spec/template/metadata/labels"));
+    let (ready, available) = (
+        count(&is_ready),
+        count(&|pod| is_available(desk, pod, min_ready)),
+    );
+    let status = compact(json!({
+        "replicas": pods.len(),
+        "fullyLabeledReplicas": unless_zero(count(&|pod| labels.matches(pod))),
+        "readyReplicas": unless_zero(ready),
+        "availableReplicas": unless_zero(available),
+        "observedGeneration": owner.number("/metadata/generation"),
+    }));
+    desk.put_status(Kind::REPLICA_SETS, owner, status)?;
+    Ok((available < ready).then(|| Duration::from_secs(1)))
+}

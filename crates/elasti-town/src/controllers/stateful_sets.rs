@@ -1,0 +1,201 @@
+//! StatefulSets: numbered pods, one after the other.
+//! Never skips a number that is not ready, unless the set is parallel.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::engine::{Change, Controller, Desk, Kind, only_uid};
+use super::workload::{
+    compact, controlled, has_ended, is_available, is_going, is_ready, owned_by, owner_key,
+    template_hash, unless_zero,
+};
+use crate::api_server::object::Object as _;
+use crate::api_server::status::ApiError;
+use crate::api_server::store::{Key, Stored};
+
+const REVISION: &str = "/metadata/labels/controller-revision-hash";
+
+#[derive(Debug)]
+pub(crate) struct StatefulSets;
+
+impl Controller for StatefulSets {
+    const COMPONENT: &'static str = "statefulset-controller";
+
+    fn follows(&self) -> Vec<Kind> {
+        vec![Kind::STATEFUL_SETS, Kind::PODS]
+    }
+
+    fn keys(&mut self, _: &Desk, change: &Change) -> Vec<Key> {
+        if change.shelf == Kind::PODS.shelf() {
+            owner_key(&change.object.value, "StatefulSet")
+        } else {
+            vec![Key::of(&change.object.value)]
+        }
+    }
+
+    fn reconcile(&mut self, desk: &Desk, key: &Key) -> Result<Option<Duration>, ApiError> {
+        let Some(set) = desk.get(Kind::STATEFUL_SETS, key) else {
+            return Ok(None);
+        };
+        let owner = &set.value;
+        if !is_going(owner) {
+            let pods = controlled(desk, Kind::PODS, owner);
+            let settled = fill(desk, owner, &pods)? && shrink(desk, owner, &pods)?;
+            if settled {
+                renew(desk, owner, &pods)?;
+            }
+        }
+        report(desk, key)
+    }
+}
+
+fn revision(owner: &Value) -> String {
+    format!(
+        "{}-{}",
+        owner.text("/metadata/name"),
+        template_hash(owner.at("/spec/template"))
+    )
+}
+
+fn wanted(owner: &Value) -> i64 {
+    owner.number("/spec/replicas").unwrap_or(1)
+}
+
+fn ordinal(pod: &Value) -> i64 {
+    pod.text("/metadata/name")
+        .rsplit('-')
+        .next()
+        .and_then(|number| number.parse().ok())
+        .unwrap_or(-1)
+}
+
+fn is_parallel(owner: &Value) -> bool {
+    owner.text("/spec/podManagementPolicy") == "Parallel"
+}
+
+/// Creates the next missing pod; true when all are there and ready.
+fn fill(desk: &Desk, owner: &Value, pods: &[Arc<Stored>]) -> Result<bool, ApiError> {
+    let mut settled = true;
+    for number in 0..wanted(owner) {
+        match pods.iter().find(|pod| ordinal(&pod.value) == number) {
+            Some(pod) if has_ended(&pod.value) && !is_going(&pod.value) => {
+                desk.delete(
+                    Kind::PODS,
+                    &Key::of(&pod.value),
+                    &only_uid(pod.value.text("/metadata/uid")),
+                )?;
+                settled = false;
+            }
+            Some(pod) if is_ready(&pod.value) && !is_going(&pod.value) => {}
+            Some(_) => settled = false,
+            None => {
+                desk.create(
+                    Kind::PODS,
+                    owner.text("/metadata/namespace"),
+                    &pod(owner, number),
+                )?;
+                settled = false;
+            }
+        }
+        if !settled && !is_parallel(owner) {
+            return Ok(false);
+        }
+    }
+    Ok(settled)
+}
+
+/// Deletes the highest pod too many; true when there is none.
+fn shrink(desk: &Desk, owner: &Value, pods: &[Arc<Stored>]) -> Result<bool, ApiError> {
+    let mut extra: Vec<&Arc<Stored>> = pods
+        .iter()
+        .filter(|pod| ordinal(&pod.value) >= wanted(owner))
+        .collect();
+    extra.sort_by_key(|pod| std::cmp::Reverse(ordinal(&pod.value)));
+    for pod in &extra {
+        if !is_going(&pod.value) {
+            desk.delete(
+                Kind::PODS,
+                &Key::of(&pod.value),
+                &only_uid(pod.value.text("/metadata/uid")),
+            )?;
+        }
+        if !is_parallel(owner) {
+            break;
+        }
+    }
+    Ok(extra.is_empty())
+}
+
+/// Replaces the highest pod of an old template.
+fn renew(desk: &Desk, owner: &Value, pods: &[Arc<Stored>]) -> Result<(), ApiError> {
+    if owner.text("/spec/updateStrategy/type") == "OnDelete" {
+        return Ok(());
+    }
+    let partition = owner
+        .number("/spec/updateStrategy/rollingUpdate/partition")
+        .unwrap_or(0);
+    let current = revision(owner);
+    let outdated = pods
+        .iter()
+        .filter(|pod| pod.value.text(REVISION) != current && ordinal(&pod.value) >= partition);
+    if let Some(pod) = outdated.max_by_key(|pod| ordinal(&pod.value)) {
+        desk.delete(
+            Kind::PODS,
+            &Key::of(&pod.value),
+            &only_uid(pod.value.text("/metadata/uid")),
+        )?;
+    }
+    Ok(())
+}
+
+fn pod(owner: &Value, number: i64) -> Value {
+    let template = owner.at("/spec/template");
+    let name = format!("{}-{number}", owner.text("/metadata/name"));
+    let mut metadata = template.at("/metadata").clone();
+    metadata.put("/labels/statefulset.kubernetes.io~1pod-name", name.as_str());
+    metadata.put("/labels/apps.kubernetes.io~1pod-index", number.to_string());
+    metadata.put("/labels/controller-revision-hash", revision(owner));
+    metadata.put(
+        "/ownerReferences",
+        owned_by(owner, "apps/v1", "StatefulSet"),
+    );
+    let mut spec = template.at("/spec").clone();
+    spec.put("/hostname", name.as_str());
+    spec.put("/subdomain", owner.text("/spec/serviceName"));
+    metadata.put("/name", name);
+    json!({"metadata": metadata, "spec": spec})
+}
+
+fn report(desk: &Desk, key: &Key) -> Result<Option<Duration>, ApiError> {
+    let Some(set) = desk.get(Kind::STATEFUL_SETS, key) else {
+        return Ok(None);
+    };
+    let owner = &set.value;
+    let pods = controlled(desk, Kind::PODS, owner);
+    let min_ready = owner.number("/spec/minReadySeconds").unwrap_or(0);
+    let count = |test: &dyn Fn(&Value) -> bool| {
+        i64::try_from(pods.iter().filter(|pod| test(&pod.value)).count()).unwrap_or(0)
+    };
+    let current = revision(owner);
+    let updated = count(&|pod| pod.text(REVISION) == current && !is_going(pod));
+    let done = updated == count(&|_| true);
+    let known = owner.text("/status/currentRevision");
+    let before = if done || known.is_empty() {
+        current.as_str()
+    } else {
+        known
+    };
+    let status = compact(json!({
+        "replicas": pods.len(),
+        "readyReplicas": unless_zero(count(&|pod| is_ready(pod) && !is_going(pod))),
+        "availableReplicas": count(&|pod| is_available(desk, pod, min_ready) && !is_going(pod)),
+        "currentReplicas": unless_zero(count(&|pod| pod.text(REVISION) == before)),
+        "updatedReplicas": unless_zero(updated),
+        "currentRevision": before, "updateRevision": current,
+        "observedGeneration": owner.number("/metadata/generation"), "collisionCount": 0,
+    }));
+    desk.put_status(Kind::STATEFUL_SETS, owner, status)?;
+    Ok(None)
+}

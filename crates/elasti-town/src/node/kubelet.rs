@@ -1,0 +1,165 @@
+//! The kubelet: starts the pods bound to its node, ends the deleted ones, and restores their status every 10 s.
+//! Never schedules.
+
+use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::sync::watch;
+use tokio::task::AbortHandle;
+use tokio::time::{Instant, MissedTickBehavior};
+
+use super::NodeConfig;
+use super::pod::{self, Shared, Truth};
+use crate::api_server::object::Object as _;
+use crate::api_server::status::ApiError;
+use crate::api_server::store::Key;
+use crate::controllers::{Change, Controller, Desk, Kind};
+
+/// Kubernetes' period of the status manager.
+const TICK: Duration = Duration::from_secs(10);
+
+struct Running {
+    uid: String,
+    truth: Shared,
+    stop: watch::Sender<Option<Duration>>,
+    task: AbortHandle,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+type Truths = Arc<Mutex<BTreeMap<String, Shared>>>;
+
+pub(crate) struct Kubelet {
+    node: String,
+    network: u32,
+    given: u32,
+    pods: BTreeMap<Key, Running>,
+    truths: Truths,
+}
+
+impl Kubelet {
+    pub(crate) fn new(config: &NodeConfig) -> Self {
+        Self {
+            node: config.name.clone(),
+            network: u32::from(config.pod_network),
+            given: 0,
+            pods: BTreeMap::new(),
+            truths: Truths::default(),
+        }
+    }
+
+    pub(crate) fn truths(&self) -> Truths {
+        self.truths.clone()
+    }
+
+    /// Addresses are not given out again for as long as possible: a late client must not meet a stranger.
+    fn next_address(&mut self) -> Ipv4Addr {
+        self.given = self.given % 4_094 + 1;
+        Ipv4Addr::from(self.network + self.given)
+    }
+
+    fn start(&mut self, desk: &Desk, key: &Key, value: &serde_json::Value) {
+        let address = self.next_address();
+        let truth = Truth::new(value, address, &desk.clock().time());
+        let uid = truth.uid.clone();
+        let truth: Shared = Arc::new(Mutex::new(truth));
+        let (stop, stopped) = watch::channel(None);
+        let task = tokio::spawn(pod::live(
+            desk.clone(),
+            value.clone(),
+            truth.clone(),
+            stopped,
+        ))
+        .abort_handle();
+        self.truths.lock().insert(uid.clone(), truth.clone());
+        self.pods.insert(
+            key.clone(),
+            Running {
+                uid,
+                truth,
+                stop,
+                task,
+            },
+        );
+    }
+}
+
+impl Controller for Kubelet {
+    const COMPONENT: &'static str = "kubelet";
+
+    fn follows(&self) -> Vec<Kind> {
+        vec![Kind::PODS]
+    }
+
+    fn keys(&mut self, _: &Desk, change: &Change) -> Vec<Key> {
+        let pod = &change.object.value;
+        if pod.text("/spec/nodeName") == self.node {
+            vec![Key::of(pod)]
+        } else {
+            vec![]
+        }
+    }
+
+    fn reconcile(&mut self, desk: &Desk, key: &Key) -> Result<Option<Duration>, ApiError> {
+        let stored = desk
+            .get(Kind::PODS, key)
+            .filter(|pod| pod.value.text("/spec/nodeName") == self.node);
+        let uid = stored
+            .as_ref()
+            .map_or("", |pod| pod.value.text("/metadata/uid"));
+        if self.pods.get(key).is_some_and(|running| running.uid != uid)
+            && let Some(gone) = self.pods.remove(key)
+        {
+            self.truths.lock().remove(&gone.truth.lock().uid);
+        }
+        let Some(stored) = stored else {
+            return Ok(None);
+        };
+        let going = stored.value.at("/metadata/deletionTimestamp").is_string();
+        match self.pods.get(key) {
+            None if going => drop(desk.delete(
+                Kind::PODS,
+                key,
+                &serde_json::json!({"gracePeriodSeconds": 0}),
+            )),
+            None => self.start(desk, key, &stored.value),
+            Some(running) if going => {
+                let seconds = stored
+                    .value
+                    .number("/metadata/deletionGracePeriodSeconds")
+                    .unwrap_or(30);
+                let grace = Duration::from_secs(u64::try_from(seconds).unwrap_or(0));
+                running.stop.send_if_modified(|told| {
+                    if told.is_none() {
+                        *told = Some(grace);
+                        true
+                    } else {
+                        false
+                    }
+                });
+            }
+            Some(_) => {}
+        }
+        Ok(None)
+    }
+}
+
+/// Every 10 s the kubelet writes what it knows, and so undoes what others wrote.
+pub(crate) async fn tick(truths: Truths, desk: Desk, first: Duration) {
+    let mut ticks = tokio::time::interval_at(Instant::now() + first, TICK);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        ticks.tick().await;
+        let all: Vec<Shared> = truths.lock().values().cloned().collect();
+        for truth in all {
+            pod::report(&desk, &truth);
+        }
+    }
+}

@@ -1,0 +1,368 @@
+//! One pod on a node: starts its apps, probes them, reports, and ends them.
+//! Never reads its status back: what it knows is the truth.
+
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio::time::sleep;
+
+use super::app::{App, Manner};
+use super::probe::Probe;
+use super::process;
+use crate::api_server::object::Object as _;
+use crate::api_server::status::ApiError;
+use crate::api_server::store::Key;
+use crate::controllers::{Desk, Kind};
+
+/// The first wait after a crash; it doubles up to five minutes.
+const BACK_OFF: Duration = Duration::from_secs(10);
+const BACK_OFF_LIMIT: Duration = Duration::from_secs(300);
+/// The exit code of a container that had to be killed.
+const KILLED: i64 = 137;
+
+#[derive(Clone, Debug)]
+enum State {
+    Waiting(&'static str),
+    Running(String),
+    Ended { code: i64, at: String },
+}
+
+#[derive(Clone, Debug)]
+struct Container {
+    name: String,
+    image: String,
+    state: State,
+    last_end: Option<(i64, String)>,
+    ready: bool,
+    restarts: i64,
+}
+
+/// What the kubelet knows about a pod.
+#[derive(Clone, Debug)]
+pub(crate) struct Truth {
+    pub(crate) key: Key,
+    pub(crate) uid: String,
+    address: Ipv4Addr,
+    started: String,
+    containers: Vec<Container>,
+    /// Since when the pod is (not) ready.
+    turned: (bool, String),
+}
+
+pub(crate) type Shared = Arc<Mutex<Truth>>;
+
+impl Truth {
+    pub(crate) fn new(pod: &Value, address: Ipv4Addr, now: &str) -> Self {
+        let container = |one: &Value| Container {
+            name: one.text("/name").to_owned(),
+            image: one.text("/image").to_owned(),
+            state: State::Waiting("ContainerCreating"),
+            last_end: None,
+            ready: false,
+            restarts: 0,
+        };
+        Self {
+            key: Key::of(pod),
+            uid: pod.text("/metadata/uid").to_owned(),
+            address,
+            started: now.to_owned(),
+            containers: pod.list("/spec/containers").iter().map(container).collect(),
+            turned: (false, now.to_owned()),
+        }
+    }
+
+    fn is_ready(&self) -> bool {
+        self.containers.iter().all(|container| container.ready)
+    }
+
+    fn change(&mut self, at: usize, now: &str, change: impl FnOnce(&mut Container)) {
+        if let Some(container) = self.containers.get_mut(at) {
+            change(container);
+        }
+        if self.is_ready() != self.turned.0 {
+            self.turned = (self.is_ready(), now.to_owned());
+        }
+    }
+
+    /// The status as the kubelet writes it.
+    fn status(&self, quality: &str) -> Value {
+        let (ready, since) = (&self.turned.0, &self.turned.1);
+        let word = if *ready { "True" } else { "False" };
+        let condition = |kind: &str, status: &str, since: &str| {
+            let mut one = json!({"type": kind, "status": status, "lastProbeTime": null, "lastTransitionTime": since});
+            if status == "False" {
+                one.put("/reason", "ContainersNotReady");
+                let names: Vec<&str> = self
+                    .containers
+                    .iter()
+                    .filter(|container| !container.ready)
+                    .map(|container| container.name.as_str())
+                    .collect();
+                one.put(
+                    "/message",
+                    format!("containers with unready status: [{}]", names.join(" ")),
+                );
+            }
+            one
+        };
+        let runs = self.containers.iter().any(|container| {
+            matches!(container.state, State::Running(_)) || container.restarts > 0
+        });
+        json!({
+            "phase": if runs { "Running" } else { "Pending" },
+            "hostIP": "127.0.0.1", "hostIPs": [{"ip": "127.0.0.1"}],
+            "podIP": self.address.to_string(), "podIPs": [{"ip": self.address.to_string()}],
+            "qosClass": quality, "startTime": self.started,
+            "conditions": [
+                condition("PodReadyToStartContainers", "True", &self.started), condition("Initialized", "True", &self.started),
+                condition("Ready", word, since), condition("ContainersReady", word, since), condition("PodScheduled", "True", &self.started),
+            ],
+            "containerStatuses": self.containers.iter().map(container_status).collect::<Vec<_>>(),
+        })
+    }
+}
+
+fn container_status(container: &Container) -> Value {
+    let ended = |code: i64, at: &str| json!({"terminated": {"exitCode": code, "reason": if code == 0 { "Completed" } else { "Error" }, "finishedAt": at, "startedAt": at}});
+    let state = match &container.state {
+        State::Waiting(reason) => json!({"waiting": {"reason": reason}}),
+        State::Running(since) => json!({"running": {"startedAt": since}}),
+        State::Ended { code, at } => ended(*code, at),
+    };
+    json!({
+        "name": container.name, "image": container.image, "imageID": "", "ready": container.ready, "restartCount": container.restarts,
+        "started": matches!(container.state, State::Running(_)), "state": state,
+        "lastState": container.last_end.as_ref().map_or_else(|| json!({}), |(code, at)| ended(*code, at)),
+    })
+}
+
+/// Writes what the kubelet knows, whatever the API shows.
+pub(crate) fn report(desk: &Desk, truth: &Shared) {
+    let truth = truth.lock().clone();
+    // A conflict only means that someone wrote in between: read again.
+    for _ in 0..5 {
+        let Some(pod) = desk
+            .get(Kind::PODS, &truth.key)
+            .filter(|pod| pod.value.text("/metadata/uid") == truth.uid)
+        else {
+            return;
+        };
+        let status = truth.status(pod.value.text("/status/qosClass"));
+        match desk.put_status(Kind::PODS, &pod.value, status) {
+            Err(ApiError::Conflict { .. }) => {}
+            _ => return,
+        }
+    }
+}
+
+/// Runs the pod until it is told to stop, then confirms its end.
+pub(crate) async fn live(
+    desk: Desk,
+    pod: Value,
+    truth: Shared,
+    mut stop: watch::Receiver<Option<Duration>>,
+) {
+    report(&desk, &truth);
+    let (address, key, uid) = {
+        let truth = truth.lock();
+        (truth.address, truth.key.clone(), truth.uid.clone())
+    };
+    let mut containers = JoinSet::new();
+    for (at, container) in pod.list("/spec/containers").iter().enumerate() {
+        let app = App::of(container, &key.name);
+        let keeper = Keeper {
+            desk: desk.clone(),
+            truth: truth.clone(),
+            at,
+            container: container.clone(),
+            address,
+            app,
+        };
+        containers.spawn(keeper.keep(stop.clone()));
+    }
+    // The sender lives in the kubelet; without it the node is gone and so is the pod.
+    if stop.wait_for(Option::is_some).await.is_err() {
+        return;
+    }
+    while containers.join_next().await.is_some() {}
+    report(&desk, &truth);
+    let gone = json!({"gracePeriodSeconds": 0, "preconditions": {"uid": uid}});
+    let _ = desk.delete(Kind::PODS, &key, &gone);
+}
+
+/// Keeps one container going.
+struct Keeper {
+    desk: Desk,
+    truth: Shared,
+    at: usize,
+    container: Value,
+    address: Ipv4Addr,
+    app: App,
+}
+
+impl Keeper {
+    fn note(&self, change: impl FnOnce(&mut Container)) {
+        self.truth
+            .lock()
+            .change(self.at, &self.desk.clock().time(), change);
+        report(&self.desk, &self.truth);
+    }
+
+    async fn keep(self, mut stop: watch::Receiver<Option<Duration>>) {
+        let mut wait = BACK_OFF;
+        while stop.borrow().is_none() {
+            match self.app.manner {
+                Manner::Missing => {
+                    self.note(|container| container.state = State::Waiting("ErrImagePull"));
+                    sleep_or_stop(wait, &mut stop).await;
+                    self.note(|container| container.state = State::Waiting("ImagePullBackOff"));
+                }
+                Manner::Crashes => {
+                    let now = self.desk.clock().time();
+                    self.note(|container| container.state = State::Running(now));
+                    sleep_or_stop(Duration::from_secs(1), &mut stop).await;
+                    self.restarted(1, "CrashLoopBackOff");
+                }
+                _ => {
+                    let code = self.run(&mut stop).await;
+                    if stop.borrow().is_some() {
+                        break;
+                    }
+                    self.restarted(code, "CrashLoopBackOff");
+                }
+            }
+            sleep_or_stop(wait, &mut stop).await;
+            wait = (wait * 2).min(BACK_OFF_LIMIT);
+        }
+        let at = self.desk.clock().time();
+        self.truth.lock().change(self.at, &at, |container| {
+            container.ready = false;
+            container.state = State::Ended {
+                code: 0,
+                at: at.clone(),
+            };
+        });
+    }
+
+    fn restarted(&self, code: i64, reason: &'static str) {
+        let at = self.desk.clock().time();
+        self.note(|container| {
+            container.last_end = Some((code, at));
+            container.state = State::Waiting(reason);
+            container.ready = false;
+            container.restarts += 1;
+        });
+    }
+
+    /// One life of the app, and its exit code: ends with the pod or when the liveness or startup probe gives it up.
+    async fn run(&self, stop: &mut watch::Receiver<Option<Duration>>) -> i64 {
+        let (kill, killed) = watch::channel(None);
+        let now = self.desk.clock().time();
+        let serving = match self.app.manner {
+            Manner::Process => {
+                let (container, key, address) = (
+                    self.container.clone(),
+                    self.truth.lock().key.clone(),
+                    self.address,
+                );
+                tokio::spawn(async move { process::run(&container, &key, address, killed).await })
+            }
+            _ => {
+                let serve = self.app.clone().serve(self.address, killed);
+                tokio::spawn(async move {
+                    serve.await;
+                    KILLED
+                })
+            }
+        };
+        let mut serving = AbortOnDrop(serving);
+        self.note(|container| container.state = State::Running(now));
+        let grace = tokio::select! {
+            grace = async { stop.wait_for(Option::is_some).await.map_or(None, |grace| *grace) } => grace,
+            () = self.watch_over() => Some(Duration::ZERO),
+            // A process may end by itself.
+            code = serving.finished() => return code,
+        };
+        let _ = kill.send(grace.or(Some(Duration::ZERO)));
+        serving.finished().await;
+        KILLED
+    }
+
+    /// Probes until the app has to be restarted.
+    async fn watch_over(&self) {
+        let probe = |which: &str| Probe::of(&self.container, which, self.address);
+        if let Some(mut startup) = probe("startupProbe") {
+            startup.wait_initially().await;
+            loop {
+                match startup.ask().await {
+                    Some(true) => break,
+                    Some(false) => return,
+                    None => sleep(startup.period).await,
+                }
+            }
+        }
+        tokio::select! {
+            () = self.follow_readiness(probe("readinessProbe")) => {}
+            () = follow_liveness(probe("livenessProbe")) => {}
+        }
+    }
+
+    async fn follow_readiness(&self, probe: Option<Probe>) {
+        let Some(mut probe) = probe else {
+            self.note(|container| container.ready = true);
+            return std::future::pending().await;
+        };
+        probe.wait_initially().await;
+        loop {
+            let ready = self
+                .truth
+                .lock()
+                .containers
+                .get(self.at)
+                .is_some_and(|container| container.ready);
+            if let Some(verdict) = probe.ask().await
+                && verdict != ready
+            {
+                self.note(|container| container.ready = verdict);
+            }
+            sleep(probe.period).await;
+        }
+    }
+}
+
+async fn follow_liveness(probe: Option<Probe>) {
+    let Some(mut probe) = probe else {
+        return std::future::pending().await;
+    };
+    probe.wait_initially().await;
+    while probe.ask().await != Some(false) {
+        sleep(probe.period).await;
+    }
+}
+
+async fn sleep_or_stop(time: Duration, stop: &mut watch::Receiver<Option<Duration>>) {
+    tokio::select! {
+        () = sleep(time) => {}
+        _ = stop.wait_for(Option::is_some) => {}
+    }
+}
+
+/// A task that ends with whoever waits for it.
+struct AbortOnDrop(tokio::task::JoinHandle<i64>);
+
+impl AbortOnDrop {
+    async fn finished(&mut self) -> i64 {
+        (&mut self.0).await.unwrap_or(KILLED)
+    }
+}
+
+impl Drop for AbortOnDrop {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}

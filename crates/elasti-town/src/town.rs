@@ -1,0 +1,71 @@
+//! The whole town: API server, controllers, nodes and the Prometheus stand-in, started together.
+//! Never leaves anything running once it is dropped.
+
+use std::io;
+use std::net::SocketAddr;
+
+use crate::api_server::{ApiServer, ApiServerConfig, Listening};
+use crate::controllers::{Controllers, install_stand_ins};
+use crate::loopback::LoopbackBlock;
+use crate::node::{Node, NodeConfig};
+use crate::prometheus::Prometheus;
+
+/// A running town.
+#[derive(Debug)]
+pub struct Town {
+    /// The API server.
+    pub server: ApiServer,
+    /// The controllers and their lags.
+    pub controllers: Controllers,
+    /// The nodes.
+    pub nodes: Vec<Node>,
+    /// The Prometheus stand-in.
+    pub prometheus: Prometheus,
+    listening: Listening,
+    _block: LoopbackBlock,
+}
+
+impl Town {
+    /// Starts a town with `nodes` nodes (at most 11), its API on any loopback port, and loopback
+    /// addresses that no other town on this machine uses (`service_range` is set accordingly).
+    ///
+    /// # Errors
+    /// When no port can be bound.
+    pub async fn start(config: ApiServerConfig, nodes: u8) -> io::Result<Self> {
+        let block = LoopbackBlock::claim()?;
+        let server = ApiServer::new(ApiServerConfig {
+            service_range: block.services(),
+            ..config
+        });
+        let listening = server.listen(0).await?;
+        let controllers = Controllers::start(&server);
+        let node = |index| Node::start(&server, &NodeConfig::numbered(index, block.pods(index)));
+        let nodes = (1..=nodes.min(11)).map(node).collect();
+        let prometheus = Prometheus::start(server.clock()).await?;
+        Ok(Self {
+            server,
+            controllers,
+            nodes,
+            prometheus,
+            listening,
+            _block: block,
+        })
+    }
+
+    /// Installs the definitions of Argo Rollouts and KEDA ScaledObjects, which stand-ins then serve.
+    pub fn install_rollouts_and_keda(&self) {
+        install_stand_ins(&self.server);
+    }
+
+    /// Where the API listens.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.listening.address
+    }
+
+    /// The administrator's kubeconfig.
+    #[must_use]
+    pub fn kubeconfig(&self) -> String {
+        self.server.kubeconfig(self.address())
+    }
+}
