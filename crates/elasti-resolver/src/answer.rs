@@ -32,6 +32,9 @@ pub(crate) enum Failure {
     /// The resolver is no forward proxy.
     #[error("CONNECT is not possible here.")]
     ConnectMethod,
+    /// More than a waiting request may keep in memory.
+    #[error("The head of the request is too large.")]
+    HeadTooLarge,
     /// The client has left; nobody hears this.
     #[error("The client has left.")]
     ClientLeft,
@@ -57,6 +60,7 @@ impl Failure {
             Self::PodClosed => "PodClosed",
             Self::NotManaged => "NotManaged",
             Self::ConnectMethod => "ConnectMethod",
+            Self::HeadTooLarge => "HeadTooLarge",
             Self::ClientLeft => "ClientLeft",
         }
     }
@@ -70,7 +74,9 @@ impl Failure {
                 Fault::Resolver => "resolver",
             },
             Self::Deadline | Self::Obstacle(_) | Self::PodClosed => "service",
-            Self::NotManaged | Self::ConnectMethod | Self::ClientLeft => "client",
+            Self::NotManaged | Self::ConnectMethod | Self::HeadTooLarge | Self::ClientLeft => {
+                "client"
+            }
         }
     }
 
@@ -80,7 +86,11 @@ impl Failure {
             Self::Refused(refusal) => Some(refusal.retry_after_seconds()),
             Self::Deadline => Some(5),
             Self::Obstacle(_) => Some(30),
-            Self::PodClosed | Self::NotManaged | Self::ConnectMethod | Self::ClientLeft => None,
+            Self::PodClosed
+            | Self::NotManaged
+            | Self::ConnectMethod
+            | Self::HeadTooLarge
+            | Self::ClientLeft => None,
         }
     }
 
@@ -92,6 +102,7 @@ impl Failure {
             Self::PodClosed => StatusCode::BAD_GATEWAY,
             Self::NotManaged => StatusCode::NOT_FOUND,
             Self::ConnectMethod => StatusCode::METHOD_NOT_ALLOWED,
+            Self::HeadTooLarge => StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
         }
     }
 }
@@ -147,7 +158,7 @@ fn grpc_failure(failure: Failure, sentence: &str) -> Response<Body> {
         Failure::Refused(_) | Failure::Deadline | Failure::Obstacle(_) | Failure::ClientLeft => {
             14_u16
         }
-        Failure::NotManaged | Failure::ConnectMethod => 12,
+        Failure::NotManaged | Failure::ConnectMethod | Failure::HeadTooLarge => 12,
         Failure::PodClosed => 2,
     };
     let mut response = Response::new(Body::of_words(""));

@@ -121,7 +121,7 @@ pub(crate) async fn serve(
         let waiting = resolver.hold_for_pod(&service, 0, deadline);
         let verdict = tokio::select! {
             verdict = waiting => verdict,
-            () = gone(&stream) => return,
+            () = gone(&resolver, listen_port, &stream) => return,
         };
         match verdict {
             Ok(free) => released = Some(free),
@@ -129,10 +129,7 @@ pub(crate) async fn serve(
         }
     }
     // The Service's `appProtocol` may have become known during the wait.
-    let table = resolver.table.load_full();
-    let declared = table
-        .at(listen_port)
-        .and_then(|service| service.port(listen_port)?.app_protocol.clone());
+    let declared = resolver.app_protocol(listen_port);
     match protocol::of(&stream, declared.as_deref(), HEADER_PATIENCE).await {
         Some(Protocol::Tcp) => tcp::relay(&resolver, &guest, stream, released).await,
         Some(http) => serve_http(&resolver, guest, stream, peer, http, aim, released).await,
@@ -142,14 +139,16 @@ pub(crate) async fn serve(
 
 /// Ends when a held client has left. A client that sent bytes that are no HTTP and closed only its own side may still
 /// wait for an answer; then only a reset tells that it has left.
-async fn gone(stream: &TcpStream) {
+async fn gone(resolver: &Resolver, listen_port: u16, stream: &TcpStream) {
     left(stream).await;
     let mut first = [0; 1];
-    let silent = !matches!(stream.peek(&mut first).await, Ok(1));
-    if silent || protocol::of(stream, None, Duration::ZERO).await != Some(Protocol::Tcp) {
+    if !matches!(stream.peek(&mut first).await, Ok(1)) {
         return;
     }
-    let _ = stream.ready(tokio::io::Interest::ERROR).await;
+    let declared = resolver.app_protocol(listen_port);
+    if protocol::of(stream, declared.as_deref(), Duration::ZERO).await == Some(Protocol::Tcp) {
+        let _ = stream.ready(tokio::io::Interest::ERROR).await;
+    }
 }
 
 /// Serves a connection to the host route.

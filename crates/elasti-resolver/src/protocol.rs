@@ -50,10 +50,12 @@ pub(crate) async fn of(
     } else {
         SILENCE
     };
-    let mut deadline = Instant::now() + silence;
+    let speaks_by = Instant::now() + silence;
+    let mut whole_by = None;
     let mut bytes = [0; 24];
     loop {
-        let Ok(peeked) = timeout_at(deadline, stream.peek(&mut bytes)).await else {
+        let patience = whole_by.unwrap_or(speaks_by).max(speaks_by);
+        let Ok(peeked) = timeout_at(patience, stream.peek(&mut bytes)).await else {
             return declared.is_none().then_some(Protocol::Tcp);
         };
         let seen = bytes.get(..peeked.ok()?)?;
@@ -66,9 +68,8 @@ pub(crate) async fn of(
             // What was declared as HTTP and is none gets HTTP's own 400.
             return Some(if http { Protocol::Http1 } else { protocol });
         }
-        deadline = deadline.max(Instant::now() + IN_PARTS.min(silence.max(IN_PARTS)));
-        if Instant::now() >= deadline {
-            return Some(Protocol::Tcp);
+        if Instant::now() >= *whole_by.get_or_insert(Instant::now() + IN_PARTS) {
+            return declared.is_none().then_some(Protocol::Tcp);
         }
         sleep(LOOK_AGAIN).await;
     }

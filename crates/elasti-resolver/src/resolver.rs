@@ -100,6 +100,16 @@ impl Resolver {
             .ok_or(Failure::NotManaged)
     }
 
+    /// What the Service says that a port speaks, as far as it is known by now.
+    pub(crate) fn app_protocol(&self, listen_port: u16) -> Option<String> {
+        let table = self.table.load();
+        table
+            .at(listen_port)?
+            .port(listen_port)?
+            .app_protocol
+            .clone()
+    }
+
     /// Notes that something new came for a service.
     pub(crate) fn saw(&self, seen: &Seen) {
         seen.last_millis

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use elasti_core::ports::ServiceKey;
 use elasti_core::probe_response::ProbeRequest;
+use elasti_core::waiting_room::OWN_BYTES;
 use http::{Method, Request, Response, StatusCode, Version, header};
 use hyper::body::Incoming;
 use hyper::upgrade::OnUpgrade;
@@ -51,6 +52,11 @@ pub(crate) async fn forward(
     if request.method() == Method::CONNECT {
         return Err(Failure::ConnectMethod);
     }
+    // hyper's buffer may overshoot its bound by one read.
+    let head_bytes = head_bytes(&request);
+    if head_bytes > OWN_BYTES {
+        return Err(Failure::HeadTooLarge);
+    }
     let service = resolver.service(&destination.key)?;
     resolver.saw(&service.seen);
     let asleep = !service
@@ -65,7 +71,7 @@ pub(crate) async fn forward(
         destination,
         client,
         started: Instant::now(),
-        head_bytes: head_bytes(&request),
+        head_bytes,
         upgrade,
     };
     prepare(&mut request, client.peer.ip());
