@@ -34,6 +34,16 @@ pub(crate) async fn left(stream: &TcpStream) {
     }
 }
 
+/// Ends when a client that speaks no HTTP has left. One that sent bytes and closed only its own side may still wait
+/// for what comes back; then only a reset tells.
+pub(crate) async fn abandoned(stream: &TcpStream) {
+    left(stream).await;
+    let mut first = [0; 1];
+    if matches!(stream.peek(&mut first).await, Ok(1)) {
+        let _ = stream.ready(Interest::ERROR).await;
+    }
+}
+
 impl AsyncRead for ClientStream {
     fn poll_read(
         self: Pin<&mut Self>,

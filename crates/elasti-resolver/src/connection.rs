@@ -19,7 +19,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::answer::{self, Failure};
-use crate::client_stream::{ClientStream, left};
+use crate::client_stream::{ClientStream, abandoned, left};
 use crate::clock::to_std;
 use crate::forward::body::Body;
 use crate::forward::http::{Destination, forward};
@@ -137,17 +137,12 @@ pub(crate) async fn serve(
     }
 }
 
-/// Ends when a held client has left. A client that sent bytes that are no HTTP and closed only its own side may still
-/// wait for an answer; then only a reset tells that it has left.
+/// Ends when a held client has left; what it speaks decides what its closed side means.
 async fn gone(resolver: &Resolver, listen_port: u16, stream: &TcpStream) {
     left(stream).await;
-    let mut first = [0; 1];
-    if !matches!(stream.peek(&mut first).await, Ok(1)) {
-        return;
-    }
     let declared = resolver.app_protocol(listen_port);
     if protocol::of(stream, declared.as_deref(), Duration::ZERO).await == Some(Protocol::Tcp) {
-        let _ = stream.ready(tokio::io::Interest::ERROR).await;
+        abandoned(stream).await;
     }
 }
 

@@ -9,7 +9,9 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use elasti_api::Reason;
 use elasti_core::ports::ServiceKey;
-use elasti_core::waiting_room::{Limits, Refusal, ReleasePace, RoomLimits, Ticket, WaitingRooms};
+use elasti_core::waiting_room::{
+    Door, Limits, Refusal, ReleasePace, RoomLimits, Ticket, WaitingRooms,
+};
 use jiff::SignedDuration;
 use parking_lot::Mutex;
 use tokio::sync::{oneshot, watch};
@@ -42,10 +44,17 @@ struct Gate {
     rests: bool,
 }
 
+/// Where one waiter hears its verdict.
+#[derive(Debug)]
+struct Waiter {
+    verdict: oneshot::Sender<Verdict>,
+    deadline: Instant,
+}
+
 #[derive(Debug)]
 struct State {
     rooms: WaitingRooms,
-    doors: HashMap<Ticket, oneshot::Sender<Verdict>>,
+    waiters: HashMap<Ticket, Waiter>,
     /// Only services that someone waits for, or whose released requests are under way.
     gates: HashMap<ServiceKey, Gate>,
 }
@@ -59,12 +68,14 @@ pub(crate) struct Hold {
     urgent: watch::Sender<bool>,
 }
 
-/// A request that was let go; it counts as under way for as long as this lives. It travels through the waiter's door
-/// itself, so that a waiter that leaves in the very moment of its release leaks nothing.
+/// A request that was let go; it counts as under way for as long as this lives. It travels through the waiter's
+/// verdict itself, so that a waiter that leaves in the very moment of its release leaks nothing.
 #[derive(Debug)]
 pub(crate) struct Released {
     hold: Arc<Hold>,
     key: ServiceKey,
+    /// By when it must have an answer or go: time spent before a failed attempt counts too.
+    pub(crate) deadline: Instant,
     /// Whether a pod took it; unknown where the client left first.
     answered: Option<bool>,
 }
@@ -84,7 +95,7 @@ impl Hold {
             table,
             state: Mutex::new(State {
                 rooms: WaitingRooms::new(limits),
-                doors: HashMap::new(),
+                waiters: HashMap::new(),
                 gates: HashMap::new(),
             }),
             urgent: watch::Sender::new(false),
@@ -104,6 +115,11 @@ impl Hold {
         self.state.lock().rooms.held_total()
     }
 
+    /// Changes who is let in; whoever waits stays.
+    pub(crate) fn set_door(&self, door: Door) {
+        self.state.lock().rooms.set_door(door);
+    }
+
     /// Waits for a pod, with this many bytes in memory, at most until `deadline`. Dropping the future gives the place
     /// up. `waits` is called once the place is taken, before the wait; it may know why waiting does not help.
     pub(crate) async fn wait(
@@ -121,8 +137,12 @@ impl Hold {
             timeout: SignedDuration::try_from(left).unwrap_or(room.timeout),
             ..*room
         };
-        let (door, verdict) = oneshot::channel();
-        let _place = self.admit(key, seen, &limits, bytes, door)?;
+        let (teller, verdict) = oneshot::channel();
+        let waiter = Waiter {
+            verdict: teller,
+            deadline,
+        };
+        let _place = self.admit(key, seen, &limits, bytes, waiter)?;
         if let Some(reason) = waits() {
             return Err(NotHeld::Obstacle(reason));
         }
@@ -131,7 +151,7 @@ impl Hold {
         match heard {
             Ok(Ok(Ok(released))) => Ok(released),
             Ok(Ok(Err(reason))) => Err(NotHeld::Obstacle(reason)),
-            // A door that is dropped unopened belongs to a waiter whose time is up.
+            // A verdict that is never told belongs to a waiter whose time is up.
             Ok(Err(_)) | Err(_) => Err(NotHeld::Deadline),
         }
     }
@@ -142,14 +162,14 @@ impl Hold {
         seen: &'a Seen,
         limits: &RoomLimits,
         bytes: u64,
-        door: oneshot::Sender<Verdict>,
+        waiter: Waiter,
     ) -> Result<Place<'a>, NotHeld> {
         let mut state = self.state.lock();
         let ticket = state
             .rooms
             .admit(key, limits, bytes, self.clock.now())
             .map_err(NotHeld::Refused)?;
-        state.doors.insert(ticket, door);
+        state.waiters.insert(ticket, waiter);
         if !state.gates.contains_key(key) {
             state.gates.insert(key.clone(), Gate::default());
         }
@@ -172,7 +192,7 @@ impl Hold {
             let mut state = self.state.lock();
             let State {
                 rooms,
-                doors,
+                waiters,
                 gates,
             } = &mut *state;
             let Some(gate) = gates.get_mut(key) else {
@@ -184,16 +204,17 @@ impl Hold {
             let ready = self.table.load().ready_pods(key);
             let allowance = gate.pace.allowance(ready, gate.in_flight);
             for ticket in rooms.release(key, allowance) {
-                let Some(door) = doors.remove(&ticket) else {
+                let Some(waiter) = waiters.remove(&ticket) else {
                     continue;
                 };
                 gate.in_flight = gate.in_flight.saturating_add(1);
                 let released = Released {
                     hold: self.clone(),
                     key: key.clone(),
+                    deadline: waiter.deadline,
                     answered: None,
                 };
-                unsent.extend(door.send(Ok(released)).err());
+                unsent.extend(waiter.verdict.send(Ok(released)).err());
             }
             close_gate(&mut state, key);
         }
@@ -205,11 +226,11 @@ impl Hold {
     pub(crate) fn turn_away(&self, key: &ServiceKey, reason: Reason) {
         let mut state = self.state.lock();
         let waiters = state.rooms.release(key, usize::MAX);
-        for door in waiters
+        for waiter in waiters
             .iter()
-            .filter_map(|ticket| state.doors.remove(ticket))
+            .filter_map(|ticket| state.waiters.remove(ticket))
         {
-            let _ = door.send(Err(reason));
+            let _ = waiter.verdict.send(Err(reason));
         }
     }
 
@@ -256,7 +277,7 @@ impl Drop for Place<'_> {
     fn drop(&mut self) {
         let mut state = self.hold.state.lock();
         state.rooms.leave(self.ticket);
-        state.doors.remove(&self.ticket);
+        state.waiters.remove(&self.ticket);
         close_gate(&mut state, self.key);
         self.seen.held.fetch_sub(1, Ordering::Relaxed);
         if state.rooms.held_total() == 0 {

@@ -3,7 +3,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::io;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,6 +13,7 @@ use tokio::task::AbortHandle;
 use tokio::time::sleep;
 
 use crate::connection;
+use crate::memory;
 use crate::resolver::Resolver;
 
 /// Connections of one listener; more wait in the kernel's backlog until one ends.
@@ -81,13 +82,23 @@ pub(crate) async fn follow_routes(resolver: Arc<Resolver>) {
     }
 }
 
-/// A listener that a restarted resolver can open at once.
+/// A listener that a restarted resolver can open at once. On a machine without IPv6, "any address" means IPv4's.
 pub(crate) fn listen(address: SocketAddr) -> io::Result<TcpListener> {
-    let socket = if address.is_ipv4() {
-        TcpSocket::new_v4()
-    } else {
-        TcpSocket::new_v6()
-    }?;
+    if address.is_ipv4() {
+        return open(TcpSocket::new_v4()?, address);
+    }
+    let socket = match TcpSocket::new_v6() {
+        Ok(socket) => socket,
+        Err(_) if address.ip().is_unspecified() => {
+            let any = (Ipv4Addr::UNSPECIFIED, address.port());
+            return open(TcpSocket::new_v4()?, any.into());
+        }
+        Err(error) => return Err(error),
+    };
+    open(socket, address)
+}
+
+fn open(socket: TcpSocket, address: SocketAddr) -> io::Result<TcpListener> {
     socket.set_reuseaddr(true)?;
     socket.bind(address)?;
     socket.listen(BACKLOG)
@@ -102,10 +113,15 @@ pub(crate) async fn accept(
 ) {
     let places = Arc::new(Semaphore::new(CONNECTIONS));
     let mut closing = resolver.closing();
+    let mut pressure = resolver.pressure.subscribe();
     loop {
         let Ok(permit) = places.clone().acquire_owned().await else {
             return;
         };
+        tokio::select! {
+            () = memory::may_accept(&mut pressure) => {}
+            () = closing.begins() => return,
+        }
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
             () = closing.begins() => return,

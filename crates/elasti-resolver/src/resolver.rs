@@ -26,6 +26,7 @@ use crate::drain::{self, Closing, Presence, Stage};
 use crate::follow::follow;
 use crate::hold::{Hold, NotHeld, Released};
 use crate::listener::{self, Kind};
+use crate::memory::{self, Pressure};
 use crate::metrics::Metrics;
 use crate::routes::{Neighbours, Routes};
 use crate::settings::Settings;
@@ -46,6 +47,7 @@ pub(crate) struct Resolver {
     pub(crate) listening: Mutex<HashSet<u16>>,
     pub(crate) presence: Presence,
     pub(crate) stage: watch::Sender<Stage>,
+    pub(crate) pressure: watch::Sender<Pressure>,
 }
 
 impl std::fmt::Debug for Resolver {
@@ -88,6 +90,7 @@ impl Resolver {
             listening: Mutex::default(),
             presence: Presence::default(),
             stage: watch::Sender::default(),
+            pressure: watch::Sender::default(),
         })
     }
 
@@ -170,6 +173,7 @@ impl Running {
             Kind::ByHost,
         ));
         tasks.spawn(listener::follow_routes(resolver.clone()));
+        tasks.spawn(memory::watch(resolver.clone()));
         let scopes: Vec<Option<String>> = match resolver.settings.namespaces.as_slice() {
             [] => vec![None],
             some => some.iter().cloned().map(Some).collect(),

@@ -1,5 +1,5 @@
 //! How a resolver is set up.
-//! Never reads the environment: whoever starts it does.
+//! Never reads anything itself: `environment.rs` knows the variables.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
@@ -36,6 +36,8 @@ pub struct Settings {
     pub host_header: Option<HeaderName>,
     /// How long nodes take to follow an EndpointSlice.
     pub settle: Duration,
+    /// The cgroup (version 2) whose memory limit counts.
+    pub memory_group: PathBuf,
     /// The users who may ask `/activity`; empty means that nobody may.
     pub activity_readers: BTreeSet<String>,
 }
@@ -56,6 +58,7 @@ impl Default for Settings {
             cluster_domain: "cluster.local".into(),
             host_header: None,
             settle: Duration::from_secs(2),
+            memory_group: "/sys/fs/cgroup".into(),
             activity_readers: BTreeSet::new(),
         }
     }

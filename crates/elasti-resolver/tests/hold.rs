@@ -243,6 +243,31 @@ async fn a_herd_is_answered_whole_by_the_first_pod_and_leaves_no_slot_behind_r5(
 }
 
 #[tokio::test(start_paused = true)]
+async fn services_of_one_name_in_two_namespaces_wake_apart_r7() {
+    let scene = Scene::start().await;
+    scene.namespace("shop").await;
+    let mut one = service("cart");
+    one.start_seconds = "60";
+    let one = scene.asleep(one).await;
+    let mut other = service("cart");
+    other.namespace = "shop";
+    other.ports = vec![TestPort {
+        listen: 20_002,
+        ..HTTP
+    }];
+    let other = scene.asleep(other).await;
+    let slow = tokio::spawn(async move { ask(&one, "/one").await });
+    until("the first is held", async || scene.resolver().held() == 1).await;
+    assert_eq!(ask(&other, "/other").await.json()["path"], "/other");
+    assert!(!slow.is_finished(), "the other one did not wait for it");
+    assert_eq!(slow.await.unwrap().json()["path"], "/one");
+    let heard = scene.operator.heard.lock().clone();
+    for namespace in ["default", "shop"] {
+        assert!(heard.iter().any(|one| one.wake.namespace == namespace));
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_marked_pod_is_not_used_until_it_is_unmarked() {
     let scene = Scene::start().await;
     let address = scene.asleep(service("cart")).await;
@@ -361,4 +386,34 @@ async fn the_host_route_reaches_managed_services_only_r16() {
             "no label from user text (R10): {word}"
         );
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn memory_near_its_limit_lets_only_first_requests_wait_and_then_accepts_nothing() {
+    let group = tempfile::tempdir().unwrap();
+    let say = |current: u32| {
+        std::fs::write(group.path().join("memory.current"), current.to_string()).unwrap();
+    };
+    std::fs::write(group.path().join("memory.max"), "1000").unwrap();
+    say(850);
+    let path = group.path().to_owned();
+    let scene = Scene::with(|settings| settings.memory_group = path).await;
+    let mut never = service("cart");
+    never.image = NEVER;
+    let address = scene.asleep(never).await;
+    let _first = flood(&address, 1).await;
+    until("the first is held", async || scene.resolver().held() == 1).await;
+    let second = ask(&address, "/").await;
+    assert_eq!(second.code(), 503);
+    assert_eq!(second.header(names::REASON_HEADER), Some("MemoryHigh"));
+    say(950);
+    sleep(Duration::from_secs(2)).await;
+    // One accept was already under way when memory became short.
+    let mut waiting = flood(&address, 2).await;
+    let refused = waiting.join_next().await.unwrap().unwrap();
+    assert_eq!(refused.header(names::REASON_HEADER), Some("MemoryHigh"));
+    sleep(Duration::from_secs(30)).await;
+    assert!(waiting.try_join_next().is_none(), "it waits in the kernel");
+    say(100);
+    until("it is accepted", async || scene.resolver().held() == 2).await;
 }

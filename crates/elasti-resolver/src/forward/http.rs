@@ -36,7 +36,7 @@ struct Journey<'a> {
     resolver: &'a Arc<Resolver>,
     destination: &'a Destination,
     client: &'a HttpClient,
-    started: Instant,
+    deadline: Instant,
     /// Bytes of its head, which is in memory while it waits.
     head_bytes: u64,
     upgrade: Option<OnUpgrade>,
@@ -66,16 +66,19 @@ pub(crate) async fn forward(
         return Ok(probed);
     }
     let upgrade = wanted_upgrade(request.headers()).map(|_| hyper::upgrade::on(&mut request));
+    let released = client.first.lock().take();
     let journey = Journey {
         resolver,
         destination,
         client,
-        started: Instant::now(),
+        deadline: released.as_ref().map_or_else(
+            || Instant::now() + to_std(service.room.timeout),
+            |released| released.deadline,
+        ),
         head_bytes,
         upgrade,
     };
     prepare(&mut request, client.peer.ip());
-    let released = client.first.lock().take();
     journey.run(request, released).await
 }
 
@@ -120,10 +123,9 @@ impl Journey<'_> {
     }
 
     async fn wait(&self, service: &Service) -> Result<Released, Failure> {
-        let deadline = self.started + to_std(service.room.timeout);
         let waiting = self
             .resolver
-            .hold_for_pod(service, self.head_bytes, deadline);
+            .hold_for_pod(service, self.head_bytes, self.deadline);
         tokio::select! {
             verdict = waiting => verdict,
             () = self.client.left() => Err(Failure::ClientLeft),

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use super::{RELAY_BUFFER, connect};
 use crate::answer::Failure;
-use crate::client_stream::left;
+use crate::client_stream::abandoned;
 use crate::clock::to_std;
 use crate::hold::Released;
 use crate::listener::Guest;
@@ -50,6 +50,7 @@ async fn reach_a_pod(
     mut released: Option<Released>,
 ) -> Result<(TcpStream, UnderWay), Failure> {
     let started = Instant::now();
+    let given = released.as_ref().map(|released| released.deadline);
     let mut tried = BTreeSet::new();
     loop {
         let service = resolver
@@ -81,11 +82,11 @@ async fn reach_a_pod(
                     resolver.hold.rest(&service.key);
                     tried.clear();
                 }
-                let deadline = started + to_std(service.room.timeout);
+                let deadline = given.unwrap_or(started + to_std(service.room.timeout));
                 let waiting = resolver.hold_for_pod(&service, 0, deadline);
                 released = tokio::select! {
                     verdict = waiting => Some(verdict?),
-                    () = left(client) => return Err(Failure::ClientLeft),
+                    () = abandoned(client) => return Err(Failure::ClientLeft),
                 };
             }
         }
