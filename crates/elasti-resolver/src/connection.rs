@@ -125,14 +125,20 @@ pub(crate) async fn serve(
         };
         match verdict {
             Ok(free) => released = Some(free),
-            Err(failure) => return refuse(&resolver, guest, stream, peer, failure).await,
+            Err(failure) => {
+                return Box::pin(refuse(&resolver, guest, stream, peer, failure)).await;
+            }
         }
     }
-    // The Service's `appProtocol` may have become known during the wait.
+    // The Service's `appProtocol` may have become known during the wait. What comes after it is boxed, so that a
+    // connection that waits costs no memory for it.
     let declared = resolver.app_protocol(listen_port);
     match protocol::of(&stream, declared.as_deref(), HEADER_PATIENCE).await {
-        Some(Protocol::Tcp) => tcp::relay(&resolver, &guest, stream, released).await,
-        Some(http) => serve_http(&resolver, guest, stream, peer, http, aim, released).await,
+        Some(Protocol::Tcp) => Box::pin(tcp::relay(&resolver, &guest, stream, released)).await,
+        Some(http) => {
+            let serving = serve_http(&resolver, guest, stream, peer, http, aim, released);
+            Box::pin(serving).await;
+        }
         None => {}
     }
 }

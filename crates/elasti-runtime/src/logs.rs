@@ -4,16 +4,9 @@
 use tracing_subscriber::EnvFilter;
 
 /// Why logs could not be set up.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("logs are already set up in this process")]
 pub struct AlreadySetUp;
-
-impl std::fmt::Display for AlreadySetUp {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("logs are already set up in this process")
-    }
-}
-
-impl std::error::Error for AlreadySetUp {}
 
 /// Sends all events of this process to standard output as JSON lines. Without `RUST_LOG`, from level info on.
 ///

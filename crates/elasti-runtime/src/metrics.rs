@@ -17,6 +17,8 @@ pub const SECONDS: &[f64] = &[
     0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0,
 ];
 
+type Text = &'static str;
+
 #[derive(Clone, Copy, Debug)]
 enum Kind {
     Counter,
@@ -32,42 +34,21 @@ pub struct Registry {
 
 impl Registry {
     /// A family of counts that only grow.
-    pub fn counter(
-        &self,
-        name: &'static str,
-        help: &'static str,
-        labels: &'static [&'static str],
-    ) -> Arc<Family> {
+    pub fn counter(&self, name: Text, help: Text, labels: &'static [Text]) -> Arc<Family> {
         self.family(name, help, labels, Kind::Counter)
     }
 
     /// A family of values that go up and down.
-    pub fn gauge(
-        &self,
-        name: &'static str,
-        help: &'static str,
-        labels: &'static [&'static str],
-    ) -> Arc<Family> {
+    pub fn gauge(&self, name: Text, help: Text, labels: &'static [Text]) -> Arc<Family> {
         self.family(name, help, labels, Kind::Gauge)
     }
 
     /// A family of durations in [`SECONDS`].
-    pub fn histogram(
-        &self,
-        name: &'static str,
-        help: &'static str,
-        labels: &'static [&'static str],
-    ) -> Arc<Family> {
+    pub fn histogram(&self, name: Text, help: Text, labels: &'static [Text]) -> Arc<Family> {
         self.family(name, help, labels, Kind::Histogram(SECONDS))
     }
 
-    fn family(
-        &self,
-        name: &'static str,
-        help: &'static str,
-        labels: &'static [&'static str],
-        kind: Kind,
-    ) -> Arc<Family> {
+    fn family(&self, name: Text, help: Text, labels: &'static [Text], kind: Kind) -> Arc<Family> {
         let family = Arc::new(Family {
             name,
             help,
@@ -93,9 +74,9 @@ impl Registry {
 /// All series of one name.
 #[derive(Debug)]
 pub struct Family {
-    name: &'static str,
-    help: &'static str,
-    labels: &'static [&'static str],
+    name: Text,
+    help: Text,
+    labels: &'static [Text],
     kind: Kind,
     series: Mutex<BTreeMap<Vec<String>, Arc<Series>>>,
 }
