@@ -14,7 +14,9 @@ use std::time::Duration;
 
 use elasti_api::names;
 use elasti_core::waiting_room::Limits;
-use fixture::{Answer, HTTP, PODS, STRATEGIC, Scene, TestPort, ask, ask_with, service, until};
+use fixture::{
+    Answer, HTTP, PODS, SERVICES, STRATEGIC, Scene, TestPort, ask, ask_with, service, until,
+};
 use serde_json::json;
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpStream;
@@ -351,6 +353,8 @@ async fn a_pod_that_died_without_notice_is_not_the_clients_problem_r11() {
 async fn the_host_route_reaches_managed_services_only_r16() {
     let scene = Scene::start().await;
     scene.asleep(service("cart")).await;
+    let unmanaged = json!({"metadata": {"name": "unmanaged"}, "spec": {"selector": {"app": "cart"}, "ports": [{"port": 80}]}});
+    scene.teller.make(SERVICES, unmanaged).await;
     let route = format!("{}:8012", scene.address);
     let to = |host: &str| format!("GET /x HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
     assert_eq!(
@@ -361,7 +365,7 @@ async fn the_host_route_reaches_managed_services_only_r16() {
     );
     assert_eq!(ask_with(&route, &to("cart.default")).await.code(), 200);
     for host in [
-        "probe.default",
+        "unmanaged.default",
         "elasti-resolver-service.elasti",
         "localhost",
         "cart",
@@ -380,7 +384,7 @@ async fn the_host_route_reaches_managed_services_only_r16() {
         metrics.contains("elasti_resolver_host_extraction_count{result=\"unknown\"} 5\n"),
         "{metrics}"
     );
-    for word in ["localhost", "probe", "/x"] {
+    for word in ["localhost", "unmanaged", "/x"] {
         assert!(
             !metrics.contains(word),
             "no label from user text (R10): {word}"

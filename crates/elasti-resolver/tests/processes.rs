@@ -15,7 +15,7 @@ use std::time::Duration;
 use elasti_api::{ActivityReport, ListenPort, RouteGeneration, names};
 use elasti_resolver::{Running, Settings};
 use elasti_town::faults::{Calls, Fault, Verb, WatchFault};
-use fixture::{ELASTI, HTTP, Scene, TestPort, ask, ask_with, service, until};
+use fixture::{ELASTI, HTTP, Scene, TestPort, ask, ask_with, own_address, service, until};
 use serde_json::json;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::{Instant, sleep};
@@ -205,7 +205,7 @@ async fn it_is_not_ready_before_its_routes_are_loaded() {
             .faults()
             .strike(call, lists.clone(), Fault::InternalError);
     }
-    let address = std::net::Ipv4Addr::from(u32::from(scene.address) + 4);
+    let address = own_address();
     let settings = Settings {
         bind: address.into(),
         admin: (address, 8013).into(),
