@@ -1,0 +1,116 @@
+//! The resolver's own endpoints: health, metrics, queue status, activity.
+//! Never shares a port with a client's traffic.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use elasti_api::names;
+use elasti_core::ports::ServiceKey;
+use http::header::{CONTENT_TYPE, HeaderValue};
+use http::{Method, Request, Response, StatusCode};
+use http_body_util::Full;
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
+
+use crate::activity;
+use crate::resolver::Resolver;
+
+/// Probes, Prometheus and operators: a few dozen at most.
+const CONNECTIONS: usize = 256;
+const HEADER_PATIENCE: Duration = Duration::from_secs(10);
+
+/// Serves until the process ends.
+pub(crate) async fn serve(resolver: Arc<Resolver>, listener: TcpListener) {
+    let places = Arc::new(Semaphore::new(CONNECTIONS));
+    loop {
+        let Ok(place) = places.clone().acquire_owned().await else {
+            return;
+        };
+        let Ok((stream, _)) = listener.accept().await else {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            continue;
+        };
+        let resolver = resolver.clone();
+        tokio::spawn(async move {
+            let service = service_fn(move |request| answer(resolver.clone(), request));
+            let connection = http1::Builder::new()
+                .timer(TokioTimer::new())
+                .header_read_timeout(HEADER_PATIENCE)
+                .serve_connection(TokioIo::new(stream), service);
+            // A prober that hangs up is none of our business.
+            let _ = connection.await;
+            drop(place);
+        });
+    }
+}
+
+async fn answer(
+    resolver: Arc<Resolver>,
+    request: Request<Incoming>,
+) -> Result<Response<Full<Bytes>>, Infallible> {
+    if request.method() != Method::GET && request.method() != Method::HEAD {
+        return Ok(words(StatusCode::METHOD_NOT_ALLOWED, "only GET"));
+    }
+    Ok(match request.uri().path() {
+        "/healthz" => words(StatusCode::OK, "ok"),
+        "/readyz" if resolver.is_ready() => words(StatusCode::OK, "ok"),
+        "/readyz" => words(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "routes are not loaded, or the resolver is ending",
+        ),
+        "/metrics" => {
+            let mut response = words(
+                StatusCode::OK,
+                resolver.metrics.encode(&resolver.table.load()),
+            );
+            let kind = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
+            response.headers_mut().insert(CONTENT_TYPE, kind);
+            response
+        }
+        names::QUEUE_STATUS_PATH => {
+            queue_status(&resolver, request.uri().query().unwrap_or_default())
+        }
+        names::ACTIVITY_PATH if activity::may_ask(&resolver, request.headers()).await => {
+            json(&activity::report(&resolver))
+        }
+        names::ACTIVITY_PATH => words(StatusCode::UNAUTHORIZED, "show the operator's token"),
+        _ => words(StatusCode::NOT_FOUND, "not found"),
+    })
+}
+
+/// Names of Kubernetes need no percent-encoding.
+fn queue_status(resolver: &Resolver, query: &str) -> Response<Full<Bytes>> {
+    let value = |name: &str| {
+        let mut pairs = query.split('&').filter_map(|pair| pair.split_once('='));
+        pairs
+            .find(|(key, _)| *key == name)
+            .map_or("", |(_, value)| value)
+    };
+    let key = ServiceKey::new(value("namespace"), value("service"));
+    json(&serde_json::json!({"queueStatus": u8::from(resolver.hold.held(&key) > 0)}))
+}
+
+fn words(status: StatusCode, words: impl Into<Bytes>) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::new(words.into()));
+    *response.status_mut() = status;
+    response
+}
+
+fn json(value: &impl serde::Serialize) -> Response<Full<Bytes>> {
+    match serde_json::to_vec(value) {
+        Ok(bytes) => {
+            let mut response = words(StatusCode::OK, bytes);
+            response
+                .headers_mut()
+                .insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+            response
+        }
+        Err(_) => words(StatusCode::INTERNAL_SERVER_ERROR, "cannot be written"),
+    }
+}

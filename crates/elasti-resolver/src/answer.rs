@@ -1,0 +1,218 @@
+//! The only place where a failure becomes a response, in HTTP's words or in gRPC's.
+//! Never quotes a request, a host or an error text.
+
+use elasti_api::{ProbeAnswer, Reason, names};
+use elasti_core::waiting_room::{Fault, Refusal};
+use http::header::{self, HeaderName, HeaderValue};
+use http::{HeaderMap, Response, StatusCode};
+
+use crate::forward::body::Body;
+use crate::hold::NotHeld;
+
+/// Why a request has no answer of the target's own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Failure {
+    /// A bound of the waiting rooms.
+    #[error("{0}")]
+    Refused(Refusal),
+    /// It waited as long as it may.
+    #[error("The service did not start in time; it is still starting.")]
+    Deadline,
+    /// Its pods cannot start.
+    #[error("{}", obstacle_sentence(*.0))]
+    Obstacle(Reason),
+    /// A pod may have seen the request, but closed the connection without an answer.
+    #[error(
+        "The service closed the connection without an answer; whether it did the work is not known."
+    )]
+    PodClosed,
+    /// Elasti does not manage what was asked for.
+    #[error("No service that Elasti manages has this name or port.")]
+    NotManaged,
+    /// The resolver is no forward proxy.
+    #[error("CONNECT is not possible here.")]
+    ConnectMethod,
+    /// More than a waiting request may keep in memory.
+    #[error("The head of the request is too large.")]
+    HeadTooLarge,
+    /// The client has left; nobody hears this.
+    #[error("The client has left.")]
+    ClientLeft,
+}
+
+impl From<NotHeld> for Failure {
+    fn from(why: NotHeld) -> Self {
+        match why {
+            NotHeld::Refused(refusal) => Self::Refused(refusal),
+            NotHeld::Deadline => Self::Deadline,
+            NotHeld::Obstacle(reason) => Self::Obstacle(reason),
+        }
+    }
+}
+
+impl Failure {
+    /// The word in `x-elasti-reason` and in metrics.
+    pub(crate) fn reason(self) -> &'static str {
+        match self {
+            Self::Refused(refusal) => refusal.as_str(),
+            Self::Deadline => "HoldDeadline",
+            Self::Obstacle(reason) => reason.as_str(),
+            Self::PodClosed => "PodClosed",
+            Self::NotManaged => "NotManaged",
+            Self::ConnectMethod => "ConnectMethod",
+            Self::HeadTooLarge => "HeadTooLarge",
+            Self::ClientLeft => "ClientLeft",
+        }
+    }
+
+    /// Whose fault it was, as a word for metrics.
+    pub(crate) fn fault(self) -> &'static str {
+        match self {
+            Self::Refused(refusal) => match refusal.fault() {
+                Fault::Service => "service",
+                Fault::Shared => "shared",
+                Fault::Resolver => "resolver",
+            },
+            Self::Deadline | Self::Obstacle(_) | Self::PodClosed => "service",
+            Self::NotManaged | Self::ConnectMethod | Self::HeadTooLarge | Self::ClientLeft => {
+                "client"
+            }
+        }
+    }
+
+    /// Seconds after which a retry is worth it; none where it never is, or where it could do the work twice.
+    fn retry_after_seconds(self) -> Option<u32> {
+        match self {
+            Self::Refused(refusal) => Some(refusal.retry_after_seconds()),
+            Self::Deadline => Some(5),
+            Self::Obstacle(_) => Some(30),
+            Self::PodClosed
+            | Self::NotManaged
+            | Self::ConnectMethod
+            | Self::HeadTooLarge
+            | Self::ClientLeft => None,
+        }
+    }
+
+    fn status(self) -> StatusCode {
+        match self {
+            Self::Refused(_) | Self::Deadline | Self::Obstacle(_) | Self::ClientLeft => {
+                StatusCode::SERVICE_UNAVAILABLE
+            }
+            Self::PodClosed => StatusCode::BAD_GATEWAY,
+            Self::NotManaged => StatusCode::NOT_FOUND,
+            Self::ConnectMethod => StatusCode::METHOD_NOT_ALLOWED,
+            Self::HeadTooLarge => StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
+        }
+    }
+}
+
+fn obstacle_sentence(reason: Reason) -> &'static str {
+    match reason {
+        Reason::ImagePull => "The service cannot start: its image cannot be pulled.",
+        Reason::CrashLoop => "The service cannot start: its container starts and dies.",
+        Reason::Unschedulable => "The service cannot start: no node takes its pod.",
+        Reason::PodRefused => {
+            "The service cannot start: a quota or an admission rule refuses its pod."
+        }
+        Reason::NeverReady => "The service has started, but its readiness probe fails.",
+        _ => "The service cannot start.",
+    }
+}
+
+/// Whether a request speaks gRPC, so that a failure must be told in its words.
+pub(crate) fn is_grpc(headers: &HeaderMap) -> bool {
+    let kind = headers.get(header::CONTENT_TYPE).map(HeaderValue::as_bytes);
+    kind.is_some_and(|kind| kind.starts_with(b"application/grpc"))
+}
+
+/// The response to a request that failed.
+pub(crate) fn failure(failure: Failure, grpc: bool) -> Response<Body> {
+    let sentence = failure.to_string();
+    let mut response = if grpc {
+        grpc_failure(failure, &sentence)
+    } else {
+        let mut response = Response::new(Body::of_words(format!("{sentence}\n")));
+        *response.status_mut() = failure.status();
+        response.headers_mut().insert(
+            header::CONTENT_TYPE,
+            HeaderValue::from_static("text/plain; charset=utf-8"),
+        );
+        response
+    };
+    let headers = response.headers_mut();
+    headers.insert(
+        HeaderName::from_static(names::REASON_HEADER),
+        HeaderValue::from_static(failure.reason()),
+    );
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    if let Some(seconds) = failure.retry_after_seconds() {
+        headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
+    }
+    response
+}
+
+/// Trailers-only: the status stands in the head and there is no body. 14 is UNAVAILABLE, 12 UNIMPLEMENTED, 2 UNKNOWN.
+fn grpc_failure(failure: Failure, sentence: &str) -> Response<Body> {
+    let code = match failure {
+        Failure::Refused(_) | Failure::Deadline | Failure::Obstacle(_) | Failure::ClientLeft => {
+            14_u16
+        }
+        Failure::NotManaged | Failure::ConnectMethod | Failure::HeadTooLarge => 12,
+        Failure::PodClosed => 2,
+    };
+    let mut response = Response::new(Body::of_words(""));
+    let headers = response.headers_mut();
+    headers.insert(
+        header::CONTENT_TYPE,
+        HeaderValue::from_static("application/grpc"),
+    );
+    headers.insert(
+        HeaderName::from_static("grpc-status"),
+        HeaderValue::from(code),
+    );
+    if let Ok(message) = HeaderValue::from_str(sentence) {
+        headers.insert(HeaderName::from_static("grpc-message"), message);
+    }
+    response
+}
+
+/// The answer of a probe rule.
+pub(crate) fn probe(rule: &ProbeAnswer) -> Response<Body> {
+    let mut response = Response::new(Body::of_words(rule.body.clone().unwrap_or_default()));
+    // Core refuses rules with any other status.
+    *response.status_mut() = StatusCode::from_u16(rule.status).unwrap_or(StatusCode::OK);
+    response
+        .headers_mut()
+        .insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_says_when_to_come_back_and_why() {
+        let response = failure(Failure::Refused(Refusal::ServiceFull), false);
+        assert_eq!(response.status(), 503);
+        assert_eq!(response.headers()["retry-after"], "5");
+        assert_eq!(response.headers()[names::REASON_HEADER], "ServiceFull");
+    }
+
+    #[test]
+    fn grpc_hears_unavailable_in_the_head_and_no_body() {
+        let response = failure(Failure::Deadline, true);
+        assert_eq!(response.status(), 200);
+        assert_eq!(response.headers()["grpc-status"], "14");
+        assert_eq!(response.headers()["content-type"], "application/grpc");
+        assert!(http_body::Body::is_end_stream(response.body()));
+    }
+
+    #[test]
+    fn nobody_is_told_to_retry_what_a_pod_may_have_done() {
+        let response = failure(Failure::PodClosed, false);
+        assert_eq!(response.status(), 502);
+        assert!(!response.headers().contains_key("retry-after"));
+    }
+}

@@ -1,0 +1,115 @@
+//! Finds the service that a request's host names, for gateways that address the resolver itself.
+//! Never leads to anything that is not managed, and never to a resolver.
+
+use std::sync::Arc;
+
+use elasti_core::ports::ServiceKey;
+use http::{Request, header};
+
+use crate::answer::Failure;
+use crate::forward::http::Destination;
+use crate::resolver::Resolver;
+use crate::table::Service;
+
+/// Where a request on the host route goes.
+pub(crate) fn destination<B>(
+    resolver: &Arc<Resolver>,
+    request: &Request<B>,
+) -> Result<Destination, Failure> {
+    let settings = &resolver.settings;
+    let named = settings
+        .host_header
+        .as_ref()
+        .and_then(|name| request.headers().get(name));
+    let host = named
+        .or_else(|| request.headers().get(header::HOST))
+        .and_then(|value| value.to_str().ok());
+    let host = host.or_else(|| request.uri().authority().map(http::uri::Authority::as_str));
+    let found = host
+        .and_then(|host| parse(host, &settings.cluster_domain))
+        .and_then(|(key, port)| {
+            let service = resolver.table.load().services.get(&key).cloned()?;
+            Some(Destination {
+                listen_port: port_of(&service, port)?,
+                key,
+            })
+        });
+    resolver.metrics.host(found.is_some());
+    found.ok_or(Failure::NotManaged)
+}
+
+/// The port that was named, or else the one for plain HTTP, or else the only sensible guess: the first.
+fn port_of(service: &Service, named: Option<u16>) -> Option<u16> {
+    let ports = service.ports.iter().map(|port| &port.listen);
+    let mut by_number = ports.clone().filter(|port| Some(port.port) == named);
+    let mut by_name = ports
+        .clone()
+        .filter(|port| port.port == 80 || port.name == "http");
+    by_number
+        .next()
+        .or_else(|| by_name.next())
+        .or_else(|| ports.clone().next())
+        .map(|port| port.listen_port)
+}
+
+/// `svc.ns`, `svc.ns.svc` or `svc.ns.svc.<cluster domain>`, each with or without a port and a final dot.
+fn parse(host: &str, cluster_domain: &str) -> Option<(ServiceKey, Option<u16>)> {
+    let (name, port) = match host.rsplit_once(':') {
+        Some((name, port)) => (name, Some(port.parse().ok()?)),
+        None => (host, None),
+    };
+    let name = name.strip_suffix('.').unwrap_or(name).to_ascii_lowercase();
+    let short = name
+        .strip_suffix(&format!(".svc.{}", cluster_domain.to_ascii_lowercase()))
+        .or_else(|| name.strip_suffix(".svc"))
+        .unwrap_or(&name);
+    let (service, namespace) = short.split_once('.')?;
+    let label = |text: &str| {
+        !text.is_empty()
+            && text
+                .bytes()
+                .all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-')
+    };
+    (label(service) && label(namespace)).then(|| (ServiceKey::new(namespace, service), port))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_three_forms_of_a_host_name_the_same_service() {
+        for host in [
+            "cart.shop",
+            "cart.shop:80",
+            "cart.shop.svc",
+            "cart.shop.svc:80",
+            "CART.shop.svc.cluster.local",
+            "cart.shop.svc.cluster.local:80",
+            "cart.shop.svc.cluster.local.",
+        ] {
+            let (key, port) = parse(host, "cluster.local").unwrap_or_else(|| panic!("{host}"));
+            assert_eq!(key, ServiceKey::new("shop", "cart"), "{host}");
+            assert_eq!(port, host.contains(':').then_some(80), "{host}");
+        }
+    }
+
+    #[test]
+    fn anything_else_names_no_service() {
+        for host in [
+            "",
+            "cart",
+            "cart.shop.svc.other.domain",
+            "a.b.c",
+            "cart.shop:x",
+            ".shop",
+            "cart.",
+            "10.0.0.1",
+            "[::1]:80",
+            "a_b.c",
+        ] {
+            let named = parse(host, "cluster.local").map(|(key, _)| key);
+            assert!(named.is_none(), "{host}: {named:?}");
+        }
+    }
+}

@@ -1,0 +1,63 @@
+//! One pod behind one port of a service, as the forwarders see it: what is under way to it, what is kept open to it.
+//! Never decides whether it may be used: its `Backend` says that.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use elasti_core::backends::{self, Backend};
+
+use crate::forward::pool::Pool;
+
+/// What stays with a pod while the table around it is rebuilt.
+#[derive(Debug, Default)]
+pub(crate) struct Ties {
+    pub(crate) in_flight: AtomicU32,
+    pub(crate) pool: Pool,
+}
+
+/// A backend with its ties.
+#[derive(Clone, Debug)]
+pub(crate) struct Pod {
+    pub(crate) backend: Backend,
+    pub(crate) ties: Arc<Ties>,
+}
+
+/// Counts one request as under way to a pod for as long as it lives.
+#[derive(Debug)]
+pub(crate) struct UnderWay(Arc<Ties>);
+
+impl Pod {
+    pub(crate) fn under_way(&self) -> UnderWay {
+        self.ties.in_flight.fetch_add(1, Ordering::Relaxed);
+        UnderWay(self.ties.clone())
+    }
+}
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        self.0.in_flight.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// The pod for the next request. With one usable pod, the usual case right after a wake, nothing is copied.
+pub(crate) fn choose<'a>(pods: &'a [Pod], tried: &BTreeSet<String>) -> Option<&'a Pod> {
+    let mut usable = pods
+        .iter()
+        .filter(|pod| pod.backend.usable() && !tried.contains(&pod.backend.pod));
+    let first = usable.next()?;
+    if usable.next().is_none() {
+        return Some(first);
+    }
+    let backends: Vec<Backend> = pods.iter().map(counted).collect();
+    let chosen = backends::choose(&backends, tried, rand::random())?;
+    pods.iter()
+        .find(|pod| pod.backend.address == chosen.address)
+}
+
+fn counted(pod: &Pod) -> Backend {
+    Backend {
+        in_flight: pod.ties.in_flight.load(Ordering::Relaxed),
+        ..pod.backend.clone()
+    }
+}

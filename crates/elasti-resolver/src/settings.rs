@@ -1,0 +1,65 @@
+//! How a resolver is set up.
+//! Never reads anything itself: `environment.rs` knows the variables.
+
+use std::collections::BTreeSet;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use elasti_core::waiting_room::Limits;
+use http::HeaderName;
+
+/// Everything that one resolver can be told.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Where routes are listened for.
+    pub bind: IpAddr,
+    /// Where `/metrics`, `/healthz`, `/readyz`, `/queue-status` and `/activity` are served.
+    pub admin: SocketAddr,
+    /// Where requests are routed by host.
+    pub proxy: SocketAddr,
+    /// Host and port of the operator.
+    pub operator: String,
+    /// The projected token that is shown to the operator.
+    pub token_file: Option<PathBuf>,
+    /// The namespaces to serve; empty means all.
+    pub namespaces: Vec<String>,
+    /// Bounds for what waits.
+    pub limits: Limits,
+    /// Addresses of resolvers, which are never backends.
+    pub resolvers: BTreeSet<IpAddr>,
+    /// Pods may have loopback addresses. Only the in-process town sets it.
+    pub allow_loopback: bool,
+    /// The cluster's DNS domain.
+    pub cluster_domain: String,
+    /// The header that names the host on the host route, before `Host`.
+    pub host_header: Option<HeaderName>,
+    /// How long nodes take to follow an EndpointSlice.
+    pub settle: Duration,
+    /// The cgroup (version 2) whose memory limit counts.
+    pub memory_group: PathBuf,
+    /// The users who may ask `/activity`; empty means that nobody may.
+    pub activity_readers: BTreeSet<String>,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        let any = IpAddr::V6(Ipv6Addr::UNSPECIFIED);
+        Self {
+            bind: any,
+            admin: SocketAddr::new(any, 8013),
+            proxy: SocketAddr::new(any, 8012),
+            operator: "elasti-operator-controller-service.elasti.svc.cluster.local:8013".into(),
+            token_file: None,
+            namespaces: Vec::new(),
+            limits: Limits::default(),
+            resolvers: BTreeSet::new(),
+            allow_loopback: false,
+            cluster_domain: "cluster.local".into(),
+            host_header: None,
+            settle: Duration::from_secs(2),
+            memory_group: "/sys/fs/cgroup".into(),
+            activity_readers: BTreeSet::new(),
+        }
+    }
+}

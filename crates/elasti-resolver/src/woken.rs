@@ -1,0 +1,150 @@
+//! What the pods of a service that is being woken say about themselves: readiness a second before the slices.
+//! Never uses a pod that carries our drain mark, or an address that core does not admit.
+
+use std::collections::HashMap;
+use std::net::{IpAddr, SocketAddr};
+
+use elasti_api::names;
+use elasti_core::backends::{Backend, check_address};
+use k8s_openapi::api::core::v1::{Pod, Service, ServicePort};
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use kube::ResourceExt as _;
+
+use crate::routes::Neighbours;
+
+/// The pods of one service, with what its Service says about ports.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct WokenPods {
+    /// `appProtocol` by port name.
+    pub(crate) protocols: HashMap<String, String>,
+    ports: Vec<ServicePort>,
+    pods: HashMap<String, PodView>,
+}
+
+#[derive(Clone, Debug)]
+struct PodView {
+    addresses: Vec<IpAddr>,
+    /// Named container ports.
+    ports: HashMap<String, u16>,
+    ready: bool,
+    terminating: bool,
+    marked: bool,
+}
+
+impl WokenPods {
+    /// For a Service whose pods are not known yet.
+    pub(crate) fn of(service: &Service) -> Self {
+        let ports = service
+            .spec
+            .as_ref()
+            .and_then(|spec| spec.ports.clone())
+            .unwrap_or_default();
+        let protocol = |port: &ServicePort| {
+            Some((
+                port.name.clone().unwrap_or_default(),
+                port.app_protocol.clone()?,
+            ))
+        };
+        Self {
+            protocols: ports.iter().filter_map(protocol).collect(),
+            ports,
+            pods: HashMap::new(),
+        }
+    }
+
+    pub(crate) fn replace(&mut self, pods: &[Pod]) {
+        self.pods = pods
+            .iter()
+            .map(|pod| (pod.name_any(), PodView::of(pod)))
+            .collect();
+    }
+
+    pub(crate) fn set(&mut self, pod: &Pod) {
+        self.pods.insert(pod.name_any(), PodView::of(pod));
+    }
+
+    pub(crate) fn remove(&mut self, pod: &Pod) {
+        self.pods.remove(&pod.name_any());
+    }
+
+    pub(crate) fn knows(&self, pod: &str) -> bool {
+        self.pods.contains_key(pod)
+    }
+
+    /// The backends of the Service's port of this name.
+    pub(crate) fn backends(&self, port: &str, neighbours: &Neighbours) -> Vec<Backend> {
+        let named = |one: &&ServicePort| one.name.as_deref().unwrap_or_default() == port;
+        let Some(port) = self.ports.iter().find(named) else {
+            return Vec::new();
+        };
+        let mut all = Vec::new();
+        for (name, pod) in &self.pods {
+            let Some(number) = pod.number_of(port) else {
+                continue;
+            };
+            for address in &pod.addresses {
+                let Ok(address) = check_address(*address, &neighbours.resolvers, neighbours.policy)
+                else {
+                    continue;
+                };
+                all.push(Backend {
+                    pod: name.clone(),
+                    address: SocketAddr::new(address, number),
+                    ready: pod.ready,
+                    terminating: pod.terminating,
+                    marked: pod.marked,
+                    in_flight: 0,
+                });
+            }
+        }
+        all
+    }
+}
+
+impl PodView {
+    fn of(pod: &Pod) -> Self {
+        let status = pod.status.clone().unwrap_or_default();
+        let ips = status
+            .pod_ips
+            .into_iter()
+            .flatten()
+            .map(|ip| ip.ip)
+            .chain(status.pod_ip);
+        let mut addresses: Vec<IpAddr> = Vec::new();
+        for ip in ips.filter_map(|ip| ip.parse().ok()) {
+            if !addresses.contains(&ip) {
+                addresses.push(ip);
+            }
+        }
+        let condition = status
+            .conditions
+            .into_iter()
+            .flatten()
+            .find(|one| one.type_ == "Ready");
+        let says = condition.as_ref();
+        let containers = pod.spec.iter().flat_map(|spec| &spec.containers);
+        let ports = containers.flat_map(|container| container.ports.iter().flatten());
+        Self {
+            addresses,
+            ports: ports
+                .filter_map(|port| {
+                    Some((port.name.clone()?, u16::try_from(port.container_port).ok()?))
+                })
+                .collect(),
+            ready: says.is_some_and(|one| one.status == "True"),
+            terminating: pod.metadata.deletion_timestamp.is_some(),
+            marked: says.is_some_and(|one| {
+                one.status != "True" && one.reason.as_deref() == Some(names::DRAIN_REASON)
+            }),
+        }
+    }
+
+    fn number_of(&self, port: &ServicePort) -> Option<u16> {
+        match &port.target_port {
+            None => u16::try_from(port.port).ok(),
+            Some(IntOrString::Int(0)) => u16::try_from(port.port).ok(),
+            Some(IntOrString::Int(number)) => u16::try_from(*number).ok(),
+            Some(IntOrString::String(name)) => self.ports.get(name).copied(),
+        }
+    }
+}
