@@ -160,7 +160,7 @@ async fn h2c_streams_reach_the_pod_as_http2() {
         let request = Request::post(format!("http://cart.default/{at}"))
             .version(Version::HTTP_2)
             .header("te", "trailers")
-            .header("content-type", "application/grpc")
+            .header("content-type", "application/octet-stream")
             .body(Full::new(Bytes::from_static(b"12345")))
             .unwrap();
         let answer = client.clone().send_request(request).await.unwrap();
@@ -177,6 +177,30 @@ async fn h2c_streams_reach_the_pod_as_http2() {
         assert_eq!(told["bytes"], 5);
         assert_eq!(told["headers"]["te"], "trailers");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_grpc_call_is_held_and_gets_its_messages_and_trailers() {
+    let scene = Scene::start().await;
+    let address = scene.asleep(service("cart")).await;
+    let stream = TcpStream::connect(&address).await.unwrap();
+    let (mut client, connection) =
+        hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream))
+            .await
+            .unwrap();
+    tokio::spawn(async move { drop(connection.await) });
+    // One message: not compressed, five bytes long.
+    let message = Bytes::from_static(b"\0\0\0\0\x05hello");
+    let call = Request::post("http://cart.default/echo.Echo/Say")
+        .version(Version::HTTP_2)
+        .header("te", "trailers")
+        .header("content-type", "application/grpc")
+        .body(Full::new(message.clone()))
+        .unwrap();
+    let answer = client.send_request(call).await.unwrap();
+    let body = answer.into_body().collect().await.unwrap();
+    assert_eq!(body.trailers().unwrap()["grpc-status"], "0");
+    assert_eq!(body.to_bytes(), message);
 }
 
 #[tokio::test(start_paused = true)]
