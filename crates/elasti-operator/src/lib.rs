@@ -1,2 +1,31 @@
 //! The control plane: makes the cluster follow the plan.
 //! It never decides: every decision is made in `elasti-core`.
+
+pub mod activity;
+mod apply;
+mod autoscalers;
+pub mod clock;
+pub mod environment;
+mod fault;
+mod health;
+pub mod leader;
+mod metrics;
+mod name;
+mod observe;
+mod operator;
+mod queue;
+mod reconcile;
+mod render;
+mod report;
+pub mod settings;
+mod slim;
+mod store;
+mod targets;
+mod tls;
+pub mod triggers;
+pub mod wake;
+mod watch;
+
+pub use metrics::Metrics;
+pub use operator::{NoStart, Running};
+pub use settings::Settings;

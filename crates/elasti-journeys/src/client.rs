@@ -1,0 +1,87 @@
+//! A client: one request on a connection of its own, as a new visitor would make it.
+//! Never retries: what is lost is lost.
+
+use std::time::Duration;
+
+use serde_json::Value;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+/// How long a visitor waits; the longest hold in these tests is far shorter.
+const PATIENCE: Duration = Duration::from_secs(110);
+
+/// An answer as a client hears it.
+#[derive(Clone, Debug)]
+pub struct Answer {
+    /// Status line and headers.
+    pub head: String,
+    /// Everything after them.
+    pub body: String,
+}
+
+impl Answer {
+    /// The status code.
+    #[must_use]
+    pub fn code(&self) -> u16 {
+        let code = self.head.split(' ').nth(1);
+        code.and_then(|code| code.parse().ok()).unwrap_or(0)
+    }
+
+    /// One header.
+    #[must_use]
+    pub fn header(&self, name: &str) -> Option<&str> {
+        let mut lines = self.head.lines().filter_map(|line| line.split_once(':'));
+        lines
+            .find(|(key, _)| key.eq_ignore_ascii_case(name))
+            .map(|(_, value)| value.trim())
+    }
+
+    /// The body as JSON.
+    #[must_use]
+    pub fn json(&self) -> Value {
+        serde_json::from_str(&self.body).unwrap_or_else(|_| panic!("{self:?}"))
+    }
+}
+
+/// A request that got no whole answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Lost {
+    /// Nobody listened.
+    Refused(String),
+    /// The connection broke.
+    Broken(String),
+    /// Nothing came for long.
+    Hung,
+    /// Something came, but not a whole answer.
+    Cut(String),
+}
+
+/// One GET.
+///
+/// # Errors
+/// If no whole answer came.
+pub async fn get(address: &str, path: &str) -> Result<Answer, Lost> {
+    let text = format!("GET {path} HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n");
+    match timeout(PATIENCE, exchange(address, &text)).await {
+        Ok(answer) => answer,
+        Err(_) => Err(Lost::Hung),
+    }
+}
+
+async fn exchange(address: &str, text: &str) -> Result<Answer, Lost> {
+    let refused = |error: std::io::Error| Lost::Refused(error.to_string());
+    let broken = |error: std::io::Error| Lost::Broken(error.to_string());
+    let mut stream = TcpStream::connect(address).await.map_err(refused)?;
+    stream.write_all(text.as_bytes()).await.map_err(broken)?;
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).await.map_err(broken)?;
+    let answer = String::from_utf8_lossy(&answer).into_owned();
+    match answer.split_once("\r\n\r\n") {
+        Some((head, body)) => Ok(Answer {
+            head: head.to_owned(),
+            body: body.to_owned(),
+        }),
+        None => Err(Lost::Cut(answer)),
+    }
+}

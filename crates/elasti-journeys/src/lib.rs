@@ -1,0 +1,50 @@
+//! A neighbourhood for tests: the town, operators, resolvers, clients, and a ledger of every request.
+//! Never ships, and never reaches into an operator or a resolver: everything goes over sockets and the API.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::needless_pass_by_value,
+    clippy::missing_panics_doc
+)]
+
+mod app;
+mod client;
+mod ledger;
+mod neighbourhood;
+mod teller;
+
+pub use app::{App, Blueprint, Target, blueprint};
+pub use client::{Answer, Lost, get};
+pub use ledger::{Entry, Ledger};
+pub use neighbourhood::{Neighbourhood, OPERATOR_USER, Plot, RESOLVER_USER, times};
+pub use teller::{MERGE, STRATEGIC, Teller};
+
+use std::time::Duration;
+
+use tokio::time::{sleep, timeout};
+
+/// How long a test waits for something that must come: only a broken build reaches it.
+pub const PATIENCE: Duration = Duration::from_secs(120);
+
+/// Waits for a condition.
+pub async fn until(what: &str, mut holds: impl AsyncFnMut() -> bool) {
+    let waited = timeout(PATIENCE, async {
+        while !holds().await {
+            sleep(Duration::from_millis(15)).await;
+        }
+    });
+    waited.await.unwrap_or_else(|_| panic!("never: {what}"));
+}
+
+/// Logs of a failing test, if `RUST_LOG` asks for them.
+pub fn logs() {
+    let filter = tracing_subscriber::EnvFilter::try_from_default_env();
+    if let Ok(filter) = filter {
+        let _ = tracing_subscriber::fmt()
+            .with_env_filter(filter)
+            .with_test_writer()
+            .try_init();
+    }
+}

@@ -1,0 +1,473 @@
+//! A town with operators and resolvers in it, as pods of the namespace `elasti`.
+//! Never lets two neighbourhoods on one machine share an address.
+
+use std::collections::BTreeSet;
+use std::mem::ManuallyDrop;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::time::Duration;
+
+use elasti_api::names;
+use elasti_core::observed;
+use elasti_town::Town;
+use elasti_town::api_server::ApiServerConfig;
+use jiff::SignedDuration;
+use parking_lot::Mutex;
+use serde_json::json;
+use tempfile::TempDir;
+
+use crate::app::{App, Blueprint, blueprint};
+use crate::ledger::Ledger;
+use crate::teller::{STRATEGIC, Teller};
+use crate::{logs, until};
+
+const DEFINITION: &str = include_str!("../../../deploy/crd/elastiservices.yaml");
+const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+const PODS: &str = "/api/v1/namespaces/elasti/pods";
+/// The operators' service account.
+pub const OPERATOR_USER: &str = "system:serviceaccount:elasti:elasti-operator-controller-manager";
+/// The resolvers' service account.
+pub const RESOLVER_USER: &str = "system:serviceaccount:elasti:elasti-resolver";
+
+/// Times short enough for a life in a few seconds, and long enough for a loaded machine.
+#[must_use]
+pub fn times() -> observed::Settings {
+    observed::Settings {
+        settle: SignedDuration::from_millis(300),
+        tick_patience: SignedDuration::from_millis(600),
+        margin: SignedDuration::from_millis(100),
+        resolver_grace: SignedDuration::from_secs(2),
+        report_fresh: SignedDuration::from_secs(5),
+        deletion_patience: SignedDuration::from_secs(60),
+        contention_pause: SignedDuration::from_secs(2),
+        ..observed::Settings::default()
+    }
+}
+
+/// How a neighbourhood is laid out.
+#[derive(Clone, Debug)]
+pub struct Plot {
+    /// Nodes of the town.
+    pub nodes: u8,
+    /// Operators.
+    pub operators: usize,
+    /// Resolvers.
+    pub resolvers: usize,
+    /// The operators' times.
+    pub times: observed::Settings,
+    /// How often triggers are read.
+    pub polling_interval: Duration,
+    /// Whether operators stand for election.
+    pub leader_elect: bool,
+    /// The namespaces to watch; empty means all.
+    pub namespaces: Vec<String>,
+    /// Where listen ports come from.
+    pub ports: std::ops::RangeInclusive<u16>,
+    /// Install the definitions of Rollouts and ScaledObjects.
+    pub rollouts_and_keda: bool,
+    /// The town's own settings.
+    pub api: ApiServerConfig,
+}
+
+impl Default for Plot {
+    fn default() -> Self {
+        Self {
+            nodes: 2,
+            operators: 1,
+            resolvers: 1,
+            times: times(),
+            polling_interval: Duration::from_millis(200),
+            leader_elect: false,
+            namespaces: Vec::new(),
+            ports: 20_000..=29_999,
+            rollouts_and_keda: false,
+            api: ApiServerConfig::default(),
+        }
+    }
+}
+
+/// One process in the town.
+#[derive(Debug)]
+struct Process<R> {
+    name: String,
+    address: Ipv4Addr,
+    running: Option<R>,
+}
+
+struct Inner {
+    /// Ends with the runtime. Dropped before, its addresses would go to the next town while sockets still live there.
+    town: ManuallyDrop<Town>,
+    teller: Teller,
+    plot: Plot,
+    operators: Mutex<Vec<Process<elasti_operator::Running>>>,
+    resolvers: Mutex<Vec<Process<elasti_resolver::Running>>>,
+    ledger: Ledger,
+    tokens: TempDir,
+    operator_service: String,
+}
+
+/// A town with operators, resolvers and a ledger; clones share it.
+#[derive(Clone)]
+pub struct Neighbourhood(Arc<Inner>);
+
+impl std::fmt::Debug for Neighbourhood {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Neighbourhood")
+    }
+}
+
+/// An address that no other test has: sockets of a test that has just ended may live a little longer than its town.
+/// The towns of one machine take their blocks from `127.1` upwards and do not get here.
+fn own_address() -> Ipv4Addr {
+    static NEXT: AtomicU8 = AtomicU8::new(1);
+    let process = std::process::id().to_le_bytes()[0];
+    Ipv4Addr::new(127, 254, process, NEXT.fetch_add(1, Ordering::Relaxed))
+}
+
+impl Neighbourhood {
+    /// One operator, one resolver, two nodes.
+    pub async fn start() -> Self {
+        Self::with(|_| {}).await
+    }
+
+    /// A neighbourhood that differs.
+    pub async fn with(change: impl FnOnce(&mut Plot)) -> Self {
+        logs();
+        let mut plot = Plot::default();
+        change(&mut plot);
+        let town = Town::start(plot.api.clone(), plot.nodes).await.unwrap();
+        let teller = Teller(town.server.client());
+        if plot.rollouts_and_keda {
+            town.install_rollouts_and_keda();
+        }
+        let definition = serde_saphyr::from_str(DEFINITION).unwrap();
+        teller.make(DEFINITIONS, definition).await;
+        make_namespace(&teller, "elasti").await;
+        make_namespace_ready(&teller, "default").await;
+        let operator_service = make_operator_service(&teller).await;
+        let (operators, resolvers) = (plot.operators, plot.resolvers);
+        let hood = Self(Arc::new(Inner {
+            town: ManuallyDrop::new(town),
+            teller,
+            plot,
+            operators: Mutex::default(),
+            resolvers: Mutex::default(),
+            ledger: Ledger::default(),
+            tokens: tempfile::tempdir().unwrap(),
+            operator_service,
+        }));
+        for _ in 0..resolvers {
+            hood.add_resolver().await;
+        }
+        for _ in 0..operators {
+            hood.add_operator().await;
+        }
+        hood
+    }
+
+    /// The town.
+    #[must_use]
+    pub fn town(&self) -> &Town {
+        &self.0.town
+    }
+
+    /// The API, as the administrator.
+    #[must_use]
+    pub fn api(&self) -> &Teller {
+        &self.0.teller
+    }
+
+    /// What became of every request.
+    #[must_use]
+    pub fn ledger(&self) -> &Ledger {
+        &self.0.ledger
+    }
+
+    /// How it is laid out.
+    #[must_use]
+    pub fn plot(&self) -> &Plot {
+        &self.0.plot
+    }
+
+    /// An app with a Service, managed by an ElastiService, awake and in use.
+    pub async fn deploy(&self, name: &'static str) -> App {
+        self.build(blueprint(name)).await
+    }
+
+    /// An app that differs.
+    pub async fn build(&self, blueprint: Blueprint) -> App {
+        App::build(self.clone(), blueprint).await
+    }
+
+    /// A namespace that is ready for pods.
+    pub async fn namespace(&self, name: &str) {
+        make_namespace(&self.0.teller, name).await;
+    }
+
+    /// A client with a service account's own rights.
+    pub async fn client_as(&self, account: &str) -> kube::Client {
+        let token = self.token(account, None).await;
+        self.0.town.server.client_with_token(&token)
+    }
+
+    async fn token(&self, account: &str, audience: Option<&str>) -> String {
+        let path = format!("/api/v1/namespaces/elasti/serviceaccounts/{account}/token");
+        let mut spec = json!({"expirationSeconds": 86_400});
+        if let Some(audience) = audience {
+            spec["audiences"] = json!([audience]);
+        }
+        let answer = self.0.teller.make(&path, json!({"spec": spec})).await;
+        answer["status"]["token"].as_str().unwrap().to_owned()
+    }
+
+    async fn token_file(&self, account: &str) -> PathBuf {
+        let token = self.token(account, Some(names::WAKE_AUDIENCE)).await;
+        let path = self.0.tokens.path().join(account);
+        std::fs::write(&path, token).unwrap();
+        path
+    }
+
+    /// One more resolver; gives its index.
+    pub async fn add_resolver(&self) -> usize {
+        let address = own_address();
+        let settings = elasti_resolver::Settings {
+            bind: IpAddr::V4(address),
+            admin: SocketAddr::from((address, 8013)),
+            proxy: SocketAddr::from((address, 8012)),
+            operator: self.0.operator_service.clone(),
+            token_file: Some(self.token_file("elasti-resolver").await),
+            resolvers: [IpAddr::V4(address)].into(),
+            allow_loopback: true,
+            settle: Duration::try_from(self.0.plot.times.settle).unwrap(),
+            activity_readers: BTreeSet::from([OPERATOR_USER.to_owned()]),
+            ..elasti_resolver::Settings::default()
+        };
+        let client = self.client_as("elasti-resolver").await;
+        let running = elasti_resolver::Running::start(settings, client).unwrap();
+        until("the resolver is ready", async || running.is_ready()).await;
+        let index = self.0.resolvers.lock().len();
+        let name = format!("elasti-resolver-{index}");
+        self.make_pod(&name, names::RESOLVER_LABEL_VALUE, address)
+            .await;
+        self.0.resolvers.lock().push(Process {
+            name,
+            address,
+            running: Some(running),
+        });
+        index
+    }
+
+    /// Kills a resolver: its pod is gone, its sockets are closed.
+    pub async fn kill_resolver(&self, index: usize) {
+        let (name, running) = {
+            let mut resolvers = self.0.resolvers.lock();
+            let resolver = &mut resolvers[index];
+            (resolver.name.clone(), resolver.running.take())
+        };
+        drop(running);
+        self.remove_pod(&name).await;
+    }
+
+    /// How many requests a resolver holds.
+    #[must_use]
+    pub fn held(&self) -> usize {
+        let resolvers = self.0.resolvers.lock();
+        let running = resolvers.iter().filter_map(|r| r.running.as_ref());
+        running.map(elasti_resolver::Running::held).sum()
+    }
+
+    /// The addresses of the living resolvers.
+    #[must_use]
+    pub fn resolver_addresses(&self) -> BTreeSet<String> {
+        let resolvers = self.0.resolvers.lock();
+        let living = resolvers.iter().filter(|r| r.running.is_some());
+        living.map(|r| r.address.to_string()).collect()
+    }
+
+    /// One more operator; gives its index.
+    pub async fn add_operator(&self) -> usize {
+        let client = self.client_as("elasti-operator-controller-manager").await;
+        self.add_operator_with(client, |_| {}).await
+    }
+
+    /// One more operator that differs.
+    pub async fn add_operator_with(
+        &self,
+        client: kube::Client,
+        change: impl FnOnce(&mut elasti_operator::Settings),
+    ) -> usize {
+        let address = own_address();
+        let settings = self.operator_settings(address).await;
+        let index = self.0.operators.lock().len();
+        self.0.operators.lock().push(Process {
+            name: format!("elasti-operator-{index}"),
+            address,
+            running: None,
+        });
+        let mut settings = settings;
+        change(&mut settings);
+        self.start_operator_as(index, settings, client).await;
+        index
+    }
+
+    async fn operator_settings(&self, address: Ipv4Addr) -> elasti_operator::Settings {
+        let plot = &self.0.plot;
+        elasti_operator::Settings {
+            wake: SocketAddr::from((address, 8013)),
+            metrics: Some(SocketAddr::from((address, 8080))),
+            health: Some(SocketAddr::from((address, 8081))),
+            namespaces: plot.namespaces.clone(),
+            leader_elect: plot.leader_elect,
+            polling_interval: plot.polling_interval,
+            allow_loopback: true,
+            token_file: Some(self.token_file("elasti-operator-controller-manager").await),
+            wake_callers: vec![RESOLVER_USER.to_owned()],
+            ports: plot.ports.clone(),
+            times: plot.times,
+            ..elasti_operator::Settings::default()
+        }
+    }
+
+    async fn start_operator_as(
+        &self,
+        index: usize,
+        settings: elasti_operator::Settings,
+        client: kube::Client,
+    ) {
+        let (name, address) = {
+            let operators = self.0.operators.lock();
+            (operators[index].name.clone(), operators[index].address)
+        };
+        let running = elasti_operator::Running::start(settings, client)
+            .await
+            .unwrap();
+        until("the operator is ready", async || running.is_ready()).await;
+        self.make_pod(&name, "elasti-operator", address).await;
+        self.0.operators.lock()[index].running = Some(running);
+    }
+
+    /// Ends an operator at once, as SIGKILL does.
+    pub async fn kill_operator(&self, index: usize) {
+        let (name, running) = {
+            let mut operators = self.0.operators.lock();
+            let operator = &mut operators[index];
+            (operator.name.clone(), operator.running.take())
+        };
+        drop(running);
+        self.remove_pod(&name).await;
+    }
+
+    /// Ends an operator in order, as SIGTERM does.
+    pub async fn stop_operator(&self, index: usize) {
+        let (name, running) = {
+            let mut operators = self.0.operators.lock();
+            let operator = &mut operators[index];
+            (operator.name.clone(), operator.running.take())
+        };
+        if let Some(running) = running {
+            running.stop().await;
+        }
+        self.remove_pod(&name).await;
+    }
+
+    /// Starts an operator that was killed or stopped, with nothing but what is in the cluster.
+    pub async fn restart_operator(&self, index: usize) {
+        let address = self.0.operators.lock()[index].address;
+        let settings = self.operator_settings(address).await;
+        let client = self.client_as("elasti-operator-controller-manager").await;
+        self.start_operator_as(index, settings, client).await;
+    }
+
+    /// The operators that lead.
+    #[must_use]
+    pub fn leaders(&self) -> Vec<usize> {
+        let operators = self.0.operators.lock();
+        let leads = |running: &Option<elasti_operator::Running>| {
+            running
+                .as_ref()
+                .is_some_and(elasti_operator::Running::leads)
+        };
+        let all = operators.iter().enumerate();
+        all.filter(|(_, o)| leads(&o.running))
+            .map(|(i, _)| i)
+            .collect()
+    }
+
+    /// Where an operator serves its health.
+    #[must_use]
+    pub fn operator_address(&self, index: usize) -> Ipv4Addr {
+        self.0.operators.lock()[index].address
+    }
+
+    /// The text of an operator's metrics.
+    #[must_use]
+    pub fn metrics(&self, index: usize) -> String {
+        let operators = self.0.operators.lock();
+        let running = operators[index].running.as_ref();
+        running
+            .map(elasti_operator::Running::metrics)
+            .unwrap_or_default()
+    }
+
+    /// A pod that runs in this process: no kubelet of the town has it.
+    async fn make_pod(&self, name: &str, app: &str, address: Ipv4Addr) {
+        let teller = &self.0.teller;
+        let pod = json!({
+            "metadata": {"name": name, "labels": {"app": app}},
+            "spec": {"nodeName": "this-process", "containers": [{"name": "app", "image": "local"}]},
+        });
+        teller.make(PODS, pod).await;
+        let yes = |type_: &str| json!({"type": type_, "status": "True"});
+        let status = json!({"status": {
+            "phase": "Running",
+            "podIP": address.to_string(),
+            "podIPs": [{"ip": address.to_string()}],
+            "conditions": [yes("Ready"), yes("ContainersReady"), yes("PodScheduled")],
+        }});
+        teller
+            .patch(&format!("{PODS}/{name}/status"), STRATEGIC, status)
+            .await;
+    }
+
+    async fn remove_pod(&self, name: &str) {
+        let path = format!("{PODS}/{name}");
+        let now = json!({"gracePeriodSeconds": 0}).to_string();
+        let teller = &self.0.teller;
+        teller.send("DELETE", &path, "application/json", now).await;
+        until("the pod is gone", async || !teller.exists(&path).await).await;
+    }
+}
+
+async fn make_namespace(teller: &Teller, name: &str) {
+    let object = json!({"metadata": {"name": name}});
+    teller.make("/api/v1/namespaces", object).await;
+    make_namespace_ready(teller, name).await;
+    if name == "elasti" {
+        for account in ["elasti-operator-controller-manager", "elasti-resolver"] {
+            let object = json!({"metadata": {"name": account}});
+            let path = "/api/v1/namespaces/elasti/serviceaccounts";
+            teller.make(path, object).await;
+        }
+    }
+}
+
+async fn make_namespace_ready(teller: &Teller, name: &str) {
+    let account = format!("/api/v1/namespaces/{name}/serviceaccounts/default");
+    until("its service account", async || {
+        teller.exists(&account).await
+    })
+    .await;
+}
+
+/// The operators' Service; gives its address.
+async fn make_operator_service(teller: &Teller) -> String {
+    let service = json!({
+        "metadata": {"name": "elasti-operator-controller-service"},
+        "spec": {"selector": {"app": "elasti-operator"}, "ports": [{"port": 8013, "targetPort": 8013}]},
+    });
+    let path = "/api/v1/namespaces/elasti/services";
+    let service = teller.make(path, service).await;
+    format!("{}:8013", service["spec"]["clusterIP"].as_str().unwrap())
+}

@@ -1,0 +1,62 @@
+//! HorizontalPodAutoscalers: their lower bound.
+//! Never writes to one: it rests at zero replicas by itself.
+
+use std::collections::BTreeSet;
+
+use elasti_api::AutoscalerType;
+use serde_json::Value;
+
+use crate::name::Name;
+use crate::slim::Slim;
+use crate::store::{Kept, Known, Trust, autoscaler_kind};
+
+/// What is kept of a HorizontalPodAutoscaler.
+#[derive(Clone, Debug)]
+pub(crate) struct HpaView {
+    name: Name,
+    min_replicas: u32,
+}
+
+impl Slim for HpaView {
+    fn read(object: Value) -> Result<Self, serde_json::Error> {
+        let text = |path: &str| object.pointer(path).and_then(Value::as_str);
+        let min_replicas = object
+            .pointer("/spec/minReplicas")
+            .and_then(Value::as_u64)
+            .and_then(|n| u32::try_from(n).ok());
+        Ok(Self {
+            name: Name::new(
+                text("/metadata/namespace").unwrap_or_default(),
+                text("/metadata/name").unwrap_or_default(),
+            ),
+            min_replicas: min_replicas.unwrap_or(1),
+        })
+    }
+
+    fn name(&self) -> &Name {
+        &self.name
+    }
+}
+
+impl Kept for HpaView {
+    const WHAT: &'static str = "horizontalpodautoscalers";
+
+    fn put(self, known: &mut Known, touched: &mut BTreeSet<Name>, _: Trust) {
+        let before = known.hpas.insert(self.name.clone(), self.min_replicas);
+        // An HPA writes its status every few seconds; only its bound matters.
+        if before != Some(self.min_replicas) {
+            let (kind, _) = autoscaler_kind(AutoscalerType::Hpa);
+            known.touch_autoscaler(&kind, &self.name, touched);
+        }
+    }
+
+    fn gone(name: &Name, known: &mut Known, touched: &mut BTreeSet<Name>) {
+        known.hpas.remove(name);
+        let (kind, _) = autoscaler_kind(AutoscalerType::Hpa);
+        known.touch_autoscaler(&kind, name, touched);
+    }
+
+    fn names(known: &Known) -> Vec<Name> {
+        known.hpas.keys().cloned().collect()
+    }
+}

@@ -1,0 +1,140 @@
+//! KEDA's ScaledObjects: the pause annotations as facts, and as a patch.
+//! Never touches any other annotation.
+
+use std::collections::BTreeSet;
+
+use elasti_api::{AutoscalerType, names};
+use elasti_core::observed::{KedaBefore, KedaPause};
+use serde_json::{Value, json};
+
+use crate::name::Name;
+use crate::slim::Slim;
+use crate::store::{Kept, Known, ScaledView, Trust, autoscaler_kind};
+
+/// What is kept of a ScaledObject.
+#[derive(Clone, Debug)]
+pub(crate) struct ScaledObject {
+    name: Name,
+    view: ScaledView,
+}
+
+impl Slim for ScaledObject {
+    fn read(object: Value) -> Result<Self, serde_json::Error> {
+        let text = |path: &str| object.pointer(path).and_then(Value::as_str);
+        let annotations = object.pointer("/metadata/annotations");
+        let annotation = |name: &str| {
+            let value = annotations.and_then(|all| all.get(name));
+            value.and_then(Value::as_str).map(str::to_owned)
+        };
+        Ok(Self {
+            name: Name::new(
+                text("/metadata/namespace").unwrap_or_default(),
+                text("/metadata/name").unwrap_or_default(),
+            ),
+            view: ScaledView {
+                version: text("/metadata/resourceVersion").unwrap_or_default().into(),
+                pause: KedaPause {
+                    paused: annotation(names::KEDA_PAUSED_ANNOTATION),
+                    paused_replicas: annotation(names::KEDA_PAUSED_REPLICAS_ANNOTATION),
+                    before: annotation(names::KEDA_BEFORE_ANNOTATION).map(|memo| read_memo(&memo)),
+                },
+            },
+        })
+    }
+
+    fn name(&self) -> &Name {
+        &self.name
+    }
+}
+
+impl Kept for ScaledObject {
+    const WHAT: &'static str = "scaledobjects";
+
+    fn put(self, known: &mut Known, touched: &mut BTreeSet<Name>, _: Trust) {
+        let pause = self.view.pause.clone();
+        let before = known.scaled.insert(self.name.clone(), self.view);
+        if before.map(|view| view.pause) != Some(pause) {
+            let (kind, _) = autoscaler_kind(AutoscalerType::Keda);
+            known.touch_autoscaler(&kind, &self.name, touched);
+        }
+    }
+
+    fn gone(name: &Name, known: &mut Known, touched: &mut BTreeSet<Name>) {
+        known.scaled.remove(name);
+        let (kind, _) = autoscaler_kind(AutoscalerType::Keda);
+        known.touch_autoscaler(&kind, name, touched);
+    }
+
+    fn names(known: &Known) -> Vec<Name> {
+        known.scaled.keys().cloned().collect()
+    }
+}
+
+/// The patch that makes the annotations say this, if nobody has written in between.
+pub(crate) fn patch(pause: &KedaPause, version: &str) -> Value {
+    let KedaPause {
+        paused,
+        paused_replicas,
+        before,
+    } = pause;
+    json!({"metadata": {
+        "resourceVersion": version,
+        "annotations": {
+            names::KEDA_PAUSED_ANNOTATION: paused,
+            names::KEDA_PAUSED_REPLICAS_ANNOTATION: paused_replicas,
+            names::KEDA_BEFORE_ANNOTATION: before.as_ref().map(write_memo),
+        },
+    }})
+}
+
+fn write_memo(before: &KedaBefore) -> String {
+    let KedaBefore {
+        paused,
+        paused_replicas,
+    } = before;
+    json!({"paused": paused, "pausedReplicas": paused_replicas}).to_string()
+}
+
+/// A memo that cannot be read means that nothing is known to have stood there.
+fn read_memo(memo: &str) -> KedaBefore {
+    let memo: Value = serde_json::from_str(memo).unwrap_or_default();
+    let text = |key: &str| memo.get(key).and_then(Value::as_str).map(str::to_owned);
+    KedaBefore {
+        paused: text("paused"),
+        paused_replicas: text("pausedReplicas"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn what_is_patched_is_what_is_read() {
+        let before = KedaBefore {
+            paused: Some("false".into()),
+            paused_replicas: None,
+        };
+        let pauses = [
+            KedaPause::default(),
+            KedaPause {
+                paused: Some("true".into()),
+                paused_replicas: Some("0".into()),
+                before: Some(before),
+            },
+        ];
+        for pause in pauses {
+            let mut object = json!({"metadata": {"name": "so", "namespace": "shop"}});
+            let patch = patch(&pause, "7");
+            let annotations = patch.pointer("/metadata/annotations").unwrap();
+            let kept = annotations.as_object().unwrap().iter();
+            let kept: serde_json::Map<String, Value> = kept
+                .filter(|(_, value)| !value.is_null())
+                .map(|(key, value)| (key.clone(), value.clone()))
+                .collect();
+            object["metadata"]["annotations"] = Value::Object(kept);
+            assert_eq!(ScaledObject::read(object).unwrap().view.pause, pause);
+        }
+    }
+}

@@ -1,0 +1,194 @@
+//! The operator's metrics, under exactly the names of the contract.
+//! Never carries a label whose values users or errors could multiply without bound.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use elasti_api::Mode;
+use elasti_runtime::metrics::{Family, Registry};
+
+use crate::name::Name;
+
+/// All families of the operator.
+#[derive(Debug)]
+pub struct Metrics {
+    registry: Registry,
+    reconcile: Arc<Family>,
+    finalizer: Arc<Family>,
+    update: Arc<Family>,
+    mode: Arc<Family>,
+    informer_count: Arc<Family>,
+    informer: Arc<Family>,
+    informer_handler: Arc<Family>,
+    scale: Arc<Family>,
+    cold_start: Arc<Family>,
+    held: Arc<Family>,
+    asleep_seconds: Arc<Family>,
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Metrics {
+    /// Every family, without a series.
+    #[must_use]
+    pub fn new() -> Self {
+        let registry = Registry::default();
+        let of = &["crd_name", "namespace"];
+        Self {
+            reconcile: registry.histogram(
+                "elasti_operator_reconcile",
+                "Seconds that one look at an ElastiService took.",
+                &["crd_name", "namespace", "error"],
+            ),
+            finalizer: registry.counter(
+                "elasti_operator_CRD_finalizer_counter",
+                "Finalizers put on and taken off ElastiServices.",
+                &["crd_name", "namespace", "error"],
+            ),
+            update: registry.counter(
+                "elasti_operator_CRD_update_counter",
+                "Statuses written.",
+                &["crd_name", "namespace", "mode", "error"],
+            ),
+            mode: registry.gauge(
+                "elasti_operator_mode",
+                "1 while the pods answer (serve), 0 while the resolver does (proxy).",
+                of,
+            ),
+            informer_count: registry.gauge(
+                "elasti_operator_informer_count",
+                "Watches that run.",
+                &["informer_name"],
+            ),
+            informer: registry.counter(
+                "elasti_operator_informer_counter",
+                "Watches started and ended.",
+                &["key", "action", "error"],
+            ),
+            informer_handler: registry.counter(
+                "elasti_operator_informer_handler_counter",
+                "Changes that watches told.",
+                &["key", "action", "error"],
+            ),
+            scale: registry.counter(
+                "elasti_operator_scale_counter",
+                "Scale writes.",
+                &["service_name", "namespace", "target", "action", "error"],
+            ),
+            cold_start: registry.histogram(
+                "elasti_operator_cold_start_seconds",
+                "Seconds from a wake's scale write until the Service's endpoints showed a ready pod.",
+                of,
+            ),
+            held: registry.gauge(
+                "elasti_operator_held_requests",
+                "Requests that waited when the resolvers were last asked.",
+                of,
+            ),
+            asleep_seconds: registry.counter(
+                "elasti_operator_asleep_seconds",
+                "Seconds that the target has slept, counted when it wakes.",
+                of,
+            ),
+            registry,
+        }
+    }
+
+    /// Everything in Prometheus' text format.
+    #[must_use]
+    pub fn encode(&self) -> String {
+        self.registry.encode()
+    }
+
+    pub(crate) fn looked(&self, name: &Name, took: Duration, fault: Option<&'static str>) {
+        let series = self
+            .reconcile
+            .with(&[&name.name, &name.namespace, fault.unwrap_or_default()]);
+        series.observe(took);
+    }
+
+    pub(crate) fn finalized(&self, name: &Name, fault: Option<&'static str>) {
+        let labels = [&*name.name, &*name.namespace, fault.unwrap_or_default()];
+        self.finalizer.with(&labels).increment();
+    }
+
+    pub(crate) fn status_written(&self, name: &Name, mode: Mode, fault: Option<&'static str>) {
+        let labels = [
+            &*name.name,
+            &*name.namespace,
+            word(mode),
+            fault.unwrap_or_default(),
+        ];
+        self.update.with(&labels).increment();
+    }
+
+    pub(crate) fn stands(&self, name: &Name, mode: Mode, held: u32) {
+        let labels = [&*name.name, &*name.namespace];
+        self.mode.with(&labels).set(i64::from(mode == Mode::Serve));
+        self.held.with(&labels).set(i64::from(held));
+    }
+
+    pub(crate) fn watching(&self, what: &str) {
+        self.informer_count.with(&[what]).increment();
+        self.informer.with(&[what, "start", ""]).increment();
+    }
+
+    pub(crate) fn told(&self, what: &str, action: &'static str) {
+        self.informer_handler.with(&[what, action, ""]).increment();
+    }
+
+    pub(crate) fn scaled(
+        &self,
+        service: &Name,
+        target: &str,
+        action: &'static str,
+        fault: Option<&'static str>,
+    ) {
+        let labels = [
+            &*service.name,
+            &*service.namespace,
+            target,
+            action,
+            fault.unwrap_or_default(),
+        ];
+        self.scale.with(&labels).increment();
+    }
+
+    pub(crate) fn woke(&self, name: &Name, took: Duration) {
+        let labels = [&*name.name, &*name.namespace];
+        self.cold_start.with(&labels).observe(took);
+    }
+
+    pub(crate) fn slept(&self, name: &Name, seconds: i64) {
+        let series = self.asleep_seconds.with(&[&name.name, &name.namespace]);
+        series.set(series.get().saturating_add(seconds.max(0)));
+    }
+
+    /// Forgets an ElastiService that is gone.
+    pub(crate) fn forget(&self, name: &Name, service: &str) {
+        let labels = [&*name.name, &*name.namespace];
+        for family in [
+            &self.reconcile,
+            &self.finalizer,
+            &self.update,
+            &self.mode,
+            &self.cold_start,
+            &self.held,
+            &self.asleep_seconds,
+        ] {
+            family.forget(&labels);
+        }
+        self.scale.forget(&[service, &name.namespace]);
+    }
+}
+
+fn word(mode: Mode) -> &'static str {
+    match mode {
+        Mode::Proxy => "proxy",
+        Mode::Serve => "serve",
+    }
+}

@@ -1,0 +1,430 @@
+//! What the stores, the resolvers and the triggers say, as the facts that one decision needs.
+//! Never asks the cluster and never interprets a fact: the brain does.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use elasti_api::{AutoscalerType, ElastiServiceSpec, ListenPort};
+use elasti_core::observed::{
+    Author, Autoscaler, Claim, Me, Observed, Obstacle, ObstacleKind, Owned, Pod, PortsGiven,
+    PrivateServiceShape, Remembered, Report, Resolver, Rival, SliceShape, Target,
+};
+use elasti_core::ports::{PortBook, ServiceKey, WantedPort};
+use elasti_core::sightings::Sightings;
+use elasti_core::{Plan, plan};
+use jiff::{SignedDuration, Timestamp};
+
+use crate::name::{Name, TargetName};
+use crate::operator::Operator;
+use crate::slim::{Declared, PodView, ServiceView, SliceView, TargetView};
+use crate::store::{KindState, Known, target_of};
+
+/// A pod that runs and is not ready for this long will not become so by waiting.
+const NEVER_READY: SignedDuration = SignedDuration::from_secs(60);
+
+/// What this operator remembers of one service between two looks.
+#[derive(Clone, Debug)]
+pub(crate) struct Memory {
+    pub(crate) sightings: Sightings,
+    /// What each resolver last said about it, by the resolver's name.
+    pub(crate) reports: BTreeMap<String, Report>,
+}
+
+/// One look at one service: the facts, and what steps need to know beyond them.
+#[derive(Clone, Debug)]
+pub(crate) struct Scene {
+    pub(crate) me: Arc<Declared>,
+    pub(crate) observed: Observed,
+    pub(crate) target_name: TargetName,
+    pub(crate) target: Option<Arc<TargetView>>,
+    /// Our slices, with what deletes exactly them.
+    pub(crate) our_slices: Vec<(Name, String)>,
+    /// Our private Service, with what deletes exactly it.
+    pub(crate) private_service: Option<(Name, String)>,
+    /// The version of the ScaledObject that the facts speak of.
+    pub(crate) scaled_version: Option<String>,
+    /// When something that no event tells may have changed.
+    pub(crate) look_again: Option<Timestamp>,
+}
+
+/// What a look gives.
+#[derive(Debug)]
+pub(crate) enum Look {
+    /// There is no such ElastiService.
+    Gone,
+    /// Not everything has been listed yet.
+    TooEarly,
+    /// Its pods and slices, or its scale, must be read first.
+    Unread(Arc<Declared>),
+    /// Here it is.
+    Seen(Box<Scene>),
+}
+
+impl Scene {
+    pub(crate) fn spec(&self) -> &ElastiServiceSpec {
+        &self.me.spec
+    }
+
+    /// What to do, by these facts.
+    pub(crate) fn plan(&self) -> Plan {
+        plan(&self.me.spec, &self.observed)
+    }
+
+    pub(crate) fn service(&self) -> Name {
+        self.me.service()
+    }
+}
+
+/// Looks at one service: the facts as they are known now.
+pub(crate) fn look(operator: &Operator, name: &Name, memory: &Memory) -> Look {
+    let known = operator.store.known();
+    let Some(me) = known.declared.get(name).cloned() else {
+        return Look::Gone;
+    };
+    let service_name = me.service();
+    let target_name = target_of(&me);
+    if !known.is_listed() || kind_is_pending(&known, &me) {
+        return Look::TooEarly;
+    }
+    let target = known.target(&target_name).cloned();
+    let no_scale = target.as_ref().is_some_and(|t| t.replicas.is_none());
+    if !known.is_read(&service_name) || no_scale {
+        return Look::Unread(me);
+    }
+    let now = operator.clock.now();
+    let service = known.service(&service_name).cloned();
+    let (ports, ports_again) = ports(operator, &me, service.as_deref(), now);
+    let slices: Vec<&Arc<SliceView>> = known.slices(&service_name).collect();
+    let (pods, never_ready_at) = pods(&known, &service_name, target.as_deref(), now);
+    let (autoscaler, scaled_version) = autoscaler(&known, &me);
+    let private = known
+        .service(&service_name.sibling(elasti_api::names::private_service(&service_name.name)));
+    let mut observed = Observed {
+        now,
+        leadership: operator.leadership(),
+        rival: rival(&known, &me),
+        namespace_terminating: operator.is_terminating(&me.name.namespace),
+        service: service.as_ref().map(|view| view.service.clone()),
+        target: target.as_deref().map(scale),
+        pods,
+        endpoints: own_endpoints(&slices),
+        endpoints_version: own_version(&slices),
+        slice: our_slice(&me, &slices, &ports),
+        private_service: our_private_service(&me, private.map(Arc::as_ref)),
+        resolvers: resolvers(&known, memory),
+        ports,
+        autoscaler,
+        readings: operator.readings.of(name),
+        wake_requested_at: operator.wake_requested_at(name),
+        may_mark: operator.may_mark(),
+        sightings: memory.sightings.clone(),
+        settings: operator.settings.times,
+        me: remembered(&me),
+    };
+    observed.sightings = observed.sightings.clone().look(&observed);
+    let mine = |slice: &&&Arc<SliceView>| slice.owner.as_deref() == Some(me.uid.as_str());
+    let our_slices = slices.iter().filter(mine);
+    let our_slices = our_slices
+        .map(|s| (s.name.clone(), s.uid.clone()))
+        .collect();
+    let private_service = private.map(|view| (view.name.clone(), view.uid.clone()));
+    let look_again = [ports_again, never_ready_at].into_iter().flatten().min();
+    Look::Seen(Box::new(Scene {
+        our_slices,
+        private_service,
+        observed,
+        target_name,
+        target,
+        scaled_version,
+        look_again,
+        me,
+    }))
+}
+
+fn kind_is_pending(known: &Known, me: &Declared) -> bool {
+    let autoscaler = me.spec.autoscaler.as_ref();
+    let autoscaler = autoscaler.map(|a| crate::store::autoscaler_kind(a.type_).0);
+    let mut kinds = autoscaler.into_iter().chain([target_of(me).kind]);
+    kinds.any(|kind| known.kind(&kind) == KindState::Pending)
+}
+
+fn remembered(me: &Declared) -> Me {
+    Me {
+        created: me.created,
+        generation: me.generation,
+        deleting_since: me.deleting_since,
+        finalizer: me.has_finalizer(),
+        remembered: Remembered::from(&*me.status),
+    }
+}
+
+fn rival(known: &Known, me: &Declared) -> Option<Rival> {
+    let service = known.older_for_service(me).map(|n| (n, Claim::Service));
+    let found = service.or_else(|| known.older_for_target(me).map(|n| (n, Claim::Target)));
+    found.map(|(name, claim)| Rival {
+        name: name.to_string(),
+        claim,
+    })
+}
+
+fn scale(view: &TargetView) -> Target {
+    Target {
+        replicas: view.replicas.unwrap_or(0),
+        version: view.version.clone(),
+        replicas_by: view.by.clone(),
+        replicas_at: view.at,
+    }
+}
+
+/// The listen ports of the Service's TCP ports, and when one may become free if there are too few.
+fn ports(
+    operator: &Operator,
+    me: &Declared,
+    service: Option<&ServiceView>,
+    now: Timestamp,
+) -> (PortsGiven, Option<Timestamp>) {
+    let Some(service) = service else {
+        // Without a Service nothing is known to have changed.
+        return (PortsGiven::Given(me.status.ports.clone()), None);
+    };
+    let tcp = service.service.ports.iter().filter(|port| port.tcp);
+    let wanted: Vec<WantedPort> = tcp
+        .map(|port| WantedPort {
+            name: port.name.clone(),
+            port: port.port,
+        })
+        .collect();
+    let owner = ServiceKey::new(&*me.name.namespace, me.spec.service.as_str());
+    let mut book = operator.book.lock();
+    assign(&mut book, &owner, me, &wanted, now)
+}
+
+fn assign(
+    book: &mut PortBook,
+    owner: &ServiceKey,
+    me: &Declared,
+    wanted: &[WantedPort],
+    now: Timestamp,
+) -> (PortsGiven, Option<Timestamp>) {
+    for port in book.remember(owner, &me.status.ports) {
+        tracing::warn!(service = %owner, port = port.listen_port, "a listen port cannot be kept");
+    }
+    match book.assign(owner, wanted, now) {
+        Ok(given) => (PortsGiven::Given(given), None),
+        Err(exhausted) => (PortsGiven::Exhausted, exhausted.look_again),
+    }
+}
+
+/// The pods that the Service selects, and when the next of them counts as never ready.
+fn pods(
+    known: &Known,
+    service: &Name,
+    target: Option<&TargetView>,
+    now: Timestamp,
+) -> (Vec<Pod>, Option<Timestamp>) {
+    let mut again = None;
+    let mut pods: Vec<Pod> = known
+        .pods(service)
+        .map(|view| {
+            let gives_up_at = view
+                .unready_since
+                .filter(|_| !view.ready && !view.marked && !view.terminating)
+                .and_then(|since| since.checked_add(NEVER_READY).ok());
+            if let Some(at) = gives_up_at.filter(|at| *at > now) {
+                again = again.map_or(Some(at), |a: Timestamp| Some(a.min(at)));
+            }
+            pod(view, gives_up_at.is_some_and(|at| at <= now))
+        })
+        .collect();
+    // A pod that is refused never comes to be; what refuses it is told by the workload.
+    let refused = target.filter(|t| t.replicas != Some(0));
+    if let Some(message) = refused.and_then(|t| t.refused.clone())
+        && let Some(target) = target
+        && pods.is_empty()
+    {
+        pods.push(refused_pod(target, message));
+    }
+    (pods, again)
+}
+
+fn pod(view: &PodView, never_ready: bool) -> Pod {
+    let late = never_ready.then(|| Obstacle {
+        kind: ObstacleKind::NeverReady,
+        message: format!("it has not become ready for {} s", NEVER_READY.as_secs()),
+    });
+    Pod {
+        name: view.name.name.to_string(),
+        uid: view.uid.clone(),
+        version: view.version.clone(),
+        node: view.node.clone(),
+        ready: view.ready,
+        containers_ready: view.containers_ready,
+        marked: view.marked,
+        terminating: view.terminating,
+        obstacle: view.obstacle.clone().or(late).filter(|_| !view.ready),
+    }
+}
+
+fn refused_pod(target: &TargetView, message: String) -> Pod {
+    Pod {
+        name: format!("of {}", target.name.name),
+        uid: String::new(),
+        version: String::new(),
+        node: String::new(),
+        ready: false,
+        containers_ready: false,
+        marked: false,
+        terminating: false,
+        obstacle: Some(Obstacle {
+            kind: ObstacleKind::Refused,
+            message,
+        }),
+    }
+}
+
+fn own_endpoints(slices: &[&Arc<SliceView>]) -> Vec<elasti_core::observed::Endpoint> {
+    let own = slices.iter().filter(|slice| slice.by_kubernetes);
+    own.flat_map(|slice| slice.endpoints.iter().cloned())
+        .collect()
+}
+
+fn own_version(slices: &[&Arc<SliceView>]) -> String {
+    let own = slices.iter().filter(|slice| slice.by_kubernetes);
+    let parts: Vec<String> = own.map(|s| format!("{}:{}", s.uid, s.version)).collect();
+    parts.join(",")
+}
+
+/// Our slices of one Service, put together by family.
+fn our_slice(
+    me: &Declared,
+    slices: &[&Arc<SliceView>],
+    ports: &PortsGiven,
+) -> Owned<Vec<SliceShape>> {
+    let service = me.service();
+    let is_ours = |slice: &SliceView| slice.owner.as_deref() == Some(me.uid.as_str());
+    let has_our_name = |slice: &SliceView| {
+        let family = match slice.family {
+            elasti_core::observed::Family::V4 => elasti_api::names::IpFamily::V4,
+            elasti_core::observed::Family::V6 => elasti_api::names::IpFamily::V6,
+        };
+        *slice.name.name == *elasti_api::names::resolver_slice(&service.name, family, 0)
+    };
+    if slices.iter().any(|s| has_our_name(s) && !is_ours(s)) {
+        return Owned::Foreign;
+    }
+    let mut shapes: BTreeMap<(_, Vec<ListenPort>), SliceShape> = BTreeMap::new();
+    // A slice of ours whose labels were changed has no effect: it is as good as missing.
+    let in_effect =
+        |s: &&&Arc<SliceView>| is_ours(s) && s.by_elasti && s.service.as_ref() == Some(&service);
+    for slice in slices.iter().filter(in_effect) {
+        let mut listens: Vec<ListenPort> = slice
+            .ports
+            .iter()
+            .map(|(name, number)| listen_port(name, *number, me, ports))
+            .collect();
+        listens.sort();
+        let key = (slice.family, listens.clone());
+        let shape = shapes.entry(key).or_insert_with(|| SliceShape {
+            family: slice.family,
+            ports: listens,
+            addresses: Default::default(),
+        });
+        shape.addresses.extend(slice.addresses.iter().copied());
+    }
+    match shapes.is_empty() {
+        true => Owned::Missing,
+        false => Owned::Ours(shapes.into_values().collect()),
+    }
+}
+
+/// A slice says where a port is listened for, not which number the Service gives it; our books do.
+fn listen_port(name: &str, number: u16, me: &Declared, ports: &PortsGiven) -> ListenPort {
+    let given = match ports {
+        PortsGiven::Given(given) => given.as_slice(),
+        PortsGiven::Exhausted => &[],
+    };
+    let mut books = given.iter().chain(&me.status.ports);
+    let same = books.find(|p| p.name == name && p.listen_port == number);
+    same.cloned().unwrap_or_else(|| ListenPort {
+        name: name.to_owned(),
+        port: 0,
+        listen_port: number,
+    })
+}
+
+fn our_private_service(me: &Declared, view: Option<&ServiceView>) -> Owned<PrivateServiceShape> {
+    let Some(view) = view else {
+        return Owned::Missing;
+    };
+    if view.owner.as_deref() != Some(me.uid.as_str()) {
+        return Owned::Foreign;
+    }
+    let mut shape = PrivateServiceShape {
+        selector: view.service.selector.clone(),
+        ports: view.service.ports.clone(),
+        families: view.service.families.clone(),
+    };
+    if !view.plain {
+        // Someone gave it more than a cluster IP: it is not what it should be.
+        shape.ports.clear();
+    }
+    Owned::Ours(shape)
+}
+
+fn resolvers(known: &Known, memory: &Memory) -> Vec<Resolver> {
+    let pods = known.resolvers.values();
+    pods.map(|pod| Resolver {
+        name: pod.name.name.to_string(),
+        addresses: pod.addresses.clone(),
+        ready: pod.ready && !pod.addresses.is_empty(),
+        terminating: pod.terminating,
+        report: memory
+            .reports
+            .get(&*pod.name.name)
+            .cloned()
+            .unwrap_or(Report::NotAsked),
+    })
+    .collect()
+}
+
+/// The autoscaler that the spec names, and the version of it that must not have changed.
+fn autoscaler(known: &Known, me: &Declared) -> (Autoscaler, Option<String>) {
+    let Some(named) = &me.spec.autoscaler else {
+        return (Autoscaler::None, None);
+    };
+    let name = me.name.sibling(named.name.as_str());
+    match named.type_ {
+        AutoscalerType::Hpa => {
+            let found = known.hpas.get(&name).copied();
+            let hpa = found.map(|min_replicas| Autoscaler::Hpa { min_replicas });
+            (hpa.unwrap_or(Autoscaler::Missing), None)
+        }
+        AutoscalerType::Keda => match known.scaled.get(&name) {
+            Some(view) => {
+                let version = Some(view.version.clone());
+                (Autoscaler::Keda(view.pause.clone()), version)
+            }
+            None => (Autoscaler::Missing, None),
+        },
+    }
+}
+
+/// The target's view after our own write to its scale, so that the next look need not wait for the watch.
+pub(crate) fn after_scale(
+    before: &TargetView,
+    replicas: u32,
+    version: &str,
+    now: Timestamp,
+) -> TargetView {
+    TargetView {
+        replicas: Some(replicas),
+        version: version.to_owned(),
+        by: match replicas {
+            // Kubernetes drops the ownership of a number that becomes zero through `/scale`.
+            0 => Author::Unknown,
+            _ => Author::Elasti,
+        },
+        at: (replicas > 0).then_some(now),
+        ..before.clone()
+    }
+}

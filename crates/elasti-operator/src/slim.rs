@@ -1,0 +1,442 @@
+//! What is kept of each watched object: only what a decision needs.
+//! Never decides anything, and never fails on a value that it does not need.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use elasti_api::{ElastiService, ElastiServiceSpec, ElastiServiceStatus, names};
+use elasti_core::observed::{
+    Author, Endpoint, Family, Obstacle, ObstacleKind, Service, ServiceKind, ServicePort,
+};
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1 as core_v1;
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ManagedFieldsEntry, ObjectMeta};
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use serde_json::Value;
+
+use crate::name::Name;
+
+/// Something that is kept of a watched object.
+pub(crate) trait Slim: Sized + Clone + Send + 'static {
+    /// Reads one object; an error means that this object cannot be used.
+    fn read(object: Value) -> Result<Self, serde_json::Error>;
+    /// Which object it is.
+    fn name(&self) -> &Name;
+}
+
+/// An ElastiService.
+#[derive(Clone, Debug)]
+pub(crate) struct Declared {
+    pub(crate) name: Name,
+    pub(crate) uid: String,
+    pub(crate) version: String,
+    pub(crate) created: Timestamp,
+    pub(crate) generation: i64,
+    pub(crate) deleting_since: Option<Timestamp>,
+    pub(crate) finalizers: Vec<String>,
+    pub(crate) spec: Arc<ElastiServiceSpec>,
+    pub(crate) status: Arc<ElastiServiceStatus>,
+}
+
+impl Declared {
+    /// The Service that it is about.
+    pub(crate) fn service(&self) -> Name {
+        self.name.sibling(self.spec.service.as_str())
+    }
+
+    pub(crate) fn has_finalizer(&self) -> bool {
+        self.finalizers.iter().any(|one| one == names::FINALIZER)
+    }
+}
+
+impl Slim for Declared {
+    fn read(object: Value) -> Result<Self, serde_json::Error> {
+        let ElastiService {
+            metadata,
+            spec,
+            status,
+        } = serde_json::from_value(object)?;
+        Ok(Self {
+            name: Name::of(&metadata),
+            uid: metadata.uid.unwrap_or_default(),
+            version: metadata.resource_version.unwrap_or_default(),
+            created: metadata
+                .creation_timestamp
+                .map_or(Timestamp::UNIX_EPOCH, |t| t.0),
+            generation: metadata.generation.unwrap_or_default(),
+            deleting_since: metadata.deletion_timestamp.map(|t| t.0),
+            finalizers: metadata.finalizers.unwrap_or_default(),
+            spec: Arc::new(spec),
+            status: Arc::new(status.unwrap_or_default()),
+        })
+    }
+
+    fn name(&self) -> &Name {
+        &self.name
+    }
+}
+
+/// A Service, public or ours.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct ServiceView {
+    pub(crate) name: Name,
+    pub(crate) version: String,
+    pub(crate) uid: String,
+    pub(crate) owner: Option<String>,
+    /// ClusterIP without anything that a private Service must not have.
+    pub(crate) plain: bool,
+    pub(crate) service: Service,
+}
+
+impl Slim for ServiceView {
+    fn read(object: Value) -> Result<Self, serde_json::Error> {
+        let core_v1::Service { metadata, spec, .. } = serde_json::from_value(object)?;
+        let spec = spec.unwrap_or_default();
+        let kind = match (spec.type_.as_deref(), spec.cluster_ip.as_deref()) {
+            (Some("ExternalName"), _) => ServiceKind::ExternalName,
+            (_, Some("None")) => ServiceKind::Headless,
+            _ => ServiceKind::ClusterIp,
+        };
+        let plain = matches!(spec.type_.as_deref(), None | Some("ClusterIP"))
+            && spec.external_ips.is_none();
+        let families: BTreeSet<Family> = spec
+            .ip_families
+            .unwrap_or_default()
+            .iter()
+            .map(|family| match family.as_str() {
+                "IPv6" => Family::V6,
+                _ => Family::V4,
+            })
+            .collect();
+        let families = match families.is_empty() {
+            true => BTreeSet::from([Family::V4]),
+            false => families,
+        };
+        let service = Service {
+            kind,
+            selector: spec.selector.unwrap_or_default(),
+            ports: spec
+                .ports
+                .unwrap_or_default()
+                .into_iter()
+                .map(port)
+                .collect(),
+            families,
+            external_local: spec.external_traffic_policy.as_deref() == Some("Local"),
+        };
+        Ok(Self {
+            name: Name::of(&metadata),
+            owner: owner(&metadata),
+            version: metadata.resource_version.unwrap_or_default(),
+            uid: metadata.uid.unwrap_or_default(),
+            plain,
+            service,
+        })
+    }
+
+    fn name(&self) -> &Name {
+        &self.name
+    }
+}
+
+fn port(port: core_v1::ServicePort) -> ServicePort {
+    let number = u16::try_from(port.port).unwrap_or_default();
+    ServicePort {
+        name: port.name.unwrap_or_default(),
+        port: number,
+        target_port: match port.target_port {
+            Some(IntOrString::Int(number)) => number.to_string(),
+            Some(IntOrString::String(name)) => name,
+            None => number.to_string(),
+        },
+        tcp: port.protocol.as_deref().is_none_or(|p| p == "TCP"),
+        app_protocol: port.app_protocol,
+    }
+}
+
+/// The uid of the ElastiService that an object belongs to.
+fn owner(metadata: &ObjectMeta) -> Option<String> {
+    let owners = metadata.owner_references.iter().flatten();
+    owners
+        .filter(|one| one.kind == "ElastiService" && one.api_version.starts_with(names::GROUP))
+        .map(|one| one.uid.clone())
+        .next()
+}
+
+/// An EndpointSlice of a managed Service: Kubernetes' own, or ours.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct SliceView {
+    pub(crate) name: Name,
+    pub(crate) version: String,
+    pub(crate) uid: String,
+    /// The Service that it belongs to.
+    pub(crate) service: Option<Name>,
+    pub(crate) by_kubernetes: bool,
+    pub(crate) by_elasti: bool,
+    pub(crate) owner: Option<String>,
+    pub(crate) family: Family,
+    pub(crate) ports: Vec<(String, u16)>,
+    pub(crate) endpoints: Vec<Endpoint>,
+    /// Only kept where no pod stands behind the endpoints.
+    pub(crate) addresses: BTreeSet<IpAddr>,
+}
+
+impl Slim for SliceView {
+    fn read(object: Value) -> Result<Self, serde_json::Error> {
+        let EndpointSlice {
+            metadata,
+            address_type,
+            endpoints,
+            ports,
+        } = serde_json::from_value(object)?;
+        let name = Name::of(&metadata);
+        let owner = owner(&metadata);
+        let labels = metadata.labels.unwrap_or_default();
+        let manager = labels
+            .get(names::SLICE_MANAGED_BY_LABEL)
+            .map(String::as_str);
+        let by_kubernetes = manager == Some(names::SLICE_MANAGED_BY_KUBERNETES);
+        let mut view = Self {
+            service: labels
+                .get(names::SERVICE_NAME_LABEL)
+                .map(|service| name.sibling(service.as_str())),
+            name,
+            version: metadata.resource_version.unwrap_or_default(),
+            uid: metadata.uid.unwrap_or_default(),
+            by_kubernetes,
+            by_elasti: manager == Some(names::SLICE_MANAGED_BY_ELASTI),
+            owner,
+            family: match address_type.as_str() {
+                "IPv6" => Family::V6,
+                _ => Family::V4,
+            },
+            ports: Vec::new(),
+            endpoints: Vec::new(),
+            addresses: BTreeSet::new(),
+        };
+        if !by_kubernetes {
+            let ports = ports.unwrap_or_default().into_iter();
+            view.ports = ports
+                .map(|p| {
+                    let number = p.port.and_then(|n| u16::try_from(n).ok());
+                    (p.name.unwrap_or_default(), number.unwrap_or_default())
+                })
+                .collect();
+        }
+        for endpoint in endpoints {
+            let conditions = endpoint.conditions.unwrap_or_default();
+            let pod = endpoint.target_ref.and_then(|target| target.name);
+            if pod.is_none() {
+                let parsed = endpoint
+                    .addresses
+                    .iter()
+                    .filter_map(|a| a.parse::<IpAddr>().ok());
+                view.addresses.extend(parsed);
+            }
+            if by_kubernetes {
+                view.endpoints.push(Endpoint {
+                    pod: pod.unwrap_or_default(),
+                    ready: conditions.ready.unwrap_or(true),
+                    terminating: conditions.terminating.unwrap_or(false),
+                });
+            }
+        }
+        Ok(view)
+    }
+
+    fn name(&self) -> &Name {
+        &self.name
+    }
+}
+
+/// A pod that a managed Service selects, or a resolver's.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct PodView {
+    pub(crate) name: Name,
+    pub(crate) uid: String,
+    pub(crate) version: String,
+    pub(crate) node: String,
+    pub(crate) labels: BTreeMap<String, String>,
+    pub(crate) addresses: Vec<IpAddr>,
+    pub(crate) ready: bool,
+    pub(crate) containers_ready: bool,
+    pub(crate) marked: bool,
+    pub(crate) terminating: bool,
+    /// It has ended and will not come back.
+    pub(crate) ended: bool,
+    pub(crate) obstacle: Option<Obstacle>,
+    /// It runs and has not been ready since then.
+    pub(crate) unready_since: Option<Timestamp>,
+}
+
+impl Slim for PodView {
+    fn read(object: Value) -> Result<Self, serde_json::Error> {
+        let core_v1::Pod {
+            metadata,
+            spec,
+            status,
+        } = serde_json::from_value(object)?;
+        let status = status.unwrap_or_default();
+        let conditions = status.conditions.as_deref().unwrap_or_default();
+        let condition = |type_: &str| conditions.iter().find(|c| c.type_ == type_);
+        let holds = |type_: &str| condition(type_).is_some_and(|c| c.status == "True");
+        let ready = holds("Ready");
+        let phase = status.phase.as_deref().unwrap_or_default();
+        let unready_since = condition("Ready")
+            .filter(|c| c.status != "True" && phase == "Running")
+            .and_then(|c| c.last_transition_time.as_ref())
+            .map(|t| t.0);
+        let mut addresses: Vec<IpAddr> = Vec::new();
+        let one = status.pod_ip.iter().cloned();
+        let all = status.pod_ips.iter().flatten().map(|ip| ip.ip.clone());
+        for address in one.chain(all).filter_map(|text| text.parse().ok()) {
+            if !addresses.contains(&address) {
+                addresses.push(address);
+            }
+        }
+        Ok(Self {
+            name: Name::of(&metadata),
+            node: spec.and_then(|s| s.node_name).unwrap_or_default(),
+            addresses,
+            ready,
+            containers_ready: holds("ContainersReady"),
+            marked: condition("Ready").is_some_and(|c| {
+                c.status != "True" && c.reason.as_deref() == Some(names::DRAIN_REASON)
+            }),
+            terminating: metadata.deletion_timestamp.is_some(),
+            ended: matches!(phase, "Succeeded" | "Failed"),
+            obstacle: obstacle(&status),
+            unready_since,
+            uid: metadata.uid.unwrap_or_default(),
+            version: metadata.resource_version.unwrap_or_default(),
+            labels: metadata.labels.unwrap_or_default(),
+        })
+    }
+
+    fn name(&self) -> &Name {
+        &self.name
+    }
+}
+
+/// The longest message of someone else's that goes into a status.
+const LONGEST_MESSAGE: usize = 200;
+
+/// Someone else's words as a clause of ours.
+fn clause(text: &str) -> String {
+    let text = text.trim().trim_end_matches('.');
+    text.chars().take(LONGEST_MESSAGE).collect()
+}
+
+/// What keeps a pod from starting. The words must not change while the obstacle stays: each change is a write.
+fn obstacle(status: &core_v1::PodStatus) -> Option<Obstacle> {
+    let unschedulable = status.conditions.iter().flatten().find(|c| {
+        c.type_ == "PodScheduled"
+            && c.status == "False"
+            && c.reason.as_deref() == Some("Unschedulable")
+    });
+    if let Some(condition) = unschedulable {
+        let said = condition.message.as_deref();
+        return Some(Obstacle {
+            kind: ObstacleKind::Unschedulable,
+            message: clause(said.unwrap_or("no node takes it")),
+        });
+    }
+    let init = status.init_container_statuses.iter().flatten();
+    let main = status.container_statuses.iter().flatten();
+    init.chain(main).find_map(|container| {
+        let waiting = container.state.as_ref()?.waiting.as_ref()?;
+        match waiting.reason.as_deref()? {
+            "ImagePullBackOff"
+            | "ErrImagePull"
+            | "InvalidImageName"
+            | "ErrImageNeverPull"
+            | "RegistryUnavailable"
+            | "ImageInspectError" => Some(Obstacle {
+                kind: ObstacleKind::ImagePull,
+                message: format!("image {} cannot be pulled", clause(&container.image)),
+            }),
+            "CrashLoopBackOff" => Some(Obstacle {
+                kind: ObstacleKind::CrashLoop,
+                message: format!("container {} starts and dies", container.name),
+            }),
+            "CreateContainerConfigError" | "CreateContainerError" => Some(Obstacle {
+                kind: ObstacleKind::Refused,
+                message: clause(waiting.message.as_deref().unwrap_or("it cannot be created")),
+            }),
+            _ => None,
+        }
+    })
+}
+
+/// A workload that can be scaled.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct TargetView {
+    pub(crate) name: Name,
+    pub(crate) uid: String,
+    pub(crate) version: String,
+    /// `spec.replicas`; `None` if this kind keeps them elsewhere, so that only `/scale` tells.
+    pub(crate) replicas: Option<u32>,
+    pub(crate) by: Author,
+    pub(crate) at: Option<Timestamp>,
+    /// What refuses its pods, in the workload's own words.
+    pub(crate) refused: Option<String>,
+}
+
+impl Slim for TargetView {
+    fn read(mut object: Value) -> Result<Self, serde_json::Error> {
+        let metadata = object.get_mut("metadata").map(Value::take);
+        let metadata: ObjectMeta = serde_json::from_value(metadata.unwrap_or_default())?;
+        let replicas = object
+            .pointer("/spec/replicas")
+            .and_then(Value::as_u64)
+            .and_then(|n| u32::try_from(n).ok());
+        let (by, at) = author(metadata.managed_fields.as_deref().unwrap_or_default());
+        let conditions = object.pointer("/status/conditions");
+        let refused = conditions
+            .and_then(Value::as_array)
+            .into_iter()
+            .flatten()
+            .find(|c| {
+                c.get("type").and_then(Value::as_str) == Some("ReplicaFailure")
+                    && c.get("status").and_then(Value::as_str) == Some("True")
+            })
+            .map(|c| clause(c.get("message").and_then(Value::as_str).unwrap_or_default()));
+        Ok(Self {
+            name: Name::of(&metadata),
+            uid: metadata.uid.unwrap_or_default(),
+            version: metadata.resource_version.unwrap_or_default(),
+            replicas,
+            by,
+            at,
+            refused,
+        })
+    }
+
+    fn name(&self) -> &Name {
+        &self.name
+    }
+}
+
+/// Who wrote `spec.replicas` last, and when, by the API server's record.
+/// After a write of zero nobody owns the field, so nobody says.
+fn author(record: &[ManagedFieldsEntry]) -> (Author, Option<Timestamp>) {
+    let owns = |entry: &&ManagedFieldsEntry| {
+        let fields = entry.fields_v1.as_ref();
+        fields.is_some_and(|f| f.0.pointer("/f:spec/f:replicas").is_some())
+    };
+    let last = record
+        .iter()
+        .filter(owns)
+        .max_by_key(|entry| entry.time.as_ref().map(|t| t.0));
+    let Some(entry) = last else {
+        return (Author::Unknown, None);
+    };
+    let by = match entry.manager.as_deref() {
+        Some(names::FIELD_MANAGER) => Author::Elasti,
+        Some(other) => Author::Other(other.to_owned()),
+        None => Author::Unknown,
+    };
+    (by, entry.time.as_ref().map(|t| t.0))
+}
