@@ -1,2 +1,6 @@
 //! The control plane: makes the cluster follow the plan.
 //! It never decides: every decision is made in `elasti-core`.
+
+pub mod clock;
+pub mod leader;
+pub mod settings;

@@ -1,0 +1,81 @@
+//! How an operator is set up.
+//! Never reads anything itself: `environment.rs` knows the variables.
+
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::ops::RangeInclusive;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use elasti_core::observed;
+use elasti_core::ports;
+use jiff::SignedDuration;
+
+/// Everything that one operator can be told.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Where wakes are taken and `/metrics` is served.
+    pub wake: SocketAddr,
+    /// Where `/metrics` alone is served; `None` switches it off.
+    pub metrics: Option<SocketAddr>,
+    /// Where `/healthz` and `/readyz` are served; `None` switches it off.
+    pub health: Option<SocketAddr>,
+    /// The namespaces to watch; empty means all.
+    pub namespaces: Vec<String>,
+    /// The operator's own namespace, where its Lease lies.
+    pub operator_namespace: String,
+    /// Whether to stand for election; without it this operator leads alone.
+    pub leader_elect: bool,
+    /// Where the resolver pods are.
+    pub resolver_namespace: String,
+    /// The resolvers' admin port, where `/activity` is asked.
+    pub resolver_port: u16,
+    /// How often triggers are read.
+    pub polling_interval: Duration,
+    /// The Prometheus of triggers that name none.
+    pub prometheus_address: Option<String>,
+    /// What to send to that Prometheus, and to no other.
+    pub prometheus_authorization: Option<String>,
+    /// Prometheus may be on a loopback address. Only the in-process town sets it.
+    pub allow_loopback: bool,
+    /// The users whose wakes are taken: the resolvers' service accounts; empty means that nobody's are.
+    pub wake_callers: Vec<String>,
+    /// Wakes without a token are taken, as the predecessor did.
+    pub allow_anonymous_wakes: bool,
+    /// The token that is shown to resolvers.
+    pub token_file: Option<PathBuf>,
+    /// Where listen ports come from.
+    pub ports: RangeInclusive<u16>,
+    /// How long a released listen port rests.
+    pub port_quarantine: SignedDuration,
+    /// Times that decisions use.
+    pub times: observed::Settings,
+    /// How many services are looked at at once.
+    pub concurrency: usize,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        let any = IpAddr::V6(Ipv6Addr::UNSPECIFIED);
+        Self {
+            wake: SocketAddr::new(any, 8013),
+            metrics: Some(SocketAddr::new(any, 8080)),
+            health: Some(SocketAddr::new(any, 8081)),
+            namespaces: Vec::new(),
+            operator_namespace: "elasti".into(),
+            leader_elect: true,
+            resolver_namespace: "elasti".into(),
+            resolver_port: 8013,
+            polling_interval: Duration::from_secs(30),
+            prometheus_address: None,
+            prometheus_authorization: None,
+            allow_loopback: false,
+            wake_callers: vec!["system:serviceaccount:elasti:elasti-resolver".into()],
+            allow_anonymous_wakes: false,
+            token_file: None,
+            ports: ports::DEFAULT_RANGE,
+            port_quarantine: ports::DEFAULT_QUARANTINE,
+            times: observed::Settings::default(),
+            concurrency: 16,
+        }
+    }
+}
