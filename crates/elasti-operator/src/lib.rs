@@ -4,3 +4,5 @@
 pub mod clock;
 pub mod leader;
 pub mod settings;
+mod tls;
+pub mod triggers;

@@ -1,0 +1,334 @@
+//! Readings of every trigger: polled in rounds, kept with their age, announced when they change.
+//! Never judges whether a service is idle, and never shows an old reading as a new one. A new trigger is one file
+//! here and one arm in [`Sources::read`].
+
+pub mod address;
+pub mod prometheus;
+
+use std::collections::{BTreeSet, HashMap};
+use std::convert::Infallible;
+use std::fmt;
+use std::hash::Hash;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use elasti_api::{Trigger, TriggerType};
+use elasti_core::observed::Reading;
+use parking_lot::Mutex;
+use tokio::sync::{Notify, mpsc};
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep, sleep_until};
+
+use prometheus::Prometheus;
+
+/// Changes that wait to be heard; those behind them wait too, each service once.
+const ANNOUNCED: usize = 64;
+/// New services are read after this, so that a start with a thousand of them is one round.
+const GATHER: Duration = Duration::from_millis(50);
+/// After so many rounds without a new reading the old one is no reading.
+const STALE_ROUNDS: u32 = 3;
+
+/// Every kind of source.
+#[derive(Debug)]
+pub struct Sources {
+    /// Prometheus servers.
+    pub prometheus: Prometheus,
+}
+
+impl Sources {
+    fn read(&self, asks: Vec<Ask>) {
+        let mut prometheus = Vec::new();
+        for ask in asks {
+            match ask.trigger.type_ {
+                TriggerType::Prometheus => prometheus.push(ask),
+            }
+        }
+        self.prometheus.read(prometheus);
+    }
+}
+
+/// One trigger that wants to be read now. Dropped without an answer, nothing changes.
+pub(crate) struct Ask {
+    pub(crate) trigger: Trigger,
+    pub(crate) cooldown: Duration,
+    slot: Arc<Slot>,
+    asked_at: Instant,
+    reader: Reader,
+}
+
+/// Who asks.
+enum Reader {
+    /// A round.
+    Round,
+    /// Someone who waits until this is dropped.
+    Waits(#[allow(dead_code, reason = "its end is the message")] mpsc::Sender<Infallible>),
+}
+
+impl Ask {
+    /// An answer to an older question than the last one answered is not news but history.
+    pub(crate) fn answer(self, reading: Reading) {
+        let mut told = self.slot.told.lock();
+        if told
+            .as_ref()
+            .is_some_and(|told| told.asked_at > self.asked_at)
+        {
+            return;
+        }
+        let changed = told
+            .as_ref()
+            .is_none_or(|told| is_news(&told.reading, &reading));
+        *told = Some(Told {
+            reading,
+            asked_at: self.asked_at,
+        });
+        drop(told);
+        if changed {
+            (self.slot.announce)();
+        }
+    }
+}
+
+impl Drop for Ask {
+    fn drop(&mut self) {
+        if matches!(self.reader, Reader::Round) {
+            self.slot.in_round.store(false, Ordering::Release);
+        }
+    }
+}
+
+/// A value that moves on the same side of the threshold is no news.
+fn is_news(before: &Reading, now: &Reading) -> bool {
+    match (before, now) {
+        (Reading::Active { threshold: a, .. }, Reading::Active { threshold: b, .. })
+        | (Reading::Quiet { threshold: a, .. }, Reading::Quiet { threshold: b, .. }) => a != b,
+        (Reading::Unknown { why: a }, Reading::Unknown { why: b }) => a != b,
+        _ => true,
+    }
+}
+
+type Announce = dyn Fn() + Send + Sync;
+
+/// The place of one trigger's reading.
+struct Slot {
+    told: Mutex<Option<Told>>,
+    /// A round has asked, and has no answer yet.
+    in_round: AtomicBool,
+    announce: Arc<Announce>,
+}
+
+/// A reading, and when it was asked for: what it says was true no earlier than then.
+struct Told {
+    reading: Reading,
+    asked_at: Instant,
+}
+
+/// The triggers of one service, and their readings in the same order.
+struct Wanted {
+    triggers: Vec<Trigger>,
+    cooldown: Duration,
+    slots: Vec<Arc<Slot>>,
+}
+
+impl Wanted {
+    fn ask(&self, trigger: &Trigger, slot: &Arc<Slot>, reader: Reader) -> Ask {
+        Ask {
+            trigger: trigger.clone(),
+            cooldown: self.cooldown,
+            slot: slot.clone(),
+            asked_at: Instant::now(),
+            reader,
+        }
+    }
+
+    /// Those that no earlier round still waits for: a source that is silent is not asked ever more.
+    fn for_round(&self) -> impl Iterator<Item = Ask> {
+        let idle = |slot: &&Arc<Slot>| !slot.in_round.swap(true, Ordering::AcqRel);
+        let pairs = self.triggers.iter().zip(&self.slots);
+        pairs
+            .filter(move |(_, slot)| idle(slot))
+            .map(|(trigger, slot)| self.ask(trigger, slot, Reader::Round))
+    }
+}
+
+/// The readings of every service; `K` names a service.
+pub struct Readings<K> {
+    board: Arc<Board<K>>,
+    tasks: [JoinHandle<()>; 2],
+}
+
+impl<K> fmt::Debug for Readings<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Readings").finish_non_exhaustive()
+    }
+}
+
+impl<K> Drop for Readings<K> {
+    fn drop(&mut self) {
+        for task in &self.tasks {
+            task.abort();
+        }
+    }
+}
+
+/// What is wanted, what is new, and what has changed.
+struct Board<K> {
+    sources: Sources,
+    every: Duration,
+    wanted: Mutex<HashMap<K, Arc<Wanted>>>,
+    fresh: Mutex<BTreeSet<K>>,
+    fresh_came: Notify,
+    changed: Mutex<BTreeSet<K>>,
+    change_came: Notify,
+}
+
+impl<K: Clone + Eq + Ord + Hash + Send + Sync + 'static> Readings<K> {
+    /// Starts reading, a round every `every`; the receiver hears which services have news.
+    #[must_use]
+    pub fn start(sources: Sources, every: Duration) -> (Self, mpsc::Receiver<K>) {
+        let board = Arc::new(Board {
+            sources,
+            every,
+            wanted: Mutex::default(),
+            fresh: Mutex::default(),
+            fresh_came: Notify::new(),
+            changed: Mutex::default(),
+            change_came: Notify::new(),
+        });
+        let (send, receive) = mpsc::channel(ANNOUNCED);
+        let tasks = [
+            tokio::spawn(rounds(board.clone())),
+            tokio::spawn(announcements(board.clone(), send)),
+        ];
+        (Self { board, tasks }, receive)
+    }
+
+    /// From now on these triggers are read; the same ones again change nothing, others start unread.
+    pub fn want(&self, key: &K, triggers: &[Trigger], cooldown: Duration) {
+        let mut wanted = self.board.wanted.lock();
+        if let Some(have) = wanted.get(key)
+            && have.triggers == triggers
+            && have.cooldown == cooldown
+        {
+            return;
+        }
+        let announce = announces(&self.board, key);
+        let slot = |_| {
+            Arc::new(Slot {
+                told: Mutex::default(),
+                in_round: AtomicBool::new(false),
+                announce: announce.clone(),
+            })
+        };
+        let new = Wanted {
+            triggers: triggers.to_vec(),
+            cooldown,
+            slots: triggers.iter().map(slot).collect(),
+        };
+        wanted.insert(key.clone(), Arc::new(new));
+        drop(wanted);
+        self.board.fresh.lock().insert(key.clone());
+        self.board.fresh_came.notify_one();
+    }
+
+    /// The readings in the order of the triggers; unknown as long as there is none, and once it is old.
+    #[must_use]
+    pub fn of(&self, key: &K) -> Vec<Reading> {
+        let wanted = self.board.wanted.lock().get(key).cloned();
+        let unknown = |why: &str| Reading::Unknown { why: why.into() };
+        let stale_after = self.board.every.saturating_mul(STALE_ROUNDS);
+        let shown = |slot: &Arc<Slot>| match &*slot.told.lock() {
+            None => unknown("it has not been read yet"),
+            Some(told) if told.asked_at.elapsed() > stale_after => {
+                unknown("its last reading is too old")
+            }
+            Some(told) => told.reading.clone(),
+        };
+        wanted.map_or_else(Vec::new, |wanted| wanted.slots.iter().map(shown).collect())
+    }
+
+    /// Reads a service's triggers now, whatever was read before; ends when each has answered or given up.
+    pub async fn read_now(&self, key: &K) {
+        let Some(wanted) = self.board.wanted.lock().get(key).cloned() else {
+            return;
+        };
+        let (waits, mut answered) = mpsc::channel(1);
+        let pairs = wanted.triggers.iter().zip(&wanted.slots);
+        let asks =
+            pairs.map(|(trigger, slot)| wanted.ask(trigger, slot, Reader::Waits(waits.clone())));
+        self.board.sources.read(asks.collect());
+        drop(waits);
+        // Nothing is ever sent: it ends when the last question is dropped.
+        while answered.recv().await.is_some() {}
+    }
+
+    /// The service is gone.
+    pub fn forget(&self, key: &K) {
+        self.board.wanted.lock().remove(key);
+        self.board.changed.lock().remove(key);
+    }
+}
+
+/// Notes a change. It holds the board weakly, because the board holds it.
+fn announces<K>(board: &Arc<Board<K>>, key: &K) -> Arc<Announce>
+where
+    K: Clone + Ord + Send + Sync + 'static,
+{
+    let (board, key): (Weak<Board<K>>, K) = (Arc::downgrade(board), key.clone());
+    Arc::new(move || {
+        if let Some(board) = board.upgrade() {
+            board.changed.lock().insert(key.clone());
+            board.change_came.notify_one();
+        }
+    })
+}
+
+/// Hands the changes on, each service once; a slow listener makes them wait, not grow.
+async fn announcements<K: Ord>(board: Arc<Board<K>>, send: mpsc::Sender<K>) {
+    loop {
+        let Ok(place) = send.reserve().await else {
+            return;
+        };
+        loop {
+            let next = board.changed.lock().pop_first();
+            match next {
+                Some(key) => {
+                    place.send(key);
+                    break;
+                }
+                None => board.change_came.notified().await,
+            }
+        }
+    }
+}
+
+/// Everything in each round, and what is new soon after it came.
+async fn rounds<K: Eq + Ord + Hash>(board: Arc<Board<K>>) {
+    let mut next = Instant::now();
+    loop {
+        tokio::select! {
+            () = sleep_until(next) => {
+                // A tenth up or down, so that operators do not ask in step.
+                next = Instant::now() + board.every.mul_f64(rand::random_range(0.9..1.1));
+                board.fresh.lock().clear();
+                let all: Vec<Arc<Wanted>> = board.wanted.lock().values().cloned().collect();
+                board.read(&all);
+            }
+            () = board.fresh_came.notified() => {
+                sleep(GATHER).await;
+                let fresh = std::mem::take(&mut *board.fresh.lock());
+                let wanted = board.wanted.lock();
+                let new: Vec<Arc<Wanted>> = fresh.iter().filter_map(|key| wanted.get(key).cloned()).collect();
+                drop(wanted);
+                board.read(&new);
+            }
+        }
+    }
+}
+
+impl<K> Board<K> {
+    fn read(&self, wanted: &[Arc<Wanted>]) {
+        let asks = wanted.iter().flat_map(|one| one.for_round());
+        self.sources.read(asks.collect());
+    }
+}
