@@ -1,6 +1,7 @@
 //! The control plane: makes the cluster follow the plan.
 //! It never decides: every decision is made in `elasti-core`.
 
+pub mod activity;
 pub mod clock;
 pub mod leader;
 pub mod settings;

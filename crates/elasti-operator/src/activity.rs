@@ -1,0 +1,214 @@
+//! Asks the resolvers what they have seen, one question for all services that ask in the same moment.
+//! Never calls a resolver quiet that did not answer, and never makes an answer look younger than its question.
+
+use std::collections::{BTreeMap, HashMap};
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use elasti_api::{Activity, ActivityReport, names};
+use elasti_core::observed::Report;
+use elasti_core::ports::ServiceKey;
+use futures::future::join_all;
+use jiff::{SignedDuration, Timestamp};
+use parking_lot::Mutex;
+use reqwest::{Client, StatusCode};
+use tokio::time::{Instant, timeout};
+
+use crate::clock::Clock;
+
+/// From the first packet to the last byte.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// An answer is shared for so long; a fifth of the time for which a report proves anything.
+const SHARED: Duration = Duration::from_millis(200);
+/// A service is about 130 bytes of keys, 126 of names and 30 for each port: with 15 ports 706 bytes,
+/// and 10,000 such services 7 MB.
+const MOST_BYTES: usize = 8 << 20;
+/// Resolvers whose last answer is kept; those that nobody has asked for long go first.
+const FORGOTTEN_AFTER: Duration = Duration::from_secs(60);
+
+/// Where one resolver is.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct ResolverAddress {
+    /// Its pod's name.
+    pub name: String,
+    /// Its pod's address.
+    pub ip: IpAddr,
+}
+
+/// Why a resolver did not tell; to a decision they are all the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+enum Silence {
+    #[error("the operator's token cannot be read")]
+    Token,
+    #[error("it did not answer in time")]
+    TimedOut,
+    #[error("it cannot be reached")]
+    Unreachable,
+    #[error("it answered with code {0}")]
+    Status(u16),
+    #[error("its answer is too large")]
+    TooLarge,
+    #[error("its answer cannot be read")]
+    Unreadable,
+}
+
+/// What one resolver said about all services.
+#[derive(Debug)]
+struct Said {
+    /// Before the question was sent.
+    asked_at: Timestamp,
+    /// After the answer had come.
+    answered_at: Timestamp,
+    services: HashMap<ServiceKey, Activity>,
+}
+
+impl Said {
+    fn about(&self, service: &ServiceKey) -> Report {
+        let Some(seen) = self.services.get(service) else {
+            return Report::Seen {
+                at: self.asked_at,
+                route: None,
+                held: 0,
+                open: 0,
+                last_connection: None,
+            };
+        };
+        // Counted back from when the answer came: rather too late than too early.
+        let last = seen.last_connection_millis_ago.map(|millis| {
+            let ago = SignedDuration::from_millis(i64::try_from(millis).unwrap_or(i64::MAX));
+            self.answered_at.checked_sub(ago).unwrap_or(Timestamp::MIN)
+        });
+        Report::Seen {
+            at: self.asked_at,
+            route: Some(seen.route_generation.clone()),
+            held: seen.held,
+            open: seen.open,
+            last_connection: last,
+        }
+    }
+}
+
+/// The last answer of one resolver, and when it was asked for.
+type Slot = tokio::sync::Mutex<Option<(Instant, Result<Arc<Said>, Silence>)>>;
+
+/// What the resolvers say.
+#[derive(Debug)]
+pub struct Reports {
+    client: Client,
+    port: u16,
+    token_file: Option<PathBuf>,
+    clock: Clock,
+    slots: Mutex<HashMap<ResolverAddress, (Arc<Slot>, Instant)>>,
+}
+
+impl Reports {
+    /// Asks nobody yet. `token_file` is the operator's own token, which the kubelet renews.
+    ///
+    /// # Errors
+    /// If no HTTP client can be made.
+    pub fn new(port: u16, token_file: Option<PathBuf>, clock: Clock) -> reqwest::Result<Self> {
+        crate::tls::install_provider();
+        let client = Client::builder()
+            .redirect(reqwest::redirect::Policy::none())
+            .no_proxy()
+            .connect_timeout(PATIENCE)
+            .pool_max_idle_per_host(1)
+            // Pods are asked by address, without TLS, so no certificate authority is needed.
+            .tls_certs_only([])
+            .build()?;
+        Ok(Self {
+            client,
+            port,
+            token_file,
+            clock,
+            slots: Mutex::default(),
+        })
+    }
+
+    /// What each of these resolvers says about one service, by the resolver's name.
+    pub async fn ask(
+        &self,
+        resolvers: &[ResolverAddress],
+        namespace: &str,
+        service: &str,
+    ) -> BTreeMap<String, Report> {
+        let service = ServiceKey::new(namespace, service);
+        let asked = resolvers.iter().map(async |resolver| {
+            let report = match self.ask_one(resolver).await {
+                Ok(said) => said.about(&service),
+                Err(_) => Report::Unreachable,
+            };
+            (resolver.name.clone(), report)
+        });
+        join_all(asked).await.into_iter().collect()
+    }
+
+    /// A shared answer if there is one that is young, or younger than this question; else a new one.
+    async fn ask_one(&self, resolver: &ResolverAddress) -> Result<Arc<Said>, Silence> {
+        let came = Instant::now();
+        let slot = self.slot(resolver, came);
+        let mut last = slot.lock().await;
+        if let Some((asked, answer)) = &*last
+            && (*asked >= came || asked.elapsed() <= SHARED)
+        {
+            return answer.clone();
+        }
+        let asked = Instant::now();
+        let answer = timeout(PATIENCE, self.get(resolver))
+            .await
+            .unwrap_or(Err(Silence::TimedOut));
+        if let Err(silence) = &answer {
+            tracing::warn!(resolver = resolver.name, address = %resolver.ip, %silence, "a resolver does not tell what it has seen");
+        }
+        let answer = answer.map(Arc::new);
+        *last = Some((asked, answer.clone()));
+        answer
+    }
+
+    fn slot(&self, resolver: &ResolverAddress, now: Instant) -> Arc<Slot> {
+        let mut slots = self.slots.lock();
+        slots.retain(|_, (_, used)| now.duration_since(*used) < FORGOTTEN_AFTER);
+        let (slot, used) = slots
+            .entry(resolver.clone())
+            .or_insert_with(|| (Arc::default(), now));
+        *used = now;
+        slot.clone()
+    }
+
+    async fn get(&self, resolver: &ResolverAddress) -> Result<Said, Silence> {
+        let asked_at = self.clock.now();
+        let address = SocketAddr::new(resolver.ip, self.port);
+        let mut request = self
+            .client
+            .get(format!("http://{address}{}", names::ACTIVITY_PATH));
+        if let Some(path) = &self.token_file {
+            // The kubelet replaces the file while we run; it lies in memory, so reading it does not block.
+            let token = std::fs::read_to_string(path).map_err(|_| Silence::Token)?;
+            request = request.bearer_auth(token.trim());
+        }
+        let mut response = request.send().await.map_err(|_| Silence::Unreachable)?;
+        if response.status() != StatusCode::OK {
+            return Err(Silence::Status(response.status().as_u16()));
+        }
+        let mut body = Vec::new();
+        while let Some(chunk) = response.chunk().await.map_err(|_| Silence::Unreachable)? {
+            if body.len() + chunk.len() > MOST_BYTES {
+                return Err(Silence::TooLarge);
+            }
+            body.extend_from_slice(&chunk);
+        }
+        let report: ActivityReport =
+            serde_json::from_slice(&body).map_err(|_| Silence::Unreadable)?;
+        let keyed = report.services.into_iter().map(|seen| {
+            let key = ServiceKey::new(seen.namespace.as_str(), seen.service.as_str());
+            (key, seen)
+        });
+        Ok(Said {
+            asked_at,
+            answered_at: self.clock.now(),
+            services: keyed.collect(),
+        })
+    }
+}
