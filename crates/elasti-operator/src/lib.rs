@@ -7,3 +7,4 @@ pub mod leader;
 pub mod settings;
 mod tls;
 pub mod triggers;
+pub mod wake;

@@ -1,0 +1,103 @@
+//! What a caller hears whose wake was not taken: a code, a closed word and a sentence.
+//! Never says more about a service to a caller that is not vouched for.
+
+use axum::Json;
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use serde_json::json;
+
+/// Why a wake was not taken.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum Refusal {
+    /// The caller shows nothing.
+    #[error("Show a service account token for the audience elasti-operator.")]
+    NoToken,
+    /// Kubernetes does not know the token, or it is for someone else.
+    #[error("Kubernetes does not vouch for this token.")]
+    BadToken,
+    /// A known caller whose wakes are not taken.
+    #[error("This caller may not wake services.")]
+    Stranger,
+    /// Kubernetes cannot say whose token it is.
+    #[error("Kubernetes cannot say whose token this is; try again.")]
+    NotReviewed,
+    /// The body is not a wake.
+    #[error("The body must be {{\"count\":1,\"svc\":\"...\",\"namespace\":\"...\"}}.")]
+    NotAWake,
+    /// Too many wakes.
+    #[error("Too many wakes; try again later.")]
+    TooOften,
+    /// Too many wakes are under way.
+    #[error("Too many wakes are under way; try again.")]
+    Busy,
+    /// No ElastiService has this Service.
+    #[error("No ElastiService manages this Service.")]
+    NotManaged,
+    /// The plan does not allow it; this is its sentence.
+    #[error("{0}")]
+    Refused(String),
+    /// The scale write failed, and may not the next time.
+    #[error("The target could not be scaled; try again.")]
+    TryAgain,
+    /// The scale write failed, and will again.
+    #[error("The target cannot be scaled.")]
+    Failed,
+    /// The operator is too slow.
+    #[error("The wake takes longer than it should; try again.")]
+    NoAnswer,
+}
+
+impl Refusal {
+    fn code(&self) -> StatusCode {
+        match self {
+            Self::NotAWake => StatusCode::BAD_REQUEST,
+            Self::NoToken | Self::BadToken => StatusCode::UNAUTHORIZED,
+            Self::Stranger => StatusCode::FORBIDDEN,
+            Self::NotManaged => StatusCode::NOT_FOUND,
+            Self::TooOften => StatusCode::TOO_MANY_REQUESTS,
+            Self::NotReviewed
+            | Self::Busy
+            | Self::Refused(_)
+            | Self::TryAgain
+            | Self::Failed
+            | Self::NoAnswer => StatusCode::SERVICE_UNAVAILABLE,
+        }
+    }
+
+    fn word(&self) -> &'static str {
+        match self {
+            Self::NoToken => "no-token",
+            Self::BadToken => "bad-token",
+            Self::Stranger => "stranger",
+            Self::NotReviewed => "token-not-reviewed",
+            Self::NotAWake => "not-a-wake",
+            Self::TooOften => "too-often",
+            Self::Busy => "busy",
+            Self::NotManaged => "not-managed",
+            Self::Refused(_) => "refused",
+            Self::TryAgain => "scale-failed",
+            Self::Failed => "scale-refused",
+            Self::NoAnswer => "no-answer",
+        }
+    }
+
+    /// Waiting a second may help.
+    fn may_pass(&self) -> bool {
+        matches!(
+            self,
+            Self::NotReviewed | Self::TooOften | Self::Busy | Self::TryAgain | Self::NoAnswer
+        )
+    }
+}
+
+impl IntoResponse for Refusal {
+    fn into_response(self) -> Response {
+        let body = json!({"reason": self.word(), "message": self.to_string()});
+        let mut response = (self.code(), Json(body)).into_response();
+        if self.may_pass() {
+            let second = HeaderValue::from_static("1");
+            response.headers_mut().insert(header::RETRY_AFTER, second);
+        }
+        response
+    }
+}
