@@ -3,6 +3,7 @@
 
 pub mod activity;
 pub mod clock;
+pub mod environment;
 pub mod leader;
 pub mod settings;
 mod tls;
