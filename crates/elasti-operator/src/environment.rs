@@ -107,7 +107,7 @@ pub const VARIABLES: [Variable; 14] = [
     ),
     variable(
         "ELASTI_OPERATOR_LISTEN_PORTS",
-        "20000-29999",
+        "10000-29999",
         "the ports that resolvers listen on, one for each port of each service",
     ),
     variable(
@@ -389,7 +389,7 @@ impl FromStr for GoDuration {
     }
 }
 
-/// `20000-29999`.
+/// `10000-29999`.
 struct PortRange(RangeInclusive<u16>);
 
 impl FromStr for PortRange {
