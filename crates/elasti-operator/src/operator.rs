@@ -1,7 +1,7 @@
 //! One running operator: what its parts share, how they start, how they end.
 //! Never holds a rule of its own: every part has its file.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -38,7 +38,7 @@ use crate::reconcile;
 use crate::report;
 use crate::settings::Settings;
 use crate::slim::{Declared, PodView, ServiceView, SliceView};
-use crate::store::{Change, Kept, KindState, ResolverPod, Store};
+use crate::store::{Change, Kept, ResolverPod, Store};
 use crate::targets::{self, Kinds};
 use crate::triggers::prometheus::{Prometheus, PrometheusSettings};
 use crate::triggers::{Readings, Sources};
@@ -50,6 +50,8 @@ const WAKES_WAITING: usize = 1024;
 /// How often the right to mark pods is asked for anew, so that a role that was given or taken is noticed.
 const ASK_FOR_RIGHTS: Duration = Duration::from_secs(60);
 const PATIENCE: Duration = Duration::from_secs(5);
+/// Kubernetes gives a pod 30 s to end.
+const LONGEST_END: Duration = Duration::from_secs(15);
 
 /// Why an operator cannot start.
 #[derive(Debug, thiserror::Error)]
@@ -102,6 +104,7 @@ pub(crate) struct Operator {
     terminating: Mutex<HashSet<Arc<str>>>,
     /// The Service of each ElastiService that was looked at, for when only its name is left.
     services: Mutex<HashMap<Name, Name>>,
+    stopping: watch::Sender<bool>,
 }
 
 impl std::fmt::Debug for Operator {
@@ -115,10 +118,7 @@ impl std::fmt::Debug for Operator {
 impl Operator {
     /// The namespaces to watch, one by one; `None` is all of them.
     pub(crate) fn scopes(&self) -> Vec<Option<String>> {
-        match self.settings.namespaces.as_slice() {
-            [] => vec![None],
-            some => some.iter().cloned().map(Some).collect(),
-        }
+        scopes(&self.settings)
     }
 
     /// Everything that decisions need has been listed.
@@ -130,8 +130,11 @@ impl Operator {
         *self.leadership.borrow()
     }
 
-    /// Looks at these services soon.
+    /// Looks at these services soon, if this process leads; whoever begins to lead looks at all of them.
     pub(crate) fn look_at(&self, names: &[Name]) {
+        if self.term.borrow().is_none() {
+            return;
+        }
         for name in names {
             self.queue.add(name);
         }
@@ -143,6 +146,9 @@ impl Operator {
         let whole = matches!(change, Change::All { .. });
         let touched = self.store.take_in(scope, change);
         self.look_at(&touched);
+        if K::IS_MANAGED {
+            self.forget_gone(&touched);
+        }
         if whole {
             // What was too early before may not be any more.
             let all: Vec<Name> = self.store.known().declared.keys().cloned().collect();
@@ -161,7 +167,7 @@ impl Operator {
         let whole = matches!(change, Change::All { .. });
         self.look_at(&self.store.take_in(scope, change));
         if whole {
-            self.look_at(&self.store.set_kind(kind, KindState::Listed));
+            self.look_at(&self.store.list_kind(kind, scope));
         }
     }
 
@@ -241,6 +247,16 @@ impl Operator {
         };
     }
 
+    fn forget_gone(&self, names: &[Name]) {
+        let mut gone = names.to_vec();
+        let known = self.store.known();
+        gone.retain(|name| !known.declared.contains_key(name));
+        drop(known);
+        for name in gone {
+            self.forget(&name);
+        }
+    }
+
     /// An ElastiService is gone.
     pub(crate) fn forget(&self, name: &Name) {
         self.readings.forget(name);
@@ -269,6 +285,7 @@ impl Operator {
         }
         *self.book.lock() = book;
         self.term.send_replace(Some(term));
+        tracing::info!(services = all.len(), "this operator leads");
         for me in all {
             self.queue.add(&me.name);
         }
@@ -276,9 +293,20 @@ impl Operator {
 
     fn end_term(&self) {
         self.term.send_replace(None);
+        self.queue.clear();
         let names: Vec<Name> = self.memories.lock().drain().map(|(name, _)| name).collect();
         for name in names {
             self.readings.forget(&name);
+        }
+    }
+}
+
+fn scopes(settings: &Settings) -> Vec<Option<String>> {
+    match settings.namespaces.as_slice() {
+        [] => vec![None],
+        some => {
+            let unique: BTreeSet<&String> = some.iter().collect();
+            unique.into_iter().cloned().map(Some).collect()
         }
     }
 }
@@ -316,7 +344,7 @@ impl Running {
             )),
             client,
             clock,
-            store: Store::new(),
+            store: Store::new(scopes(&settings)),
             queue: Queue::default(),
             kinds: Kinds::default(),
             readings,
@@ -332,6 +360,7 @@ impl Running {
             may_mark: Mutex::new(true),
             terminating: Mutex::default(),
             services: Mutex::default(),
+            stopping: watch::Sender::new(false),
             settings,
         });
         let mut tasks = JoinSet::new();
@@ -371,6 +400,14 @@ impl Running {
 
     /// Ends in order: no new look, the calls under way end, the lease is given back.
     pub async fn stop(mut self) {
+        self.operator.stopping.send_replace(true);
+        let ends = timeout(LONGEST_END, async {
+            while self.operator.queue.is_working() {
+                sleep(Duration::from_millis(10)).await;
+            }
+        });
+        // What does not end by then is cut off; its writes are conditional.
+        let _ = ends.await;
         self.tasks.shutdown().await;
         if let Some(seat) = self.seat.take().and_then(Arc::into_inner) {
             seat.release().await;
@@ -520,7 +557,7 @@ async fn work(operator: Arc<Operator>) {
             return;
         }
         let name = operator.queue.next().await;
-        if term.borrow().is_none() {
+        if term.borrow().is_none() || *operator.stopping.borrow() {
             // Whoever leads next looks at everything anew.
             operator.queue.done(&name, None);
             continue;

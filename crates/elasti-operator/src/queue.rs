@@ -45,12 +45,6 @@ impl Queue {
         self.news.notify_one();
     }
 
-    /// Look at it at the latest then.
-    pub(crate) fn add_at(&self, name: &Name, at: Instant) {
-        self.inner.lock().set_timer(name, at);
-        self.news.notify_one();
-    }
-
     /// The next one to look at; tell `done` afterwards.
     pub(crate) async fn next(&self) -> Name {
         loop {
@@ -122,7 +116,23 @@ impl Queue {
         stuck || untaken
     }
 
+    /// A look is under way.
+    pub(crate) fn is_working(&self) -> bool {
+        !self.inner.lock().running.is_empty()
+    }
+
+    /// Nobody looks at anything any more.
+    pub(crate) fn clear(&self) {
+        let mut inner = self.inner.lock();
+        let running = std::mem::take(&mut inner.running);
+        *inner = Inner {
+            running,
+            ..Inner::default()
+        };
+    }
+
     /// How many wait to be looked at now.
+    #[cfg(test)]
     pub(crate) fn waiting(&self) -> usize {
         self.inner.lock().ready.len()
     }
@@ -217,9 +227,11 @@ mod tests {
     async fn the_earliest_time_counts_and_a_look_answers_it() {
         let queue = Queue::default();
         let start = Instant::now();
-        queue.add_at(&name("a"), start + Duration::from_secs(9));
-        queue.add_at(&name("a"), start + Duration::from_secs(3));
-        queue.add_at(&name("a"), start + Duration::from_secs(5));
+        queue.add(&name("a"));
+        let a = queue.next().await;
+        queue.done(&a, Some(start + Duration::from_secs(9)));
+        queue.done(&a, Some(start + Duration::from_secs(3)));
+        queue.done(&a, Some(start + Duration::from_secs(5)));
         let a = queue.next().await;
         assert_eq!(start.elapsed().as_secs(), 3);
         queue.done(&a, None);

@@ -3,14 +3,16 @@
 
 use std::time::Instant;
 
-use elasti_api::names;
+use elasti_api::{ElastiService, names};
 use elasti_core::observed::Report;
 use elasti_core::{Plan, WakeDecision};
-use futures::future::join;
+use futures::future::{join, join3};
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Pod, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::Resource as _;
+use kube::api::GetParams;
+use kube::core::Request;
 
 use crate::activity::ResolverAddress;
 use crate::apply;
@@ -19,8 +21,8 @@ use crate::name::Name;
 use crate::observe::{self, Look, Scene};
 use crate::operator::Operator;
 use crate::report;
-use crate::slim::{Declared, PodView, SliceView};
-use crate::store::{Read, target_of};
+use crate::slim::{Declared, PodView, ServiceView, SliceView};
+use crate::store::{Change, Kept, Read, target_of};
 use crate::targets;
 use crate::wake::WakeOutcome;
 use crate::watch::read_all;
@@ -64,12 +66,13 @@ async fn decide(operator: &Operator, name: &Name) -> Result<Option<(Scene, Plan)
         plan = scene.plan();
     }
     if plan.needs_fresh_facts() {
-        let (read, ()) = join(
+        let fresh = join3(
             refresh(operator, &scene.me),
+            read_wishes(operator, &scene.me),
             ask_everything(operator, &scene),
-        )
-        .await;
-        read?;
+        );
+        let (facts, wishes, ()) = fresh.await;
+        facts.and(wishes)?;
         let Some(next) = observe(operator, name).await? else {
             return Ok(None);
         };
@@ -154,6 +157,32 @@ async fn read_target(operator: &Operator, me: &Declared) -> Result<(), Fault> {
     Ok(())
 }
 
+/// The ElastiService and the public Service: someone may have changed his mind just now.
+async fn read_wishes(operator: &Operator, me: &Declared) -> Result<(), Fault> {
+    let namespace = Some(&*me.name.namespace);
+    let path = ElastiService::url_path(&(), namespace);
+    let declared = read_one::<Declared>(operator, path, &me.name);
+    let path = Service::url_path(&(), namespace);
+    let public = me.service();
+    let service = read_one::<ServiceView>(operator, path, &public);
+    let (declared, service) = join(declared, service).await;
+    declared.and(service)
+}
+
+/// Reads one object past all caches, into the store.
+async fn read_one<K: Kept>(operator: &Operator, path: String, name: &Name) -> Result<(), Fault> {
+    let request = Request::new(path)
+        .get(&name.name, &GetParams::default())
+        .map_err(kube::Error::BuildRequest)?;
+    let change = match targets::ask(&operator.client, request).await {
+        Ok(object) => Change::Set(K::read(object).map_err(kube::Error::SerdeError)?),
+        Err(Fault::Missing(_)) => Change::Gone(name.clone()),
+        Err(fault) => return Err(fault),
+    };
+    operator.look_at(&operator.store.take_in(None, change));
+    Ok(())
+}
+
 /// All pods that the Service selects, and all its slices, ours among them.
 async fn read_parts(operator: &Operator, service: &Name) -> Result<Read, Fault> {
     let view = operator.store.known().service(service).cloned();
@@ -176,6 +205,7 @@ async fn read_parts(operator: &Operator, service: &Name) -> Result<Read, Fault> 
     let slices = read_all::<SliceView>(client, &path, &of_service);
     let (pods, slices) = join(pods, slices).await;
     Ok(Read {
+        selector,
         pods: pods?,
         slices: slices?,
     })

@@ -138,7 +138,6 @@ fn metadata(me: &Declared, name: &str, labels: BTreeMap<&str, String>) -> Value 
             "name": &*me.name.name,
             "uid": me.uid,
             "controller": true,
-            "blockOwnerDeletion": true,
         }],
     })
 }

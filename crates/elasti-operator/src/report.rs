@@ -148,14 +148,12 @@ fn tell_metrics(
         operator.metrics.scaled(&service, target, action, fault);
     }
     let woken_at = next.last_scaled_up_time.as_ref().map(|t| t.0);
-    if previous.phase == Some(Phase::Waking)
-        && plan.phase == Phase::Restoring
-        && let Some(at) = woken_at
-    {
-        let took = scene.observed.since(at);
-        operator
-            .metrics
-            .woke(name, Duration::try_from(took).unwrap_or_default());
+    let was_down = matches!(previous.phase, Some(Phase::Asleep | Phase::Waking));
+    // Who took the wake itself knows the moment; the status knows the second.
+    let asked = scene.observed.wake_requested_at.max(woken_at);
+    if let Some(at) = asked.filter(|_| was_down && plan.phase == Phase::Restoring) {
+        let took = Duration::try_from(scene.observed.since(at)).unwrap_or_default();
+        operator.metrics.woke(name, took);
     }
     if previous.last_scaled_up_time != next.last_scaled_up_time
         && let (Some(woken), Some(slept)) = (woken_at, previous.last_sleep_time.as_ref())

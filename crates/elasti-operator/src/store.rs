@@ -107,11 +107,14 @@ pub(crate) struct Known {
     pub(crate) scaled: HashMap<Name, ScaledView>,
     pub(crate) resolvers: BTreeMap<Name, Arc<PodView>>,
     kinds: HashMap<KindName, KindState>,
+    kind_scopes: HashMap<KindName, HashSet<Option<String>>>,
     /// Objects that went away while somebody reads pods or slices beside the watch.
     gone_meanwhile: HashSet<Name>,
     readers: usize,
-    /// Which lists have been told, by what they list.
-    listed: HashSet<&'static str>,
+    /// Which lists have been told: what they list, and of which namespace.
+    listed: HashSet<(&'static str, Option<String>)>,
+    /// The namespaces that are watched, one by one; `None` is all of them.
+    scopes: Vec<Option<String>>,
 }
 
 /// The store of one operator.
@@ -123,9 +126,14 @@ pub(crate) struct Store {
 }
 
 impl Store {
-    pub(crate) fn new() -> Self {
+    /// A store of what is in these namespaces; `None` is all of them.
+    pub(crate) fn new(scopes: Vec<Option<String>>) -> Self {
+        let known = Known {
+            scopes,
+            ..Known::default()
+        };
         Self {
-            known: Mutex::default(),
+            known: Mutex::new(known),
             wanted_kinds: watch::Sender::default(),
         }
     }
@@ -156,8 +164,10 @@ impl Store {
                 for name in left {
                     K::gone(&name, &mut known, &mut touched);
                 }
-                known.listed.insert(K::WHAT);
-                K::listed(&mut known, &mut touched);
+                known.listed.insert((K::WHAT, scope.map(str::to_owned)));
+                if K::NEEDS_TO_KNOW {
+                    known.all_read(scope);
+                }
             }
             Change::Set(object) => object.put(&mut known, &mut touched, Trust::Event),
             Change::Gone(name) => {
@@ -167,7 +177,7 @@ impl Store {
                 K::gone(&name, &mut known, &mut touched);
             }
         }
-        let wanted = K::CHANGES_KINDS.then(|| known.wanted());
+        let wanted = K::IS_MANAGED.then(|| known.wanted());
         drop(known);
         if let Some(wanted) = wanted {
             self.wanted_kinds.send_if_modified(|before| {
@@ -211,7 +221,7 @@ impl Store {
                 for name in left {
                     known.remove_target(&full(name), &mut touched);
                 }
-                known.set_kind(kind, KindState::Listed, &mut touched);
+                known.list_kind(kind, scope, &mut touched);
             }
             Change::Set(object) => {
                 known.put_target(&full(object.name.clone()), object, &mut touched);
@@ -225,6 +235,13 @@ impl Store {
     pub(crate) fn set_kind(&self, kind: &KindName, state: KindState) -> Vec<Name> {
         let mut touched = BTreeSet::new();
         self.known.lock().set_kind(kind, state, &mut touched);
+        touched.into_iter().collect()
+    }
+
+    /// A kind has been listed in one namespace, or everywhere.
+    pub(crate) fn list_kind(&self, kind: &KindName, scope: Option<&str>) -> Vec<Name> {
+        let mut touched = BTreeSet::new();
+        self.known.lock().list_kind(kind, scope, &mut touched);
         touched.into_iter().collect()
     }
 
@@ -246,7 +263,12 @@ impl Store {
     pub(crate) fn end_reading(&self, service: &Name, before: &Before, read: Option<Read>) {
         let mut known = self.known.lock();
         let mut touched = BTreeSet::new();
-        if let Some(Read { pods, slices }) = read {
+        if let Some(Read {
+            selector,
+            pods,
+            slices,
+        }) = read
+        {
             let seen: HashSet<Arc<str>> = pods.iter().map(|p| p.name.name.clone()).collect();
             for pod in pods {
                 if !known.gone_meanwhile.contains(&pod.name) {
@@ -273,7 +295,11 @@ impl Store {
                     SliceView::gone(&service.sibling(name.clone()), &mut known, &mut touched);
                 }
             }
-            known.unread.remove(service);
+            // Pods that another selector selects have not been read.
+            let now = known.services.get(service).map(|view| &view.service.selector);
+            if now.is_none_or(|now| *now == selector) {
+                known.unread.remove(service);
+            }
         }
         known.readers = known.readers.saturating_sub(1);
         if known.readers == 0 {
@@ -292,6 +318,8 @@ pub(crate) struct Before {
 /// What was read beside the watch: all pods and all slices of one Service.
 #[derive(Debug)]
 pub(crate) struct Read {
+    /// What the pods were selected by.
+    pub(crate) selector: BTreeMap<String, String>,
     pub(crate) pods: Vec<PodView>,
     pub(crate) slices: Vec<SliceView>,
 }
@@ -309,8 +337,8 @@ pub(crate) enum Trust {
 pub(crate) trait Kept: Slim {
     /// The word for logs, metrics and readiness.
     const WHAT: &'static str;
-    /// A change may change which other kinds are needed.
-    const CHANGES_KINDS: bool = false;
+    /// It is an ElastiService: a change may change which other kinds are needed.
+    const IS_MANAGED: bool = false;
     /// Which of them matter is known only once the ElastiServices and Services are.
     const NEEDS_TO_KNOW: bool = false;
     /// Takes it in.
@@ -319,8 +347,6 @@ pub(crate) trait Kept: Slim {
     fn gone(name: &Name, known: &mut Known, touched: &mut BTreeSet<Name>);
     /// Those that are known.
     fn names(known: &Known) -> Vec<Name>;
-    /// A whole list was taken in.
-    fn listed(_: &mut Known, _: &mut BTreeSet<Name>) {}
 }
 
 fn known_names<K: Kept>(known: &Known, scope: Option<&str>) -> HashSet<Name> {
@@ -342,7 +368,7 @@ fn replaces(old: &str, new: &str, trust: Trust) -> bool {
 
 impl Kept for Declared {
     const WHAT: &'static str = "elastiservices";
-    const CHANGES_KINDS: bool = true;
+    const IS_MANAGED: bool = true;
 
     fn put(self, known: &mut Known, touched: &mut BTreeSet<Name>, trust: Trust) {
         let name = self.name.clone();
@@ -442,10 +468,6 @@ impl Kept for SliceView {
     fn names(known: &Known) -> Vec<Name> {
         known.slice_homes.keys().cloned().collect()
     }
-
-    fn listed(known: &mut Known, _: &mut BTreeSet<Name>) {
-        known.all_read();
-    }
 }
 
 impl Kept for PodView {
@@ -493,10 +515,6 @@ impl Kept for PodView {
 
     fn names(known: &Known) -> Vec<Name> {
         known.pod_homes.keys().cloned().collect()
-    }
-
-    fn listed(known: &mut Known, _: &mut BTreeSet<Name>) {
-        known.all_read();
     }
 }
 
@@ -549,20 +567,22 @@ impl Kept for ResolverPod {
 impl Known {
     /// The watches that every decision needs have told their lists.
     pub(crate) fn is_listed(&self) -> bool {
-        [
-            Declared::WHAT,
-            ServiceView::WHAT,
-            SliceView::WHAT,
-            PodView::WHAT,
-            ResolverPod::WHAT,
-        ]
-        .iter()
-        .all(|what| self.listed.contains(what))
+        let pods_and_slices = [SliceView::WHAT, PodView::WHAT];
+        let resolvers = |(what, _): &(&str, Option<String>)| *what == ResolverPod::WHAT;
+        self.knows_what_matters()
+            && pods_and_slices.iter().all(|what| self.everywhere(what))
+            && self.listed.iter().any(resolvers)
     }
 
     /// The ElastiServices and Services are known, so it can be told which pods and slices matter.
     pub(crate) fn knows_what_matters(&self) -> bool {
-        self.listed.contains(Declared::WHAT) && self.listed.contains(ServiceView::WHAT)
+        self.everywhere(Declared::WHAT) && self.everywhere(ServiceView::WHAT)
+    }
+
+    /// A kind has been listed in every namespace that is watched.
+    fn everywhere(&self, what: &'static str) -> bool {
+        let listed = |scope: &Option<String>| self.listed.contains(&(what, scope.clone()));
+        self.scopes.iter().all(listed)
     }
 
     pub(crate) fn service(&self, name: &Name) -> Option<&Arc<ServiceView>> {
@@ -639,6 +659,15 @@ impl Known {
     ) {
         let users = self.by_autoscaler.get(&(kind.clone(), name.clone()));
         touched.extend(users.into_iter().flatten().cloned());
+    }
+
+    /// Only once it is listed in every namespace can it be told that something does not exist.
+    fn list_kind(&mut self, kind: &KindName, scope: Option<&str>, touched: &mut BTreeSet<Name>) {
+        let scopes = self.kind_scopes.entry(kind.clone()).or_default();
+        scopes.insert(scope.map(str::to_owned));
+        if scopes.len() >= self.scopes.len() {
+            self.set_kind(kind, KindState::Listed, touched);
+        }
     }
 
     fn set_kind(&mut self, kind: &KindName, state: KindState, touched: &mut BTreeSet<Name>) {
@@ -816,10 +845,12 @@ impl Known {
         found
     }
 
-    /// Whole lists of pods and of slices say everything about every Service that is indexed by now.
-    fn all_read(&mut self) {
-        if self.listed.contains(PodView::WHAT) && self.listed.contains(SliceView::WHAT) {
-            self.unread.clear();
+    /// Whole lists of pods and of slices say everything about every Service there that is indexed by now.
+    fn all_read(&mut self, scope: Option<&str>) {
+        let listed = |what| self.listed.contains(&(what, scope.map(str::to_owned)));
+        if listed(PodView::WHAT) && listed(SliceView::WHAT) {
+            self.unread
+                .retain(|service| scope.is_some_and(|scope| *service.namespace != *scope));
         }
     }
 
