@@ -1,4 +1,4 @@
-//! Project chores: `cargo xtask generate`, `cargo xtask test` and `cargo xtask crd-conformance`.
+//! Project chores: `cargo xtask` with a word says which one to do.
 //! It never ships.
 
 mod checks;
@@ -6,6 +6,8 @@ mod conformance;
 mod control_plane;
 mod deny;
 mod generate;
+mod image;
+mod kubernetes;
 #[path = "../../crates/elasti-api/tests/acceptance/table.rs"]
 mod table;
 
@@ -34,10 +36,15 @@ fn main() -> ExitCode {
             "--etcd",
             etcd,
         ] => conformance::run(apiserver, etcd),
-        _ => {
-            eprint!("{USAGE}");
-            return ExitCode::from(2);
-        }
+        ["kubernetes", rest @ ..] => match kubernetes::run(rest) {
+            Some(outcome) => outcome,
+            None => return usage(),
+        },
+        ["image", rest @ ..] => match image::run(rest) {
+            Some(outcome) => outcome,
+            None => return usage(),
+        },
+        _ => return usage(),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
@@ -46,4 +53,9 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+fn usage() -> ExitCode {
+    eprint!("{USAGE}{}{}", kubernetes::USAGE, image::USAGE);
+    ExitCode::from(2)
 }
