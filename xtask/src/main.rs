@@ -1,6 +1,7 @@
 //! Project chores: `cargo xtask` with a word says which one to do.
 //! It never ships.
 
+mod chart;
 mod checks;
 mod conformance;
 mod control_plane;
@@ -36,6 +37,7 @@ fn main() -> ExitCode {
             "--etcd",
             etcd,
         ] => conformance::run(apiserver, etcd),
+        ["chart"] => chart::run(),
         ["kubernetes", rest @ ..] => match kubernetes::run(rest) {
             Some(outcome) => outcome,
             None => return usage(),
@@ -56,6 +58,11 @@ fn main() -> ExitCode {
 }
 
 fn usage() -> ExitCode {
-    eprint!("{USAGE}{}{}", kubernetes::USAGE, image::USAGE);
+    eprint!(
+        "{USAGE}{}{}{}",
+        chart::USAGE,
+        image::USAGE,
+        kubernetes::USAGE
+    );
     ExitCode::from(2)
 }

@@ -55,7 +55,9 @@ pub(crate) const HELM: GoProgram = GoProgram {
     name: "helm",
     version: "v3.19.0",
     source: Source::Package("helm.sh/helm/v3/cmd/helm"),
-    link: "",
+    // Without a cluster to ask, charts are rendered for this version.
+    link: "-X helm.sh/helm/v3/pkg/chartutil.k8sVersionMajor=1 \
+           -X helm.sh/helm/v3/pkg/chartutil.k8sVersionMinor=34",
 };
 
 /// A sample app with every HTTP shape.
@@ -90,14 +92,13 @@ impl GoProgram {
         Ok(program)
     }
 
-    /// The folder's name in the cache: a change of version or of our main is another program.
+    /// The folder's name in the cache: a change of version, flags or our main is another program.
     fn key(&self) -> Result<String, Box<dyn Error>> {
-        let Source::Folder(folder) = self.source else {
-            return Ok(format!("{}-{}", self.name, self.version));
-        };
         let mut digest = Sha256::new();
-        for file in ["main.go", "go.mod", "go.sum"] {
-            digest.update(fs::read(root().join(folder).join(file))?);
+        if let Source::Folder(folder) = self.source {
+            for file in ["main.go", "go.mod", "go.sum"] {
+                digest.update(fs::read(root().join(folder).join(file))?);
+            }
         }
         digest.update(self.link);
         let short: String = digest
