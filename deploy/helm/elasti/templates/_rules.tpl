@@ -2,19 +2,20 @@
 {{- define "elasti.operatorRules" -}}
 - apiGroups: [elasti.truefoundry.com]
   resources: [elastiservices]
-  verbs: [get, list, watch, patch, update]
+  verbs: [get, list, watch, patch]
 - apiGroups: [elasti.truefoundry.com]
   resources: [elastiservices/status]
-  verbs: [patch, update]
+  verbs: [patch]
+# For the owner references of what it makes, where the cluster checks them.
 - apiGroups: [elasti.truefoundry.com]
   resources: [elastiservices/finalizers]
   verbs: [update]
 - apiGroups: [""]
   resources: [services]
-  verbs: [get, list, watch, create, patch, update, delete]
+  verbs: [get, list, watch, create, patch, delete]
 - apiGroups: [discovery.k8s.io]
   resources: [endpointslices]
-  verbs: [get, list, watch, create, patch, update, delete]
+  verbs: [get, list, watch, create, patch, delete]
 - apiGroups: [""]
   resources: [pods]
   verbs: [get, list, watch]
@@ -26,13 +27,13 @@
   verbs: [get, list, watch]
 - apiGroups: [apps]
   resources: [deployments/scale, statefulsets/scale]
-  verbs: [get, patch, update]
+  verbs: [get, update]
 - apiGroups: [argoproj.io]
   resources: [rollouts]
   verbs: [get, list, watch]
 - apiGroups: [argoproj.io]
   resources: [rollouts/scale]
-  verbs: [get, patch, update]
+  verbs: [get, update]
 - apiGroups: [keda.sh]
   resources: [scaledobjects]
   verbs: [get, list, watch, patch]
@@ -42,6 +43,16 @@
 - apiGroups: [events.k8s.io]
   resources: [events]
   verbs: [create, patch]
+{{- with .Values.global.scaleTargets }}
+{{- range . }}
+- apiGroups: [{{ .apiGroup | quote }}]
+  resources: [{{ .resource }}]
+  verbs: [get, list, watch]
+- apiGroups: [{{ .apiGroup | quote }}]
+  resources: [{{ .resource }}/scale]
+  verbs: [get, update]
+{{- end }}
+{{- end }}
 {{- end }}
 
 {{/* What the resolver may do where it serves: look. */}}
