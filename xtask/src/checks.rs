@@ -5,6 +5,7 @@ use std::error::Error;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use crate::chart;
 use crate::deny;
 use crate::generate::{self, root};
 
@@ -18,7 +19,7 @@ pub(crate) enum Ended {
 type Check = fn(ci: bool) -> Ended;
 
 /// The checks, cheap ones first.
-const CHECKS: [(&str, Check); 7] = [
+const CHECKS: [(&str, Check); 8] = [
     ("generated files", |_| match generate::check_all() {
         Ok(()) => Ended::Passed,
         Err(error) => Ended::Failed(error.to_string()),
@@ -47,6 +48,7 @@ const CHECKS: [(&str, Check); 7] = [
             "--nocapture",
         ])
     }),
+    ("chart", chart::check),
     ("dependencies", deny::check),
     ("advisories", deny::check_advisories),
 ];

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use elasti_api::ElastiService;
 use kube::CustomResourceExt;
-use serde_json::{Number, Value};
+use serde_json::{Number, Value, json};
 
 /// One file that is made from code.
 struct Generated {
@@ -50,10 +50,26 @@ pub(crate) fn check_all() -> Result<(), Box<dyn Error>> {
 
 /// The table: a new generated file is one more entry here.
 fn files() -> Result<Vec<Generated>, Box<dyn Error>> {
-    Ok(vec![Generated {
-        path: "deploy/crd/elastiservices.yaml",
-        content: yaml(serde_json::to_value(ElastiService::crd())?)?,
-    }])
+    let crd = serde_json::to_value(ElastiService::crd())?;
+    Ok(vec![
+        Generated {
+            path: "deploy/helm/elasti/files/elastiservices.yaml",
+            content: yaml(kept_on_uninstall(crd.clone())?)?,
+        },
+        Generated {
+            path: "deploy/crd/elastiservices.yaml",
+            content: yaml(crd)?,
+        },
+    ])
+}
+
+/// Helm leaves such an object when the release goes, and with the CRD every ElastiService.
+fn kept_on_uninstall(mut crd: Value) -> Result<Value, Box<dyn Error>> {
+    let metadata = crd.pointer_mut("/metadata").and_then(Value::as_object_mut);
+    let metadata = metadata.ok_or("the CRD has no metadata")?;
+    let annotations = json!({"helm.sh/resource-policy": "keep"});
+    metadata.insert("annotations".into(), annotations);
+    Ok(crd)
 }
 
 /// Sorted YAML with a first line that says where it comes from.

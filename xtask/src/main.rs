@@ -1,11 +1,14 @@
-//! Project chores: `cargo xtask generate`, `cargo xtask test` and `cargo xtask crd-conformance`.
+//! Project chores: `cargo xtask` with a word says which one to do.
 //! It never ships.
 
+mod chart;
 mod checks;
 mod conformance;
 mod control_plane;
 mod deny;
 mod generate;
+mod image;
+mod kubernetes;
 #[path = "../../crates/elasti-api/tests/acceptance/table.rs"]
 mod table;
 
@@ -34,10 +37,16 @@ fn main() -> ExitCode {
             "--etcd",
             etcd,
         ] => conformance::run(apiserver, etcd),
-        _ => {
-            eprint!("{USAGE}");
-            return ExitCode::from(2);
-        }
+        ["chart"] => chart::run(),
+        ["kubernetes", rest @ ..] => match kubernetes::run(rest) {
+            Some(outcome) => outcome,
+            None => return usage(),
+        },
+        ["image", rest @ ..] => match image::run(rest) {
+            Some(outcome) => outcome,
+            None => return usage(),
+        },
+        _ => return usage(),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
@@ -46,4 +55,14 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+fn usage() -> ExitCode {
+    eprint!(
+        "{USAGE}{}{}{}",
+        chart::USAGE,
+        image::USAGE,
+        kubernetes::USAGE
+    );
+    ExitCode::from(2)
 }

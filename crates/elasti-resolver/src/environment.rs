@@ -1,15 +1,20 @@
-//! The settings that the contract's environment variables give.
-//! Never panics on a value: the first wrong one is named, once.
+//! The settings that environment variables give: the contract's, and a few of our own.
+//! Never panics on a value, and never stops at the first wrong one: all are named, in one line.
 
+use std::fmt;
 use std::net::{IpAddr, SocketAddr};
+use std::str::FromStr;
+use std::time::Duration;
 
+use elasti_core::schedule::parse_go_duration;
 use jiff::SignedDuration;
 
+use crate::clock::to_std;
 use crate::settings::Settings;
 
-/// A value that cannot be used: the operator of the cluster must change it.
+/// A value that cannot be used: whoever runs the resolver must change it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{name}={value:?} cannot be used: {needed}")]
+#[error("{name}={value:?} cannot be used: {needed} is needed")]
 pub struct WrongValue {
     /// The variable.
     pub name: &'static str,
@@ -19,8 +24,129 @@ pub struct WrongValue {
     pub needed: &'static str,
 }
 
+/// Every value that cannot be used, in one line.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{}", .0.iter().map(WrongValue::to_string).collect::<Vec<_>>().join("; "))]
+pub struct WrongValues(pub Vec<WrongValue>);
+
+/// One variable, as `--help` shows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Variable {
+    /// Its name.
+    pub name: &'static str,
+    /// What holds without it.
+    pub default: &'static str,
+    /// What it says.
+    pub meaning: &'static str,
+}
+
+const fn variable(name: &'static str, default: &'static str, meaning: &'static str) -> Variable {
+    Variable {
+        name,
+        default,
+        meaning,
+    }
+}
+
+/// Every variable that is read; a test compares this with what really is.
+pub const VARIABLES: [Variable; 21] = [
+    variable(
+        "ELASTI_RESOLVER_PORT",
+        "8013",
+        "port of /metrics, /healthz, /readyz, /queue-status and /activity",
+    ),
+    variable(
+        "ELASTI_RESOLVER_PROXY_PORT",
+        "8012",
+        "port where requests are routed by host",
+    ),
+    variable(
+        "ELASTI_RESOLVER_BIND_ADDRESS",
+        "::",
+        "the address that every port is opened on",
+    ),
+    variable(
+        "ELASTI_OPERATOR_NAMESPACE",
+        "elasti",
+        "namespace of the operator",
+    ),
+    variable(
+        "ELASTI_OPERATOR_SERVICE_NAME",
+        "elasti-operator-controller-service",
+        "Service of the operator",
+    ),
+    variable("ELASTI_OPERATOR_PORT", "8013", "port of that Service"),
+    variable(
+        "ELASTI_RESOLVER_OPERATOR_ADDRESS",
+        "from the three above",
+        "host and port of the operator, where it is no Service",
+    ),
+    variable(
+        "ELASTI_RESOLVER_TOKEN_FILE",
+        "none",
+        "the projected token that is shown to the operator; read anew for each wake",
+    ),
+    variable(
+        "ELASTI_RESOLVER_ACTIVITY_READERS",
+        "system:serviceaccount:<operator's namespace>:elasti-operator-controller-manager",
+        "the users who may ask /activity, separated by commas",
+    ),
+    variable(
+        "ELASTI_RESOLVER_SETTLE",
+        "2s",
+        "how long nodes take to follow an EndpointSlice; after SIGTERM, connections are accepted for so long",
+    ),
+    variable(
+        "ELASTI_RESOLVER_PEERS",
+        "none",
+        "addresses of other resolvers, separated by commas; they are never forwarded to",
+    ),
+    variable("POD_IP", "none", "this resolver's own address"),
+    variable(
+        "POD_IPS",
+        "none",
+        "this resolver's own addresses of both families, separated by commas",
+    ),
+    variable(
+        "WATCH_NAMESPACES",
+        "all",
+        "the namespaces to serve, separated by commas",
+    ),
+    variable(
+        "KUBERNETES_CLUSTER_DOMAIN",
+        "cluster.local",
+        "the cluster's DNS domain",
+    ),
+    variable(
+        "REQ_TIMEOUT",
+        "600",
+        "seconds: the longest hold; a service may ask for less",
+    ),
+    variable(
+        "QUEUE_SIZE",
+        "10000",
+        "requests of one service that may wait",
+    ),
+    variable(
+        "HEADER_FOR_HOST",
+        "Host",
+        "the header that names the service on the host route",
+    ),
+    variable(
+        "ELASTI_RESOLVER_MEMORY_GROUP",
+        "/sys/fs/cgroup",
+        "the cgroup (version 2) whose memory limit counts",
+    ),
+    variable(
+        "ELASTI_RESOLVER_ALLOW_LOOPBACK",
+        "false",
+        "true lets pods have loopback addresses, as in the model town; never in a cluster",
+    ),
+    variable("RUST_LOG", "info", "which events are logged"),
+];
+
 /// Variables of the predecessor for which this design has no use; they are accepted.
-const WITHOUT_USE: [&str; 10] = [
+pub const WITHOUT_USE: [&str; 12] = [
     "MAX_QUEUE_CONCURRENCY",
     "INITIAL_CAPACITY",
     "MAX_IDLE_PROXY_CONNS",
@@ -31,39 +157,30 @@ const WITHOUT_USE: [&str; 10] = [
     "OPERATOR_RETRY_DURATION",
     "QUEUE_RETRY_DURATION",
     "CRD_CACHE_POLL_INTERVAL_MINUTES",
+    "SENTRY_DSN",
+    "SENTRY_ENVIRONMENT",
 ];
 
 impl Settings {
-    /// Reads the contract's variables through `get`; an empty one counts as absent. Says in one log line which of the
+    /// Reads the variables through `get`; an empty one counts as absent. Says in one log line which of the
     /// predecessor's variables have no use here.
     ///
     /// # Errors
-    /// If a value cannot be used.
-    pub fn from_environment(get: impl Fn(&str) -> Option<String>) -> Result<Self, WrongValue> {
-        let get = |name: &str| get(name).filter(|value| !value.is_empty());
+    /// If values cannot be used: all of them.
+    pub fn from_environment(get: impl Fn(&str) -> Option<String>) -> Result<Self, WrongValues> {
+        let get = |name: &str| get(name).filter(|value| !value.trim().is_empty());
+        let mut read = Reading {
+            get: &get,
+            wrong: Vec::new(),
+        };
         let mut settings = Self::default();
-        let any = settings.bind;
-        if let Some(port) = parsed(&get, "ELASTI_RESOLVER_PORT", "a port number")? {
-            settings.admin = SocketAddr::new(any, port);
+        read.places(&mut settings);
+        read.operator(&mut settings);
+        read.neighbours(&mut settings);
+        read.bounds(&mut settings);
+        if !read.wrong.is_empty() {
+            return Err(WrongValues(read.wrong));
         }
-        if let Some(port) = parsed(&get, "ELASTI_RESOLVER_PROXY_PORT", "a port number")? {
-            settings.proxy = SocketAddr::new(any, port);
-        }
-        if let Some(seconds) = parsed::<u32>(&get, "REQ_TIMEOUT", "a whole number of seconds")? {
-            settings.limits.timeout = SignedDuration::from_secs(seconds.max(1).into());
-        }
-        if let Some(size) = parsed::<u32>(&get, "QUEUE_SIZE", "a whole number of requests")? {
-            settings.limits.service_requests = size.max(1);
-        }
-        settings.host_header = parsed(&get, "HEADER_FOR_HOST", "the name of a header")?;
-        settings.namespaces = list(get("WATCH_NAMESPACES"));
-        settings
-            .resolvers
-            .extend(parsed::<IpAddr>(&get, "POD_IP", "an IP address")?);
-        if let Some(domain) = get("KUBERNETES_CLUSTER_DOMAIN") {
-            settings.cluster_domain = domain;
-        }
-        settings.operator = operator(&get, &settings.cluster_domain)?;
         let unused: Vec<&str> = WITHOUT_USE
             .into_iter()
             .filter(|name| get(name).is_some())
@@ -78,38 +195,162 @@ impl Settings {
     }
 }
 
-fn operator(get: &impl Fn(&str) -> Option<String>, domain: &str) -> Result<String, WrongValue> {
-    let service = get("ELASTI_OPERATOR_SERVICE_NAME")
-        .unwrap_or_else(|| "elasti-operator-controller-service".into());
-    let namespace = get("ELASTI_OPERATOR_NAMESPACE").unwrap_or_else(|| "elasti".into());
-    let port: u16 = parsed(get, "ELASTI_OPERATOR_PORT", "a port number")?.unwrap_or(8013);
-    Ok(format!("{service}.{namespace}.svc.{domain}:{port}"))
+/// What is read, and what of it was wrong so far.
+struct Reading<'a> {
+    get: &'a dyn Fn(&str) -> Option<String>,
+    wrong: Vec<WrongValue>,
 }
 
-fn list(text: Option<String>) -> Vec<String> {
-    let text = text.unwrap_or_default();
-    let parts = text
-        .split(',')
-        .map(str::trim)
-        .filter(|part| !part.is_empty());
-    parts.map(str::to_owned).collect()
+impl fmt::Debug for Reading<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Reading")
+            .field("wrong", &self.wrong)
+            .finish_non_exhaustive()
+    }
 }
 
-fn parsed<T: std::str::FromStr>(
-    get: &impl Fn(&str) -> Option<String>,
-    name: &'static str,
-    needed: &'static str,
-) -> Result<Option<T>, WrongValue> {
-    let Some(value) = get(name) else {
-        return Ok(None);
-    };
-    match value.trim().parse() {
-        Ok(parsed) => Ok(Some(parsed)),
-        Err(_) => Err(WrongValue {
-            name,
-            value,
-            needed,
-        }),
+impl Reading<'_> {
+    /// Ports and addresses of our own.
+    fn places(&mut self, settings: &mut Settings) {
+        if let Some(bind) = self.parsed("ELASTI_RESOLVER_BIND_ADDRESS", "an IP address") {
+            settings.bind = bind;
+        }
+        let admin = self.port("ELASTI_RESOLVER_PORT");
+        settings.admin = SocketAddr::new(settings.bind, admin.unwrap_or(settings.admin.port()));
+        let proxy = self.port("ELASTI_RESOLVER_PROXY_PORT");
+        settings.proxy = SocketAddr::new(settings.bind, proxy.unwrap_or(settings.proxy.port()));
+        settings.host_header = self.parsed("HEADER_FOR_HOST", "the name of a header");
+        if let Some(domain) = self.text("KUBERNETES_CLUSTER_DOMAIN") {
+            settings.cluster_domain = domain;
+        }
+        settings.namespaces = self.list("WATCH_NAMESPACES");
+    }
+
+    /// Where the operator is, and who it is.
+    fn operator(&mut self, settings: &mut Settings) {
+        let namespace = self
+            .text("ELASTI_OPERATOR_NAMESPACE")
+            .unwrap_or_else(|| "elasti".into());
+        let service = self
+            .text("ELASTI_OPERATOR_SERVICE_NAME")
+            .unwrap_or_else(|| "elasti-operator-controller-service".into());
+        let port = self.port("ELASTI_OPERATOR_PORT").unwrap_or(8013);
+        let domain = &settings.cluster_domain;
+        settings.operator = format!("{service}.{namespace}.svc.{domain}:{port}");
+        let needed = "a host and a port with a colon between them";
+        if let Some(HostPort(address)) = self.parsed("ELASTI_RESOLVER_OPERATOR_ADDRESS", needed) {
+            settings.operator = address;
+        }
+        settings.token_file = self.text("ELASTI_RESOLVER_TOKEN_FILE").map(Into::into);
+        let readers = self.list("ELASTI_RESOLVER_ACTIVITY_READERS");
+        settings.activity_readers = match readers.as_slice() {
+            [] => [format!(
+                "system:serviceaccount:{namespace}:elasti-operator-controller-manager"
+            )]
+            .into(),
+            some => some.iter().cloned().collect(),
+        };
+    }
+
+    /// Addresses that are never backends.
+    fn neighbours(&mut self, settings: &mut Settings) {
+        let own: Option<IpAddr> = self.parsed("POD_IP", "an IP address");
+        settings.resolvers.extend(own);
+        for name in ["POD_IPS", "ELASTI_RESOLVER_PEERS"] {
+            for text in self.list(name) {
+                let needed = "IP addresses separated by commas";
+                settings
+                    .resolvers
+                    .extend(self.parse::<IpAddr>(name, text, needed));
+            }
+        }
+        let loopback = self.parsed("ELASTI_RESOLVER_ALLOW_LOOPBACK", "true or false");
+        settings.allow_loopback = loopback.unwrap_or_default();
+    }
+
+    /// How much and how long.
+    fn bounds(&mut self, settings: &mut Settings) {
+        if let Some(seconds) = self.parsed::<u32>("REQ_TIMEOUT", "a whole number of seconds") {
+            settings.limits.timeout = SignedDuration::from_secs(seconds.max(1).into());
+        }
+        if let Some(size) = self.parsed::<u32>("QUEUE_SIZE", "a whole number of requests") {
+            settings.limits.service_requests = size.max(1);
+        }
+        let needed = "a duration such as 2s or 500ms";
+        if let Some(GoDuration(settle)) = self.parsed("ELASTI_RESOLVER_SETTLE", needed) {
+            settings.settle = settle;
+        }
+        if let Some(group) = self.text("ELASTI_RESOLVER_MEMORY_GROUP") {
+            settings.memory_group = group.into();
+        }
+    }
+
+    fn text(&self, name: &'static str) -> Option<String> {
+        (self.get)(name).map(|value| value.trim().to_owned())
+    }
+
+    fn list(&self, name: &'static str) -> Vec<String> {
+        let text = self.text(name).unwrap_or_default();
+        let parts = text.split(',').map(str::trim);
+        parts
+            .filter(|part| !part.is_empty())
+            .map(str::to_owned)
+            .collect()
+    }
+
+    /// 0 would open any port, which nobody could find.
+    fn port(&mut self, name: &'static str) -> Option<u16> {
+        self.parsed::<std::num::NonZeroU16>(name, "a port number")
+            .map(Into::into)
+    }
+
+    fn parsed<T: FromStr>(&mut self, name: &'static str, needed: &'static str) -> Option<T> {
+        let value = self.text(name)?;
+        self.parse(name, value, needed)
+    }
+
+    fn parse<T: FromStr>(
+        &mut self,
+        name: &'static str,
+        value: String,
+        needed: &'static str,
+    ) -> Option<T> {
+        let parsed = value.parse().ok();
+        if parsed.is_none() {
+            self.wrong.push(WrongValue {
+                name,
+                value,
+                needed,
+            });
+        }
+        parsed
+    }
+}
+
+/// A duration as Go writes it, above zero.
+struct GoDuration(Duration);
+
+impl FromStr for GoDuration {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Self, ()> {
+        let duration = parse_go_duration(text).map(to_std).unwrap_or_default();
+        Some(Self(duration))
+            .filter(|_| !duration.is_zero())
+            .ok_or(())
+    }
+}
+
+/// `host:port`, as it is looked up.
+struct HostPort(String);
+
+impl FromStr for HostPort {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Self, ()> {
+        let (host, port) = text.rsplit_once(':').ok_or(())?;
+        let fits = !host.is_empty() && port.parse::<std::num::NonZeroU16>().is_ok();
+        fits.then(|| Self(text.to_owned())).ok_or(())
     }
 }
 
@@ -117,7 +358,7 @@ fn parsed<T: std::str::FromStr>(
 mod tests {
     use super::*;
 
-    fn of(pairs: &[(&str, &str)]) -> Result<Settings, WrongValue> {
+    fn of(pairs: &[(&str, &str)]) -> Result<Settings, WrongValues> {
         Settings::from_environment(|name| {
             pairs
                 .iter()
@@ -141,6 +382,10 @@ mod tests {
             ("WATCH_NAMESPACES", "a, b"),
             ("POD_IP", "10.0.0.7"),
             ("ENABLE_H2C", "false"),
+            ("ELASTI_RESOLVER_BIND_ADDRESS", "10.0.0.7"),
+            ("ELASTI_RESOLVER_TOKEN_FILE", "/t"),
+            ("ELASTI_RESOLVER_SETTLE", "1500ms"),
+            ("ELASTI_RESOLVER_PEERS", "10.0.0.8, fd00::8"),
         ])
         .unwrap();
         assert_eq!((settings.admin.port(), settings.proxy.port()), (9013, 9012));
@@ -149,7 +394,30 @@ mod tests {
         assert_eq!(settings.limits.service_requests, 7);
         assert_eq!(settings.host_header.unwrap(), "x-envoy-decorator-operation");
         assert_eq!(settings.namespaces, ["a", "b"]);
-        assert!(settings.resolvers.contains(&"10.0.0.7".parse().unwrap()));
+        for peer in ["10.0.0.7", "10.0.0.8", "fd00::8"] {
+            assert!(
+                settings.resolvers.contains(&peer.parse().unwrap()),
+                "{peer}"
+            );
+        }
+        assert_eq!(settings.admin.to_string(), "10.0.0.7:9013");
+        assert_eq!(settings.token_file.unwrap().to_str(), Some("/t"));
+        assert_eq!(settings.settle, Duration::from_millis(1500));
+        let reader = "system:serviceaccount:ns:elasti-operator-controller-manager";
+        assert_eq!(settings.activity_readers, [reader.to_owned()].into());
+    }
+
+    #[test]
+    fn every_variable_that_is_read_is_documented_and_no_other() {
+        let read = std::cell::RefCell::new(std::collections::BTreeSet::new());
+        let _ = Settings::from_environment(|name| {
+            read.borrow_mut().insert(name.to_owned());
+            None
+        });
+        let told = VARIABLES.iter().map(|one| one.name).chain(WITHOUT_USE);
+        // Read by the logs, before anything else.
+        let told = told.filter(|name| *name != "RUST_LOG").map(str::to_owned);
+        assert_eq!(read.into_inner(), told.collect());
     }
 
     #[test]
@@ -161,11 +429,26 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_value_is_named_in_one_line() {
-        let wrong = of(&[("REQ_TIMEOUT", "10m")]).unwrap_err();
-        assert_eq!(
-            wrong.to_string(),
-            "REQ_TIMEOUT=\"10m\" cannot be used: a whole number of seconds"
-        );
+    fn every_wrong_value_is_named_in_one_line() {
+        let wrong = of(&[
+            ("REQ_TIMEOUT", "10m"),
+            ("ELASTI_RESOLVER_PORT", "0"),
+            ("ELASTI_RESOLVER_PEERS", "10.0.0.8,x"),
+            ("ELASTI_RESOLVER_SETTLE", "2"),
+            ("ELASTI_RESOLVER_OPERATOR_ADDRESS", "operator"),
+        ])
+        .unwrap_err();
+        let line = wrong.to_string();
+        assert_eq!(wrong.0.len(), 5, "{line}");
+        assert!(!line.contains('\n'), "{line}");
+        for part in [
+            "REQ_TIMEOUT=\"10m\" cannot be used: a whole number of seconds is needed",
+            "ELASTI_RESOLVER_PORT=\"0\"",
+            "ELASTI_RESOLVER_PEERS=\"x\"",
+            "ELASTI_RESOLVER_SETTLE=\"2\"",
+            "ELASTI_RESOLVER_OPERATOR_ADDRESS=\"operator\"",
+        ] {
+            assert!(line.contains(part), "{part} in {line}");
+        }
     }
 }

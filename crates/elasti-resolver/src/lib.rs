@@ -26,6 +26,6 @@ mod table;
 mod wake;
 mod woken;
 
-pub use environment::WrongValue;
+pub use environment::{VARIABLES, Variable, WITHOUT_USE, WrongValue, WrongValues};
 pub use resolver::Running;
 pub use settings::Settings;

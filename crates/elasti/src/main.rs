@@ -1,4 +1,30 @@
 //! The front door: one binary for the processes, the demo and the command line.
 //! It never decides anything about a service; it reads arguments and starts the right room.
 
-fn main() {}
+mod exit;
+mod resolver;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// Scale-to-zero for plain Kubernetes Services that loses no request.
+#[derive(Debug, Parser)]
+#[command(name = "elasti", version)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+/// One file a command.
+#[derive(Debug, Subcommand)]
+enum Command {
+    Resolver(resolver::Resolver),
+}
+
+fn main() -> ExitCode {
+    let ended = match Cli::parse().command {
+        Command::Resolver(resolver) => resolver.run(),
+    };
+    exit::code(ended)
+}

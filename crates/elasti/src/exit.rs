@@ -1,0 +1,34 @@
+//! How a command that failed ends: one line on standard error and an exit code.
+//! Never ends the process itself: `main` returns the code.
+
+use std::process::ExitCode;
+
+/// Why a command could not do its work.
+#[derive(Debug)]
+pub(crate) enum Failed {
+    /// What it was told cannot be used: exit code 2, like a wrong argument.
+    Told(String),
+    /// Everything else: exit code 1.
+    Work(anyhow::Error),
+}
+
+impl<E: Into<anyhow::Error>> From<E> for Failed {
+    fn from(error: E) -> Self {
+        Self::Work(error.into())
+    }
+}
+
+/// The code to end with, after the line is written.
+pub(crate) fn code(ended: Result<(), Failed>) -> ExitCode {
+    match ended {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(Failed::Told(line)) => {
+            eprintln!("elasti: {line}");
+            ExitCode::from(2)
+        }
+        Err(Failed::Work(error)) => {
+            eprintln!("elasti: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

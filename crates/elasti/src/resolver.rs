@@ -1,0 +1,79 @@
+//! `elasti resolver`: settings from the environment, a Kubernetes client, two signals.
+//! Never knows how a request is carried: that is elasti-resolver's.
+
+use std::fmt::Write as _;
+
+use anyhow::Context as _;
+use clap::Args;
+use elasti_resolver::{Running, Settings, VARIABLES, WITHOUT_USE};
+use elasti_runtime::signals::EndSignals;
+use elasti_runtime::{kube_client, logs};
+
+use crate::exit::Failed;
+
+/// Holds requests for sleeping services, wakes them, and forwards.
+///
+/// Runs until SIGTERM or SIGINT. The first one drains: not ready at once, new connections for the settle time, then
+/// until the last held request and the last open connection have ended. The second one ends at once.
+#[derive(Args, Debug)]
+#[command(after_long_help = environment())]
+pub(crate) struct Resolver {}
+
+impl Resolver {
+    pub(crate) fn run(self) -> Result<(), Failed> {
+        let Self {} = self;
+        logs::to_stdout()?;
+        let settings = Settings::from_environment(|name| std::env::var(name).ok())
+            .map_err(|wrong| Failed::Told(wrong.to_string()))?;
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .enable_all()
+            .build()
+            .context("no runtime")?;
+        let ended = runtime.block_on(until_told(settings));
+        // A name that is still being looked up must not keep the process.
+        runtime.shutdown_background();
+        ended.map_err(Failed::from)
+    }
+}
+
+async fn until_told(settings: Settings) -> anyhow::Result<()> {
+    let mut signals = EndSignals::listen().context("signals cannot be taken over")?;
+    let client = kube_client::from_environment().await?;
+    let (admin, proxy) = (settings.admin, settings.proxy);
+    let running = Running::start(settings, client)
+        .with_context(|| format!("the ports {admin} and {proxy} cannot both be opened"))?;
+    tracing::info!(%admin, %proxy, version = env!("CARGO_PKG_VERSION"), "the resolver has started");
+    signals.next().await;
+    tracing::info!(held = running.held(), "told to end: draining");
+    tokio::select! {
+        () = running.drain() => {
+            tracing::info!("drained");
+            Ok(())
+        }
+        () = signals.next() => {
+            let held = running.held();
+            tracing::warn!(held, "told again: ending at once");
+            anyhow::bail!("told twice to end: {held} held requests were cut off")
+        }
+    }
+}
+
+/// The variables, for `--help`.
+fn environment() -> String {
+    let mut text = String::from("Environment (an empty variable counts as absent):\n");
+    for one in VARIABLES {
+        let _ = writeln!(
+            text,
+            "  {}\n      {} [default: {}]",
+            one.name, one.meaning, one.default
+        );
+    }
+    text.push_str("\nAccepted for KubeElasti's sake, without use here; one log line says so:\n");
+    for name in WITHOUT_USE {
+        let _ = writeln!(text, "  {name}");
+    }
+    text.push_str(
+        "\nKubernetes is found by KUBECONFIG, ~/.kube/config or the pod's service account.\n",
+    );
+    text
+}

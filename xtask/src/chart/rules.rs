@@ -1,0 +1,294 @@
+//! What must hold for every rendering of the chart.
+//! It never looks at the text: only at objects.
+
+use std::collections::BTreeSet;
+use std::error::Error;
+use std::fs;
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use super::render::{NAMESPACE, Rendering, items, text};
+use crate::generate::root;
+
+/// The contract's objects.
+const NAMES: [(&str, &str); 7] = [
+    ("Deployment", "elasti-operator-controller-manager"),
+    ("Deployment", "elasti-resolver"),
+    ("Service", "elasti-operator-controller-service"),
+    (
+        "Service",
+        "elasti-operator-controller-manager-metrics-service",
+    ),
+    ("Service", "elasti-resolver-service"),
+    ("ServiceAccount", "elasti-operator-controller-manager"),
+    ("ServiceAccount", "elasti-resolver"),
+];
+
+/// The contract's metrics of the operator.
+const OPERATOR_METRICS: [&str; 8] = [
+    "elasti_operator_reconcile",
+    "elasti_operator_CRD_finalizer_counter",
+    "elasti_operator_CRD_update_counter",
+    "elasti_operator_mode",
+    "elasti_operator_informer_count",
+    "elasti_operator_informer_counter",
+    "elasti_operator_informer_handler_counter",
+    "elasti_operator_scale_counter",
+];
+
+/// Every broken rule, as a sentence.
+pub(crate) fn broken(rendering: &Rendering) -> Vec<String> {
+    let mut found = Vec::new();
+    names(rendering, &mut found);
+    labels(rendering, &mut found);
+    restricted(rendering, &mut found);
+    rights(rendering, &mut found);
+    grace(rendering, &mut found);
+    match rendering.name {
+        "default" => redundancy(rendering, &mut found),
+        "namespaced" => namespaced(rendering, &mut found),
+        "predecessor" => predecessor(rendering, &mut found),
+        _ => {}
+    }
+    found
+}
+
+fn names(rendering: &Rendering, found: &mut Vec<String>) {
+    for (kind, name) in NAMES {
+        if rendering.find(kind, name).is_none() {
+            found.push(format!("{kind} {name} is missing"));
+        }
+    }
+    let crd = rendering.find("CustomResourceDefinition", elasti_api::names::CRD);
+    let keep = crd.map(|crd| text(crd, "/metadata/annotations/helm.sh~1resource-policy"));
+    if keep != Some("keep") {
+        found.push("the CRD is not there to stay".into());
+    }
+}
+
+fn labels(rendering: &Rendering, found: &mut Vec<String>) {
+    for object in &rendering.objects {
+        let kind = text(object, "/kind");
+        let instance = text(object, "/metadata/labels/app.kubernetes.io~1instance");
+        if instance != "elasti" && kind != "CustomResourceDefinition" {
+            found.push(format!("{kind} has no label of the release"));
+        }
+    }
+    let label = "/spec/template/metadata/labels/app";
+    let resolver = rendering.find("Deployment", "elasti-resolver");
+    if resolver.map(|resolver| text(resolver, label)) != Some("elasti-resolver") {
+        found.push("resolver pods lack their label".into());
+    }
+}
+
+/// Pod Security "restricted".
+fn restricted(rendering: &Rendering, found: &mut Vec<String>) {
+    for deployment in rendering.of_kind("Deployment") {
+        let name = text(deployment, "/metadata/name");
+        let pod = "/spec/template/spec";
+        let profile = text(
+            deployment,
+            &format!("{pod}/securityContext/seccompProfile/type"),
+        );
+        let non_root = deployment.pointer(&format!("{pod}/securityContext/runAsNonRoot"));
+        if profile != "RuntimeDefault" || non_root != Some(&json!(true)) {
+            found.push(format!(
+                "{name}: the pod may be root or has no seccomp profile"
+            ));
+        }
+        for container in items(deployment, &format!("{pod}/containers")) {
+            let context = container.pointer("/securityContext");
+            let context = context.unwrap_or(&Value::Null);
+            let wanted = [
+                ("/allowPrivilegeEscalation", json!(false)),
+                ("/readOnlyRootFilesystem", json!(true)),
+                ("/capabilities/drop", json!(["ALL"])),
+            ];
+            for (path, value) in wanted {
+                if context.pointer(path) != Some(&value) {
+                    found.push(format!("{name}: {path} is not {value}"));
+                }
+            }
+        }
+    }
+}
+
+/// No wildcard, no Secret, no exec; the resolver looks and asks whose token it was shown.
+fn rights(rendering: &Rendering, found: &mut Vec<String>) {
+    let roles = rendering
+        .of_kind("ClusterRole")
+        .chain(rendering.of_kind("Role"));
+    for role in roles {
+        let name = text(role, "/metadata/name");
+        for rule in items(role, "/rules") {
+            let words = |path| items(rule, path).iter().filter_map(Value::as_str);
+            let all: Vec<&str> = ["/apiGroups", "/resources", "/verbs"]
+                .into_iter()
+                .flat_map(words)
+                .collect();
+            for forbidden in [
+                "*",
+                "secrets",
+                "pods/exec",
+                "impersonate",
+                "escalate",
+                "bind",
+            ] {
+                if all.contains(&forbidden) {
+                    found.push(format!("{name} has {forbidden}"));
+                }
+            }
+            let only_looks = words("/verbs").all(|verb| ["get", "list", "watch"].contains(&verb));
+            let asks = words("/resources").eq(["tokenreviews"]);
+            if name == "elasti-resolver" && !only_looks && !asks {
+                found.push(format!("the resolver may do more than look: {rule}"));
+            }
+        }
+    }
+}
+
+/// What is held is held to its end.
+fn grace(rendering: &Rendering, found: &mut Vec<String>) {
+    let Some(resolver) = rendering.find("Deployment", "elasti-resolver") else {
+        return;
+    };
+    let seconds = resolver.pointer("/spec/template/spec/terminationGracePeriodSeconds");
+    let hold: u64 = variable(resolver, "REQ_TIMEOUT")
+        .parse()
+        .unwrap_or(u64::MAX);
+    if seconds.and_then(Value::as_u64).unwrap_or(0) <= hold {
+        found.push("resolver pods may be killed before the longest hold ends".into());
+    }
+}
+
+fn redundancy(rendering: &Rendering, found: &mut Vec<String>) {
+    for deployment in rendering.of_kind("Deployment") {
+        let name = text(deployment, "/metadata/name");
+        if deployment.pointer("/spec/replicas") != Some(&json!(2)) {
+            found.push(format!("{name} has not two replicas"));
+        }
+        if rendering.find("PodDisruptionBudget", name).is_none() {
+            found.push(format!("{name} has no PodDisruptionBudget"));
+        }
+        if items(deployment, "/spec/template/spec/topologySpreadConstraints").is_empty() {
+            found.push(format!("{name} is not spread"));
+        }
+    }
+}
+
+fn namespaced(rendering: &Rendering, found: &mut Vec<String>) {
+    for kind in ["ClusterRole", "ClusterRoleBinding"] {
+        if rendering.of_kind(kind).next().is_some() {
+            found.push(format!("there is a {kind}"));
+        }
+    }
+    let wanted: BTreeSet<&str> = ["team-a", "team-b", NAMESPACE].into();
+    for kind in ["Role", "RoleBinding"] {
+        let roles = rendering.of_kind(kind);
+        let namespaces: BTreeSet<&str> = roles
+            .map(|role| text(role, "/metadata/namespace"))
+            .collect();
+        if namespaces != wanted {
+            found.push(format!("{kind}s are in {namespaces:?}"));
+        }
+    }
+    for deployment in rendering.of_kind("Deployment") {
+        if variable(deployment, "WATCH_NAMESPACES") != "team-a,team-b" {
+            found.push("a process is not told its namespaces".into());
+        }
+    }
+}
+
+/// A values file of KubeElasti's means what it meant, but for the program that runs.
+fn predecessor(rendering: &Rendering, found: &mut Vec<String>) {
+    for deployment in rendering.of_kind("Deployment") {
+        let image = text(deployment, "/spec/template/spec/containers/0/image");
+        if image.contains("elasti-operator") || image.contains("elasti-resolver") {
+            found.push(format!("{image} is KubeElasti's"));
+        }
+    }
+    let wanted = [
+        (
+            "elasti-operator-controller-manager",
+            "POLLING_INTERVAL",
+            "30s",
+        ),
+        (
+            "elasti-operator-controller-manager",
+            "PROMETHEUS_TRIGGER_SERVER_ADDRESS",
+            "http://prometheus.monitoring.svc:9090",
+        ),
+        (
+            "elasti-operator-controller-manager",
+            "PROMETHEUS_TRIGGER_AUTHORIZATION_HEADER",
+            "Basic dXNlcjpwYXNz",
+        ),
+        (
+            "elasti-operator-controller-manager",
+            "SENTRY_ENVIRONMENT",
+            "production",
+        ),
+        ("elasti-resolver", "QUEUE_SIZE", "50000"),
+        ("elasti-resolver", "ENABLE_H2C", "true"),
+        (
+            "elasti-resolver",
+            "HEADER_FOR_HOST",
+            "X-Envoy-Decorator-Operation",
+        ),
+        ("elasti-resolver", "CRD_CACHE_POLL_INTERVAL_MINUTES", "5"),
+    ];
+    for (deployment, name, value) in wanted {
+        let said = rendering
+            .find("Deployment", deployment)
+            .map_or("", |deployment| variable(deployment, name));
+        if said != value {
+            found.push(format!("{deployment}: {name} is {said:?}"));
+        }
+    }
+    let monitors = rendering.of_kind("ServiceMonitor").count();
+    if monitors != 2 || rendering.of_kind("HorizontalPodAutoscaler").count() != 1 {
+        found.push("monitors or the autoscaler are missing".into());
+    }
+}
+
+/// An environment variable of a Deployment's only container.
+fn variable<'a>(deployment: &'a Value, name: &str) -> &'a str {
+    items(deployment, "/spec/template/spec/containers/0/env")
+        .iter()
+        .find(|variable| text(variable, "/name") == name)
+        .map_or("", |variable| text(variable, "/value"))
+}
+
+/// Metrics that the dashboard or an alert asks for and no process gives.
+pub(crate) fn unknown_metrics() -> Result<BTreeSet<String>, Box<dyn Error>> {
+    let mut known: BTreeSet<String> = OPERATOR_METRICS.iter().map(ToString::to_string).collect();
+    for file in ["elasti-resolver", "elasti-operator"] {
+        let path = root().join("crates").join(file).join("src/metrics.rs");
+        if path.exists() {
+            known.extend(metrics_in(&path)?);
+        }
+    }
+    let mut unknown = BTreeSet::new();
+    for file in ["dashboard.json", "alerts.yaml"] {
+        for name in metrics_in(&root().join("deploy/helm/elasti/files").join(file))? {
+            // A histogram has these three.
+            let base = ["_bucket", "_count", "_sum"]
+                .iter()
+                .find_map(|suffix| name.strip_suffix(suffix))
+                .unwrap_or(&name);
+            if !known.contains(&name) && !known.contains(base) {
+                unknown.insert(name);
+            }
+        }
+    }
+    Ok(unknown)
+}
+
+fn metrics_in(path: &Path) -> Result<BTreeSet<String>, Box<dyn Error>> {
+    let text = fs::read_to_string(path)?;
+    let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+    let ours =
+        |word: &&str| word.starts_with("elasti_resolver_") || word.starts_with("elasti_operator_");
+    Ok(words.filter(ours).map(str::to_owned).collect())
+}

@@ -1,0 +1,81 @@
+//! Images without Docker: `cargo xtask image` and the images of the test node.
+//! It never talks to a registry.
+
+mod archive;
+mod programs;
+
+use std::error::Error;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use archive::Image;
+
+use crate::generate::root;
+use crate::kubernetes::{go_programs, layout};
+
+pub(crate) const USAGE: &str = "\
+  image [--load]  make the image of elasti as a tar; --load gives it to the node of this machine
+";
+
+/// The image of elasti, under the name that tests use.
+const ELASTI: &str = "docker.io/local/elasti:dev";
+const HTTPBIN: &str = "docker.io/local/go-httpbin:v2.26.0";
+/// The image of the process that holds a pod's namespaces.
+pub(crate) const PAUSE: &str = "docker.io/local/pause:1";
+
+/// What an image may weigh.
+const MOST_BYTES: u64 = 20_000_000;
+
+/// Does what the words ask for; `None` where they ask for nothing known.
+pub(crate) fn run(words: &[&str]) -> Option<Result<(), Box<dyn Error>>> {
+    Some(match words {
+        [] => elasti().map(|_| ()),
+        ["--load"] => elasti().and_then(|tar| import(&tar)),
+        _ => return None,
+    })
+}
+
+/// Builds elasti and its image; a fat one is an error.
+fn elasti() -> Result<PathBuf, Box<dyn Error>> {
+    let tar = write("elasti", ELASTI, &programs::elasti()?)?;
+    let bytes = fs::metadata(&tar)?.len();
+    println!("{}: {ELASTI}, {bytes} bytes", tar.display());
+    if bytes > MOST_BYTES {
+        return Err(format!("the image has more than {MOST_BYTES} bytes").into());
+    }
+    Ok(tar)
+}
+
+/// The images that every test node has: pause and the sample apps.
+pub(crate) fn of_the_node() -> Result<Vec<PathBuf>, Box<dyn Error>> {
+    Ok(vec![
+        write("pause", PAUSE, &programs::pause()?)?,
+        write("go-httpbin", HTTPBIN, &go_programs::HTTPBIN.path()?)?,
+    ])
+}
+
+fn write(name: &str, reference: &str, program: &Path) -> Result<PathBuf, Box<dyn Error>> {
+    let folder = root().join("target/image");
+    let image = Image {
+        reference,
+        program,
+        path: name,
+    };
+    image.write(&folder)
+}
+
+/// Gives an image to the node of this machine.
+pub(crate) fn import(tar: &Path) -> Result<(), Box<dyn Error>> {
+    let output = Command::new("ctr")
+        .arg("--address")
+        .arg(layout::containerd_socket())
+        .args(["--namespace", "k8s.io", "images", "import"])
+        .arg(tar)
+        .output()?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let said = String::from_utf8_lossy(&output.stderr);
+    Err(format!("cannot import {}: {said}", tar.display()).into())
+}

@@ -1,0 +1,83 @@
+//! The static programs that go into images.
+//! It never links a program against a library that the image does not have.
+
+use std::error::Error;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use sha2::{Digest, Sha256};
+
+use crate::generate::root;
+use crate::kubernetes::layout;
+
+const STATIC: &str = "-C target-feature=+crt-static";
+
+/// The one binary of the project, small and static.
+pub(crate) fn elasti() -> Result<PathBuf, Box<dyn Error>> {
+    let target = host()?;
+    let variable = target.to_uppercase().replace('-', "_");
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let status = Command::new(cargo)
+        .current_dir(root())
+        // With a target named, the flags reach neither build scripts nor derive macros.
+        .env(format!("CARGO_TARGET_{variable}_RUSTFLAGS"), STATIC)
+        .args(["build", "--package", "elasti", "--profile", "image"])
+        .args(["--locked", "--target", &target])
+        .status()?;
+    if !status.success() {
+        return Err(format!("building elasti ended with {status}").into());
+    }
+    Ok(target_folder().join(target).join("image/elasti"))
+}
+
+/// The process that holds a pod's namespaces, kept by the hash of its source.
+pub(crate) fn pause() -> Result<PathBuf, Box<dyn Error>> {
+    let source = root().join("xtask/images/pause.rs");
+    let digest = Sha256::digest(fs::read(&source)?);
+    let short: String = digest
+        .iter()
+        .take(4)
+        .map(|byte| format!("{byte:02x}"))
+        .collect();
+    let program = layout::cache()?.join(format!("pause-{short}"));
+    if program.exists() {
+        return Ok(program);
+    }
+    println!("building pause");
+    fs::create_dir_all(layout::cache()?)?;
+    let unfinished = program.with_extension("unfinished");
+    let status = Command::new("rustc")
+        .args(STATIC.split(' '))
+        .args([
+            "--edition=2024",
+            "-C",
+            "opt-level=s",
+            "-C",
+            "strip=symbols",
+            "-o",
+        ])
+        .arg(&unfinished)
+        .arg(&source)
+        .status()?;
+    if !status.success() {
+        return Err(format!("building pause ended with {status}").into());
+    }
+    fs::rename(unfinished, &program)?;
+    Ok(program)
+}
+
+fn target_folder() -> PathBuf {
+    match std::env::var_os("CARGO_TARGET_DIR") {
+        Some(folder) => root().join(Path::new(&folder)),
+        None => root().join("target"),
+    }
+}
+
+/// The triple of this machine.
+fn host() -> Result<String, Box<dyn Error>> {
+    let output = Command::new("rustc").arg("-vV").output()?;
+    let text = String::from_utf8(output.stdout)?;
+    let host = text.lines().find_map(|line| line.strip_prefix("host: "));
+    Ok(host.ok_or("rustc does not say its host")?.to_owned())
+}

@@ -1,0 +1,172 @@
+//! The processes of the cluster, in the order in which they start, with their flags.
+//! It never waits for one to be ready.
+
+use std::error::Error;
+use std::path::{Path, PathBuf};
+
+use super::certificates::{self, kubeconfig_of};
+use super::layout::{
+    self, ETCD_CLIENT, ETCD_PEER, NODE, NODE_ADDRESS, POD_NETWORK, SERVICE_NETWORK,
+};
+use super::process::Process;
+use super::{ProxyMode, go_programs};
+
+/// Names in the order of starting.
+pub(crate) const NAMES: [&str; 9] = [
+    "etcd",
+    "kube-apiserver",
+    "kube-controller-manager",
+    "kube-scheduler",
+    "containerd",
+    "kubelet",
+    "kube-proxy",
+    "coredns",
+    "prometheus",
+];
+
+/// The process of a name.
+pub(crate) fn process(name: &str, mode: ProxyMode) -> Result<Process, Box<dyn Error>> {
+    let known = NAMES.iter().find(|known| **known == name);
+    let name = known.ok_or_else(|| format!("{name}: one of {}", NAMES.join(", ")))?;
+    let (program, arguments) = match *name {
+        "etcd" => (go_programs::ETCD.path()?, etcd()),
+        "kube-apiserver" => (go_programs::kube(name)?, api_server()),
+        "kube-controller-manager" => (go_programs::kube(name)?, controller_manager()),
+        "kube-scheduler" => (go_programs::kube(name)?, scheduler()),
+        "containerd" => (PathBuf::from("/usr/bin/containerd"), containerd()),
+        "kubelet" => (go_programs::kube(name)?, kubelet()),
+        "kube-proxy" => (go_programs::kube(name)?, proxy(mode)),
+        "coredns" => (go_programs::COREDNS.path()?, coredns()),
+        _ => (PathBuf::from("/usr/bin/prometheus"), prometheus()),
+    };
+    Ok(Process {
+        name,
+        program,
+        arguments,
+    })
+}
+
+fn in_state(name: &str) -> String {
+    layout::state().join(name).display().to_string()
+}
+
+fn key(name: &str) -> String {
+    certificates::folder().join(name).display().to_string()
+}
+
+fn kubeconfig_flag(user: &str) -> String {
+    format!("--kubeconfig={}", show(&kubeconfig_of(user)))
+}
+
+fn show(path: &Path) -> String {
+    path.display().to_string()
+}
+
+fn etcd() -> Vec<String> {
+    vec![
+        format!("--data-dir={}", in_state("etcd")),
+        // Tests keep nothing that a power cut may take.
+        "--unsafe-no-fsync".into(),
+        format!("--listen-client-urls={ETCD_CLIENT}"),
+        format!("--advertise-client-urls={ETCD_CLIENT}"),
+        format!("--listen-peer-urls={ETCD_PEER}"),
+        format!("--initial-advertise-peer-urls={ETCD_PEER}"),
+        format!("--initial-cluster=default={ETCD_PEER}"),
+        "--log-level=warn".into(),
+    ]
+}
+
+fn api_server() -> Vec<String> {
+    vec![
+        format!("--etcd-servers={ETCD_CLIENT}"),
+        format!("--bind-address={NODE_ADDRESS}"),
+        format!("--advertise-address={NODE_ADDRESS}"),
+        "--secure-port=6443".into(),
+        format!("--tls-cert-file={}", key("apiserver.crt")),
+        format!("--tls-private-key-file={}", key("apiserver.key")),
+        format!("--client-ca-file={}", key("ca.crt")),
+        format!("--token-auth-file={}", key("tokens.csv")),
+        format!("--kubelet-client-certificate={}", key("kubelet-client.crt")),
+        format!("--kubelet-client-key={}", key("kubelet-client.key")),
+        "--kubelet-preferred-address-types=InternalIP".into(),
+        "--authorization-mode=Node,RBAC".into(),
+        "--enable-admission-plugins=NodeRestriction".into(),
+        "--allow-privileged=true".into(),
+        format!("--service-cluster-ip-range={SERVICE_NETWORK}"),
+        "--service-account-issuer=https://kubernetes.default.svc".into(),
+        format!("--service-account-key-file={}", key("account.key")),
+        format!("--service-account-signing-key-file={}", key("account.key")),
+        format!("--audit-policy-file={}", in_state("audit-policy.yaml")),
+        format!(
+            "--audit-log-path={}",
+            show(&layout::logs().join("audit.log"))
+        ),
+        "--profiling=false".into(),
+    ]
+}
+
+fn controller_manager() -> Vec<String> {
+    vec![
+        kubeconfig_flag("kube-controller-manager"),
+        "--use-service-account-credentials=true".into(),
+        format!("--service-account-private-key-file={}", key("account.key")),
+        format!("--root-ca-file={}", key("ca.crt")),
+        format!("--cluster-cidr={POD_NETWORK}"),
+        "--leader-elect=false".into(),
+        "--secure-port=0".into(),
+        "--kube-api-qps=100".into(),
+        "--kube-api-burst=200".into(),
+    ]
+}
+
+fn scheduler() -> Vec<String> {
+    vec![
+        kubeconfig_flag("kube-scheduler"),
+        "--leader-elect=false".into(),
+        "--secure-port=0".into(),
+        "--kube-api-qps=100".into(),
+        "--kube-api-burst=200".into(),
+    ]
+}
+
+fn containerd() -> Vec<String> {
+    vec![format!("--config={}", in_state("containerd.toml"))]
+}
+
+fn kubelet() -> Vec<String> {
+    vec![
+        format!("--config={}", in_state("kubelet.yaml")),
+        kubeconfig_flag("kubelet"),
+        format!("--root-dir={}", in_state("kubelet")),
+        format!("--cert-dir={}", in_state("kubelet-certificates")),
+        format!("--hostname-override={NODE}"),
+        format!("--node-ip={NODE_ADDRESS}"),
+    ]
+}
+
+fn proxy(mode: ProxyMode) -> Vec<String> {
+    vec![
+        kubeconfig_flag("kube-proxy"),
+        format!("--proxy-mode={}", mode.word()),
+        format!("--hostname-override={NODE}"),
+        format!("--cluster-cidr={POD_NETWORK}"),
+        "--oom-score-adj=0".into(),
+        // The size of the connection table is the machine's affair.
+        "--conntrack-max-per-core=0".into(),
+        "--conntrack-tcp-timeout-established=0".into(),
+        "--conntrack-tcp-timeout-close-wait=0".into(),
+    ]
+}
+
+fn coredns() -> Vec<String> {
+    vec!["-conf".into(), in_state("Corefile")]
+}
+
+fn prometheus() -> Vec<String> {
+    vec![
+        format!("--config.file={}", in_state("prometheus.yaml")),
+        format!("--storage.tsdb.path={}", in_state("prometheus")),
+        format!("--web.listen-address={NODE_ADDRESS}:9090"),
+        "--log.level=warn".into(),
+    ]
+}

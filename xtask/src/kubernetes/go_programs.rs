@@ -1,0 +1,167 @@
+//! The Go programs of the test node, built once from Go modules and kept by version.
+//! It never downloads a ready-made binary.
+
+use std::error::Error;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Instant;
+
+use sha2::{Digest, Sha256};
+
+use super::layout;
+use crate::generate::root;
+
+/// One program, how to build it and by which names it can be called.
+pub(crate) struct GoProgram {
+    name: &'static str,
+    version: &'static str,
+    source: Source,
+    link: &'static str,
+}
+
+enum Source {
+    /// A small main of ours, with its go.mod and go.sum, in a folder of the repository.
+    Folder(&'static str),
+    /// A main package of the module itself.
+    Package(&'static str),
+}
+
+/// Control plane, node and `kubectl` in one binary that looks at the name it is called by.
+pub(crate) const KUBE: GoProgram = GoProgram {
+    name: "kube",
+    version: "v1.34.4",
+    source: Source::Folder("xtask/go/kube"),
+    link: "-X k8s.io/component-base/version.gitVersion=v1.34.4 \
+           -X k8s.io/component-base/version.gitMajor=1 \
+           -X k8s.io/component-base/version.gitMinor=34",
+};
+
+pub(crate) const ETCD: GoProgram = GoProgram {
+    name: "etcd",
+    version: "v3.6.16",
+    source: Source::Folder("xtask/go/etcd"),
+    link: "",
+};
+
+pub(crate) const COREDNS: GoProgram = GoProgram {
+    name: "coredns",
+    version: "v1.12.4",
+    source: Source::Folder("xtask/go/coredns"),
+    link: "",
+};
+
+pub(crate) const HELM: GoProgram = GoProgram {
+    name: "helm",
+    version: "v3.19.0",
+    source: Source::Package("helm.sh/helm/v3/cmd/helm"),
+    // Without a cluster to ask, charts are rendered for this version.
+    link: "-X helm.sh/helm/v3/pkg/chartutil.k8sVersionMajor=1 \
+           -X helm.sh/helm/v3/pkg/chartutil.k8sVersionMinor=34",
+};
+
+/// A sample app with every HTTP shape.
+pub(crate) const HTTPBIN: GoProgram = GoProgram {
+    name: "go-httpbin",
+    version: "v2.26.0",
+    source: Source::Package("github.com/mccutchen/go-httpbin/v2/cmd/go-httpbin"),
+    link: "",
+};
+
+/// What `up` starts.
+pub(crate) const OF_THE_NODE: [&GoProgram; 3] = [&KUBE, &ETCD, &COREDNS];
+
+/// The names by which the one Kubernetes binary is called.
+const KUBE_NAMES: [&str; 6] = [
+    "kube-apiserver",
+    "kube-controller-manager",
+    "kube-scheduler",
+    "kubelet",
+    "kube-proxy",
+    "kubectl",
+];
+
+impl GoProgram {
+    /// The program's path; it is built first where the cache does not have it.
+    pub(crate) fn path(&self) -> Result<PathBuf, Box<dyn Error>> {
+        let folder = layout::cache()?.join(self.key()?);
+        let program = folder.join(self.name);
+        if !program.exists() {
+            self.build(&folder)?;
+        }
+        Ok(program)
+    }
+
+    /// The folder's name in the cache: a change of version, flags or our main is another program.
+    fn key(&self) -> Result<String, Box<dyn Error>> {
+        let mut digest = Sha256::new();
+        if let Source::Folder(folder) = self.source {
+            for file in ["main.go", "go.mod", "go.sum"] {
+                digest.update(fs::read(root().join(folder).join(file))?);
+            }
+        }
+        digest.update(self.link);
+        let short: String = digest
+            .finalize()
+            .iter()
+            .take(4)
+            .map(|byte| format!("{byte:02x}"))
+            .collect();
+        Ok(format!("{}-{}-{short}", self.name, self.version))
+    }
+
+    fn build(&self, folder: &Path) -> Result<(), Box<dyn Error>> {
+        println!(
+            "building {} {} from Go modules (minutes the first time)",
+            self.name, self.version
+        );
+        let start = Instant::now();
+        // A build that is cut short must not look like a finished one.
+        let unfinished = folder.with_extension(format!("unfinished-{}", std::process::id()));
+        fs::create_dir_all(&unfinished)?;
+        let outcome = self.compile(&unfinished);
+        if let Err(error) = outcome {
+            fs::remove_dir_all(&unfinished)?;
+            return Err(error);
+        }
+        if self.name == KUBE.name {
+            for name in KUBE_NAMES {
+                std::os::unix::fs::symlink(self.name, unfinished.join(name))?;
+            }
+        }
+        fs::rename(&unfinished, folder)?;
+        println!(
+            "built {} in {:.0} s",
+            self.name,
+            start.elapsed().as_secs_f32()
+        );
+        Ok(())
+    }
+
+    fn compile(&self, folder: &Path) -> Result<(), Box<dyn Error>> {
+        let link = format!("-s -w {}", self.link);
+        let mut go = Command::new("go");
+        go.env("CGO_ENABLED", "0").env("GOFLAGS", "-buildvcs=false");
+        match self.source {
+            Source::Folder(source) => go
+                .current_dir(root().join(source))
+                .args(["build", "-trimpath", "-ldflags", &link, "-o"])
+                .arg(folder.join(self.name))
+                .arg("."),
+            Source::Package(package) => go
+                .env("GOBIN", folder)
+                .args(["install", "-trimpath", "-ldflags", &link])
+                .arg(format!("{package}@{}", self.version)),
+        };
+        match go.status() {
+            Ok(status) if status.success() => Ok(()),
+            Ok(status) => Err(format!("building {} ended with {status}", self.name).into()),
+            Err(error) => Err(format!("cannot run `go` to build {}: {error}", self.name).into()),
+        }
+    }
+}
+
+/// The path of one Kubernetes program.
+pub(crate) fn kube(name: &str) -> Result<PathBuf, Box<dyn Error>> {
+    Ok(KUBE.path()?.with_file_name(name))
+}

@@ -1,0 +1,61 @@
+//! Where the test node lives: its folders, addresses and names.
+//! It never creates or removes anything.
+
+use std::error::Error;
+use std::path::PathBuf;
+
+/// The node's name in the cluster.
+pub(crate) const NODE: &str = "elasti-node";
+/// A bridge without ports: the kernel need not have dummy devices.
+pub(crate) const NODE_LINK: &str = "elasti-node";
+/// The bridge that the pods' network cards are plugged into.
+pub(crate) const POD_LINK: &str = "elasti-pods";
+/// EndpointSlices refuse loopback addresses, so whatever runs on the host is reached here.
+pub(crate) const NODE_ADDRESS: &str = "10.199.0.1";
+pub(crate) const POD_NETWORK: &str = "10.200.0.0/16";
+pub(crate) const SERVICE_NETWORK: &str = "10.96.0.0/16";
+/// The first address of the service network, which the API server takes for itself.
+pub(crate) const API_SERVICE_ADDRESS: &str = "10.96.0.1";
+pub(crate) const DNS_SERVICE_ADDRESS: &str = "10.96.0.10";
+pub(crate) const CLUSTER_DOMAIN: &str = "cluster.local";
+pub(crate) const API_SERVER: &str = "https://10.199.0.1:6443";
+/// Not the usual ports: another etcd may run on this machine.
+pub(crate) const ETCD_CLIENT: &str = "http://127.0.0.1:23790";
+pub(crate) const ETCD_PEER: &str = "http://127.0.0.1:23800";
+
+/// The name of the pod network, in CNI's configuration and in its result cache.
+pub(crate) const CNI_NETWORK: &str = "elasti-kubernetes";
+
+/// What the cluster keeps while it is up: data, keys, logs. One cluster a machine.
+pub(crate) fn state() -> PathBuf {
+    PathBuf::from("/var/lib/elasti-kubernetes")
+}
+
+/// Sockets and process ids.
+pub(crate) fn run() -> PathBuf {
+    PathBuf::from("/run/elasti-kubernetes")
+}
+
+/// The folder of logs, one a process.
+pub(crate) fn logs() -> PathBuf {
+    state().join("logs")
+}
+
+/// The administrator's kubeconfig.
+pub(crate) fn kubeconfig() -> PathBuf {
+    state().join("admin.kubeconfig")
+}
+
+pub(crate) fn containerd_socket() -> PathBuf {
+    run().join("containerd.sock")
+}
+
+/// Programs that took minutes to build; `cargo clean` does not reach them.
+pub(crate) fn cache() -> Result<PathBuf, Box<dyn Error>> {
+    let base = match (std::env::var_os("XDG_CACHE_HOME"), std::env::var_os("HOME")) {
+        (Some(folder), _) if !folder.is_empty() => PathBuf::from(folder),
+        (_, Some(home)) => PathBuf::from(home).join(".cache"),
+        _ => return Err("neither XDG_CACHE_HOME nor HOME says where the cache is".into()),
+    };
+    Ok(base.join("elasti"))
+}

@@ -1,0 +1,105 @@
+//! Waits until each part of the cluster answers, and gives it its first objects.
+//! It never waits without a limit, and names the log to read when one passes.
+
+use std::error::Error;
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::process::{Command, Output, Stdio};
+use std::time::Duration;
+
+use super::layout::{self, NODE, NODE_ADDRESS};
+use super::process::{self, wait_until};
+use super::{go_programs, layout::containerd_socket};
+
+/// Generous: the machine may be busy.
+const LIMIT: Duration = Duration::from_secs(120);
+
+const BASE_OBJECTS: &str = include_str!("base-objects.yaml");
+
+pub(crate) fn api_server() -> Result<(), Box<dyn Error>> {
+    wait("kube-apiserver", || succeeds(&["get", "--raw", "/readyz"]))
+}
+
+pub(crate) fn containerd() -> Result<(), Box<dyn Error>> {
+    wait("containerd", || {
+        let mut ctr = Command::new("ctr");
+        ctr.arg("--address").arg(containerd_socket()).arg("version");
+        ctr.output().is_ok_and(|output| output.status.success())
+    })
+}
+
+/// The node takes pods, names are answered, and Prometheus too.
+pub(crate) fn node() -> Result<(), Box<dyn Error>> {
+    let node = format!("node/{NODE}");
+    wait("kubelet", || {
+        succeeds(&["wait", "--for=condition=Ready", &node, "--timeout=2s"])
+    })?;
+    wait("kube-controller-manager", || {
+        succeeds(&["get", "serviceaccount", "default", "--namespace=default"])
+    })?;
+    wait("coredns", || answers(8181, "/ready"))?;
+    wait("prometheus", || answers(9090, "/-/ready"))
+}
+
+/// DNS and Prometheus, as Services.
+pub(crate) fn apply_base_objects() -> Result<(), Box<dyn Error>> {
+    let mut child = kubectl(&["apply", "--filename=-"])?
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .spawn()?;
+    if let Some(mut input) = child.stdin.take() {
+        input.write_all(BASE_OBJECTS.as_bytes())?;
+    }
+    match child.wait()? {
+        status if status.success() => Ok(()),
+        status => Err(format!("kubectl apply of DNS and Prometheus ended with {status}").into()),
+    }
+}
+
+/// The node as kubectl shows it.
+pub(crate) fn node_line() -> Result<String, Box<dyn Error>> {
+    let output = kubectl(&["get", "nodes", "--output=wide"])?.output()?;
+    Ok(String::from_utf8(output.stdout)?.trim_end().to_owned())
+}
+
+fn wait(name: &str, condition: impl FnMut() -> bool) -> Result<(), Box<dyn Error>> {
+    if wait_until(LIMIT, condition) {
+        return Ok(());
+    }
+    let log = process::log_of(name);
+    Err(format!(
+        "{name} is not ready after {} s; see {}",
+        LIMIT.as_secs(),
+        log.display()
+    )
+    .into())
+}
+
+fn kubectl(arguments: &[&str]) -> Result<Command, Box<dyn Error>> {
+    let mut command = Command::new(go_programs::kube("kubectl")?);
+    command
+        .env("KUBECONFIG", layout::kubeconfig())
+        .args(arguments);
+    Ok(command)
+}
+
+fn succeeds(arguments: &[&str]) -> bool {
+    let output = |mut command: Command| -> Result<Output, Box<dyn Error>> { Ok(command.output()?) };
+    kubectl(arguments)
+        .and_then(output)
+        .is_ok_and(|output| output.status.success())
+}
+
+/// One plain request to a port of the node's address.
+fn answers(port: u16, path: &str) -> bool {
+    let ask = || -> Result<bool, Box<dyn Error>> {
+        let address: SocketAddr = format!("{NODE_ADDRESS}:{port}").parse()?;
+        let mut stream = TcpStream::connect_timeout(&address, Duration::from_secs(1))?;
+        stream.set_read_timeout(Some(Duration::from_secs(2)))?;
+        write!(stream, "GET {path} HTTP/1.0\r\n\r\n")?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer)?;
+        Ok(answer.split(' ').nth(1) == Some("200"))
+    };
+    ask().unwrap_or(false)
+}
