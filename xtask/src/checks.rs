@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use crate::deny;
 use crate::generate::{self, root};
+use crate::simulate;
 
 /// How a check ended.
 pub(crate) enum Ended {
@@ -18,7 +19,7 @@ pub(crate) enum Ended {
 type Check = fn(ci: bool) -> Ended;
 
 /// The checks, cheap ones first.
-const CHECKS: [(&str, Check); 7] = [
+const CHECKS: [(&str, Check); 8] = [
     ("generated files", |_| match generate::check_all() {
         Ok(()) => Ended::Passed,
         Err(error) => Ended::Failed(error.to_string()),
@@ -47,6 +48,7 @@ const CHECKS: [(&str, Check); 7] = [
             "--nocapture",
         ])
     }),
+    ("simulation", |_| simulate::check()),
     ("dependencies", deny::check),
     ("advisories", deny::check_advisories),
 ];
