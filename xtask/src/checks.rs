@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use crate::chart;
 use crate::deny;
 use crate::generate::{self, root};
+use crate::simulate;
 
 /// How a check ended.
 pub(crate) enum Ended {
@@ -19,7 +20,7 @@ pub(crate) enum Ended {
 type Check = fn(ci: bool) -> Ended;
 
 /// The checks, cheap ones first.
-const CHECKS: [(&str, Check); 8] = [
+const CHECKS: [(&str, Check); 9] = [
     ("generated files", |_| match generate::check_all() {
         Ok(()) => Ended::Passed,
         Err(error) => Ended::Failed(error.to_string()),
@@ -49,6 +50,7 @@ const CHECKS: [(&str, Check); 8] = [
         ])
     }),
     ("chart", chart::check),
+    ("simulation", |_| simulate::check()),
     ("dependencies", deny::check),
     ("advisories", deny::check_advisories),
 ];

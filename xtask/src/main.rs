@@ -9,6 +9,7 @@ mod deny;
 mod generate;
 mod image;
 mod kubernetes;
+mod simulate;
 #[path = "../../crates/elasti-api/tests/acceptance/table.rs"]
 mod table;
 
@@ -19,6 +20,8 @@ usage: cargo xtask <command>
 
   generate        rewrite the files that are made from code
   test [--ci]     run every check and test; --ci leaves nothing out that the machine can do
+  simulate [--seeds N] [--seed K]
+                  run a resolver in a simulated world: N seeds (500), or one seed twenty times with its counts
   crd-conformance --kube-apiserver PATH --etcd PATH
                   run the acceptance table of the CRD against a real API server (needs kubectl)
 ";
@@ -30,6 +33,7 @@ fn main() -> ExitCode {
         ["generate"] => generate::write_all(),
         ["test"] => checks::run(false),
         ["test", "--ci"] => checks::run(true),
+        ["simulate", wish @ ..] => simulate::run(wish),
         [
             "crd-conformance",
             "--kube-apiserver",

@@ -15,10 +15,10 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 
 use crate::activity;
+use crate::net::TcpListener;
 use crate::resolver::Resolver;
 
 /// Probes, Prometheus and operators: a few dozen at most.

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
-use tokio::net::TcpStream;
+
+use crate::net::{TcpStream, close_writing};
 
 /// Reads and writes a connection that others may watch.
 #[derive(Clone, Debug)]
@@ -104,11 +105,4 @@ impl AsyncWrite for ClientStream {
     fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
         Poll::Ready(close_writing(&self.0))
     }
-}
-
-/// Tokio offers `shutdown` only on an owned stream; the standard library's works on a borrowed descriptor.
-fn close_writing(stream: &TcpStream) -> io::Result<()> {
-    use std::os::fd::AsFd as _;
-    let descriptor = stream.as_fd().try_clone_to_owned()?;
-    std::net::TcpStream::from(descriptor).shutdown(std::net::Shutdown::Write)
 }

@@ -14,7 +14,6 @@ use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use parking_lot::Mutex;
-use tokio::net::TcpStream;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
@@ -27,6 +26,7 @@ use crate::forward::tcp;
 use crate::hold::Released;
 use crate::host_route;
 use crate::listener::Guest;
+use crate::net::TcpStream;
 use crate::protocol::{self, Protocol};
 use crate::resolver::Resolver;
 use crate::table::Service;
@@ -49,8 +49,6 @@ pub(crate) enum Aim {
     Fixed(Destination),
     /// Each to the service that its host names.
     ByHost,
-    /// Nowhere: each hears why.
-    Refused(Failure),
 }
 
 /// The client of one HTTP connection.
@@ -60,6 +58,8 @@ pub(crate) struct HttpClient {
     pub(crate) guest: Guest,
     /// The release that the connection had before its first request was read.
     pub(crate) first: Mutex<Option<Released>>,
+    /// Why the connection could not wait. Its first request hears it; a later one is a new guest.
+    refusal: Mutex<Option<Failure>>,
     /// Of HTTP/1 only: hyper itself sees a leaving HTTP/2 stream, but not a client that left an unread body behind.
     stream: Option<ClientStream>,
     go_away: Notify,
@@ -126,7 +126,7 @@ pub(crate) async fn serve(
         match verdict {
             Ok(free) => released = Some(free),
             Err(failure) => {
-                return Box::pin(refuse(&resolver, guest, stream, peer, failure)).await;
+                return Box::pin(refuse(&resolver, guest, stream, peer, aim, failure)).await;
             }
         }
     }
@@ -136,7 +136,8 @@ pub(crate) async fn serve(
     match protocol::of(&stream, declared.as_deref(), HEADER_PATIENCE).await {
         Some(Protocol::Tcp) => Box::pin(tcp::relay(&resolver, &guest, stream, released)).await,
         Some(http) => {
-            let serving = serve_http(&resolver, guest, stream, peer, http, aim, released);
+            let first = released.map(Ok);
+            let serving = serve_http(&resolver, guest, stream, peer, http, aim, first);
             Box::pin(serving).await;
         }
         None => {}
@@ -171,21 +172,14 @@ async fn refuse(
     guest: Guest,
     stream: TcpStream,
     peer: SocketAddr,
+    aim: Aim,
     failure: Failure,
 ) {
-    match protocol::of(&stream, Some("http"), REFUSAL_PATIENCE).await {
+    let declared = resolver.app_protocol(guest.listen_port);
+    match protocol::of_refused(&stream, declared.as_deref(), REFUSAL_PATIENCE).await {
         Some(Protocol::Tcp) | None => {}
         Some(http) => {
-            serve_http(
-                resolver,
-                guest,
-                stream,
-                peer,
-                http,
-                Aim::Refused(failure),
-                None,
-            )
-            .await
+            serve_http(resolver, guest, stream, peer, http, aim, Some(Err(failure))).await
         }
     }
 }
@@ -197,15 +191,21 @@ async fn serve_http(
     peer: SocketAddr,
     protocol: Protocol,
     aim: Aim,
-    released: Option<Released>,
+    first: Option<Result<Released, Failure>>,
 ) {
     // Answers are written whole; waiting for the client's acknowledgement would only delay them.
     let _ = stream.set_nodelay(true);
     let stream = ClientStream(Arc::new(stream));
+    let (released, refusal) = match first {
+        Some(Ok(released)) => (Some(released), None),
+        Some(Err(failure)) => (None, Some(failure)),
+        None => (None, None),
+    };
     let client = Arc::new(HttpClient {
         peer,
         guest,
         first: Mutex::new(released),
+        refusal: Mutex::new(refusal),
         stream: (protocol == Protocol::Http1).then(|| stream.clone()),
         go_away: Notify::new(),
         begun: AtomicBool::new(false),
@@ -273,10 +273,11 @@ async fn respond(
     let started = Instant::now();
     client.begun.store(true, Ordering::Relaxed);
     let grpc = answer::is_grpc(request.headers()) && request.version() == Version::HTTP_2;
-    let destination = match aim {
-        Aim::Fixed(destination) => Ok(destination.clone()),
-        Aim::ByHost => host_route::destination(resolver, &request),
-        Aim::Refused(failure) => Err(*failure),
+    let refusal = client.refusal.lock().take();
+    let destination = match (refusal, aim) {
+        (Some(failure), _) => Err(failure),
+        (None, Aim::Fixed(destination)) => Ok(destination.clone()),
+        (None, Aim::ByHost) => host_route::destination(resolver, &request),
     };
     let answered = match &destination {
         Ok(destination) => forward(resolver, destination, client, request).await,

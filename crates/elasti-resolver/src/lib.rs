@@ -16,6 +16,7 @@ mod host_route;
 mod listener;
 mod memory;
 mod metrics;
+mod net;
 mod pod;
 mod protocol;
 mod resolver;
@@ -27,5 +28,7 @@ mod wake;
 mod woken;
 
 pub use environment::{VARIABLES, Variable, WITHOUT_USE, WrongValue, WrongValues};
+#[cfg(feature = "simulation")]
+pub use net::simulated;
 pub use resolver::Running;
 pub use settings::Settings;

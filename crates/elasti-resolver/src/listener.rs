@@ -2,24 +2,22 @@
 //! Never ends because a port is taken: that route is missing from the activity report until the port is free.
 
 use std::collections::{HashMap, HashSet};
-use std::io;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::net::{TcpListener, TcpSocket};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::AbortHandle;
 use tokio::time::sleep;
 
 use crate::connection;
 use crate::memory;
+use crate::net::{TcpListener, listen};
 use crate::resolver::Resolver;
 
 /// Connections of one listener; more wait in the kernel's backlog until one ends.
 /// 16,384 x 4 KiB unread = 64 MiB for the busiest one.
 const CONNECTIONS: usize = 16_384;
-const BACKLOG: u32 = 4096;
 /// A taken port is tried again this often.
 const TRY_AGAIN: Duration = Duration::from_secs(1);
 /// Running out of descriptors must not become a busy loop.
@@ -80,28 +78,6 @@ pub(crate) async fn follow_routes(resolver: Arc<Resolver>) {
             () = sleep(TRY_AGAIN), if failed > 0 => {}
         }
     }
-}
-
-/// A listener that a restarted resolver can open at once. On a machine without IPv6, "any address" means IPv4's.
-pub(crate) fn listen(address: SocketAddr) -> io::Result<TcpListener> {
-    if address.is_ipv4() {
-        return open(TcpSocket::new_v4()?, address);
-    }
-    let socket = match TcpSocket::new_v6() {
-        Ok(socket) => socket,
-        Err(_) if address.ip().is_unspecified() => {
-            let any = (Ipv4Addr::UNSPECIFIED, address.port());
-            return open(TcpSocket::new_v4()?, any.into());
-        }
-        Err(error) => return Err(error),
-    };
-    open(socket, address)
-}
-
-fn open(socket: TcpSocket, address: SocketAddr) -> io::Result<TcpListener> {
-    socket.set_reuseaddr(true)?;
-    socket.bind(address)?;
-    socket.listen(BACKLOG)
 }
 
 /// Accepts until the resolver closes its doors.

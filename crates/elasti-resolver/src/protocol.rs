@@ -3,8 +3,9 @@
 
 use std::time::Duration;
 
-use tokio::net::TcpStream;
 use tokio::time::{Instant, sleep, timeout_at};
+
+use crate::net::TcpStream;
 
 /// What a connection speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,14 +43,28 @@ pub(crate) async fn of(
     header_patience: Duration,
 ) -> Option<Protocol> {
     let declared = is_http(app_protocol);
-    if declared == Some(false) {
-        return Some(Protocol::Tcp);
-    }
     let silence = if declared == Some(true) {
         header_patience
     } else {
         SILENCE
     };
+    look(stream, declared, silence).await
+}
+
+/// The same for a client that is to hear a refusal: it has this long to say a word, whatever was declared. Who speaks
+/// no HTTP hears none.
+pub(crate) async fn of_refused(
+    stream: &TcpStream,
+    app_protocol: Option<&str>,
+    patience: Duration,
+) -> Option<Protocol> {
+    look(stream, is_http(app_protocol), patience).await
+}
+
+async fn look(stream: &TcpStream, declared: Option<bool>, silence: Duration) -> Option<Protocol> {
+    if declared == Some(false) {
+        return Some(Protocol::Tcp);
+    }
     let speaks_by = Instant::now() + silence;
     let mut whole_by = None;
     let mut bytes = [0; 24];

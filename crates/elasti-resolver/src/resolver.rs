@@ -28,6 +28,7 @@ use crate::hold::{Hold, NotHeld, Released};
 use crate::listener::{self, Kind};
 use crate::memory::{self, Pressure};
 use crate::metrics::Metrics;
+use crate::net;
 use crate::routes::{Neighbours, Routes};
 use crate::settings::Settings;
 use crate::table::{Seen, Service, Table};
@@ -161,8 +162,8 @@ impl Running {
     /// If one of the two ports cannot be opened.
     pub fn start(settings: Settings, client: Client) -> io::Result<Self> {
         let resolver = Resolver::new(settings, client);
-        let admin = listener::listen(resolver.settings.admin)?;
-        let proxy = listener::listen(resolver.settings.proxy)?;
+        let admin = net::listen(resolver.settings.admin)?;
+        let proxy = net::listen(resolver.settings.proxy)?;
         let proxy_port = resolver.settings.proxy.port();
         let mut tasks = JoinSet::new();
         tasks.spawn(admin::serve(resolver.clone(), admin));

@@ -15,10 +15,10 @@ use hyper_util::rt::TokioIo;
 use k8s_openapi::api::core::v1::{Pod, Service};
 use kube::Api;
 use parking_lot::Mutex;
-use tokio::net::TcpStream;
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::follow::{Change, follow};
+use crate::net::{TcpStream, lookup_host};
 use crate::resolver::Resolver;
 use crate::woken::WokenPods;
 
@@ -187,7 +187,7 @@ async fn reach(resolver: &Resolver) -> Result<Operator, WakeFault> {
         }
     }
     let unreachable = |_| WakeFault::Unreachable;
-    let found = tokio::net::lookup_host(&resolver.settings.operator)
+    let found = lookup_host(&resolver.settings.operator)
         .await
         .map_err(unreachable)?;
     let mut addresses: Vec<_> = found.collect();

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use elasti_core::ports::ServiceKey;
 use elasti_core::probe_response::ProbeRequest;
 use elasti_core::waiting_room::OWN_BYTES;
+use futures::FutureExt as _;
 use http::{Method, Request, Response, StatusCode, Version, header};
 use hyper::body::Incoming;
 use hyper::upgrade::OnUpgrade;
@@ -90,6 +91,10 @@ impl Journey<'_> {
     ) -> Result<Response<Body>, Failure> {
         let mut tried = BTreeSet::new();
         loop {
+            // Time has passed with a pod that could not be reached; hyper does not tell while a body is unread.
+            if !tried.is_empty() && self.client.left().now_or_never().is_some() {
+                return Err(Failure::ClientLeft);
+            }
             let service = self.resolver.service(&self.destination.key)?;
             let Some(port) = service.port(self.destination.listen_port) else {
                 return Err(Failure::NotManaged);

@@ -11,8 +11,9 @@ pub(crate) mod upgrade;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use tokio::net::TcpStream;
 use tokio::time::timeout;
+
+use crate::net::TcpStream;
 
 /// A pod that takes longer to accept is passed over; a node answers within a few milliseconds.
 const CONNECT_PATIENCE: Duration = Duration::from_secs(3);

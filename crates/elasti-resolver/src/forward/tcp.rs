@@ -5,7 +5,6 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use tokio::io::copy_bidirectional_with_sizes;
-use tokio::net::TcpStream;
 use tokio::time::Instant;
 
 use super::{RELAY_BUFFER, connect};
@@ -14,6 +13,7 @@ use crate::client_stream::abandoned;
 use crate::clock::to_std;
 use crate::hold::Released;
 use crate::listener::Guest;
+use crate::net::TcpStream;
 use crate::pod::{Pod, UnderWay, choose};
 use crate::resolver::Resolver;
 use crate::table::Open;

@@ -1,0 +1,14 @@
+//! The sockets of the resolver: the machine's, or those of a simulated network under the feature `simulation`.
+//! Never knows what is said over them.
+
+#[cfg(not(feature = "simulation"))]
+mod real;
+#[cfg(feature = "simulation")]
+pub mod simulated;
+
+#[cfg(not(feature = "simulation"))]
+pub(crate) use real::{close_writing, listen};
+#[cfg(feature = "simulation")]
+pub(crate) use simulated::{TcpListener, TcpStream, close_writing, listen, lookup_host};
+#[cfg(not(feature = "simulation"))]
+pub(crate) use tokio::net::{TcpListener, TcpStream, lookup_host};

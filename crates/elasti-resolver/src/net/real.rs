@@ -1,0 +1,38 @@
+//! What the resolver needs of the machine's sockets beyond what tokio's types offer by themselves.
+//! Never reads or writes a byte.
+
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
+
+const BACKLOG: u32 = 4096;
+
+/// A listener that a restarted resolver can open at once. On a machine without IPv6, "any address" means IPv4's.
+pub(crate) fn listen(address: SocketAddr) -> io::Result<TcpListener> {
+    if address.is_ipv4() {
+        return open(TcpSocket::new_v4()?, address);
+    }
+    let socket = match TcpSocket::new_v6() {
+        Ok(socket) => socket,
+        Err(_) if address.ip().is_unspecified() => {
+            let any = (Ipv4Addr::UNSPECIFIED, address.port());
+            return open(TcpSocket::new_v4()?, any.into());
+        }
+        Err(error) => return Err(error),
+    };
+    open(socket, address)
+}
+
+fn open(socket: TcpSocket, address: SocketAddr) -> io::Result<TcpListener> {
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(BACKLOG)
+}
+
+/// Tokio offers `shutdown` only on an owned stream; the standard library's works on a borrowed descriptor.
+pub(crate) fn close_writing(stream: &TcpStream) -> io::Result<()> {
+    use std::os::fd::AsFd as _;
+    let descriptor = stream.as_fd().try_clone_to_owned()?;
+    std::net::TcpStream::from(descriptor).shutdown(std::net::Shutdown::Write)
+}

@@ -1,0 +1,64 @@
+//! What a connection that could not wait hears, and what it may do next.
+//! Never waits on wall-clock: the clock is paused and every wait is for a condition.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing
+)]
+
+mod fixture;
+
+use bytes::Bytes;
+use fixture::{Scene, service};
+use http::Request;
+use http_body_util::{BodyExt as _, Full};
+use hyper_util::rt::TokioIo;
+use serde_json::json;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_speaks_no_http_hears_none_when_it_is_refused() {
+    let scene = Scene::start().await;
+    let mut never = service("db");
+    never.image = "never-ready:1";
+    never.spec = json!({"hold": {"timeoutSeconds": 2}});
+    let address = scene.asleep(never).await;
+    let mut client = TcpStream::connect(&address).await.unwrap();
+    client.write_all(&[0x16, 0x03, 0x01, 0x00]).await.unwrap();
+    let mut heard = Vec::new();
+    // With its bytes unread the connection ends in a reset.
+    let _ = client.read_to_end(&mut heard).await;
+    assert_eq!(String::from_utf8_lossy(&heard), "");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refused_connection_is_a_new_guest_with_its_next_request() {
+    let scene = Scene::start().await;
+    let mut slow = service("cart");
+    slow.start_seconds = "8";
+    slow.spec = json!({"hold": {"timeoutSeconds": 3}});
+    let address = scene.asleep(slow).await;
+    let stream = TcpStream::connect(&address).await.unwrap();
+    let (mut client, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
+        .await
+        .unwrap();
+    tokio::spawn(async move { drop(connection.await) });
+    let mut codes = Vec::new();
+    while codes.last() != Some(&200) {
+        client.ready().await.unwrap();
+        let request = Request::get("/")
+            .header("host", "test")
+            .body(Full::<Bytes>::default())
+            .unwrap();
+        let answer = client.send_request(request).await.unwrap();
+        codes.push(answer.status().as_u16());
+        drop(answer.collect().await);
+        assert!(
+            codes.len() < 30,
+            "only refusals on one connection: {codes:?}"
+        );
+    }
+    assert_eq!(codes[0], 503);
+}

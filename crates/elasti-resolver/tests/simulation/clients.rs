@@ -1,0 +1,300 @@
+//! Clients: HTTP/1.1 on kept and on closed connections, h2c with several streams, raw TCP; patient ones and those that leave.
+//! Never retry a request: every one has its own entry in the ledger.
+
+use std::convert::Infallible;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use elasti_resolver::simulated::{Dice, Fate, TcpStream};
+use http::{Request, Response};
+use http_body_util::combinators::BoxBody;
+use http_body_util::{BodyExt as _, Full, StreamBody};
+use hyper::body::{Frame, Incoming};
+use hyper::client::conn::{http1, http2};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
+
+use crate::ledger::{Ledger, Outcome};
+use crate::world::World;
+
+type Body = BoxBody<Bytes, Infallible>;
+
+/// Longer than any hold; a client of a pod that hangs leaves after this.
+const PATIENCE: Duration = Duration::from_secs(100);
+
+/// One client and what it wants.
+pub struct Client {
+    pub world: Arc<World>,
+    pub service: &'static str,
+    pub port: u16,
+    pub tcp: bool,
+    pub name: String,
+    pub dice: Dice,
+}
+
+impl Client {
+    pub async fn run(mut self) {
+        let kind = self.dice.between(0, 9);
+        match (self.tcp, kind) {
+            (true, _) => self.tcp().await,
+            (false, 0..=3) => self.http1(1).await,
+            (false, 4..=7) => {
+                let requests = self.dice.between(2, 6);
+                self.http1(requests).await;
+            }
+            (false, _) => self.http2().await,
+        }
+    }
+
+    fn ledger(&self) -> Arc<Ledger> {
+        self.world.ledger.clone()
+    }
+
+    async fn connect(&mut self) -> Option<TcpStream> {
+        let address = SocketAddr::new(self.world.door(&mut self.dice)?, self.port);
+        let from = IpAddr::V4(Ipv4Addr::new(10, 2, 0, 7));
+        timeout(
+            Duration::from_secs(60),
+            TcpStream::connect_from(from, address),
+        )
+        .await
+        .ok()?
+        .ok()
+    }
+
+    /// When this request's client has had enough.
+    fn leaves_at(&mut self) -> Instant {
+        let span = if self.dice.percent(15) {
+            self.dice.millis(0, 12_000)
+        } else {
+            PATIENCE
+        };
+        Instant::now() + span
+    }
+
+    fn request(&mut self, id: &str, version: http::Version) -> Request<Body> {
+        let bytes = if self.dice.percent(20) {
+            self.dice.between(1, 200_000)
+        } else {
+            self.dice.between(0, 3000)
+        };
+        let posts = self.dice.percent(40);
+        let bytes = if posts {
+            usize::try_from(bytes).unwrap()
+        } else {
+            0
+        };
+        let body: Body = if posts && self.dice.percent(50) {
+            let piece = Bytes::from(vec![b'c'; bytes / 2]);
+            let rest = Bytes::from(vec![b'd'; bytes - bytes / 2]);
+            let frames = [piece, rest]
+                .into_iter()
+                .filter(|one| !one.is_empty())
+                .map(|one| Ok(Frame::data(one)));
+            BoxBody::new(StreamBody::new(futures::stream::iter(
+                frames.collect::<Vec<_>>(),
+            )))
+        } else {
+            Full::new(Bytes::from(vec![b'b'; bytes])).boxed()
+        };
+        let uri = if version == http::Version::HTTP_2 {
+            format!("http://{}.default/{id}", self.service)
+        } else {
+            format!("/{id}")
+        };
+        Request::builder()
+            .method(if posts { "POST" } else { "GET" })
+            .uri(uri)
+            .version(version)
+            .header("host", format!("{}.default", self.service))
+            .header("x-bytes", bytes.to_string())
+            .body(body)
+            .unwrap()
+    }
+
+    async fn http1(&mut self, requests: u64) {
+        let ledger = self.ledger();
+        let mut open: Option<(http1::SendRequest<Body>, tokio::task::AbortHandle, Fate)> = None;
+        for at in 0..requests {
+            let id = format!("{}-{at}", self.name);
+            if let Some((sender, ..)) = &mut open
+                && sender.ready().await.is_err()
+            {
+                open = None;
+            }
+            if open.is_none() {
+                let since = Instant::now();
+                let Some(stream) = self.connect().await else {
+                    ledger.began(&id, self.service, false, since);
+                    return ledger.end(&id, Outcome::NotAccepted);
+                };
+                let fate = stream.fate();
+                let (sender, connection) = http1::handshake(TokioIo::new(stream)).await.unwrap();
+                let task = tokio::spawn(async move { drop(connection.await) });
+                open = Some((sender, task.abort_handle(), fate));
+            }
+            let Some((sender, task, fate)) = &mut open else {
+                return;
+            };
+            let mut request = self.request(&id, http::Version::HTTP_11);
+            if requests == 1 && self.dice.percent(70) {
+                request
+                    .headers_mut()
+                    .insert("connection", "close".parse().unwrap());
+            }
+            let leaves = self.leaves_at();
+            let before = fate.heard();
+            ledger.begin(&id, self.service, false);
+            let outcome = tokio::select! {
+                outcome = ask1(sender, request, &id) => outcome,
+                () = sleep_until(leaves) => Outcome::Left(Some(fate.clone())),
+            };
+            let outcome = match outcome {
+                Outcome::Lost(_) if fate.heard() == before => Outcome::NotAccepted,
+                other => other,
+            };
+            let left = matches!(outcome, Outcome::Left(_));
+            let unsent = matches!(outcome, Outcome::Unsent);
+            ledger.end(&id, outcome);
+            if unsent {
+                open = None;
+                continue;
+            }
+            if left {
+                task.abort();
+                return;
+            }
+            let pause = self.dice.millis(0, 6000);
+            sleep(pause).await;
+        }
+    }
+
+    async fn http2(&mut self) {
+        let ledger = self.ledger();
+        let streams = self.dice.between(1, 5);
+        // A connection that waits unread has its deadline from its start on.
+        let since = Instant::now();
+        let Some(stream) = self.connect().await else {
+            return;
+        };
+        let Ok((sender, connection)) =
+            http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await
+        else {
+            return;
+        };
+        let task = tokio::spawn(async move { drop(connection.await) });
+        let asking = (0..streams).map(|at| {
+            let id = format!("{}-{at}", self.name);
+            let request = self.request(&id, http::Version::HTTP_2);
+            let (leaves, pause) = (self.leaves_at(), self.dice.millis(0, 8000));
+            let (ledger, service, mut sender) = (ledger.clone(), self.service, sender.clone());
+            async move {
+                sleep(pause).await;
+                if sender.ready().await.is_err() {
+                    return;
+                }
+                ledger.began(&id, service, false, since);
+                let outcome = tokio::select! {
+                    outcome = ask2(&mut sender, request, &id) => outcome,
+                    () = sleep_until(leaves + pause) => Outcome::Left(None),
+                };
+                ledger.end(&id, outcome);
+            }
+        });
+        let asking: Vec<_> = asking.collect();
+        drop(sender);
+        futures::future::join_all(asking).await;
+        // Dropping the last sender ends the connection in order; a moment later it is cut.
+        sleep(Duration::from_secs(1)).await;
+        task.abort();
+    }
+
+    async fn tcp(&mut self) {
+        let (ledger, id) = (self.ledger(), self.name.clone());
+        ledger.begin(&id, self.service, true);
+        let stream = self.connect().await;
+        let Some(stream) = stream else {
+            return ledger.end(&id, Outcome::NotAccepted);
+        };
+        let fate = stream.fate();
+        let leaves = self.leaves_at();
+        let (pause, half_closes) = (self.dice.millis(0, 300), self.dice.percent(30));
+        let outcome = tokio::select! {
+            outcome = say(stream, &id, pause, half_closes) => outcome,
+            () = sleep_until(leaves) => Outcome::Left(Some(fate.clone())),
+        };
+        ledger.end(&id, outcome);
+    }
+}
+
+async fn say(stream: TcpStream, id: &str, pause: Duration, half_closes: bool) -> Outcome {
+    let mut stream = BufReader::new(stream);
+    sleep(pause).await;
+    if stream
+        .write_all(format!("\x16{id}\n").as_bytes())
+        .await
+        .is_err()
+    {
+        return Outcome::Closed;
+    }
+    if half_closes {
+        let _ = stream.shutdown().await;
+    }
+    let mut line = String::new();
+    match stream.read_line(&mut line).await {
+        Ok(_) if line.ends_with('\n') => match line.trim_end().split_once(' ') {
+            Some((pod, said)) if said == id => Outcome::Whole(pod.to_owned()),
+            _ => Outcome::Lost(format!("heard {line:?}")),
+        },
+        Ok(_) | Err(_) => Outcome::Closed,
+    }
+}
+
+async fn ask1(sender: &mut http1::SendRequest<Body>, request: Request<Body>, id: &str) -> Outcome {
+    match sender.try_send_request(request).await {
+        Ok(answer) => read(answer, id).await,
+        Err(mut error) => match error.take_message() {
+            Some(_) => Outcome::Unsent,
+            None => Outcome::Lost(format!("{:?}", error.into_error())),
+        },
+    }
+}
+
+async fn ask2(sender: &mut http2::SendRequest<Body>, request: Request<Body>, id: &str) -> Outcome {
+    match sender.try_send_request(request).await {
+        Ok(answer) => read(answer, id).await,
+        Err(mut error) => match error.take_message() {
+            Some(_) => Outcome::Unsent,
+            None => Outcome::Lost(format!("{:?}", error.into_error())),
+        },
+    }
+}
+
+async fn read(answer: Response<Incoming>, id: &str) -> Outcome {
+    let word = |name: &str| {
+        answer
+            .headers()
+            .get(name)
+            .and_then(|value| value.to_str().ok())
+            .map(str::to_owned)
+    };
+    let (pod, reason, retry) = (word("x-pod"), word("x-elasti-reason"), word("retry-after"));
+    let status = answer.status().as_u16();
+    let Ok(body) = answer.into_body().collect().await else {
+        return Outcome::Cut;
+    };
+    let body = body.to_bytes();
+    match pod {
+        Some(pod) if body.ends_with(format!(" end:{id}").as_bytes()) => Outcome::Whole(pod),
+        // An answer that ends in order must be the whole one: nobody could tell the difference.
+        Some(_) => Outcome::Lost(format!("{} bytes of somebody else's answer", body.len())),
+        None => Outcome::Refused {
+            status,
+            reason: reason.unwrap_or_default(),
+            retry_after: retry.is_some(),
+        },
+    }
+}

@@ -1,0 +1,312 @@
+//! Pods: they serve well, start late, refuse, swallow, reset, close idle connections, break off, hang or crash.
+//! Never talk to the resolver in any other way than a pod's sockets do.
+
+use std::convert::Infallible;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use elasti_resolver::simulated::{Dice, TcpListener, TcpStream, listen};
+use http::{Request, Response};
+use http_body_util::combinators::BoxBody;
+use http_body_util::{BodyExt as _, Full, StreamBody};
+use hyper::body::{Frame, Incoming};
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto;
+use parking_lot::Mutex;
+use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::sync::{Notify, watch};
+use tokio::task::JoinSet;
+use tokio::time::sleep;
+
+use crate::ledger::Ledger;
+
+/// How a pod behaves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Manner {
+    Good,
+    /// It says that it is ready this long before it listens.
+    Late(Duration),
+    /// Ready, and listens nowhere.
+    Refuses,
+    /// Ready, and nothing that is sent to it ever arrives.
+    Swallows,
+    /// The first connections are reset as they are accepted.
+    ResetsFirst(u32),
+    /// Connections that are idle for this long are closed.
+    ClosesIdle(Duration),
+    /// This request is read, then its connection ends.
+    Breaks(u32),
+    /// The same, in the middle of the answer.
+    Cuts(u32),
+    /// The same, and the pod is gone.
+    Dies(u32),
+    /// It receives and never answers.
+    Hangs,
+}
+
+/// How a pod ends.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Stop {
+    #[default]
+    Not,
+    /// It finishes what it has.
+    InOrder,
+    /// It is gone at once.
+    Crash,
+}
+
+/// A pod at work.
+#[derive(Debug)]
+pub struct Pod {
+    pub name: String,
+    pub service: &'static str,
+    pub address: SocketAddr,
+    pub manner: Manner,
+    pub tcp: bool,
+    pub stop: watch::Sender<Stop>,
+    ledger: Arc<Ledger>,
+    received: AtomicU32,
+    dice: Mutex<Dice>,
+}
+
+impl Pod {
+    pub fn new(
+        name: String,
+        service: &'static str,
+        address: SocketAddr,
+        manner: Manner,
+        tcp: bool,
+        ledger: Arc<Ledger>,
+        dice: Dice,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            name,
+            service,
+            address,
+            manner,
+            tcp,
+            stop: watch::Sender::default(),
+            ledger,
+            received: AtomicU32::new(0),
+            dice: Mutex::new(dice),
+        })
+    }
+
+    /// Serves until it is stopped or dies; gives back how.
+    pub async fn serve(self: Arc<Self>) -> Stop {
+        if let Manner::Late(span) = self.manner {
+            sleep(span).await;
+        }
+        if matches!(self.manner, Manner::Refuses | Manner::Swallows) {
+            return self.stopped().await;
+        }
+        let mut connections = JoinSet::new();
+        let listener = listen(self.address).unwrap();
+        let how = tokio::select! {
+            how = self.stopped() => how,
+            () = self.accept(&listener, &mut connections) => Stop::Crash,
+        };
+        drop(listener);
+        if how == Stop::InOrder {
+            while connections.join_next().await.is_some() {}
+            self.ledger.broke_a_connection(self.service);
+        } else {
+            self.ledger.breaks(&self.name, None);
+            self.ledger.broke_a_connection(self.service);
+        }
+        how
+    }
+
+    async fn stopped(&self) -> Stop {
+        let mut stop = self.stop.subscribe();
+        let how = *stop.wait_for(|stop| *stop != Stop::Not).await.unwrap();
+        how
+    }
+
+    async fn accept(self: &Arc<Self>, listener: &TcpListener, connections: &mut JoinSet<()>) {
+        let mut accepted = 0;
+        loop {
+            let (stream, _) = listener.accept().await.unwrap();
+            accepted += 1;
+            if let Manner::ResetsFirst(most) = self.manner
+                && accepted <= most
+            {
+                self.ledger.broke_a_connection(self.service);
+                stream.reset();
+                continue;
+            }
+            let pod = self.clone();
+            connections.spawn(async move {
+                if pod.tcp {
+                    pod.echo(stream).await;
+                } else {
+                    pod.http(stream).await;
+                }
+            });
+        }
+    }
+
+    async fn http(self: Arc<Self>, stream: TcpStream) {
+        let carried = Arc::new(Carried::default());
+        let (pod, inside) = (self.clone(), carried.clone());
+        let service = service_fn(move |request| {
+            let (pod, carried) = (pod.clone(), inside.clone());
+            async move { Ok::<_, Infallible>(pod.respond(request, &carried).await) }
+        });
+        let mut server = auto::Builder::new(TokioExecutor::new());
+        let idle = match self.manner {
+            Manner::ClosesIdle(span) => span,
+            _ => Duration::from_secs(3600),
+        };
+        server
+            .http1()
+            .timer(TokioTimer::new())
+            .header_read_timeout(idle);
+        let mut connection = std::pin::pin!(server.serve_connection(TokioIo::new(stream), service));
+        let mut asked = false;
+        loop {
+            tokio::select! {
+                ended = connection.as_mut() => {
+                    if ended.is_err() && matches!(self.manner, Manner::ClosesIdle(_)) {
+                        self.ledger.broke_a_connection(self.service);
+                    }
+                    return;
+                }
+                () = carried.broken.notified() => {
+                    self.ledger.breaks(&self.name, Some(&carried.ids.lock()));
+                    self.ledger.broke_a_connection(self.service);
+                    return;
+                }
+                _ = self.stopped(), if !asked => {
+                    asked = true;
+                    connection.as_mut().graceful_shutdown();
+                }
+            }
+        }
+    }
+
+    async fn respond(
+        &self,
+        request: Request<Incoming>,
+        carried: &Carried,
+    ) -> Response<BoxBody<Bytes, io::Error>> {
+        let id = request.uri().path().trim_start_matches('/').to_owned();
+        self.ledger.received(&id, &self.name, self.service);
+        carried.ids.lock().push(id.clone());
+        let nth = self.received.fetch_add(1, Ordering::Relaxed) + 1;
+        match self.manner {
+            Manner::Breaks(bad) if nth == bad => {
+                carried.broken.notify_one();
+                return std::future::pending().await;
+            }
+            Manner::Dies(bad) if nth == bad => {
+                self.stop.send_replace(Stop::Crash);
+                return std::future::pending().await;
+            }
+            Manner::Hangs => return std::future::pending().await,
+            Manner::Cuts(bad) if nth == bad => {
+                self.ledger
+                    .breaks(&self.name, Some(std::slice::from_ref(&id)));
+                self.ledger.broke_a_connection(self.service);
+                let frames = [
+                    Ok(Frame::data(Bytes::from_static(b"half of it"))),
+                    Err(io::Error::other("cut")),
+                ];
+                return self.answer(BoxBody::new(StreamBody::new(futures::stream::iter(frames))));
+            }
+            _ => {}
+        }
+        let expected = request
+            .headers()
+            .get("x-bytes")
+            .and_then(|value| value.to_str().ok()?.parse::<usize>().ok());
+        if let Ok(body) = request.into_body().collect().await
+            && Some(body.to_bytes().len()) != expected
+        {
+            self.ledger
+                .complain(format!("{id} arrived at {} incomplete", self.name));
+        }
+        let (think, filler) = {
+            let mut dice = self.dice.lock();
+            let think = if dice.percent(20) {
+                dice.millis(0, 2000)
+            } else {
+                dice.millis(0, 30)
+            };
+            let filler = if dice.percent(15) {
+                dice.between(0, 300_000)
+            } else {
+                dice.between(0, 2000)
+            };
+            (think, filler)
+        };
+        sleep(think).await;
+        let mut body = vec![b'.'; usize::try_from(filler).unwrap()];
+        body.extend_from_slice(format!(" end:{id}").as_bytes());
+        self.answer(
+            Full::new(Bytes::from(body))
+                .map_err(|never| match never {})
+                .boxed(),
+        )
+    }
+
+    fn answer(&self, body: BoxBody<Bytes, io::Error>) -> Response<BoxBody<Bytes, io::Error>> {
+        Response::builder()
+            .header("x-pod", &self.name)
+            .body(body)
+            .unwrap()
+    }
+
+    /// One line comes, one line goes back, then every byte until the end.
+    async fn echo(&self, stream: TcpStream) {
+        let mut stream = BufReader::new(stream);
+        let mut line = String::new();
+        if stream.read_line(&mut line).await.is_err() || line.is_empty() {
+            return;
+        }
+        let id = line.trim_start_matches('\x16').trim_end().to_owned();
+        self.ledger.received(&id, &self.name, self.service);
+        let nth = self.received.fetch_add(1, Ordering::Relaxed) + 1;
+        let breaks = || {
+            self.ledger
+                .breaks(&self.name, Some(std::slice::from_ref(&id)));
+            self.ledger.broke_a_connection(self.service);
+        };
+        match self.manner {
+            Manner::Breaks(bad) | Manner::Cuts(bad) if nth == bad => {
+                breaks();
+                return stream.into_inner().reset();
+            }
+            Manner::Dies(bad) if nth == bad => {
+                breaks();
+                self.stop.send_replace(Stop::Crash);
+                return;
+            }
+            // Nobody tells a relay that its client has left for good, so even this pod gives up some day.
+            Manner::Hangs => return sleep(Duration::from_secs(150)).await,
+            _ => {}
+        }
+        let _ = stream
+            .write_all(format!("{} {id}\n", self.name).as_bytes())
+            .await;
+        let mut rest = Vec::new();
+        tokio::select! {
+            _ = stream.read_to_end(&mut rest) => {}
+            _ = self.stopped() => {}
+        }
+        let _ = stream.write_all(&rest).await;
+        let _ = stream.shutdown().await;
+    }
+}
+
+/// What one connection has carried.
+#[derive(Debug, Default)]
+struct Carried {
+    ids: Mutex<Vec<String>>,
+    broken: Notify,
+}

@@ -1,0 +1,632 @@
+//! One seed's world: services that sleep and wake, the operator, resolvers, and what goes wrong with them.
+//! Never judges: the ledger does.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use elasti_api::{ActivityReport, WakeRequest, names};
+use elasti_resolver::simulated::{Dice, Network, TcpListener, TcpStream, listen};
+use elasti_resolver::{Running, Settings};
+use http::{Request, Response};
+use http_body_util::{BodyExt as _, Full};
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+use tokio::time::{Instant, sleep, timeout};
+
+use crate::kubernetes::{ELASTI_SERVICES, Kubernetes, PODS, SERVICES, SLICES};
+use crate::ledger::Ledger;
+use crate::pods::{Manner, Pod, Stop};
+
+pub const SETTLE: Duration = Duration::from_secs(2);
+const OPERATOR: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 0, 0, 3)), 8013);
+/// Faults end here, so that liveness can be asked for.
+const FAULTS_END: Duration = Duration::from_secs(40);
+
+/// A service's plan for one seed.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    pub name: &'static str,
+    pub listen_port: u16,
+    pub tcp: bool,
+    pub timeout: Duration,
+    pub most_held: Option<u32>,
+    pub starts: bool,
+    /// Why its pods cannot start, once the operator says so.
+    pub obstacle: Option<&'static str>,
+    pub manners: Vec<Manner>,
+}
+
+#[derive(Debug, Default)]
+struct Live {
+    replicas: usize,
+    marked: bool,
+    pods: Vec<(Arc<Pod>, bool)>,
+}
+
+struct Door {
+    address: IpAddr,
+    running: Arc<Running>,
+    leaving: Mutex<Option<Instant>>,
+}
+
+/// Everything of one seed.
+pub struct World {
+    pub ledger: Arc<Ledger>,
+    pub plans: Vec<Plan>,
+    pub network: Network,
+    began: Instant,
+    cluster: Arc<Kubernetes>,
+    live: Vec<Mutex<Live>>,
+    doors: Vec<Door>,
+    dice: Mutex<Dice>,
+    next_pod: Mutex<u8>,
+    obstacles_until: Instant,
+}
+
+fn plan(dice: &mut Dice, name: &'static str, listen_port: u16, tcp: bool) -> Plan {
+    let starts = !dice.percent(8);
+    let mut manners = vec![Manner::Good; usize::try_from(dice.between(1, 2)).unwrap()];
+    for _ in 0..dice.between(0, 2) {
+        let nth = u32::try_from(dice.between(1, 4)).unwrap();
+        manners.push(match dice.between(0, 9) {
+            0 => Manner::Late(dice.millis(10, 3000)),
+            1 | 2 => Manner::Refuses,
+            3 => Manner::Swallows,
+            4 => Manner::ResetsFirst(nth),
+            5 => Manner::ClosesIdle(dice.millis(200, 5000)),
+            6 => Manner::Breaks(nth),
+            7 => Manner::Cuts(nth),
+            8 => Manner::Dies(nth),
+            _ => Manner::Hangs,
+        });
+    }
+    let turn = usize::try_from(dice.between(0, 3)).unwrap() % manners.len();
+    manners.rotate_left(turn);
+    Plan {
+        name,
+        listen_port,
+        tcp,
+        timeout: Duration::from_secs(dice.between(20, 50)),
+        most_held: dice
+            .percent(15)
+            .then(|| u32::try_from(dice.between(1, 4)).unwrap()),
+        starts,
+        obstacle: dice.percent(50).then_some("ImagePull").filter(|_| !starts),
+        manners,
+    }
+}
+
+impl World {
+    pub fn start(seed: u64) -> Arc<Self> {
+        let mut dice = Dice::new(seed);
+        let network = Network::enter(dice.fork());
+        let cluster = Kubernetes::new(dice.fork());
+        let plans = vec![
+            plan(&mut dice, "cart", 20_001, false),
+            plan(&mut dice, "shop", 20_002, false),
+            plan(&mut dice, "db", 20_003, true),
+        ];
+        let ledger: Arc<Ledger> = Arc::default();
+        for one in &plans {
+            ledger.timeout(one.name, one.timeout);
+            if !one.starts {
+                ledger.stuck(one.name);
+            }
+            if one.most_held.is_some() {
+                ledger.excuse(one.name, "ServiceFull");
+            }
+            declare(&cluster, one);
+        }
+        let resolvers: Vec<IpAddr> = (0..dice.between(1, 2))
+            .map(|at| IpAddr::V4(Ipv4Addr::new(10, 0, 1, u8::try_from(at).unwrap() + 1)))
+            .collect();
+        let doors: Vec<Door> = resolvers
+            .iter()
+            .map(|address| Door {
+                address: *address,
+                running: Arc::new(
+                    Running::start(settings(*address, &resolvers), cluster.client()).unwrap(),
+                ),
+                leaving: Mutex::default(),
+            })
+            .collect();
+        let obstacles_until = Instant::now() + dice.millis(5_000, 60_000);
+        let world = Arc::new(Self {
+            ledger,
+            network,
+            began: Instant::now(),
+            cluster,
+            live: plans.iter().map(|_| Mutex::default()).collect(),
+            doors,
+            plans,
+            dice: Mutex::new(dice),
+            next_pod: Mutex::new(0),
+            obstacles_until,
+        });
+        tokio::spawn(operator(world.clone()));
+        tokio::spawn(faults(world.clone()));
+        for at in 0..world.plans.len() {
+            tokio::spawn(sleeper(world.clone(), at));
+        }
+        world
+    }
+
+    pub fn fork(&self) -> Dice {
+        self.dice.lock().fork()
+    }
+
+    /// Ends when every resolver has its routes.
+    pub async fn ready(&self) {
+        while !self.doors.iter().all(|door| door.running.is_ready()) {
+            sleep(Duration::from_millis(20)).await;
+        }
+        // Listeners open a moment after the table.
+        sleep(Duration::from_millis(100)).await;
+    }
+
+    /// Where the nodes send a new connection: to a resolver that is not leaving, or has been for less than they take.
+    pub fn door(&self, dice: &mut Dice) -> Option<IpAddr> {
+        let open = self.doors.iter().filter(|door| {
+            let leaving = *door.leaving.lock();
+            leaving.is_none_or(|since| since + SETTLE - Duration::from_millis(500) > Instant::now())
+        });
+        let open: Vec<IpAddr> = open.map(|door| door.address).collect();
+        let last = open.len().checked_sub(1)?;
+        open.get(usize::try_from(dice.between(0, last as u64)).unwrap())
+            .copied()
+    }
+
+    pub fn held(&self) -> usize {
+        self.doors.iter().map(|door| door.running.held()).sum()
+    }
+
+    /// Asks every resolver for its activity until nothing is held or open.
+    pub async fn slots_are_free(&self) -> Result<(), String> {
+        let mut last = String::new();
+        for _ in 0..300 {
+            let mut free = true;
+            for door in &self.doors {
+                let report = activity(door.address).await?;
+                free &= report
+                    .services
+                    .iter()
+                    .all(|one| one.held == 0 && one.open == 0)
+                    && door.running.held() == 0;
+                last = format!("{:?}", report.services);
+            }
+            if free {
+                return Ok(());
+            }
+            sleep(Duration::from_secs(1)).await;
+        }
+        Err(format!("slots are still taken: {last}"))
+    }
+
+    /// Ends what was told to end, and says whether it did.
+    pub async fn drains_end(&self) -> Result<(), String> {
+        for door in self
+            .doors
+            .iter()
+            .filter(|door| door.leaving.lock().is_some())
+        {
+            let drained = timeout(Duration::from_secs(120), door.running.drain()).await;
+            drained.map_err(|_| "a drain never ends".to_owned())?;
+            self.ledger.count("drains");
+        }
+        Ok(())
+    }
+
+    fn wake(self: &Arc<Self>, name: &str) {
+        let Some(at) = self.plans.iter().position(|plan| plan.name == name) else {
+            return self.ledger.complain(format!("a wake for {name}"));
+        };
+        self.ledger.count("wakes");
+        let plan = &self.plans[at];
+        if self.live[at].lock().marked {
+            self.mark(at, false);
+        }
+        if std::mem::replace(&mut self.live[at].lock().replicas, plan.manners.len()) > 0 {
+            return;
+        }
+        self.status(at, "proxy", "Waking", None);
+        let waits_for_good = !plan.starts && Instant::now() < self.obstacles_until;
+        if waits_for_good {
+            tokio::spawn(stuck(self.clone(), at));
+            return;
+        }
+        for manner in plan.manners.clone() {
+            tokio::spawn(life_of_a_pod(self.clone(), at, manner));
+        }
+    }
+
+    fn status(&self, at: usize, mode: &str, phase: &str, reason: Option<&str>) {
+        self.cluster
+            .change(ELASTI_SERVICES, self.plans[at].name, |object| {
+                object["status"]["mode"] = json!(mode);
+                object["status"]["phase"] = json!(phase);
+                object["status"]["reason"] = json!(reason);
+            });
+    }
+
+    /// Takes the pods out of rotation without ending them, or puts them back.
+    fn mark(&self, at: usize, marked: bool) {
+        let pods = {
+            let mut live = self.live[at].lock();
+            live.marked = marked;
+            live.pods.clone()
+        };
+        for (pod, ready) in &pods {
+            let ready = *ready && !marked;
+            self.cluster
+                .set(PODS, &pod.name, pod_object(pod, ready, marked));
+        }
+        self.publish(at);
+    }
+
+    /// The slice says what the pods say.
+    fn publish(&self, at: usize) {
+        let live = self.live[at].lock();
+        let plan = &self.plans[at];
+        let endpoints = live.pods.iter().map(|(pod, ready)| {
+            json!({
+                "addresses": [pod.address.ip().to_string()], "conditions": {"ready": *ready && !live.marked, "terminating": false},
+                "targetRef": {"kind": "Pod", "namespace": "default", "name": pod.name},
+            })
+        });
+        let endpoints: Vec<Value> = endpoints.collect();
+        let good = live
+            .pods
+            .iter()
+            .any(|(pod, ready)| *ready && pod.manner == Manner::Good)
+            && !live.marked;
+        self.ledger.good(plan.name, good);
+        let private = names::private_service(plan.name);
+        self.cluster.set(SLICES, &format!("{private}-x"), json!({
+            "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
+            "metadata": {"labels": {
+                names::SERVICE_NAME_LABEL: private, names::SLICE_MANAGED_BY_LABEL: names::SLICE_MANAGED_BY_KUBERNETES,
+                names::ELASTI_SERVICE_LABEL: plan.name,
+            }},
+            "ports": [{"name": "main", "port": 8080, "protocol": "TCP"}],
+            "endpoints": endpoints,
+        }));
+    }
+}
+
+fn settings(address: IpAddr, resolvers: &[IpAddr]) -> Settings {
+    Settings {
+        bind: address,
+        admin: SocketAddr::new(address, 8013),
+        proxy: SocketAddr::new(address, 8012),
+        operator: OPERATOR.to_string(),
+        resolvers: resolvers.iter().copied().collect(),
+        settle: SETTLE,
+        memory_group: "/nowhere".into(),
+        activity_readers: ["operator".to_owned()].into(),
+        ..Settings::default()
+    }
+}
+
+fn declare(cluster: &Kubernetes, plan: &Plan) {
+    let mut hold = json!({"timeoutSeconds": plan.timeout.as_secs()});
+    if let Some(most) = plan.most_held {
+        hold["maxRequests"] = json!(most);
+    }
+    cluster.set(ELASTI_SERVICES, plan.name, json!({
+        "apiVersion": "elasti.truefoundry.com/v1alpha1", "kind": "ElastiService", "metadata": {},
+        "spec": {
+            "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": plan.name}, "service": plan.name, "hold": hold,
+            "triggers": [{"type": "prometheus", "metadata": {"query": "x", "threshold": "1", "serverAddress": "http://p"}}],
+        },
+        "status": {"mode": "proxy", "phase": "Asleep", "ports": [{"name": "main", "port": 80, "listenPort": plan.listen_port}]},
+    }));
+    cluster.set(SERVICES, &names::private_service(plan.name), json!({
+        "apiVersion": "v1", "kind": "Service", "metadata": {},
+        "spec": {"selector": {"app": plan.name}, "ports": [{"name": "main", "port": 80, "targetPort": 8080, "protocol": "TCP"}]},
+    }));
+}
+
+fn pod_object(pod: &Pod, ready: bool, marked: bool) -> Value {
+    let mut condition = json!({"type": "Ready", "status": if ready { "True" } else { "False" }});
+    if marked {
+        condition["reason"] = json!(names::DRAIN_REASON);
+    }
+    json!({
+        "apiVersion": "v1", "kind": "Pod", "metadata": {"labels": {"app": pod.service}}, "spec": {"containers": []},
+        "status": {"podIP": pod.address.ip().to_string(), "podIPs": [{"ip": pod.address.ip().to_string()}], "conditions": [condition]},
+    })
+}
+
+/// A wake that leads nowhere until the obstacle is gone.
+async fn stuck(world: Arc<World>, at: usize) {
+    let plan = world.plans[at].clone();
+    if let Some(reason) = plan.obstacle {
+        sleep(Duration::from_secs(3)).await;
+        world.ledger.excuse(plan.name, reason);
+        world.status(at, "proxy", "Waking", Some(reason));
+    }
+    tokio::time::sleep_until(world.obstacles_until).await;
+    world.status(at, "proxy", "Waking", None);
+    world.live[at].lock().replicas = 0;
+}
+
+async fn life_of_a_pod(world: Arc<World>, at: usize, mut manner: Manner) {
+    loop {
+        let (nth, dice) = {
+            let mut next = world.next_pod.lock();
+            *next = next.wrapping_add(1);
+            (*next, world.fork())
+        };
+        let plan = &world.plans[at];
+        let address = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 1, 0, nth)), 8080);
+        let pod = Pod::new(
+            format!("{}-{nth}", plan.name),
+            plan.name,
+            address,
+            manner,
+            plan.tcp,
+            world.ledger.clone(),
+            dice,
+        );
+        let (start, slice_lag) = {
+            let mut dice = world.dice.lock();
+            (dice.millis(100, 8000), dice.millis(0, 1000))
+        };
+        if manner == Manner::Swallows {
+            world.network.swallow(address.ip());
+        }
+        world.live[at].lock().pods.push((pod.clone(), false));
+        world
+            .cluster
+            .set(PODS, &pod.name, pod_object(&pod, false, false));
+        sleep(start).await;
+        let serving = tokio::spawn(pod.clone().serve());
+        tokio::task::yield_now().await;
+        let marked = {
+            let mut live = world.live[at].lock();
+            live.pods
+                .iter_mut()
+                .filter(|(one, _)| one.name == pod.name)
+                .for_each(|(_, ready)| *ready = true);
+            live.marked
+        };
+        world
+            .cluster
+            .set(PODS, &pod.name, pod_object(&pod, !marked, marked));
+        let late = world.clone();
+        tokio::spawn(async move {
+            sleep(slice_lag).await;
+            late.publish(at);
+            sleep(Duration::from_secs(3)).await;
+            let in_rotation = late.live[at].lock().pods.iter().any(|(_, ready)| *ready);
+            if in_rotation && !late.live[at].lock().marked {
+                late.status(at, "serve", "Serving", None);
+            }
+        });
+        let how = serving.await.unwrap();
+        // A pod that ended in order was taken out before.
+        if how == Stop::InOrder {
+            return;
+        }
+        world.ledger.count("pods crashed");
+        world.live[at]
+            .lock()
+            .pods
+            .retain(|(one, _)| one.name != pod.name);
+        let lag = world.dice.lock().millis(0, 1500);
+        sleep(lag).await;
+        world.cluster.delete(PODS, &pod.name);
+        world.publish(at);
+        if world.live[at].lock().replicas == 0 {
+            return;
+        }
+        manner = Manner::Good;
+    }
+}
+
+/// Puts a service to sleep when it is quiet, as the operator does: redirect, mark, settle, look again, then zero.
+async fn sleeper(world: Arc<World>, at: usize) {
+    let name = world.plans[at].name;
+    loop {
+        sleep(Duration::from_secs(1)).await;
+        let has_pods = world.live[at].lock().pods.iter().all(|(_, ready)| *ready)
+            && !world.live[at].lock().pods.is_empty();
+        let tired = world.dice.lock().percent(40);
+        if !has_pods || !tired || !world.ledger.quiet(name, Duration::from_secs(2)) {
+            continue;
+        }
+        let since = Instant::now();
+        world.status(at, "proxy", "Draining", None);
+        world.mark(at, true);
+        sleep(SETTLE).await;
+        let cancelled = world.ledger.began_since(name, since) || !world.live[at].lock().marked;
+        if cancelled {
+            world.ledger.count("sleeps cancelled");
+            world.mark(at, false);
+            continue;
+        }
+        let pods = {
+            let mut live = world.live[at].lock();
+            live.replicas = 0;
+            live.marked = false;
+            std::mem::take(&mut live.pods)
+        };
+        world.status(at, "proxy", "Asleep", None);
+        world.publish(at);
+        for (pod, _) in pods {
+            world.cluster.delete(PODS, &pod.name);
+            pod.stop.send_replace(Stop::InOrder);
+        }
+        world.ledger.count("sleeps");
+    }
+}
+
+/// Stalls, an API server that is away, a resolver that is told to end.
+async fn faults(world: Arc<World>) {
+    let mut dice = world.fork();
+    world.ready().await;
+    let drains = world.doors.len() > 1 && dice.percent(50);
+    let drain_at = dice.between(0, 7);
+    for at in 0..8 {
+        let pause = dice.millis(1000, 6000);
+        sleep(pause).await;
+        if drains && at == drain_at {
+            let door = &world.doors[0];
+            world.ledger.drained();
+            *door.leaving.lock() = Some(Instant::now());
+            let running = door.running.clone();
+            tokio::spawn(async move { running.drain().await });
+        }
+        let until = Instant::now() + dice.millis(50, 4000);
+        match dice.between(0, 11) {
+            0 => {
+                let pods: Vec<IpAddr> = world
+                    .live
+                    .iter()
+                    .flat_map(|live| {
+                        live.lock()
+                            .pods
+                            .iter()
+                            .map(|(pod, _)| pod.address.ip())
+                            .collect::<Vec<_>>()
+                    })
+                    .collect();
+                for pod in pods.into_iter().filter(|_| dice.percent(50)) {
+                    world.network.stall(pod, until);
+                }
+                world.ledger.count("stalls");
+                world.ledger.dark(until);
+            }
+            1 => {
+                world.network.stall(world.doors[0].address, until);
+                world.ledger.count("stalls");
+                world.ledger.dark(until);
+            }
+            2 => {
+                world.network.stall(OPERATOR.ip(), until);
+                world.ledger.count("stalls");
+            }
+            3 => {
+                world.cluster.down(until);
+                world.ledger.count("API outages");
+                world.ledger.dark(until);
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Takes wakes; loses, delays and refuses some while faults last.
+async fn operator(world: Arc<World>) {
+    let mut dice = world.fork();
+    loop {
+        let listener = listen(OPERATOR).unwrap();
+        let open = if dice.percent(30) && world.began.elapsed() < FAULTS_END {
+            dice.millis(500, 15_000)
+        } else {
+            Duration::from_secs(3600)
+        };
+        let _ = timeout(open, take_wakes(&world, &listener, &mut dice)).await;
+        drop(listener);
+        world.ledger.count("operator outages");
+        let away = dice.millis(100, 4000);
+        sleep(away).await;
+    }
+}
+
+async fn take_wakes(world: &Arc<World>, listener: &TcpListener, dice: &mut Dice) {
+    let mut connections = tokio::task::JoinSet::new();
+    loop {
+        let (stream, _) = listener.accept().await.unwrap();
+        let (world, dice) = (world.clone(), Arc::new(Mutex::new(dice.fork())));
+        let service = service_fn(move |request| {
+            let (world, dice) = (world.clone(), dice.clone());
+            async move { take_a_wake(&world, &dice, request).await }
+        });
+        let connection = hyper::server::conn::http1::Builder::new()
+            .serve_connection(TokioIo::new(stream), service);
+        connections.spawn(async move { drop(connection.await) });
+    }
+}
+
+async fn take_a_wake(
+    world: &Arc<World>,
+    dice: &Mutex<Dice>,
+    request: Request<Incoming>,
+) -> Result<Response<Full<Bytes>>, std::io::Error> {
+    let body = request
+        .into_body()
+        .collect()
+        .await
+        .map_err(std::io::Error::other)?
+        .to_bytes();
+    let wake: WakeRequest = serde_json::from_slice(&body)?;
+    let lost = || Err(std::io::Error::from(std::io::ErrorKind::ConnectionReset));
+    let (fate, delay) = {
+        let mut dice = dice.lock();
+        let calm = world.began.elapsed() > FAULTS_END;
+        (
+            if calm { 9 } else { dice.between(0, 9) },
+            dice.millis(0, 5000),
+        )
+    };
+    match fate {
+        0 => {
+            world.ledger.count("wakes lost");
+            return lost();
+        }
+        1 => {
+            world.wake(&wake.svc);
+            return lost();
+        }
+        2 => {
+            world.ledger.count("wakes late");
+            sleep(delay).await;
+        }
+        3 => {
+            return Ok(Response::builder()
+                .status(500)
+                .body(Full::default())
+                .unwrap());
+        }
+        _ => {}
+    }
+    world.wake(&wake.svc);
+    Ok(Response::new(Full::default()))
+}
+
+async fn activity(address: IpAddr) -> Result<ActivityReport, String> {
+    let asked = async {
+        let stream = TcpStream::connect(SocketAddr::new(address, 8013))
+            .await
+            .map_err(|error| error.to_string())?;
+        let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
+            .await
+            .map_err(|error| error.to_string())?;
+        tokio::spawn(async move { drop(connection.await) });
+        let request = Request::get(names::ACTIVITY_PATH)
+            .header("host", "x")
+            .header("authorization", "Bearer y")
+            .body(Full::<Bytes>::default())
+            .unwrap();
+        let answer = sender
+            .send_request(request)
+            .await
+            .map_err(|error| error.to_string())?;
+        let body = answer
+            .into_body()
+            .collect()
+            .await
+            .map_err(|error| error.to_string())?
+            .to_bytes();
+        serde_json::from_slice(&body).map_err(|_| String::from_utf8_lossy(&body).into_owned())
+    };
+    timeout(Duration::from_secs(60), asked)
+        .await
+        .unwrap_or_else(|_| Err("no activity report".into()))
+}

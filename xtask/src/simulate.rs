@@ -1,0 +1,37 @@
+//! The simulation of the resolver with its ledger: `cargo xtask simulate`.
+//! It never judges a seed: the test does.
+
+use std::error::Error;
+use std::process::Command;
+
+use crate::checks::{Ended, ended};
+
+/// Runs as many seeds as a change to the resolver must survive.
+pub(crate) fn check() -> Ended {
+    simulation(None)
+}
+
+/// Runs what the command line asks for.
+pub(crate) fn run(wish: &[&str]) -> Result<(), Box<dyn Error>> {
+    let variable = match wish {
+        [] => None,
+        ["--seeds", number] => Some(("ELASTI_SIM_SEEDS", *number)),
+        ["--seed", number] => Some(("ELASTI_SIM_SEED", *number)),
+        _ => return Err("usage: cargo xtask simulate [--seeds N] [--seed K]".into()),
+    };
+    match simulation(variable) {
+        Ended::Passed => Ok(()),
+        Ended::Failed(why) | Ended::LeftOut(why) => Err(why.into()),
+    }
+}
+
+fn simulation(variable: Option<(&str, &str)>) -> Ended {
+    let arguments =
+        "test --package elasti-resolver --features simulation --test simulation -- --nocapture";
+    println!("$ cargo {arguments}");
+    // Cargo tells the programs that it runs where it is itself.
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut command = Command::new(cargo);
+    command.args(arguments.split(' ')).envs(variable);
+    ended(&mut command)
+}
