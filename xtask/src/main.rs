@@ -1,6 +1,7 @@
-//! Project chores: `cargo xtask generate`, `cargo xtask test` and `cargo xtask crd-conformance`.
+//! Project chores: `cargo xtask generate`, `test`, `crd-conformance` and `bench`.
 //! It never ships.
 
+mod bench;
 mod checks;
 mod conformance;
 mod control_plane;
@@ -18,6 +19,9 @@ usage: cargo xtask <command>
   test [--ci]     run every check and test; --ci leaves nothing out that the machine can do
   crd-conformance --kube-apiserver PATH --etcd PATH
                   run the acceptance table of the CRD against a real API server (needs kubectl)
+  bench resolver [--rounds N] [--seconds N]
+                  the resolver against HAProxy and against no proxy: requests/s, CPU, latency
+                  (needs haproxy, nginx and wrk; installs them where apt-get may)
 ";
 
 fn main() -> ExitCode {
@@ -34,10 +38,11 @@ fn main() -> ExitCode {
             "--etcd",
             etcd,
         ] => conformance::run(apiserver, etcd),
-        _ => {
-            eprint!("{USAGE}");
-            return ExitCode::from(2);
-        }
+        ["bench", "resolver", extent @ ..] => match bench::Extent::read(extent) {
+            Some(extent) => bench::resolver(extent),
+            None => return usage(),
+        },
+        _ => return usage(),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
@@ -46,4 +51,9 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+fn usage() -> ExitCode {
+    eprint!("{USAGE}");
+    ExitCode::from(2)
 }
