@@ -1,6 +1,7 @@
 //! Project chores: `cargo xtask` with a word says which one to do.
 //! It never ships.
 
+mod bench;
 mod chart;
 mod checks;
 mod conformance;
@@ -24,6 +25,9 @@ usage: cargo xtask <command>
                   run a resolver in a simulated world: N seeds (500), or one seed twenty times with its counts
   crd-conformance --kube-apiserver PATH --etcd PATH
                   run the acceptance table of the CRD against a real API server (needs kubectl)
+  bench resolver [--rounds N] [--seconds N]
+                  the resolver against HAProxy and against no proxy: requests/s, CPU, latency
+                  (needs haproxy, nginx and wrk; installs them where apt-get may)
 ";
 
 fn main() -> ExitCode {
@@ -41,6 +45,10 @@ fn main() -> ExitCode {
             "--etcd",
             etcd,
         ] => conformance::run(apiserver, etcd),
+        ["bench", "resolver", extent @ ..] => match bench::Extent::read(extent) {
+            Some(extent) => bench::resolver(extent),
+            None => return usage(),
+        },
         ["chart"] => chart::run(),
         ["kubernetes", rest @ ..] => match kubernetes::run(rest) {
             Some(outcome) => outcome,

@@ -1,0 +1,101 @@
+//! `cargo xtask bench resolver`: the resolver against HAProxy and against no proxy at all, in one run.
+//! It never judges: it prints ratios beside the goals, and leaves every raw output in `target/bench/`.
+
+mod load;
+mod processes;
+mod ratios;
+
+use std::error::Error;
+use std::fs;
+use std::process::Command;
+
+use load::Load;
+use processes::{Backend, Proxy};
+use ratios::{Round, Way};
+
+use crate::generate::root;
+
+/// How much of it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Extent {
+    /// Each way is measured once in each round, so that noise meets all of them alike.
+    pub(crate) rounds: u32,
+    /// Of one measurement.
+    pub(crate) seconds: u32,
+}
+
+impl Extent {
+    /// Reads `[--rounds N] [--seconds N]`.
+    pub(crate) fn read(words: &[&str]) -> Option<Self> {
+        let mut extent = Self {
+            rounds: 7,
+            seconds: 4,
+        };
+        let mut words = words.iter();
+        while let Some(word) = words.next() {
+            let number = words.next()?.parse().ok().filter(|number| *number > 0)?;
+            match *word {
+                "--rounds" => extent.rounds = number,
+                "--seconds" => extent.seconds = number,
+                _ => return None,
+            }
+        }
+        Some(extent)
+    }
+}
+
+/// Builds the resolver, starts everything, measures, prints the table.
+pub(crate) fn resolver(extent: Extent) -> Result<(), Box<dyn Error>> {
+    let folder = root().join("target/bench/resolver");
+    fs::create_dir_all(&folder)?;
+    processes::require_tools()?;
+    build()?;
+    let _backend = Backend::start(&folder)?;
+    let haproxy = Proxy::haproxy(&folder)?;
+    let elasti = Proxy::elasti(&root())?;
+    println!(
+        "{} rounds of {} s each way; wrk -t1 -c{}; one thread each",
+        extent.rounds,
+        extent.seconds,
+        load::CONNECTIONS
+    );
+    let mut rounds = Vec::new();
+    // The first round warms up and is not counted.
+    for number in 0..=extent.rounds {
+        let mut round = Round::default();
+        for way in Way::ALL {
+            let proxy = match way {
+                Way::Direct => None,
+                Way::HaproxyHttp | Way::HaproxyTcp => Some(&haproxy),
+                Way::ElastiHttp | Way::ElastiTcp => Some(&elasti),
+            };
+            let raw = folder.join(format!("round-{number}-{}.txt", way.word()));
+            let seconds = if number == 0 { 1 } else { extent.seconds };
+            let before = proxy.map_or(Ok(0), Proxy::cpu_micros)?;
+            let load: Load = load::run(&way.address(), seconds, &raw)?;
+            let after = proxy.map_or(Ok(0), Proxy::cpu_micros)?;
+            round.add(way, load, after.saturating_sub(before));
+        }
+        if number > 0 {
+            rounds.push(round);
+        }
+    }
+    fs::write(folder.join("rounds.csv"), ratios::csv(&rounds))?;
+    let table = ratios::table(&rounds);
+    fs::write(folder.join("table.txt"), &table)?;
+    println!("\n{table}\nraw files: target/bench/resolver/");
+    Ok(())
+}
+
+fn build() -> Result<(), Box<dyn Error>> {
+    let built = Command::new(env!("CARGO"))
+        .current_dir(root())
+        .args(["build", "--release", "--package", "elasti-resolver"])
+        .args(["--example", "resolver_alone"])
+        .status()?;
+    if built.success() {
+        Ok(())
+    } else {
+        Err("the resolver does not build".into())
+    }
+}
