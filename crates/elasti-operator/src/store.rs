@@ -296,7 +296,10 @@ impl Store {
                 }
             }
             // Pods that another selector selects have not been read.
-            let now = known.services.get(service).map(|view| &view.service.selector);
+            let now = known
+                .services
+                .get(service)
+                .map(|view| &view.service.selector);
             if now.is_none_or(|now| *now == selector) {
                 known.unread.remove(service);
             }

@@ -304,12 +304,13 @@ async fn announcements<K: Ord>(board: Arc<Board<K>>, send: mpsc::Sender<K>) {
 
 /// Everything in each round, and what is new soon after it came.
 async fn rounds<K: Eq + Ord + Hash>(board: Arc<Board<K>>) {
-    let mut next = Instant::now();
+    // A tenth up or down, so that operators do not ask in step.
+    let later = || Instant::now() + board.every.mul_f64(rand::random_range(0.9..1.1));
+    let mut next = later();
     loop {
         tokio::select! {
             () = sleep_until(next) => {
-                // A tenth up or down, so that operators do not ask in step.
-                next = Instant::now() + board.every.mul_f64(rand::random_range(0.9..1.1));
+                next = later();
                 board.fresh.lock().clear();
                 let all: Vec<Arc<Wanted>> = board.wanted.lock().values().cloned().collect();
                 board.read(&all);
@@ -330,5 +331,46 @@ impl<K> Board<K> {
     fn read(&self, wanted: &[Arc<Wanted>]) {
         let asks = wanted.iter().flat_map(|one| one.for_round());
         self.sources.read(asks.collect());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
+    use prometheus::PrometheusSettings;
+    use serde_json::json;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_reading_that_nothing_renews_becomes_unknown_and_a_late_answer_is_history() {
+        let prometheus = Prometheus::new(PrometheusSettings::default()).unwrap();
+        let (readings, _news) = Readings::start(Sources { prometheus }, Duration::from_secs(30));
+        // Nobody reads any more.
+        readings.tasks[0].abort();
+        let trigger = json!({"type": "prometheus", "metadata": {"query": "x", "threshold": "1"}});
+        readings.want(
+            &"a",
+            &[serde_json::from_value(trigger).unwrap()],
+            Duration::ZERO,
+        );
+        let wanted = readings.board.wanted.lock().get("a").cloned().unwrap();
+        let ask = || wanted.ask(&wanted.triggers[0], &wanted.slots[0], Reader::Round);
+        let quiet = |value| Reading::Quiet {
+            value,
+            threshold: 1.0,
+        };
+
+        let early = ask();
+        sleep(Duration::from_secs(1)).await;
+        ask().answer(quiet(0.2));
+        early.answer(quiet(0.1));
+        assert_eq!(readings.of(&"a"), [quiet(0.2)]);
+
+        sleep(Duration::from_secs(90)).await;
+        assert_eq!(readings.of(&"a"), [quiet(0.2)]);
+        sleep(Duration::from_secs(1)).await;
+        let why = "its last reading is too old".to_owned();
+        assert_eq!(readings.of(&"a"), [Reading::Unknown { why }]);
     }
 }

@@ -1,0 +1,267 @@
+//! Defects of the predecessor, each as what its users felt; here none of them happens.
+#![allow(
+    missing_docs,
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::panic
+)]
+
+use std::time::Duration;
+
+use elasti_api::{Mode, Phase, names};
+use elasti_journeys::{MERGE, Neighbourhood, OPERATOR_USER, blueprint, until};
+use elasti_town::faults::{Calls, Fault, Verb};
+use serde_json::{Value, json};
+use tokio::time::sleep;
+
+/// Writes to resolver slices by the operator.
+fn slice_writes() -> Calls {
+    Calls::writes().kind("endpointslices").user(OPERATOR_USER)
+}
+
+/// Several looks with everything that they do.
+async fn a_while() {
+    sleep(Duration::from_secs(4)).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn r1_nobody_is_sent_to_zero_replicas_before_someone_else_answers() {
+    let hood = Neighbourhood::start().await;
+    let web = hood.deploy("web").await;
+    web.until_serving().await;
+
+    // As long as the Service cannot be pointed at the resolvers, the pods stay.
+    let faults = hood.town().server.faults();
+    faults.strike_randomly(1000, slice_writes(), Fault::InternalError);
+    web.idle();
+    until("it tries to redirect", async || {
+        let journal = faults.journal();
+        journal
+            .iter()
+            .any(|c| c.kind == "endpointslices" && c.code == 500)
+    })
+    .await;
+    a_while().await;
+    assert_eq!(web.replicas().await, 1);
+    web.visit().await;
+
+    faults.heal();
+    web.until_asleep().await;
+    let journal = faults.journal();
+    let of_operator = || {
+        journal
+            .iter()
+            .filter(|c| c.user == OPERATOR_USER && c.code < 300)
+    };
+    let redirected = of_operator().find(|c| c.kind == "endpointslices" && c.verb == Verb::Patch);
+    let marked = of_operator().find(|c| c.kind == "pods" && c.subresource == "status");
+    let zeroed = of_operator().find(|c| c.kind == "deployments" && c.subresource == "scale");
+    let order = [redirected, marked, zeroed].map(|call| call.unwrap().number);
+    assert!(order.is_sorted(), "redirect, drain, zero: {order:?}");
+    web.visit().await;
+    hood.ledger().assert_nothing_lost();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn r2_a_wake_counts_what_is_asked_for_and_not_what_is_still_there() {
+    let hood = Neighbourhood::start().await;
+    let web = hood.deploy("web").await;
+    web.until_serving().await;
+    web.fall_asleep().await;
+    // The workload's controller is behind: it still counts a replica while none is asked for.
+    let lie = json!({"status": {"replicas": 1, "readyReplicas": 1, "availableReplicas": 1}});
+    let path = format!("{}/status", web.target_path());
+    hood.api().patch(&path, MERGE, lie).await;
+    web.visit().await;
+    assert_eq!(web.replicas().await, 1);
+    hood.ledger().assert_nothing_lost();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn r3_the_status_says_proxy_only_once_the_resolvers_are_in_the_path() {
+    let hood = Neighbourhood::start().await;
+    let web = hood.deploy("web").await;
+    web.until_serving().await;
+    let faults = hood.town().server.faults();
+    faults.strike_randomly(1000, slice_writes(), Fault::InternalError);
+    web.idle();
+    web.until_phase(Phase::Redirecting).await;
+    a_while().await;
+    let status = web.status().await;
+    assert_eq!(status.mode, Some(Mode::Serve), "{status:?}");
+    let redirected = web.condition(names::condition::TRAFFIC_REDIRECTED).await;
+    assert_eq!(redirected.unwrap().0, "False");
+    faults.heal();
+    web.until_asleep().await;
+    assert_eq!(web.resolver_slices().await.len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn r14_without_any_resolver_everything_that_sleeps_wakes_and_is_reached_directly() {
+    let hood = Neighbourhood::with(|plot| plot.resolvers = 2).await;
+    let web = hood.deploy("web").await;
+    web.until_serving().await;
+    web.fall_asleep().await;
+    hood.kill_resolver(0).await;
+    hood.kill_resolver(1).await;
+    until("it is awake and direct", async || {
+        web.replicas().await > 0 && web.resolver_slices().await.is_empty()
+    })
+    .await;
+    web.visit().await;
+    a_while().await;
+    assert!(
+        web.replicas().await > 0,
+        "nothing sleeps without a resolver"
+    );
+    assert_eq!(web.status().await.reason.as_deref(), Some("NoResolver"));
+    hood.ledger().assert_nothing_lost();
+
+    hood.add_resolver().await;
+    web.until_asleep().await;
+    web.visit().await;
+    hood.ledger().assert_nothing_lost();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn r17_of_two_operators_one_puts_to_sleep_and_when_it_dies_the_other_does() {
+    let hood = Neighbourhood::with(|plot| {
+        plot.operators = 2;
+        plot.leader_elect = true;
+    })
+    .await;
+    until("one leads", async || hood.leaders().len() == 1).await;
+    let first = hood.leaders()[0];
+    let web = hood.deploy("web").await;
+    web.until_serving().await;
+    web.fall_asleep().await;
+    let faults = hood.town().server.faults();
+    let zeroed = |calls: Vec<elasti_town::faults::Call>| {
+        let scales = calls
+            .into_iter()
+            .filter(|c| c.subresource == "scale" && c.user == OPERATOR_USER);
+        scales.count()
+    };
+    assert_eq!(zeroed(faults.journal()), 1, "one write by one of the two");
+
+    hood.kill_operator(first).await;
+    // A wake needs no leader.
+    web.visit().await;
+    until("the other leads", async || {
+        hood.leaders()
+            .first()
+            .is_some_and(|leader| *leader != first)
+    })
+    .await;
+    web.until_asleep().await;
+    web.visit().await;
+    hood.ledger().assert_nothing_lost();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn r18_without_min_target_replicas_a_wake_asks_for_one() {
+    let hood = Neighbourhood::start().await;
+    let web = hood.deploy("web").await;
+    web.until_serving().await;
+    web.fall_asleep().await;
+    web.visit().await;
+    assert_eq!(web.replicas().await, 1);
+    hood.ledger().assert_nothing_lost();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn r19_deleting_the_elastiservice_of_a_sleeping_app_leaves_an_app_that_answers() {
+    let hood = Neighbourhood::start().await;
+    let web = hood.deploy("web").await;
+    web.until_serving().await;
+    web.fall_asleep().await;
+    hood.api().delete(&web.path()).await;
+    // While it goes, and after.
+    web.visit().await;
+    until("the ElastiService is gone", async || {
+        web.object().await.is_null()
+    })
+    .await;
+    assert!(web.replicas().await > 0);
+    assert!(web.resolver_slices().await.is_empty());
+    until("the private Service is gone", async || {
+        web.private_service().await.is_null()
+    })
+    .await;
+    web.visit().await;
+    hood.ledger().assert_nothing_lost();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn r20_an_app_that_sleeps_already_when_the_operator_starts_is_answered_for() {
+    let hood = Neighbourhood::with(|plot| plot.operators = 0).await;
+    let mut asleep = blueprint("web");
+    asleep.replicas = 0;
+    let web = hood.build(asleep).await;
+    web.idle();
+    hood.add_operator().await;
+    web.until_asleep().await;
+    web.visit().await;
+    hood.ledger().assert_nothing_lost();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn r21_the_private_service_never_gets_a_load_balancer_of_its_own() {
+    let hood = Neighbourhood::start().await;
+    let mut exposed = blueprint("web");
+    exposed.service = json!({"type": "LoadBalancer", "externalIPs": ["192.0.2.7"]});
+    let web = hood.build(exposed).await;
+    web.until_serving().await;
+    let spec = web.private_service().await["spec"].clone();
+    assert_eq!(spec["type"], "ClusterIP");
+    for absent in [
+        "externalIPs",
+        "loadBalancerIP",
+        "loadBalancerClass",
+        "healthCheckNodePort",
+    ] {
+        assert_eq!(spec[absent], Value::Null, "{spec}");
+    }
+    assert_eq!(spec["ports"][0]["nodePort"], Value::Null, "{spec}");
+    assert_eq!(spec["selector"], json!({"app": "web"}));
+    web.fall_asleep().await;
+    web.visit().await;
+    hood.ledger().assert_nothing_lost();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn r24_events_are_valid_and_stand_where_people_look() {
+    let hood = Neighbourhood::start().await;
+    let web = hood.deploy("web").await;
+    web.until_serving().await;
+    web.fall_asleep().await;
+    web.visit().await;
+    let uid_of = |object: Value| object["metadata"]["uid"].clone();
+    let target = hood.api().get(&web.target_path()).await;
+    for (kind, uid) in [
+        ("ElastiService", uid_of(web.object().await)),
+        ("Deployment", uid_of(target)),
+    ] {
+        until("both directions are told", async || {
+            let events = web.events(kind).await;
+            let told = |text: &str| {
+                let scaled = events
+                    .iter()
+                    .filter(|e| e["reason"] == names::event::SUCCESS_TO_SCALE);
+                scaled
+                    .clone()
+                    .any(|e| e["note"].as_str().unwrap_or_default().contains(text))
+            };
+            told("to 0") && told("from 0 to 1")
+        })
+        .await;
+        for event in web.events(kind).await {
+            assert!(
+                ["Normal", "Warning"].contains(&event["type"].as_str().unwrap()),
+                "{event}"
+            );
+            assert_eq!(event["regarding"]["uid"], uid, "{event}");
+            assert_eq!(event["reportingController"], names::EVENT_REPORTER);
+        }
+    }
+}

@@ -1,0 +1,301 @@
+//! What users feel of the resolvers' reports: a resolver that does not tell blocks sleep, and asking costs little.
+//! Never waits on wall-clock: the clock is paused and every wait is for a condition.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing
+)]
+
+mod stand_in;
+
+use std::io::Write as _;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::time::Duration;
+
+use elasti_api::{Activity, ActivityReport, ListenPort, RouteGeneration, names};
+use elasti_core::observed::Report;
+use elasti_operator::activity::{Reports, ResolverAddress};
+use elasti_operator::clock::Clock;
+use elasti_resolver::{Running, Settings};
+use elasti_town::api_server::{ApiServer, ApiServerConfig};
+use jiff::SignedDuration;
+use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
+use k8s_openapi::api::core::v1::ServiceAccount;
+use kube::Api;
+use kube::api::PostParams;
+use stand_in::{Play, StandIn, answer, small_steps, until};
+use tempfile::NamedTempFile;
+use tokio::time::{Instant, sleep};
+
+fn route() -> RouteGeneration {
+    RouteGeneration::of(&[ListenPort {
+        name: "http".into(),
+        port: 80,
+        listen_port: 20_001,
+    }])
+}
+
+fn seen(service: &str, held: u32, millis_ago: Option<u64>) -> Activity {
+    Activity {
+        namespace: "shop".into(),
+        service: service.into(),
+        route_generation: route(),
+        held,
+        open: 2,
+        last_connection_millis_ago: millis_ago,
+    }
+}
+
+fn told(services: Vec<Activity>) -> Vec<u8> {
+    let report = serde_json::to_vec(&ActivityReport { services }).unwrap();
+    answer(200, "", report)
+}
+
+fn at(name: &str, address: SocketAddr) -> ResolverAddress {
+    ResolverAddress {
+        name: name.into(),
+        ip: address.ip(),
+    }
+}
+
+fn reports(port: u16) -> Reports {
+    Reports::new(port, None, Clock::start()).unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_report_is_as_old_as_its_question_and_a_connection_as_young_as_its_answer() {
+    let body = told(vec![seen("cart", 3, Some(1500)), seen("other", 0, None)]);
+    let slow = Duration::from_millis(300);
+    let resolver = StandIn::start(move |_| Play::After(slow, body.clone())).await;
+    let clock = Clock::start();
+    let reports = Reports::new(resolver.address.port(), None, clock).unwrap();
+    let before = clock.now();
+    let said = reports
+        .ask(&[at("r1", resolver.address)], "shop", "cart")
+        .await;
+    let after = clock.now();
+    let Report::Seen {
+        at,
+        route: told,
+        held,
+        open,
+        last_connection,
+    } = said["r1"].clone()
+    else {
+        panic!("{said:?}");
+    };
+    assert_eq!((told, held, open), (Some(route()), 3, 2));
+    let slow = SignedDuration::try_from(slow).unwrap();
+    assert!(before <= at && at + slow <= after, "{before} {at} {after}");
+    let last = last_connection.unwrap();
+    let ago = SignedDuration::from_millis(1500);
+    assert!(last >= at + slow - ago && last <= after - ago, "{last}");
+    assert_eq!(resolver.asked()[0].path, names::ACTIVITY_PATH);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_service_that_a_resolver_does_not_know_has_no_route_there() {
+    let resolver = StandIn::start(|_| Play::Bytes(told(vec![seen("cart", 1, None)]))).await;
+    let reports = reports(resolver.address.port());
+    for (namespace, service) in [("shop", "unknown"), ("other", "cart")] {
+        let said = reports
+            .ask(&[at("r1", resolver.address)], namespace, service)
+            .await;
+        let Report::Seen { route, held, .. } = &said["r1"] else {
+            panic!("{said:?}");
+        };
+        assert_eq!((route, *held), (&None, 0));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn all_services_that_ask_in_one_moment_share_one_question_and_one_connection() {
+    let resolver = StandIn::start(|_| Play::Keep(told(vec![seen("cart", 0, None)]))).await;
+    let reports = reports(resolver.address.port());
+    let resolvers = [at("r1", resolver.address)];
+    let ask = || reports.ask(&resolvers, "shop", "cart");
+    let together = futures::future::join_all((0..1000).map(|_| ask())).await;
+    assert!(
+        together
+            .iter()
+            .all(|said| matches!(said["r1"], Report::Seen { .. }))
+    );
+    assert_eq!(resolver.asked().len(), 1);
+    sleep(Duration::from_millis(300)).await;
+    ask().await;
+    assert_eq!(resolver.asked().len(), 2, "an old answer is not shared");
+    assert_eq!(resolver.connections(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn whatever_a_resolver_does_instead_of_telling_it_counts_as_unreachable() {
+    let mut short = told(vec![seen("cart", 0, None)]);
+    short.truncate(short.len() - 9);
+    let large = answer(200, "", vec![b' '; (8 << 20) + 1]);
+    for (name, play) in [
+        ("silence", Play::Hang(vec![])),
+        ("half an answer", Play::Hang(short.clone())),
+        ("a cut answer", Play::Bytes(short)),
+        ("closed", Play::Bytes(vec![])),
+        (
+            "401",
+            Play::Bytes(answer(401, "", "show the operator's token")),
+        ),
+        ("503", Play::Bytes(answer(503, "", r#"{"services":[]}"#))),
+        (
+            "a redirect",
+            Play::Bytes(answer(302, "location: /x\r\n", r#"{"services":[]}"#)),
+        ),
+        ("no report", Play::Bytes(answer(200, "", "{}"))),
+        ("too much", Play::Bytes(large)),
+    ] {
+        let resolver = StandIn::start(move |_| play.clone()).await;
+        let reports = reports(resolver.address.port());
+        let said = reports
+            .ask(&[at("r1", resolver.address)], "shop", "cart")
+            .await;
+        assert_eq!(said["r1"], Report::Unreachable, "{name}");
+    }
+    let nobody: SocketAddr = "127.0.0.1:1".parse().unwrap();
+    let said = reports(1).ask(&[at("r1", nobody)], "shop", "cart").await;
+    assert_eq!(said["r1"], Report::Unreachable);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_silent_resolver_delays_nobody_for_longer_than_two_questions() {
+    let silent = StandIn::start(|_| Play::Hang(vec![])).await;
+    let reports = reports(silent.address.port());
+    let resolvers = [at("r1", silent.address)];
+    let started = Instant::now();
+    // All come within the first question's second.
+    let asks = (0..200).map(async |at| {
+        sleep(Duration::from_millis(at * 4)).await;
+        reports.ask(&resolvers, "shop", "cart").await
+    });
+    let said = futures::future::join_all(asks).await;
+    assert!(said.iter().all(|said| said["r1"] == Report::Unreachable));
+    assert_eq!(silent.asked().len(), 2);
+    assert!(
+        started.elapsed() < Duration::from_millis(2500),
+        "{:?}",
+        started.elapsed()
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn ten_thousand_services_with_long_names_fit_into_one_report() {
+    let ports: Vec<ListenPort> = (0..15)
+        .map(|port| ListenPort {
+            name: format!("port-name-{port:05}"),
+            port: 10_000 + port,
+            listen_port: 20_000 + port,
+        })
+        .collect();
+    let services = (0..10_000)
+        .map(|at| Activity {
+            namespace: "n".repeat(63),
+            service: format!("{at:063}"),
+            route_generation: RouteGeneration::of(&ports),
+            held: u32::MAX,
+            open: u32::MAX,
+            last_connection_millis_ago: Some(100_000_000),
+        })
+        .collect();
+    let body = told(services);
+    println!("10,000 services are {} bytes", body.len());
+    let resolver = StandIn::start(move |_| Play::Bytes(body.clone())).await;
+    let reports = reports(resolver.address.port());
+    let last = format!("{:063}", 9_999);
+    let said = reports
+        .ask(&[at("r1", resolver.address)], &"n".repeat(63), &last)
+        .await;
+    let Report::Seen { held, .. } = &said["r1"] else {
+        panic!("{said:?}");
+    };
+    assert_eq!(*held, u32::MAX);
+}
+
+async fn token_file(server: &ApiServer, audience: &str) -> NamedTempFile {
+    let accounts: Api<ServiceAccount> = Api::default_namespaced(server.client());
+    let mut object = ServiceAccount::default();
+    object.metadata.name = Some("operator".into());
+    let params = PostParams::default();
+    // It may be there already.
+    let _ = accounts.create(&params, &object).await;
+    let request = TokenRequest {
+        spec: TokenRequestSpec {
+            audiences: vec![audience.to_owned()],
+            ..TokenRequestSpec::default()
+        },
+        ..TokenRequest::default()
+    };
+    let made = accounts
+        .create_token_request("operator", &params, &request)
+        .await
+        .unwrap();
+    let mut file = NamedTempFile::new().unwrap();
+    writeln!(file, "{}", made.status.unwrap().token).unwrap();
+    file
+}
+
+/// An address that no other test has.
+fn own_address(last: u8) -> Ipv4Addr {
+    Ipv4Addr::new(127, 254, std::process::id().to_le_bytes()[0], last)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_real_resolver_tells_the_operator_and_nobody_else() {
+    let server = ApiServer::new(ApiServerConfig::default());
+    let definition =
+        serde_json::to_value(<elasti_api::ElastiService as kube::CustomResourceExt>::crd());
+    let definitions: Api<kube::api::DynamicObject> = Api::all_with(
+        server.client(),
+        &kube::api::ApiResource::from_gvk(&kube::api::GroupVersionKind::gvk(
+            "apiextensions.k8s.io",
+            "v1",
+            "CustomResourceDefinition",
+        )),
+    );
+    let definition = serde_json::from_value(definition.unwrap()).unwrap();
+    definitions
+        .create(&PostParams::default(), &definition)
+        .await
+        .unwrap();
+    let address = own_address(1);
+    let settings = Settings {
+        bind: IpAddr::V4(address),
+        admin: SocketAddr::from((address, 8013)),
+        proxy: SocketAddr::from((address, 8012)),
+        activity_readers: ["system:serviceaccount:default:operator".to_owned()].into(),
+        ..Settings::default()
+    };
+    let resolver = Running::start(settings, server.client()).unwrap();
+    let _steps = tokio::spawn(small_steps());
+    until("the resolver is ready", async || resolver.is_ready()).await;
+    let resolvers = [ResolverAddress {
+        name: "r1".into(),
+        ip: IpAddr::V4(address),
+    }];
+    let good = token_file(&server, names::WAKE_AUDIENCE).await;
+    let bad = token_file(&server, "vault").await;
+    for (file, may) in [(Some(&good), true), (Some(&bad), false), (None, false)] {
+        let path = file.map(|file| file.path().to_owned());
+        let reports = Reports::new(8013, path, Clock::start()).unwrap();
+        let said = reports.ask(&resolvers, "shop", "cart").await;
+        let saw = matches!(
+            said["r1"],
+            Report::Seen {
+                route: None,
+                held: 0,
+                open: 0,
+                ..
+            }
+        );
+        assert_eq!(saw, may, "{said:?}");
+        assert_eq!(said["r1"] == Report::Unreachable, !may, "{said:?}");
+    }
+    let gone = Reports::new(8013, Some("/nowhere".into()), Clock::start()).unwrap();
+    let said = gone.ask(&resolvers, "shop", "cart").await;
+    assert_eq!(said["r1"], Report::Unreachable);
+}

@@ -1,0 +1,763 @@
+//! What a user feels of Prometheus: whatever it answers, a service neither sleeps nor wakes by mistake.
+//! Never waits on wall-clock: the clock is paused and every wait is for a condition.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing
+)]
+
+mod stand_in;
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use elasti_api::Trigger;
+use elasti_core::observed::Reading;
+use elasti_operator::triggers::prometheus::{Prometheus, PrometheusSettings};
+use elasti_operator::triggers::{Readings, Sources};
+use elasti_town::clock::Clock;
+use elasti_town::prometheus::{Prometheus as Town, Reading as Told};
+use jiff::Timestamp;
+use serde_json::{Value, json};
+use stand_in::{Asked, Play, StandIn, answer, one_series, until};
+use tokio::sync::mpsc;
+
+const COOLDOWN: Duration = Duration::from_secs(900);
+const EVERY: Duration = Duration::from_secs(30);
+
+fn trigger(metadata: Value) -> Trigger {
+    serde_json::from_value(json!({"type": "prometheus", "metadata": metadata})).unwrap()
+}
+
+/// A trigger of the default server with threshold 0.5.
+fn plain() -> Trigger {
+    trigger(json!({"query": "load", "threshold": "0.5"}))
+}
+
+fn readings(settings: PrometheusSettings) -> (Readings<String>, mpsc::Receiver<String>) {
+    let prometheus = Prometheus::new(settings).unwrap();
+    Readings::start(Sources { prometheus }, EVERY)
+}
+
+fn default_server(url: &str) -> PrometheusSettings {
+    PrometheusSettings {
+        server: Some(url.parse().unwrap()),
+        ..PrometheusSettings::default()
+    }
+}
+
+/// What one trigger of a server reads.
+async fn read(settings: PrometheusSettings, trigger: Trigger) -> Reading {
+    let (readings, _news) = readings(settings);
+    let key = "shop/cart".to_owned();
+    readings.want(&key, &[trigger], COOLDOWN);
+    readings.read_now(&key).await;
+    readings.of(&key).remove(0)
+}
+
+fn is_uptime(asked: &Asked) -> bool {
+    asked.query.contains("up{")
+}
+
+/// Plays `query` to the query, and `uptime` to the question for the uptime.
+async fn server(query: Play, uptime: Play) -> StandIn {
+    StandIn::start(move |asked| {
+        if is_uptime(asked) {
+            uptime.clone()
+        } else {
+            query.clone()
+        }
+    })
+    .await
+}
+
+fn up() -> Play {
+    Play::Bytes(answer(200, "", one_series("1")))
+}
+
+fn says(value: &str) -> Play {
+    Play::Bytes(answer(200, "", one_series(value)))
+}
+
+fn body(text: &str) -> Play {
+    Play::Bytes(answer(200, "", text))
+}
+
+/// A vector with this text as the value of its one series.
+fn series(value: &str) -> Play {
+    body(&format!(
+        r#"{{"status":"success","data":{{"resultType":"vector","result":[{{"metric":{{}},"value":{value}}}]}}}}"#
+    ))
+}
+
+fn result(kind: &str, result: &str) -> Play {
+    body(&format!(
+        r#"{{"status":"success","data":{{"resultType":"{kind}","result":{result}}}}}"#
+    ))
+}
+
+#[derive(Debug, PartialEq)]
+enum Expect {
+    Active,
+    Quiet,
+    Unknown(&'static str),
+}
+
+fn matches(expect: &Expect, reading: &Reading) -> bool {
+    match (expect, reading) {
+        (Expect::Active, Reading::Active { .. }) | (Expect::Quiet, Reading::Quiet { .. }) => true,
+        (Expect::Unknown(part), Reading::Unknown { why }) => why.contains(part),
+        _ => false,
+    }
+}
+
+const NO_ANSWER: &str = "not that of a Prometheus server";
+
+fn samples() -> Vec<(&'static str, Play, Expect)> {
+    use Expect::{Active, Quiet, Unknown};
+    let not_finite = || Unknown("not a finite number");
+    vec![
+        ("below the threshold", says("0.25"), Quiet),
+        ("zero", says("0"), Quiet),
+        ("minus zero", says("-0"), Quiet),
+        ("negative", says("-3"), Quiet),
+        (
+            "a hair below the threshold",
+            says("0.49999999999999994"),
+            Quiet,
+        ),
+        ("equal to the threshold", says("0.5"), Active),
+        ("equal, as an exponent", says("5e-1"), Active),
+        ("above", says("7"), Active),
+        ("above, as an exponent", says("1.5e+06"), Active),
+        ("NaN", says("NaN"), not_finite()),
+        ("+Inf", says("+Inf"), not_finite()),
+        ("-Inf", says("-Inf"), not_finite()),
+        ("more than fits", says("1e999"), not_finite()),
+        ("an empty text", says(""), Unknown(NO_ANSWER)),
+        ("a padded number", says(" 0"), Unknown(NO_ANSWER)),
+        ("a decimal comma", says("0,1"), Unknown(NO_ANSWER)),
+        ("a hexadecimal number", says("0x0"), Unknown(NO_ANSWER)),
+        (
+            "a value that is no text",
+            series("[1,0.1]"),
+            Unknown(NO_ANSWER),
+        ),
+        ("no timestamp", series(r#"["0.1"]"#), Unknown(NO_ANSWER)),
+        (
+            "a timestamp as text",
+            series(r#"["1","0.1"]"#),
+            Unknown(NO_ANSWER),
+        ),
+        (
+            "a third entry",
+            series(r#"[1,"0.1","0.1"]"#),
+            Unknown(NO_ANSWER),
+        ),
+        ("a value that is null", series("null"), Unknown(NO_ANSWER)),
+    ]
+}
+
+fn shapes() -> Vec<(&'static str, Play, Expect)> {
+    use Expect::{Quiet, Unknown};
+    let one = r#"{"metric":{},"value":[1,"0"]}"#;
+    let several = result("vector", &format!("[{one},{one}]"));
+    let histogram = r#"[{"metric":{},"histogram":[1,{"count":"0","sum":"0"}]}]"#;
+    let no_vector = || Unknown("does not give an instant vector");
+    let with = |more: &str| {
+        let vector = format!(r#""data":{{"resultType":"vector","result":[{one}]}}"#);
+        body(&format!(r#"{{"status":"success",{vector}{more}}}"#))
+    };
+    let error = r#"{"status":"error","errorType":"bad_data","error":"x","data":{"resultType":"vector","result":[{"metric":{},"value":[1,"0"]}]}}"#;
+    vec![
+        (
+            "no series",
+            result("vector", "[]"),
+            Unknown("gives no series"),
+        ),
+        ("two series", several, Unknown("several series")),
+        ("a scalar", result("scalar", r#"[1,"0"]"#), no_vector()),
+        ("a string", result("string", r#"[1,"0"]"#), no_vector()),
+        (
+            "a matrix",
+            result("matrix", r#"[{"metric":{},"values":[[1,"0"]]}]"#),
+            no_vector(),
+        ),
+        (
+            "a native histogram",
+            result("vector", histogram),
+            Unknown(NO_ANSWER),
+        ),
+        (
+            "a result that is null",
+            result("vector", "null"),
+            Unknown(NO_ANSWER),
+        ),
+        (
+            "a result that is an object",
+            result("vector", one),
+            Unknown(NO_ANSWER),
+        ),
+        (
+            "status error with code 200",
+            body(error),
+            Unknown("could not evaluate"),
+        ),
+        (
+            "no data",
+            body(r#"{"status":"success"}"#),
+            Unknown(NO_ANSWER),
+        ),
+        (
+            "data that is null",
+            body(r#"{"status":"success","data":null}"#),
+            Unknown(NO_ANSWER),
+        ),
+        (
+            "no type",
+            body(r#"{"status":"success","data":{"result":[]}}"#),
+            Unknown(NO_ANSWER),
+        ),
+        (
+            "no status",
+            body(r#"{"data":{"resultType":"vector","result":[]}}"#),
+            Unknown(NO_ANSWER),
+        ),
+        (
+            "two statuses",
+            with(r#","status":"error""#),
+            Unknown(NO_ANSWER),
+        ),
+        (
+            "warnings",
+            with(r#","warnings":["a store was away"]"#),
+            Unknown("may be incomplete"),
+        ),
+        (
+            "an empty list of warnings",
+            with(r#","warnings":[]"#),
+            Quiet,
+        ),
+        (
+            "infos",
+            with(r#","infos":["might not be a counter"]"#),
+            Quiet,
+        ),
+        (
+            "keys of a later version",
+            with(r#","later":{"a":[1]}"#),
+            Quiet,
+        ),
+        ("a list", body("[]"), Unknown(NO_ANSWER)),
+        ("nothing", body(""), Unknown(NO_ANSWER)),
+        (
+            "HTML",
+            body("<html><body>Sign in</body></html>"),
+            Unknown(NO_ANSWER),
+        ),
+        (
+            "JSON that is cut",
+            body(r#"{"status":"success","data":{"resu"#),
+            Unknown(NO_ANSWER),
+        ),
+        ("words behind the JSON", with("} {"), Unknown(NO_ANSWER)),
+        (
+            "brackets without end",
+            body(&"[".repeat(100_000)),
+            Unknown(NO_ANSWER),
+        ),
+        (
+            "bytes that are no text",
+            Play::Bytes(answer(200, "", [0xff, 0xfe, 0])),
+            Unknown(NO_ANSWER),
+        ),
+    ]
+}
+
+fn transports() -> Vec<(&'static str, Play, Expect)> {
+    use Expect::Unknown;
+    let quiet = one_series("0");
+    let code = |code: u16| Play::Bytes(answer(code, "", one_series("0")));
+    let head = |more: &str| format!("HTTP/1.1 200 OK\r\n{more}\r\n").into_bytes();
+    let mut short = head("content-length: 5000\r\n");
+    short.extend_from_slice(quiet.as_bytes());
+    let mut cut = head("content-length: 20\r\n");
+    cut.extend_from_slice(quiet.as_bytes());
+    let large = format!("{}{quiet}", " ".repeat(1 << 20));
+    let endless_chunks = (
+        head("transfer-encoding: chunked\r\n"),
+        b"4\r\n    \r\n".to_vec(),
+    );
+    let bomb = Play::Bytes(answer(200, "content-encoding: gzip\r\n", gzip(&quiet)));
+    let mut half_chunk = head("transfer-encoding: chunked\r\n");
+    half_chunk.extend_from_slice(b"ffff\r\n{\"status\"");
+    let many_headers = format!("HTTP/1.1 200 OK\r\n{}\r\n", "x: y\r\n".repeat(100_000));
+    let mut slow_body = head("content-length: 5000\r\n");
+    slow_body.extend_from_slice(b"{");
+    let early = || Unknown("ended early");
+    let in_time = || Unknown("did not answer in time");
+    vec![
+        ("500 with a quiet body", code(500), Unknown("code 500")),
+        ("503 with a quiet body", code(503), Unknown("code 503")),
+        ("404 with a quiet body", code(404), Unknown("code 404")),
+        ("401 with a quiet body", code(401), Unknown("code 401")),
+        ("201 with a quiet body", code(201), Unknown("code 201")),
+        ("206 with a quiet body", code(206), Unknown("code 206")),
+        ("a length that is too long", Play::Bytes(short), early()),
+        (
+            "a length that is too short",
+            Play::Bytes(cut),
+            Unknown(NO_ANSWER),
+        ),
+        ("more than a mebibyte", body(&large), Unknown("too large")),
+        (
+            "chunks without end",
+            Play::Endless(endless_chunks.0, endless_chunks.1),
+            Unknown("too large"),
+        ),
+        ("a packed body", bomb, Unknown(NO_ANSWER)),
+        ("half a chunk", Play::Bytes(half_chunk), early()),
+        ("closed without a word", Play::Bytes(vec![]), early()),
+        (
+            "half a head",
+            Play::Bytes(b"HTTP/1.1 200".to_vec()),
+            early(),
+        ),
+        (
+            "not HTTP",
+            Play::Bytes(b"220 smtp ready\r\n".to_vec()),
+            early(),
+        ),
+        (
+            "headers without end",
+            Play::Bytes(many_headers.into_bytes()),
+            early(),
+        ),
+        ("silence", Play::Hang(vec![]), in_time()),
+        ("silence after the head", Play::Hang(slow_body), in_time()),
+        (
+            "a byte a second",
+            Play::Drip(answer(200, "", &quiet)),
+            in_time(),
+        ),
+    ]
+}
+
+/// In gzip's stored form: whoever unpacks it reads the text.
+fn gzip(text: &str) -> Vec<u8> {
+    let length = u16::try_from(text.len()).unwrap();
+    let mut crc = u32::MAX;
+    for byte in text.bytes() {
+        crc ^= u32::from(byte);
+        for _ in 0..8 {
+            crc = (crc >> 1) ^ (0xedb8_8320 & (crc & 1).wrapping_neg());
+        }
+    }
+    let mut bytes = vec![0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 3, 1];
+    bytes.extend_from_slice(&length.to_le_bytes());
+    bytes.extend_from_slice(&(!length).to_le_bytes());
+    bytes.extend_from_slice(text.as_bytes());
+    bytes.extend_from_slice(&(!crc).to_le_bytes());
+    bytes.extend_from_slice(&u32::from(length).to_le_bytes());
+    bytes
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_answer_of_a_server_makes_a_service_sleep_or_wake_by_mistake() {
+    let table: Vec<_> = [samples(), shapes(), transports()]
+        .into_iter()
+        .flatten()
+        .collect();
+    assert!(table.len() >= 60, "{}", table.len());
+    let mut wrong = Vec::new();
+    for (name, play, expect) in table {
+        let server = server(play, up()).await;
+        let reading = read(default_server(&server.url()), plain()).await;
+        if !matches(&expect, &reading) {
+            wrong.push(format!("{name}: {reading:?}, not {expect:?}"));
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_was_not_up_for_the_whole_cooldown_is_not_believed() {
+    let empty = || result("vector", "[]");
+    let error = || Play::Bytes(answer(500, "", one_series("1")));
+    for (name, uptime, part) in [
+        (
+            "down for a while, or just restarted",
+            says("0"),
+            "was not up for the whole cooldown",
+        ),
+        (
+            "up for a part",
+            says("0.5"),
+            "was not up for the whole cooldown",
+        ),
+        (
+            "more than up",
+            says("2"),
+            "was not up for the whole cooldown",
+        ),
+        (
+            "no such series",
+            empty(),
+            "its uptime is not known: the query gives no series",
+        ),
+        ("NaN", says("NaN"), "its uptime is not known"),
+        (
+            "two series",
+            result(
+                "vector",
+                r#"[{"metric":{},"value":[1,"1"]},{"metric":{},"value":[1,"1"]}]"#,
+            ),
+            "its uptime is not known",
+        ),
+        (
+            "an error with a good body",
+            error(),
+            "its uptime is not known: the server answered with code 500",
+        ),
+        (
+            "silence",
+            Play::Hang(vec![]),
+            "its uptime is not known: the server did not answer in time",
+        ),
+        ("closed", Play::Bytes(vec![]), "its uptime is not known"),
+    ] {
+        for value in ["0", "7"] {
+            let server = server(says(value), uptime.clone()).await;
+            let reading = read(default_server(&server.url()), plain()).await;
+            assert!(
+                matches(&Expect::Unknown(part), &reading),
+                "{name}, {value}: {reading:?}"
+            );
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_question_is_that_of_the_contract() {
+    let server = server(says("0"), up()).await;
+    let settings = default_server(&format!("{}/tenant/1/?dedup=true", server.url()));
+    let trigger = trigger(json!({
+        "query": "sum(rate(x{a=\"b&c\"}[1m])) or vector(0)", "threshold": 0.5,
+        "uptimeFilter": "job=\"prom\"", "headers": {"X-Scope-OrgID": "shop"},
+    }));
+    assert!(matches(&Expect::Quiet, &read(settings, trigger).await));
+    let asked = server.asked();
+    // A round may have asked too.
+    let query = "sum(rate(x{a=\"b&c\"}[1m])) or vector(0)";
+    let uptime = "min_over_time((max(up{job=\"prom\"}) or vector(0))[900s:])";
+    let queries: BTreeSet<&str> = asked.iter().map(|one| one.query.as_str()).collect();
+    assert_eq!(queries, [query, uptime].into());
+    for one in &asked {
+        assert_eq!(one.path, "/tenant/1/api/v1/query");
+        assert!(
+            one.head.starts_with("GET ") && one.head.contains("dedup=true"),
+            "{}",
+            one.head
+        );
+        assert_eq!(one.header("x-scope-orgid"), Some("shop"));
+        assert_eq!(one.header("accept-encoding"), None);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_of_one_answer_survives_into_the_next_r13() {
+    let stage = Arc::new(AtomicUsize::new(0));
+    let reached = stage.clone();
+    let server = StandIn::start(move |asked| {
+        if is_uptime(asked) {
+            return up();
+        }
+        match reached.load(Ordering::SeqCst) {
+            0 => says("0"),
+            1 => body(r#"{"status":"success"}"#),
+            2 => says("7"),
+            _ => body(r#"{"status":"success","data":{"resultType":"vector","result":[{}]}}"#),
+        }
+    })
+    .await;
+    let (readings, _news) = readings(default_server(&server.url()));
+    let key = "shop/cart".to_owned();
+    readings.want(&key, &[plain()], COOLDOWN);
+    let no_answer = || Expect::Unknown(NO_ANSWER);
+    let told = [Expect::Quiet, no_answer(), Expect::Active, no_answer()];
+    for (at, expect) in told.into_iter().enumerate() {
+        stage.store(at, Ordering::SeqCst);
+        readings.read_now(&key).await;
+        let reading = readings.of(&key).remove(0);
+        assert!(matches(&expect, &reading), "{reading:?}, not {expect:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_redirect_is_not_followed() {
+    for code in [301, 302, 303, 307, 308] {
+        let other = server(says("0"), up()).await;
+        let location = format!("location: {}/api/v1/query?query=load\r\n", other.url());
+        let server = server(Play::Bytes(answer(code, &location, one_series("0"))), up()).await;
+        let reading = read(default_server(&server.url()), plain()).await;
+        assert_eq!(
+            reading,
+            Reading::Unknown {
+                why: format!("the server answered with code {code}")
+            }
+        );
+        assert_eq!(other.connections(), 0);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_operators_credential_goes_to_the_operators_own_server_only_r23() {
+    let tenant = json!({"Authorization": "Bearer tenant"});
+    for (own, path, headers, expected) in [
+        (false, "", json!({}), None),
+        (false, "", tenant.clone(), Some("Bearer tenant")),
+        (true, "/other", json!({}), None),
+        (true, "", json!({}), Some("Bearer operator")),
+        (true, "/", json!({}), Some("Bearer operator")),
+        (true, "", tenant, Some("Bearer tenant")),
+    ] {
+        let (default, foreign) = (server(says("0"), up()).await, server(says("0"), up()).await);
+        let settings = PrometheusSettings {
+            authorization: Some("Bearer operator".parse().unwrap()),
+            any_address: true,
+            ..default_server(&default.url())
+        };
+        let (asked, silent) = if own {
+            (&default, &foreign)
+        } else {
+            (&foreign, &default)
+        };
+        let address = format!("{}{path}", asked.url());
+        let trigger = trigger(
+            json!({"query": "load", "threshold": "0.5", "serverAddress": address, "headers": headers}),
+        );
+        assert!(matches(&Expect::Quiet, &read(settings, trigger).await));
+        assert!(asked.asked().len() >= 2 && silent.asked().is_empty());
+        for one in asked.asked() {
+            assert_eq!(one.header("authorization"), expected, "{address} {headers}");
+        }
+    }
+    let default = server(says("0"), up()).await;
+    let settings = PrometheusSettings {
+        authorization: Some("Bearer operator".parse().unwrap()),
+        ..default_server(&default.url())
+    };
+    assert!(matches(&Expect::Quiet, &read(settings, plain()).await));
+    for one in default.asked() {
+        assert_eq!(one.header("authorization"), Some("Bearer operator"));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_trigger_cannot_reach_what_only_the_operator_can() {
+    let local = server(says("0"), up()).await;
+    let default = server(says("0"), up()).await;
+    let port = local.address.port();
+    for (address, part) in [
+        (format!("http://127.0.0.1:{port}"), "loopback"),
+        (format!("http://localhost:{port}"), "loopback"),
+        (format!("http://127.1:{port}"), "loopback"),
+        (format!("http://[::ffff:127.0.0.1]:{port}"), "loopback"),
+        (format!("https://127.0.0.1:{port}"), "loopback"),
+        (
+            "http://169.254.169.254/latest/meta-data".into(),
+            "link-local",
+        ),
+        ("http://100.100.100.200".into(), "metadata"),
+        ("http://[fd00:ec2::254]".into(), "metadata"),
+        ("http://0.0.0.0:8080".into(), "single server"),
+        ("file:///etc/passwd".into(), "must start with http"),
+        ("http://".into(), "not an http or https address"),
+        (format!("{}/other", default.url()), "loopback"),
+    ] {
+        let at = trigger(json!({"query": "load", "threshold": "0.5", "serverAddress": address}));
+        let reading = read(default_server(&default.url()), at).await;
+        assert!(
+            matches(&Expect::Unknown(part), &reading),
+            "{address}: {reading:?}"
+        );
+    }
+    assert_eq!((local.connections(), default.connections()), (0, 0));
+    let reading = read(default_server(&default.url()), plain()).await;
+    assert!(
+        matches(&Expect::Quiet, &reading),
+        "the operator's own server may be anywhere"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn settings_that_cannot_be_used_are_said_and_ask_nobody() {
+    let server = server(says("0"), up()).await;
+    for (metadata, part) in [
+        (json!({"threshold": "1"}), "metadata.query is missing"),
+        (json!({"query": "x", "threshold": "NaN"}), "not a number"),
+        (
+            json!({"query": "x", "threshold": "1", "headers": {"Host": "a"}}),
+            "headers.Host cannot be sent",
+        ),
+        (
+            json!({"query": "x", "threshold": "1", "headers": {"a b": "a"}}),
+            "headers.a b cannot be sent",
+        ),
+        (
+            json!({"query": "x", "threshold": "1", "headers": {"a": "x\ny"}}),
+            "headers.a cannot be sent",
+        ),
+    ] {
+        let reading = read(default_server(&server.url()), trigger(metadata.clone())).await;
+        assert!(
+            matches(&Expect::Unknown(part), &reading),
+            "{metadata}: {reading:?}"
+        );
+    }
+    assert_eq!(server.connections(), 0);
+    let nowhere = read(PrometheusSettings::default(), plain()).await;
+    assert!(
+        matches(&Expect::Unknown("no server is known"), &nowhere),
+        "{nowhere:?}"
+    );
+    let closed = read(default_server("http://127.0.0.1:1"), plain()).await;
+    assert!(
+        matches(&Expect::Unknown("cannot be reached"), &closed),
+        "{closed:?}"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_round_asks_for_each_uptime_once_and_for_few_things_at_once() {
+    let slow =
+        |value: &str| Play::After(Duration::from_secs(1), answer(200, "", one_series(value)));
+    let (query, uptime) = (slow("0"), slow("1"));
+    let server = server(query, uptime).await;
+    let (readings, _news) = readings(default_server(&server.url()));
+    let keys: Vec<String> = (0..50).map(|at| format!("shop/{at}")).collect();
+    for (at, key) in keys.iter().enumerate() {
+        let cooldown = if at < 25 { COOLDOWN } else { COOLDOWN * 2 };
+        readings.want(key, &[plain()], cooldown);
+    }
+    until("all are read", async || {
+        keys.iter()
+            .all(|key| matches(&Expect::Quiet, &readings.of(key)[0]))
+    })
+    .await;
+    let asked = server.asked();
+    let uptimes = asked.iter().filter(|asked| is_uptime(asked)).count();
+    assert_eq!((asked.len() - uptimes, uptimes), (50, 2));
+    assert_eq!(server.most_at_once(), 8);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_silent_server_delays_only_its_own_services_and_is_not_pressed() {
+    let silent = server(Play::Hang(vec![]), up()).await;
+    let good = server(says("0"), up()).await;
+    let (readings, _news) = readings(PrometheusSettings {
+        any_address: true,
+        ..default_server(&good.url())
+    });
+    let at_silent =
+        trigger(json!({"query": "load", "threshold": "0.5", "serverAddress": silent.url()}));
+    let key = |at: usize| format!("shop/{at}");
+    for at in 0..100 {
+        let trigger = if at % 2 == 0 {
+            plain()
+        } else {
+            at_silent.clone()
+        };
+        readings.want(&key(at), &[trigger], COOLDOWN);
+    }
+    until("the good ones are read", async || {
+        (0..100)
+            .step_by(2)
+            .all(|at| matches(&Expect::Quiet, &readings.of(&key(at))[0]))
+    })
+    .await;
+    let waits = Expect::Unknown("not been read yet");
+    assert!(
+        (1..100)
+            .step_by(2)
+            .all(|at| matches(&waits, &readings.of(&key(at))[0]))
+    );
+    until("the silent ones are given up", async || {
+        let late = Expect::Unknown("did not answer in time");
+        (1..100)
+            .step_by(2)
+            .all(|at| matches(&late, &readings.of(&key(at))[0]))
+    })
+    .await;
+    assert!(silent.asked().len() <= 16, "{}", silent.asked().len());
+}
+
+#[tokio::test(start_paused = true)]
+async fn rounds_go_on_and_only_changes_are_told() {
+    let prometheus = Town::start(Clock::starting_at(Timestamp::now()))
+        .await
+        .unwrap();
+    let _steps = tokio::spawn(stand_in::small_steps());
+    prometheus.set("load", Told::Value(0.1));
+    let url = format!("http://{}", prometheus.address);
+    let (readings, mut news) = readings(default_server(&url));
+    let key = "shop/cart".to_owned();
+    readings.want(&key, &[plain()], COOLDOWN);
+    let unread = &readings.of(&key)[0];
+    assert!(
+        matches(&Expect::Unknown("not been read yet"), unread),
+        "{unread:?}"
+    );
+
+    assert_eq!(news.recv().await.as_deref(), Some("shop/cart"));
+    assert!(matches(&Expect::Quiet, &readings.of(&key)[0]));
+
+    prometheus.set("load", Told::Value(0.2));
+    let silence = tokio::time::timeout(Duration::from_secs(100), news.recv()).await;
+    assert!(silence.is_err(), "a value on the same side is no news");
+    assert_eq!(
+        readings.of(&key)[0],
+        Reading::Quiet {
+            value: 0.2,
+            threshold: 0.5
+        }
+    );
+
+    for (told, expect) in [
+        (Told::Value(9.0), Expect::Active),
+        (Told::Fails(503), Expect::Unknown("code 503")),
+        (Told::Empty, Expect::Unknown("gives no series")),
+        (
+            Told::Several(vec![0.0, 0.0]),
+            Expect::Unknown("several series"),
+        ),
+        (Told::Value(0.0), Expect::Quiet),
+    ] {
+        prometheus.set("load", told);
+        assert_eq!(news.recv().await.as_deref(), Some("shop/cart"));
+        let reading = readings.of(&key).remove(0);
+        assert!(matches(&expect, &reading), "{reading:?}, not {expect:?}");
+    }
+
+    let other = trigger(json!({"query": "load", "threshold": "0"}));
+    readings.want(&key, &[other.clone(), plain()], COOLDOWN);
+    let unread = readings.of(&key);
+    assert_eq!(unread.len(), 2);
+    assert!(
+        unread
+            .iter()
+            .all(|one| matches(&Expect::Unknown("not been read yet"), one))
+    );
+    readings.read_now(&key).await;
+    let read = readings.of(&key);
+    assert!(
+        matches(&Expect::Active, &read[0]) && matches(&Expect::Quiet, &read[1]),
+        "{read:?}"
+    );
+
+    readings.forget(&key);
+    assert!(readings.of(&key).is_empty());
+}

@@ -1,0 +1,470 @@
+//! What users feel of a wake: it is taken from resolvers only, and "received" means that replicas were asked for.
+//! Never waits on wall-clock: the clock is paused and every wait is for a condition.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing
+)]
+
+mod stand_in;
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use elasti_api::{Reason, names};
+use elasti_core::Why;
+use elasti_operator::wake::{WakeEndpoint, WakeOutcome, WakeRequest, WakeSettings};
+use elasti_town::api_server::{ApiServer, ApiServerConfig};
+use elasti_town::faults::{Calls, Fault};
+use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
+use k8s_openapi::api::core::v1::ServiceAccount;
+use kube::Api;
+use kube::api::PostParams;
+use serde_json::{Value, json};
+use stand_in::small_steps;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep, timeout};
+
+const RESOLVER: &str = "system:serviceaccount:default:elasti-resolver";
+
+struct Scene {
+    server: ApiServer,
+    address: SocketAddr,
+    wakes: mpsc::Receiver<WakeRequest>,
+    _tasks: JoinSet<()>,
+}
+
+impl Scene {
+    async fn start() -> Self {
+        Self::with(false, 16).await
+    }
+
+    async fn with(allow_anonymous: bool, room: usize) -> Self {
+        let server = ApiServer::new(ApiServerConfig::default());
+        let (send, wakes) = mpsc::channel(room);
+        let settings = WakeSettings {
+            callers: [RESOLVER.to_owned()].into(),
+            allow_anonymous,
+        };
+        let metrics = || "elasti_operator_informer_count 1\n".to_owned();
+        let endpoint = WakeEndpoint::new(server.client(), settings, send, metrics);
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let mut tasks = JoinSet::new();
+        tasks.spawn(endpoint.serve(listener));
+        tasks.spawn(small_steps());
+        Self {
+            server,
+            address,
+            wakes,
+            _tasks: tasks,
+        }
+    }
+
+    async fn token(&self, account: &str, audience: &str) -> String {
+        let accounts: Api<ServiceAccount> = Api::default_namespaced(self.server.client());
+        let mut object = ServiceAccount::default();
+        object.metadata.name = Some(account.to_owned());
+        let params = PostParams::default();
+        // It may be there already.
+        let _ = accounts.create(&params, &object).await;
+        let request = TokenRequest {
+            spec: TokenRequestSpec {
+                audiences: vec![audience.to_owned()],
+                ..TokenRequestSpec::default()
+            },
+            ..TokenRequest::default()
+        };
+        let made = accounts
+            .create_token_request(account, &params, &request)
+            .await
+            .unwrap();
+        made.status.unwrap().token
+    }
+
+    async fn resolver(&self) -> String {
+        self.token("elasti-resolver", names::WAKE_AUDIENCE).await
+    }
+
+    /// Answers every wake with this from now on.
+    fn worker(mut self, outcome: WakeOutcome) -> (ApiServer, SocketAddr, JoinSet<()>) {
+        self._tasks.spawn(async move {
+            while let Some(wake) = self.wakes.recv().await {
+                let _ = wake.answer.send(outcome.clone());
+            }
+        });
+        (self.server, self.address, self._tasks)
+    }
+}
+
+fn wake_of(service: &str) -> String {
+    json!({"count": 1, "svc": service, "namespace": "shop"}).to_string()
+}
+
+#[derive(Debug)]
+struct Answer {
+    code: u16,
+    head: String,
+    body: String,
+}
+
+impl Answer {
+    fn reason(&self) -> String {
+        let body: Value = serde_json::from_str(&self.body).unwrap_or_else(|_| panic!("{self:?}"));
+        assert!(body["message"].is_string(), "{self:?}");
+        body["reason"].as_str().unwrap_or_default().to_owned()
+    }
+}
+
+async fn send(address: SocketAddr, text: &str) -> Answer {
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    stream.write_all(text.as_bytes()).await.unwrap();
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).await.unwrap();
+    let answer = String::from_utf8(answer).unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((&answer, ""));
+    Answer {
+        code: head
+            .split(' ')
+            .nth(1)
+            .and_then(|code| code.parse().ok())
+            .unwrap_or(0),
+        head: head.to_owned(),
+        body: body.to_owned(),
+    }
+}
+
+async fn post(address: SocketAddr, token: Option<&str>, body: &str) -> Answer {
+    let authorization = token.map_or(String::new(), |token| {
+        format!("Authorization: Bearer {token}\r\n")
+    });
+    let length = body.len();
+    let path = names::WAKE_PATH;
+    let text = format!(
+        "POST {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n{authorization}Content-Type: application/json\r\nContent-Length: {length}\r\n\r\n{body}"
+    );
+    send(address, &text).await
+}
+
+fn reviews(server: &ApiServer) -> usize {
+    let calls = server.faults().journal();
+    calls
+        .iter()
+        .filter(|call| call.kind == "tokenreviews")
+        .count()
+}
+
+#[tokio::test(start_paused = true)]
+async fn received_is_said_only_after_the_scale_write_was_accepted_r12() {
+    let mut scene = Scene::start().await;
+    let token = scene.resolver().await;
+    let address = scene.address;
+    let mut asked =
+        tokio::spawn(async move { post(address, Some(&token), &wake_of("cart")).await });
+    let wake = scene.wakes.recv().await.unwrap();
+    assert_eq!(
+        (wake.namespace.as_str(), wake.service.as_str()),
+        ("shop", "cart")
+    );
+    let early = timeout(Duration::from_secs(2), &mut asked).await;
+    assert!(early.is_err(), "answered before the write: {early:?}");
+    wake.answer.send(WakeOutcome::Scaled).unwrap();
+    let answer = asked.await.unwrap();
+    assert_eq!(answer.code, 200);
+    assert_eq!(
+        answer.body,
+        r#"{"message":"Request received successfully!"}"#
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_wake_that_failed_is_not_called_received_r12() {
+    let why = Why::new(Reason::Contended, "Someone set replicas to 0.");
+    for (outcome, code, reason, retry) in [
+        (WakeOutcome::AlreadyAwake, 200, "", false),
+        (WakeOutcome::NotManaged, 404, "not-managed", false),
+        (WakeOutcome::Refused(why), 503, "refused", false),
+        (
+            WakeOutcome::Failed { retry: true },
+            503,
+            "scale-failed",
+            true,
+        ),
+        (
+            WakeOutcome::Failed { retry: false },
+            503,
+            "scale-refused",
+            false,
+        ),
+    ] {
+        let scene = Scene::start().await;
+        let token = scene.resolver().await;
+        let (_server, address, _tasks) = scene.worker(outcome.clone());
+        let answer = post(address, Some(&token), &wake_of("cart")).await;
+        assert_eq!(
+            (answer.code, answer.reason().as_str()),
+            (code, reason),
+            "{outcome:?}"
+        );
+        assert_eq!(answer.head.contains("retry-after: 1"), retry, "{answer:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_worker_that_dies_hangs_or_is_full_is_a_503() {
+    let mut scene = Scene::with(false, 1).await;
+    let token = scene.resolver().await;
+    let address = scene.address;
+    let one = token.clone();
+    let asked = tokio::spawn(async move { post(address, Some(&one), &wake_of("cart")).await });
+    drop(scene.wakes.recv().await.unwrap());
+    assert_eq!(asked.await.unwrap().reason(), "scale-failed");
+
+    let one = token.clone();
+    let hangs = tokio::spawn(async move { post(address, Some(&one), &wake_of("cart")).await });
+    while scene.wakes.is_empty() {
+        sleep(Duration::from_millis(1)).await;
+    }
+    let full = post(address, Some(&token), &wake_of("other")).await;
+    assert_eq!((full.code, full.reason().as_str()), (503, "busy"));
+    let late = hangs.await.unwrap();
+    assert_eq!((late.code, late.reason().as_str()), (503, "no-answer"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_resolvers_that_kubernetes_vouches_for_can_wake() {
+    let mut scene = Scene::start().await;
+    let foreign_audience = scene.token("elasti-resolver", "vault").await;
+    let no_audience = scene
+        .token("elasti-resolver", "https://kubernetes.default.svc")
+        .await;
+    let tenant = scene.token("tenant", names::WAKE_AUDIENCE).await;
+    let mut forged = scene.resolver().await;
+    forged.pop();
+    let long = "x".repeat(17 * 1024);
+    for (token, code, reason) in [
+        (None, 401, "no-token"),
+        (Some(""), 401, "bad-token"),
+        (Some("guess"), 401, "bad-token"),
+        (Some(forged.as_str()), 401, "bad-token"),
+        (Some(long.as_str()), 401, "bad-token"),
+        (Some(foreign_audience.as_str()), 401, "bad-token"),
+        (Some(no_audience.as_str()), 401, "bad-token"),
+        (Some(tenant.as_str()), 403, "stranger"),
+    ] {
+        let answer = post(scene.address, token, &wake_of("cart")).await;
+        assert_eq!(
+            (answer.code, answer.reason().as_str()),
+            (code, reason),
+            "{token:?}"
+        );
+    }
+    assert!(scene.wakes.try_recv().is_err(), "nobody was woken");
+}
+
+#[tokio::test(start_paused = true)]
+async fn callers_without_a_token_are_served_only_where_a_flag_allows_it() {
+    let scene = Scene::with(true, 16).await;
+    let (server, address, _tasks) = scene.worker(WakeOutcome::Scaled);
+    assert_eq!(post(address, None, &wake_of("cart")).await.code, 200);
+    assert_eq!(reviews(&server), 0);
+    // A token that is shown is still checked.
+    assert_eq!(
+        post(address, Some("guess"), &wake_of("cart")).await.code,
+        401
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_token_is_reviewed_once_a_minute_however_many_wakes_come() {
+    let scene = Scene::with(false, 1000).await;
+    let token = scene.resolver().await;
+    let (server, address, _tasks) = scene.worker(WakeOutcome::Scaled);
+    // The first review takes a while, so all others come during it.
+    let slow = Fault::Delay(Duration::from_millis(500));
+    server
+        .faults()
+        .strike(1, Calls::all().kind("tokenreviews"), slow);
+    let mut together = JoinSet::new();
+    for at in 0..50 {
+        let token = token.clone();
+        together.spawn(async move {
+            post(address, Some(&token), &wake_of(&format!("s{at}")))
+                .await
+                .code
+        });
+    }
+    assert!(together.join_all().await.iter().all(|code| *code == 200));
+    assert_eq!(reviews(&server), 1);
+    sleep(Duration::from_secs(30)).await;
+    assert_eq!(
+        post(address, Some(&token), &wake_of("cart")).await.code,
+        200
+    );
+    assert_eq!(reviews(&server), 1);
+    sleep(Duration::from_secs(31)).await;
+    assert_eq!(
+        post(address, Some(&token), &wake_of("cart")).await.code,
+        200
+    );
+    assert_eq!(reviews(&server), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn while_kubernetes_cannot_say_whose_token_it_is_the_answer_is_try_again() {
+    let scene = Scene::start().await;
+    let token = scene.resolver().await;
+    let (server, address, _tasks) = scene.worker(WakeOutcome::Scaled);
+    for fault in [Fault::InternalError, Fault::Delay(Duration::from_secs(60))] {
+        server
+            .faults()
+            .strike(1, Calls::all().kind("tokenreviews"), fault);
+        let answer = post(address, Some(&token), &wake_of("cart")).await;
+        assert_eq!(
+            (answer.code, answer.reason().as_str()),
+            (503, "token-not-reviewed"),
+            "{fault:?}"
+        );
+    }
+    assert_eq!(
+        post(address, Some(&token), &wake_of("cart")).await.code,
+        200
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn guessing_tokens_is_slow_and_keeps_no_resolver_out() {
+    let scene = Scene::start().await;
+    let token = scene.resolver().await;
+    let (server, address, _tasks) = scene.worker(WakeOutcome::Scaled);
+    assert_eq!(
+        post(address, Some(&token), &wake_of("cart")).await.code,
+        200
+    );
+    let before = reviews(&server);
+    let mut too_often = 0;
+    for at in 0..200 {
+        let answer = post(address, Some(&format!("guess-{at}")), &wake_of("cart")).await;
+        assert!(matches!(answer.code, 401 | 429), "{answer:?}");
+        too_often += usize::from(answer.code == 429);
+    }
+    assert!(too_often >= 150, "{too_often}");
+    assert!(
+        reviews(&server) - before <= 50,
+        "{}",
+        reviews(&server) - before
+    );
+    assert_eq!(
+        post(address, Some(&token), &wake_of("cart")).await.code,
+        200
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_service_that_is_asked_for_without_end_is_slowed_down_and_no_other() {
+    let scene = Scene::start().await;
+    let token = scene.resolver().await;
+    let (_server, address, _tasks) = scene.worker(WakeOutcome::AlreadyAwake);
+    let mut refused = 0;
+    for _ in 0..400 {
+        let answer = post(address, Some(&token), &wake_of("noisy")).await;
+        if answer.code == 429 {
+            assert_eq!(answer.reason(), "too-often");
+            refused += 1;
+        }
+    }
+    assert!(refused > 50, "{refused}");
+    assert_eq!(
+        post(address, Some(&token), &wake_of("cart")).await.code,
+        200
+    );
+    sleep(Duration::from_secs(1)).await;
+    assert_eq!(
+        post(address, Some(&token), &wake_of("noisy")).await.code,
+        200
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_body_that_is_no_wake_is_refused_and_wakes_nobody() {
+    let mut scene = Scene::start().await;
+    let token = scene.resolver().await;
+    let large = format!("{}{}", " ".repeat(5000), wake_of("cart"));
+    for body in [
+        "",
+        "{}",
+        "[]",
+        "cart",
+        r#"{"count":1,"svc":"cart"}"#,
+        r#"{"count":1,"svc":"","namespace":"shop"}"#,
+        r#"{"count":1,"svc":"cart","namespace":""}"#,
+        r#"{"count":-1,"svc":"cart","namespace":"shop"}"#,
+        r#"{"count":1,"svc":"../cart","namespace":"shop"}"#,
+        r#"{"count":1,"svc":"Cart","namespace":"shop"}"#,
+        r#"{"count":1,"svc":7,"namespace":"shop"}"#,
+        large.as_str(),
+    ] {
+        let answer = post(scene.address, Some(&token), body).await;
+        assert_eq!(
+            (answer.code, answer.reason().as_str()),
+            (400, "not-a-wake"),
+            "{body}"
+        );
+    }
+    assert!(scene.wakes.try_recv().is_err());
+    // A body that never comes.
+    let text = format!(
+        "POST {} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nAuthorization: Bearer {token}\r\nContent-Length: 50\r\n\r\n{{",
+        names::WAKE_PATH
+    );
+    assert_eq!(send(scene.address, &text).await.code, 400);
+}
+
+#[tokio::test(start_paused = true)]
+async fn metrics_are_served_beside_and_nothing_else() {
+    let scene = Scene::start().await;
+    let get = |path: &str| format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+    let metrics = send(scene.address, &get("/metrics")).await;
+    assert_eq!(
+        (metrics.code, metrics.body.as_str()),
+        (200, "elasti_operator_informer_count 1\n")
+    );
+    assert!(
+        metrics.head.contains("text/plain; version=0.0.4"),
+        "{metrics:?}"
+    );
+    assert_eq!(send(scene.address, &get(names::WAKE_PATH)).await.code, 405);
+    assert_eq!(send(scene.address, &get("/")).await.code, 404);
+}
+
+#[tokio::test(start_paused = true)]
+async fn connections_without_a_word_end_and_one_peer_cannot_have_them_all() {
+    let scene = Scene::start().await;
+    let (_server, address, _tasks) = scene.worker(WakeOutcome::Scaled);
+    let mut silent = Vec::new();
+    for _ in 0..64 {
+        silent.push(TcpStream::connect(address).await.unwrap());
+    }
+    // One more of the same peer is turned away at once.
+    let started = Instant::now();
+    let mut more = TcpStream::connect(address).await.unwrap();
+    assert_eq!(more.read(&mut [0; 1]).await.unwrap_or(0), 0);
+    assert!(
+        started.elapsed() < Duration::from_secs(5),
+        "{:?}",
+        started.elapsed()
+    );
+    for mut stream in silent {
+        assert_eq!(
+            stream.read(&mut [0; 1]).await.unwrap_or(0),
+            0,
+            "it is closed"
+        );
+    }
+    assert!(started.elapsed() >= Duration::from_secs(30));
+    assert_eq!(post(address, None, &wake_of("cart")).await.code, 401);
+}
