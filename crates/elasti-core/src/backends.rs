@@ -19,8 +19,6 @@ pub struct Backend {
     pub terminating: bool,
     /// It carries our drain mark: about to be stopped, or to be un-marked.
     pub marked: bool,
-    /// Requests that this resolver has under way to it.
-    pub in_flight: u32,
 }
 
 impl Backend {
@@ -106,7 +104,7 @@ pub enum NotABackend {
     Resolver,
 }
 
-/// The backend behind an endpoint of a service in `namespace`, with nothing in flight and no mark.
+/// The backend behind an endpoint of a service in `namespace`, without a mark.
 /// `resolvers` are the addresses of all resolvers.
 ///
 /// # Errors
@@ -145,7 +143,6 @@ pub fn admit(
         ready: ready.unwrap_or(true),
         terminating: terminating.unwrap_or(false),
         marked: false,
-        in_flight: 0,
     })
 }
 
@@ -221,27 +218,39 @@ fn carried_v4(address: Ipv6Addr) -> Option<Ipv4Addr> {
     }
 }
 
-/// The usable backend with the fewest requests in flight, except those whose pod was `tried`; `pick` breaks ties.
+/// Something that can get a request, as whoever sends them keeps it.
+pub trait Candidate {
+    /// The pod behind it.
+    fn backend(&self) -> &Backend;
+    /// Requests that are under way to it from here.
+    fn in_flight(&self) -> u32;
+}
+
+/// The usable candidate with the fewest requests in flight, except those whose pod was `tried`; `pick` breaks ties.
 ///
-/// This looks at every backend. Two random choices would do where there are thousands, or where the counts are shared
-/// between threads; a service has a handful of pods, their counts are at hand, and the least loaded is then exact.
+/// This looks at every candidate. Two random choices would do where there are thousands, or where counting them is
+/// dear; a service has a handful of pods, their counts are at hand, and the least loaded is then exact.
 /// Ties must be broken at random all the same: right after a wake all counts are 0, and every resolver asks at once.
+/// Counts may move while this looks; then it may be any usable candidate, but it is one if there is one.
 #[must_use]
-pub fn choose<'a>(
-    backends: &'a [Backend],
+pub fn choose<'a, C: Candidate>(
+    all: &'a [C],
     tried: &BTreeSet<String>,
     pick: u64,
-) -> Option<&'a Backend> {
+) -> Option<&'a C> {
     let candidates = || {
-        backends
-            .iter()
-            .filter(|backend| backend.usable() && !tried.contains(&backend.pod))
+        all.iter().filter(|one| {
+            let backend = one.backend();
+            backend.usable() && !tried.contains(&backend.pod)
+        })
     };
-    let fewest = candidates().map(|backend| backend.in_flight).min()?;
-    let least_loaded = || candidates().filter(|backend| backend.in_flight == fewest);
-    let ties = u64::try_from(least_loaded().count()).ok()?;
-    let turn = usize::try_from(pick.checked_rem(ties)?).ok()?;
-    least_loaded().nth(turn)
+    let fewest = candidates().map(Candidate::in_flight).min()?;
+    let least_loaded = || candidates().filter(|one| one.in_flight() <= fewest);
+    let ties = u64::try_from(least_loaded().count()).unwrap_or(u64::MAX);
+    let turn = pick.checked_rem(ties).unwrap_or(0);
+    least_loaded()
+        .nth(usize::try_from(turn).unwrap_or(0))
+        .or_else(|| candidates().next())
 }
 
 #[cfg(test)]

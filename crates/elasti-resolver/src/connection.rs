@@ -21,6 +21,7 @@ use crate::answer::{self, Failure};
 use crate::client_stream::{ClientStream, abandoned, left};
 use crate::clock::to_std;
 use crate::forward::body::Body;
+use crate::forward::headers::forwarded_for;
 use crate::forward::http::{Destination, forward};
 use crate::forward::tcp;
 use crate::hold::Released;
@@ -37,7 +38,6 @@ const HEADER_PATIENCE: Duration = Duration::from_secs(30);
 const REFUSAL_PATIENCE: Duration = Duration::from_secs(1);
 /// Bytes of one head, as the waiting rooms count on (`waiting_room::OWN_BYTES`).
 const HEAD_BYTES: usize = 64 * 1024;
-const HEADERS: usize = 100;
 /// Streams of one client's connection; hyper's default of 200, and of resets that nobody answered, 20.
 const STREAMS: u32 = 200;
 const RESETS: usize = 20;
@@ -54,7 +54,8 @@ pub(crate) enum Aim {
 /// The client of one HTTP connection.
 #[derive(Debug)]
 pub(crate) struct HttpClient {
-    pub(crate) peer: SocketAddr,
+    /// Its address, as the pod is told.
+    pub(crate) forwarded_for: HeaderValue,
     pub(crate) guest: Guest,
     /// The release that the connection had before its first request was read.
     pub(crate) first: Mutex<Option<Released>>,
@@ -108,8 +109,9 @@ pub(crate) async fn serve(
     };
     resolver.saw(&service.seen);
     let aim = Aim::Fixed(Destination {
-        key: service.key.clone(),
+        key: Arc::new(service.key.clone()),
         listen_port,
+        seen: service.seen.clone(),
     });
     let must_wait = service.has_waiters()
         || !service
@@ -202,7 +204,7 @@ async fn serve_http(
         None => (None, None),
     };
     let client = Arc::new(HttpClient {
-        peer,
+        forwarded_for: forwarded_for(peer.ip()),
         guest,
         first: Mutex::new(released),
         refusal: Mutex::new(refusal),
@@ -241,12 +243,12 @@ async fn serve_http(
     }
 }
 
+/// At most 100 headers: hyper's default, for which it needs no memory of its own.
 fn http1_server() -> http1::Builder {
     let mut server = http1::Builder::new();
     server
         .timer(TokioTimer::new())
         .header_read_timeout(HEADER_PATIENCE)
-        .max_headers(HEADERS)
         .max_buf_size(HEAD_BYTES);
     server
 }
@@ -283,11 +285,9 @@ async fn respond(
         Ok(destination) => forward(resolver, destination, client, request).await,
         Err(failure) => Err(*failure),
     };
-    resolver.metrics.request(
-        destination.as_ref().ok().map(|to| &to.key),
-        &answered,
-        started.elapsed(),
-    );
+    resolver
+        .metrics
+        .request(destination.as_ref().ok(), &answered, started.elapsed());
     let mut answer = match answered {
         Ok(answer) => answer,
         Err(Failure::ClientLeft) => return Err(io::Error::from(io::ErrorKind::ConnectionAborted)),

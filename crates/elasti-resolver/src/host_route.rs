@@ -31,7 +31,8 @@ pub(crate) fn destination<B>(
             let service = resolver.table.load().services.get(&key).cloned()?;
             Some(Destination {
                 listen_port: port_of(&service, port)?,
-                key,
+                seen: service.seen.clone(),
+                key: Arc::new(key),
             })
         });
     resolver.metrics.host(found.is_some());

@@ -1,7 +1,7 @@
 //! The resolver's metrics, under the contract's names.
 //! Never labels anything with a URI, a host or an error text.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use elasti_core::ports::ServiceKey;
@@ -10,8 +10,16 @@ use http::Response;
 
 use crate::answer::Failure;
 use crate::forward::body::Body;
+use crate::forward::http::Destination;
 use crate::table::Table;
 use crate::wake::WakeFault;
+
+/// Classes of answers; the last one is no answer of a pod.
+const CLASSES: [&str; 6] = ["1xx", "2xx", "3xx", "4xx", "5xx", "none"];
+
+/// The series of one service's requests, by class, each found once and then kept: labels cost more than counting.
+#[derive(Debug, Default)]
+pub(crate) struct RequestSeries([OnceLock<Arc<Series>>; CLASSES.len()]);
 
 /// All of them.
 #[derive(Debug)]
@@ -74,29 +82,35 @@ impl Metrics {
 
     pub(crate) fn request(
         &self,
-        key: Option<&ServiceKey>,
+        destination: Option<&Destination>,
         answered: &Result<Response<Body>, Failure>,
         took: Duration,
     ) {
-        let status = match answered {
+        let class = match answered {
             Ok(answer) => match answer.status().as_u16() {
-                100..=199 => "1xx",
-                200..=299 => "2xx",
-                300..=399 => "3xx",
-                400..=499 => "4xx",
-                _ => "5xx",
+                100..=199 => 0,
+                200..=299 => 1,
+                300..=399 => 2,
+                400..=499 => 3,
+                _ => 4,
             },
             Err(failure) => {
                 self.failures
                     .with(&[failure.reason(), failure.fault()])
                     .increment();
-                "none"
+                5
             }
         };
-        let (namespace, service) = key.map_or(("", ""), |key| (&key.namespace, &key.service));
-        self.requests
-            .with(&[namespace, service, status])
-            .observe(took);
+        let word = CLASSES.get(class).copied().unwrap_or_default();
+        match destination {
+            Some(Destination { key, seen, .. }) => {
+                let find = || self.requests.with(&[&key.namespace, &key.service, word]);
+                if let Some(series) = seen.requests.0.get(class) {
+                    series.get_or_init(find).observe(took);
+                }
+            }
+            None => self.requests.with(&["", "", word]).observe(took),
+        }
     }
 
     pub(crate) fn host(&self, managed: bool) {

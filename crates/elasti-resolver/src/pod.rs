@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use elasti_core::backends::{self, Backend};
+use elasti_core::backends::{self, Backend, Candidate};
 
 use crate::forward::pool::Pool;
 
@@ -40,24 +40,19 @@ impl Drop for UnderWay {
     }
 }
 
-/// The pod for the next request. With one usable pod, the usual case right after a wake, nothing is copied.
-pub(crate) fn choose<'a>(pods: &'a [Pod], tried: &BTreeSet<String>) -> Option<&'a Pod> {
-    let mut usable = pods
-        .iter()
-        .filter(|pod| pod.backend.usable() && !tried.contains(&pod.backend.pod));
-    let first = usable.next()?;
-    if usable.next().is_none() {
-        return Some(first);
+impl Candidate for Pod {
+    fn backend(&self) -> &Backend {
+        &self.backend
     }
-    let backends: Vec<Backend> = pods.iter().map(counted).collect();
-    let chosen = backends::choose(&backends, tried, rand::random())?;
-    pods.iter()
-        .find(|pod| pod.backend.address == chosen.address)
+
+    fn in_flight(&self) -> u32 {
+        self.ties.in_flight.load(Ordering::Relaxed)
+    }
 }
 
-fn counted(pod: &Pod) -> Backend {
-    Backend {
-        in_flight: pod.ties.in_flight.load(Ordering::Relaxed),
-        ..pod.backend.clone()
-    }
+/// The pod for the next request.
+pub(crate) fn choose<'a>(pods: &'a [Pod], tried: &BTreeSet<String>) -> Option<&'a Pod> {
+    // One pod, the usual case right after a wake, needs no luck.
+    let pick = if pods.len() > 1 { rand::random() } else { 0 };
+    backends::choose(pods, tried, pick)
 }

@@ -36,6 +36,8 @@ pub(crate) struct Neighbours {
 #[derive(Clone, Debug)]
 struct Declared {
     key: ServiceKey,
+    /// Name of its private Service; a hash is in it, so it is made once.
+    private: String,
     created: Option<Time>,
     ports: Vec<ListenPort>,
     probes: Arc<ProbeRules>,
@@ -180,8 +182,9 @@ impl Routes {
             }
         }
         let of_slices = |one: &&Declared| {
-            let private = names::private_service(&one.key.service);
-            touched.contains(&(one.key.namespace.clone(), private))
+            touched
+                .iter()
+                .any(|(namespace, name)| *name == one.private && *namespace == one.key.namespace)
         };
         let keys: Vec<ServiceKey> = known
             .declared
@@ -230,6 +233,7 @@ impl Routes {
         }
         let obstacle = status.reason.as_deref().and_then(obstacle);
         Declared {
+            private: names::private_service(&key.service),
             key,
             created: object.metadata.creation_timestamp.clone(),
             ports: status.ports,

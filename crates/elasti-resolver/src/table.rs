@@ -10,6 +10,7 @@ use elasti_core::ports::ServiceKey;
 use elasti_core::probe_response::ProbeRules;
 use elasti_core::waiting_room::RoomLimits;
 
+use crate::metrics::RequestSeries;
 use crate::pod::Pod;
 
 /// What a resolver has seen of one service; it outlives every table.
@@ -21,6 +22,8 @@ pub(crate) struct Seen {
     pub(crate) open: AtomicU32,
     /// The clock's milliseconds at the last new connection or request; 0: none yet.
     pub(crate) last_millis: AtomicU64,
+    /// Where its requests are counted.
+    pub(crate) requests: RequestSeries,
 }
 
 /// Counts one request or stream as open for as long as it lives.

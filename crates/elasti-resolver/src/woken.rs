@@ -93,7 +93,6 @@ impl WokenPods {
                     ready: pod.ready,
                     terminating: pod.terminating,
                     marked: pod.marked,
-                    in_flight: 0,
                 });
             }
         }

@@ -50,7 +50,7 @@ http {
 const HAPROXY: &str = "\
 global
   nbthread 1
-  maxconn 20000
+  maxconn 4000
 defaults
   timeout connect 5s
   timeout client 60s

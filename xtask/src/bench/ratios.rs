@@ -149,7 +149,10 @@ pub(crate) fn table(rounds: &[Round]) -> String {
             of(|own, direct| own.p99_micros - direct.p99_micros),
         );
     }
-    let _ = writeln!(text, "\nratio to HAProxy       HTTP      goal     TCP      goal");
+    let _ = writeln!(
+        text,
+        "\nratio to HAProxy       HTTP      goal     TCP      goal"
+    );
     let ratio = |figure: fn(Shown, Shown) -> f64| {
         (
             between(rounds, Way::ElastiHttp, Way::HaproxyHttp, figure),

@@ -29,15 +29,28 @@ fn judge(endpoint: &SliceEndpoint) -> Result<Backend, NotABackend> {
     admit(endpoint, "shop", &resolvers(), AddressPolicy::default())
 }
 
-fn backend(pod: &str, in_flight: u32) -> Backend {
-    Backend {
+/// A backend and what is under way to it.
+type Loaded = (Backend, u32);
+
+impl Candidate for Loaded {
+    fn backend(&self) -> &Backend {
+        &self.0
+    }
+
+    fn in_flight(&self) -> u32 {
+        self.1
+    }
+}
+
+fn backend(pod: &str, in_flight: u32) -> Loaded {
+    let backend = Backend {
         pod: pod.into(),
         address: "10.0.0.1:80".parse().unwrap(),
         ready: true,
         terminating: false,
         marked: false,
-        in_flight,
-    }
+    };
+    (backend, in_flight)
 }
 
 #[test]
@@ -192,7 +205,7 @@ fn the_least_loaded_pod_gets_the_next_request() {
     let backends = [backend("a", 3), backend("b", 1), backend("c", 2)];
     for pick in [0, 1, 17, u64::MAX] {
         let chosen = choose(&backends, &BTreeSet::new(), pick);
-        assert_eq!(chosen.map(|b| b.pod.as_str()), Some("b"));
+        assert_eq!(chosen.map(|(b, _)| b.pod.as_str()), Some("b"));
     }
 }
 
@@ -204,7 +217,7 @@ fn ties_are_broken_evenly() {
         backend("c", 0),
         backend("d", 0),
     ];
-    let chosen = |pick| choose(&backends, &BTreeSet::new(), pick).map(|b| b.pod.as_str());
+    let chosen = |pick| choose(&backends, &BTreeSet::new(), pick).map(|(b, _)| b.pod.as_str());
     assert_eq!(
         [0, 1, 2, 3].map(chosen),
         [Some("b"), Some("c"), Some("d"), Some("b")]
@@ -216,18 +229,18 @@ fn a_pod_that_was_tried_is_not_tried_again() {
     let backends = [backend("a", 0), backend("b", 5)];
     let mut tried = BTreeSet::from(["a".to_owned()]);
     let chosen = choose(&backends, &tried, 0);
-    assert_eq!(chosen.map(|b| b.pod.as_str()), Some("b"));
+    assert_eq!(chosen.map(|(b, _)| b.pod.as_str()), Some("b"));
     tried.insert("b".into());
     assert_eq!(choose(&backends, &tried, 0), None);
-    assert_eq!(choose(&[], &BTreeSet::new(), 0), None);
+    assert_eq!(choose::<Loaded>(&[], &BTreeSet::new(), 0), None);
 }
 
 #[test]
 fn a_pod_that_is_marked_terminating_or_not_ready_gets_nothing() {
     let mut backends = [backend("a", 0), backend("b", 0), backend("c", 0)];
-    backends[0].marked = true;
-    backends[1].terminating = true;
-    backends[2].ready = false;
+    backends[0].0.marked = true;
+    backends[1].0.terminating = true;
+    backends[2].0.ready = false;
     assert_eq!(choose(&backends, &BTreeSet::new(), 0), None);
 }
 
@@ -293,6 +306,26 @@ fn any_endpoint() -> impl Strategy<Value = SliceEndpoint> {
         )
 }
 
+/// Another thread's requests begin while one is placed.
+struct Rising(Backend, std::cell::Cell<u32>);
+
+impl Candidate for Rising {
+    fn backend(&self) -> &Backend {
+        &self.0
+    }
+
+    fn in_flight(&self) -> u32 {
+        self.1.replace(self.1.get() + 1)
+    }
+}
+
+#[test]
+fn counts_that_rise_meanwhile_hide_no_pod() {
+    let rising = |pod: &str| Rising(backend(pod, 0).0, std::cell::Cell::new(0));
+    let pods = [rising("a"), rising("b")];
+    assert!(choose(&pods, &BTreeSet::new(), 1).is_some());
+}
+
 proptest! {
     #[test]
     fn s8_a_request_goes_only_to_a_ready_pod_of_its_own_service(
@@ -309,11 +342,11 @@ proptest! {
                 prop_assert_eq!(&endpoint.managed_by, SLICE_MANAGED_BY_KUBERNETES);
                 let target = endpoint.target.as_ref().unwrap();
                 prop_assert_eq!((target.kind.as_str(), target.namespace.as_str()), ("Pod", "shop"));
-                backends.push(Backend { marked, in_flight, ..backend });
+                backends.push((Backend { marked, ..backend }, in_flight));
             }
         }
         let tried: BTreeSet<String> = tried.into_iter().map(|n| format!("cart-{n}")).collect();
-        let could = |b: &&Backend| {
+        let could = |(b, _): &&Loaded| {
             b.ready && !b.terminating && !b.marked && !tried.contains(&b.pod)
         };
         let Some(chosen) = choose(&backends, &tried, pick) else {
@@ -321,8 +354,8 @@ proptest! {
             return Ok(());
         };
         prop_assert!(could(&chosen));
-        prop_assert!(backends.iter().filter(could).all(|b| b.in_flight >= chosen.in_flight));
-        let ip = chosen.address.ip();
+        prop_assert!(backends.iter().filter(could).all(|b| b.1 >= chosen.1));
+        let ip = chosen.0.address.ip();
         prop_assert!(!ip.is_loopback() && !ip.is_unspecified() && !ip.is_multicast());
         prop_assert!(!resolvers().contains(&ip));
         match ip {

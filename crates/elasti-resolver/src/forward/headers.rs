@@ -7,13 +7,15 @@ use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use http::uri::{Authority, Scheme};
 use http::{Request, Uri, Version};
 
-/// Fields of one connection, by RFC 9110 section 7.6.1 and long custom; `te` and `upgrade` are treated apart.
-const HOP_BY_HOP: [HeaderName; 5] = [
-    header::CONNECTION,
-    HeaderName::from_static("keep-alive"),
-    HeaderName::from_static("proxy-connection"),
-    header::TRANSFER_ENCODING,
-    header::PROXY_AUTHENTICATE,
+/// Fields of one connection, by RFC 9110 section 7.6.1 and long custom; `te: trailers` stays, for gRPC.
+const HOP_BY_HOP: [&str; 7] = [
+    "connection",
+    "keep-alive",
+    "proxy-connection",
+    "transfer-encoding",
+    "proxy-authenticate",
+    "te",
+    "upgrade",
 ];
 
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
@@ -32,36 +34,59 @@ pub(crate) fn wanted_upgrade(headers: &HeaderMap) -> Option<HeaderValue> {
     (asks && !wanted.as_bytes().eq_ignore_ascii_case(b"h2c")).then(|| wanted.clone())
 }
 
-/// Removes what belongs to one connection, and what `Connection` names as such.
+/// Removes what belongs to one connection, and what `Connection` names as such. Most heads have none of it, or only a
+/// plain `Connection`, so names are looked at once and only what is there is removed.
 pub(crate) fn strip_hop_by_hop(headers: &mut HeaderMap) {
-    let named: Vec<HeaderName> = headers
-        .get_all(header::CONNECTION)
-        .iter()
-        .filter_map(|value| value.to_str().ok())
-        .flat_map(|value| value.split(','))
-        .filter_map(|token| token.trim().parse().ok())
-        .collect();
-    // Framing and the host are never a matter of one hop, whatever a client claims: that would be smuggling.
-    let kept = [header::HOST, header::CONTENT_LENGTH, FORWARDED_FOR];
-    for name in named
-        .iter()
-        .filter(|name| !kept.contains(name))
-        .chain(&HOP_BY_HOP)
-    {
-        headers.remove(name);
+    let mut found = [false; HOP_BY_HOP.len()];
+    for name in headers.keys() {
+        let known = HOP_BY_HOP.iter().position(|one| *one == name.as_str());
+        if let Some(found) = known.and_then(|at| found.get_mut(at)) {
+            *found = true;
+        }
     }
-    headers.remove(header::UPGRADE);
-    let trailers = headers
-        .get(header::TE)
-        .is_some_and(|te| te.as_bytes().eq_ignore_ascii_case(b"trailers"));
-    if !trailers {
-        headers.remove(header::TE);
+    let named = named_by_connection(headers);
+    for (name, found) in HOP_BY_HOP.into_iter().zip(found) {
+        if found && !(name == "te" && wants_trailers(headers)) {
+            headers.remove(name);
+        }
+    }
+    for name in named {
+        headers.remove(name);
     }
 }
 
-/// Makes a client's request one for the pod. The upgrade, if one is wanted, stays in.
-pub(crate) fn prepare<B>(request: &mut Request<B>, peer: IpAddr) {
-    let upgrade = wanted_upgrade(request.headers());
+/// Fields that `Connection` names. Framing and the host are never a matter of one hop, whatever a client claims: that
+/// would be smuggling.
+fn named_by_connection(headers: &HeaderMap) -> Vec<HeaderName> {
+    let kept = [header::HOST, header::CONTENT_LENGTH, FORWARDED_FOR];
+    let plain = |token: &&str| {
+        ["close", "keep-alive"]
+            .iter()
+            .any(|word| token.eq_ignore_ascii_case(word))
+    };
+    headers
+        .get_all(header::CONNECTION)
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(',').map(str::trim))
+        .filter(|token| !plain(token))
+        .filter_map(|token| token.parse().ok())
+        .filter(|name| !kept.contains(name))
+        .collect()
+}
+
+fn wants_trailers(headers: &HeaderMap) -> bool {
+    headers
+        .get(header::TE)
+        .is_some_and(|te| te.as_bytes().eq_ignore_ascii_case(b"trailers"))
+}
+
+/// Makes a client's request one for the pod. The upgrade, if one is wanted, stays in. `peer` is the client's address.
+pub(crate) fn prepare<B>(
+    request: &mut Request<B>,
+    peer: &HeaderValue,
+    upgrade: Option<HeaderValue>,
+) {
     let host = request.headers().get(header::HOST).cloned().or_else(|| {
         request
             .uri()
@@ -77,24 +102,35 @@ pub(crate) fn prepare<B>(request: &mut Request<B>, peer: IpAddr) {
         headers.insert(header::UPGRADE, upgrade);
     }
     append_forwarded_for(headers, peer);
-    if !headers.contains_key(FORWARDED_PROTO) {
-        headers.insert(FORWARDED_PROTO, HeaderValue::from_static("http"));
-    }
-    if let Some(host) = &host
-        && !headers.contains_key(FORWARDED_HOST)
-    {
-        headers.insert(FORWARDED_HOST, host.clone());
+    headers
+        .entry(FORWARDED_PROTO)
+        .or_insert(HeaderValue::from_static("http"));
+    if let Some(host) = &host {
+        headers
+            .entry(FORWARDED_HOST)
+            .or_insert_with(|| host.clone());
     }
     aim(request, host.as_ref());
 }
 
 /// HTTP/1.1 wants the path alone and a host; HTTP/2 wants scheme and authority.
 fn aim<B>(request: &mut Request<B>, host: Option<&HeaderValue>) {
+    let http2 = request.version() == Version::HTTP_2;
+    if !http2 {
+        *request.version_mut() = Version::HTTP_11;
+        if let Some(host) = host {
+            // Also where there is one: a second one would be smuggling.
+            request.headers_mut().insert(header::HOST, host.clone());
+        }
+        if request.uri().authority().is_none() && request.uri().path_and_query().is_some() {
+            return;
+        }
+    }
     let mut parts = std::mem::take(request.uri_mut()).into_parts();
     if parts.path_and_query.is_none() {
         parts.path_and_query = Some(http::uri::PathAndQuery::from_static("/"));
     }
-    if request.version() == Version::HTTP_2 {
+    if http2 {
         let named = host.and_then(|host| Authority::try_from(host.as_bytes()).ok());
         parts.authority = parts
             .authority
@@ -104,23 +140,29 @@ fn aim<B>(request: &mut Request<B>, host: Option<&HeaderValue>) {
     } else {
         parts.authority = None;
         parts.scheme = None;
-        *request.version_mut() = Version::HTTP_11;
-        if let Some(host) = host {
-            request.headers_mut().insert(header::HOST, host.clone());
-        }
     }
     if let Ok(uri) = Uri::from_parts(parts) {
         *request.uri_mut() = uri;
     }
 }
 
-fn append_forwarded_for(headers: &mut HeaderMap, peer: IpAddr) {
+/// A client's address as `X-Forwarded-For` has it.
+pub(crate) fn forwarded_for(peer: IpAddr) -> HeaderValue {
+    HeaderValue::from_str(&peer.to_canonical().to_string())
+        .unwrap_or(HeaderValue::from_static("unknown"))
+}
+
+fn append_forwarded_for(headers: &mut HeaderMap, peer: &HeaderValue) {
+    if !headers.contains_key(FORWARDED_FOR) {
+        headers.insert(FORWARDED_FOR, peer.clone());
+        return;
+    }
     let mut all: Vec<u8> = Vec::new();
     for value in headers.get_all(FORWARDED_FOR) {
         all.extend_from_slice(value.as_bytes());
         all.extend_from_slice(b", ");
     }
-    all.extend_from_slice(peer.to_canonical().to_string().as_bytes());
+    all.extend_from_slice(peer.as_bytes());
     if let Ok(value) = HeaderValue::from_bytes(&all) {
         headers.insert(FORWARDED_FOR, value);
     }
@@ -140,7 +182,12 @@ mod tests {
 
     fn prepared(head: &[(&str, &str)]) -> Request<()> {
         let mut request = request(head);
-        prepare(&mut request, "10.1.1.1".parse().unwrap());
+        let upgrade = wanted_upgrade(request.headers());
+        prepare(
+            &mut request,
+            &forwarded_for("10.1.1.1".parse().unwrap()),
+            upgrade,
+        );
         request
     }
 
@@ -171,6 +218,33 @@ mod tests {
         ]);
         assert_eq!(done.headers()["content-length"], "3");
         assert_eq!(done.headers()["host"], "cart");
+    }
+
+    #[test]
+    fn of_two_hosts_only_the_first_goes_on() {
+        let done = prepared(&[("host", "cart"), ("host", "bank")]);
+        let hosts: Vec<_> = done.headers().get_all("host").iter().collect();
+        assert_eq!(hosts, ["cart"]);
+    }
+
+    #[test]
+    fn te_stays_for_trailers_only() {
+        for (te, stays) in [("trailers", true), ("gzip", false)] {
+            let done = prepared(&[("te", te), ("host", "cart")]);
+            assert_eq!(done.headers().contains_key("te"), stays, "{te}");
+        }
+    }
+
+    #[test]
+    fn every_connection_field_counts_and_an_odd_one_harms_nothing() {
+        let done = prepared(&[
+            ("connection", "keep-alive"),
+            ("connection", "x-mine, ,(),close"),
+            ("x-mine", "1"),
+            ("host", "cart"),
+        ]);
+        assert!(!done.headers().contains_key("connection"));
+        assert!(!done.headers().contains_key("x-mine"));
     }
 
     #[test]

@@ -23,13 +23,15 @@ use crate::connection::HttpClient;
 use crate::hold::Released;
 use crate::pod::{Pod, choose};
 use crate::resolver::Resolver;
-use crate::table::{Open, Service};
+use crate::table::{Open, Seen, Service};
 
 /// Where a request is meant to go.
 #[derive(Clone, Debug)]
 pub(crate) struct Destination {
-    pub(crate) key: ServiceKey,
+    pub(crate) key: Arc<ServiceKey>,
     pub(crate) listen_port: u16,
+    /// Of the service when it was found; for counting only.
+    pub(crate) seen: Arc<Seen>,
 }
 
 /// A request on its way.
@@ -66,7 +68,8 @@ pub(crate) async fn forward(
     if asleep && let Some(probed) = answer_probe(&service, &request) {
         return Ok(probed);
     }
-    let upgrade = wanted_upgrade(request.headers()).map(|_| hyper::upgrade::on(&mut request));
+    let wanted = wanted_upgrade(request.headers());
+    let upgrade = wanted.as_ref().map(|_| hyper::upgrade::on(&mut request));
     let released = client.first.lock().take();
     let journey = Journey {
         resolver,
@@ -79,13 +82,14 @@ pub(crate) async fn forward(
         head_bytes,
         upgrade,
     };
-    prepare(&mut request, client.peer.ip());
-    journey.run(request, released).await
+    prepare(&mut request, &client.forwarded_for, wanted);
+    journey.run(service, request, released).await
 }
 
 impl Journey<'_> {
     async fn run(
         mut self,
+        mut service: Arc<Service>,
         mut request: Request<Incoming>,
         mut released: Option<Released>,
     ) -> Result<Response<Body>, Failure> {
@@ -95,7 +99,6 @@ impl Journey<'_> {
             if !tried.is_empty() && self.client.left().now_or_never().is_some() {
                 return Err(Failure::ClientLeft);
             }
-            let service = self.resolver.service(&self.destination.key)?;
             let Some(port) = service.port(self.destination.listen_port) else {
                 return Err(Failure::NotManaged);
             };
@@ -109,6 +112,7 @@ impl Journey<'_> {
                     tried.clear();
                 }
                 released = Some(self.wait(&service).await?);
+                service = self.resolver.service(&self.destination.key)?;
                 continue;
             };
             match self.send(&service, pod, request).await {
@@ -121,6 +125,7 @@ impl Journey<'_> {
                 Err(NoAnswer::Unsent(unsent)) => {
                     request = *unsent;
                     tried.insert(pod.backend.pod.clone());
+                    service = self.resolver.service(&self.destination.key)?;
                 }
                 Err(NoAnswer::Lost) => return Err(Failure::PodClosed),
             }

@@ -110,8 +110,13 @@ impl Pool {
     async fn take(&self) -> Option<Http1> {
         loop {
             let Idle { mut sender, since } = self.idle.lock().pop()?;
-            let usable = since.elapsed() < LONGEST_IDLE;
-            if usable && matches!(timeout(READY_PATIENCE, sender.ready()).await, Ok(Ok(()))) {
+            if since.elapsed() >= LONGEST_IDLE {
+                continue;
+            }
+            // Nearly always it is ready by now, and then no timer is needed.
+            if sender.is_ready()
+                || matches!(timeout(READY_PATIENCE, sender.ready()).await, Ok(Ok(())))
+            {
                 return Some(sender);
             }
         }

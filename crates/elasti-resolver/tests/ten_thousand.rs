@@ -1,0 +1,188 @@
+//! Ten thousand held requests, then a pod: all answered, within stated bounds of memory.
+//! Never measures its own clients: the resolver runs in a process of its own, which is this test binary once more.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing
+)]
+
+mod fixture;
+
+use std::io::{BufRead as _, BufReader};
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::atomic::Ordering;
+
+use fixture::{HTTP, Scene, service, until};
+use parking_lot::Mutex;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use serde_json::json;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+
+const MANY: usize = 10_000;
+/// Of the whole process: the resolver, and the town with the pod.
+const MOST_RESIDENT: usize = 256 * 1024 * 1024;
+/// Tells the second process how its requests are held.
+const HELD: &str = "ELASTI_TEST_HELD";
+
+/// One at a time: each takes more than half of the descriptors that a process may have.
+static TURN: Mutex<()> = Mutex::new(());
+
+#[test]
+fn ten_thousand_unread_requests_cost_4_kib_each_and_are_all_answered() {
+    hold_and_release("unread", 4 * 1024);
+}
+
+#[test]
+fn ten_thousand_parsed_requests_cost_16_kib_each_and_are_all_answered() {
+    hold_and_release("parsed", 16 * 1024);
+}
+
+fn hold_and_release(how: &str, most_each: usize) {
+    let _turn = TURN.lock();
+    raise_descriptor_limit();
+    let mut resolver = Resolver::start(how);
+    let address = resolver.says("listening");
+    let before: usize = resolver.says("resident").parse().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    let clients = runtime.block_on(ask_all(&address));
+    let held: usize = resolver.says("held").parse().unwrap();
+    let each = held.saturating_sub(before) / MANY;
+    println!("{MANY} {how}: {each} bytes each");
+    runtime.block_on(all_are_answered(clients));
+    let peak: usize = resolver.says("peak").parse().unwrap();
+    println!(
+        "{MANY} {how}: all answered; at most {} MiB resident, the town included",
+        peak / 1024 / 1024
+    );
+    assert!(each <= most_each, "{each} bytes for each {how} request");
+    assert!(peak <= MOST_RESIDENT, "{peak} bytes resident");
+}
+
+async fn ask_all(address: &str) -> Vec<TcpStream> {
+    let mut clients = Vec::with_capacity(MANY);
+    for at in 0..MANY {
+        let mut client = TcpStream::connect(address).await.unwrap();
+        let request = format!("GET /{at} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+        client.write_all(request.as_bytes()).await.unwrap();
+        clients.push(client);
+    }
+    clients
+}
+
+async fn all_are_answered(clients: Vec<TcpStream>) {
+    for (at, mut client) in clients.into_iter().enumerate() {
+        let mut answer = String::new();
+        client.read_to_string(&mut answer).await.unwrap();
+        assert!(answer.starts_with("HTTP/1.1 200"), "{at}: {answer}");
+        assert!(answer.contains(&format!("\"path\":\"/{at}\"")), "{at}");
+    }
+}
+
+/// Many machines allow 1,024 at first and far more on request.
+fn raise_descriptor_limit() {
+    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+    let needed = 2 * MANY as u64;
+    if current.is_some_and(|current| current < needed) {
+        let most = maximum.map_or(needed, |maximum| maximum.min(needed));
+        let raised = Rlimit {
+            current: Some(most),
+            maximum,
+        };
+        setrlimit(Resource::Nofile, raised).unwrap();
+    }
+}
+
+/// The second process.
+struct Resolver {
+    process: Child,
+    lines: BufReader<ChildStdout>,
+}
+
+impl Resolver {
+    fn start(how: &str) -> Self {
+        let mut process = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "the_second_process", "--ignored", "--nocapture"])
+            .env(HELD, how)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let lines = BufReader::new(process.stdout.take().unwrap());
+        Self { process, lines }
+    }
+
+    /// What it says next under this word.
+    fn says(&mut self, word: &str) -> String {
+        loop {
+            let mut line = String::new();
+            assert_ne!(
+                self.lines.read_line(&mut line).unwrap(),
+                0,
+                "it ended before it said {word}"
+            );
+            if let Some(rest) = line.trim().strip_prefix(&format!("@{word} ")) {
+                return rest.to_owned();
+            }
+        }
+    }
+}
+
+impl Drop for Resolver {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// A line of `/proc/self/status`, in bytes.
+fn memory(line: &str) -> usize {
+    let text = std::fs::read_to_string("/proc/self/status").unwrap();
+    let found = text.lines().find_map(|one| one.strip_prefix(line)).unwrap();
+    found
+        .trim()
+        .trim_end_matches(" kB")
+        .parse::<usize>()
+        .unwrap()
+        * 1024
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "the tests above start it as their second process"]
+async fn the_second_process() {
+    raise_descriptor_limit();
+    let scene = Scene::start().await;
+    // No wake succeeds before all are held.
+    scene.operator.code.store(503, Ordering::Relaxed);
+    let mut cart = service("cart");
+    if std::env::var(HELD).is_ok_and(|how| how == "parsed") {
+        cart.spec = json!({"probeResponse": [
+            {"path": {"value": "/healthz"}, "response": {"status": 200}},
+        ]});
+    }
+    scene.asleep(cart).await;
+    println!("\n@listening {}:{}", scene.address, HTTP.listen);
+    println!("@resident {}", memory("VmRSS:"));
+    until("all are held", async || scene.resolver().held() == MANY).await;
+    println!("@held {}", memory("VmRSS:"));
+    scene.operator.code.store(200, Ordering::Relaxed);
+    until("all are released", async || scene.resolver().held() == 0).await;
+    let under_way = async || {
+        let table = scene.admin("/metrics").await.body;
+        let counted = table.lines().find_map(|line| {
+            let line = line.strip_prefix("elasti_resolver_incoming_requests_count{")?;
+            line.contains("status=\"2xx\"")
+                .then(|| line.rsplit(' ').next())?
+        });
+        counted.and_then(|count| count.parse().ok()).unwrap_or(0) < MANY
+    };
+    until("all are answered", async || !under_way().await).await;
+    println!("@peak {}", memory("VmHWM:"));
+    // The clients may still read; they end this process.
+    std::future::pending::<()>().await;
+}
