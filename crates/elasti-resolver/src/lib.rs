@@ -23,6 +23,7 @@ mod routes;
 mod settings;
 mod slice;
 mod table;
+mod waiting_page;
 mod wake;
 mod woken;
 
