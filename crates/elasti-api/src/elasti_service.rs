@@ -95,6 +95,11 @@ pub struct ElastiServiceSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("default" = "drain"))]
     pub handover: Option<Handover>,
+    /// Whether a browser (a GET that accepts `text/html`) that comes while the target sleeps sees a page that says so
+    /// and refreshes itself, instead of a tab that loads until a pod is ready. The page wakes the target like any
+    /// request. Default: false.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub waiting_page: Option<bool>,
 }
 
 impl ElastiServiceSpec {

@@ -2,6 +2,7 @@
 //! It never talks to a cluster and never decides anything; decisions live in `elasti-core`.
 
 mod activity;
+mod answer_reason;
 #[allow(unreachable_pub, reason = "the schema derive copies the structs")]
 mod elasti_service;
 pub mod names;
@@ -15,6 +16,7 @@ mod trigger;
 mod wake;
 
 pub use activity::{Activity, ActivityReport, RouteGeneration};
+pub use answer_reason::AnswerReason;
 pub use elasti_service::{
     Autoscaler, AutoscalerType, DEFAULT_COOLDOWN_SECONDS, ElastiService, ElastiServiceSpec,
     EnabledPeriod, Handover, Hold,

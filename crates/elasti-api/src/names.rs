@@ -22,6 +22,9 @@ pub const EVENT_REPORTER: &str = "elasti.truefoundry.com/operator";
 pub const LEASE: &str = "elasti-operator";
 /// Audience of the token with which a resolver asks for a wake.
 pub const WAKE_AUDIENCE: &str = "elasti-operator";
+/// Audience of the token with which the operator asks a resolver for its activity. A token for the one is no token
+/// for the other, so neither side can use what it was shown.
+pub const ACTIVITY_AUDIENCE: &str = "elasti-resolver";
 
 /// Who made an object, by the common Kubernetes label.
 pub const MANAGED_BY_LABEL: &str = "app.kubernetes.io/managed-by";

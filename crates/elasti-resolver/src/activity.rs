@@ -60,7 +60,7 @@ async fn review(resolver: &Resolver, token: &str) -> Option<String> {
     let question = TokenReview {
         spec: TokenReviewSpec {
             token: Some(token.to_owned()),
-            audiences: Some(vec![names::WAKE_AUDIENCE.to_owned()]),
+            audiences: Some(vec![names::ACTIVITY_AUDIENCE.to_owned()]),
         },
         ..TokenReview::default()
     };
@@ -70,9 +70,15 @@ async fn review(resolver: &Resolver, token: &str) -> Option<String> {
         .await
         .ok()?
         .status?;
+    // A server that knows no audiences names none; then the token may be meant for anybody.
+    let for_us = answer
+        .audiences
+        .into_iter()
+        .flatten()
+        .any(|one| one == names::ACTIVITY_AUDIENCE);
     answer
         .user
-        .filter(|_| answer.authenticated == Some(true))?
+        .filter(|_| for_us && answer.authenticated == Some(true))?
         .username
 }
 

@@ -1,13 +1,15 @@
 //! The only place where a failure becomes a response, in HTTP's words or in gRPC's.
 //! Never quotes a request, a host or an error text.
 
-use elasti_api::{ProbeAnswer, Reason, names};
+use elasti_api::{AnswerReason, ProbeAnswer, Reason, names};
+use elasti_core::ports::ServiceKey;
 use elasti_core::waiting_room::{Fault, Refusal};
 use http::header::{self, HeaderName, HeaderValue};
 use http::{HeaderMap, Response, StatusCode};
 
 use crate::forward::body::Body;
 use crate::hold::NotHeld;
+use crate::waiting_page;
 
 /// Why a request has no answer of the target's own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -26,6 +28,9 @@ pub(crate) enum Failure {
         "The service closed the connection without an answer; whether it did the work is not known."
     )]
     PodClosed,
+    /// The ElastiService was deleted while the request waited.
+    #[error("Elasti has just stopped to manage this service; a retry goes straight to it.")]
+    Deleted,
     /// Elasti does not manage what was asked for.
     #[error("No service that Elasti manages has this name or port.")]
     NotManaged,
@@ -46,22 +51,38 @@ impl From<NotHeld> for Failure {
             NotHeld::Refused(refusal) => Self::Refused(refusal),
             NotHeld::Deadline => Self::Deadline,
             NotHeld::Obstacle(reason) => Self::Obstacle(reason),
+            NotHeld::Deleted => Self::Deleted,
         }
     }
 }
 
 impl Failure {
     /// The word in `x-elasti-reason` and in metrics.
-    pub(crate) fn reason(self) -> &'static str {
+    pub(crate) fn reason(self) -> AnswerReason {
         match self {
-            Self::Refused(refusal) => refusal.as_str(),
-            Self::Deadline => "HoldDeadline",
-            Self::Obstacle(reason) => reason.as_str(),
-            Self::PodClosed => "PodClosed",
-            Self::NotManaged => "NotManaged",
-            Self::ConnectMethod => "ConnectMethod",
-            Self::HeadTooLarge => "HeadTooLarge",
-            Self::ClientLeft => "ClientLeft",
+            Self::Refused(refusal) => match refusal {
+                Refusal::ServiceFull => AnswerReason::ServiceFull,
+                Refusal::ServiceBytes => AnswerReason::ServiceBytes,
+                Refusal::SharedFull => AnswerReason::SharedFull,
+                Refusal::SharedBytes => AnswerReason::SharedBytes,
+                Refusal::ShuttingDown => AnswerReason::ShuttingDown,
+                Refusal::MemoryHigh => AnswerReason::MemoryHigh,
+            },
+            Self::Deadline => AnswerReason::HoldDeadline,
+            Self::Obstacle(reason) => match reason {
+                Reason::ImagePull => AnswerReason::ImagePull,
+                Reason::CrashLoop => AnswerReason::CrashLoop,
+                Reason::Unschedulable => AnswerReason::Unschedulable,
+                Reason::PodRefused => AnswerReason::PodRefused,
+                Reason::NeverReady => AnswerReason::NeverReady,
+                _ => AnswerReason::CannotStart,
+            },
+            Self::PodClosed => AnswerReason::PodClosed,
+            Self::Deleted => AnswerReason::ServiceDeleted,
+            Self::NotManaged => AnswerReason::NotManaged,
+            Self::ConnectMethod => AnswerReason::ConnectMethod,
+            Self::HeadTooLarge => AnswerReason::HeadTooLarge,
+            Self::ClientLeft => AnswerReason::ClientLeft,
         }
     }
 
@@ -73,7 +94,7 @@ impl Failure {
                 Fault::Shared => "shared",
                 Fault::Resolver => "resolver",
             },
-            Self::Deadline | Self::Obstacle(_) | Self::PodClosed => "service",
+            Self::Deadline | Self::Obstacle(_) | Self::PodClosed | Self::Deleted => "service",
             Self::NotManaged | Self::ConnectMethod | Self::HeadTooLarge | Self::ClientLeft => {
                 "client"
             }
@@ -85,6 +106,7 @@ impl Failure {
         match self {
             Self::Refused(refusal) => Some(refusal.retry_after_seconds()),
             Self::Deadline => Some(5),
+            Self::Deleted => Some(1),
             Self::Obstacle(_) => Some(30),
             Self::PodClosed
             | Self::NotManaged
@@ -96,9 +118,11 @@ impl Failure {
 
     fn status(self) -> StatusCode {
         match self {
-            Self::Refused(_) | Self::Deadline | Self::Obstacle(_) | Self::ClientLeft => {
-                StatusCode::SERVICE_UNAVAILABLE
-            }
+            Self::Refused(_)
+            | Self::Deadline
+            | Self::Obstacle(_)
+            | Self::Deleted
+            | Self::ClientLeft => StatusCode::SERVICE_UNAVAILABLE,
             Self::PodClosed => StatusCode::BAD_GATEWAY,
             Self::NotManaged => StatusCode::NOT_FOUND,
             Self::ConnectMethod => StatusCode::METHOD_NOT_ALLOWED,
@@ -140,25 +164,66 @@ pub(crate) fn failure(failure: Failure, grpc: bool) -> Response<Body> {
         );
         response
     };
-    let headers = response.headers_mut();
-    headers.insert(
-        HeaderName::from_static(names::REASON_HEADER),
-        HeaderValue::from_static(failure.reason()),
+    say_why(
+        &mut response,
+        failure.reason(),
+        failure.retry_after_seconds(),
     );
-    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    if let Some(seconds) = failure.retry_after_seconds() {
-        headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
+    if grpc && let Some(seconds) = failure.retry_after_seconds() {
+        // What gRPC's own retries obey; `Retry-After` is for people.
+        response.headers_mut().insert(
+            HeaderName::from_static("grpc-retry-pushback-ms"),
+            HeaderValue::from(seconds.saturating_mul(1000)),
+        );
     }
     response
 }
 
-/// Trailers-only: the status stands in the head and there is no body. 14 is UNAVAILABLE, 12 UNIMPLEMENTED, 2 UNKNOWN.
+/// What every answer of ours carries, whatever its body.
+fn say_why(response: &mut Response<Body>, reason: AnswerReason, retry_after_seconds: Option<u32>) {
+    let headers = response.headers_mut();
+    headers.insert(
+        HeaderName::from_static(names::REASON_HEADER),
+        HeaderValue::from_static(reason.as_str()),
+    );
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    if let Some(seconds) = retry_after_seconds {
+        headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
+    }
+}
+
+/// What a browser sees while a service is being woken.
+pub(crate) fn waiting(key: &ServiceKey) -> Response<Body> {
+    let mut response = Response::new(Body::of_words(waiting_page::of(key)));
+    *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
+    let headers = response.headers_mut();
+    headers.insert(
+        header::CONTENT_TYPE,
+        HeaderValue::from_static("text/html; charset=utf-8"),
+    );
+    headers.insert(
+        header::CONTENT_SECURITY_POLICY,
+        HeaderValue::from_static(waiting_page::POLICY),
+    );
+    say_why(
+        &mut response,
+        AnswerReason::Starting,
+        Some(waiting_page::REFRESH_SECONDS),
+    );
+    response
+}
+
+/// Trailers-only: the status stands in the head and there is no body.
+/// 14 is UNAVAILABLE, 12 UNIMPLEMENTED, 8 RESOURCE_EXHAUSTED, 2 UNKNOWN.
 fn grpc_failure(failure: Failure, sentence: &str) -> Response<Body> {
     let code = match failure {
-        Failure::Refused(_) | Failure::Deadline | Failure::Obstacle(_) | Failure::ClientLeft => {
-            14_u16
-        }
-        Failure::NotManaged | Failure::ConnectMethod | Failure::HeadTooLarge => 12,
+        Failure::Refused(_)
+        | Failure::Deadline
+        | Failure::Obstacle(_)
+        | Failure::Deleted
+        | Failure::ClientLeft => 14_u16,
+        Failure::NotManaged | Failure::ConnectMethod => 12,
+        Failure::HeadTooLarge => 8,
         Failure::PodClosed => 2,
     };
     let mut response = Response::new(Body::of_words(""));
@@ -207,6 +272,59 @@ mod tests {
         assert_eq!(response.headers()["grpc-status"], "14");
         assert_eq!(response.headers()["content-type"], "application/grpc");
         assert!(http_body::Body::is_end_stream(response.body()));
+    }
+
+    #[test]
+    fn every_refusal_and_obstacle_keeps_its_word() {
+        for refusal in Refusal::ALL {
+            assert_eq!(
+                Failure::Refused(refusal).reason().as_str(),
+                refusal.as_str()
+            );
+        }
+        for reason in [
+            Reason::ImagePull,
+            Reason::CrashLoop,
+            Reason::Unschedulable,
+            Reason::PodRefused,
+            Reason::NeverReady,
+        ] {
+            assert_eq!(Failure::Obstacle(reason).reason().as_str(), reason.as_str());
+        }
+    }
+
+    #[test]
+    fn the_docs_say_what_each_failure_becomes() {
+        let docs = include_str!("../../../docs/answers.md");
+        let obstacles = [
+            Reason::ImagePull,
+            Reason::CrashLoop,
+            Reason::Unschedulable,
+            Reason::PodRefused,
+            Reason::NeverReady,
+            Reason::Conflict,
+        ];
+        let all = Refusal::ALL.map(Failure::Refused).into_iter();
+        let all = all.chain(obstacles.map(Failure::Obstacle)).chain([
+            Failure::Deadline,
+            Failure::PodClosed,
+            Failure::Deleted,
+            Failure::NotManaged,
+            Failure::ConnectMethod,
+            Failure::HeadTooLarge,
+        ]);
+        for one in all {
+            let (plain, grpc) = (failure(one, false), failure(one, true));
+            let retry = plain.headers().get(header::RETRY_AFTER);
+            let row = format!(
+                "| `{}` | {} | {} | {} |",
+                one.reason().as_str(),
+                plain.status().as_u16(),
+                retry.map_or("-", |value| value.to_str().unwrap()),
+                grpc.headers()["grpc-status"].to_str().unwrap(),
+            );
+            assert!(docs.contains(&row), "{row}");
+        }
     }
 
     #[test]

@@ -1,5 +1,5 @@
 //! One accepted connection: hold it unread, see what it speaks, serve it.
-//! Never builds HTTP machinery for a connection that still waits, unless probe rules must see its head.
+//! Never builds HTTP machinery for a connection that still waits, unless probe rules or the waiting page must see its head.
 
 use std::io;
 use std::net::SocketAddr;
@@ -118,7 +118,7 @@ pub(crate) async fn serve(
             .port(listen_port)
             .is_some_and(|port| port.has_usable_pod());
     let mut released = None;
-    if must_wait && service.probes.is_empty() {
+    if must_wait && service.probes.is_empty() && !service.waiting_page {
         let deadline = Instant::now() + to_std(service.room.timeout);
         let waiting = resolver.hold_for_pod(&service, 0, deadline);
         let verdict = tokio::select! {

@@ -6,6 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::str::FromStr;
 use std::time::Duration;
 
+use elasti_core::ports::ServiceKey;
 use elasti_core::schedule::parse_go_duration;
 use jiff::SignedDuration;
 
@@ -49,7 +50,7 @@ const fn variable(name: &'static str, default: &'static str, meaning: &'static s
 }
 
 /// Every variable that is read; a test compares this with what really is.
-pub const VARIABLES: [Variable; 21] = [
+pub const VARIABLES: [Variable; 24] = [
     variable(
         "ELASTI_RESOLVER_PORT",
         "8013",
@@ -100,6 +101,21 @@ pub const VARIABLES: [Variable; 21] = [
         "ELASTI_RESOLVER_PEERS",
         "none",
         "addresses of other resolvers, separated by commas; they are never forwarded to",
+    ),
+    variable(
+        "ELASTI_RESOLVER_NAMESPACE",
+        "elasti",
+        "namespace of the resolvers' own Service",
+    ),
+    variable(
+        "ELASTI_RESOLVER_SERVICE_NAME",
+        "elasti-resolver-service",
+        "the resolvers' own Service: whatever its EndpointSlices name is never forwarded to",
+    ),
+    variable(
+        "ELASTI_RESOLVER_IDLE_TIMEOUT",
+        "1h",
+        "how long a TCP relay or a WebSocket may carry nothing before it is ended; 0 means for ever",
     ),
     variable("POD_IP", "none", "this resolver's own address"),
     variable(
@@ -264,6 +280,12 @@ impl Reading<'_> {
                     .extend(self.parse::<IpAddr>(name, text, needed));
             }
         }
+        settings.peers = Some(ServiceKey::new(
+            self.text("ELASTI_RESOLVER_NAMESPACE")
+                .unwrap_or_else(|| "elasti".into()),
+            self.text("ELASTI_RESOLVER_SERVICE_NAME")
+                .unwrap_or_else(|| "elasti-resolver-service".into()),
+        ));
         let loopback = self.parsed("ELASTI_RESOLVER_ALLOW_LOOPBACK", "true or false");
         settings.allow_loopback = loopback.unwrap_or_default();
     }
@@ -279,6 +301,14 @@ impl Reading<'_> {
         let needed = "a duration such as 2s or 500ms";
         if let Some(GoDuration(settle)) = self.parsed("ELASTI_RESOLVER_SETTLE", needed) {
             settings.settle = settle;
+        }
+        if self.text("ELASTI_RESOLVER_IDLE_TIMEOUT").as_deref() == Some("0") {
+            settings.longest_idle = None;
+        } else if let Some(GoDuration(longest)) = self.parsed(
+            "ELASTI_RESOLVER_IDLE_TIMEOUT",
+            "a duration such as 1h, or 0",
+        ) {
+            settings.longest_idle = Some(longest);
         }
         if let Some(group) = self.text("ELASTI_RESOLVER_MEMORY_GROUP") {
             settings.memory_group = group.into();

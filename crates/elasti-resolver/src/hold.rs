@@ -32,9 +32,11 @@ pub(crate) enum NotHeld {
     Deadline,
     /// The pods cannot start.
     Obstacle(Reason),
+    /// Nobody manages the service any more.
+    Deleted,
 }
 
-type Verdict = Result<Released, Reason>;
+type Verdict = Result<Released, NotHeld>;
 
 /// How fast one service's waiters leave.
 #[derive(Debug, Default)]
@@ -150,7 +152,7 @@ impl Hold {
         let heard = timeout_at(deadline, verdict).await;
         match heard {
             Ok(Ok(Ok(released))) => Ok(released),
-            Ok(Ok(Err(reason))) => Err(NotHeld::Obstacle(reason)),
+            Ok(Ok(Err(why))) => Err(why),
             // A verdict that is never told belongs to a waiter whose time is up.
             Ok(Err(_)) | Err(_) => Err(NotHeld::Deadline),
         }
@@ -222,15 +224,15 @@ impl Hold {
         drop(unsent);
     }
 
-    /// Tells everyone who waits for a service that its pods cannot start.
-    pub(crate) fn turn_away(&self, key: &ServiceKey, reason: Reason) {
+    /// Tells everyone who waits for a service that waiting does not help.
+    pub(crate) fn turn_away(&self, key: &ServiceKey, why: NotHeld) {
         let mut state = self.state.lock();
         let waiters = state.rooms.release(key, usize::MAX);
         for waiter in waiters
             .iter()
             .filter_map(|ticket| state.waiters.remove(ticket))
         {
-            let _ = waiter.verdict.send(Err(reason));
+            let _ = waiter.verdict.send(Err(why));
         }
     }
 

@@ -24,6 +24,7 @@ mod routes;
 mod settings;
 mod slice;
 mod table;
+mod waiting_page;
 mod wake;
 mod woken;
 

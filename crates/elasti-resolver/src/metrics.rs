@@ -96,7 +96,7 @@ impl Metrics {
             },
             Err(failure) => {
                 self.failures
-                    .with(&[failure.reason(), failure.fault()])
+                    .with(&[failure.reason().as_str(), failure.fault()])
                     .increment();
                 5
             }

@@ -21,7 +21,7 @@ use tokio::time::Instant;
 use crate::activity::Trusted;
 use crate::admin;
 use crate::answer::Failure;
-use crate::clock::Clock;
+use crate::clock::{Clock, to_std};
 use crate::drain::{self, Closing, Presence, Stage};
 use crate::follow::follow;
 use crate::hold::{Hold, NotHeld, Released};
@@ -135,6 +135,20 @@ impl Resolver {
         held.await.map_err(|why: NotHeld| Failure::from(why))
     }
 
+    /// Wakes a service for a client that does not wait on its connection. One place in its room stands for all of them,
+    /// so that the wake goes on as long as for anybody who waits.
+    pub(crate) fn wake_without_waiting(self: &Arc<Self>, service: &Arc<Service>) {
+        if service.has_waiters() {
+            return;
+        }
+        let (resolver, service) = (self.clone(), service.clone());
+        tokio::spawn(async move {
+            let deadline = Instant::now() + to_std(service.room.timeout);
+            // Nobody hears how it ended; the page asks again by itself.
+            let _ = resolver.hold_for_pod(&service, 0, deadline).await;
+        });
+    }
+
     pub(crate) fn closing(&self) -> Closing {
         Closing::new(self.stage.subscribe())
     }
@@ -182,6 +196,9 @@ impl Running {
         for scope in scopes {
             tasks.spawn(follow_declared(resolver.clone(), scope.clone()));
             tasks.spawn(follow_slices(resolver.clone(), scope));
+        }
+        if let Some(peers) = resolver.settings.peers.clone() {
+            tasks.spawn(follow_peers(resolver.clone(), peers));
         }
         Ok(Self {
             resolver,
@@ -231,5 +248,13 @@ async fn follow_slices(resolver: Arc<Resolver>, scope: Option<String>) {
         names::SLICE_MANAGED_BY_KUBERNETES
     );
     let tell = |change| resolver.routes.slices(scope.as_deref(), change);
+    follow(api, Some(labels), resolver.hold.urgent(), tell).await;
+}
+
+/// The slices of the resolvers' own Service name every resolver, ready or not.
+async fn follow_peers(resolver: Arc<Resolver>, peers: ServiceKey) {
+    let api: Api<EndpointSlice> = Api::namespaced(resolver.client.clone(), &peers.namespace);
+    let labels = format!("{}={}", names::SERVICE_NAME_LABEL, peers.service);
+    let tell = |change| resolver.routes.peers(change);
     follow(api, Some(labels), resolver.hold.urgent(), tell).await;
 }

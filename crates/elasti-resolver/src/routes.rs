@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use elasti_api::{ElastiService, ListenPort, Mode, Phase, Reason, Time, names};
-use elasti_core::backends::{self, AddressPolicy, Backend, SliceEndpoint};
+use elasti_core::backends::{AddressPolicy, Backend, SliceEndpoint, admit};
 use elasti_core::ports::ServiceKey;
 use elasti_core::probe_response::ProbeRules;
 use elasti_core::waiting_room::{Limits, RoomLimits};
@@ -17,7 +17,7 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use crate::follow::Change;
-use crate::hold::Hold;
+use crate::hold::{Hold, NotHeld};
 use crate::metrics::Metrics;
 use crate::pod::{Pod, Ties};
 use crate::slice::SliceView;
@@ -44,6 +44,7 @@ struct Declared {
     room: RoomLimits,
     in_rotation: bool,
     obstacle: Option<Reason>,
+    waiting_page: bool,
 }
 
 type Name = (String, String);
@@ -62,6 +63,10 @@ struct Known {
     ties: HashMap<ServiceKey, HashMap<(String, SocketAddr), Arc<Ties>>>,
     /// `appProtocol` by port name: slices of a sleeping service name no ports, so the last word counts.
     protocols: HashMap<ServiceKey, HashMap<String, String>>,
+    /// Addresses of resolvers, by name of the slice of their own Service.
+    peers: HashMap<String, Vec<IpAddr>>,
+    /// What was told at start, and the peers.
+    neighbours: Neighbours,
 }
 
 /// The keeper of the table.
@@ -71,6 +76,7 @@ pub(crate) struct Routes {
     known: Mutex<Known>,
     hold: Arc<Hold>,
     limits: Limits,
+    /// The addresses that were told at start.
     neighbours: Neighbours,
     metrics: Arc<Metrics>,
     changed: watch::Sender<()>,
@@ -84,9 +90,13 @@ impl Routes {
         neighbours: Neighbours,
         metrics: Arc<Metrics>,
     ) -> Self {
+        let known = Known {
+            neighbours: neighbours.clone(),
+            ..Known::default()
+        };
         Self {
             table,
-            known: Mutex::default(),
+            known: Mutex::new(known),
             hold,
             limits,
             neighbours,
@@ -195,6 +205,34 @@ impl Routes {
         self.publish(&mut known, &keys);
     }
 
+    /// A change among the slices of the resolvers' own Service. Every route is built anew: a pod that turns out to be a
+    /// resolver is no backend from now on.
+    pub(crate) fn peers(&self, change: Change<EndpointSlice>) {
+        let mut known = self.known.lock();
+        let addresses = |object: &EndpointSlice| {
+            let all = object.endpoints.iter().flat_map(|one| &one.addresses);
+            all.filter_map(|address| address.parse().ok()).collect()
+        };
+        match change {
+            Change::All(all) => {
+                let named = all.iter().map(|one| (one.name_any(), addresses(one)));
+                known.peers = named.collect();
+            }
+            Change::Set(one) => drop(known.peers.insert(one.name_any(), addresses(&one))),
+            Change::Gone(one) => drop(known.peers.remove(&one.name_any())),
+        }
+        let mut neighbours = self.neighbours.clone();
+        neighbours
+            .resolvers
+            .extend(known.peers.values().flatten().map(IpAddr::to_canonical));
+        if neighbours.resolvers == known.neighbours.resolvers {
+            return;
+        }
+        known.neighbours = neighbours;
+        let keys: Vec<ServiceKey> = known.declared.values().map(|one| one.key.clone()).collect();
+        self.publish(&mut known, &keys);
+    }
+
     /// What the pods of a service look like while it is being woken; `None` once that is over.
     pub(crate) fn woken(&self, key: &ServiceKey, pods: Option<WokenPods>) {
         let mut known = self.known.lock();
@@ -241,6 +279,7 @@ impl Routes {
             room: self.limits.room(spec.hold.as_ref()),
             in_rotation: status.mode == Some(Mode::Serve),
             obstacle: obstacle.filter(|_| status.phase == Some(Phase::Waking)),
+            waiting_page: spec.waiting_page.unwrap_or_default(),
         }
     }
 
@@ -279,12 +318,14 @@ impl Routes {
         self.changed.send_replace(());
         for key in touched {
             self.hold.advance(key);
-            let service = table.services.get(key);
-            if let Some(reason) = service
-                .filter(|service| service.ready_pods() == 0)
-                .and_then(|service| service.obstacle)
-            {
-                self.hold.turn_away(key, reason);
+            match table.services.get(key) {
+                None => self.hold.turn_away(key, NotHeld::Deleted),
+                Some(service) if service.ready_pods() == 0 => {
+                    if let Some(reason) = service.obstacle {
+                        self.hold.turn_away(key, NotHeld::Obstacle(reason));
+                    }
+                }
+                Some(_) => {}
             }
         }
     }
@@ -317,7 +358,8 @@ impl Routes {
         }
         let mut ports = Vec::with_capacity(declared.ports.len());
         for listen in declared.ports {
-            let backends = self.backends(key, &listen.name, &slices, known.woken.get(key));
+            let woken = known.woken.get(key);
+            let backends = backends(key, &listen.name, &slices, woken, &known.neighbours);
             ports.push((listen, backends));
         }
         let ties = known.ties.entry(key.clone()).or_default();
@@ -346,54 +388,55 @@ impl Routes {
             room: declared.room,
             in_rotation: declared.in_rotation,
             obstacle: declared.obstacle,
+            waiting_page: declared.waiting_page,
             seen,
         })
     }
+}
 
-    /// The backends of one port. What a pod itself says is newer than what a slice says about it.
-    fn backends(
-        &self,
-        key: &ServiceKey,
-        port: &str,
-        slices: &[SliceView],
-        woken: Option<&WokenPods>,
-    ) -> Vec<Backend> {
-        let mut all = woken
-            .map(|pods| pods.backends(port, &self.neighbours))
-            .unwrap_or_default();
-        let knows = |pod: &str| woken.is_some_and(|pods| pods.knows(pod));
-        for slice in slices {
-            let number = slice
-                .ports
-                .iter()
-                .find(|one| one.name == port)
-                .and_then(|one| one.number);
-            for endpoint in &slice.endpoints {
-                let endpoint = SliceEndpoint {
-                    port: number,
-                    ..endpoint.clone()
-                };
-                match backends::admit(
-                    &endpoint,
-                    &key.namespace,
-                    &self.neighbours.resolvers,
-                    self.neighbours.policy,
-                ) {
-                    Ok(backend)
-                        if !knows(&backend.pod)
-                            && !all.iter().any(|have| have.address == backend.address) =>
-                    {
-                        all.push(backend);
-                    }
-                    Ok(_) => {}
-                    Err(fault) => {
-                        tracing::debug!(service = %key, %fault, "an endpoint is not used")
-                    }
+/// The backends of one port. What a pod itself says is newer than what a slice says about it.
+fn backends(
+    key: &ServiceKey,
+    port: &str,
+    slices: &[SliceView],
+    woken: Option<&WokenPods>,
+    neighbours: &Neighbours,
+) -> Vec<Backend> {
+    let mut all = woken
+        .map(|pods| pods.backends(port, neighbours))
+        .unwrap_or_default();
+    let knows = |pod: &str| woken.is_some_and(|pods| pods.knows(pod));
+    for slice in slices {
+        let number = slice
+            .ports
+            .iter()
+            .find(|one| one.name == port)
+            .and_then(|one| one.number);
+        for endpoint in &slice.endpoints {
+            let endpoint = SliceEndpoint {
+                port: number,
+                ..endpoint.clone()
+            };
+            match admit(
+                &endpoint,
+                &key.namespace,
+                &neighbours.resolvers,
+                neighbours.policy,
+            ) {
+                Ok(backend)
+                    if !knows(&backend.pod)
+                        && !all.iter().any(|have| have.address == backend.address) =>
+                {
+                    all.push(backend);
+                }
+                Ok(_) => {}
+                Err(fault) => {
+                    tracing::debug!(service = %key, %fault, "an endpoint is not used")
                 }
             }
         }
-        all
     }
+    all
 }
 
 fn tie_of(backend: &Backend) -> (String, SocketAddr) {

@@ -6,6 +6,7 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use elasti_core::ports::ServiceKey;
 use elasti_core::waiting_room::Limits;
 use http::HeaderName;
 
@@ -34,6 +35,10 @@ pub struct Settings {
     pub cluster_domain: String,
     /// The header that names the host on the host route, before `Host`.
     pub host_header: Option<HeaderName>,
+    /// The Service of all resolvers: whatever address its slices name is never a backend.
+    pub peers: Option<ServiceKey>,
+    /// How long a relay or an upgraded connection may carry nothing before it is ended; `None`: for ever.
+    pub longest_idle: Option<Duration>,
     /// How long nodes take to follow an EndpointSlice.
     pub settle: Duration,
     /// The cgroup (version 2) whose memory limit counts.
@@ -57,6 +62,8 @@ impl Default for Settings {
             allow_loopback: false,
             cluster_domain: "cluster.local".into(),
             host_header: None,
+            peers: None,
+            longest_idle: Some(Duration::from_secs(3600)),
             settle: Duration::from_secs(2),
             memory_group: "/sys/fs/cgroup".into(),
             activity_readers: BTreeSet::new(),

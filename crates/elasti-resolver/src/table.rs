@@ -54,6 +54,8 @@ pub(crate) struct Service {
     pub(crate) in_rotation: bool,
     /// Why its pods cannot start.
     pub(crate) obstacle: Option<Reason>,
+    /// Browsers see a page while it sleeps.
+    pub(crate) waiting_page: bool,
     pub(crate) seen: Arc<Seen>,
 }
 

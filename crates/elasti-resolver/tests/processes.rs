@@ -23,7 +23,8 @@ use tokio::time::{Instant, sleep};
 const READER: &str = "system:serviceaccount:default:default";
 
 async fn token(scene: &Scene) -> String {
-    let request = json!({"spec": {"audiences": [names::WAKE_AUDIENCE], "expirationSeconds": 3600}});
+    let request =
+        json!({"spec": {"audiences": [names::ACTIVITY_AUDIENCE], "expirationSeconds": 3600}});
     let made = scene
         .teller
         .make(

@@ -101,6 +101,7 @@ impl Config {
             operators: 1,
             keda: false,
             handover: Handover::Drain,
+            waiting_page: None,
             rivals: false,
             foreign: false,
             broken_image: false,

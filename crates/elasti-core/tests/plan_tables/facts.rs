@@ -49,6 +49,7 @@ pub fn spec() -> ElastiServiceSpec {
         paused: None,
         hold: None,
         handover: None,
+        waiting_page: None,
     }
 }
 

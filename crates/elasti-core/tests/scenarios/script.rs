@@ -559,6 +559,7 @@ fn spec() -> ElastiServiceSpec {
         paused: None,
         hold: None,
         handover: None,
+        waiting_page: None,
     }
 }
 

@@ -24,6 +24,7 @@ use crate::hold::Released;
 use crate::pod::{Pod, choose};
 use crate::resolver::Resolver;
 use crate::table::{Open, Seen, Service};
+use crate::waiting_page;
 
 /// Where a request is meant to go.
 #[derive(Clone, Debug)]
@@ -67,6 +68,14 @@ pub(crate) async fn forward(
         .is_some_and(|port| port.has_usable_pod());
     if asleep && let Some(probed) = answer_probe(&service, &request) {
         return Ok(probed);
+    }
+    if asleep
+        && service.waiting_page
+        && service.obstacle.is_none()
+        && waiting_page::is_for(&request)
+    {
+        resolver.wake_without_waiting(&service);
+        return Ok(answer::waiting(&service.key));
     }
     let wanted = wanted_upgrade(request.headers());
     let upgrade = wanted.as_ref().map(|_| hyper::upgrade::on(&mut request));
@@ -168,6 +177,7 @@ impl Journey<'_> {
                     _open: open,
                     _under_way: under_way,
                     _guest: guest,
+                    longest_idle: self.resolver.settings.longest_idle,
                 },
             ));
         }

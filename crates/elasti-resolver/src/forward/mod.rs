@@ -5,6 +5,7 @@ pub(crate) mod body;
 pub(crate) mod headers;
 pub(crate) mod http;
 pub(crate) mod pool;
+pub(crate) mod relay;
 pub(crate) mod tcp;
 pub(crate) mod upgrade;
 

@@ -4,10 +4,10 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use tokio::io::copy_bidirectional_with_sizes;
 use tokio::time::Instant;
 
-use super::{RELAY_BUFFER, connect};
+use super::connect;
+use super::relay::relay as copy;
 use crate::answer::Failure;
 use crate::client_stream::abandoned;
 use crate::clock::to_std;
@@ -39,8 +39,7 @@ pub(crate) async fn relay(
         return;
     };
     let _ = client.set_nodelay(true);
-    // How a relay ends is between its two ends.
-    let _ = copy_bidirectional_with_sizes(&mut client, &mut pod, RELAY_BUFFER, RELAY_BUFFER).await;
+    copy(&mut client, &mut pod, resolver.settings.longest_idle).await;
 }
 
 async fn reach_a_pod(

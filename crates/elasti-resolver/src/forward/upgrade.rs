@@ -1,14 +1,15 @@
 //! Carries an upgraded connection (WebSocket and others) after the pod has agreed with 101.
 //! Never passes a byte before that.
 
+use std::time::Duration;
+
 use http::Response;
 use hyper::body::Incoming;
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
-use tokio::io::copy_bidirectional_with_sizes;
 
-use super::RELAY_BUFFER;
 use super::body::Body;
+use super::relay::relay;
 use crate::listener::Guest;
 use crate::pod::UnderWay;
 use crate::table::Open;
@@ -18,6 +19,7 @@ pub(crate) struct Stream {
     pub(crate) _open: Open,
     pub(crate) _under_way: UnderWay,
     pub(crate) _guest: Guest,
+    pub(crate) longest_idle: Option<Duration>,
 }
 
 /// The pod's 101 for the client; from then on both sides' bytes are relayed until both have ended.
@@ -30,10 +32,7 @@ pub(crate) fn switch(
     tokio::spawn(async move {
         if let (Ok(client), Ok(pod)) = (client.await, pod.await) {
             let (mut client, mut pod) = (TokioIo::new(client), TokioIo::new(pod));
-            // How a relay ends is between its two ends.
-            let _ =
-                copy_bidirectional_with_sizes(&mut client, &mut pod, RELAY_BUFFER, RELAY_BUFFER)
-                    .await;
+            relay(&mut client, &mut pod, stream.longest_idle).await;
         }
         drop(stream);
     });

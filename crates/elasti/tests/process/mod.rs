@@ -9,7 +9,7 @@
     clippy::panic
 )]
 
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
@@ -18,7 +18,7 @@ use tokio::io::{AsyncBufReadExt as _, BufReader, Lines};
 use tokio::process::{Child, ChildStderr, ChildStdout, Command};
 use tokio::time::timeout;
 
-use crate::fixture::{Answer, Scene, ask, until};
+use crate::fixture::{Answer, HTTP, PODS, Scene, TestService, ask, service, until};
 
 /// Far more than anything takes that works.
 pub const LIMIT: Duration = Duration::from_secs(120);
@@ -34,6 +34,28 @@ pub fn elasti(arguments: &[&str]) -> Command {
         .stderr(Stdio::piped())
         .kill_on_drop(true);
     command
+}
+
+/// A service whose pod is ready at once and listens nowhere: the test listens in its place.
+pub fn hollow(name: &'static str) -> TestService {
+    let mut hollow = service(name);
+    hollow.image = "never-ready:1";
+    hollow.probed = false;
+    hollow
+}
+
+/// Where the pod of a hollow service would listen for port 80, once it was woken.
+pub async fn pod_address(scene: &Scene) -> (IpAddr, u16) {
+    let mut address = None;
+    until("a pod has an address", async || {
+        let pods = scene.teller.items(PODS).await;
+        address = pods
+            .first()
+            .and_then(|pod| pod["status"]["podIP"].as_str()?.parse().ok());
+        address.is_some()
+    })
+    .await;
+    (address.unwrap(), 8000 + HTTP.port)
 }
 
 /// A resolver that runs as a process, in the place where the fixture's one would be.

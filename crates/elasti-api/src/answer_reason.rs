@@ -1,0 +1,116 @@
+//! The closed list of words in `x-elasti-reason`: why a resolver answered in place of the target.
+//! It never holds a sentence or a status code; the resolver writes those.
+
+/// Why a request has no answer of the target's own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum AnswerReason {
+    /// The service's own bound of requests that wait.
+    ServiceFull,
+    /// The service's own bound of bytes that wait.
+    ServiceBytes,
+    /// The bound of requests that wait for all services together.
+    SharedFull,
+    /// The bound of bytes that wait for all services together.
+    SharedBytes,
+    /// The resolver is about to stop.
+    ShuttingDown,
+    /// The resolver's memory is near its limit.
+    MemoryHigh,
+    /// It waited as long as it may.
+    HoldDeadline,
+    /// The image cannot be pulled.
+    ImagePull,
+    /// The container starts and dies.
+    CrashLoop,
+    /// No node takes the pod.
+    Unschedulable,
+    /// A quota or an admission rule refuses the pod.
+    PodRefused,
+    /// The pod runs, but its readiness probe fails.
+    NeverReady,
+    /// The pods cannot start for a reason that has no word here.
+    CannotStart,
+    /// The waiting page: the service is being woken.
+    Starting,
+    /// A pod may have seen the request, but closed the connection without an answer.
+    PodClosed,
+    /// No managed service has this name or port.
+    NotManaged,
+    /// The ElastiService was deleted while the request waited.
+    ServiceDeleted,
+    /// The resolver is no forward proxy.
+    ConnectMethod,
+    /// The head of the request is larger than a waiting request may be.
+    HeadTooLarge,
+    /// The client left before the answer; only metrics carry it.
+    ClientLeft,
+}
+
+impl AnswerReason {
+    /// All of them, in the order in which the docs list them.
+    pub const ALL: [Self; 20] = [
+        Self::ServiceFull,
+        Self::ServiceBytes,
+        Self::SharedFull,
+        Self::SharedBytes,
+        Self::ShuttingDown,
+        Self::MemoryHigh,
+        Self::HoldDeadline,
+        Self::ImagePull,
+        Self::CrashLoop,
+        Self::Unschedulable,
+        Self::PodRefused,
+        Self::NeverReady,
+        Self::CannotStart,
+        Self::Starting,
+        Self::PodClosed,
+        Self::NotManaged,
+        Self::ServiceDeleted,
+        Self::ConnectMethod,
+        Self::HeadTooLarge,
+        Self::ClientLeft,
+    ];
+
+    /// The word.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::ServiceFull => "ServiceFull",
+            Self::ServiceBytes => "ServiceBytes",
+            Self::SharedFull => "SharedFull",
+            Self::SharedBytes => "SharedBytes",
+            Self::ShuttingDown => "ShuttingDown",
+            Self::MemoryHigh => "MemoryHigh",
+            Self::HoldDeadline => "HoldDeadline",
+            Self::ImagePull => "ImagePull",
+            Self::CrashLoop => "CrashLoop",
+            Self::Unschedulable => "Unschedulable",
+            Self::PodRefused => "PodRefused",
+            Self::NeverReady => "NeverReady",
+            Self::CannotStart => "CannotStart",
+            Self::Starting => "Starting",
+            Self::PodClosed => "PodClosed",
+            Self::NotManaged => "NotManaged",
+            Self::ServiceDeleted => "ServiceDeleted",
+            Self::ConnectMethod => "ConnectMethod",
+            Self::HeadTooLarge => "HeadTooLarge",
+            Self::ClientLeft => "ClientLeft",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::AnswerReason;
+
+    #[test]
+    fn every_word_is_its_own_and_named_like_its_reason() {
+        let words: BTreeSet<&str> = AnswerReason::ALL.map(AnswerReason::as_str).into();
+        assert_eq!(words.len(), AnswerReason::ALL.len());
+        for reason in AnswerReason::ALL {
+            assert_eq!(format!("{reason:?}"), reason.as_str());
+        }
+    }
+}

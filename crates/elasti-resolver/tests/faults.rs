@@ -1,0 +1,447 @@
+//! Faults that users would feel: slow and hostile clients, pods that hang, ports that change hands, herds.
+//! Never waits on wall-clock: the clock is paused and every wait is for a condition.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing
+)]
+
+mod fixture;
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use elasti_api::names;
+use elasti_core::waiting_room::ReleasePace;
+use fixture::{ELASTI, HTTP, PODS, READER, Scene, TestService, ask, service, until};
+use http::Request;
+use http_body_util::{BodyExt as _, Full};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use serde_json::json;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+use tokio::time::sleep;
+
+/// A pod that is ready at once and listens nowhere: the test listens in its place.
+fn hollow(name: &'static str) -> TestService {
+    let mut hollow = service(name);
+    hollow.image = "never-ready:1";
+    hollow.probed = false;
+    hollow
+}
+
+/// Addresses behind port 80 of this many pods.
+async fn pods(scene: &Scene, count: usize) -> Vec<SocketAddr> {
+    let mut found: Vec<SocketAddr> = Vec::new();
+    until("the pods have addresses", async || {
+        let pods = scene.teller.items(PODS).await;
+        let ips = pods
+            .iter()
+            .filter_map(|pod| pod["status"]["podIP"].as_str()?.parse::<IpAddr>().ok());
+        found = ips
+            .map(|ip| SocketAddr::new(ip, 8000 + HTTP.port))
+            .collect();
+        found.len() == count
+    })
+    .await;
+    found
+}
+
+/// The resolver's own door to a service, for clients that still arrive there.
+fn direct(scene: &Scene) -> String {
+    format!("{}:{}", scene.address, HTTP.listen)
+}
+
+/// Answers every request in a pod's place; a connection that never asks is left alone.
+fn answer_all(listener: TcpListener, words: &'static str) {
+    tokio::spawn(async move {
+        loop {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            tokio::spawn(async move {
+                let mut head = [0; 4096];
+                while stream.read(&mut head).await.is_ok_and(|read| read > 0) {
+                    let length = words.len();
+                    let answer =
+                        format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n{words}");
+                    if stream.write_all(answer.as_bytes()).await.is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+    });
+}
+
+/// A listener that accepts nobody and whose queue is full, so that the kernel drops whoever comes: connections hang.
+fn hang(address: SocketAddr) -> (TcpListener, Vec<std::net::TcpStream>) {
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.set_reuseaddr(true).unwrap();
+    socket.bind(address).unwrap();
+    let listener = socket.listen(1).unwrap();
+    let patience = Duration::from_millis(300);
+    let mut queued = Vec::new();
+    while let Ok(stream) = std::net::TcpStream::connect_timeout(&address, patience) {
+        queued.push(stream);
+        assert!(queued.len() < 100, "the queue never fills");
+    }
+    (listener, queued)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_head_that_never_ends_is_ended_and_nobody_else_waits_for_it() {
+    let scene = Scene::start().await;
+    let address = scene.asleep(service("cart")).await;
+    assert_eq!(ask(&address, "/").await.code(), 200);
+    let mut slow = TcpStream::connect(direct(&scene)).await.unwrap();
+    slow.write_all(b"GET / HTTP/1.1\r\nHost: x\r\n")
+        .await
+        .unwrap();
+    let (mut reader, mut writer) = slow.into_split();
+    let drip = tokio::spawn(async move {
+        while writer.write_all(b"X-Slow: 1\r\n").await.is_ok() {
+            sleep(Duration::from_secs(5)).await;
+        }
+    });
+    assert_eq!(ask(&direct(&scene), "/other").await.code(), 200);
+    let mut rest = Vec::new();
+    let _ = reader.read_to_end(&mut rest).await;
+    let told = String::from_utf8_lossy(&rest);
+    assert!(
+        told.is_empty() || told.starts_with("HTTP/1.1 408"),
+        "{told}"
+    );
+    drip.await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_body_that_comes_slowly_arrives_whole_and_nobody_else_waits_for_it() {
+    let scene = Scene::start().await;
+    let address = scene.asleep(service("cart")).await;
+    assert_eq!(ask(&address, "/").await.code(), 200);
+    let mut slow = TcpStream::connect(direct(&scene)).await.unwrap();
+    let head = b"POST /slow HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: 60\r\n\r\n";
+    slow.write_all(head).await.unwrap();
+    for _ in 0..60 {
+        sleep(Duration::from_secs(60)).await;
+        slow.write_all(b"x").await.unwrap();
+    }
+    assert_eq!(ask(&direct(&scene), "/other").await.code(), 200);
+    let mut answer = String::new();
+    slow.read_to_string(&mut answer).await.unwrap();
+    assert!(answer.contains("\"bytes\":60"), "{answer}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_ready_pod_that_hangs_keeps_the_request_held_until_it_accepts() {
+    let scene = Scene::start().await;
+    let address = scene.asleep(hollow("cart")).await;
+    let client = tokio::spawn(async move { ask(&address, "/").await });
+    // Between the start and here the pod refuses, which is held too.
+    let (listener, queued) = hang(pods(&scene, 1).await[0]);
+    sleep(Duration::from_secs(20)).await;
+    assert!(
+        !client.is_finished(),
+        "that the pod hangs is not the client's problem"
+    );
+    drop(queued);
+    answer_all(listener, "hi");
+    assert_eq!(client.await.unwrap().body, "hi");
+}
+
+#[tokio::test(start_paused = true)]
+async fn when_one_ready_pod_hangs_and_one_refuses_every_request_goes_to_the_third() {
+    let scene = Scene::start().await;
+    let address = scene.asleep(hollow("cart")).await;
+    let first = tokio::spawn(async move { ask(&address, "/").await });
+    pods(&scene, 1).await;
+    scene.teller.scale("cart", 3).await;
+    let three = pods(&scene, 3).await;
+    let _hanging = hang(three[0]);
+    answer_all(TcpListener::bind(three[2]).await.unwrap(), "third");
+    assert_eq!(first.await.unwrap().body, "third");
+    for _ in 0..10 {
+        assert_eq!(ask(&direct(&scene), "/").await.body, "third");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_herd_reaches_the_first_pod_in_growing_steps() {
+    let scene = Scene::start().await;
+    // Ready as soon as the test listens: a pod that refused before would slow the herd down.
+    let mut late = hollow("cart");
+    late.probed = true;
+    let address = scene.asleep(late).await;
+    let mut herd = JoinSet::new();
+    for _ in 0..100 {
+        let address = address.clone();
+        herd.spawn(async move { ask(&address, "/").await });
+    }
+    until("all are held", async || scene.resolver().held() == 100).await;
+    let listener = TcpListener::bind(pods(&scene, 1).await[0]).await.unwrap();
+    let (arrived, may_answer) = (Arc::new(AtomicUsize::new(0)), Arc::new(Semaphore::new(0)));
+    let (count, gate) = (arrived.clone(), may_answer.clone());
+    tokio::spawn(async move {
+        loop {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let (count, gate) = (count.clone(), gate.clone());
+            tokio::spawn(async move {
+                let mut head = [0; 4096];
+                if stream.read(&mut head).await.unwrap() == 0 {
+                    return; // the kubelet's probe
+                }
+                count.fetch_add(1, Ordering::Relaxed);
+                gate.acquire().await.unwrap().forget();
+                let answer = b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 0\r\n\r\n";
+                stream.write_all(answer).await.unwrap();
+            });
+        }
+    });
+    let mut most = ReleasePace::START;
+    until("the first step has arrived", async || {
+        arrived.load(Ordering::Relaxed) >= most
+    })
+    .await;
+    sleep(Duration::from_secs(60)).await;
+    assert_eq!(arrived.load(Ordering::Relaxed), most, "and nobody more");
+    // Each whole step that is answered lets twice as many go.
+    for step in [16, 32] {
+        may_answer.add_permits(step / 2);
+        most += step;
+        until("the next step has arrived", async || {
+            arrived.load(Ordering::Relaxed) >= most
+        })
+        .await;
+        sleep(Duration::from_secs(60)).await;
+        assert_eq!(arrived.load(Ordering::Relaxed), most);
+    }
+    may_answer.add_permits(100);
+    while let Some(answer) = herd.join_next().await {
+        assert_eq!(answer.unwrap().code(), 200);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_open_http2_connection_is_told_to_go_once_pods_are_in_rotation_and_its_streams_finish() {
+    let scene = Scene::start().await;
+    let address = scene.asleep(service("cart")).await;
+    assert_eq!(ask(&address, "/").await.code(), 200);
+    let stream = TcpStream::connect(direct(&scene)).await.unwrap();
+    let (mut client, connection) =
+        hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream))
+            .await
+            .unwrap();
+    let ended = tokio::spawn(connection);
+    let request = |path: &str| {
+        Request::get(format!("http://cart.default{path}"))
+            .body(Full::<Bytes>::default())
+            .unwrap()
+    };
+    let answer = client.send_request(request("/1")).await.unwrap();
+    drop(answer.collect().await.unwrap());
+    assert!(!client.is_closed());
+    scene
+        .status("cart", json!({"mode": "serve", "phase": "Serving"}))
+        .await;
+    until("the resolver has heard", async || {
+        let metrics = scene.admin("/metrics").await.body;
+        metrics.contains("mode=\"serve\"} 1")
+    })
+    .await;
+    let two = futures::future::join(
+        client.send_request(request("/2")),
+        client.clone().send_request(request("/3")),
+    );
+    let (second, third) = two.await;
+    for answer in [second.unwrap(), third.unwrap()] {
+        assert_eq!(answer.status(), 200);
+        drop(answer.collect().await.unwrap());
+    }
+    // GOAWAY ends the connection without an error while the client would have kept it.
+    ended.await.unwrap().unwrap();
+    assert!(client.is_closed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_port_that_changes_hands_never_carries_an_old_clients_bytes_to_the_new_service() {
+    let scene = Scene::start().await;
+    let address = scene.asleep(service("old")).await;
+    let mut kept = TcpStream::connect(&address).await.unwrap();
+    let get = b"GET /kept HTTP/1.1\r\nHost: x\r\n\r\n";
+    kept.write_all(get).await.unwrap();
+    let mut answer = vec![0; 65_536];
+    let read = kept.read(&mut answer).await.unwrap();
+    assert!(answer[..read].starts_with(b"HTTP/1.1 200"));
+    scene.teller.delete(&format!("{ELASTI}/old")).await;
+    let new = scene.asleep(service("new")).await;
+    let served = ask(&new, "/new").await;
+    assert!(served.json()["pod"].as_str().unwrap().starts_with("new-"));
+    kept.write_all(get).await.unwrap();
+    let read = kept.read(&mut answer).await.unwrap();
+    let told = String::from_utf8_lossy(&answer[..read]);
+    assert!(
+        told.starts_with("HTTP/1.1 404") && told.contains("NotManaged"),
+        "{told}"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_way_a_pod_cannot_start_is_told_at_once_and_by_its_name() {
+    let scene = Scene::start().await;
+    let mut never = service("cart");
+    never.image = "never-ready:1";
+    let address = scene.asleep(never).await;
+    for reason in [
+        "ImagePull",
+        "CrashLoop",
+        "Unschedulable",
+        "PodRefused",
+        "NeverReady",
+    ] {
+        let waiting = address.clone();
+        scene
+            .status("cart", json!({"phase": "Waking", "reason": "Starting"}))
+            .await;
+        let client = tokio::spawn(async move { ask(&waiting, "/").await });
+        until("it is held", async || scene.resolver().held() == 1).await;
+        scene
+            .status("cart", json!({"phase": "Waking", "reason": reason}))
+            .await;
+        let answer = client.await.unwrap();
+        assert_eq!(answer.code(), 503);
+        assert_eq!(answer.header(names::REASON_HEADER), Some(reason));
+        assert_eq!(answer.header("retry-after"), Some("30"));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_long_stream_counts_as_activity_for_as_long_as_it_lives() {
+    let scene =
+        Scene::with(|settings| settings.activity_readers = [READER.to_owned()].into()).await;
+    let mut tcp = service("db");
+    tcp.image = "speaks-first:1";
+    let address = scene.asleep(tcp).await;
+    let mut client = TcpStream::connect(&address).await.unwrap();
+    assert_eq!(client.read_u8().await.unwrap(), b'h');
+    sleep(Duration::from_secs(1800)).await;
+    assert_eq!(
+        scene.activity().await.services[0].open,
+        1,
+        "half an hour later"
+    );
+    drop(client);
+    until("it has ended", async || {
+        scene.activity().await.services[0].open == 0
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_waits_for_a_deleted_elastiservice_hears_so_at_once() {
+    let scene = Scene::start().await;
+    let mut never = service("cart");
+    never.image = "never-ready:1";
+    let address = scene.asleep(never).await;
+    let client = tokio::spawn(async move { ask(&address, "/").await });
+    until("it is held", async || scene.resolver().held() == 1).await;
+    scene.teller.delete(&format!("{ELASTI}/cart")).await;
+    let answer = client.await.unwrap();
+    assert_eq!(answer.code(), 503, "{answer:?}");
+    assert_eq!(answer.header(names::REASON_HEADER), Some("ServiceDeleted"));
+    assert_eq!(answer.header("retry-after"), Some("1"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_relay_that_carries_nothing_for_an_hour_ends_and_counts_no_more() {
+    let scene =
+        Scene::with(|settings| settings.activity_readers = [READER.to_owned()].into()).await;
+    let mut tcp = service("db");
+    tcp.image = "speaks-first:1";
+    let address = scene.asleep(tcp).await;
+    let mut client = TcpStream::connect(&address).await.unwrap();
+    let mut heard = Vec::new();
+    client.read_to_end(&mut heard).await.unwrap();
+    assert!(heard.starts_with(b"hello from db-"), "{heard:?}");
+    until("nothing is open", async || {
+        scene.activity().await.services[0].open == 0
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_browser_sees_a_page_that_refreshes_itself_wakes_the_service_and_then_the_service() {
+    let scene = Scene::start().await;
+    let mut shop = service("shop");
+    shop.start_seconds = "30";
+    shop.spec = json!({"waitingPage": true});
+    let address = scene.asleep(shop).await;
+    let browser =
+        "GET / HTTP/1.1\r\nHost: x\r\nAccept: text/html,*/*;q=0.8\r\nConnection: close\r\n\r\n";
+    for _ in 0..3 {
+        let page = fixture::ask_with(&address, browser).await;
+        assert_eq!(page.code(), 503);
+        assert_eq!(
+            page.header("content-type"),
+            Some("text/html; charset=utf-8")
+        );
+        assert_eq!(page.header(names::REASON_HEADER), Some("Starting"));
+        assert_eq!(page.header("retry-after"), Some("2"));
+        assert!(
+            page.body.contains("<h1>shop is starting</h1>"),
+            "{}",
+            page.body
+        );
+        assert!(page.body.contains("http-equiv=\"refresh\""));
+        sleep(Duration::from_secs(2)).await;
+    }
+    assert!(
+        scene.resolver().held() <= 1,
+        "one place stands for all pages"
+    );
+    let api = tokio::spawn({
+        let address = address.clone();
+        async move { ask(&address, "/api").await }
+    });
+    assert_eq!(api.await.unwrap().code(), 200, "other clients wait as ever");
+    assert!(!scene.operator.wakes().is_empty());
+    let page = fixture::ask_with(&direct(&scene), browser).await;
+    assert_eq!(page.code(), 200, "{page:?}");
+    assert_eq!(scene.resolver().held(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_resolver_is_never_forwarded_to_even_if_a_services_slices_name_it() {
+    let peers = elasti_core::ports::ServiceKey::new("default", "elasti-resolver-service");
+    let scene = Scene::with(|settings| settings.peers = Some(peers)).await;
+    let address = scene.asleep(hollow("cart")).await;
+    let client = tokio::spawn(async move { ask(&address, "/").await });
+    let pod = pods(&scene, 1).await[0];
+    // The pod turns out to be a resolver: the resolvers' own Service selects it too.
+    let spec = json!({"selector": {"app": "cart"}, "ports": [{"port": 8013}]});
+    let service = json!({"metadata": {"name": "elasti-resolver-service"}, "spec": spec});
+    scene.teller.make(fixture::SERVICES, service).await;
+    until("its slices name the pod", async || {
+        let slices = scene.teller.items(fixture::SLICES).await;
+        slices.iter().any(|slice| {
+            slice["metadata"]["labels"][names::SERVICE_NAME_LABEL] == "elasti-resolver-service"
+                && slice["endpoints"][0]["addresses"][0] == pod.ip().to_string()
+        })
+    })
+    .await;
+    sleep(Duration::from_secs(5)).await;
+    let listener = TcpListener::bind(pod).await.unwrap();
+    let reached = tokio::time::timeout(Duration::from_secs(60), listener.accept()).await;
+    assert!(reached.is_err(), "nothing is sent to a resolver");
+    assert!(!client.is_finished());
+    scene
+        .teller
+        .delete(&format!("{}/elasti-resolver-service", fixture::SERVICES))
+        .await;
+    answer_all(listener, "a pod after all");
+    assert_eq!(client.await.unwrap().body, "a pod after all");
+}
