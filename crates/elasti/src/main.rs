@@ -3,6 +3,7 @@
 
 mod exit;
 mod resolver;
+mod uninstall_hook;
 
 use std::process::ExitCode;
 
@@ -20,11 +21,13 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     Resolver(resolver::Resolver),
+    UninstallHook(uninstall_hook::UninstallHook),
 }
 
 fn main() -> ExitCode {
     let ended = match Cli::parse().command {
         Command::Resolver(resolver) => resolver.run(),
+        Command::UninstallHook(hook) => hook.run(),
     };
     exit::code(ended)
 }

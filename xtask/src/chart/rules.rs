@@ -84,7 +84,8 @@ fn labels(rendering: &Rendering, found: &mut Vec<String>) {
 
 /// Pod Security "restricted".
 fn restricted(rendering: &Rendering, found: &mut Vec<String>) {
-    for deployment in rendering.of_kind("Deployment") {
+    let jobs = rendering.of_kind("Job");
+    for deployment in rendering.of_kind("Deployment").chain(jobs) {
         let name = text(deployment, "/metadata/name");
         let pod = "/spec/template/spec";
         let profile = text(
