@@ -40,8 +40,7 @@ fn tests() -> BTreeSet<String> {
                 _ => {}
             }
             let attribute = line.starts_with("#[");
-            is_test = (is_test && attribute)
-                || (attribute && (line.contains("test]") || line.contains("test(")));
+            is_test = attribute && (is_test || line.contains("test]") || line.contains("test("));
         }
     }
     names
