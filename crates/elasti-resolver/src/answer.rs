@@ -32,6 +32,9 @@ pub(crate) enum Failure {
     /// The resolver is no forward proxy.
     #[error("CONNECT is not possible here.")]
     ConnectMethod,
+    /// Two hosts, or a body that does not follow its own framing.
+    #[error("The request is malformed.")]
+    Malformed,
     /// More than a waiting request may keep in memory.
     #[error("The head of the request is too large.")]
     HeadTooLarge,
@@ -60,6 +63,7 @@ impl Failure {
             Self::PodClosed => "PodClosed",
             Self::NotManaged => "NotManaged",
             Self::ConnectMethod => "ConnectMethod",
+            Self::Malformed => "Malformed",
             Self::HeadTooLarge => "HeadTooLarge",
             Self::ClientLeft => "ClientLeft",
         }
@@ -74,9 +78,11 @@ impl Failure {
                 Fault::Resolver => "resolver",
             },
             Self::Deadline | Self::Obstacle(_) | Self::PodClosed => "service",
-            Self::NotManaged | Self::ConnectMethod | Self::HeadTooLarge | Self::ClientLeft => {
-                "client"
-            }
+            Self::NotManaged
+            | Self::ConnectMethod
+            | Self::Malformed
+            | Self::HeadTooLarge
+            | Self::ClientLeft => "client",
         }
     }
 
@@ -89,6 +95,7 @@ impl Failure {
             Self::PodClosed
             | Self::NotManaged
             | Self::ConnectMethod
+            | Self::Malformed
             | Self::HeadTooLarge
             | Self::ClientLeft => None,
         }
@@ -102,6 +109,7 @@ impl Failure {
             Self::PodClosed => StatusCode::BAD_GATEWAY,
             Self::NotManaged => StatusCode::NOT_FOUND,
             Self::ConnectMethod => StatusCode::METHOD_NOT_ALLOWED,
+            Self::Malformed => StatusCode::BAD_REQUEST,
             Self::HeadTooLarge => StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
         }
     }
@@ -152,13 +160,15 @@ pub(crate) fn failure(failure: Failure, grpc: bool) -> Response<Body> {
     response
 }
 
-/// Trailers-only: the status stands in the head and there is no body. 14 is UNAVAILABLE, 12 UNIMPLEMENTED, 2 UNKNOWN.
+/// Trailers-only: the status stands in the head and there is no body. 14 is UNAVAILABLE, 12 UNIMPLEMENTED, 3
+/// INVALID_ARGUMENT, 2 UNKNOWN.
 fn grpc_failure(failure: Failure, sentence: &str) -> Response<Body> {
     let code = match failure {
         Failure::Refused(_) | Failure::Deadline | Failure::Obstacle(_) | Failure::ClientLeft => {
             14_u16
         }
         Failure::NotManaged | Failure::ConnectMethod | Failure::HeadTooLarge => 12,
+        Failure::Malformed => 3,
         Failure::PodClosed => 2,
     };
     let mut response = Response::new(Body::of_words(""));
