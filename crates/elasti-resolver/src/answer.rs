@@ -321,6 +321,7 @@ mod tests {
             Failure::NotManaged,
             Failure::ConnectMethod,
             Failure::HeadTooLarge,
+            Failure::Malformed,
         ]);
         for one in all {
             let (plain, grpc) = (failure(one, false), failure(one, true));
