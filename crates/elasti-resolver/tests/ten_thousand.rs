@@ -45,8 +45,7 @@ fn ten_thousand_unread_requests_cost_4_kib_each_and_are_all_answered() {
     hold_and_release("unread", &bounds);
 }
 
-/// The goal is 16 KiB. hyper keeps three buffers of 8 KiB for a request that it has read and not answered; see
-/// `docs/performance.md`.
+/// The goals are 16 KiB and 256 MiB, and are missed; `docs/performance.md` says what is known about why.
 #[test]
 fn ten_thousand_parsed_requests_cost_24_kib_each_and_are_all_answered() {
     let bounds = Bounds {
