@@ -101,7 +101,6 @@ impl Config {
             operators: 1,
             keda: false,
             handover: Handover::Drain,
-            waiting_page: None,
             rivals: false,
             foreign: false,
             broken_image: false,
@@ -178,6 +177,7 @@ impl Config {
             paused: None,
             hold: None,
             handover: Some(self.handover),
+            waiting_page: None,
         }
     }
 
