@@ -443,7 +443,7 @@ fn author(record: &[ManagedFieldsEntry]) -> (Author, Option<Timestamp>) {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
+    #![allow(clippy::unwrap_used, clippy::needless_pass_by_value)]
     use serde_json::json;
 
     use super::*;

@@ -918,7 +918,7 @@ fn autoscaler_of(me: &Declared) -> Option<(KindName, Name)> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
+    #![allow(clippy::unwrap_used, clippy::needless_pass_by_value)]
     use serde_json::json;
 
     use super::*;
