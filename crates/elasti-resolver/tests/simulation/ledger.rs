@@ -27,6 +27,8 @@ pub enum Outcome {
     Cut,
     /// The connection was never made.
     NotAccepted,
+    /// HTTP/2's GOAWAY said that nobody has looked at it; a client asks again on another connection.
+    SentAway,
     /// A kept connection ended in order before any byte of the request reached it.
     Crossed,
     /// The connection was known to have ended before a byte was sent; a client asks again on another one.
@@ -253,6 +255,7 @@ impl Ledger {
                 Some((_, Outcome::Cut)) => "pod broke its answer",
                 Some((_, Outcome::Closed)) => "closed without a word",
                 Some((_, Outcome::NotAccepted | Outcome::Unsent)) => "not accepted",
+                Some((_, Outcome::SentAway)) => "sent away (GOAWAY)",
                 Some((_, Outcome::Crossed)) => "crossed a drain's end",
                 Some((_, Outcome::Lost(_)))
                     if entry
@@ -393,7 +396,10 @@ fn faults(book: &Book, entry: &Entry) -> Vec<String> {
                 faults.push("its connection ended although nobody did".into());
             }
         }
-        Outcome::Unsent => {}
+        Outcome::SentAway if receipt.is_some() => {
+            faults.push("delivered, and its client heard that it was not".into());
+        }
+        Outcome::Unsent | Outcome::SentAway => {}
         // The 502 was written, but the rest of an upload lay unread, and the reset for that overtook it.
         Outcome::Lost(_) if broken => {}
         Outcome::Lost(why) => faults.push(format!("lost: {why}")),
