@@ -19,7 +19,7 @@ pub(crate) enum Ended {
 type Check = fn(ci: bool) -> Ended;
 
 /// The checks, cheap ones first.
-const CHECKS: [(&str, Check); 8] = [
+const CHECKS: [(&str, Check); 9] = [
     ("generated files", |_| match generate::check_all() {
         Ok(()) => Ended::Passed,
         Err(error) => Ended::Failed(error.to_string()),
@@ -30,6 +30,21 @@ const CHECKS: [(&str, Check); 8] = [
             "clippy",
             "--workspace",
             "--all-targets",
+            "--",
+            "-D",
+            "warnings",
+        ])
+    }),
+    ("simulation lints", |_| {
+        cargo(&[
+            "clippy",
+            "--package",
+            "elasti-resolver",
+            "--features",
+            "simulation,fuzzing",
+            "--lib",
+            "--test",
+            "simulation",
             "--",
             "-D",
             "warnings",
