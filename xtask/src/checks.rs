@@ -36,6 +36,21 @@ const CHECKS: [(&str, Check); 9] = [
             "warnings",
         ])
     }),
+    ("simulation lints", |_| {
+        cargo(&[
+            "clippy",
+            "--package",
+            "elasti-resolver",
+            "--features",
+            "simulation,fuzzing",
+            "--lib",
+            "--test",
+            "simulation",
+            "--",
+            "-D",
+            "warnings",
+        ])
+    }),
     ("tests", |_| cargo(&["test", "--workspace"])),
     ("model checker", |_| {
         cargo(&[

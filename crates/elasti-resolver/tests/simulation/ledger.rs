@@ -173,11 +173,8 @@ impl Ledger {
         let mut book = self.0.lock();
         let spans = book.good.entry(service.to_owned()).or_default();
         match spans.last_mut() {
-            Some((_, until)) if until.is_none() => {
-                if !is {
-                    *until = Some(Instant::now());
-                }
-            }
+            Some((_, until)) if until.is_none() && !is => *until = Some(Instant::now()),
+            Some((_, until)) if until.is_none() => {}
             _ if is => spans.push((Instant::now(), None)),
             _ => {}
         }
@@ -445,6 +442,6 @@ fn unexcused(book: &Book, entry: &Entry, ended: Instant, reason: &str) -> Option
         return starts.then(|| "L3: its pods can start, and nobody started them in time".into());
     }
     let excuses = book.excuses.get(&entry.service);
-    let excused = excuses.is_some_and(|all| all.iter().any(|one| *one == reason));
+    let excused = excuses.is_some_and(|all| all.contains(&reason));
     (!excused).then(|| format!("{reason} without a cause"))
 }

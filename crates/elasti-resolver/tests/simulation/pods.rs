@@ -124,8 +124,8 @@ impl Pod {
 
     async fn stopped(&self) -> Stop {
         let mut stop = self.stop.subscribe();
-        let how = *stop.wait_for(|stop| *stop != Stop::Not).await.unwrap();
-        how
+        let _ = stop.wait_for(|stop| *stop != Stop::Not).await;
+        *self.stop.borrow()
     }
 
     async fn accept(self: &Arc<Self>, listener: &TcpListener, connections: &mut JoinSet<()>) {
