@@ -20,9 +20,10 @@ use crate::name::Name;
 use crate::slim::Slim;
 use crate::store::Change;
 
-/// A watch ends by itself after this; one that is silent for [`GRACE`] longer is taken for dead: 15 + 5 = 20 s.
-const CALM: Duration = Duration::from_secs(15);
-const GRACE: Duration = Duration::from_secs(5);
+/// A watch ends by itself after this; one that is silent for [`GRACE`] longer is taken for dead: 18 + 2 = 20 s.
+/// Six watches are then renewed 20 times a minute.
+const CALM: Duration = Duration::from_secs(18);
+const GRACE: Duration = Duration::from_secs(2);
 /// A page of a list that takes longer is asked for again.
 const LIST_PATIENCE: Duration = Duration::from_secs(30);
 /// 250 pods of 20 KiB each are 5 MiB on the wire, and only one of them is ever held as a whole.

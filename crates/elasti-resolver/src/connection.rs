@@ -1,5 +1,5 @@
 //! One accepted connection: hold it unread, see what it speaks, serve it.
-//! Never builds HTTP machinery for a connection that still waits, unless probe rules or the waiting page must see its head.
+//! Never builds HTTP machinery for a connection that still waits, unless its head could not be judged from outside.
 
 use std::io;
 use std::net::SocketAddr;
@@ -22,8 +22,9 @@ use crate::client_stream::{ClientStream, abandoned, left};
 use crate::clock::to_std;
 use crate::forward::body::Body;
 use crate::forward::headers::forwarded_for;
-use crate::forward::http::{Destination, forward};
+use crate::forward::http::{Destination, forward, needs_a_pod};
 use crate::forward::tcp;
+use crate::head;
 use crate::hold::Released;
 use crate::host_route;
 use crate::listener::Guest;
@@ -118,7 +119,7 @@ pub(crate) async fn serve(
             .port(listen_port)
             .is_some_and(|port| port.has_usable_pod());
     let mut released = None;
-    if must_wait && service.probes.is_empty() && !service.waiting_page {
+    if must_wait && Box::pin(may_wait_unread(&resolver, &service, &stream, listen_port)).await {
         let deadline = Instant::now() + to_std(service.room.timeout);
         let waiting = resolver.hold_for_pod(&service, 0, deadline);
         let verdict = tokio::select! {
@@ -143,6 +144,26 @@ pub(crate) async fn serve(
             Box::pin(serving).await;
         }
         None => {}
+    }
+}
+
+/// Whether the connection may wait without being read: nothing but a pod can answer its first request.
+async fn may_wait_unread(
+    resolver: &Resolver,
+    service: &Service,
+    stream: &TcpStream,
+    listen_port: u16,
+) -> bool {
+    if service.probes.is_empty() && !service.waiting_page {
+        return true;
+    }
+    let declared = resolver.app_protocol(listen_port);
+    match protocol::of(stream, declared.as_deref(), HEADER_PATIENCE).await {
+        Some(Protocol::Http1) => {
+            let head = head::peek(stream).await;
+            head.is_some_and(|head| needs_a_pod(service, &head))
+        }
+        _ => false,
     }
 }
 

@@ -13,6 +13,7 @@ mod follow;
 mod forward;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
+mod head;
 mod hold;
 mod host_route;
 mod listener;

@@ -7,7 +7,7 @@ use kube::{Client, Config};
 
 /// A server that does not accept a connection by then is tried again.
 const CONNECT_PATIENCE: Duration = Duration::from_secs(5);
-/// Watches end by themselves after 15 s; one that says nothing for longer than this has no other end any more.
+/// Watches end by themselves after 18 s at the latest; one that says nothing for longer than this has no other end any more.
 const READ_PATIENCE: Duration = Duration::from_secs(20);
 
 /// Why there is no client.

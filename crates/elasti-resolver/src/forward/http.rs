@@ -53,17 +53,9 @@ pub(crate) async fn forward(
     client: &HttpClient,
     mut request: Request<Incoming>,
 ) -> Result<Response<Body>, Failure> {
-    if request.method() == Method::CONNECT {
-        return Err(Failure::ConnectMethod);
-    }
-    // RFC 9112, 3.2: with two hosts two parties on the way could each believe another one.
-    if request.headers().get_all(header::HOST).iter().count() > 1 {
-        return Err(Failure::Malformed);
-    }
-    // hyper's buffer may overshoot its bound by one read.
     let head_bytes = head_bytes(&request);
-    if head_bytes > OWN_BYTES {
-        return Err(Failure::HeadTooLarge);
+    if let Some(failure) = unfit(&request, head_bytes) {
+        return Err(failure);
     }
     let service = resolver.service(&destination.key)?;
     resolver.saw(&service.seen);
@@ -73,11 +65,7 @@ pub(crate) async fn forward(
     if asleep && let Some(probed) = answer_probe(&service, &request) {
         return Ok(probed);
     }
-    if asleep
-        && service.waiting_page
-        && service.obstacle.is_none()
-        && waiting_page::is_for(&request)
-    {
+    if asleep && gets_waiting_page(&service, &request) {
         resolver.wake_without_waiting(&service);
         return Ok(answer::waiting(&service.key));
     }
@@ -199,7 +187,31 @@ impl Journey<'_> {
 }
 
 /// What core's rules say about a request to a sleeping service.
-fn answer_probe(service: &Service, request: &Request<Incoming>) -> Option<Response<Body>> {
+/// Why a request goes nowhere, whatever the state of its service.
+fn unfit<B>(request: &Request<B>, head_bytes: u64) -> Option<Failure> {
+    if request.method() == Method::CONNECT {
+        return Some(Failure::ConnectMethod);
+    }
+    // RFC 9112, 3.2: with two hosts two parties on the way could each believe another one.
+    if request.headers().get_all(header::HOST).iter().count() > 1 {
+        return Some(Failure::Malformed);
+    }
+    // hyper's buffer may overshoot its bound by one read.
+    (head_bytes > OWN_BYTES).then_some(Failure::HeadTooLarge)
+}
+
+fn gets_waiting_page<B>(service: &Service, request: &Request<B>) -> bool {
+    service.waiting_page && service.obstacle.is_none() && waiting_page::is_for(request)
+}
+
+/// Whether only a pod can answer this request, so that it may wait unread.
+pub(crate) fn needs_a_pod<B>(service: &Service, request: &Request<B>) -> bool {
+    unfit(request, head_bytes(request)).is_none()
+        && answer_probe(service, request).is_none()
+        && !gets_waiting_page(service, request)
+}
+
+fn answer_probe<B>(service: &Service, request: &Request<B>) -> Option<Response<Body>> {
     if service.probes.is_empty() {
         return None;
     }
@@ -223,7 +235,7 @@ fn answer_probe(service: &Service, request: &Request<Incoming>) -> Option<Respon
 }
 
 /// The bytes of a head as it came: each header line has four more for `: ` and the line's end.
-fn head_bytes(request: &Request<Incoming>) -> u64 {
+fn head_bytes<B>(request: &Request<B>) -> u64 {
     let lines = request
         .headers()
         .iter()
