@@ -869,7 +869,7 @@ impl Known {
 const MOST_KINDS: usize = 64;
 
 /// The names of our first slice of each family.
-fn first_slices(service: &Name) -> [Name; 2] {
+pub(crate) fn first_slices(service: &Name) -> [Name; 2] {
     [names::IpFamily::V4, names::IpFamily::V6]
         .map(|family| service.sibling(names::resolver_slice(&service.name, family, 0)))
 }
