@@ -254,7 +254,8 @@ async fn whoever_comes_at_the_worst_moment_of_two_hundred_sleeps_is_answered_onc
         plot.tick = TICK;
         plot.resolvers = 2;
         plot.times = churn_times();
-        plot.polling_interval = Duration::from_millis(400);
+        // Three rounds without an answer are doubt; a loaded machine must not cause it.
+        plot.polling_interval = Duration::from_secs(2);
         plot.api.seed = seed;
     })
     .await;
