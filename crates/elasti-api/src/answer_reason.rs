@@ -42,13 +42,15 @@ pub enum AnswerReason {
     ConnectMethod,
     /// The head of the request is larger than a waiting request may be.
     HeadTooLarge,
+    /// The request is not well-formed HTTP.
+    Malformed,
     /// The client left before the answer; only metrics carry it.
     ClientLeft,
 }
 
 impl AnswerReason {
     /// All of them, in the order in which the docs list them.
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 21] = [
         Self::ServiceFull,
         Self::ServiceBytes,
         Self::SharedFull,
@@ -68,6 +70,7 @@ impl AnswerReason {
         Self::ServiceDeleted,
         Self::ConnectMethod,
         Self::HeadTooLarge,
+        Self::Malformed,
         Self::ClientLeft,
     ];
 
@@ -94,6 +97,7 @@ impl AnswerReason {
             Self::ServiceDeleted => "ServiceDeleted",
             Self::ConnectMethod => "ConnectMethod",
             Self::HeadTooLarge => "HeadTooLarge",
+            Self::Malformed => "Malformed",
             Self::ClientLeft => "ClientLeft",
         }
     }

@@ -57,6 +57,10 @@ async fn an_app_that_someone_scales_to_zero_is_answered_for_and_one_scaled_up_is
 
     // Never read, nothing to say that it is idle: whoever scales has the say, and requests still wake it.
     web.reads(elasti_town::prometheus::Reading::Empty);
+    until("the doubt is known", async || {
+        web.status().await.reason.as_deref() == Some("TriggerUnknown")
+    })
+    .await;
     web.scale_by_hand(0).await;
     web.until_asleep().await;
     web.visit().await;

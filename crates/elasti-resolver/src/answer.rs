@@ -37,6 +37,9 @@ pub(crate) enum Failure {
     /// The resolver is no forward proxy.
     #[error("CONNECT is not possible here.")]
     ConnectMethod,
+    /// Two hosts, or a body that does not follow its own framing.
+    #[error("The request is malformed.")]
+    Malformed,
     /// More than a waiting request may keep in memory.
     #[error("The head of the request is too large.")]
     HeadTooLarge,
@@ -81,6 +84,7 @@ impl Failure {
             Self::Deleted => AnswerReason::ServiceDeleted,
             Self::NotManaged => AnswerReason::NotManaged,
             Self::ConnectMethod => AnswerReason::ConnectMethod,
+            Self::Malformed => AnswerReason::Malformed,
             Self::HeadTooLarge => AnswerReason::HeadTooLarge,
             Self::ClientLeft => AnswerReason::ClientLeft,
         }
@@ -95,9 +99,11 @@ impl Failure {
                 Fault::Resolver => "resolver",
             },
             Self::Deadline | Self::Obstacle(_) | Self::PodClosed | Self::Deleted => "service",
-            Self::NotManaged | Self::ConnectMethod | Self::HeadTooLarge | Self::ClientLeft => {
-                "client"
-            }
+            Self::NotManaged
+            | Self::ConnectMethod
+            | Self::Malformed
+            | Self::HeadTooLarge
+            | Self::ClientLeft => "client",
         }
     }
 
@@ -111,6 +117,7 @@ impl Failure {
             Self::PodClosed
             | Self::NotManaged
             | Self::ConnectMethod
+            | Self::Malformed
             | Self::HeadTooLarge
             | Self::ClientLeft => None,
         }
@@ -126,6 +133,7 @@ impl Failure {
             Self::PodClosed => StatusCode::BAD_GATEWAY,
             Self::NotManaged => StatusCode::NOT_FOUND,
             Self::ConnectMethod => StatusCode::METHOD_NOT_ALLOWED,
+            Self::Malformed => StatusCode::BAD_REQUEST,
             Self::HeadTooLarge => StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
         }
     }
@@ -214,7 +222,7 @@ pub(crate) fn waiting(key: &ServiceKey) -> Response<Body> {
 }
 
 /// Trailers-only: the status stands in the head and there is no body.
-/// 14 is UNAVAILABLE, 12 UNIMPLEMENTED, 8 RESOURCE_EXHAUSTED, 2 UNKNOWN.
+/// 14 is UNAVAILABLE, 12 UNIMPLEMENTED, 3 INVALID_ARGUMENT, 8 RESOURCE_EXHAUSTED, 2 UNKNOWN.
 fn grpc_failure(failure: Failure, sentence: &str) -> Response<Body> {
     let code = match failure {
         Failure::Refused(_)
@@ -224,6 +232,7 @@ fn grpc_failure(failure: Failure, sentence: &str) -> Response<Body> {
         | Failure::ClientLeft => 14_u16,
         Failure::NotManaged | Failure::ConnectMethod => 12,
         Failure::HeadTooLarge => 8,
+        Failure::Malformed => 3,
         Failure::PodClosed => 2,
     };
     let mut response = Response::new(Body::of_words(""));
@@ -312,6 +321,7 @@ mod tests {
             Failure::NotManaged,
             Failure::ConnectMethod,
             Failure::HeadTooLarge,
+            Failure::Malformed,
         ]);
         for one in all {
             let (plain, grpc) = (failure(one, false), failure(one, true));

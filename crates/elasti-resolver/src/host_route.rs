@@ -54,7 +54,7 @@ fn port_of(service: &Service, named: Option<u16>) -> Option<u16> {
 }
 
 /// `svc.ns`, `svc.ns.svc` or `svc.ns.svc.<cluster domain>`, each with or without a port and a final dot.
-fn parse(host: &str, cluster_domain: &str) -> Option<(ServiceKey, Option<u16>)> {
+pub(crate) fn parse(host: &str, cluster_domain: &str) -> Option<(ServiceKey, Option<u16>)> {
     let (name, port) = match host.rsplit_once(':') {
         Some((name, port)) => (name, Some(port.parse().ok()?)),
         None => (host, None),

@@ -11,6 +11,8 @@ mod drain;
 mod environment;
 mod follow;
 mod forward;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
 mod hold;
 mod host_route;
 mod listener;

@@ -91,7 +91,7 @@ async fn look(stream: &TcpStream, declared: Option<bool>, silence: Duration) -> 
 }
 
 /// What the first bytes look like; `None` while they could still become either.
-fn of_bytes(seen: &[u8]) -> Option<Protocol> {
+pub(crate) fn of_bytes(seen: &[u8]) -> Option<Protocol> {
     if PREFACE.starts_with(seen) {
         return (seen.len() == PREFACE.len()).then_some(Protocol::Http2);
     }

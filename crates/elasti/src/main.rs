@@ -2,6 +2,7 @@
 //! It never decides anything about a service; it reads arguments and starts the right room.
 
 mod exit;
+mod operator;
 mod resolver;
 mod uninstall_hook;
 
@@ -20,12 +21,14 @@ struct Cli {
 /// One file a command.
 #[derive(Debug, Subcommand)]
 enum Command {
+    Operator(operator::Operator),
     Resolver(resolver::Resolver),
     UninstallHook(uninstall_hook::UninstallHook),
 }
 
 fn main() -> ExitCode {
     let ended = match Cli::parse().command {
+        Command::Operator(operator) => operator.run(),
         Command::Resolver(resolver) => resolver.run(),
         Command::UninstallHook(hook) => hook.run(),
     };

@@ -1,5 +1,5 @@
 //! One static program as an image: an OCI layout that `docker load` reads too, in one tar.
-//! It never puts anything else into the image: no shell, no library, no user but a number.
+//! It never puts in more than it is given: no shell, no library, no user but a number.
 
 use std::error::Error;
 use std::fs;
@@ -19,6 +19,8 @@ pub(crate) struct Image<'a> {
     pub(crate) program: &'a Path,
     /// The program's name in the image's root folder.
     pub(crate) path: &'a str,
+    /// Other files: where they are in the image, and what they hold.
+    pub(crate) files: &'a [(&'a str, Vec<u8>)],
 }
 
 /// Content that is named by its own hash.
@@ -58,6 +60,13 @@ impl Image<'_> {
         let files = staging.join("files");
         fs::create_dir_all(&files)?;
         fs::copy(self.program, files.join(self.path))?;
+        for (path, content) in self.files {
+            let path = files.join(path);
+            if let Some(folder) = path.parent() {
+                fs::create_dir_all(folder)?;
+            }
+            fs::write(path, content)?;
+        }
         let tar = staging.join("layer.tar");
         pack(&files, &tar)?;
         Ok(fs::read(tar)?)
@@ -182,6 +191,7 @@ mod tests {
             reference: "docker.io/local/sample:1",
             program: &program,
             path: "sample",
+            files: &[("etc/sample", b"a file".to_vec())],
         };
         let first = fs::read(image.write(&folder.path().join("a")).unwrap()).unwrap();
         let second = fs::read(image.write(&folder.path().join("b")).unwrap()).unwrap();

@@ -24,6 +24,9 @@ const HTTPBIN: &str = "docker.io/local/go-httpbin:v2.26.0";
 /// The image of the process that holds a pod's namespaces.
 pub(crate) const PAUSE: &str = "docker.io/local/pause:1";
 
+/// Where programs look for certificate authorities.
+const AUTHORITIES: &str = "etc/ssl/certs/ca-certificates.crt";
+
 /// What an image may weigh.
 const MOST_BYTES: u64 = 20_000_000;
 
@@ -38,7 +41,15 @@ pub(crate) fn run(words: &[&str]) -> Option<Result<(), Box<dyn Error>>> {
 
 /// Builds elasti and its image; a fat one is an error.
 fn elasti() -> Result<PathBuf, Box<dyn Error>> {
-    let tar = write("elasti", ELASTI, &programs::elasti()?)?;
+    // Triggers may ask a Prometheus over https.
+    let authorities = [(AUTHORITIES, programs::authorities()?)];
+    let image = Image {
+        reference: ELASTI,
+        program: &programs::elasti()?,
+        path: "elasti",
+        files: &authorities,
+    };
+    let tar = image.write(&folder())?;
     let bytes = fs::metadata(&tar)?.len();
     println!("{}: {ELASTI}, {bytes} bytes", tar.display());
     if bytes > MOST_BYTES {
@@ -56,13 +67,17 @@ pub(crate) fn of_the_node() -> Result<Vec<PathBuf>, Box<dyn Error>> {
 }
 
 fn write(name: &str, reference: &str, program: &Path) -> Result<PathBuf, Box<dyn Error>> {
-    let folder = root().join("target/image");
     let image = Image {
         reference,
         program,
         path: name,
+        files: &[],
     };
-    image.write(&folder)
+    image.write(&folder())
+}
+
+fn folder() -> PathBuf {
+    root().join("target/image")
 }
 
 /// Gives an image to the node of this machine.

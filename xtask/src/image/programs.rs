@@ -67,6 +67,22 @@ pub(crate) fn pause() -> Result<PathBuf, Box<dyn Error>> {
     Ok(program)
 }
 
+/// The certificate authorities that Mozilla trusts, and none that this machine has been told to trust besides.
+pub(crate) fn authorities() -> Result<Vec<u8>, Box<dyn Error>> {
+    const FOLDER: &str = "/usr/share/ca-certificates/mozilla";
+    let missing = |error| format!("{FOLDER}: {error}; Debian's package is ca-certificates");
+    let mut files: Vec<PathBuf> = fs::read_dir(FOLDER)
+        .map_err(missing)?
+        .map(|entry| Ok(entry?.path()))
+        .collect::<Result<_, std::io::Error>>()?;
+    files.sort();
+    let mut all = Vec::new();
+    for file in files {
+        all.extend(fs::read(file)?);
+    }
+    Ok(all)
+}
+
 fn target_folder() -> PathBuf {
     match std::env::var_os("CARGO_TARGET_DIR") {
         Some(folder) => root().join(Path::new(&folder)),

@@ -1,6 +1,7 @@
 //! A real Kubernetes of one node on this machine: `cargo xtask kubernetes`.
 //! It never touches another cluster, nor anything on the machine that it did not make.
 
+mod audit;
 mod certificates;
 mod components;
 mod configuration;
@@ -29,6 +30,8 @@ pub(crate) const USAGE: &str = "\
   kubernetes down remove it with every trace
   kubernetes status | kubeconfig
                   what runs; where the administrator's kubeconfig is
+  kubernetes audit
+                  compare the calls of Elasti's accounts with their Roles
   kubernetes stop|start PROCESS
                   stop or start one of its processes
   kubernetes kubectl|helm ARGUMENT…
@@ -75,6 +78,7 @@ pub(crate) fn run(words: &[&str]) -> Option<Result<(), Box<dyn Error>>> {
             println!("{}", layout::kubeconfig().display());
             Ok(())
         }
+        ["audit"] => audit::run(),
         ["start", name] => locked(|| start(name)),
         ["stop", name] => locked(|| process::stop(name)),
         ["kubectl", rest @ ..] => replace_with(go_programs::kube("kubectl"), rest),

@@ -75,7 +75,8 @@ fn wait(name: &str, condition: impl FnMut() -> bool) -> Result<(), Box<dyn Error
     .into())
 }
 
-fn kubectl(arguments: &[&str]) -> Result<Command, Box<dyn Error>> {
+/// `kubectl` on the cluster of this machine.
+pub(crate) fn kubectl(arguments: &[&str]) -> Result<Command, Box<dyn Error>> {
     let mut command = Command::new(go_programs::kube("kubectl")?);
     command
         .env("KUBECONFIG", layout::kubeconfig())

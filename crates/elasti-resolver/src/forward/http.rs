@@ -56,6 +56,10 @@ pub(crate) async fn forward(
     if request.method() == Method::CONNECT {
         return Err(Failure::ConnectMethod);
     }
+    // RFC 9112, 3.2: with two hosts two parties on the way could each believe another one.
+    if request.headers().get_all(header::HOST).iter().count() > 1 {
+        return Err(Failure::Malformed);
+    }
     // hyper's buffer may overshoot its bound by one read.
     let head_bytes = head_bytes(&request);
     if head_bytes > OWN_BYTES {
@@ -137,6 +141,7 @@ impl Journey<'_> {
                     service = self.resolver.service(&self.destination.key)?;
                 }
                 Err(NoAnswer::Lost) => return Err(Failure::PodClosed),
+                Err(NoAnswer::Malformed) => return Err(Failure::Malformed),
             }
         }
     }

@@ -30,6 +30,8 @@ pub(crate) enum NoAnswer {
     Unsent(Box<Request<Incoming>>),
     /// The pod may have seen it.
     Lost,
+    /// Its body cannot be read: the client's own fault, or the client is gone.
+    Malformed,
 }
 
 #[derive(Debug)]
@@ -66,6 +68,7 @@ impl Pool {
                     // A kept connection that closed before the first byte: the next one, at last a fresh one.
                     Some(unsent) if kept => request = unsent,
                     Some(unsent) => return Err(NoAnswer::Unsent(Box::new(unsent))),
+                    None if error.error().is_user() => return Err(NoAnswer::Malformed),
                     None => return Err(NoAnswer::Lost),
                 },
             }
@@ -92,6 +95,7 @@ impl Pool {
             .await
             .map_err(|mut error| match error.take_message() {
                 Some(unsent) => NoAnswer::Unsent(Box::new(unsent)),
+                None if error.error().is_user() => NoAnswer::Malformed,
                 None => NoAnswer::Lost,
             })
     }

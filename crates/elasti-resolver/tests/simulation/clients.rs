@@ -117,7 +117,7 @@ impl Client {
 
     async fn http1(&mut self, requests: u64) {
         let ledger = self.ledger();
-        let mut open: Option<(http1::SendRequest<Body>, tokio::task::AbortHandle, Fate)> = None;
+        let mut open: Option<(http1::SendRequest<Body>, Task, Fate)> = None;
         for at in 0..requests {
             let id = format!("{}-{at}", self.name);
             if let Some((sender, ..)) = &mut open
@@ -127,16 +127,18 @@ impl Client {
             }
             if open.is_none() {
                 let since = Instant::now();
+                // A place may be taken before the client knows that its connection is made.
+                let place = Place::take(&ledger, 1);
                 let Some(stream) = self.connect().await else {
                     ledger.began(&id, self.service, false, since);
                     return ledger.end(&id, Outcome::NotAccepted);
                 };
                 let fate = stream.fate();
                 let (sender, connection) = http1::handshake(TokioIo::new(stream)).await.unwrap();
-                let task = tokio::spawn(async move { drop(connection.await) });
-                open = Some((sender, task.abort_handle(), fate));
+                let task = tokio::spawn(async move { drop((connection.await, place)) });
+                open = Some((sender, Task(task.abort_handle()), fate));
             }
-            let Some((sender, task, fate)) = &mut open else {
+            let Some((sender, _, fate)) = &mut open else {
                 return;
             };
             let mut request = self.request(&id, http::Version::HTTP_11);
@@ -153,7 +155,7 @@ impl Client {
                 () = sleep_until(leaves) => Outcome::Left(Some(fate.clone())),
             };
             let outcome = match outcome {
-                Outcome::Lost(_) if fate.heard() == before => Outcome::NotAccepted,
+                Outcome::Lost(_) if fate.heard() == before => Outcome::Crossed,
                 other => other,
             };
             let left = matches!(outcome, Outcome::Left(_));
@@ -164,7 +166,6 @@ impl Client {
                 continue;
             }
             if left {
-                task.abort();
                 return;
             }
             let pause = self.dice.millis(0, 6000);
@@ -177,6 +178,7 @@ impl Client {
         let streams = self.dice.between(1, 5);
         // A connection that waits unread has its deadline from its start on.
         let since = Instant::now();
+        let place = Place::take(&ledger, usize::try_from(streams).unwrap());
         let Some(stream) = self.connect().await else {
             return;
         };
@@ -185,7 +187,7 @@ impl Client {
         else {
             return;
         };
-        let task = tokio::spawn(async move { drop(connection.await) });
+        let task = tokio::spawn(async move { drop((connection.await, place)) });
         let asking = (0..streams).map(|at| {
             let id = format!("{}-{at}", self.name);
             let request = self.request(&id, http::Version::HTTP_2);
@@ -215,6 +217,8 @@ impl Client {
     async fn tcp(&mut self) {
         let (ledger, id) = (self.ledger(), self.name.clone());
         ledger.begin(&id, self.service, true);
+        // Nobody can tell whether such a client has left or listens, so its place may stay taken.
+        ledger.comes(1);
         let stream = self.connect().await;
         let Some(stream) = stream else {
             return ledger.end(&id, Outcome::NotAccepted);
@@ -227,6 +231,31 @@ impl Client {
             () = sleep_until(leaves) => Outcome::Left(Some(fate.clone())),
         };
         ledger.end(&id, outcome);
+    }
+}
+
+/// A connection's task; dropped, the connection is.
+struct Task(tokio::task::AbortHandle);
+
+impl Drop for Task {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// The places that a connection may hold.
+struct Place(Arc<Ledger>, usize);
+
+impl Place {
+    fn take(ledger: &Arc<Ledger>, places: usize) -> Self {
+        ledger.comes(places);
+        Self(ledger.clone(), places)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.goes(self.1);
     }
 }
 
@@ -268,7 +297,15 @@ async fn ask2(sender: &mut http2::SendRequest<Body>, request: Request<Body>, id:
         Ok(answer) => read(answer, id).await,
         Err(mut error) => match error.take_message() {
             Some(_) => Outcome::Unsent,
-            None => Outcome::Lost(format!("{:?}", error.into_error())),
+            None => {
+                let error = format!("{:?}", error.into_error());
+                // With this code and no answer the stream's number lies above the last that counts.
+                if error.contains("GoAway(b\"\", NO_ERROR, Remote)") {
+                    Outcome::SentAway
+                } else {
+                    Outcome::Lost(error)
+                }
+            }
         },
     }
 }

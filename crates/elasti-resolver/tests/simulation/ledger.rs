@@ -25,8 +25,12 @@ pub enum Outcome {
     Closed,
     /// A head, and then less than the whole body.
     Cut,
-    /// No byte of it was accepted: the connection was never made, or ended before the request reached it.
+    /// The connection was never made.
     NotAccepted,
+    /// HTTP/2's GOAWAY said that nobody has looked at it; a client asks again on another connection.
+    SentAway,
+    /// A kept connection ended in order before any byte of the request reached it.
+    Crossed,
     /// The connection was known to have ended before a byte was sent; a client asks again on another one.
     Unsent,
     /// A reset or an end without an answer, although the request was accepted.
@@ -70,6 +74,9 @@ struct Book {
     excuses: HashMap<String, Vec<&'static str>>,
     counts: BTreeMap<&'static str, u64>,
     complaints: Vec<String>,
+    /// Places that connections may take, and those that they gave up a while ago.
+    guests: usize,
+    gone: Vec<(Instant, usize)>,
     /// Services whose pods cannot start for a while.
     stuck: BTreeSet<String>,
     /// How long requests of a service may wait.
@@ -88,6 +95,8 @@ pub struct Ledger(Mutex<Book>);
 const USED_WITHIN: Duration = Duration::from_secs(14);
 /// The longest stall that `world.rs` makes, and a moment.
 const STALLED_AT_MOST: Duration = Duration::from_secs(5);
+/// A place is free 100 ms after the resolver can know; late links take up to 200 ms.
+const FREED_WITHIN: Duration = Duration::from_millis(400);
 /// How long after a client's end was heard its request may still reach a pod.
 const LEAVES_WITHIN: Duration = Duration::from_millis(100);
 
@@ -187,6 +196,32 @@ impl Ledger {
         self.0.lock().timeouts.insert(service.to_owned(), timeout);
     }
 
+    /// A connection was made that may hold so many places.
+    pub fn comes(&self, places: usize) {
+        self.0.lock().guests += places;
+    }
+
+    /// It was given up.
+    pub fn goes(&self, places: usize) {
+        let mut book = self.0.lock();
+        book.guests -= places;
+        book.gone.push((Instant::now(), places));
+    }
+
+    /// More places cannot be taken now, if whoever leaves frees its own.
+    pub fn most_held(&self) -> usize {
+        let book = self.0.lock();
+        let now = Instant::now();
+        if was_dark(&book, now.checked_sub(STALLED_AT_MOST).unwrap_or(now), now) {
+            return usize::MAX;
+        }
+        let leaving = book
+            .gone
+            .iter()
+            .filter(|(since, _)| *since + FREED_WITHIN > now);
+        book.guests + leaving.map(|(_, places)| places).sum::<usize>()
+    }
+
     pub fn stuck(&self, service: &str) {
         self.0.lock().stuck.insert(service.to_owned());
     }
@@ -220,6 +255,16 @@ impl Ledger {
                 Some((_, Outcome::Cut)) => "pod broke its answer",
                 Some((_, Outcome::Closed)) => "closed without a word",
                 Some((_, Outcome::NotAccepted | Outcome::Unsent)) => "not accepted",
+                Some((_, Outcome::SentAway)) => "sent away (GOAWAY)",
+                Some((_, Outcome::Crossed)) => "crossed a drain's end",
+                Some((_, Outcome::Lost(_)))
+                    if entry
+                        .receipts
+                        .iter()
+                        .any(|one| one.progress == Progress::Broken) =>
+                {
+                    "pod broke it (unheard 502)"
+                }
                 Some((_, Outcome::Lost(_))) | None => "LOST",
             };
             *counts.entry(word).or_default() += 1;
@@ -341,11 +386,22 @@ fn faults(book: &Book, entry: &Entry) -> Vec<String> {
             if receipt.is_some() {
                 faults.push("delivered, but never accepted".into());
             }
-            if !book.drained && !was_dark(book, entry.began, *ended) {
-                faults.push("not accepted although nobody ended".into());
+            // Nodes follow within the settle time, and so long a resolver that ends must accept.
+            if !was_dark(book, entry.began, *ended) {
+                faults.push("not accepted".into());
             }
         }
-        Outcome::Unsent => {}
+        Outcome::Crossed => {
+            if !book.drained || receipt.is_some() {
+                faults.push("its connection ended although nobody did".into());
+            }
+        }
+        Outcome::SentAway if receipt.is_some() => {
+            faults.push("delivered, and its client heard that it was not".into());
+        }
+        Outcome::Unsent | Outcome::SentAway => {}
+        // The 502 was written, but the rest of an upload lay unread, and the reset for that overtook it.
+        Outcome::Lost(_) if broken => {}
         Outcome::Lost(why) => faults.push(format!("lost: {why}")),
     }
     faults

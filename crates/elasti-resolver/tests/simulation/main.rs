@@ -162,7 +162,11 @@ async fn one_seed(seed: u64) -> (Counts, Vec<String>) {
         let mut most = 0;
         loop {
             sleep(Duration::from_millis(100)).await;
-            let held = sampled.held();
+            let (held, most_held) = (sampled.held(), sampled.ledger.most_held());
+            if held > most_held {
+                let what = format!("R8: {held} held, at most {most_held} are there");
+                return sampled.ledger.complain(what);
+            }
             for _ in most..held {
                 sampled.ledger.count("held at once");
             }

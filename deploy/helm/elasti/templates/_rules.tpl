@@ -59,16 +59,16 @@
 {{- define "elasti.resolverRules" -}}
 - apiGroups: [elasti.truefoundry.com]
   resources: [elastiservices]
-  verbs: [get, list, watch]
+  verbs: [list, watch]
 - apiGroups: [discovery.k8s.io]
   resources: [endpointslices]
-  verbs: [get, list, watch]
+  verbs: [list, watch]
 - apiGroups: [""]
   resources: [services]
   verbs: [get]
 - apiGroups: [""]
   resources: [pods]
-  verbs: [get, list, watch]
+  verbs: [list, watch]
 {{- end }}
 
 {{/* Whose token is this? Only cluster roles can allow that question. */}}

@@ -1,0 +1,164 @@
+//! Doors for the fuzz targets in `fuzz/`: a head's first bytes, a host, probe rules; and routes from whatever the API says.
+//! Never in a real build: only the feature `fuzzing` has it.
+#![expect(clippy::panic, reason = "a broken promise is what a fuzzer looks for")]
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use elasti_api::{ElastiService, ProbeResponse};
+use elasti_core::backends::{AddressPolicy, check_address};
+use elasti_core::probe_response::{ProbeRequest, ProbeRules};
+use elasti_core::waiting_room::Limits;
+use k8s_openapi::api::core::v1::{Pod, Service};
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use kube::ResourceExt as _;
+use serde_json::Value;
+
+use crate::clock::Clock;
+use crate::follow::Change;
+use crate::hold::Hold;
+use crate::host_route;
+use crate::metrics::Metrics;
+use crate::protocol;
+use crate::routes::{Neighbours, Routes};
+use crate::table::Table;
+use crate::woken::WokenPods;
+
+/// The first line may be probe rules in JSON; what follows is a head: its first bytes, and its words as host and path.
+pub fn head(input: &[u8]) {
+    let split = input.iter().position(|byte| *byte == b'\n').unwrap_or(0);
+    let (rules, bytes) = input.split_at_checked(split).unwrap_or_default();
+    let mut decided = None;
+    for length in 1..=bytes.len().min(24) {
+        let now = protocol::of_bytes(bytes.get(..length).unwrap_or_default());
+        if decided.is_some() && now != decided {
+            panic!("{decided:?} became {now:?} with one byte more");
+        }
+        decided = now;
+    }
+    let text = String::from_utf8_lossy(bytes);
+    for word in text.split_ascii_whitespace() {
+        if let Some((key, _)) = host_route::parse(word, "cluster.local") {
+            let label = |name: &str| !name.is_empty() && !name.contains(['.', ':', '/', '@']);
+            if !label(&key.service) || !label(&key.namespace) {
+                panic!("{word:?} names {key}");
+            }
+        }
+    }
+    let rules: Vec<ProbeResponse> = serde_json::from_slice(rules).unwrap_or_default();
+    let (rules, _) = ProbeRules::compile(&rules);
+    let mut words = text.split(' ');
+    let (method, target) = (words.next().unwrap_or(""), words.next().unwrap_or(""));
+    let (path, query) = target
+        .split_once('?')
+        .map_or((target, None), |(path, query)| (path, Some(query)));
+    let headers: Vec<(&str, &[u8])> = text
+        .lines()
+        .filter_map(|line| line.split_once(": "))
+        .map(|(name, value)| (name, value.as_bytes()))
+        .collect();
+    let _ = rules.answer(&ProbeRequest {
+        method,
+        path,
+        query,
+        headers: &headers,
+    });
+}
+
+/// Every line is an object in JSON, as the API could show it; a line that starts with `-` takes one away.
+pub fn routes(input: &[u8]) {
+    let table: Arc<ArcSwap<Table>> = Arc::default();
+    let limits = Limits::default();
+    let hold = Hold::new(&limits, Clock::start(), table.clone());
+    let neighbours = Neighbours {
+        resolvers: BTreeSet::from([IpAddr::from([10, 0, 0, 1])]),
+        policy: AddressPolicy::default(),
+    };
+    let routes = Routes::new(
+        table.clone(),
+        hold,
+        limits,
+        neighbours.clone(),
+        Arc::new(Metrics::new()),
+    );
+    let mut woken = WokenPods::default();
+    for line in input.split(|byte| *byte == b'\n') {
+        let (gone, json) = line
+            .strip_prefix(b"-")
+            .map_or((false, line), |rest| (true, rest));
+        let Ok(value) = serde_json::from_slice::<Value>(json) else {
+            continue;
+        };
+        let kind = value
+            .get("kind")
+            .and_then(Value::as_str)
+            .unwrap_or_default()
+            .to_owned();
+        match kind.as_str() {
+            "ElastiService" => tell(value, gone, |change: Change<ElastiService>| {
+                routes.declared(None, change)
+            }),
+            "EndpointSlice" => tell(value, gone, |change: Change<EndpointSlice>| {
+                routes.slices(None, change)
+            }),
+            "Service" => {
+                woken = serde_json::from_value::<Service>(value)
+                    .map(|one| WokenPods::of(&one))
+                    .unwrap_or_default()
+            }
+            "Pod" => {
+                let Ok(pod) = serde_json::from_value::<Pod>(value) else {
+                    continue;
+                };
+                if gone {
+                    woken.remove(&pod);
+                } else {
+                    woken.set(&pod);
+                }
+                let keys: Vec<_> = table.load().services.keys().cloned().collect();
+                for key in keys
+                    .iter()
+                    .filter(|key| pod.namespace().as_deref() == Some(&key.namespace))
+                {
+                    routes.woken(key, (!gone).then(|| woken.clone()));
+                }
+            }
+            _ => {}
+        }
+        check(&table.load(), &neighbours);
+    }
+}
+
+fn tell<K: serde::de::DeserializeOwned>(value: Value, gone: bool, tell: impl Fn(Change<K>)) {
+    if let Ok(object) = serde_json::from_value(value) {
+        tell(if gone {
+            Change::Gone(object)
+        } else {
+            Change::Set(object)
+        });
+    }
+}
+
+/// Every listen port leads to a service that has it, and every pod may be one (S8).
+fn check(table: &Table, neighbours: &Neighbours) {
+    for (port, key) in &table.listen_ports {
+        if table
+            .services
+            .get(key)
+            .is_none_or(|service| service.port(*port).is_none())
+        {
+            panic!("port {port} leads to {key}, which does not have it");
+        }
+    }
+    let ports = table.services.values().flat_map(|service| &service.ports);
+    for pod in ports.flat_map(|port| &port.pods) {
+        let address = pod.backend.address;
+        if check_address(address.ip(), &neighbours.resolvers, neighbours.policy) != Ok(address.ip())
+            || address.port() == 0
+        {
+            panic!("{address} is a backend");
+        }
+    }
+}
