@@ -128,16 +128,16 @@ async fn a_resolver_that_is_scaled_away_while_it_holds_serves_whoever_waits_ther
     web.fall_asleep().await;
     let waiting: Vec<_> = (0..12).map(|_| a_visitor(&web)).collect();
     until("they wait", async || hood.held() == 12).await;
-    let first = hood.clone();
-    let leaving = tokio::spawn(async move { first.stop_resolver(0).await });
-    until("it is out of the slice", async || {
-        slice_addresses(&web).await.len() == 1
-    })
-    .await;
-    for visitor in waiting {
-        visitor.await.unwrap();
-    }
-    leaving.await.unwrap();
+    let answered = async {
+        until("it is out of the slice", async || {
+            slice_addresses(&web).await.len() == 1
+        })
+        .await;
+        for visitor in waiting {
+            visitor.await.unwrap();
+        }
+    };
+    tokio::join!(hood.stop_resolver(0), answered);
     hood.ledger().assert_nothing_lost();
 }
 

@@ -22,7 +22,7 @@ const LAG_MILLIS: u64 = 1500;
 /// Above the lag, by what a loaded machine adds to it.
 const SETTLE_MILLIS: u64 = 2200;
 /// A kubelet's ticks, faster than real ones but with the same room for a settle time between them.
-const TICK: Duration = Duration::from_secs(5);
+const TICK: Duration = Duration::from_secs(8);
 
 /// Apps whose visitors come in bursts; names are theirs, since blueprints live as long as the test.
 const BURSTY: [&str; 18] = [
@@ -36,7 +36,7 @@ fn churn_times() -> observed::Settings {
     observed::Settings {
         settle: SignedDuration::from_millis(SETTLE_MILLIS as i64),
         tick_period: SignedDuration::try_from(TICK).unwrap(),
-        tick_patience: SignedDuration::from_millis(5500),
+        tick_patience: SignedDuration::from_millis(8500),
         margin: SignedDuration::from_millis(300),
         resolver_grace: SignedDuration::from_secs(30),
         report_fresh: SignedDuration::from_secs(1),
