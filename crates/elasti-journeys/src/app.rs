@@ -6,7 +6,7 @@ use elasti_town::prometheus::Reading;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use crate::client::{self, Answer, Lost};
+use crate::client::{self, Answer, Lost, Regular};
 use crate::ledger::Entry;
 use crate::neighbourhood::Neighbourhood;
 use crate::teller::MERGE;
@@ -395,9 +395,29 @@ impl App {
 
     /// One request to a port of it, written into the ledger.
     pub async fn get_at(&self, port: u16) -> Result<Answer, Lost> {
-        let sent_at = Instant::now();
-        let path = format!("/{}/{}", self.blueprint.name, self.hood.ledger().next());
+        let (path, sent_at) = (self.next_path(), Instant::now());
         let outcome = client::get(&self.address(port), &path).await;
+        self.note(path, sent_at, outcome)
+    }
+
+    /// One request of a regular to its first port, written into the ledger.
+    pub async fn get_as(&self, regular: &mut Regular) -> Result<Answer, Lost> {
+        let (path, sent_at) = (self.next_path(), Instant::now());
+        let address = self.address(self.blueprint.ports[0].1);
+        let outcome = regular.get(&address, &path).await;
+        self.note(path, sent_at, outcome)
+    }
+
+    fn next_path(&self) -> String {
+        format!("/{}/{}", self.blueprint.name, self.hood.ledger().next())
+    }
+
+    fn note(
+        &self,
+        path: String,
+        sent_at: Instant,
+        outcome: Result<Answer, Lost>,
+    ) -> Result<Answer, Lost> {
         self.hood.ledger().write(Entry {
             app: self.blueprint.name.to_owned(),
             path,

@@ -1,5 +1,5 @@
-//! A client: one request on a connection of its own, as a new visitor would make it.
-//! Never retries: what is lost is lost.
+//! Clients: a new visitor with a connection of its own, and a regular who keeps the connection open.
+//! Never sends again what an app may have seen: what is lost is lost.
 
 use std::time::Duration;
 
@@ -83,5 +83,70 @@ async fn exchange(address: &str, text: &str) -> Result<Answer, Lost> {
             body: body.to_owned(),
         }),
         None => Err(Lost::Cut(answer)),
+    }
+}
+
+/// A client that keeps its connection open from one request to the next.
+#[derive(Debug, Default)]
+pub struct Regular {
+    stream: Option<TcpStream>,
+}
+
+impl Regular {
+    /// One GET. On a connection that turns out to be closed before any byte of an answer came it is sent once more on
+    /// a new one, as every HTTP client does (RFC 9112, 9.3.1): a server may close an idle connection at any time.
+    ///
+    /// # Errors
+    /// If no whole answer came.
+    pub async fn get(&mut self, address: &str, path: &str) -> Result<Answer, Lost> {
+        let text = format!("GET {path} HTTP/1.1\r\nHost: test\r\n\r\n");
+        if let Some(stream) = self.stream.take() {
+            match timeout(PATIENCE, converse(stream, &text)).await {
+                Ok(Err(Lost::Broken(_))) => {}
+                outcome => return self.keep(outcome.unwrap_or(Err(Lost::Hung))),
+            }
+        }
+        let refused = |error: std::io::Error| Lost::Refused(error.to_string());
+        let stream = TcpStream::connect(address).await.map_err(refused)?;
+        let outcome = timeout(PATIENCE, converse(stream, &text)).await;
+        self.keep(outcome.unwrap_or(Err(Lost::Hung)))
+    }
+
+    fn keep(&mut self, outcome: Result<(Answer, TcpStream), Lost>) -> Result<Answer, Lost> {
+        let (answer, stream) = outcome?;
+        let closes = answer.header("connection");
+        if !closes.is_some_and(|word| word.eq_ignore_ascii_case("close")) {
+            self.stream = Some(stream);
+        }
+        Ok(answer)
+    }
+}
+
+/// One request and its answer, by its length; `Broken` means that no byte of an answer came.
+async fn converse(mut stream: TcpStream, text: &str) -> Result<(Answer, TcpStream), Lost> {
+    let broken = |error: std::io::Error| Lost::Broken(error.to_string());
+    stream.write_all(text.as_bytes()).await.map_err(broken)?;
+    let mut heard = Vec::new();
+    loop {
+        let text = String::from_utf8_lossy(&heard).into_owned();
+        if let Some((head, body)) = text.split_once("\r\n\r\n") {
+            let answer = Answer {
+                head: head.to_owned(),
+                body: body.to_owned(),
+            };
+            let length = answer.header("content-length");
+            let length = length.and_then(|length| length.parse::<usize>().ok());
+            let length = length.ok_or_else(|| Lost::Cut(text.clone()))?;
+            if body.len() >= length {
+                return Ok((answer, stream));
+            }
+        }
+        match stream.read_buf(&mut heard).await {
+            Ok(0) if heard.is_empty() => return Err(Lost::Broken("closed".into())),
+            Err(error) if heard.is_empty() => return Err(broken(error)),
+            Ok(0) => return Err(Lost::Cut(text)),
+            Err(error) => return Err(Lost::Cut(format!("{error}: {text}"))),
+            Ok(_) => {}
+        }
     }
 }

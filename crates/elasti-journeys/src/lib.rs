@@ -12,12 +12,14 @@
 mod app;
 mod client;
 mod ledger;
+mod lookout;
 mod neighbourhood;
 mod teller;
 
 pub use app::{App, Blueprint, Target, blueprint};
-pub use client::{Answer, Lost, get};
+pub use client::{Answer, Lost, Regular, get};
 pub use ledger::{Entry, Ledger};
+pub use lookout::{Edge, Lookout};
 pub use neighbourhood::{Neighbourhood, OPERATOR_USER, Plot, RESOLVER_USER, times};
 pub use teller::{MERGE, STRATEGIC, Teller};
 

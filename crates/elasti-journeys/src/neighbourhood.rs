@@ -13,6 +13,7 @@ use elasti_api::names;
 use elasti_core::observed;
 use elasti_town::Town;
 use elasti_town::api_server::ApiServerConfig;
+use elasti_town::node::NodeConfig;
 use jiff::SignedDuration;
 use parking_lot::Mutex;
 use serde_json::json;
@@ -47,11 +48,16 @@ pub fn times() -> observed::Settings {
     }
 }
 
+/// How far a real kubelet's ticks are apart.
+const TICK: Duration = Duration::from_secs(10);
+
 /// How a neighbourhood is laid out.
 #[derive(Clone, Debug)]
 pub struct Plot {
     /// Nodes of the town.
     pub nodes: u8,
+    /// How far the ticks of a node's kubelet are apart.
+    pub tick: Duration,
     /// Operators.
     pub operators: usize,
     /// Resolvers.
@@ -78,6 +84,7 @@ impl Default for Plot {
     fn default() -> Self {
         Self {
             nodes: 2,
+            tick: TICK,
             operators: 1,
             resolvers: 1,
             times: times(),
@@ -141,7 +148,12 @@ impl Neighbourhood {
         logs();
         let mut plot = Plot::default();
         change(&mut plot);
-        let town = Town::start(plot.api.clone(), plot.nodes).await.unwrap();
+        let shape = |node: &mut NodeConfig| {
+            node.tick = plot.tick;
+            node.first_tick = node.first_tick.mul_f64(plot.tick.div_duration_f64(TICK));
+        };
+        let town = Town::start_with(plot.api.clone(), plot.nodes, shape).await;
+        let town = town.unwrap();
         let teller = Teller(town.server.client());
         if plot.rollouts_and_keda {
             town.install_rollouts_and_keda();
@@ -240,8 +252,9 @@ impl Neighbourhood {
         answer["status"]["token"].as_str().unwrap().to_owned()
     }
 
-    async fn token_file(&self, account: &str) -> PathBuf {
-        let token = self.token(account, Some(names::WAKE_AUDIENCE)).await;
+    /// A token for the other side: resolvers show theirs to operators, operators theirs to resolvers.
+    async fn token_file(&self, account: &str, audience: &str) -> PathBuf {
+        let token = self.token(account, Some(audience)).await;
         let path = self.0.tokens.path().join(account);
         std::fs::write(&path, token).unwrap();
         path
@@ -255,7 +268,10 @@ impl Neighbourhood {
             admin: SocketAddr::from((address, 8013)),
             proxy: SocketAddr::from((address, 8012)),
             operator: self.0.operator_service.clone(),
-            token_file: Some(self.token_file("elasti-resolver").await),
+            token_file: Some(
+                self.token_file("elasti-resolver", names::WAKE_AUDIENCE)
+                    .await,
+            ),
             resolvers: [IpAddr::V4(address)].into(),
             allow_loopback: true,
             settle: Duration::try_from(self.0.plot.times.settle).unwrap(),
@@ -285,6 +301,20 @@ impl Neighbourhood {
             (resolver.name.clone(), resolver.running.take())
         };
         drop(running);
+        self.remove_pod(&name).await;
+    }
+
+    /// Ends a resolver in order, as a scale-down does: its pod goes, it serves to the end, then it is gone.
+    pub async fn stop_resolver(&self, index: usize) {
+        let (name, running) = {
+            let mut resolvers = self.0.resolvers.lock();
+            let resolver = &mut resolvers[index];
+            (resolver.name.clone(), resolver.running.take())
+        };
+        self.0.teller.delete(&format!("{PODS}/{name}")).await;
+        if let Some(running) = running {
+            running.drain().await;
+        }
         self.remove_pod(&name).await;
     }
 
@@ -340,7 +370,13 @@ impl Neighbourhood {
             leader_elect: plot.leader_elect,
             polling_interval: plot.polling_interval,
             allow_loopback: true,
-            token_file: Some(self.token_file("elasti-operator-controller-manager").await),
+            token_file: Some(
+                self.token_file(
+                    "elasti-operator-controller-manager",
+                    names::ACTIVITY_AUDIENCE,
+                )
+                .await,
+            ),
             wake_callers: vec![RESOLVER_USER.to_owned()],
             ports: plot.ports.clone(),
             port_quarantine: plot.port_quarantine,

@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use crate::api_server::{ApiServer, ApiServerConfig, Listening};
 use crate::controllers::{Controllers, install_stand_ins};
 use crate::loopback::LoopbackBlock;
-use crate::node::{Node, NodeConfig};
+use crate::node::{Node, NodeConfig, Visit};
 use crate::prometheus::Prometheus;
 
 /// A running town.
@@ -32,6 +32,18 @@ impl Town {
     /// # Errors
     /// When no port can be bound.
     pub async fn start(config: ApiServerConfig, nodes: u8) -> io::Result<Self> {
+        Self::start_with(config, nodes, |_| {}).await
+    }
+
+    /// Starts a town whose nodes differ.
+    ///
+    /// # Errors
+    /// When no port can be bound.
+    pub async fn start_with(
+        config: ApiServerConfig,
+        nodes: u8,
+        change: impl Fn(&mut NodeConfig),
+    ) -> io::Result<Self> {
         let block = LoopbackBlock::claim()?;
         let server = ApiServer::new(ApiServerConfig {
             service_range: block.services(),
@@ -39,7 +51,11 @@ impl Town {
         });
         let listening = server.listen(0).await?;
         let controllers = Controllers::start(&server);
-        let node = |index| Node::start(&server, &NodeConfig::numbered(index, block.pods(index)));
+        let node = |index| {
+            let mut config = NodeConfig::numbered(index, block.pods(index));
+            change(&mut config);
+            Node::start(&server, &config)
+        };
         let nodes = (1..=nodes.min(11)).map(node).collect();
         let prometheus = Prometheus::start(server.clock()).await?;
         Ok(Self {
@@ -55,6 +71,12 @@ impl Town {
     /// Installs the definitions of Argo Rollouts and KEDA ScaledObjects, which stand-ins then serve.
     pub fn install_rollouts_and_keda(&self) {
         install_stand_ins(&self.server);
+    }
+
+    /// Every request that reached a pod, node by node.
+    #[must_use]
+    pub fn visits(&self) -> Vec<Visit> {
+        self.nodes.iter().flat_map(Node::visits).collect()
     }
 
     /// Where the API listens.

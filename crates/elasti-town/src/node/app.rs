@@ -25,6 +25,7 @@ use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
 use tokio_tungstenite::tungstenite::protocol::Role;
 
+use super::visits::Visits;
 use crate::api_server::object::Object as _;
 
 /// What an image does.
@@ -52,11 +53,12 @@ pub(crate) struct App {
     pub(crate) start_after: Duration,
     pub(crate) ports: Vec<u16>,
     pod: String,
+    visits: Visits,
 }
 
 impl App {
     /// Reads a container: the image's last path segment names the app, `START_SECONDS` slows its start.
-    pub(crate) fn of(container: &Value, pod: &str) -> Self {
+    pub(crate) fn of(container: &Value, pod: &str, visits: Visits) -> Self {
         let image = container.text("/image");
         let name = image
             .rsplit('/')
@@ -94,6 +96,7 @@ impl App {
             start_after: Duration::from_secs_f64(seconds),
             ports,
             pod: pod.to_owned(),
+            visits,
         }
     }
 
@@ -139,8 +142,11 @@ impl App {
                 streams.spawn(speak(stream, format!("hello from {}\n", self.pod)));
                 continue;
             }
-            let pod = self.pod.clone();
-            let service = service_fn(move |request| answer(request, pod.clone()));
+            let (pod, visits) = (self.pod.clone(), self.visits.clone());
+            let service = service_fn(move |request: Request<Incoming>| {
+                visits.write(&pod, request.uri().path());
+                answer(request, pod.clone())
+            });
             let connection = auto::Builder::new(TokioExecutor::new())
                 .serve_connection_with_upgrades(TokioIo::new(stream), service)
                 .into_owned();

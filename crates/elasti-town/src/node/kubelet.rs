@@ -1,4 +1,4 @@
-//! The kubelet: starts the pods bound to its node, ends the deleted ones, and restores their status every 10 s.
+//! The kubelet: starts the pods bound to its node, ends the deleted ones, and restores their status at every tick.
 //! Never schedules.
 
 use std::collections::BTreeMap;
@@ -13,13 +13,11 @@ use tokio::time::{Instant, MissedTickBehavior};
 
 use super::NodeConfig;
 use super::pod::{self, Shared, Truth};
+use super::visits::Visits;
 use crate::api_server::object::Object as _;
 use crate::api_server::status::ApiError;
 use crate::api_server::store::Key;
 use crate::controllers::{Change, Controller, Desk, Kind};
-
-/// Kubernetes' period of the status manager.
-const TICK: Duration = Duration::from_secs(10);
 
 struct Running {
     uid: String,
@@ -42,16 +40,18 @@ pub(crate) struct Kubelet {
     given: u32,
     pods: BTreeMap<Key, Running>,
     truths: Truths,
+    visits: Visits,
 }
 
 impl Kubelet {
-    pub(crate) fn new(config: &NodeConfig) -> Self {
+    pub(crate) fn new(config: &NodeConfig, visits: Visits) -> Self {
         Self {
             node: config.name.clone(),
             network: u32::from(config.pod_network),
             given: 0,
             pods: BTreeMap::new(),
             truths: Truths::default(),
+            visits,
         }
     }
 
@@ -76,6 +76,7 @@ impl Kubelet {
             value.clone(),
             truth.clone(),
             stopped,
+            self.visits.clone(),
         ))
         .abort_handle();
         self.truths.lock().insert(uid.clone(), truth.clone());
@@ -151,9 +152,9 @@ impl Controller for Kubelet {
     }
 }
 
-/// Every 10 s the kubelet writes what it knows, and so undoes what others wrote.
-pub(crate) async fn tick(truths: Truths, desk: Desk, first: Duration) {
-    let mut ticks = tokio::time::interval_at(Instant::now() + first, TICK);
+/// At every tick the kubelet writes what it knows, and so undoes what others wrote.
+pub(crate) async fn tick(truths: Truths, desk: Desk, config: NodeConfig) {
+    let mut ticks = tokio::time::interval_at(Instant::now() + config.first_tick, config.tick);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         ticks.tick().await;

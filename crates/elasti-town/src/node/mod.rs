@@ -7,6 +7,9 @@ mod kubelet;
 mod pod;
 mod probe;
 mod process;
+mod visits;
+
+pub use visits::Visit;
 
 use std::net::Ipv4Addr;
 use std::sync::Arc;
@@ -19,6 +22,10 @@ use tokio::task::JoinSet;
 use crate::api_server::ApiServer;
 use crate::api_server::object::Object as _;
 use crate::controllers::{Desk, Kind, run};
+use visits::Visits;
+
+/// Kubernetes' period of the kubelet's status manager.
+const KUBELET_TICK: Duration = Duration::from_secs(10);
 
 /// How a node behaves.
 #[derive(Clone, Debug)]
@@ -27,8 +34,10 @@ pub struct NodeConfig {
     pub name: String,
     /// The first address of its pods, a loopback address; pods get the ones after it.
     pub pod_network: Ipv4Addr,
-    /// When its first status tick comes; the others follow every 10 s.
+    /// When its first status tick comes.
     pub first_tick: Duration,
+    /// How far the ticks are apart.
+    pub tick: Duration,
 }
 
 impl NodeConfig {
@@ -40,6 +49,7 @@ impl NodeConfig {
             pod_network,
             // Nodes tick at different moments, as machines do.
             first_tick: Duration::from_millis(10_000 - 1_700 * u64::from(index % 5)),
+            tick: KUBELET_TICK,
         }
     }
 }
@@ -48,6 +58,7 @@ impl NodeConfig {
 #[derive(Debug)]
 pub struct Node {
     proxy_lag: Arc<Mutex<Duration>>,
+    visits: Visits,
     _tasks: JoinSet<()>,
 }
 
@@ -59,8 +70,9 @@ impl Node {
         register(&desk, config);
         let proxy_lag = Arc::new(Mutex::new(Duration::ZERO));
         let mut tasks = JoinSet::new();
-        let kubelet = kubelet::Kubelet::new(config);
-        tasks.spawn(kubelet::tick(kubelet.truths(), desk, config.first_tick));
+        let visits = Visits::default();
+        let kubelet = kubelet::Kubelet::new(config, visits.clone());
+        tasks.spawn(kubelet::tick(kubelet.truths(), desk, config.clone()));
         tasks.spawn(run(kubelet, server.clone()));
         tasks.spawn(run(
             kube_proxy::KubeProxy::new(proxy_lag.clone()),
@@ -68,8 +80,15 @@ impl Node {
         ));
         Self {
             proxy_lag,
+            visits,
             _tasks: tasks,
         }
+    }
+
+    /// Every request that reached a pod of this node.
+    #[must_use]
+    pub fn visits(&self) -> Vec<Visit> {
+        self.visits.all()
     }
 
     /// How long this node's kube-proxy takes to follow a slice.

@@ -14,6 +14,7 @@ use tokio::time::sleep;
 use super::app::{App, Manner};
 use super::probe::Probe;
 use super::process;
+use super::visits::Visits;
 use crate::api_server::object::Object as _;
 use crate::api_server::status::ApiError;
 use crate::api_server::store::Key;
@@ -166,6 +167,7 @@ pub(crate) async fn live(
     pod: Value,
     truth: Shared,
     mut stop: watch::Receiver<Option<Duration>>,
+    visits: Visits,
 ) {
     report(&desk, &truth);
     let (address, key, uid) = {
@@ -174,7 +176,7 @@ pub(crate) async fn live(
     };
     let mut containers = JoinSet::new();
     for (at, container) in pod.list("/spec/containers").iter().enumerate() {
-        let app = App::of(container, &key.name);
+        let app = App::of(container, &key.name, visits.clone());
         let keeper = Keeper {
             desk: desk.clone(),
             truth: truth.clone(),

@@ -116,13 +116,13 @@ which knows none of our flags: a values file that names it gets ours.
 {{- end }}
 {{- end }}
 
-{{/* The token that operator and resolver show each other; worth nothing to the API server. */}}
+{{/* The token that one side shows to the other (its audience); worth nothing to the API server. */}}
 {{- define "elasti.tokenVolume" -}}
 - name: token
   projected:
     sources:
       - serviceAccountToken:
-          audience: elasti-operator
+          audience: {{ . }}
           expirationSeconds: 3600
           path: token
 {{- end }}
