@@ -108,51 +108,78 @@ impl App {
         app
     }
 
-    async fn build_unmanaged(hood: Neighbourhood, blueprint: Blueprint) -> Self {
-        let name = blueprint.name;
-        let api = hood.api();
-        let ports = blueprint.ports.iter();
-        let container_ports: Vec<Value> = ports
-            .clone()
-            .map(|(name, port)| json!({"name": name, "containerPort": 8000 + port}))
-            .collect();
-        let probe = json!({"tcpSocket": {"port": 8000 + blueprint.ports[0].1}, "periodSeconds": 1});
-        let mut spec = json!({
-            "replicas": blueprint.replicas,
-            "selector": {"matchLabels": {"app": name}},
-            "template": {"metadata": {"labels": {"app": name}}, "spec": {"containers": [{
-                "name": "app", "image": blueprint.image, "ports": container_ports, "readinessProbe": probe,
-                "env": [{"name": "START_SECONDS", "value": blueprint.start_seconds}],
-            }]}},
-        });
-        if blueprint.target == Target::StatefulSet {
-            spec["serviceName"] = json!(name);
-        }
-        let target = json!({
-            "apiVersion": blueprint.target.api_version(), "kind": blueprint.target.kind(),
-            "metadata": {"name": name}, "spec": spec,
-        });
+    pub(crate) async fn build_without_target(hood: Neighbourhood, blueprint: Blueprint) -> Self {
         let mut app = Self {
-            hood: hood.clone(),
-            blueprint: blueprint.clone(),
+            hood,
+            blueprint,
             ip: String::new(),
         };
-        api.make(&app.targets(), target).await;
-        let ports: Vec<Value> = ports
-            .map(|(name, port)| json!({"name": name, "port": port, "targetPort": name}))
-            .collect();
-        let mut spec = json!({"selector": {"app": name}, "ports": ports});
-        merge(&mut spec, &blueprint.service);
-        let service = json!({"metadata": {"name": name}, "spec": spec});
-        let service = api.make(&app.core("services"), service).await;
-        app.ip = service["spec"]["clusterIP"]
-            .as_str()
-            .unwrap_or_default()
-            .to_owned();
-        if blueprint.replicas > 0 && blueprint.starts {
+        app.make_service().await;
+        app.busy();
+        app.manage().await;
+        app
+    }
+
+    async fn build_unmanaged(hood: Neighbourhood, blueprint: Blueprint) -> Self {
+        let mut app = Self {
+            hood,
+            blueprint,
+            ip: String::new(),
+        };
+        app.make_target().await;
+        app.make_service().await;
+        if app.blueprint.replicas > 0 && app.blueprint.starts {
             app.until_answering().await;
         }
         app
+    }
+
+    /// Creates its target.
+    pub async fn make_target(&self) {
+        let Blueprint {
+            name,
+            target,
+            image,
+            start_seconds,
+            ports,
+            replicas,
+            ..
+        } = &self.blueprint;
+        let container_ports: Vec<Value> = ports
+            .iter()
+            .map(|(name, port)| json!({"name": name, "containerPort": 8000 + port}))
+            .collect();
+        let probe = json!({"tcpSocket": {"port": 8000 + ports[0].1}, "periodSeconds": 1});
+        let mut spec = json!({
+            "replicas": replicas,
+            "selector": {"matchLabels": {"app": name}},
+            "template": {"metadata": {"labels": {"app": name}}, "spec": {"containers": [{
+                "name": "app", "image": image, "ports": container_ports, "readinessProbe": probe,
+                "env": [{"name": "START_SECONDS", "value": start_seconds}],
+            }]}},
+        });
+        if *target == Target::StatefulSet {
+            spec["serviceName"] = json!(name);
+        }
+        let object = json!({
+            "apiVersion": target.api_version(), "kind": target.kind(),
+            "metadata": {"name": name}, "spec": spec,
+        });
+        self.hood.api().make(&self.targets(), object).await;
+    }
+
+    async fn make_service(&mut self) {
+        let Blueprint { name, ports, .. } = &self.blueprint;
+        let ports: Vec<Value> = ports
+            .iter()
+            .map(|(name, port)| json!({"name": name, "port": port, "targetPort": name}))
+            .collect();
+        let mut spec = json!({"selector": {"app": name}, "ports": ports});
+        merge(&mut spec, &self.blueprint.service);
+        let service = json!({"metadata": {"name": name}, "spec": spec});
+        let service = self.hood.api().make(&self.core("services"), service).await;
+        let ip = service["spec"]["clusterIP"].as_str().unwrap_or_default();
+        self.ip = ip.to_owned();
     }
 
     /// Waits until every node sends its clients somewhere.

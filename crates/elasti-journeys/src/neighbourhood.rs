@@ -66,6 +66,8 @@ pub struct Plot {
     pub namespaces: Vec<String>,
     /// Where listen ports come from.
     pub ports: std::ops::RangeInclusive<u16>,
+    /// How long a released listen port rests.
+    pub port_quarantine: SignedDuration,
     /// Install the definitions of Rollouts and ScaledObjects.
     pub rollouts_and_keda: bool,
     /// The town's own settings.
@@ -83,6 +85,7 @@ impl Default for Plot {
             leader_elect: false,
             namespaces: Vec::new(),
             ports: 20_000..=29_999,
+            port_quarantine: SignedDuration::from_secs(2),
             rollouts_and_keda: false,
             api: ApiServerConfig::default(),
         }
@@ -202,9 +205,23 @@ impl Neighbourhood {
         App::build(self.clone(), blueprint).await
     }
 
+    /// A Service and an ElastiService whose target does not exist yet.
+    pub async fn build_without_target(&self, blueprint: Blueprint) -> App {
+        App::build_without_target(self.clone(), blueprint).await
+    }
+
     /// A namespace that is ready for pods.
     pub async fn namespace(&self, name: &str) {
         make_namespace(&self.0.teller, name).await;
+    }
+
+    /// A service account of the namespace `elasti` that may do everything.
+    pub async fn account(&self, name: &str) {
+        let object = json!({"metadata": {"name": name}});
+        let path = "/api/v1/namespaces/elasti/serviceaccounts";
+        self.0.teller.make(path, object).await;
+        let binding = everything(name, &[name]);
+        self.0.teller.make(BINDINGS, binding).await;
     }
 
     /// A client with a service account's own rights.
@@ -326,6 +343,7 @@ impl Neighbourhood {
             token_file: Some(self.token_file("elasti-operator-controller-manager").await),
             wake_callers: vec![RESOLVER_USER.to_owned()],
             ports: plot.ports.clone(),
+            port_quarantine: plot.port_quarantine,
             times: plot.times,
             ..elasti_operator::Settings::default()
         }
@@ -446,23 +464,25 @@ async fn make_namespace(teller: &Teller, name: &str) {
     teller.make("/api/v1/namespaces", object).await;
     make_namespace_ready(teller, name).await;
     if name == "elasti" {
-        for account in ["elasti-operator-controller-manager", "elasti-resolver"] {
+        let accounts = ["elasti-operator-controller-manager", "elasti-resolver"];
+        for account in accounts {
             let object = json!({"metadata": {"name": account}});
             let path = "/api/v1/namespaces/elasti/serviceaccounts";
             teller.make(path, object).await;
         }
-        teller.make(BINDINGS, everything()).await;
+        teller.make(BINDINGS, everything("elasti", &accounts)).await;
     }
 }
 
-/// The chart's roles are narrower; here both may do everything, unless a test takes it away.
-fn everything() -> serde_json::Value {
+/// The chart's roles are narrower; here accounts may do everything, unless a test takes it away.
+fn everything(name: &str, accounts: &[&str]) -> serde_json::Value {
     let account =
-        |name: &str| json!({"kind": "ServiceAccount", "name": name, "namespace": "elasti"});
+        |name: &&str| json!({"kind": "ServiceAccount", "name": name, "namespace": "elasti"});
+    let subjects: Vec<_> = accounts.iter().map(account).collect();
     json!({
-        "metadata": {"name": "elasti"},
+        "metadata": {"name": name},
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
-        "subjects": [account("elasti-operator-controller-manager"), account("elasti-resolver")],
+        "subjects": subjects,
     })
 }
 

@@ -10,8 +10,9 @@ async fn live(hood: &Neighbourhood, blueprint: Blueprint) -> App {
     app.until_serving().await;
     app.fall_asleep().await;
     app.visit().await;
+    app.busy();
     app.until_serving().await;
-    app.until_asleep().await;
+    app.fall_asleep().await;
     app.visit().await;
     hood.ledger().assert_nothing_lost();
     app
@@ -101,8 +102,9 @@ async fn keda_is_paused_while_the_app_sleeps_and_given_back_when_it_wakes() {
             && annotation(&object, names::KEDA_BEFORE_ANNOTATION).is_none()
     })
     .await;
+    web.busy();
     web.until_serving().await;
-    web.until_asleep().await;
+    web.fall_asleep().await;
     web.visit().await;
     hood.ledger().assert_nothing_lost();
 
@@ -123,13 +125,17 @@ async fn keda_is_paused_while_the_app_sleeps_and_given_back_when_it_wakes() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn rollouts_that_are_installed_later_are_picked_up() {
     let hood = Neighbourhood::start().await;
-    let web = hood.deploy("web").await;
-    web.until_serving().await;
-    hood.town().install_rollouts_and_keda();
     let mut canary = blueprint("canary");
     canary.target = Target::Rollout;
-    let canary = hood.build(canary).await;
+    let canary = hood.build_without_target(canary).await;
+    until("nobody knows Rollouts", async || {
+        canary.status().await.reason.as_deref() == Some("TargetNotFound")
+    })
+    .await;
+    hood.town().install_rollouts_and_keda();
+    canary.make_target().await;
     canary.until_serving().await;
+    canary.until_answering().await;
     canary.fall_asleep().await;
     canary.visit().await;
     hood.ledger().assert_nothing_lost();

@@ -19,6 +19,7 @@ async fn an_idle_app_falls_asleep_and_the_first_visitor_wakes_it_without_noticin
     assert!(answer.body.contains("/web/"), "{answer:?}");
     assert!(web.replicas().await > 0);
 
+    web.busy();
     web.until_serving().await;
     until("the resolvers are out of the path", async || {
         web.resolver_slices().await.is_empty()
@@ -26,7 +27,7 @@ async fn an_idle_app_falls_asleep_and_the_first_visitor_wakes_it_without_noticin
     .await;
     web.visit().await;
 
-    web.until_asleep().await;
+    web.fall_asleep().await;
     assert_eq!(web.phase().await, Some(Phase::Asleep));
     hood.ledger().assert_nothing_lost();
 }

@@ -124,35 +124,50 @@ async fn r14_without_any_resolver_everything_that_sleeps_wakes_and_is_reached_di
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn r17_of_two_operators_one_puts_to_sleep_and_when_it_dies_the_other_does() {
+async fn r17_of_two_operators_only_the_leader_acts_and_when_it_dies_the_other_does() {
     let hood = Neighbourhood::with(|plot| {
-        plot.operators = 2;
+        plot.operators = 0;
         plot.leader_elect = true;
     })
     .await;
+    for account in ["one", "other"] {
+        hood.account(account).await;
+        let client = hood.client_as(account).await;
+        hood.add_operator_with(client, |_| {}).await;
+    }
     until("one leads", async || hood.leaders().len() == 1).await;
     let first = hood.leaders()[0];
+    let user_of =
+        |index: usize| format!("system:serviceaccount:elasti:{}", ["one", "other"][index]);
     let web = hood.deploy("web").await;
     web.until_serving().await;
     web.fall_asleep().await;
     let faults = hood.town().server.faults();
-    let zeroed = |calls: Vec<elasti_town::faults::Call>| {
-        let scales = calls
-            .into_iter()
-            .filter(|c| c.subresource == "scale" && c.user == OPERATOR_USER);
-        scales.count()
+    let acts = |user: &str| {
+        let mut calls = faults.journal();
+        calls.retain(|c| {
+            let reviews = c.kind.ends_with("reviews");
+            c.user == user && c.verb.writes() && c.kind != "leases" && !reviews
+        });
+        calls
     };
-    assert_eq!(zeroed(faults.journal()), 1, "one write by one of the two");
+    let idle_hands = acts(&user_of(1 - first));
+    assert!(
+        idle_hands.is_empty(),
+        "only the leader acts: {idle_hands:?}"
+    );
+    assert!(!acts(&user_of(first)).is_empty());
 
     hood.kill_operator(first).await;
     // A wake needs no leader.
     web.visit().await;
-    until("the other leads", async || {
-        hood.leaders()
-            .first()
-            .is_some_and(|leader| *leader != first)
-    })
-    .await;
+    let wake = acts(&user_of(1 - first));
+    assert_eq!(
+        wake.iter().filter(|c| c.subresource == "scale").count(),
+        1,
+        "{wake:?}"
+    );
+    until("the other leads", async || hood.leaders() == [1 - first]).await;
     web.until_asleep().await;
     web.visit().await;
     hood.ledger().assert_nothing_lost();

@@ -15,7 +15,7 @@ use kube::{Api, Client};
 use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
-use tokio::time::{Instant, sleep, sleep_until, timeout};
+use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 
 use crate::clock::Clock;
 
@@ -39,6 +39,9 @@ enum LeaseFault {
     /// Somebody wrote it in between.
     #[error("someone else wrote the Lease")]
     Overtaken,
+    /// Somebody keeps writing it, and we still hold it.
+    #[error("the Lease is being written by someone else")]
+    Busy,
     /// Kubernetes did not answer in time.
     #[error("Kubernetes did not answer")]
     NoAnswer,
@@ -208,7 +211,7 @@ impl Candidate {
                     sight = None;
                     self.lead(held).await;
                 }
-                Err(LeaseFault::Overtaken) => {}
+                Err(LeaseFault::Overtaken) => pause().await,
                 Err(fault) => {
                     tracing::warn!(%fault, "the Lease cannot be taken; trying again");
                     pause().await;
@@ -316,39 +319,44 @@ impl Candidate {
                 break;
             }
             let (before, started) = (self.clock.now(), Instant::now());
-            match timeout(until - started, self.renew(&lease, before)).await {
+            match timeout_at(until, self.renew(&lease, before)).await {
                 Ok(Ok(renewed)) => {
                     lease = renewed;
                     until = started + LEAD;
                     next = started + RENEW_EVERY;
                     self.says_leader(before);
                 }
-                Ok(Err(LeaseFault::Overtaken)) => match self.still_ours().await {
-                    Ok(Some(current)) => lease = current,
-                    Ok(None) => break,
-                    Err(_) => next = Instant::now() + PAUSE_AFTER_FAULT,
-                },
+                Ok(Err(LeaseFault::Overtaken)) | Err(_) => break,
                 Ok(Err(fault)) => {
                     tracing::warn!(%fault, "the Lease cannot be renewed; trying again");
                     next = Instant::now() + PAUSE_AFTER_FAULT;
                 }
-                Err(_) => break,
             }
         }
         self.leadership.send_replace(Leadership::Follower);
         tracing::warn!(identity = self.identity, "this operator no longer leads");
     }
 
+    /// Renews the Lease as we know it; where that is old, as it is now, as long as we hold it.
     async fn renew(&self, lease: &Lease, now: Timestamp) -> Result<Lease, LeaseFault> {
-        let mut next = lease.clone();
-        let spec = next.spec.get_or_insert_default();
+        match self.renew_known(lease.clone(), now).await {
+            Err(LeaseFault::Overtaken) => {}
+            other => return other,
+        }
+        let current = self.still_ours().await?.ok_or(LeaseFault::Overtaken)?;
+        match self.renew_known(current, now).await {
+            // Still ours a moment ago: not lost, only busy.
+            Err(LeaseFault::Overtaken) => Err(LeaseFault::Busy),
+            other => other,
+        }
+    }
+
+    async fn renew_known(&self, mut lease: Lease, now: Timestamp) -> Result<Lease, LeaseFault> {
+        let spec = lease.spec.get_or_insert_default();
         spec.renew_time = Some(MicroTime(now));
         spec.lease_duration_seconds = i32::try_from(LEASE.as_secs()).ok();
-        patient(
-            self.api
-                .replace(names::LEASE, &PostParams::default(), &next),
-        )
-        .await
+        let params = PostParams::default();
+        patient(self.api.replace(names::LEASE, &params, &lease)).await
     }
 
     /// The Lease as it is now, if we hold it: a label may have been added, or an answer of ours was lost.

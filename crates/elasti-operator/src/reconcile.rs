@@ -22,7 +22,7 @@ use crate::observe::{self, Look, Scene};
 use crate::operator::Operator;
 use crate::report;
 use crate::slim::{Declared, PodView, ServiceView, SliceView};
-use crate::store::{Change, Kept, Read, target_of};
+use crate::store::{Change, Kept, Read, first_slices, target_of};
 use crate::targets;
 use crate::wake::WakeOutcome;
 use crate::watch::read_all;
@@ -91,7 +91,7 @@ async fn observe(operator: &Operator, name: &Name) -> Result<Option<Scene>, Faul
                 operator.attend(&scene.me).await;
                 return Ok(Some(*scene));
             }
-            Look::Unread(me) => refresh(operator, &me).await?,
+            Look::Unread(me) => first_read(operator, &me).await?,
             Look::Gone => {
                 operator.forget(name);
                 return Ok(None);
@@ -128,6 +128,19 @@ async fn ask(operator: &Operator, scene: &Scene) {
 async fn ask_everything(operator: &Operator, scene: &Scene) {
     let triggers = operator.readings.read_now(&scene.me.name);
     join(ask(operator, scene), triggers).await;
+}
+
+/// Reads what came before this service was managed, also what stands in our way under our own names.
+async fn first_read(operator: &Operator, me: &Declared) -> Result<(), Fault> {
+    let service = me.service();
+    let path = EndpointSlice::url_path(&(), Some(&*service.namespace));
+    let [v4, v6] = first_slices(&service);
+    let ours = join(
+        read_one::<SliceView>(operator, path.clone(), &v4),
+        read_one::<SliceView>(operator, path, &v6),
+    );
+    let (read, (v4, v6)) = join(refresh(operator, me), ours).await;
+    read.and(v4).and(v6)
 }
 
 /// Reads the target, the pods and the slices of a service past all caches.
@@ -226,7 +239,7 @@ pub(crate) async fn wake(operator: &Operator, service: &Name) -> WakeOutcome {
     for attempt in 0..WAKE_ATTEMPTS {
         let scene = match observe::look(operator, &name, &operator.memory(&name)) {
             Look::Seen(scene) => scene,
-            Look::Unread(me) => match refresh(operator, &me).await {
+            Look::Unread(me) => match first_read(operator, &me).await {
                 Ok(()) => continue,
                 Err(_) => return WakeOutcome::Failed { retry: true },
             },

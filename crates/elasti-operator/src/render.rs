@@ -225,3 +225,124 @@ fn ip_family(family: Family) -> IpFamily {
         Family::V6 => IpFamily::V6,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
+    use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+    use elasti_api::ListenPort;
+
+    use super::*;
+    use crate::slim::{SliceView, Slim as _};
+
+    fn me() -> Declared {
+        Declared::read(json!({
+            "apiVersion": "elasti.truefoundry.com/v1alpha1", "kind": "ElastiService",
+            "metadata": {"name": "web", "namespace": "shop", "uid": "u1", "resourceVersion": "7", "finalizers": ["other"]},
+            "spec": {
+                "service": "cart", "triggers": [],
+                "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "cart"},
+            },
+        }))
+        .unwrap()
+    }
+
+    fn shape(family: Family, addresses: impl Iterator<Item = IpAddr>) -> SliceShape {
+        SliceShape {
+            family,
+            ports: vec![ListenPort {
+                name: "http".into(),
+                port: 80,
+                listen_port: 20_001,
+            }],
+            addresses: addresses.collect(),
+        }
+    }
+
+    #[test]
+    fn many_resolvers_are_split_into_slices_of_a_hundred_and_families_are_kept_apart() {
+        let v4 = (0..=249_u8).map(|n| IpAddr::V4(Ipv4Addr::new(10, 0, 0, n)));
+        let v6 = (1..=3_u16).map(|n| IpAddr::V6(Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, n)));
+        let shapes = [shape(Family::V4, v4), shape(Family::V6, v6)];
+        let rendered = slices(&me(), &shapes);
+        let sizes: Vec<usize> = rendered
+            .iter()
+            .map(|r| r.object["endpoints"].as_array().unwrap().len())
+            .collect();
+        assert_eq!(sizes, [100, 100, 50, 3]);
+        let names: std::collections::BTreeSet<&str> =
+            rendered.iter().map(|r| r.name.as_str()).collect();
+        assert_eq!(names.len(), 4);
+        for one in rendered {
+            let family = one.object["addressType"].as_str().unwrap().to_owned();
+            let read = SliceView::read(one.object).unwrap();
+            assert!(read.by_elasti && !read.by_kubernetes);
+            assert_eq!(read.owner.as_deref(), Some("u1"));
+            assert_eq!(read.service, Some(Name::new("shop", "cart")));
+            assert_eq!(read.ports, [("http".to_owned(), 20_001)]);
+            let same = |a: &IpAddr| a.is_ipv4() == (family == "IPv4");
+            assert!(read.addresses.iter().all(same));
+        }
+    }
+
+    #[test]
+    fn the_private_service_read_back_has_the_shape_that_was_rendered() {
+        let port = |name: &str, tcp: bool, target: &str| ServicePort {
+            name: name.into(),
+            port: 80,
+            target_port: target.into(),
+            tcp,
+            app_protocol: tcp.then(|| "kubernetes.io/h2c".into()),
+        };
+        let shape = PrivateServiceShape {
+            selector: [("app".to_owned(), "cart".to_owned())].into(),
+            ports: vec![port("http", true, "web"), port("dns", false, "53")],
+            families: [Family::V6].into(),
+        };
+        let rendered = private_service(&me(), &shape);
+        assert_eq!(rendered.name, names::private_service("cart"));
+        let read = crate::slim::ServiceView::read(rendered.object).unwrap();
+        assert!(read.plain);
+        assert_eq!(read.owner.as_deref(), Some("u1"));
+        assert_eq!(read.service.selector, shape.selector);
+        assert_eq!(read.service.ports, shape.ports);
+        assert_eq!(read.service.families, shape.families);
+    }
+
+    #[test]
+    fn our_finalizer_comes_and_goes_beside_those_of_others() {
+        let mut me = me();
+        let with = finalizers(&me, true);
+        assert_eq!(
+            with["metadata"]["finalizers"],
+            json!(["other", names::FINALIZER])
+        );
+        me.finalizers.push(names::FINALIZER.into());
+        let without = finalizers(&me, false);
+        assert_eq!(without["metadata"]["finalizers"], json!(["other"]));
+        assert_eq!(without["metadata"]["resourceVersion"], "7");
+    }
+
+    #[test]
+    fn a_status_takes_out_what_it_no_longer_says() {
+        let patch = status(
+            "7",
+            &json!({"mode": "proxy", "quietSince": "x"}),
+            &json!({"mode": "serve"}),
+        );
+        assert_eq!(
+            patch["status"],
+            json!({"mode": "serve", "quietSince": null})
+        );
+    }
+
+    #[test]
+    fn a_long_name_still_is_a_label() {
+        assert_eq!(label_value(&"a".repeat(80)).len(), 63);
+        assert_eq!(
+            label_value(&format!("{}-{}", "a".repeat(62), "b")),
+            "a".repeat(62)
+        );
+    }
+}

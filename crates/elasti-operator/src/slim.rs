@@ -440,3 +440,87 @@ fn author(record: &[ManagedFieldsEntry]) -> (Author, Option<Timestamp>) {
     };
     (by, entry.time.as_ref().map(|t| t.0))
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use serde_json::json;
+
+    use super::*;
+
+    fn waiting(reason: &str) -> Value {
+        json!({"name": "app", "image": "x:1", "imageID": "", "ready": false, "restartCount": 3, "state": {"waiting": {"reason": reason, "message": "back-off 40s"}}})
+    }
+
+    fn pod(status: Value) -> PodView {
+        let metadata = json!({"name": "p", "namespace": "shop", "resourceVersion": "1"});
+        PodView::read(json!({"metadata": metadata, "status": status})).unwrap()
+    }
+
+    #[test]
+    fn obstacles_are_told_apart_and_their_words_do_not_change_with_every_attempt() {
+        for (reason, kind) in [
+            ("ImagePullBackOff", Some(ObstacleKind::ImagePull)),
+            ("ErrImagePull", Some(ObstacleKind::ImagePull)),
+            ("CrashLoopBackOff", Some(ObstacleKind::CrashLoop)),
+            ("CreateContainerConfigError", Some(ObstacleKind::Refused)),
+            ("ContainerCreating", None),
+        ] {
+            let pod = pod(json!({"containerStatuses": [waiting(reason)]}));
+            assert_eq!(pod.obstacle.map(|o| o.kind), kind, "{reason}");
+        }
+        let stuck = pod(json!({"conditions": [{
+            "type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/2 nodes are available.",
+        }]}));
+        let obstacle = stuck.obstacle.unwrap();
+        assert_eq!(obstacle.kind, ObstacleKind::Unschedulable);
+        assert_eq!(obstacle.message, "0/2 nodes are available");
+        let looping = pod(json!({"containerStatuses": [waiting("CrashLoopBackOff")]}));
+        assert!(!looping.obstacle.unwrap().message.contains("40s"));
+    }
+
+    #[test]
+    fn only_our_own_reason_is_our_mark() {
+        let ready = |status: &str, reason: &str| {
+            pod(json!({"conditions": [{"type": "Ready", "status": status, "reason": reason}]}))
+        };
+        assert!(ready("False", names::DRAIN_REASON).marked);
+        assert!(!ready("False", "ContainersNotReady").marked);
+        assert!(!ready("True", names::DRAIN_REASON).marked);
+    }
+
+    #[test]
+    fn the_last_writer_of_replicas_is_found_in_the_record() {
+        let entry = |manager: &str, time: &str, field: &str| json!({"manager": manager, "operation": "Update", "time": time, "fieldsV1": {"f:spec": {field: {}}}});
+        let target = |entries: Vec<Value>| {
+            let metadata = json!({"name": "web", "namespace": "shop", "managedFields": entries});
+            TargetView::read(json!({"metadata": metadata, "spec": {"replicas": 3}})).unwrap()
+        };
+        let early = "2026-01-01T00:00:00Z";
+        let late = "2026-01-01T00:00:09Z";
+        let ours = target(vec![
+            entry("kubectl", early, "f:replicas"),
+            entry(names::FIELD_MANAGER, late, "f:replicas"),
+        ]);
+        assert_eq!(
+            (ours.by, ours.at),
+            (Author::Elasti, Some(late.parse().unwrap()))
+        );
+        let theirs = target(vec![
+            entry("argocd", late, "f:replicas"),
+            entry(names::FIELD_MANAGER, late, "f:template"),
+        ]);
+        assert_eq!(theirs.by, Author::Other("argocd".into()));
+        // After a write of zero through `/scale` nobody owns the field.
+        let nobody = target(vec![entry("kubectl", late, "f:template")]);
+        assert_eq!((nobody.by, nobody.at), (Author::Unknown, None));
+    }
+
+    #[test]
+    fn a_workload_tells_what_refuses_its_pods() {
+        let status = json!({"conditions": [{"type": "ReplicaFailure", "status": "True", "message": "exceeded quota: pods."}]});
+        let object = json!({"metadata": {"name": "web", "namespace": "shop"}, "spec": {"replicas": 1}, "status": status});
+        let view = TargetView::read(object).unwrap();
+        assert_eq!(view.refused.as_deref(), Some("exceeded quota: pods"));
+    }
+}

@@ -260,3 +260,31 @@ impl<'de, K: Slim> Deserialize<'de> for Item<K> {
 pub(crate) fn resolver_labels() -> String {
     format!("{}={}", names::RESOLVER_LABEL, names::RESOLVER_LABEL_VALUE)
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::slim::Declared;
+
+    #[test]
+    fn one_malformed_object_does_not_hide_the_others() {
+        let good = serde_json::json!({
+            "metadata": {"name": "good", "namespace": "shop", "resourceVersion": "3"},
+            "spec": {"service": "cart", "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "cart"}},
+        });
+        let bad = serde_json::json!({
+            "metadata": {"name": "bad", "namespace": "shop", "resourceVersion": "4"},
+            "spec": {"service": 7},
+        });
+        let list = serde_json::json!({"metadata": {"resourceVersion": "9"}, "items": [good, bad]});
+        let page: Page<Declared> = serde_json::from_value(list).unwrap();
+        let read: Vec<Result<Name, Name>> = page
+            .items
+            .into_iter()
+            .map(|item| item.read.map(|object| object.name))
+            .collect();
+        let named = |name| Name::new("shop", name);
+        assert_eq!(read, [Ok(named("good")), Err(named("bad"))]);
+    }
+}

@@ -142,7 +142,7 @@ impl Prometheus {
             }
         }
         for (url, questions) in groups {
-            tokio::spawn(read_server(self.server(url), questions));
+            tokio::spawn(read_server(self.server(&url), questions));
         }
     }
 
@@ -155,10 +155,10 @@ impl Prometheus {
         Ok((url, trigger))
     }
 
-    fn server(&self, url: Url) -> Arc<Server> {
+    fn server(&self, url: &Url) -> Arc<Server> {
         let mut servers = self.servers.lock();
         // Those that nobody asks just now have nothing to remember but an uptime.
-        servers.retain(|known, server| *known == url || Arc::strong_count(server) > 1);
+        servers.retain(|known, server| known == url || Arc::strong_count(server) > 1);
         let new = || Arc::new(Server::new(self.clients.clone(), url.clone()));
         servers.entry(url.clone()).or_insert_with(new).clone()
     }

@@ -19,6 +19,8 @@ use crate::triggers::address::{self, CheckedNames};
 const PATIENCE: Duration = Duration::from_secs(5);
 /// One series with 60 labels of 256 bytes is 15 KiB.
 const MOST_BYTES: usize = 1 << 20;
+/// Shorter than servers and balancers keep a connection, so that none is used that is just being closed.
+const KEPT: Duration = Duration::from_secs(20);
 /// Questions to one server at a time.
 const CONNECTIONS: usize = 8;
 /// After so many questions in a row without any answer, those that queue are not asked any more.
@@ -116,6 +118,7 @@ fn client(
             .retry(reqwest::retry::never())
             .connect_timeout(PATIENCE)
             .pool_max_idle_per_host(CONNECTIONS)
+            .pool_idle_timeout(KEPT)
             .user_agent(concat!("elasti/", env!("CARGO_PKG_VERSION")));
         change(plain)
     };
@@ -152,13 +155,13 @@ impl Server {
 
     /// The sample that a query gives now.
     pub(super) async fn query(&self, headers: &Headers, query: &str) -> Result<f64, Doubt> {
-        let given_up = self.unanswered.load(Ordering::Relaxed);
+        let before = self.unanswered.load(Ordering::Relaxed);
         let Ok(_place) = self.places.acquire().await else {
             return Err(Doubt::TimedOut);
         };
         let unanswered = self.unanswered.load(Ordering::Relaxed);
-        // Only whoever queued while the server fell silent gives up; whoever comes later tries anew.
-        if unanswered >= GIVE_UP_AFTER && given_up < GIVE_UP_AFTER {
+        // Whoever queued while the server fell silent gives up; whoever comes later tries anew.
+        if unanswered.saturating_sub(before) >= GIVE_UP_AFTER {
             return Err(Doubt::TimedOut);
         }
         let asked = timeout(PATIENCE, self.ask(headers, query))

@@ -1,0 +1,97 @@
+//! The way up: one write, whoever asks and however many.
+#![allow(missing_docs, clippy::unwrap_used, clippy::indexing_slicing)]
+
+use elasti_api::Phase;
+use elasti_journeys::{Neighbourhood, OPERATOR_USER, until};
+use elasti_town::faults::Verb;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_hundred_first_visitors_at_three_resolvers_cause_one_scale_write() {
+    let hood = Neighbourhood::with(|plot| plot.resolvers = 3).await;
+    let web = hood.deploy("web").await;
+    web.until_serving().await;
+    web.fall_asleep().await;
+    let faults = hood.town().server.faults();
+    let before = faults.calls();
+    let visitors = (0..100).map(|_| {
+        let web = web.clone();
+        tokio::spawn(async move { web.visit().await })
+    });
+    for visitor in visitors.collect::<Vec<_>>() {
+        visitor.await.unwrap();
+    }
+    let mut calls = faults.journal();
+    calls.retain(|c| c.number > before && c.user == OPERATOR_USER);
+    let scales: Vec<_> = calls.iter().filter(|c| c.subresource == "scale").collect();
+    assert_eq!(scales.len(), 1, "{scales:?}");
+    let first = scales[0].number;
+    let earlier: Vec<String> = calls
+        .iter()
+        .filter(|c| c.number < first && c.verb != Verb::Watch)
+        .map(ToString::to_string)
+        .collect();
+    println!("calls of the operator before the scale write: {earlier:#?}");
+    hood.ledger().assert_nothing_lost();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_active_trigger_wakes_without_any_visitor() {
+    let hood = Neighbourhood::start().await;
+    let web = hood.deploy("web").await;
+    web.until_serving().await;
+    web.fall_asleep().await;
+    web.busy();
+    web.until_serving().await;
+    web.visit().await;
+    hood.ledger().assert_nothing_lost();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_app_that_someone_scales_to_zero_is_answered_for_and_one_scaled_up_is_let_be() {
+    let hood = Neighbourhood::start().await;
+    let web = hood.deploy("web").await;
+    web.until_serving().await;
+    web.scale_by_hand(0).await;
+    web.until_serving().await;
+    assert!(web.replicas().await > 0, "it is in use, so it is woken");
+
+    // Never read, nothing to say that it is idle: whoever scales has the say, and requests still wake it.
+    web.reads(elasti_town::prometheus::Reading::Empty);
+    web.scale_by_hand(0).await;
+    web.until_asleep().await;
+    web.visit().await;
+    web.until_serving().await;
+    web.scale_by_hand(3).await;
+    until("three pods answer", async || {
+        web.replicas().await == 3 && web.phase().await == Some(Phase::Serving)
+    })
+    .await;
+    web.visit().await;
+    hood.ledger().assert_nothing_lost();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_operator_that_dies_half_way_is_followed_by_one_that_ends_what_it_began() {
+    let hood = Neighbourhood::start().await;
+    let web = hood.deploy("web").await;
+    web.until_serving().await;
+    web.idle();
+    until("it is being redirected", async || {
+        !web.resolver_slices().await.is_empty()
+    })
+    .await;
+    hood.kill_operator(0).await;
+    web.visit().await;
+    hood.restart_operator(0).await;
+    web.until_asleep().await;
+    hood.kill_operator(0).await;
+    // Held until there is someone to wake it.
+    let visitor = {
+        let web = web.clone();
+        tokio::spawn(async move { web.visit().await })
+    };
+    until("the visitor is held", async || hood.held() == 1).await;
+    hood.restart_operator(0).await;
+    visitor.await.unwrap();
+    hood.ledger().assert_nothing_lost();
+}
