@@ -2,11 +2,10 @@
 //! Never lets two neighbourhoods on one machine share an address.
 
 use std::collections::BTreeSet;
-use std::mem::ManuallyDrop;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::time::Duration;
 
 use elasti_api::names;
@@ -101,8 +100,9 @@ struct Process<R> {
 }
 
 struct Inner {
-    /// Ends with the runtime. Dropped before, its addresses would go to the next town while sockets still live there.
-    town: ManuallyDrop<Town>,
+    town: Arc<Town>,
+    /// Someone else sees to the town's end.
+    handed_over: AtomicBool,
     teller: Teller,
     plot: Plot,
     operators: Mutex<Vec<Process<elasti_operator::Running>>>,
@@ -110,6 +110,16 @@ struct Inner {
     ledger: Ledger,
     tokens: TempDir,
     operator_service: String,
+}
+
+impl Drop for Inner {
+    /// The town ends with the runtime. Dropped before, its addresses would go to the next town while sockets
+    /// still live there.
+    fn drop(&mut self) {
+        if !self.handed_over.load(Ordering::Relaxed) {
+            std::mem::forget(self.town.clone());
+        }
+    }
 }
 
 /// A town with operators, resolvers and a ledger; clones share it.
@@ -153,7 +163,8 @@ impl Neighbourhood {
         let operator_service = make_operator_service(&teller).await;
         let (operators, resolvers) = (plot.operators, plot.resolvers);
         let hood = Self(Arc::new(Inner {
-            town: ManuallyDrop::new(town),
+            town: Arc::new(town),
+            handed_over: AtomicBool::new(false),
             teller,
             plot,
             operators: Mutex::default(),
@@ -175,6 +186,13 @@ impl Neighbourhood {
     #[must_use]
     pub fn town(&self) -> &Town {
         &self.0.town
+    }
+
+    /// The town, for whoever drops it only after the runtime: its addresses are free again then.
+    #[must_use]
+    pub fn hand_over_town(&self) -> Arc<Town> {
+        self.0.handed_over.store(true, Ordering::Relaxed);
+        self.0.town.clone()
     }
 
     /// The API, as the administrator.
@@ -240,8 +258,8 @@ impl Neighbourhood {
         answer["status"]["token"].as_str().unwrap().to_owned()
     }
 
-    async fn token_file(&self, account: &str) -> PathBuf {
-        let token = self.token(account, Some(names::WAKE_AUDIENCE)).await;
+    async fn token_file(&self, account: &str, audience: &str) -> PathBuf {
+        let token = self.token(account, Some(audience)).await;
         let path = self.0.tokens.path().join(account);
         std::fs::write(&path, token).unwrap();
         path
@@ -255,7 +273,10 @@ impl Neighbourhood {
             admin: SocketAddr::from((address, 8013)),
             proxy: SocketAddr::from((address, 8012)),
             operator: self.0.operator_service.clone(),
-            token_file: Some(self.token_file("elasti-resolver").await),
+            token_file: Some(
+                self.token_file("elasti-resolver", names::WAKE_AUDIENCE)
+                    .await,
+            ),
             resolvers: [IpAddr::V4(address)].into(),
             allow_loopback: true,
             settle: Duration::try_from(self.0.plot.times.settle).unwrap(),
@@ -285,6 +306,12 @@ impl Neighbourhood {
             (resolver.name.clone(), resolver.running.take())
         };
         drop(running);
+        self.remove_pod(&name).await;
+    }
+
+    /// A resolver is told to end: its pod is gone, and it answers as long as it is not killed.
+    pub async fn retire_resolver(&self, index: usize) {
+        let name = self.0.resolvers.lock()[index].name.clone();
         self.remove_pod(&name).await;
     }
 
@@ -332,6 +359,8 @@ impl Neighbourhood {
 
     async fn operator_settings(&self, address: Ipv4Addr) -> elasti_operator::Settings {
         let plot = &self.0.plot;
+        let account = "elasti-operator-controller-manager";
+        let token_file = self.token_file(account, names::ACTIVITY_AUDIENCE).await;
         elasti_operator::Settings {
             wake: SocketAddr::from((address, 8013)),
             metrics: Some(SocketAddr::from((address, 8080))),
@@ -340,7 +369,7 @@ impl Neighbourhood {
             leader_elect: plot.leader_elect,
             polling_interval: plot.polling_interval,
             allow_loopback: true,
-            token_file: Some(self.token_file("elasti-operator-controller-manager").await),
+            token_file: Some(token_file),
             wake_callers: vec![RESOLVER_USER.to_owned()],
             ports: plot.ports.clone(),
             port_quarantine: plot.port_quarantine,
@@ -359,12 +388,19 @@ impl Neighbourhood {
             let operators = self.0.operators.lock();
             (operators[index].name.clone(), operators[index].address)
         };
-        let running = elasti_operator::Running::start(settings, client)
+        let clock = elasti_operator::clock::Clock::starting_at(self.0.town.server.clock().now());
+        let running = elasti_operator::Running::start_at(clock, settings, client)
             .await
             .unwrap();
         until("the operator is ready", async || running.is_ready()).await;
         self.make_pod(&name, "elasti-operator", address).await;
         self.0.operators.lock()[index].running = Some(running);
+    }
+
+    /// An operator's process dies; its pod is still there, as after a crash.
+    pub fn crash_operator(&self, index: usize) {
+        let running = self.0.operators.lock()[index].running.take();
+        drop(running);
     }
 
     /// Ends an operator at once, as SIGKILL does.
