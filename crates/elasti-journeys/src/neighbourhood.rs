@@ -2,11 +2,10 @@
 //! Never lets two neighbourhoods on one machine share an address.
 
 use std::collections::BTreeSet;
-use std::mem::ManuallyDrop;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::time::Duration;
 
 use elasti_api::names;
@@ -108,8 +107,9 @@ struct Process<R> {
 }
 
 struct Inner {
-    /// Ends with the runtime. Dropped before, its addresses would go to the next town while sockets still live there.
-    town: ManuallyDrop<Town>,
+    town: Arc<Town>,
+    /// Someone else sees to the town's end.
+    handed_over: AtomicBool,
     teller: Teller,
     plot: Plot,
     operators: Mutex<Vec<Process<elasti_operator::Running>>>,
@@ -117,6 +117,16 @@ struct Inner {
     ledger: Ledger,
     tokens: TempDir,
     operator_service: String,
+}
+
+impl Drop for Inner {
+    /// The town ends with the runtime. Dropped before, its addresses would go to the next town while sockets
+    /// still live there.
+    fn drop(&mut self) {
+        if !self.handed_over.load(Ordering::Relaxed) {
+            std::mem::forget(self.town.clone());
+        }
+    }
 }
 
 /// A town with operators, resolvers and a ledger; clones share it.
@@ -165,7 +175,8 @@ impl Neighbourhood {
         let operator_service = make_operator_service(&teller).await;
         let (operators, resolvers) = (plot.operators, plot.resolvers);
         let hood = Self(Arc::new(Inner {
-            town: ManuallyDrop::new(town),
+            town: Arc::new(town),
+            handed_over: AtomicBool::new(false),
             teller,
             plot,
             operators: Mutex::default(),
@@ -187,6 +198,13 @@ impl Neighbourhood {
     #[must_use]
     pub fn town(&self) -> &Town {
         &self.0.town
+    }
+
+    /// The town, for whoever drops it only after the runtime: its addresses are free again then.
+    #[must_use]
+    pub fn hand_over_town(&self) -> Arc<Town> {
+        self.0.handed_over.store(true, Ordering::Relaxed);
+        self.0.town.clone()
     }
 
     /// The API, as the administrator.
@@ -318,6 +336,12 @@ impl Neighbourhood {
         self.remove_pod(&name).await;
     }
 
+    /// A resolver is told to end: its pod is gone, and it answers as long as it is not killed.
+    pub async fn retire_resolver(&self, index: usize) {
+        let name = self.0.resolvers.lock()[index].name.clone();
+        self.remove_pod(&name).await;
+    }
+
     /// How many requests a resolver holds.
     #[must_use]
     pub fn held(&self) -> usize {
@@ -362,6 +386,8 @@ impl Neighbourhood {
 
     async fn operator_settings(&self, address: Ipv4Addr) -> elasti_operator::Settings {
         let plot = &self.0.plot;
+        let account = "elasti-operator-controller-manager";
+        let token_file = self.token_file(account, names::ACTIVITY_AUDIENCE).await;
         elasti_operator::Settings {
             wake: SocketAddr::from((address, 8013)),
             metrics: Some(SocketAddr::from((address, 8080))),
@@ -370,13 +396,7 @@ impl Neighbourhood {
             leader_elect: plot.leader_elect,
             polling_interval: plot.polling_interval,
             allow_loopback: true,
-            token_file: Some(
-                self.token_file(
-                    "elasti-operator-controller-manager",
-                    names::ACTIVITY_AUDIENCE,
-                )
-                .await,
-            ),
+            token_file: Some(token_file),
             wake_callers: vec![RESOLVER_USER.to_owned()],
             ports: plot.ports.clone(),
             port_quarantine: plot.port_quarantine,
@@ -395,12 +415,19 @@ impl Neighbourhood {
             let operators = self.0.operators.lock();
             (operators[index].name.clone(), operators[index].address)
         };
-        let running = elasti_operator::Running::start(settings, client)
+        let clock = elasti_operator::clock::Clock::starting_at(self.0.town.server.clock().now());
+        let running = elasti_operator::Running::start_at(clock, settings, client)
             .await
             .unwrap();
         until("the operator is ready", async || running.is_ready()).await;
         self.make_pod(&name, "elasti-operator", address).await;
         self.0.operators.lock()[index].running = Some(running);
+    }
+
+    /// An operator's process dies; its pod is still there, as after a crash.
+    pub fn crash_operator(&self, index: usize) {
+        let running = self.0.operators.lock()[index].running.take();
+        drop(running);
     }
 
     /// Ends an operator at once, as SIGKILL does.

@@ -15,9 +15,15 @@ impl Clock {
     /// A clock that shows the system's time now, and moves with tokio's clock from here on.
     #[must_use]
     pub fn start() -> Self {
+        Self::starting_at(Timestamp::now())
+    }
+
+    /// A clock that shows `epoch` now.
+    #[must_use]
+    pub fn starting_at(epoch: Timestamp) -> Self {
         Self {
             started_at: Instant::now(),
-            epoch: Timestamp::now(),
+            epoch,
         }
     }
 

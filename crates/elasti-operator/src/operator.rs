@@ -325,7 +325,18 @@ impl Running {
     /// # Errors
     /// If a port cannot be opened or a client cannot be made.
     pub async fn start(settings: Settings, client: Client) -> Result<Self, NoStart> {
-        let clock = Clock::start();
+        Self::start_at(Clock::start(), settings, client).await
+    }
+
+    /// The same in a cluster with a time of its own.
+    ///
+    /// # Errors
+    /// If a port cannot be opened or a client cannot be made.
+    pub async fn start_at(
+        clock: Clock,
+        settings: Settings,
+        client: Client,
+    ) -> Result<Self, NoStart> {
         let wake = open("the wake port", settings.wake).await?;
         let sources = Sources {
             prometheus: Prometheus::new(prometheus(&settings)?)?,

@@ -195,12 +195,23 @@ struct Rule {
     fault: Fault,
 }
 
+/// Strikes at this event of matching watches, counted from 1.
+#[derive(Debug)]
+struct EventRule {
+    watches: Calls,
+    at: u64,
+    seen: u64,
+    fault: WatchFault,
+}
+
 type CrashListener = Arc<dyn Fn(&Call) + Send + Sync>;
 
 /// The injector and the journal of one town.
 pub struct Faults {
     random: Randomness,
     rules: Mutex<Vec<Rule>>,
+    event_rules: Mutex<Vec<EventRule>>,
+    told: Mutex<VecDeque<Arc<Call>>>,
     journal: Mutex<Journal>,
     on_crash: Mutex<Option<CrashListener>>,
 }
@@ -227,6 +238,8 @@ impl Faults {
         Self {
             random: Randomness::seeded(seed),
             rules: Mutex::default(),
+            event_rules: Mutex::default(),
+            told: Mutex::default(),
             journal: Mutex::default(),
             on_crash: Mutex::default(),
         }
@@ -249,6 +262,16 @@ impl Faults {
         });
     }
 
+    /// Strikes once, at the `nth` (from 1) event that any of these `watches` is told from now on, old watches too.
+    pub fn strike_event(&self, nth: u64, watches: Calls, fault: WatchFault) {
+        self.event_rules.lock().push(EventRule {
+            watches,
+            at: nth.max(1),
+            seen: 0,
+            fault,
+        });
+    }
+
     /// Strikes `per_thousand` of `calls`, chosen by the seed, until healed.
     pub fn strike_randomly(&self, per_thousand: usize, calls: Calls, fault: Fault) {
         self.rules.lock().push(Rule {
@@ -263,6 +286,19 @@ impl Faults {
     /// No more faults.
     pub fn heal(&self) {
         self.rules.lock().clear();
+        self.event_rules.lock().clear();
+    }
+
+    /// Whether a fault is still to come.
+    #[must_use]
+    pub fn is_armed(&self) -> bool {
+        !self.rules.lock().is_empty() || !self.event_rules.lock().is_empty()
+    }
+
+    /// The watch of each event that was told, in order, as far as it is remembered.
+    #[must_use]
+    pub fn told(&self) -> Vec<Arc<Call>> {
+        self.told.lock().iter().cloned().collect()
     }
 
     /// Whom to tell that a caller must die.
@@ -320,6 +356,26 @@ impl Faults {
                     struck.push(rule.fault);
                 }
                 return true;
+            }
+            if rule.seen == rule.at {
+                struck.push(rule.fault);
+            }
+            rule.seen < rule.at
+        });
+        struck
+    }
+
+    /// The faults that strike the next event of this watch.
+    pub(crate) fn strikes_event(&self, watch: &Arc<Call>) -> Vec<WatchFault> {
+        let mut told = self.told.lock();
+        if told.len() >= JOURNAL_LIMIT {
+            told.pop_front();
+        }
+        told.push_back(watch.clone());
+        let mut struck = Vec::new();
+        self.event_rules.lock().retain_mut(|rule| {
+            if rule.watches.match_call(watch) {
+                rule.seen += 1;
             }
             if rule.seen == rule.at {
                 struck.push(rule.fault);

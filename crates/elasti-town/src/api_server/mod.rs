@@ -91,6 +91,21 @@ impl Default for ApiServerConfig {
     }
 }
 
+/// One write, as the store keeps it.
+#[derive(Clone, Debug)]
+pub struct Changed {
+    /// When.
+    pub at: tokio::time::Instant,
+    /// The version that it made.
+    pub version: u64,
+    /// The resource's plural.
+    pub kind: String,
+    /// The object was removed.
+    pub gone: bool,
+    /// The object after it, or its last state; without apiVersion and kind.
+    pub object: Value,
+}
+
 /// A running API server; clones share it.
 #[derive(Clone, Debug)]
 pub struct ApiServer {
@@ -194,6 +209,25 @@ impl ApiServer {
     #[must_use]
     pub fn version(&self) -> u64 {
         self.state.lock().store.version()
+    }
+
+    /// Everything that happened after `version` and is not forgotten yet, in order.
+    #[must_use]
+    pub fn changes_after(&self, version: u64) -> Vec<Changed> {
+        let state = self.state.lock();
+        let mut all: Vec<Changed> = Vec::new();
+        for shelf in state.store.shelves() {
+            let events = state.store.events_after(&shelf, version, usize::MAX);
+            all.extend(events.unwrap_or_default().iter().map(|event| Changed {
+                at: event.at,
+                version: event.version(),
+                kind: shelf.1.clone(),
+                gone: event.change == store::Change::Deleted,
+                object: event.object.value.clone(),
+            }));
+        }
+        all.sort_by_key(|changed| changed.version);
+        all
     }
 
     /// Forgets the history: every watch and list of an older version is too old.

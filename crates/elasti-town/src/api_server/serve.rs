@@ -2,6 +2,7 @@
 //! Never knows a kind and never touches sockets.
 
 use std::convert::Infallible;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use futures::StreamExt as _;
@@ -178,7 +179,7 @@ impl ApiServer {
         for fault in self.faults.strikes(&call) {
             match fault {
                 Fault::CrashCallerBefore => {
-                    self.faults.crash(&call);
+                    self.crash(&call).await;
                     return Err(ConnectionDropped);
                 }
                 Fault::CrashCallerAfter | Fault::LoseAnswer => after = Some(fault),
@@ -208,7 +209,7 @@ impl ApiServer {
         }
         let response = match refused {
             Some(error) => refuse(&error),
-            None => self.dispatch(request, stale, watch_faults),
+            None => self.dispatch(request, &call, stale, watch_faults),
         };
         match after {
             None => {
@@ -217,16 +218,24 @@ impl ApiServer {
             }
             Some(fault) => {
                 if fault == Fault::CrashCallerAfter {
-                    self.faults.crash(&call);
+                    self.crash(&call).await;
                 }
                 Err(ConnectionDropped)
             }
         }
     }
 
+    /// The caller dies. One that runs in this process gets to the end of its life here: it must not do
+    /// anything more, not even hear of the dropped connection.
+    async fn crash(&self, call: &Call) {
+        self.faults.crash(call);
+        tokio::task::yield_now().await;
+    }
+
     fn dispatch(
         &self,
         request: &ApiRequest,
+        call: &Call,
         stale: Option<u64>,
         watch_faults: Vec<WatchFault>,
     ) -> Response<Body> {
@@ -234,7 +243,9 @@ impl ApiServer {
             return refuse(&error);
         }
         if request.verb == Verb::Watch {
-            return match Watcher::open(&self.state, request, self.context.clock, watch_faults) {
+            let told = (self.faults.clone(), Arc::new(call.clone()));
+            let clock = self.context.clock;
+            return match Watcher::open(&self.state, request, clock, watch_faults, told) {
                 Ok(watcher) => respond_stream(watcher),
                 Err(error) => refuse(&error),
             };

@@ -8,6 +8,7 @@ use std::sync::{Arc, OnceLock};
 use bytes::Bytes;
 use serde_json::Value;
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 use super::object::Object as _;
 use super::resources::Shelf;
@@ -121,6 +122,7 @@ impl Change {
 /// One entry of the history; `line` is the watch event as sent, shared by all watchers.
 #[derive(Debug)]
 pub(crate) struct Event {
+    pub(crate) at: Instant,
     pub(crate) change: Change,
     pub(crate) object: Arc<Stored>,
     pub(crate) previous: Option<Arc<Stored>>,
@@ -298,6 +300,7 @@ impl Store {
         let version = object.version;
         let kind = self.kind(shelf);
         kind.history.push_back(Arc::new(Event {
+            at: Instant::now(),
             change,
             object,
             previous,

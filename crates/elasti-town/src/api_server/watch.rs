@@ -22,7 +22,7 @@ use super::session::{State, header, shows_stored_bytes};
 use super::status::ApiError;
 use super::store::{Change, Event, Stored, TypeHeader, event_line};
 use crate::clock::Clock;
-use crate::faults::WatchFault;
+use crate::faults::{Call, Faults, WatchFault};
 
 /// Events taken from the history in one go.
 const BATCH: usize = 256;
@@ -48,6 +48,8 @@ pub(crate) struct Watcher {
     bookmarks: bool,
     next_bookmark: Instant,
     faults: Vec<WatchFault>,
+    injector: Arc<Faults>,
+    call: Arc<Call>,
     silent: bool,
     ended: bool,
 }
@@ -59,6 +61,7 @@ impl Watcher {
         request: &ApiRequest,
         clock: Clock,
         faults: Vec<WatchFault>,
+        (injector, call): (Arc<Faults>, Arc<Call>),
     ) -> Result<Self, ApiError> {
         read::check_versions(request)?;
         let selector = read::selector(request)?;
@@ -85,6 +88,8 @@ impl Watcher {
             bookmarks: query.flag("allowWatchBookmarks"),
             next_bookmark: Instant::now() + BOOKMARK_PERIOD,
             faults,
+            injector,
+            call,
             silent: false,
             ended: false,
         };
@@ -225,6 +230,8 @@ impl Watcher {
         if self.silent {
             return;
         }
+        let struck = self.injector.strikes_event(&self.call);
+        self.faults.extend(struck);
         match self.faults.first().copied() {
             None => self.ready.push_back(line),
             Some(fault) => {
