@@ -98,7 +98,7 @@ pub const VARIABLES: [Variable; 14] = [
     variable(
         "ELASTI_OPERATOR_TOKEN_FILE",
         "none",
-        "the projected token (audience elasti-operator) that is shown to resolvers; read anew for each question",
+        "the projected token (audience elasti-resolver) that is shown to resolvers; read anew for each question",
     ),
     variable(
         "ELASTI_OPERATOR_WAKE_CALLERS",

@@ -116,13 +116,16 @@ which knows none of our flags: a values file that names it gets ours.
 {{- end }}
 {{- end }}
 
-{{/* The token that operator and resolver show each other; worth nothing to the API server. */}}
+{{/*
+The token that one shows to the other; its argument is the audience, the one who is asked. It is worth nothing to
+the API server, and nothing to anyone but the one it is for.
+*/}}
 {{- define "elasti.tokenVolume" -}}
 - name: token
   projected:
     sources:
       - serviceAccountToken:
-          audience: elasti-operator
+          audience: {{ . }}
           expirationSeconds: 3600
           path: token
 {{- end }}
