@@ -38,6 +38,9 @@ struct Times {
     total: f64,
 }
 
+/// One figure of a cold start.
+type Part = fn(&Times) -> f64;
+
 /// Runs as many cold starts as bare ones, in turn, and prints medians and ratios.
 pub(crate) fn run(runs: usize) -> Result<(), Box<dyn Error>> {
     world::install("iptables", 2)?;
@@ -151,7 +154,7 @@ fn line(times: Times) -> String {
 }
 
 fn print(elasti: &[Times], bare: &[Times]) {
-    let parts: [(&str, fn(&Times) -> f64); 3] = [
+    let parts: [(&str, Part); 3] = [
         ("pre", |times| times.pre),
         ("post", |times| times.post),
         ("total", |times| times.total),
@@ -167,7 +170,10 @@ fn print(elasti: &[Times], bare: &[Times]) {
         let (ours, floor) = (sorted(elasti), sorted(bare));
         let at = |values: &[f64], share: f64| {
             let last = values.len().saturating_sub(1);
-            values[(share * last as f64).round() as usize]
+            values
+                .get((share * last as f64).round() as usize)
+                .copied()
+                .unwrap_or(f64::NAN)
         };
         println!(
             "{name:8} {:10.1} {:7.1} {:6.1} | {:8.1} {:6.1} {:6.1} | {:.2}",

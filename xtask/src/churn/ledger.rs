@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use super::request::{Outcome, send};
 
@@ -36,6 +36,13 @@ impl Ledger {
         let (entries, of) = (self.entries.clone(), of.to_owned());
         let work = move || {
             let outcome = send(to, &id);
+            if let Err(lost) = &outcome.result {
+                let took = outcome.took.as_secs_f64();
+                println!(
+                    "{} LOST {id} ({of}) {took:.3} s after it was sent: {lost}",
+                    clock()
+                );
+            }
             lock(&entries).push(Entry { of, id, outcome });
         };
         // Small stacks: hundreds of requests may wait at once.
@@ -89,6 +96,15 @@ pub(crate) fn by_kind(entries: &[Entry]) -> BTreeMap<&str, (usize, usize)> {
         counts.1 += usize::from(entry.outcome.result.is_err());
     }
     kinds
+}
+
+/// The time of day, as logs have it.
+pub(crate) fn clock() -> String {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    let millis = now.map_or(0, |since| since.as_millis());
+    let (seconds, millis) = (millis / 1000, millis % 1000);
+    let (hours, minutes) = (seconds / 3600 % 24, seconds / 60 % 60);
+    format!("{hours:02}:{minutes:02}:{:02}.{millis:03}", seconds % 60)
 }
 
 /// A thread that died holding it left whole entries behind.

@@ -1,6 +1,7 @@
 //! Targets that fall asleep and wake under fire, on the real node: `cargo xtask churn`.
 //! It never counts a request as answered that did not get the app's own whole answer.
 
+mod disturbance;
 pub(crate) mod ledger;
 pub(crate) mod request;
 pub(crate) mod timeline;
@@ -8,6 +9,7 @@ pub(crate) mod world;
 
 use std::collections::BTreeMap;
 use std::error::Error;
+use std::fs;
 use std::net::SocketAddr;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -16,9 +18,13 @@ use ledger::{Entry, Ledger};
 use timeline::{Edge, Sighting, Timeline};
 use world::Size;
 
+use crate::generate::root;
+
 pub(crate) const USAGE: &str = "\
   churn [--minutes N] [--targets N] [--replicas N] [--resolvers N] [--proxy-mode iptables|nftables]
-                  bursts at every edge of going to sleep, and constant load, on the real node; counts what is lost
+        [--disturb]
+                  bursts at every edge of going to sleep, and constant load, on the real node; counts what is lost;
+                  --disturb restarts, upgrades and kills Elasti meanwhile, and takes Prometheus and the API server away
 ";
 
 /// Short, so that much happens in a minute.
@@ -27,7 +33,7 @@ const BURST_PER_SECOND: u32 = 50;
 const BURST: Duration = Duration::from_secs(2);
 const CONSTANT_PER_SECOND: u32 = 20;
 /// A sleep takes about 20 s: settle, the kubelet's tick, settle.
-const EDGE_LIMIT: Duration = Duration::from_secs(60);
+const EDGE_LIMIT: Duration = Duration::from_secs(30);
 /// Two settle times: what happens between two edges is swept by the offsets after the first.
 const SWEEP: Duration = Duration::from_millis(3000);
 
@@ -51,6 +57,7 @@ pub(crate) struct Extent {
     minutes: u64,
     size: Size,
     mode: String,
+    disturb: bool,
 }
 
 impl Extent {
@@ -64,7 +71,9 @@ impl Extent {
                 resolvers: 2,
             },
             mode: "iptables".into(),
+            disturb: words.last() == Some(&"--disturb"),
         };
+        let words = words.strip_suffix(&["--disturb"]).unwrap_or(words);
         let mut pairs = words.chunks_exact(2);
         for pair in &mut pairs {
             match pair {
@@ -89,11 +98,19 @@ pub(crate) fn run(extent: &Extent) -> Result<(), Box<dyn Error>> {
         ..extent.size
     };
     world::create(all, COOLDOWN_SECONDS)?;
+    // A new Service answers only when its first slice has reached kube-proxy: that is not Elasti's.
+    for index in 0..all.targets {
+        let to = world::address(&world::target(index))?;
+        while request::send(to, "first").result.is_err() {
+            thread::sleep(Duration::from_millis(200));
+        }
+    }
     let timeline = Timeline::watch(world::NAMESPACE);
     let start = Instant::now();
     let entries = fire(extent, &timeline, start);
     let (seen, cancelled) = timeline.seen();
     timeline.end();
+    write_raw(&seen)?;
     let removed = world::remove();
     let lost = print(extent, start, &entries?, &seen, cancelled);
     removed?;
@@ -131,6 +148,10 @@ fn fire(
             duration,
         );
     }));
+    if extent.disturb {
+        let resolvers = extent.size.resolvers;
+        workers.push(thread::spawn(move || disturbance::all(end, resolvers)));
+    }
     while workers.iter().any(|worker| !worker.is_finished()) {
         thread::sleep(Duration::from_secs(1));
         if start.elapsed().as_secs().is_multiple_of(30) {
@@ -155,8 +176,8 @@ fn bursts(
     end: Instant,
 ) {
     let mut last = Instant::now();
-    for round in 0.. {
-        let aim = AIMS[(round + 3 * index) % AIMS.len()];
+    let aims = AIMS.into_iter().cycle().skip(3 * index);
+    for (round, aim) in aims.enumerate() {
         let limit = EDGE_LIMIT.min(end.saturating_duration_since(Instant::now()));
         let seen = timeline.wait_for(name, aim, last, limit);
         if Instant::now() >= end {
@@ -222,6 +243,17 @@ fn print(
         println!("  at {kind:14} {sent:6} sent {lost:4} lost");
     }
     lost.len()
+}
+
+/// Everything that the watcher saw, for whoever has to find a cause.
+fn write_raw(seen: &[Sighting]) -> Result<(), Box<dyn Error>> {
+    let folder = root().join("target/churn");
+    fs::create_dir_all(&folder)?;
+    let lines = seen
+        .iter()
+        .map(|one| format!("{} {} {:?}\n", one.clock, one.target, one.edge));
+    fs::write(folder.join("timeline.txt"), lines.collect::<String>())?;
+    Ok(())
 }
 
 /// One lost request, with what happened to its target around it.

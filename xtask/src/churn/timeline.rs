@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use elasti_api::names;
 use serde_json::Value;
 
-use super::ledger::lock;
+use super::ledger::{clock, lock};
 use crate::kubernetes::ready;
 
 /// One moment in the life of a target.
@@ -50,6 +50,8 @@ pub(crate) enum Edge {
 #[derive(Clone, Debug)]
 pub(crate) struct Sighting {
     pub(crate) at: Instant,
+    /// The time of day, as logs have it.
+    pub(crate) clock: String,
     pub(crate) target: String,
     pub(crate) edge: Edge,
 }
@@ -129,9 +131,10 @@ impl Timeline {
         for event in events.into_iter::<Value>() {
             let event = event?;
             let at = Instant::now();
-            let gone = event["type"] == "DELETED";
+            let gone = text(&event, "/type") == Some("DELETED");
+            let object = event.pointer("/object").unwrap_or(&Value::Null);
             let (book, told) = &*self.book;
-            lock(book).take_in(kind, &event["object"], gone, at);
+            lock(book).take_in(kind, object, gone, at);
             told.notify_all();
         }
         Ok(())
@@ -192,15 +195,16 @@ impl Timeline {
 
 impl Book {
     fn take_in(&mut self, kind: &str, object: &Value, gone: bool, at: Instant) {
-        let text = |path: &str| object.pointer(path).and_then(Value::as_str);
         let label = match kind {
             "endpointslices" => "/metadata/labels/kubernetes.io~1service-name",
             _ => "/metadata/labels/app",
         };
-        let Some(target) = text(label).map(str::to_owned) else {
+        let Some(target) = text(object, label).map(str::to_owned) else {
             return;
         };
-        let name = text("/metadata/name").unwrap_or_default().to_owned();
+        let name = text(object, "/metadata/name")
+            .unwrap_or_default()
+            .to_owned();
         let known = self.known.entry(target.clone()).or_default();
         let mut edges = Vec::new();
         match kind {
@@ -216,14 +220,30 @@ impl Book {
         }
         for edge in edges {
             let target = target.clone();
-            self.sightings.push(Sighting { at, target, edge });
+            let clock = clock();
+            self.sightings.push(Sighting {
+                at,
+                clock,
+                target,
+                edge,
+            });
         }
     }
 }
 
 fn is_ours(slice: &Value) -> bool {
-    let label = slice["metadata"]["labels"][names::SLICE_MANAGED_BY_LABEL].as_str();
-    label == Some(names::SLICE_MANAGED_BY_ELASTI)
+    let labels = slice.pointer("/metadata/labels");
+    let by = labels.and_then(|labels| labels.get(names::SLICE_MANAGED_BY_LABEL));
+    by.and_then(Value::as_str) == Some(names::SLICE_MANAGED_BY_ELASTI)
+}
+
+fn text<'a>(object: &'a Value, path: &str) -> Option<&'a str> {
+    object.pointer(path).and_then(Value::as_str)
+}
+
+fn list<'a>(object: &'a Value, path: &str) -> &'a [Value] {
+    let list = object.pointer(path).and_then(Value::as_array);
+    list.map_or(&[], Vec::as_slice)
 }
 
 impl Known {
@@ -254,10 +274,9 @@ impl Known {
     }
 
     fn own_slice(&mut self, object: &Value, gone: bool, edges: &mut Vec<Edge>) {
-        let endpoints = object["endpoints"]
-            .as_array()
-            .map_or(&[][..], Vec::as_slice);
-        let ready = |endpoint: &Value| endpoint["conditions"]["ready"] == true;
+        let endpoints = list(object, "/endpoints");
+        let ready =
+            |endpoint: &Value| endpoint.pointer("/conditions/ready") == Some(&Value::Bool(true));
         let rotation = !gone && endpoints.iter().any(ready);
         if self.rotation != Some(rotation) {
             edges.push(match rotation {
@@ -269,11 +288,12 @@ impl Known {
     }
 
     fn pod(&mut self, name: &str, object: &Value, gone: bool, edges: &mut Vec<Edge>) {
-        let conditions = object["status"]["conditions"].as_array();
-        let ready = conditions.and_then(|all| all.iter().find(|one| one["type"] == "Ready"));
-        let is_marked = !gone && ready.is_some_and(|one| one["reason"] == names::DRAIN_REASON);
-        let is_ready = !gone && ready.is_some_and(|one| one["status"] == "True");
-        let is_ending = !object["metadata"]["deletionTimestamp"].is_null();
+        let mut conditions = list(object, "/status/conditions").iter();
+        let ready = conditions.find(|one| text(one, "/type") == Some("Ready"));
+        let is_marked =
+            !gone && ready.and_then(|one| text(one, "/reason")) == Some(names::DRAIN_REASON);
+        let is_ready = !gone && ready.and_then(|one| text(one, "/status")) == Some("True");
+        let is_ending = text(object, "/metadata/deletionTimestamp").is_some();
         match (self.marked.contains(name), is_marked) {
             (false, true) => {
                 self.marked.insert(name.to_owned());
@@ -290,7 +310,7 @@ impl Known {
         }
         match (self.ready.contains_key(name), is_ready) {
             (false, true) => {
-                let address = object["status"]["podIP"].as_str();
+                let address = text(object, "/status/podIP");
                 let address = address.and_then(|text| text.parse().ok());
                 self.ready.insert(name.to_owned(), address);
                 edges.push(Edge::PodReady);

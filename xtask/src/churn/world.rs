@@ -14,6 +14,8 @@ use crate::{image, kubernetes};
 
 /// Where the targets live.
 pub(crate) const NAMESPACE: &str = "churn";
+/// The release of the chart, and its namespace.
+pub(crate) const RELEASE: &str = "elasti";
 /// Where the app listens.
 pub(crate) const APP_PORT: u16 = 8080;
 
@@ -33,7 +35,12 @@ pub(crate) fn install(mode: &str, resolvers: usize) -> Result<(), Box<dyn Error>
     ] {
         done.ok_or_else(|| format!("{what}: {mode} is not a mode of kube-proxy"))??;
     }
-    let flags = [
+    upgrade(resolvers, &[])
+}
+
+/// Installs the chart, or upgrades it with more values.
+pub(crate) fn upgrade(resolvers: usize, more: &[&str]) -> Result<(), Box<dyn Error>> {
+    let mut flags = vec![
         "global.image.registry=docker.io".to_owned(),
         "global.image.repository=local/elasti".to_owned(),
         "global.image.tag=dev".to_owned(),
@@ -42,11 +49,12 @@ pub(crate) fn install(mode: &str, resolvers: usize) -> Result<(), Box<dyn Error>
         "elastiController.manager.env.pollingInterval=1s".to_owned(),
         format!("elastiResolver.replicas={resolvers}"),
     ];
+    flags.extend(more.iter().map(|&flag| flag.to_owned()));
     let status = Command::new(go_programs::HELM.path()?)
         .env("KUBECONFIG", layout::kubeconfig())
-        .args(["upgrade", "--install", "elasti"])
+        .args(["upgrade", "--install", RELEASE])
         .arg(root().join("deploy/helm/elasti"))
-        .args(["--namespace", "elasti", "--create-namespace", "--wait"])
+        .args(["--namespace", RELEASE, "--create-namespace", "--wait"])
         .args(["--timeout", "180s", "--set", &flags.join(",")])
         .stdout(Stdio::null())
         .status()?;
