@@ -4,6 +4,7 @@
 mod bench;
 mod chart;
 mod checks;
+mod churn;
 mod conformance;
 mod control_plane;
 mod deny;
@@ -28,6 +29,8 @@ usage: cargo xtask <command>
   bench resolver [--rounds N] [--seconds N]
                   the resolver against HAProxy and against no proxy: requests/s, CPU, latency
                   (needs haproxy, nginx and wrk; installs them where apt-get may)
+  bench cold-start [--runs N]
+                  the first request to a sleeping service against a bare scale, on the real node
 ";
 
 fn main() -> ExitCode {
@@ -49,7 +52,15 @@ fn main() -> ExitCode {
             Some(extent) => bench::resolver(extent),
             None => return usage(),
         },
+        ["bench", "cold-start", extent @ ..] => match bench::cold_start::read(extent) {
+            Some(runs) => bench::cold_start::run(runs),
+            None => return usage(),
+        },
         ["chart"] => chart::run(),
+        ["churn", extent @ ..] => match churn::Extent::read(extent) {
+            Some(extent) => churn::run(&extent),
+            None => return usage(),
+        },
         ["kubernetes", rest @ ..] => match kubernetes::run(rest) {
             Some(outcome) => outcome,
             None => return usage(),
@@ -71,8 +82,9 @@ fn main() -> ExitCode {
 
 fn usage() -> ExitCode {
     eprint!(
-        "{USAGE}{}{}{}",
+        "{USAGE}{}{}{}{}",
         chart::USAGE,
+        churn::USAGE,
         image::USAGE,
         kubernetes::USAGE
     );

@@ -1,6 +1,7 @@
 //! `cargo xtask bench resolver`: the resolver against HAProxy and against no proxy at all, in one run.
 //! It never judges: it prints ratios beside the goals, and leaves every raw output in `target/bench/`.
 
+pub(crate) mod cold_start;
 mod load;
 mod processes;
 mod ratios;

@@ -45,6 +45,7 @@ pub(crate) fn broken(rendering: &Rendering) -> Vec<String> {
     restricted(rendering, &mut found);
     rights(rendering, &mut found);
     grace(rendering, &mut found);
+    tokens(rendering, &mut found);
     match rendering.name {
         "default" => redundancy(rendering, &mut found),
         "namespaced" => namespaced(rendering, &mut found),
@@ -64,6 +65,24 @@ fn names(rendering: &Rendering, found: &mut Vec<String>) {
     let keep = crd.map(|crd| text(crd, "/metadata/annotations/helm.sh~1resource-policy"));
     if keep != Some("keep") {
         found.push("the CRD is not there to stay".into());
+    }
+}
+
+/// Each shows the other a token that is good for nobody else.
+fn tokens(rendering: &Rendering, found: &mut Vec<String>) {
+    let wanted = [
+        (
+            "elasti-operator-controller-manager",
+            elasti_api::names::ACTIVITY_AUDIENCE,
+        ),
+        ("elasti-resolver", elasti_api::names::WAKE_AUDIENCE),
+    ];
+    for (name, audience) in wanted {
+        let path = "/spec/template/spec/volumes/0/projected/sources/0/serviceAccountToken/audience";
+        let deployment = rendering.find("Deployment", name);
+        if deployment.map(|deployment| text(deployment, path)) != Some(audience) {
+            found.push(format!("the token of {name} is not for {audience}"));
+        }
     }
 }
 

@@ -20,7 +20,8 @@ pub(crate) const USAGE: &str = "\
 
 /// The image of elasti, under the name that tests use.
 const ELASTI: &str = "docker.io/local/elasti:dev";
-const HTTPBIN: &str = "docker.io/local/go-httpbin:v2.26.0";
+/// The sample app.
+pub(crate) const HTTPBIN: &str = "docker.io/local/go-httpbin:v2.26.0";
 /// The image of the process that holds a pod's namespaces.
 pub(crate) const PAUSE: &str = "docker.io/local/pause:1";
 

@@ -10,7 +10,7 @@ pub(crate) mod layout;
 mod network;
 mod packages;
 mod process;
-mod ready;
+pub(crate) mod ready;
 mod remains;
 mod strays;
 

@@ -116,7 +116,10 @@ which knows none of our flags: a values file that names it gets ours.
 {{- end }}
 {{- end }}
 
-{{/* The token that one side shows to the other (its audience); worth nothing to the API server. */}}
+{{/*
+The token that one shows to the other; its argument is the audience, the one who is asked. It is worth nothing to
+the API server, and nothing to anyone but the one it is for.
+*/}}
 {{- define "elasti.tokenVolume" -}}
 - name: token
   projected:

@@ -1,0 +1,145 @@
+//! What may happen to Elasti while it works: restarts, upgrades, kills, an API server or a Prometheus that is away.
+//! It never touches a target.
+
+use std::error::Error;
+use std::fmt;
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use elasti_api::names;
+
+use super::ledger::clock;
+use super::world;
+use crate::kubernetes::{self, layout, ready};
+
+const OPERATOR: &str = "elasti-operator-controller-manager";
+const RESOLVER: &str = "elasti-resolver";
+
+/// One of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Disturbance {
+    RestartOperators,
+    RestartResolvers,
+    Upgrade,
+    KillLeader,
+    StopPrometheus,
+    StopApiServer,
+    KillResolver,
+}
+
+/// In this order, spread over the run; the last may cost the requests that the resolver holds at that moment.
+const ALL: [Disturbance; 7] = [
+    Disturbance::RestartOperators,
+    Disturbance::RestartResolvers,
+    Disturbance::Upgrade,
+    Disturbance::KillLeader,
+    Disturbance::StopPrometheus,
+    Disturbance::StopApiServer,
+    Disturbance::KillResolver,
+];
+
+impl fmt::Display for Disturbance {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::RestartOperators => "rollout restart of the operators",
+            Self::RestartResolvers => "rollout restart of the resolvers",
+            Self::Upgrade => "helm upgrade",
+            Self::KillLeader => "kill -9 of the leading operator",
+            Self::StopPrometheus => "Prometheus stopped for 20 s",
+            Self::StopApiServer => "API server stopped for 60 s",
+            Self::KillResolver => "kill -9 of a resolver",
+        })
+    }
+}
+
+/// Does all of them until the end, with even gaps.
+pub(crate) fn all(end: Instant, resolvers: usize) {
+    for (index, disturbance) in ALL.into_iter().enumerate() {
+        let left = end.saturating_duration_since(Instant::now());
+        let rest = u32::try_from(ALL.len() - index + 1).unwrap_or(1);
+        thread::sleep(left / rest / 2);
+        println!("{} BEGIN {disturbance}", clock());
+        let done = disturbance.make(resolvers);
+        match done {
+            Ok(()) => println!("{} END   {disturbance}", clock()),
+            Err(error) => println!("{} FAILED {disturbance}: {error}", clock()),
+        }
+    }
+}
+
+impl Disturbance {
+    fn make(self, resolvers: usize) -> Result<(), Box<dyn Error>> {
+        match self {
+            Self::RestartOperators => restart(OPERATOR),
+            Self::RestartResolvers => restart(RESOLVER),
+            Self::Upgrade => world::upgrade(resolvers, &["global.podAnnotations.upgraded=yes"]),
+            Self::KillLeader => kill(&leader()?),
+            Self::StopPrometheus => away("prometheus", Duration::from_secs(20)),
+            Self::StopApiServer => away("kube-apiserver", Duration::from_secs(60)),
+            Self::KillResolver => {
+                let label = format!("--selector={}={RESOLVER}", names::RESOLVER_LABEL);
+                let path = "--output=jsonpath={.items[0].metadata.name}";
+                kill(&say(&["get", "pods", &label, path])?)
+            }
+        }
+    }
+}
+
+fn restart(deployment: &str) -> Result<(), Box<dyn Error>> {
+    let deployment = format!("deployment/{deployment}");
+    say(&["rollout", "restart", &deployment])?;
+    say(&["rollout", "status", &deployment, "--timeout=120s"])?;
+    Ok(())
+}
+
+/// Stops one of the node's processes and starts it again.
+fn away(process: &str, duration: Duration) -> Result<(), Box<dyn Error>> {
+    kubernetes::run(&["stop", process]).ok_or("stop is not known")??;
+    thread::sleep(duration);
+    kubernetes::run(&["start", process]).ok_or("start is not known")?
+}
+
+/// The pod that holds the Lease.
+fn leader() -> Result<String, Box<dyn Error>> {
+    let path = "--output=jsonpath={.spec.holderIdentity}";
+    let holder = say(&["get", "lease", names::LEASE, path])?;
+    let pod = holder.split('_').next().unwrap_or_default();
+    Ok(pod.to_owned())
+}
+
+/// SIGKILL, without a word to Kubernetes.
+fn kill(pod: &str) -> Result<(), Box<dyn Error>> {
+    let path = "--output=jsonpath={.status.containerStatuses[0].containerID}";
+    let id = say(&["get", "pod", pod, path])?;
+    let id = id.trim_start_matches("containerd://");
+    let status = Command::new("ctr")
+        .arg("--address")
+        .arg(layout::containerd_socket())
+        .args([
+            "--namespace",
+            "k8s.io",
+            "task",
+            "kill",
+            "--signal",
+            "SIGKILL",
+            id,
+        ])
+        .status()?;
+    match status.success() {
+        true => Ok(()),
+        false => Err(format!("killing {pod} ended with {status}").into()),
+    }
+}
+
+/// What kubectl says about Elasti's own namespace.
+fn say(arguments: &[&str]) -> Result<String, Box<dyn Error>> {
+    let output = ready::kubectl(arguments)?
+        .args(["--namespace", world::RELEASE])
+        .stderr(Stdio::inherit())
+        .output()?;
+    match output.status.success() {
+        true => Ok(String::from_utf8(output.stdout)?.trim().to_owned()),
+        false => Err(format!("kubectl {} failed", arguments.join(" ")).into()),
+    }
+}

@@ -1,0 +1,284 @@
+//! Targets that fall asleep and wake under fire, on the real node: `cargo xtask churn`.
+//! It never counts a request as answered that did not get the app's own whole answer.
+
+mod disturbance;
+pub(crate) mod ledger;
+pub(crate) mod request;
+pub(crate) mod timeline;
+pub(crate) mod world;
+
+use std::collections::BTreeMap;
+use std::error::Error;
+use std::fs;
+use std::net::SocketAddr;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use ledger::{Entry, Ledger};
+use timeline::{Edge, Sighting, Timeline};
+use world::Size;
+
+use crate::generate::root;
+
+pub(crate) const USAGE: &str = "\
+  churn [--minutes N] [--targets N] [--replicas N] [--resolvers N] [--proxy-mode iptables|nftables]
+        [--disturb]
+                  bursts at every edge of going to sleep, and constant load, on the real node; counts what is lost;
+                  --disturb restarts, upgrades and kills Elasti meanwhile, and takes Prometheus and the API server away
+";
+
+/// Short, so that much happens in a minute.
+const COOLDOWN_SECONDS: u32 = 3;
+const BURST_PER_SECOND: u32 = 50;
+const BURST: Duration = Duration::from_secs(2);
+const CONSTANT_PER_SECOND: u32 = 20;
+/// A sleep takes about 20 s: settle, the kubelet's tick, settle.
+const EDGE_LIMIT: Duration = Duration::from_secs(30);
+/// Two settle times: what happens between two edges is swept by the offsets after the first.
+const SWEEP: Duration = Duration::from_millis(3000);
+
+/// The edges that bursts are aimed at, in turn.
+const AIMS: [Edge; 10] = [
+    Edge::Redirected,
+    Edge::Zero,
+    Edge::Marked,
+    Edge::PodGone,
+    Edge::Unmarked,
+    Edge::PodEnding,
+    Edge::MarkedAgain,
+    Edge::OutOfRotation,
+    Edge::Restored,
+    Edge::Zero,
+];
+
+/// How long, how large, in which mode.
+#[derive(Clone, Debug)]
+pub(crate) struct Extent {
+    minutes: u64,
+    size: Size,
+    mode: String,
+    disturb: bool,
+}
+
+impl Extent {
+    /// Reads the flags; `None` where they say nothing known.
+    pub(crate) fn read(words: &[&str]) -> Option<Self> {
+        let mut extent = Self {
+            minutes: 10,
+            size: Size {
+                targets: 3,
+                replicas: 1,
+                resolvers: 2,
+            },
+            mode: "iptables".into(),
+            disturb: words.last() == Some(&"--disturb"),
+        };
+        let words = words.strip_suffix(&["--disturb"]).unwrap_or(words);
+        let mut pairs = words.chunks_exact(2);
+        for pair in &mut pairs {
+            match pair {
+                ["--minutes", n] => extent.minutes = n.parse().ok()?,
+                ["--targets", n] => extent.size.targets = n.parse().ok()?,
+                ["--replicas", n] => extent.size.replicas = n.parse().ok()?,
+                ["--resolvers", n] => extent.size.resolvers = n.parse().ok()?,
+                ["--proxy-mode", mode] => extent.mode = (*mode).to_owned(),
+                _ => return None,
+            }
+        }
+        pairs.remainder().is_empty().then_some(extent)
+    }
+}
+
+/// Runs the churn; a lost request is an error.
+pub(crate) fn run(extent: &Extent) -> Result<(), Box<dyn Error>> {
+    world::install(&extent.mode, extent.size.resolvers)?;
+    // The last target is the one under constant load.
+    let all = Size {
+        targets: extent.size.targets + 1,
+        ..extent.size
+    };
+    world::create(all, COOLDOWN_SECONDS)?;
+    // A new Service answers only when its first slice has reached kube-proxy: that is not Elasti's.
+    for index in 0..all.targets {
+        let to = world::address(&world::target(index))?;
+        while request::send(to, "first").result.is_err() {
+            thread::sleep(Duration::from_millis(200));
+        }
+    }
+    let timeline = Timeline::watch(world::NAMESPACE);
+    let start = Instant::now();
+    let entries = fire(extent, &timeline, start);
+    let (seen, cancelled) = timeline.seen();
+    timeline.end();
+    write_raw(&seen)?;
+    let removed = world::remove();
+    let lost = print(extent, start, &entries?, &seen, cancelled);
+    removed?;
+    match lost {
+        0 => Ok(()),
+        lost => Err(format!("{lost} requests were lost").into()),
+    }
+}
+
+/// Sends everything, and waits for every answer.
+fn fire(
+    extent: &Extent,
+    timeline: &Timeline,
+    start: Instant,
+) -> Result<Vec<Entry>, Box<dyn Error>> {
+    let end = start + Duration::from_secs(60 * extent.minutes);
+    let ledger = Ledger::default();
+    let mut workers = Vec::new();
+    for index in 0..extent.size.targets {
+        let name = world::target(index);
+        let to = world::address(&name)?;
+        let (ledger, timeline) = (ledger.clone(), timeline.clone());
+        workers.push(thread::spawn(move || {
+            bursts(&ledger, &timeline, (&name, index, to), end);
+        }));
+    }
+    let name = world::target(extent.size.targets);
+    let (to, constant) = (world::address(&name)?, ledger.clone());
+    workers.push(thread::spawn(move || {
+        let duration = end.saturating_duration_since(Instant::now());
+        constant.burst(
+            to,
+            &format!("{name} constant"),
+            CONSTANT_PER_SECOND,
+            duration,
+        );
+    }));
+    if extent.disturb {
+        let resolvers = extent.size.resolvers;
+        workers.push(thread::spawn(move || disturbance::all(end, resolvers)));
+    }
+    while workers.iter().any(|worker| !worker.is_finished()) {
+        thread::sleep(Duration::from_secs(1));
+        if start.elapsed().as_secs().is_multiple_of(30) {
+            let (sent, answered, lost) = ledger.counts();
+            println!(
+                "[{:4} s] {sent} sent, {answered} answered, {lost} lost",
+                start.elapsed().as_secs()
+            );
+        }
+    }
+    for worker in workers {
+        worker.join().map_err(|_| "a client died")?;
+    }
+    Ok(ledger.close())
+}
+
+/// Burst after burst, each aimed at an edge and a moment after it.
+fn bursts(
+    ledger: &Ledger,
+    timeline: &Timeline,
+    (name, index, to): (&str, usize, SocketAddr),
+    end: Instant,
+) {
+    let mut last = Instant::now();
+    let aims = AIMS.into_iter().cycle().skip(3 * index);
+    for (round, aim) in aims.enumerate() {
+        let limit = EDGE_LIMIT.min(end.saturating_duration_since(Instant::now()));
+        let seen = timeline.wait_for(name, aim, last, limit);
+        if Instant::now() >= end {
+            return;
+        }
+        // The golden ratio spreads the offsets evenly, however many there are.
+        let fraction = ((round as f64) * 0.618_034 + (index as f64) * 0.37).fract();
+        thread::sleep(SWEEP.mul_f64(fraction));
+        let of = match seen {
+            Some(_) => format!("{name} {aim:?}"),
+            None => format!("{name} unaimed"),
+        };
+        ledger.burst(to, &of, BURST_PER_SECOND, BURST);
+        last = Instant::now();
+    }
+}
+
+/// Prints what happened, and gives how many were lost.
+fn print(
+    extent: &Extent,
+    start: Instant,
+    entries: &[Entry],
+    seen: &[Sighting],
+    cancelled: usize,
+) -> usize {
+    let lost: Vec<&Entry> = entries
+        .iter()
+        .filter(|e| e.outcome.result.is_err())
+        .collect();
+    for entry in &lost {
+        print_lost(entry, start, seen);
+    }
+    let count = |edge: Edge| seen.iter().filter(|s| s.edge == edge).count();
+    let slowest = entries.iter().map(|e| e.outcome.took).max();
+    println!(
+        "{}, {} min, {} targets of {} replicas and one under constant load, {} resolvers",
+        extent.mode,
+        extent.minutes,
+        extent.size.targets,
+        extent.size.replicas,
+        extent.size.resolvers
+    );
+    println!("  requests         {}", entries.len());
+    println!("  lost             {}", lost.len());
+    println!("  sleeps           {}", count(Edge::Zero));
+    println!("  cancelled sleeps {cancelled}");
+    println!("  wakes            {}", count(Edge::Woken));
+    println!("  redirects        {}", count(Edge::Redirected));
+    println!(
+        "  marks            {}",
+        count(Edge::Marked) + count(Edge::MarkedAgain)
+    );
+    println!(
+        "  slowest answer   {:.2} s",
+        slowest.unwrap_or_default().as_secs_f32()
+    );
+    let mut by_target: BTreeMap<&str, usize> = BTreeMap::new();
+    for sighting in seen.iter().filter(|s| s.edge == Edge::Zero) {
+        *by_target.entry(&sighting.target).or_default() += 1;
+    }
+    println!("  sleeps by target {by_target:?}");
+    for (kind, (sent, lost)) in ledger::by_kind(entries) {
+        println!("  at {kind:14} {sent:6} sent {lost:4} lost");
+    }
+    lost.len()
+}
+
+/// Everything that the watcher saw, for whoever has to find a cause.
+fn write_raw(seen: &[Sighting]) -> Result<(), Box<dyn Error>> {
+    let folder = root().join("target/churn");
+    fs::create_dir_all(&folder)?;
+    let lines = seen
+        .iter()
+        .map(|one| format!("{} {} {:?}\n", one.clock, one.target, one.edge));
+    fs::write(folder.join("timeline.txt"), lines.collect::<String>())?;
+    Ok(())
+}
+
+/// One lost request, with what happened to its target around it.
+fn print_lost(entry: &Entry, start: Instant, seen: &[Sighting]) {
+    let outcome = &entry.outcome;
+    let at = outcome.sent_at.duration_since(start);
+    if let Err(lost) = &outcome.result {
+        println!(
+            "LOST {} ({}) sent at {:.3} s from port {}, after {:.3} s: {lost}",
+            entry.id,
+            entry.of,
+            at.as_secs_f64(),
+            outcome.local_port,
+            outcome.took.as_secs_f64()
+        );
+    }
+    let target = entry.of.split(' ').next().unwrap_or_default();
+    let (from, to) = (
+        at.saturating_sub(Duration::from_secs(15)),
+        at + Duration::from_secs(5),
+    );
+    for sighting in seen.iter().filter(|s| s.target == target) {
+        let when = sighting.at.saturating_duration_since(start);
+        if when >= from && when <= to {
+            println!("     {:.3} s {:?}", when.as_secs_f64(), sighting.edge);
+        }
+    }
+}

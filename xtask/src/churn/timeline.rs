@@ -1,0 +1,333 @@
+//! What a bare watcher sees of the targets, moment by moment: redirects, marks, scales, pods' ends.
+//! It never writes to the cluster.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::error::Error;
+use std::io::BufReader;
+use std::net::IpAddr;
+use std::process::{Child, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use elasti_api::names;
+use serde_json::Value;
+
+use super::ledger::{clock, lock};
+use crate::kubernetes::ready;
+
+/// One moment in the life of a target.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Edge {
+    /// Our slice appeared.
+    Redirected,
+    /// A pod was marked.
+    Marked,
+    /// A mark went: the kubelet's tick, or a cancelled sleep.
+    Unmarked,
+    /// A pod was marked that had been before.
+    MarkedAgain,
+    /// The Service's own slices hold no ready pod.
+    OutOfRotation,
+    /// The Service's own slices hold a ready pod.
+    InRotation,
+    /// The target asks for zero.
+    Zero,
+    /// A pod is told to end.
+    PodEnding,
+    /// A pod is gone.
+    PodGone,
+    /// The target asks for replicas again.
+    Woken,
+    /// A pod is ready.
+    PodReady,
+    /// Our slice went.
+    Restored,
+}
+
+/// A moment as it was seen.
+#[derive(Clone, Debug)]
+pub(crate) struct Sighting {
+    pub(crate) at: Instant,
+    /// The time of day, as logs have it.
+    pub(crate) clock: String,
+    pub(crate) target: String,
+    pub(crate) edge: Edge,
+}
+
+/// What is known of one target.
+#[derive(Debug, Default)]
+struct Known {
+    slice: bool,
+    replicas: Option<i64>,
+    /// The target was at zero since the slice appeared.
+    slept: bool,
+    marked: BTreeSet<String>,
+    marked_before: BTreeSet<String>,
+    ready: BTreeMap<String, Option<IpAddr>>,
+    pods: BTreeSet<String>,
+    ending: BTreeSet<String>,
+    rotation: Option<bool>,
+}
+
+#[derive(Debug, Default)]
+struct Book {
+    known: BTreeMap<String, Known>,
+    sightings: Vec<Sighting>,
+    cancelled: usize,
+}
+
+/// The watcher; clones share what it saw.
+#[derive(Clone, Debug)]
+pub(crate) struct Timeline {
+    book: Arc<(Mutex<Book>, Condvar)>,
+    ended: Arc<AtomicBool>,
+    children: Arc<Mutex<Vec<Child>>>,
+}
+
+impl Timeline {
+    /// Watches one namespace; the label `app` of a target's objects is its name.
+    pub(crate) fn watch(namespace: &'static str) -> Self {
+        let timeline = Self {
+            book: Arc::default(),
+            ended: Arc::default(),
+            children: Arc::default(),
+        };
+        for kind in ["deployments", "endpointslices", "pods"] {
+            let timeline = timeline.clone();
+            thread::spawn(move || timeline.follow(namespace, kind));
+        }
+        timeline
+    }
+
+    /// Watches one kind until the end; a watch that breaks is begun anew.
+    fn follow(&self, namespace: &str, kind: &str) {
+        while !self.ended.load(Ordering::Relaxed) {
+            if let Err(error) = self.follow_once(namespace, kind) {
+                eprintln!("watching {kind}: {error}");
+            }
+            thread::sleep(Duration::from_millis(300));
+        }
+    }
+
+    fn follow_once(&self, namespace: &str, kind: &str) -> Result<(), Box<dyn Error>> {
+        let arguments = [
+            "get",
+            kind,
+            "--namespace",
+            namespace,
+            "--watch",
+            "--output-watch-events",
+            "--output=json",
+        ];
+        let mut child = ready::kubectl(&arguments)?
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()?;
+        let output = child.stdout.take().ok_or("no output")?;
+        lock(&self.children).push(child);
+        let events = serde_json::Deserializer::from_reader(BufReader::new(output));
+        for event in events.into_iter::<Value>() {
+            let event = event?;
+            let at = Instant::now();
+            let gone = text(&event, "/type") == Some("DELETED");
+            let object = event.pointer("/object").unwrap_or(&Value::Null);
+            let (book, told) = &*self.book;
+            lock(book).take_in(kind, object, gone, at);
+            told.notify_all();
+        }
+        Ok(())
+    }
+
+    /// Waits until an edge of a target is seen after a moment; gives when.
+    pub(crate) fn wait_for(
+        &self,
+        target: &str,
+        edge: Edge,
+        after: Instant,
+        limit: Duration,
+    ) -> Option<Instant> {
+        let until = Instant::now() + limit;
+        let (book, told) = &*self.book;
+        let mut book = lock(book);
+        loop {
+            let found = book.sightings.iter().rev().take_while(|s| s.at > after);
+            let found = found.filter(|s| s.target == target && s.edge == edge);
+            if let Some(sighting) = found.last() {
+                return Some(sighting.at);
+            }
+            let left = until.checked_duration_since(Instant::now())?;
+            let waited = told.wait_timeout(book, left.min(Duration::from_millis(200)));
+            book = waited.unwrap_or_else(std::sync::PoisonError::into_inner).0;
+        }
+    }
+
+    /// Everything that was seen, and how many sleeps were cancelled.
+    pub(crate) fn seen(&self) -> (Vec<Sighting>, usize) {
+        let book = lock(&self.book.0);
+        (book.sightings.clone(), book.cancelled)
+    }
+
+    /// The address of a ready pod of a target.
+    pub(crate) fn ready_address(&self, target: &str) -> Option<IpAddr> {
+        let book = lock(&self.book.0);
+        let known = book.known.get(target)?;
+        known.ready.values().next().copied().flatten()
+    }
+
+    /// The target asks for zero, and no pod of it is left.
+    pub(crate) fn is_at_zero(&self, target: &str) -> bool {
+        let book = lock(&self.book.0);
+        let known = book.known.get(target);
+        known.is_some_and(|known| known.replicas == Some(0) && known.pods.is_empty())
+    }
+
+    /// Stops watching.
+    pub(crate) fn end(&self) {
+        self.ended.store(true, Ordering::Relaxed);
+        for mut child in lock(&self.children).drain(..) {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+impl Book {
+    fn take_in(&mut self, kind: &str, object: &Value, gone: bool, at: Instant) {
+        let label = match kind {
+            "endpointslices" => "/metadata/labels/kubernetes.io~1service-name",
+            _ => "/metadata/labels/app",
+        };
+        let Some(target) = text(object, label).map(str::to_owned) else {
+            return;
+        };
+        let name = text(object, "/metadata/name")
+            .unwrap_or_default()
+            .to_owned();
+        let known = self.known.entry(target.clone()).or_default();
+        let mut edges = Vec::new();
+        match kind {
+            "deployments" => known.deployment(object, &mut edges),
+            "endpointslices" if is_ours(object) => {
+                if known.slice && gone && !known.slept {
+                    self.cancelled += 1;
+                }
+                known.our_slice(gone, &mut edges);
+            }
+            "endpointslices" => known.own_slice(object, gone, &mut edges),
+            _ => known.pod(&name, object, gone, &mut edges),
+        }
+        for edge in edges {
+            let target = target.clone();
+            let clock = clock();
+            self.sightings.push(Sighting {
+                at,
+                clock,
+                target,
+                edge,
+            });
+        }
+    }
+}
+
+fn is_ours(slice: &Value) -> bool {
+    let labels = slice.pointer("/metadata/labels");
+    let by = labels.and_then(|labels| labels.get(names::SLICE_MANAGED_BY_LABEL));
+    by.and_then(Value::as_str) == Some(names::SLICE_MANAGED_BY_ELASTI)
+}
+
+fn text<'a>(object: &'a Value, path: &str) -> Option<&'a str> {
+    object.pointer(path).and_then(Value::as_str)
+}
+
+fn list<'a>(object: &'a Value, path: &str) -> &'a [Value] {
+    let list = object.pointer(path).and_then(Value::as_array);
+    list.map_or(&[], Vec::as_slice)
+}
+
+impl Known {
+    fn deployment(&mut self, object: &Value, edges: &mut Vec<Edge>) {
+        let replicas = object.pointer("/spec/replicas").and_then(Value::as_i64);
+        match (self.replicas, replicas) {
+            (Some(1..), Some(0)) => {
+                self.slept = true;
+                edges.push(Edge::Zero);
+            }
+            (Some(0), Some(1..)) => edges.push(Edge::Woken),
+            _ => {}
+        }
+        self.replicas = replicas;
+    }
+
+    fn our_slice(&mut self, gone: bool, edges: &mut Vec<Edge>) {
+        match (self.slice, gone) {
+            (false, false) => {
+                self.slept = self.replicas == Some(0);
+                self.marked_before.clear();
+                edges.push(Edge::Redirected);
+            }
+            (true, true) => edges.push(Edge::Restored),
+            _ => {}
+        }
+        self.slice = !gone;
+    }
+
+    fn own_slice(&mut self, object: &Value, gone: bool, edges: &mut Vec<Edge>) {
+        let endpoints = list(object, "/endpoints");
+        let ready =
+            |endpoint: &Value| endpoint.pointer("/conditions/ready") == Some(&Value::Bool(true));
+        let rotation = !gone && endpoints.iter().any(ready);
+        if self.rotation != Some(rotation) {
+            edges.push(match rotation {
+                true => Edge::InRotation,
+                false => Edge::OutOfRotation,
+            });
+        }
+        self.rotation = Some(rotation);
+    }
+
+    fn pod(&mut self, name: &str, object: &Value, gone: bool, edges: &mut Vec<Edge>) {
+        let mut conditions = list(object, "/status/conditions").iter();
+        let ready = conditions.find(|one| text(one, "/type") == Some("Ready"));
+        let is_marked =
+            !gone && ready.and_then(|one| text(one, "/reason")) == Some(names::DRAIN_REASON);
+        let is_ready = !gone && ready.and_then(|one| text(one, "/status")) == Some("True");
+        let is_ending = text(object, "/metadata/deletionTimestamp").is_some();
+        match (self.marked.contains(name), is_marked) {
+            (false, true) => {
+                self.marked.insert(name.to_owned());
+                edges.push(match self.marked_before.insert(name.to_owned()) {
+                    true => Edge::Marked,
+                    false => Edge::MarkedAgain,
+                });
+            }
+            (true, false) => {
+                self.marked.remove(name);
+                edges.push(Edge::Unmarked);
+            }
+            _ => {}
+        }
+        match (self.ready.contains_key(name), is_ready) {
+            (false, true) => {
+                let address = text(object, "/status/podIP");
+                let address = address.and_then(|text| text.parse().ok());
+                self.ready.insert(name.to_owned(), address);
+                edges.push(Edge::PodReady);
+            }
+            (true, false) => {
+                self.ready.remove(name);
+            }
+            _ => {}
+        }
+        if is_ending && self.ending.insert(name.to_owned()) {
+            edges.push(Edge::PodEnding);
+        }
+        self.pods.insert(name.to_owned());
+        if gone {
+            self.pods.remove(name);
+            self.ending.remove(name);
+            edges.push(Edge::PodGone);
+        }
+    }
+}
