@@ -35,7 +35,9 @@ impl Operator {
 async fn until_told(settings: Settings) -> anyhow::Result<()> {
     let mut signals = EndSignals::listen().context("signals cannot be taken over")?;
     let client = kube_client::from_environment().await?;
-    let running = Running::start(settings, client).await.context("cannot start")?;
+    let running = Running::start(settings, client)
+        .await
+        .context("cannot start")?;
     tracing::info!("the operator has started");
     signals.next().await;
     running.stop().await;
