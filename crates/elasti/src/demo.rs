@@ -1,0 +1,149 @@
+//! `elasti demo`: the story of one sleep and one wake, told from what is observed in a town in this process.
+//! It never needs a cluster, root, Docker or Prometheus, and never says what it has not seen.
+
+mod chronicle;
+mod ledger;
+mod neighbourhood;
+mod story;
+mod traffic;
+mod visitor;
+mod voice;
+
+use std::time::Duration;
+
+use anyhow::{Context as _, anyhow};
+use clap::Args;
+use elasti_core::schedule::parse_go_duration;
+use elasti_runtime::signals::EndSignals;
+
+use crate::exit::Failed;
+use neighbourhood::{COOLDOWN_SECONDS, Neighbourhood, SETTLE_MILLIS};
+use story::{Ending, Story};
+use voice::Voice;
+
+/// Shorter, and the first request could be answered before anybody sees that it is held.
+const SHORTEST_COLD_START: Duration = Duration::from_millis(200);
+/// The chart's default settle time.
+const USUAL_SETTLE_SECONDS: u64 = 2;
+
+/// Shows how a service falls asleep and is woken by a request, in this process, without a cluster.
+///
+/// The operator and the resolver are the real ones; Kubernetes, its nodes and Prometheus are models. Without --once the
+/// story is told again and again, and you can send requests and use kubectl meanwhile; Ctrl-C ends it.
+#[derive(Args, Debug)]
+pub(crate) struct Demo {
+    /// Tell the story once and exit: 0 if every step came and no request was lost, else 1
+    #[arg(long)]
+    once: bool,
+    /// How many services sleep and wake
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=50))]
+    services: u16,
+    /// How long the app takes to start, at least 200ms
+    #[arg(long, value_name = "TIME", default_value = "2s", value_parser = cold_start)]
+    cold_start: Duration,
+    /// Send 20 requests a second to every service from the wake until the pods answer directly
+    #[arg(long)]
+    load: bool,
+    /// How long one step of the story may take before it counts as failed
+    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = time)]
+    patience: Duration,
+}
+
+fn time(text: &str) -> Result<Duration, String> {
+    parse_go_duration(text)
+        .and_then(|time| Duration::try_from(time).ok())
+        .filter(|time| !time.is_zero())
+        .ok_or_else(|| "write a time such as 500ms, 2s or 1m".to_owned())
+}
+
+fn cold_start(text: &str) -> Result<Duration, String> {
+    let time = time(text)?;
+    if time < SHORTEST_COLD_START {
+        return Err("write at least 200ms: a shorter start cannot be watched".to_owned());
+    }
+    Ok(time)
+}
+
+impl Demo {
+    pub(crate) fn run(self) -> Result<(), Failed> {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .enable_all()
+            .build()
+            .context("no runtime")?;
+        let ended = runtime.block_on(self.until_told());
+        runtime.shutdown_timeout(Duration::from_secs(1));
+        ended.map_err(Failed::from)
+    }
+
+    async fn until_told(self) -> anyhow::Result<()> {
+        let mut signals = EndSignals::listen().context("signals cannot be taken over")?;
+        let voice = Voice::new();
+        self.introduce(&voice);
+        let starting = Neighbourhood::start(self.services, self.cold_start);
+        let hood = tokio::select! {
+            hood = voice.while_waiting("the town starts", starting) => hood.context("the town cannot start")?,
+            () = signals.next() => return self.interrupted(&voice),
+        };
+        self.show_the_doors(&voice, &hood);
+        let ended = tokio::select! {
+            ended = self.tell(&voice, &hood) => ended,
+            () = signals.next() => self.interrupted(&voice),
+        };
+        hood.stop().await;
+        ended
+    }
+
+    async fn tell(&self, voice: &Voice, hood: &Neighbourhood) -> anyhow::Result<()> {
+        let story = Story {
+            voice,
+            hood,
+            load: self.load,
+            patience: self.patience,
+        };
+        loop {
+            let Ending { sent, lost } = story.tell().await?;
+            if !lost.is_empty() {
+                let first = lost.join("; ");
+                return Err(anyhow!(
+                    "{} of {sent} requests were lost: {first}",
+                    lost.len()
+                ));
+            }
+            if self.once {
+                return Ok(());
+            }
+            story.rest().await?;
+        }
+    }
+
+    fn introduce(&self, voice: &Voice) {
+        voice.say("Elasti demo: a small Kubernetes in this process, with the real operator and the real resolver.");
+        voice.say(&format!(
+            "Times are shortened: cooldown {COOLDOWN_SECONDS} s instead of {} s, settle {SETTLE_MILLIS} ms instead of {USUAL_SETTLE_SECONDS} s. The app needs {} ms to start.",
+            elasti_api::DEFAULT_COOLDOWN_SECONDS,
+            self.cold_start.as_millis(),
+        ));
+    }
+
+    fn show_the_doors(&self, voice: &Voice, hood: &Neighbourhood) {
+        voice.say(&format!(
+            "Watch:  kubectl --kubeconfig {} get els",
+            hood.kubeconfig().display()
+        ));
+        for service in hood.services() {
+            voice.say(&format!("Visit:  curl {}", service.url()));
+        }
+        voice.say("");
+    }
+
+    /// Someone who ends a story that was to be told once has not heard its end.
+    fn interrupted(&self, voice: &Voice) -> anyhow::Result<()> {
+        voice.hush();
+        voice.say("");
+        voice.say("Stopped: town, operator and resolver end, and the kubeconfig is deleted.");
+        match self.once {
+            true => Err(anyhow!("interrupted before the story's end")),
+            false => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,435 @@
+//! A town with one operator, one resolver and some sleeping services in it.
+//! Never reaches into the operator or the resolver: they work on the API and on sockets as anywhere else.
+
+use std::collections::BTreeSet;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context as _, anyhow};
+use elasti_api::names;
+use elasti_core::observed;
+use elasti_town::Town;
+use elasti_town::api_server::ApiServerConfig;
+use elasti_town::prometheus::Reading;
+use jiff::SignedDuration;
+use kube::Client;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio::time::{sleep, timeout};
+
+use super::chronicle::{APP_LABEL, Chronicle};
+use super::ledger::Ledger;
+
+/// How long a service must be idle here.
+pub(crate) const COOLDOWN_SECONDS: u32 = 2;
+/// Within this the town's nodes have followed a slice.
+pub(crate) const SETTLE_MILLIS: u64 = 300;
+/// What the trigger compares its reading with: requests answered within the last second.
+pub(crate) const THRESHOLD: usize = 1;
+const WINDOW: Duration = Duration::from_secs(1);
+const METERED_EVERY: Duration = Duration::from_millis(100);
+
+/// Above 1023, so that nobody needs to be root.
+const PORT: u16 = 8080;
+const NODES: u8 = 2;
+const NAMESPACE: &str = "default";
+const OPERATOR: &str = "elasti-operator-controller-manager";
+const RESOLVER: &str = "elasti-resolver";
+/// Everything that is made here takes milliseconds.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+const DEFINITION: &str = include_str!("../../../../deploy/crd/elastiservices.yaml");
+const ACCOUNTS: &str = "/api/v1/namespaces/elasti/serviceaccounts";
+const PODS: &str = "/api/v1/namespaces/elasti/pods";
+
+/// One service of the demo.
+#[derive(Clone, Debug)]
+pub(crate) struct Service {
+    pub(crate) name: String,
+    /// Its cluster address.
+    pub(crate) address: SocketAddr,
+}
+
+impl Service {
+    pub(crate) fn url(&self) -> String {
+        format!("http://{}/", self.address)
+    }
+
+    fn query(name: &str) -> String {
+        format!("sum(increase(http_requests_total{{service=\"{name}\"}}[1s]))")
+    }
+}
+
+/// Two addresses that belong to this demo, whatever else runs on the machine.
+struct Addresses {
+    operator: Ipv4Addr,
+    resolver: Ipv4Addr,
+    _claim: TcpListener,
+}
+
+impl Addresses {
+    /// The town has its own way to claim `127.n`; these lie beside it.
+    fn claim() -> anyhow::Result<Self> {
+        const CLAIM_PORT: u16 = 61_007;
+        let at = |street: u8, house: u8| Ipv4Addr::new(127, 253, street, house);
+        for street in 0..=u8::MAX {
+            if let Ok(claim) = TcpListener::bind((at(street, 254), CLAIM_PORT)) {
+                return Ok(Self {
+                    operator: at(street, 1),
+                    resolver: at(street, 2),
+                    _claim: claim,
+                });
+            }
+        }
+        Err(anyhow!("no loopback address of 127.253.0.0/16 can be used"))
+    }
+}
+
+/// A running neighbourhood.
+pub(crate) struct Neighbourhood {
+    operator: elasti_operator::Running,
+    resolver: elasti_resolver::Running,
+    services: Vec<Service>,
+    pub(crate) chronicle: Chronicle,
+    pub(crate) ledger: Ledger,
+    town: Town,
+    files: TempDir,
+    _addresses: Addresses,
+}
+
+impl Neighbourhood {
+    /// Starts everything; the services begin at zero replicas, and the operator adopts them.
+    pub(crate) async fn start(services: u16, cold_start: Duration) -> anyhow::Result<Self> {
+        let town = Town::start(ApiServerConfig::default(), NODES)
+            .await
+            .context("the town's ports")?;
+        let files = tempfile::Builder::new()
+            .prefix("elasti-demo-")
+            .tempdir()
+            .context("a folder for the kubeconfig")?;
+        std::fs::write(files.path().join("kubeconfig"), town.kubeconfig())
+            .context("the kubeconfig")?;
+        let addresses = Addresses::claim()?;
+        let client = town.server.client();
+        let operator_address = found_installation(&client).await?;
+        let resolver = start_resolver(&town, files.path(), &addresses, operator_address).await?;
+        let operator = start_operator(&town, files.path(), &addresses).await?;
+        let chronicle = Chronicle::open(&client, NAMESPACE);
+        let mut made = Vec::new();
+        for number in 1..=services {
+            let name = match services {
+                1 => "web".to_owned(),
+                _ => format!("web-{number}"),
+            };
+            town.prometheus
+                .set(&Service::query(&name), Reading::Value(0.0));
+            made.push(make_service(&client, name, cold_start, town.prometheus.address).await?);
+        }
+        Ok(Self {
+            operator,
+            resolver,
+            services: made,
+            chronicle,
+            ledger: Ledger::default(),
+            town,
+            files,
+            _addresses: addresses,
+        })
+    }
+
+    pub(crate) fn services(&self) -> &[Service] {
+        &self.services
+    }
+
+    pub(crate) fn kubeconfig(&self) -> PathBuf {
+        self.files.path().join("kubeconfig")
+    }
+
+    /// How many requests the resolver holds.
+    pub(crate) fn held(&self) -> usize {
+        self.resolver.held()
+    }
+
+    /// Lets the town's Prometheus read what the apps have answered, for ever.
+    pub(crate) async fn meter(&self) {
+        loop {
+            for service in &self.services {
+                let answered = self.ledger.answered_within(&service.name, WINDOW);
+                let reading =
+                    Reading::Value(f64::from(u32::try_from(answered).unwrap_or(u32::MAX)));
+                self.town
+                    .prometheus
+                    .set(&Service::query(&service.name), reading);
+            }
+            sleep(METERED_EVERY).await;
+        }
+    }
+
+    /// Ends in order; whatever does not end soon is cut off.
+    pub(crate) async fn stop(self) {
+        let _ = timeout(Duration::from_secs(3), self.operator.stop()).await;
+    }
+}
+
+/// The definition, the namespace, the accounts and the operator's Service, as the chart installs them; gives the
+/// Service's address.
+async fn found_installation(client: &Client) -> anyhow::Result<String> {
+    let definition =
+        serde_saphyr::from_str(DEFINITION).context("the definition of ElastiServices")?;
+    make(
+        client,
+        "/apis/apiextensions.k8s.io/v1/customresourcedefinitions",
+        &definition,
+    )
+    .await?;
+    make(
+        client,
+        "/api/v1/namespaces",
+        &json!({"metadata": {"name": "elasti"}}),
+    )
+    .await?;
+    for account in [OPERATOR, RESOLVER] {
+        make(client, ACCOUNTS, &json!({"metadata": {"name": account}})).await?;
+    }
+    let subject = |name| json!({"kind": "ServiceAccount", "name": name, "namespace": "elasti"});
+    // The chart's roles are narrower; what they allow is tested elsewhere.
+    let binding = json!({
+        "metadata": {"name": "elasti"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
+        "subjects": [subject(OPERATOR), subject(RESOLVER)],
+    });
+    make(
+        client,
+        "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
+        &binding,
+    )
+    .await?;
+    let service = json!({
+        "metadata": {"name": "elasti-operator-controller-service"},
+        "spec": {"selector": {APP_LABEL: "elasti-operator"}, "ports": [{"port": 8013, "targetPort": 8013}]},
+    });
+    let service = make(client, "/api/v1/namespaces/elasti/services", &service).await?;
+    for namespace in ["elasti", NAMESPACE] {
+        let account = format!("/api/v1/namespaces/{namespace}/serviceaccounts/default");
+        until("its service account", async || {
+            call(client, "GET", &account, None).await.is_ok()
+        })
+        .await?;
+    }
+    Ok(format!("{}:8013", cluster_address(&service)?))
+}
+
+async fn start_resolver(
+    town: &Town,
+    files: &Path,
+    addresses: &Addresses,
+    operator: String,
+) -> anyhow::Result<elasti_resolver::Running> {
+    let client = town.server.client();
+    let address = addresses.resolver;
+    let settings = elasti_resolver::Settings {
+        bind: IpAddr::V4(address),
+        admin: SocketAddr::from((address, 8013)),
+        proxy: SocketAddr::from((address, 8012)),
+        operator,
+        token_file: Some(token_file(&client, files, RESOLVER, names::WAKE_AUDIENCE).await?),
+        resolvers: [IpAddr::V4(address)].into(),
+        allow_loopback: true,
+        settle: Duration::from_millis(SETTLE_MILLIS),
+        activity_readers: BTreeSet::from([user(OPERATOR)]),
+        ..elasti_resolver::Settings::default()
+    };
+    let own = town
+        .server
+        .client_with_token(&token(&client, RESOLVER, None).await?);
+    let running = elasti_resolver::Running::start(settings, own).context("the resolver's ports")?;
+    until("the resolver is ready", async || running.is_ready()).await?;
+    make_pod(&client, RESOLVER, names::RESOLVER_LABEL_VALUE, address).await?;
+    Ok(running)
+}
+
+async fn start_operator(
+    town: &Town,
+    files: &Path,
+    addresses: &Addresses,
+) -> anyhow::Result<elasti_operator::Running> {
+    let client = town.server.client();
+    let address = addresses.operator;
+    let settings = elasti_operator::Settings {
+        wake: SocketAddr::from((address, 8013)),
+        metrics: Some(SocketAddr::from((address, 8080))),
+        health: Some(SocketAddr::from((address, 8081))),
+        leader_elect: false,
+        polling_interval: Duration::from_millis(200),
+        allow_loopback: true,
+        token_file: Some(token_file(&client, files, OPERATOR, names::ACTIVITY_AUDIENCE).await?),
+        wake_callers: vec![user(RESOLVER)],
+        times: times(),
+        ..elasti_operator::Settings::default()
+    };
+    let own = town
+        .server
+        .client_with_token(&token(&client, OPERATOR, None).await?);
+    let running = elasti_operator::Running::start(settings, own).await?;
+    until("the operator is ready", async || running.is_ready()).await?;
+    make_pod(&client, "elasti-operator", "elasti-operator", address).await?;
+    Ok(running)
+}
+
+/// Short enough for a story, long enough for a busy machine.
+fn times() -> observed::Settings {
+    observed::Settings {
+        settle: SignedDuration::from_millis(i64::try_from(SETTLE_MILLIS).unwrap_or(i64::MAX)),
+        tick_patience: SignedDuration::from_millis(600),
+        margin: SignedDuration::from_millis(100),
+        report_fresh: SignedDuration::from_secs(5),
+        ..observed::Settings::default()
+    }
+}
+
+/// A Deployment at zero, its Service, and the ElastiService.
+async fn make_service(
+    client: &Client,
+    name: String,
+    cold_start: Duration,
+    prometheus: SocketAddr,
+) -> anyhow::Result<Service> {
+    let seconds = cold_start.as_secs_f64().to_string();
+    let deployment = json!({
+        "metadata": {"name": name},
+        "spec": {
+            "replicas": 0,
+            "selector": {"matchLabels": {APP_LABEL: name}},
+            "template": {"metadata": {"labels": {APP_LABEL: name}}, "spec": {"containers": [{
+                "name": "app", "image": "echo:1",
+                "ports": [{"name": "http", "containerPort": PORT}],
+                "readinessProbe": {"tcpSocket": {"port": PORT}, "periodSeconds": 1},
+                "env": [{"name": "START_SECONDS", "value": seconds}],
+            }]}},
+        },
+    });
+    make(
+        client,
+        "/apis/apps/v1/namespaces/default/deployments",
+        &deployment,
+    )
+    .await?;
+    let service = json!({
+        "metadata": {"name": name},
+        "spec": {"selector": {APP_LABEL: name}, "ports": [{"name": "http", "port": PORT, "targetPort": "http"}]},
+    });
+    let service = make(client, "/api/v1/namespaces/default/services", &service).await?;
+    let elasti_service = json!({
+        "apiVersion": "elasti.truefoundry.com/v1alpha1",
+        "kind": "ElastiService",
+        "metadata": {"name": name},
+        "spec": {
+            "service": name,
+            "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": name},
+            "cooldownPeriod": COOLDOWN_SECONDS,
+            "triggers": [{"type": "prometheus", "metadata": {
+                "query": Service::query(&name),
+                "threshold": THRESHOLD.to_string(),
+                "serverAddress": format!("http://{prometheus}"),
+            }}],
+        },
+    });
+    let path = "/apis/elasti.truefoundry.com/v1alpha1/namespaces/default/elastiservices";
+    make(client, path, &elasti_service).await?;
+    let address = SocketAddr::new(cluster_address(&service)?, PORT);
+    Ok(Service { name, address })
+}
+
+/// A pod that runs in this process: no kubelet of the town has it.
+async fn make_pod(client: &Client, name: &str, app: &str, address: Ipv4Addr) -> anyhow::Result<()> {
+    let pod = json!({
+        "metadata": {"name": name, "labels": {names::RESOLVER_LABEL: app}},
+        "spec": {"nodeName": "this-process", "containers": [{"name": "app", "image": "elasti"}]},
+    });
+    make(client, PODS, &pod).await?;
+    let yes = |type_| json!({"type": type_, "status": "True"});
+    let status = json!({"status": {
+        "phase": "Running",
+        "podIP": address.to_string(),
+        "podIPs": [{"ip": address.to_string()}],
+        "conditions": [yes("Ready"), yes("ContainersReady"), yes("PodScheduled")],
+    }});
+    call(
+        client,
+        "PATCH",
+        &format!("{PODS}/{name}/status"),
+        Some(&status),
+    )
+    .await?;
+    Ok(())
+}
+
+fn user(account: &str) -> String {
+    format!("system:serviceaccount:elasti:{account}")
+}
+
+async fn token_file(
+    client: &Client,
+    files: &Path,
+    account: &str,
+    audience: &str,
+) -> anyhow::Result<PathBuf> {
+    let path = files.join(account);
+    std::fs::write(&path, token(client, account, Some(audience)).await?)
+        .context("a token's file")?;
+    Ok(path)
+}
+
+async fn token(client: &Client, account: &str, audience: Option<&str>) -> anyhow::Result<String> {
+    let mut spec = json!({"expirationSeconds": 86_400});
+    if let (Some(audience), Some(spec)) = (audience, spec.as_object_mut()) {
+        spec.insert("audiences".into(), json!([audience]));
+    }
+    let answer = make(
+        client,
+        &format!("{ACCOUNTS}/{account}/token"),
+        &json!({"spec": spec}),
+    )
+    .await?;
+    let token = answer.pointer("/status/token").and_then(Value::as_str);
+    Ok(token.context("a token without a token")?.to_owned())
+}
+
+fn cluster_address(service: &Value) -> anyhow::Result<IpAddr> {
+    let address = service.pointer("/spec/clusterIP").and_then(Value::as_str);
+    Ok(address.context("a Service without an address")?.parse()?)
+}
+
+async fn make(client: &Client, path: &str, object: &Value) -> anyhow::Result<Value> {
+    call(client, "POST", path, Some(object)).await
+}
+
+async fn call(
+    client: &Client,
+    method: &str,
+    path: &str,
+    body: Option<&Value>,
+) -> anyhow::Result<Value> {
+    let kind = match method {
+        "PATCH" => "application/strategic-merge-patch+json",
+        _ => "application/json",
+    };
+    let body = body.map(Value::to_string).unwrap_or_default();
+    let request = http::Request::builder()
+        .method(method)
+        .uri(path)
+        .header(http::header::CONTENT_TYPE, kind)
+        .body(body.into_bytes())?;
+    let answer = client.request(request).await;
+    answer.with_context(|| format!("{method} {path}"))
+}
+
+async fn until(what: &str, mut holds: impl AsyncFnMut() -> bool) -> anyhow::Result<()> {
+    let waited = timeout(PATIENCE, async {
+        while !holds().await {
+            sleep(Duration::from_millis(10)).await;
+        }
+    });
+    waited.await.map_err(|_| anyhow!("never came: {what}"))
+}

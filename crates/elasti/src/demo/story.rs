@@ -1,0 +1,429 @@
+//! The story: asleep, a request, held, scaled, ready, answered, direct, idle, drained, asleep again.
+//! Every sentence waits until its facts were seen; a step that does not come in time ends the story.
+
+use std::time::Duration;
+
+use anyhow::anyhow;
+use elasti_api::Phase;
+use futures::future::try_join_all;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep, timeout};
+
+use super::chronicle::{Moment, View};
+use super::ledger::Entry;
+use super::neighbourhood::{Neighbourhood, Service, THRESHOLD};
+use super::traffic::{Traffic, send_one};
+use super::voice::Voice;
+
+/// Time to read the first line before the request comes.
+const BREATH: Duration = Duration::from_secs(1);
+/// The pace of requests, without and with `--load`.
+const TRICKLE: Duration = Duration::from_millis(200);
+const LOAD: Duration = Duration::from_millis(50);
+/// So many direct answers in a row show that the resolver is out of the path.
+const DIRECT: usize = 5;
+/// Between two rounds.
+const REST: Duration = Duration::from_secs(20);
+
+/// How one round ended.
+#[derive(Debug)]
+pub(crate) struct Ending {
+    pub(crate) sent: usize,
+    /// What became of each lost request.
+    pub(crate) lost: Vec<String>,
+}
+
+/// Who tells, where, and how.
+pub(crate) struct Story<'a> {
+    pub(crate) voice: &'a Voice,
+    pub(crate) hood: &'a Neighbourhood,
+    pub(crate) load: bool,
+    pub(crate) patience: Duration,
+}
+
+impl Story<'_> {
+    /// One round.
+    pub(crate) async fn tell(&self) -> anyhow::Result<Ending> {
+        self.hood.ledger.clear();
+        self.hood.chronicle.turn_page();
+        tokio::select! {
+            ended = self.round() => ended,
+            () = self.hood.meter() => Err(anyhow!("the meter stopped")),
+        }
+    }
+
+    async fn round(&self) -> anyhow::Result<Ending> {
+        self.begin().await?;
+        let (ready, traffic) = self.wake().await?;
+        self.hand_over(&ready, traffic).await?;
+        self.fall_asleep().await?;
+        Ok(self.sum_up(&ready))
+    }
+
+    /// Asleep.
+    async fn begin(&self) -> anyhow::Result<()> {
+        let who = self.who();
+        let asleep = self.all("asleep", Instant::now(), View::is_asleep).await?;
+        let text = format!("{who} at 0 replicas, without a pod; the Service leads to the resolver");
+        self.voice.tell(last(&asleep), "asleep", &text);
+        sleep(BREATH).await;
+        Ok(())
+    }
+
+    /// A request comes, is held, and is answered by a pod that was not there; gives when each service was ready, and
+    /// the traffic that goes on.
+    async fn wake(&self) -> anyhow::Result<(Vec<Moment>, Traffic)> {
+        let sent_at = Instant::now();
+        let mut first = JoinSet::new();
+        for service in self.services() {
+            first.spawn(send_one(
+                service.clone(),
+                self.hood.ledger.clone(),
+                self.patience,
+            ));
+        }
+        self.voice.tell(
+            sent_at,
+            "request",
+            &match self.services() {
+                [one] => format!("GET {}", one.url()),
+                all => format!("one GET to each of {} services", all.len()),
+            },
+        );
+        let held = self.step("held", self.held(self.services().len())).await?;
+        self.voice.tell(
+            Instant::now(),
+            "held",
+            &match held {
+                1 => "the resolver holds it; the client just waits".to_owned(),
+                n => format!("the resolver holds {n}; the clients just wait"),
+            },
+        );
+        let traffic = self.load.then(|| self.traffic(LOAD));
+        let scaled = self
+            .all("scaled", sent_at, |view| view.replicas > 0)
+            .await?;
+        let to: Vec<u64> = scaled
+            .iter()
+            .map(|m| u64::from(m.view.replicas.unsigned_abs()))
+            .collect();
+        let text = format!(
+            "the operator scaled {} from 0 to {}, {} after the request",
+            self.who(),
+            span(&to),
+            since(&scaled, sent_at)
+        );
+        self.voice.tell(last(&scaled), "scaled", &text);
+        let ready = self
+            .all("ready", sent_at, |view| view.ready_pod().is_some())
+            .await?;
+        let text = match ready.as_slice() {
+            [one] => format!("pod {} is ready", one.view.ready_pod().unwrap_or_default()),
+            all => format!("a pod of each of {} services is ready", all.len()),
+        };
+        self.voice.tell(last(&ready), "ready", &text);
+        let answers = self
+            .step("answered", async { Ok(first.join_all().await) })
+            .await?;
+        self.tell_answers(&answers)?;
+        let traffic = traffic.unwrap_or_else(|| self.traffic(TRICKLE));
+        Ok((ready, traffic))
+    }
+
+    fn tell_answers(&self, answers: &[Entry]) -> anyhow::Result<()> {
+        let mut pods = Vec::new();
+        for entry in answers {
+            let answer = entry.outcome.as_ref();
+            let answer = answer.map_err(|lost| {
+                anyhow!("the first request to {} was lost: {lost}", entry.service)
+            })?;
+            if !answer.through_resolver {
+                return Err(anyhow!(
+                    "the first request to {} did not go through the resolver",
+                    entry.service
+                ));
+            }
+            pods.push(answer.pod.as_str());
+        }
+        let took: Vec<u64> = answers.iter().map(|entry| millis(entry.took)).collect();
+        let who = match pods.as_slice() {
+            [pod] => format!("200 from pod {pod}"),
+            all => format!("200 from {} pods", all.len()),
+        };
+        let at = answers
+            .iter()
+            .map(Entry::ended_at)
+            .max()
+            .unwrap_or_else(Instant::now);
+        let text = format!(
+            "{who} after {} ms: a slow answer, not an error",
+            span(&took)
+        );
+        self.voice.tell(at, "answered", &text);
+        Ok(())
+    }
+
+    /// The resolver leaves the path; then the requests end.
+    async fn hand_over(&self, ready: &[Moment], traffic: Traffic) -> anyhow::Result<()> {
+        let serving = |view: &View| view.phase == Some(Phase::Serving) && !view.redirected();
+        let serving = self.all("serving", last(ready), serving).await?;
+        let text = "traffic goes straight to the pods; the resolver is out of the path";
+        self.voice.tell(last(&serving), "serving", text);
+        let direct = self.step("direct", self.direct(last(&serving))).await?;
+        let text = format!(
+            "{} requests in a row without the resolver, {} ms each",
+            direct.len(),
+            span(&direct)
+        );
+        self.voice.tell(Instant::now(), "direct", &text);
+        self.step("answered", async {
+            traffic.stop().await;
+            Ok(())
+        })
+        .await
+    }
+
+    /// Nobody comes any more.
+    async fn fall_asleep(&self) -> anyhow::Result<()> {
+        let entries = self.hood.ledger.all();
+        let quiet_at = entries
+            .iter()
+            .map(Entry::ended_at)
+            .max()
+            .unwrap_or_else(Instant::now);
+        let redirecting = |view: &View| view.phase == Some(Phase::Redirecting);
+        let idle = self.all("idle", quiet_at, redirecting).await?;
+        let text = format!(
+            "last answer {} ago, the trigger reads less than {THRESHOLD}: new connections go to the resolver again",
+            since(&idle, quiet_at),
+        );
+        self.voice.tell(last(&idle), "idle", &text);
+        let drained = |view: &View| {
+            view.phase == Some(Phase::Draining)
+                && !view.pods.is_empty()
+                && view.ready_pod().is_none()
+        };
+        let drained = self.all("drained", first(&idle), drained).await?;
+        let text =
+            "the pods are alive but out of rotation, so that none dies with a request in its hands";
+        self.voice.tell(last(&drained), "drained", text);
+        let asleep = self.all("asleep", first(&drained), View::is_asleep).await?;
+        let text = format!("{} at 0 replicas again", self.who());
+        self.voice.tell(last(&asleep), "asleep", &text);
+        Ok(())
+    }
+
+    fn sum_up(&self, ready: &[Moment]) -> Ending {
+        let entries = self.hood.ledger.all();
+        let mut lost = Vec::new();
+        let mut held = 0_usize;
+        for entry in &entries {
+            let service = self
+                .services()
+                .iter()
+                .position(|service| service.name == entry.service);
+            let ready = service.and_then(|index| ready.get(index));
+            match &entry.outcome {
+                Ok(answer)
+                    if answer.through_resolver
+                        && ready.is_some_and(|ready| entry.sent_at < ready.at) =>
+                {
+                    held += 1
+                }
+                Ok(_) => {}
+                Err(why) => lost.push(format!("{}: {why}", entry.service)),
+            }
+        }
+        let answered = entries.len() - lost.len();
+        let text = format!(
+            "sent {}, answered {answered}, of them held {held}, lost {}",
+            entries.len(),
+            lost.len()
+        );
+        self.voice.tell(Instant::now(), "requests", &text);
+        Ending {
+            sent: entries.len(),
+            lost,
+        }
+    }
+
+    /// Between two rounds: says how to take part, and tells what happens then.
+    pub(crate) async fn rest(&self) -> anyhow::Result<()> {
+        let urls: Vec<String> = self.services().iter().take(1).map(Service::url).collect();
+        let seconds = REST.as_secs();
+        self.voice.say("");
+        self.voice.say(&format!(
+            "Your turn: `curl {}` in another terminal wakes it, and kubectl shows it. Next round in {seconds} s; Ctrl-C leaves.",
+            urls.join(" "),
+        ));
+        let _ = timeout(REST, self.comment()).await;
+        self.voice.say("");
+        Ok(())
+    }
+
+    /// Tells every change of phase, for ever.
+    async fn comment(&self) {
+        let seen = || -> Vec<View> {
+            let names = self.services().iter().map(|service| service.name.as_str());
+            names.map(|name| self.hood.chronicle.now(name)).collect()
+        };
+        let mut before = seen();
+        loop {
+            self.hood.chronicle.changed().await;
+            let now = seen();
+            for ((service, before), now) in self.services().iter().zip(&before).zip(&now) {
+                if let (true, Some(phase)) = (before.phase != now.phase, now.phase) {
+                    let text = format!(
+                        "{} is {phase:?}: {} replicas, {}",
+                        service.name, now.replicas, now.reason
+                    );
+                    self.voice.tell(Instant::now(), "seen", &text);
+                }
+            }
+            before = now;
+        }
+    }
+
+    fn services(&self) -> &[Service] {
+        self.hood.services()
+    }
+
+    fn traffic(&self, every: Duration) -> Traffic {
+        Traffic::start(self.services(), &self.hood.ledger, every, self.patience)
+    }
+
+    fn who(&self) -> String {
+        match self.services() {
+            [one] => one.name.clone(),
+            all => format!("{} services", all.len()),
+        }
+    }
+
+    /// Waits until the resolver holds so many.
+    async fn held(&self, at_least: usize) -> anyhow::Result<usize> {
+        loop {
+            let held = self.hood.held();
+            if held >= at_least {
+                return Ok(held);
+            }
+            sleep(Duration::from_millis(2)).await;
+        }
+    }
+
+    /// Waits until every service has answered often enough without the resolver; gives the last times in milliseconds.
+    async fn direct(&self, since: Instant) -> anyhow::Result<Vec<u64>> {
+        loop {
+            let rows = self
+                .services()
+                .iter()
+                .map(|service| self.hood.ledger.direct_in_a_row(&service.name, since));
+            let rows: Vec<Vec<Duration>> = rows.collect();
+            if rows.iter().all(|row| row.len() >= DIRECT) {
+                return Ok(rows.into_iter().flatten().map(millis).collect());
+            }
+            sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    /// Waits until something has held for every service since then; gives one moment a service, in their order.
+    async fn all(
+        &self,
+        word: &str,
+        since: Instant,
+        holds: impl Fn(&View) -> bool,
+    ) -> anyhow::Result<Vec<Moment>> {
+        let waits = self.services().iter().map(|service| {
+            let moment = self.hood.chronicle.until(&service.name, since, &holds);
+            async { anyhow::Ok(moment.await) }
+        });
+        self.step(word, try_join_all(waits)).await
+    }
+
+    /// Waits for one step of the story, and no longer than the patience.
+    async fn step<T>(
+        &self,
+        word: &str,
+        comes: impl Future<Output = anyhow::Result<T>>,
+    ) -> anyhow::Result<T> {
+        let what = format!("waiting for: {word}");
+        let came = timeout(self.patience, comes);
+        match self.voice.while_waiting(&what, came).await {
+            Ok(came) => came,
+            Err(_) => Err(anyhow!(
+                "the step \"{word}\" did not come within {} ms; {}",
+                self.patience.as_millis(),
+                self.state()
+            )),
+        }
+    }
+
+    /// What is seen right now, for whoever must find out why.
+    fn state(&self) -> String {
+        let states = self.services().iter().map(|service| {
+            let view = self.hood.chronicle.now(&service.name);
+            let phase = view.phase.map_or_else(
+                || "without a phase".to_owned(),
+                |phase| format!("{phase:?}"),
+            );
+            let ready = view.pods.values().filter(|ready| **ready).count();
+            format!(
+                "{} is {phase} ({}), replicas {}, ready pods {ready}",
+                service.name, view.reason, view.replicas
+            )
+        });
+        let states: Vec<String> = states.collect();
+        format!("{}; requests held: {}", states.join("; "), self.hood.held())
+    }
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// The latest of some moments.
+fn last(moments: &[Moment]) -> Instant {
+    moments
+        .iter()
+        .map(|moment| moment.at)
+        .max()
+        .unwrap_or_else(Instant::now)
+}
+
+/// The earliest of some moments.
+fn first(moments: &[Moment]) -> Instant {
+    moments
+        .iter()
+        .map(|moment| moment.at)
+        .min()
+        .unwrap_or_else(Instant::now)
+}
+
+/// How long after `then` they were.
+fn since(moments: &[Moment], then: Instant) -> String {
+    let waited: Vec<u64> = moments
+        .iter()
+        .map(|moment| millis(moment.at.saturating_duration_since(then)))
+        .collect();
+    format!("{} ms", span(&waited))
+}
+
+/// One number, or the smallest and the largest.
+fn span(numbers: &[u64]) -> String {
+    match (numbers.iter().min(), numbers.iter().max()) {
+        (Some(least), Some(most)) if least != most => format!("{least} to {most}"),
+        (Some(one), _) => one.to_string(),
+        _ => "no".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::span;
+
+    #[test]
+    fn a_span_is_one_number_where_all_are_alike() {
+        assert_eq!(span(&[7, 7]), "7");
+        assert_eq!(span(&[9, 2, 5]), "2 to 9");
+        assert_eq!(span(&[]), "no");
+    }
+}
