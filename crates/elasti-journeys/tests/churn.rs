@@ -1,5 +1,6 @@
 //! Two hundred sleeps and wakes under visitors who come at the worst moments: nobody is lost, nobody is served twice.
 //! `ELASTI_CHURN_CYCLES` and `ELASTI_CHURN_SEED` choose how many and which moments; both are printed.
+//! Never passes by itself: with `ELASTI_CHURN_HANDOVER=redirect`, which skips the drain, requests are lost and told.
 #![allow(
     missing_docs,
     clippy::unwrap_used,
@@ -18,6 +19,7 @@ use elasti_journeys::{App, Edge, Lookout, Neighbourhood, Regular, blueprint, tim
 use elasti_town::random::Randomness;
 use futures::future::join_all;
 use jiff::SignedDuration;
+use serde_json::json;
 use tokio::sync::Mutex;
 use tokio::sync::mpsc::Receiver;
 use tokio::task::JoinSet;
@@ -48,7 +50,7 @@ fn churn_times() -> observed::Settings {
         tick_patience: SignedDuration::from_millis(8500),
         margin: SignedDuration::from_millis(300),
         resolver_grace: SignedDuration::from_secs(30),
-        report_fresh: SignedDuration::from_secs(1),
+        report_fresh: SignedDuration::from_secs(3),
         ..times()
     }
 }
@@ -259,6 +261,7 @@ async fn progress(hood: Neighbourhood, tally: Arc<Tally>) {
 async fn whoever_comes_at_the_worst_moment_of_two_hundred_sleeps_is_answered_once() {
     let cycles = from_env("ELASTI_CHURN_CYCLES", 200);
     let seed = from_env("ELASTI_CHURN_SEED", std::process::id().into());
+    let handover = std::env::var("ELASTI_CHURN_HANDOVER").unwrap_or_else(|_| "drain".into());
     println!("ELASTI_CHURN_CYCLES={cycles} ELASTI_CHURN_SEED={seed}");
     let hood = Neighbourhood::with(|plot| {
         plot.nodes = 3;
@@ -279,7 +282,7 @@ async fn whoever_comes_at_the_worst_moment_of_two_hundred_sleeps_is_answered_onc
         let mut plan = blueprint(name);
         // Now and then two pods, on nodes that tick at different times.
         plan.replicas = if index % 6 == 5 { 2 } else { 1 };
-        plan.spec = serde_json::json!({"minTargetReplicas": plan.replicas});
+        plan.spec = json!({"minTargetReplicas": plan.replicas, "handover": handover});
         hood.build(plan)
     }));
     for (index, app) in apps.await.into_iter().enumerate() {
