@@ -427,7 +427,9 @@ impl Plan {
     fn keep_asking(&mut self, o: &Observed) {
         let busy = idle::traffic(o).is_some();
         let unrouted = o.ready_resolvers().any(|r| !knows_route(r, o));
-        if !busy && !unrouted {
+        // An answer that came too late proves nothing, and no event tells when to ask anew.
+        let late = self.ask_resolvers && o.ready_resolvers().any(|r| !is_fresh(r, o));
+        if !busy && !unrouted && !late {
             return;
         }
         self.ask_resolvers = true;
@@ -517,6 +519,11 @@ fn obstacle(o: &Observed) -> Option<Why> {
 fn knows_route(resolver: &crate::observed::Resolver, o: &Observed) -> bool {
     let wanted = elasti_api::RouteGeneration::of(&o.me.remembered.ports);
     matches!(&resolver.report, Report::Seen { route: Some(route), at, .. } if *route == wanted && *at <= o.now)
+}
+
+/// What the resolver last said is young enough to prove something.
+fn is_fresh(resolver: &crate::observed::Resolver, o: &Observed) -> bool {
+    matches!(&resolver.report, Report::Seen { at, .. } if o.since(*at) <= o.settings.report_fresh)
 }
 
 fn refs(o: &Observed, which: impl Fn(&Pod) -> bool) -> Vec<PodRef> {

@@ -11,8 +11,8 @@ use elasti_core::{Observed, Plan, Step};
 use jiff::SignedDuration;
 
 use crate::facts::{
-    Change, active, address, ago, drained, endpoint, idle, let_go, now, planned, planned_for, pod,
-    ports, redirected, report, resolver, restoring, spec,
+    Change, active, address, ago, drained, draining, endpoint, idle, let_go, now, planned,
+    planned_for, pod, ports, redirected, redirecting, report, resolver, restoring, spec,
 };
 
 fn sends_traffic(plan: &Plan) -> bool {
@@ -444,4 +444,19 @@ fn pods_that_cannot_start_do_not_count_as_on_their_way_up() {
     });
     o.sightings.pod_versions = [("web-1".to_owned(), "1".to_owned())].into();
     assert!(scales_to_zero(&planned(&o)));
+}
+
+#[test]
+fn an_answer_of_a_resolver_that_came_too_late_is_asked_for_again() {
+    for mut o in [redirecting(), redirected(), draining(), drained()] {
+        for resolver in &mut o.resolvers {
+            if let Report::Seen { at, .. } = &mut resolver.report {
+                *at = ago(2);
+            }
+        }
+        let plan = planned(&o);
+        assert!(plan.ask_resolvers, "{plan:?}");
+        // Nothing else may ever happen to this service.
+        assert!(plan.look_again.is_some(), "{plan:?}");
+    }
 }
