@@ -5,6 +5,7 @@ use std::error::Error;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use crate::campaign;
 use crate::chart;
 use crate::deny;
 use crate::generate::{self, root};
@@ -20,7 +21,7 @@ pub(crate) enum Ended {
 type Check = fn(ci: bool) -> Ended;
 
 /// The checks, cheap ones first.
-const CHECKS: [(&str, Check); 9] = [
+const CHECKS: [(&str, Check); 10] = [
     ("generated files", |_| match generate::check_all() {
         Ok(()) => Ended::Passed,
         Err(error) => Ended::Failed(error.to_string()),
@@ -51,6 +52,7 @@ const CHECKS: [(&str, Check); 9] = [
     }),
     ("chart", chart::check),
     ("simulation", |_| simulate::check()),
+    ("crash campaign", |_| campaign::check()),
     ("dependencies", deny::check),
     ("advisories", deny::check_advisories),
 ];

@@ -80,18 +80,38 @@ fn choose(mut all: Vec<Case>) -> Vec<Case> {
     chosen
 }
 
+fn record(journey: Journey) -> Recording {
+    let outcome = in_a_world(journey, None, None);
+    assert_eq!(outcome.failure, None, "{journey} without any fault");
+    let Outcome {
+        calls, told, end, ..
+    } = outcome;
+    println!("{journey}: {} calls, {} events", calls.len(), told.len());
+    Recording { calls, told, end }
+}
+
+#[test]
+fn an_app_whose_service_a_late_read_does_not_show_falls_asleep_all_the_same() {
+    let recording = record(Journey::GoingToSleep);
+    let mut cases = cases_of(Journey::GoingToSleep, &recording);
+    cases.retain(|case| {
+        let name = case.to_string();
+        name.contains("get services/") && name.contains("StaleRead { versions_back: 40 }")
+    });
+    assert!(!cases.is_empty());
+    for case in cases {
+        let outcome = in_a_world(case.journey, Some(&case), Some(&recording.end));
+        assert_eq!(outcome.failure, None, "{case}");
+        assert!(outcome.struck, "{case}");
+    }
+}
+
 #[test]
 fn whatever_goes_wrong_at_any_call_everything_ends_as_it_would_have_and_nobody_notices() {
     let started = Instant::now();
     let mut recordings = BTreeMap::new();
     for journey in Journey::ALL {
-        let outcome = in_a_world(journey, None, None);
-        assert_eq!(outcome.failure, None, "{journey} without any fault");
-        let Outcome {
-            calls, told, end, ..
-        } = outcome;
-        println!("{journey}: {} calls, {} events", calls.len(), told.len());
-        recordings.insert(journey, Recording { calls, told, end });
+        recordings.insert(journey, record(journey));
     }
     let all: Vec<Case> = recordings
         .iter()
