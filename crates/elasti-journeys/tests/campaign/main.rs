@@ -25,7 +25,7 @@ use std::time::Instant;
 use elasti_town::random::Randomness;
 use parking_lot::Mutex;
 
-use cases::{Case, Recording, cases_of};
+use cases::{Case, LEFT_OUT, Recording, cases_of};
 use journey::Journey;
 use world::{Outcome, in_a_world};
 
@@ -50,7 +50,11 @@ fn run_all(cases: &[Case], recordings: &BTreeMap<Journey, Recording>) -> Vec<Out
                     if let Some(why) = &outcome.failure {
                         println!("FAILED {case}: {why}");
                     }
-                    outcomes.lock().push(outcome);
+                    let mut outcomes = outcomes.lock();
+                    outcomes.push(outcome);
+                    if outcomes.len() % 100 == 0 {
+                        println!("{} runs", outcomes.len());
+                    }
                 }
             });
         }
@@ -118,6 +122,7 @@ fn whatever_goes_wrong_at_any_call_everything_ends_as_it_would_have_and_nobody_n
         .flat_map(|(journey, recording)| cases_of(*journey, recording))
         .collect();
     let total = all.len();
+    println!("{LEFT_OUT}");
     let chosen = choose(all);
     let outcomes = run_all(&chosen, &recordings);
     let struck = outcomes.iter().filter(|outcome| outcome.struck).count();
