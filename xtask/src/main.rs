@@ -2,6 +2,7 @@
 //! It never ships.
 
 mod bench;
+mod campaign;
 mod chart;
 mod checks;
 mod churn;
@@ -24,6 +25,8 @@ usage: cargo xtask <command>
   test [--ci]     run every check and test; --ci leaves nothing out that the machine can do
   simulate [--seeds N] [--seed K]
                   run a resolver in a simulated world: N seeds (500), or one seed twenty times with its counts
+  campaign [--runs N] [--only TEXT]
+                  every fault of the town at every call of six journeys: all runs, N of them, or those named so
   crd-conformance --kube-apiserver PATH --etcd PATH
                   run the acceptance table of the CRD against a real API server (needs kubectl)
   bench resolver [--rounds N] [--seconds N]
@@ -41,6 +44,7 @@ fn main() -> ExitCode {
         ["test"] => checks::run(false),
         ["test", "--ci"] => checks::run(true),
         ["simulate", wish @ ..] => simulate::run(wish),
+        ["campaign", wish @ ..] => campaign::run(wish),
         [
             "crd-conformance",
             "--kube-apiserver",

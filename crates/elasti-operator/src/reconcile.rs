@@ -189,7 +189,9 @@ async fn read_one<K: Kept>(operator: &Operator, path: String, name: &Name) -> Re
         .map_err(kube::Error::BuildRequest)?;
     let change = match targets::ask(&operator.client, request).await {
         Ok(object) => Change::Set(K::read(object).map_err(kube::Error::SerdeError)?),
-        Err(Fault::Missing(_)) => Change::Gone(name.clone()),
+        // The watch is the one to say so: a read may come from a server that is behind, and nothing would
+        // ever bring back what it hides.
+        Err(Fault::Missing(said)) => return Err(Fault::Conflict(said)),
         Err(fault) => return Err(fault),
     };
     operator.look_at(&operator.store.take_in(None, change));

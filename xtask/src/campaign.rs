@@ -1,0 +1,36 @@
+//! The crash campaign against the operator: `cargo xtask campaign`.
+//! It never judges a run: the test does.
+
+use std::error::Error;
+use std::process::Command;
+
+use crate::checks::{Ended, ended};
+
+/// Every fault at every call.
+pub(crate) fn check() -> Ended {
+    campaign(("ELASTI_CAMPAIGN_RUNS", "all"))
+}
+
+/// Runs what the command line asks for.
+pub(crate) fn run(wish: &[&str]) -> Result<(), Box<dyn Error>> {
+    let variable = match wish {
+        [] => ("ELASTI_CAMPAIGN_RUNS", "all"),
+        ["--runs", number] => ("ELASTI_CAMPAIGN_RUNS", *number),
+        ["--only", part] => ("ELASTI_CAMPAIGN_ONLY", *part),
+        _ => return Err("usage: cargo xtask campaign [--runs N] [--only TEXT]".into()),
+    };
+    match campaign(variable) {
+        Ended::Passed => Ok(()),
+        Ended::Failed(why) | Ended::LeftOut(why) => Err(why.into()),
+    }
+}
+
+fn campaign(variable: (&str, &str)) -> Ended {
+    let arguments = "test --release --package elasti-journeys --test campaign -- --nocapture";
+    println!("$ cargo {arguments}");
+    // Cargo tells the programs that it runs where it is itself.
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut command = Command::new(cargo);
+    command.args(arguments.split(' ')).envs([variable]);
+    ended(&mut command)
+}
