@@ -103,25 +103,25 @@ impl Demo {
         loop {
             let Ending { sent, lost } = story.tell().await?;
             if !lost.is_empty() {
-                let first = lost.join("; ");
+                let each = lost.join("; ");
                 return Err(anyhow!(
-                    "{} of {sent} requests were lost: {first}",
+                    "{} of {sent} requests were lost: {each}",
                     lost.len()
                 ));
             }
             if self.once {
                 return Ok(());
             }
-            story.rest().await?;
+            story.rest().await;
         }
     }
 
     fn introduce(&self, voice: &Voice) {
         voice.say("Elasti demo: a small Kubernetes in this process, with the real operator and the real resolver.");
         voice.say(&format!(
-            "Times are shortened: cooldown {COOLDOWN_SECONDS} s instead of {} s, settle {SETTLE_MILLIS} ms instead of {USUAL_SETTLE_SECONDS} s. The app needs {} ms to start.",
+            "Times are shortened: cooldown {COOLDOWN_SECONDS} s instead of {} s, settle {SETTLE_MILLIS} ms instead of {USUAL_SETTLE_SECONDS} s. The app takes {:?} to start.",
             elasti_api::DEFAULT_COOLDOWN_SECONDS,
-            self.cold_start.as_millis(),
+            self.cold_start,
         ));
     }
 

@@ -26,7 +26,7 @@ pub(crate) const COOLDOWN_SECONDS: u32 = 2;
 /// Within this the town's nodes have followed a slice.
 pub(crate) const SETTLE_MILLIS: u64 = 300;
 /// What the trigger compares its reading with: requests answered within the last second.
-pub(crate) const THRESHOLD: usize = 1;
+const THRESHOLD: usize = 1;
 const WINDOW: Duration = Duration::from_secs(1);
 const METERED_EVERY: Duration = Duration::from_millis(100);
 

@@ -11,7 +11,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::chronicle::{Moment, View};
 use super::ledger::Entry;
-use super::neighbourhood::{Neighbourhood, Service, THRESHOLD};
+use super::neighbourhood::{Neighbourhood, Service};
 use super::traffic::{Traffic, send_one};
 use super::voice::Voice;
 
@@ -79,7 +79,7 @@ impl Story<'_> {
             first.spawn(send_one(
                 service.clone(),
                 self.hood.ledger.clone(),
-                self.patience,
+                self.visitors_patience(),
             ));
         }
         self.voice.tell(
@@ -191,11 +191,13 @@ impl Story<'_> {
             .map(Entry::ended_at)
             .max()
             .unwrap_or_else(Instant::now);
-        let redirecting = |view: &View| view.phase == Some(Phase::Redirecting);
+        let redirecting = |view: &View| view.phase == Some(Phase::Redirecting) && view.redirected();
         let idle = self.all("idle", quiet_at, redirecting).await?;
+        let reason = idle.first().map(|moment| moment.view.reason.as_str());
         let text = format!(
-            "last answer {} ago, the trigger reads less than {THRESHOLD}: new connections go to the resolver again",
+            "no request for {} (status: {}): new connections go to the resolver again",
             since(&idle, quiet_at),
+            reason.unwrap_or_default(),
         );
         self.voice.tell(last(&idle), "idle", &text);
         let drained = |view: &View| {
@@ -248,17 +250,16 @@ impl Story<'_> {
     }
 
     /// Between two rounds: says how to take part, and tells what happens then.
-    pub(crate) async fn rest(&self) -> anyhow::Result<()> {
-        let urls: Vec<String> = self.services().iter().take(1).map(Service::url).collect();
-        let seconds = REST.as_secs();
+    pub(crate) async fn rest(&self) {
+        let url = self.services().first().map(Service::url);
         self.voice.say("");
         self.voice.say(&format!(
-            "Your turn: `curl {}` in another terminal wakes it, and kubectl shows it. Next round in {seconds} s; Ctrl-C leaves.",
-            urls.join(" "),
+            "Your turn: `curl {}` in another terminal wakes it, and kubectl shows it. Next round in {} s; Ctrl-C leaves.",
+            url.unwrap_or_default(),
+            REST.as_secs(),
         ));
         let _ = timeout(REST, self.comment()).await;
         self.voice.say("");
-        Ok(())
     }
 
     /// Tells every change of phase, for ever.
@@ -289,7 +290,17 @@ impl Story<'_> {
     }
 
     fn traffic(&self, every: Duration) -> Traffic {
-        Traffic::start(self.services(), &self.hood.ledger, every, self.patience)
+        Traffic::start(
+            self.services(),
+            &self.hood.ledger,
+            every,
+            self.visitors_patience(),
+        )
+    }
+
+    /// A visitor outwaits the steps of a wake, so that the step that failed is named, and not its visitor.
+    fn visitors_patience(&self) -> Duration {
+        self.patience.saturating_mul(4)
     }
 
     fn who(&self) -> String {
@@ -345,9 +356,8 @@ impl Story<'_> {
         word: &str,
         comes: impl Future<Output = anyhow::Result<T>>,
     ) -> anyhow::Result<T> {
-        let what = format!("waiting for: {word}");
         let came = timeout(self.patience, comes);
-        match self.voice.while_waiting(&what, came).await {
+        match self.voice.while_waiting(awaited(word), came).await {
             Ok(came) => came,
             Err(_) => Err(anyhow!(
                 "the step \"{word}\" did not come within {} ms; {}",
@@ -373,6 +383,19 @@ impl Story<'_> {
         });
         let states: Vec<String> = states.collect();
         format!("{}; requests held: {}", states.join("; "), self.hood.held())
+    }
+}
+
+/// What goes on while a step is waited for.
+fn awaited(word: &str) -> &'static str {
+    match word {
+        "ready" => "the app starts; the request is still held",
+        "serving" => "the pods return to rotation",
+        "direct" | "answered" => "requests are under way",
+        "idle" => "nobody comes; the cooldown passes",
+        "drained" => "the pods leave rotation",
+        "asleep" => "the operator sees to it that the service can sleep",
+        _ => "the resolver and the operator are at work",
     }
 }
 
