@@ -18,7 +18,7 @@ use elasti_runtime::signals::EndSignals;
 
 use crate::exit::Failed;
 use neighbourhood::{COOLDOWN_SECONDS, Neighbourhood, SETTLE_MILLIS};
-use story::{Ending, Story};
+use story::Story;
 use voice::Voice;
 
 /// Shorter, and the first request could be answered before anybody sees that it is held.
@@ -101,14 +101,7 @@ impl Demo {
             patience: self.patience,
         };
         loop {
-            let Ending { sent, lost } = story.tell().await?;
-            if !lost.is_empty() {
-                let each = lost.join("; ");
-                return Err(anyhow!(
-                    "{} of {sent} requests were lost: {each}",
-                    lost.len()
-                ));
-            }
+            story.tell().await?.verdict()?;
             if self.once {
                 return Ok(());
             }

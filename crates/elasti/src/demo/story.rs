@@ -10,8 +10,8 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::chronicle::{Moment, View};
-use super::ledger::Entry;
-use super::neighbourhood::{Neighbourhood, Service};
+use super::ledger::{Entry, Reckoning};
+use super::neighbourhood::{COOLDOWN_SECONDS, Neighbourhood, Service};
 use super::traffic::{Traffic, send_one};
 use super::voice::Voice;
 
@@ -25,14 +25,6 @@ const DIRECT: usize = 5;
 /// Between two rounds.
 const REST: Duration = Duration::from_secs(20);
 
-/// How one round ended.
-#[derive(Debug)]
-pub(crate) struct Ending {
-    pub(crate) sent: usize,
-    /// What became of each lost request.
-    pub(crate) lost: Vec<String>,
-}
-
 /// Who tells, where, and how.
 pub(crate) struct Story<'a> {
     pub(crate) voice: &'a Voice,
@@ -43,7 +35,7 @@ pub(crate) struct Story<'a> {
 
 impl Story<'_> {
     /// One round.
-    pub(crate) async fn tell(&self) -> anyhow::Result<Ending> {
+    pub(crate) async fn tell(&self) -> anyhow::Result<Reckoning> {
         self.hood.ledger.clear();
         self.hood.chronicle.turn_page();
         tokio::select! {
@@ -52,7 +44,7 @@ impl Story<'_> {
         }
     }
 
-    async fn round(&self) -> anyhow::Result<Ending> {
+    async fn round(&self) -> anyhow::Result<Reckoning> {
         self.begin().await?;
         let (ready, traffic) = self.wake().await?;
         self.hand_over(&ready, traffic).await?;
@@ -193,11 +185,9 @@ impl Story<'_> {
             .unwrap_or_else(Instant::now);
         let redirecting = |view: &View| view.phase == Some(Phase::Redirecting) && view.redirected();
         let idle = self.all("idle", quiet_at, redirecting).await?;
-        let reason = idle.first().map(|moment| moment.view.reason.as_str());
         let text = format!(
-            "no request for {} (status: {}): new connections go to the resolver again",
+            "no request for {}, cooldown {COOLDOWN_SECONDS} s: new connections go to the resolver again",
             since(&idle, quiet_at),
-            reason.unwrap_or_default(),
         );
         self.voice.tell(last(&idle), "idle", &text);
         let drained = |view: &View| {
@@ -215,38 +205,13 @@ impl Story<'_> {
         Ok(())
     }
 
-    fn sum_up(&self, ready: &[Moment]) -> Ending {
-        let entries = self.hood.ledger.all();
-        let mut lost = Vec::new();
-        let mut held = 0_usize;
-        for entry in &entries {
-            let service = self
-                .services()
-                .iter()
-                .position(|service| service.name == entry.service);
-            let ready = service.and_then(|index| ready.get(index));
-            match &entry.outcome {
-                Ok(answer)
-                    if answer.through_resolver
-                        && ready.is_some_and(|ready| entry.sent_at < ready.at) =>
-                {
-                    held += 1
-                }
-                Ok(_) => {}
-                Err(why) => lost.push(format!("{}: {why}", entry.service)),
-            }
-        }
-        let answered = entries.len() - lost.len();
-        let text = format!(
-            "sent {}, answered {answered}, of them held {held}, lost {}",
-            entries.len(),
-            lost.len()
-        );
-        self.voice.tell(Instant::now(), "requests", &text);
-        Ending {
-            sent: entries.len(),
-            lost,
-        }
+    fn sum_up(&self, ready: &[Moment]) -> Reckoning {
+        let names = self.services().iter().map(|service| service.name.clone());
+        let ready = names.zip(ready.iter().map(|moment| moment.at)).collect();
+        let reckoning = self.hood.ledger.reckon(&ready);
+        self.voice
+            .tell(Instant::now(), "requests", &reckoning.to_string());
+        reckoning
     }
 
     /// Between two rounds: says how to take part, and tells what happens then.
@@ -275,7 +240,7 @@ impl Story<'_> {
             for ((service, before), now) in self.services().iter().zip(&before).zip(&now) {
                 if let (true, Some(phase)) = (before.phase != now.phase, now.phase) {
                     let text = format!(
-                        "{} is {phase:?}: {} replicas, {}",
+                        "{} is {phase:?}, replicas {}, {}",
                         service.name, now.replicas, now.reason
                     );
                     self.voice.tell(Instant::now(), "seen", &text);
