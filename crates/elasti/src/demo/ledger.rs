@@ -83,8 +83,11 @@ impl Ledger {
         self.entries.lock().clear();
     }
 
-    pub(crate) fn all(&self) -> Vec<Entry> {
-        self.entries.lock().clone()
+    /// When the last request to a service ended; now if there was none.
+    pub(crate) fn last_ended_at(&self, service: &str) -> Instant {
+        let entries = self.entries.lock();
+        let own = entries.iter().filter(|entry| entry.service == service);
+        own.map(Entry::ended_at).max().unwrap_or_else(Instant::now)
     }
 
     /// Sums up. Held is what a resolver carried and was sent before its service's first pod was ready.

@@ -261,7 +261,8 @@ async fn start_operator(
         metrics: Some(SocketAddr::from((address, 8080))),
         health: Some(SocketAddr::from((address, 8081))),
         leader_elect: false,
-        polling_interval: Duration::from_millis(200),
+        // A reading is too old after three rounds, and doubt is not idle: shorter, a busy machine would never see sleep.
+        polling_interval: Duration::from_secs(1),
         allow_loopback: true,
         token_file: Some(token_file(&client, files, OPERATOR, names::ACTIVITY_AUDIENCE).await?),
         wake_callers: vec![user(RESOLVER)],

@@ -82,7 +82,7 @@ impl Story<'_> {
                 all => format!("one GET to each of {} services", all.len()),
             },
         );
-        let held = self.step("held", self.held(self.services().len())).await?;
+        let held = self.step("held", self.held()).await?;
         self.voice.tell(
             Instant::now(),
             "held",
@@ -177,17 +177,16 @@ impl Story<'_> {
 
     /// Nobody comes any more.
     async fn fall_asleep(&self) -> anyhow::Result<()> {
-        let entries = self.hood.ledger.all();
-        let quiet_at = entries
-            .iter()
-            .map(Entry::ended_at)
-            .max()
-            .unwrap_or_else(Instant::now);
         let redirecting = |view: &View| view.phase == Some(Phase::Redirecting) && view.redirected();
-        let idle = self.all("idle", quiet_at, redirecting).await?;
+        let quiet_at = |service: &Service| self.hood.ledger.last_ended_at(&service.name);
+        let idle = self.each("idle", quiet_at, redirecting).await?;
+        let pairs = self.services().iter().zip(&idle);
+        let quiet: Vec<u64> = pairs
+            .map(|(service, moment)| millis(moment.at.saturating_duration_since(quiet_at(service))))
+            .collect();
         let text = format!(
-            "no request for {}, cooldown {COOLDOWN_SECONDS} s: new connections go to the resolver again",
-            since(&idle, quiet_at),
+            "no request for {} ms, cooldown {COOLDOWN_SECONDS} s: new connections go to the resolver again",
+            span(&quiet),
         );
         self.voice.tell(last(&idle), "idle", &text);
         let drained = |view: &View| {
@@ -275,12 +274,19 @@ impl Story<'_> {
         }
     }
 
-    /// Waits until the resolver holds so many.
-    async fn held(&self, at_least: usize) -> anyhow::Result<usize> {
+    /// Waits until the resolver holds one for each service; gives the most that it was seen to hold. Where a pod is ready
+    /// sooner than the last of them comes, they are never held all at once.
+    async fn held(&self) -> anyhow::Result<usize> {
+        let mut most = 0;
         loop {
-            let held = self.hood.held();
-            if held >= at_least {
-                return Ok(held);
+            most = most.max(self.hood.held());
+            let mut views = self
+                .services()
+                .iter()
+                .map(|service| self.hood.chronicle.now(&service.name));
+            let early = most > 0 && views.any(|view| view.ready_pod().is_some());
+            if early || most >= self.services().len() {
+                return Ok(most);
             }
             sleep(Duration::from_millis(2)).await;
         }
@@ -308,8 +314,19 @@ impl Story<'_> {
         since: Instant,
         holds: impl Fn(&View) -> bool,
     ) -> anyhow::Result<Vec<Moment>> {
+        self.each(word, |_| since, holds).await
+    }
+
+    /// As `all`, with a time of its own for every service.
+    async fn each(
+        &self,
+        word: &str,
+        since: impl Fn(&Service) -> Instant,
+        holds: impl Fn(&View) -> bool,
+    ) -> anyhow::Result<Vec<Moment>> {
+        let chronicle = &self.hood.chronicle;
         let waits = self.services().iter().map(|service| {
-            let moment = self.hood.chronicle.until(&service.name, since, &holds);
+            let moment = chronicle.until(&service.name, since(service), &holds);
             async { anyhow::Ok(moment.await) }
         });
         self.step(word, try_join_all(waits)).await
