@@ -18,7 +18,7 @@ use elasti_runtime::signals::EndSignals;
 
 use crate::exit::Failed;
 use neighbourhood::{COOLDOWN_SECONDS, Neighbourhood, SETTLE_MILLIS};
-use story::{Ending, Story};
+use story::Story;
 use voice::Voice;
 
 /// Shorter, and the first request could be answered before anybody sees that it is held.
@@ -101,27 +101,20 @@ impl Demo {
             patience: self.patience,
         };
         loop {
-            let Ending { sent, lost } = story.tell().await?;
-            if !lost.is_empty() {
-                let first = lost.join("; ");
-                return Err(anyhow!(
-                    "{} of {sent} requests were lost: {first}",
-                    lost.len()
-                ));
-            }
+            story.tell().await?.verdict()?;
             if self.once {
                 return Ok(());
             }
-            story.rest().await?;
+            story.rest().await;
         }
     }
 
     fn introduce(&self, voice: &Voice) {
         voice.say("Elasti demo: a small Kubernetes in this process, with the real operator and the real resolver.");
         voice.say(&format!(
-            "Times are shortened: cooldown {COOLDOWN_SECONDS} s instead of {} s, settle {SETTLE_MILLIS} ms instead of {USUAL_SETTLE_SECONDS} s. The app needs {} ms to start.",
+            "Times are shortened: cooldown {COOLDOWN_SECONDS} s instead of {} s, settle {SETTLE_MILLIS} ms instead of {USUAL_SETTLE_SECONDS} s. The app takes {:?} to start.",
             elasti_api::DEFAULT_COOLDOWN_SECONDS,
-            self.cold_start.as_millis(),
+            self.cold_start,
         ));
     }
 

@@ -22,7 +22,9 @@ pub(crate) fn elasti() -> Result<PathBuf, Box<dyn Error>> {
         .current_dir(root())
         // With a target named, the flags reach neither build scripts nor derive macros.
         .env(format!("CARGO_TARGET_{variable}_RUSTFLAGS"), STATIC)
-        .args(["build", "--package", "elasti", "--profile", "image"])
+        // The demo brings the model town with it, which never ships.
+        .args(["build", "--package", "elasti", "--no-default-features"])
+        .args(["--profile", "image"])
         .args(["--locked", "--target", &target])
         .status()?;
     if !status.success() {

@@ -1,6 +1,8 @@
 //! The ledger: what became of every request, and how many the app has answered lately.
 //! Never forgets a request within a round, and never counts a lost one as answered.
 
+use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -24,6 +26,47 @@ impl Entry {
     }
 }
 
+/// What became of all requests of a round.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Reckoning {
+    sent: usize,
+    answered: usize,
+    held: usize,
+    /// Whose request each was, and what became of it.
+    lost: Vec<String>,
+}
+
+impl Reckoning {
+    /// # Errors
+    /// If a request was lost.
+    pub(crate) fn verdict(&self) -> anyhow::Result<()> {
+        anyhow::ensure!(
+            self.lost.is_empty(),
+            "{} of {} requests were lost: {}",
+            self.lost.len(),
+            self.sent,
+            self.lost.join("; "),
+        );
+        Ok(())
+    }
+}
+
+impl fmt::Display for Reckoning {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            sent,
+            answered,
+            held,
+            lost,
+        } = self;
+        let lost = lost.len();
+        write!(
+            f,
+            "sent {sent}, answered {answered}, of them held {held}, lost {lost}"
+        )
+    }
+}
+
 /// The requests of one round; clones share it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Ledger {
@@ -40,8 +83,30 @@ impl Ledger {
         self.entries.lock().clear();
     }
 
-    pub(crate) fn all(&self) -> Vec<Entry> {
-        self.entries.lock().clone()
+    /// When the last request to a service ended; now if there was none.
+    pub(crate) fn last_ended_at(&self, service: &str) -> Instant {
+        let entries = self.entries.lock();
+        let own = entries.iter().filter(|entry| entry.service == service);
+        own.map(Entry::ended_at).max().unwrap_or_else(Instant::now)
+    }
+
+    /// Sums up. Held is what a resolver carried and was sent before its service's first pod was ready.
+    pub(crate) fn reckon(&self, ready: &BTreeMap<String, Instant>) -> Reckoning {
+        let mut reckoning = Reckoning::default();
+        for entry in self.entries.lock().iter() {
+            reckoning.sent += 1;
+            match &entry.outcome {
+                Ok(answer) => {
+                    let early = ready
+                        .get(&entry.service)
+                        .is_some_and(|at| entry.sent_at < *at);
+                    reckoning.answered += 1;
+                    reckoning.held += usize::from(early && answer.through_resolver);
+                }
+                Err(why) => reckoning.lost.push(format!("{}: {why}", entry.service)),
+            }
+        }
+        reckoning
     }
 
     /// How many requests a service has answered within the window that ends now: what its metrics would say.
@@ -108,5 +173,32 @@ mod tests {
         ledger.write(entry(now, Err(Lost::Broken("reset".into()))));
         assert_eq!(ledger.direct_in_a_row("web", now).len(), 0);
         assert_eq!(ledger.answered_within("web", Duration::from_secs(60)), 4);
+    }
+
+    #[test]
+    fn a_lost_request_is_counted_named_and_fails_the_round() {
+        let ledger = Ledger::default();
+        let now = Instant::now();
+        let ready = [("web".to_owned(), now + Duration::from_secs(2))].into();
+        ledger.write(entry(now, Ok(true)));
+        ledger.write(entry(now + Duration::from_secs(3), Ok(true)));
+        ledger.write(entry(now + Duration::from_secs(3), Ok(false)));
+        let reckoning = ledger.reckon(&ready);
+        assert_eq!(
+            reckoning.to_string(),
+            "sent 3, answered 3, of them held 1, lost 0"
+        );
+        assert!(reckoning.verdict().is_ok());
+        ledger.write(entry(now, Err(Lost::Broken("reset".into()))));
+        let reckoning = ledger.reckon(&ready);
+        assert_eq!(
+            reckoning.to_string(),
+            "sent 4, answered 3, of them held 1, lost 1"
+        );
+        let verdict = reckoning.verdict().unwrap_err().to_string();
+        assert_eq!(
+            verdict,
+            "1 of 4 requests were lost: web: the connection failed: reset"
+        );
     }
 }

@@ -26,7 +26,7 @@ pub(crate) const COOLDOWN_SECONDS: u32 = 2;
 /// Within this the town's nodes have followed a slice.
 pub(crate) const SETTLE_MILLIS: u64 = 300;
 /// What the trigger compares its reading with: requests answered within the last second.
-pub(crate) const THRESHOLD: usize = 1;
+const THRESHOLD: usize = 1;
 const WINDOW: Duration = Duration::from_secs(1);
 const METERED_EVERY: Duration = Duration::from_millis(100);
 
@@ -261,7 +261,8 @@ async fn start_operator(
         metrics: Some(SocketAddr::from((address, 8080))),
         health: Some(SocketAddr::from((address, 8081))),
         leader_elect: false,
-        polling_interval: Duration::from_millis(200),
+        // A reading is too old after three rounds, and doubt is not idle: shorter, a busy machine would never see sleep.
+        polling_interval: Duration::from_secs(1),
         allow_loopback: true,
         token_file: Some(token_file(&client, files, OPERATOR, names::ACTIVITY_AUDIENCE).await?),
         wake_callers: vec![user(RESOLVER)],

@@ -10,8 +10,8 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::chronicle::{Moment, View};
-use super::ledger::Entry;
-use super::neighbourhood::{Neighbourhood, Service, THRESHOLD};
+use super::ledger::{Entry, Reckoning};
+use super::neighbourhood::{COOLDOWN_SECONDS, Neighbourhood, Service};
 use super::traffic::{Traffic, send_one};
 use super::voice::Voice;
 
@@ -25,14 +25,6 @@ const DIRECT: usize = 5;
 /// Between two rounds.
 const REST: Duration = Duration::from_secs(20);
 
-/// How one round ended.
-#[derive(Debug)]
-pub(crate) struct Ending {
-    pub(crate) sent: usize,
-    /// What became of each lost request.
-    pub(crate) lost: Vec<String>,
-}
-
 /// Who tells, where, and how.
 pub(crate) struct Story<'a> {
     pub(crate) voice: &'a Voice,
@@ -43,7 +35,7 @@ pub(crate) struct Story<'a> {
 
 impl Story<'_> {
     /// One round.
-    pub(crate) async fn tell(&self) -> anyhow::Result<Ending> {
+    pub(crate) async fn tell(&self) -> anyhow::Result<Reckoning> {
         self.hood.ledger.clear();
         self.hood.chronicle.turn_page();
         tokio::select! {
@@ -52,7 +44,7 @@ impl Story<'_> {
         }
     }
 
-    async fn round(&self) -> anyhow::Result<Ending> {
+    async fn round(&self) -> anyhow::Result<Reckoning> {
         self.begin().await?;
         let (ready, traffic) = self.wake().await?;
         self.hand_over(&ready, traffic).await?;
@@ -79,7 +71,7 @@ impl Story<'_> {
             first.spawn(send_one(
                 service.clone(),
                 self.hood.ledger.clone(),
-                self.patience,
+                self.visitors_patience(),
             ));
         }
         self.voice.tell(
@@ -90,7 +82,7 @@ impl Story<'_> {
                 all => format!("one GET to each of {} services", all.len()),
             },
         );
-        let held = self.step("held", self.held(self.services().len())).await?;
+        let held = self.step("held", self.held()).await?;
         self.voice.tell(
             Instant::now(),
             "held",
@@ -185,17 +177,16 @@ impl Story<'_> {
 
     /// Nobody comes any more.
     async fn fall_asleep(&self) -> anyhow::Result<()> {
-        let entries = self.hood.ledger.all();
-        let quiet_at = entries
-            .iter()
-            .map(Entry::ended_at)
-            .max()
-            .unwrap_or_else(Instant::now);
-        let redirecting = |view: &View| view.phase == Some(Phase::Redirecting);
-        let idle = self.all("idle", quiet_at, redirecting).await?;
+        let redirecting = |view: &View| view.phase == Some(Phase::Redirecting) && view.redirected();
+        let quiet_at = |service: &Service| self.hood.ledger.last_ended_at(&service.name);
+        let idle = self.each("idle", quiet_at, redirecting).await?;
+        let pairs = self.services().iter().zip(&idle);
+        let quiet: Vec<u64> = pairs
+            .map(|(service, moment)| millis(moment.at.saturating_duration_since(quiet_at(service))))
+            .collect();
         let text = format!(
-            "last answer {} ago, the trigger reads less than {THRESHOLD}: new connections go to the resolver again",
-            since(&idle, quiet_at),
+            "no request for {} ms, cooldown {COOLDOWN_SECONDS} s: new connections go to the resolver again",
+            span(&quiet),
         );
         self.voice.tell(last(&idle), "idle", &text);
         let drained = |view: &View| {
@@ -213,52 +204,26 @@ impl Story<'_> {
         Ok(())
     }
 
-    fn sum_up(&self, ready: &[Moment]) -> Ending {
-        let entries = self.hood.ledger.all();
-        let mut lost = Vec::new();
-        let mut held = 0_usize;
-        for entry in &entries {
-            let service = self
-                .services()
-                .iter()
-                .position(|service| service.name == entry.service);
-            let ready = service.and_then(|index| ready.get(index));
-            match &entry.outcome {
-                Ok(answer)
-                    if answer.through_resolver
-                        && ready.is_some_and(|ready| entry.sent_at < ready.at) =>
-                {
-                    held += 1
-                }
-                Ok(_) => {}
-                Err(why) => lost.push(format!("{}: {why}", entry.service)),
-            }
-        }
-        let answered = entries.len() - lost.len();
-        let text = format!(
-            "sent {}, answered {answered}, of them held {held}, lost {}",
-            entries.len(),
-            lost.len()
-        );
-        self.voice.tell(Instant::now(), "requests", &text);
-        Ending {
-            sent: entries.len(),
-            lost,
-        }
+    fn sum_up(&self, ready: &[Moment]) -> Reckoning {
+        let names = self.services().iter().map(|service| service.name.clone());
+        let ready = names.zip(ready.iter().map(|moment| moment.at)).collect();
+        let reckoning = self.hood.ledger.reckon(&ready);
+        self.voice
+            .tell(Instant::now(), "requests", &reckoning.to_string());
+        reckoning
     }
 
     /// Between two rounds: says how to take part, and tells what happens then.
-    pub(crate) async fn rest(&self) -> anyhow::Result<()> {
-        let urls: Vec<String> = self.services().iter().take(1).map(Service::url).collect();
-        let seconds = REST.as_secs();
+    pub(crate) async fn rest(&self) {
+        let url = self.services().first().map(Service::url);
         self.voice.say("");
         self.voice.say(&format!(
-            "Your turn: `curl {}` in another terminal wakes it, and kubectl shows it. Next round in {seconds} s; Ctrl-C leaves.",
-            urls.join(" "),
+            "Your turn: `curl {}` in another terminal wakes it, and kubectl shows it. Next round in {} s; Ctrl-C leaves.",
+            url.unwrap_or_default(),
+            REST.as_secs(),
         ));
         let _ = timeout(REST, self.comment()).await;
         self.voice.say("");
-        Ok(())
     }
 
     /// Tells every change of phase, for ever.
@@ -274,7 +239,7 @@ impl Story<'_> {
             for ((service, before), now) in self.services().iter().zip(&before).zip(&now) {
                 if let (true, Some(phase)) = (before.phase != now.phase, now.phase) {
                     let text = format!(
-                        "{} is {phase:?}: {} replicas, {}",
+                        "{} is {phase:?}, replicas {}, {}",
                         service.name, now.replicas, now.reason
                     );
                     self.voice.tell(Instant::now(), "seen", &text);
@@ -289,7 +254,17 @@ impl Story<'_> {
     }
 
     fn traffic(&self, every: Duration) -> Traffic {
-        Traffic::start(self.services(), &self.hood.ledger, every, self.patience)
+        Traffic::start(
+            self.services(),
+            &self.hood.ledger,
+            every,
+            self.visitors_patience(),
+        )
+    }
+
+    /// A visitor outwaits the steps of a wake, so that the step that failed is named, and not its visitor.
+    fn visitors_patience(&self) -> Duration {
+        self.patience.saturating_mul(4)
     }
 
     fn who(&self) -> String {
@@ -299,12 +274,19 @@ impl Story<'_> {
         }
     }
 
-    /// Waits until the resolver holds so many.
-    async fn held(&self, at_least: usize) -> anyhow::Result<usize> {
+    /// Waits until the resolver holds one for each service; gives the most that it was seen to hold. Where a pod is ready
+    /// sooner than the last of them comes, they are never held all at once.
+    async fn held(&self) -> anyhow::Result<usize> {
+        let mut most = 0;
         loop {
-            let held = self.hood.held();
-            if held >= at_least {
-                return Ok(held);
+            most = most.max(self.hood.held());
+            let mut views = self
+                .services()
+                .iter()
+                .map(|service| self.hood.chronicle.now(&service.name));
+            let early = most > 0 && views.any(|view| view.ready_pod().is_some());
+            if early || most >= self.services().len() {
+                return Ok(most);
             }
             sleep(Duration::from_millis(2)).await;
         }
@@ -332,8 +314,19 @@ impl Story<'_> {
         since: Instant,
         holds: impl Fn(&View) -> bool,
     ) -> anyhow::Result<Vec<Moment>> {
+        self.each(word, |_| since, holds).await
+    }
+
+    /// As `all`, with a time of its own for every service.
+    async fn each(
+        &self,
+        word: &str,
+        since: impl Fn(&Service) -> Instant,
+        holds: impl Fn(&View) -> bool,
+    ) -> anyhow::Result<Vec<Moment>> {
+        let chronicle = &self.hood.chronicle;
         let waits = self.services().iter().map(|service| {
-            let moment = self.hood.chronicle.until(&service.name, since, &holds);
+            let moment = chronicle.until(&service.name, since(service), &holds);
             async { anyhow::Ok(moment.await) }
         });
         self.step(word, try_join_all(waits)).await
@@ -345,9 +338,8 @@ impl Story<'_> {
         word: &str,
         comes: impl Future<Output = anyhow::Result<T>>,
     ) -> anyhow::Result<T> {
-        let what = format!("waiting for: {word}");
         let came = timeout(self.patience, comes);
-        match self.voice.while_waiting(&what, came).await {
+        match self.voice.while_waiting(awaited(word), came).await {
             Ok(came) => came,
             Err(_) => Err(anyhow!(
                 "the step \"{word}\" did not come within {} ms; {}",
@@ -373,6 +365,19 @@ impl Story<'_> {
         });
         let states: Vec<String> = states.collect();
         format!("{}; requests held: {}", states.join("; "), self.hood.held())
+    }
+}
+
+/// What goes on while a step is waited for.
+fn awaited(word: &str) -> &'static str {
+    match word {
+        "ready" => "the app starts; the request is still held",
+        "serving" => "the pods return to rotation",
+        "direct" | "answered" => "requests are under way",
+        "idle" => "nobody comes; the cooldown passes",
+        "drained" => "the pods leave rotation",
+        "asleep" => "the operator sees to it that the service can sleep",
+        _ => "the resolver and the operator are at work",
     }
 }
 
