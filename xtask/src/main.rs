@@ -32,7 +32,7 @@ usage: cargo xtask <command>
   bench resolver [--rounds N] [--seconds N]
                   the resolver against HAProxy and against no proxy: requests/s, CPU, latency
                   (needs haproxy, nginx and wrk; installs them where apt-get may)
-  bench cold-start [--runs N]
+  bench cold-start [--runs N] [--proxy-mode iptables|nftables]
                   the first request to a sleeping service against a bare scale, on the real node
 ";
 
@@ -56,8 +56,8 @@ fn main() -> ExitCode {
             Some(extent) => bench::resolver(extent),
             None => return usage(),
         },
-        ["bench", "cold-start", extent @ ..] => match bench::cold_start::read(extent) {
-            Some(runs) => bench::cold_start::run(runs),
+        ["bench", "cold-start", extent @ ..] => match bench::cold_start::Extent::read(extent) {
+            Some(extent) => bench::cold_start::run(&extent),
             None => return usage(),
         },
         ["chart"] => chart::run(),

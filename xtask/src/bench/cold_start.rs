@@ -19,12 +19,29 @@ const BARE: &str = "bare";
 const COOLDOWN_SECONDS: u32 = 3;
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// Reads the flags; `None` where they say nothing known.
-pub(crate) fn read(words: &[&str]) -> Option<usize> {
-    match words {
-        [] => Some(20),
-        ["--runs", n] => n.parse().ok().filter(|runs| *runs > 0),
-        _ => None,
+/// How many, and how kube-proxy writes its rules.
+#[derive(Clone, Debug)]
+pub(crate) struct Extent {
+    runs: usize,
+    mode: String,
+}
+
+impl Extent {
+    /// Reads the flags; `None` where they say nothing known.
+    pub(crate) fn read(words: &[&str]) -> Option<Self> {
+        let mut extent = Self {
+            runs: 20,
+            mode: "iptables".into(),
+        };
+        let mut pairs = words.chunks_exact(2);
+        for pair in &mut pairs {
+            match pair {
+                ["--runs", n] => extent.runs = n.parse().ok().filter(|runs| *runs > 0)?,
+                ["--proxy-mode", mode] => extent.mode = (*mode).to_owned(),
+                _ => return None,
+            }
+        }
+        pairs.remainder().is_empty().then_some(extent)
     }
 }
 
@@ -42,8 +59,8 @@ struct Times {
 type Part = fn(&Times) -> f64;
 
 /// Runs as many cold starts as bare ones, in turn, and prints medians and ratios.
-pub(crate) fn run(runs: usize) -> Result<(), Box<dyn Error>> {
-    world::install("iptables", 2)?;
+pub(crate) fn run(extent: &Extent) -> Result<(), Box<dyn Error>> {
+    world::install(&extent.mode, 2)?;
     let size = Size {
         targets: TARGETS,
         replicas: 1,
@@ -53,7 +70,7 @@ pub(crate) fn run(runs: usize) -> Result<(), Box<dyn Error>> {
     world::create_bare(BARE)?;
     let timeline = Timeline::watch(world::NAMESPACE);
     let proxy = Proxy::start()?;
-    let measured = measure(runs, &timeline, &proxy);
+    let measured = measure(extent.runs, &timeline, &proxy);
     drop(proxy);
     timeline.end();
     world::remove()?;
@@ -70,10 +87,10 @@ fn measure(
     let (mut elasti, mut bare) = (Vec::new(), Vec::new());
     proxy.scale(BARE, 0)?;
     for run in 0..runs {
-        let times = woken(&world::target(run % TARGETS), timeline)?;
+        let times = woken(&world::target(run % TARGETS), run, timeline)?;
         println!("{run:3} elasti {}", line(times));
         elasti.push(times);
-        let times = scaled(timeline, proxy)?;
+        let times = scaled(run, timeline, proxy)?;
         println!("{run:3} bare   {}", line(times));
         bare.push(times);
     }
@@ -81,8 +98,8 @@ fn measure(
 }
 
 /// The first request to a service that sleeps.
-fn woken(target: &str, timeline: &Timeline) -> Result<Times, Box<dyn Error>> {
-    at_zero(target, timeline)?;
+fn woken(target: &str, run: usize, timeline: &Timeline) -> Result<Times, Box<dyn Error>> {
+    at_zero(target, run, timeline)?;
     let to = world::address(target)?;
     let start = Instant::now();
     let outcome = request::send(to, "cold");
@@ -90,8 +107,8 @@ fn woken(target: &str, timeline: &Timeline) -> Result<Times, Box<dyn Error>> {
 }
 
 /// A bare scale write, then a request to the pod itself as soon as a watcher sees it ready.
-fn scaled(timeline: &Timeline, proxy: &Proxy) -> Result<Times, Box<dyn Error>> {
-    at_zero(BARE, timeline)?;
+fn scaled(run: usize, timeline: &Timeline, proxy: &Proxy) -> Result<Times, Box<dyn Error>> {
+    at_zero(BARE, run, timeline)?;
     let start = Instant::now();
     proxy.scale(BARE, 1)?;
     timeline
@@ -131,7 +148,7 @@ fn times(
 }
 
 /// Waits until nothing of a target is left.
-fn at_zero(target: &str, timeline: &Timeline) -> Result<(), Box<dyn Error>> {
+fn at_zero(target: &str, run: usize, timeline: &Timeline) -> Result<(), Box<dyn Error>> {
     let until = Instant::now() + LIMIT;
     while !timeline.is_at_zero(target) {
         if Instant::now() > until {
@@ -141,6 +158,9 @@ fn at_zero(target: &str, timeline: &Timeline) -> Result<(), Box<dyn Error>> {
     }
     // Let the end of its pod be over, so that it costs the start nothing.
     thread::sleep(Duration::from_secs(1));
+    // The kubelet looks at its containers once a second, and a pod's end comes at such a tick: without this every
+    // start would have the same, and each kind another, place between two ticks.
+    thread::sleep(Duration::from_secs(1).mul_f64((run as f64 * 0.618_034).fract()));
     Ok(())
 }
 

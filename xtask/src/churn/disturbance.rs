@@ -24,19 +24,20 @@ pub(crate) enum Disturbance {
     Upgrade,
     KillLeader,
     StopPrometheus,
-    StopApiServer,
     KillResolver,
+    StopApiServer,
 }
 
-/// In this order, spread over the run; the last may cost the requests that the resolver holds at that moment.
+/// In this order, spread over the run. The API server goes last: a resolver that is killed while nobody can write
+/// stays in the slices, and its share of the connections is refused until the API server is back.
 const ALL: [Disturbance; 7] = [
     Disturbance::RestartOperators,
     Disturbance::RestartResolvers,
     Disturbance::Upgrade,
     Disturbance::KillLeader,
     Disturbance::StopPrometheus,
-    Disturbance::StopApiServer,
     Disturbance::KillResolver,
+    Disturbance::StopApiServer,
 ];
 
 impl fmt::Display for Disturbance {
@@ -76,7 +77,11 @@ impl Disturbance {
             Self::Upgrade => world::upgrade(resolvers, &["global.podAnnotations.upgraded=yes"]),
             Self::KillLeader => kill(&leader()?),
             Self::StopPrometheus => away("prometheus", Duration::from_secs(20)),
-            Self::StopApiServer => away("kube-apiserver", Duration::from_secs(60)),
+            Self::StopApiServer => {
+                let before = renewed()?;
+                away("kube-apiserver", Duration::from_secs(60))?;
+                wait_for_renewal(&before)
+            }
             Self::KillResolver => {
                 let label = format!("--selector={}={RESOLVER}", names::RESOLVER_LABEL);
                 let path = "--output=jsonpath={.items[0].metadata.name}";
@@ -106,6 +111,27 @@ fn leader() -> Result<String, Box<dyn Error>> {
     let holder = say(&["get", "lease", names::LEASE, path])?;
     let pod = holder.split('_').next().unwrap_or_default();
     Ok(pod.to_owned())
+}
+
+fn renewed() -> Result<String, Box<dyn Error>> {
+    say(&[
+        "get",
+        "lease",
+        names::LEASE,
+        "--output=jsonpath={.spec.renewTime}",
+    ])
+}
+
+/// Pods reach the API server through its Service, which nodes route to it again up to half a minute after its start.
+fn wait_for_renewal(before: &str) -> Result<(), Box<dyn Error>> {
+    let until = Instant::now() + Duration::from_secs(120);
+    while Instant::now() < until {
+        if renewed().is_ok_and(|now| now != before) {
+            return Ok(());
+        }
+        thread::sleep(Duration::from_millis(200));
+    }
+    Err("the operators do not come back".into())
 }
 
 /// SIGKILL, without a word to Kubernetes.

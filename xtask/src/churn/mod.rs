@@ -98,13 +98,7 @@ pub(crate) fn run(extent: &Extent) -> Result<(), Box<dyn Error>> {
         ..extent.size
     };
     world::create(all, COOLDOWN_SECONDS)?;
-    // A new Service answers only when its first slice has reached kube-proxy: that is not Elasti's.
-    for index in 0..all.targets {
-        let to = world::address(&world::target(index))?;
-        while request::send(to, "first").result.is_err() {
-            thread::sleep(Duration::from_millis(200));
-        }
-    }
+    (0..all.targets).try_for_each(wait_for_answer)?;
     let timeline = Timeline::watch(world::NAMESPACE);
     let start = Instant::now();
     let entries = fire(extent, &timeline, start);
@@ -118,6 +112,21 @@ pub(crate) fn run(extent: &Extent) -> Result<(), Box<dyn Error>> {
         0 => Ok(()),
         lost => Err(format!("{lost} requests were lost").into()),
     }
+}
+
+/// A new Service answers only when its first slice has reached kube-proxy: that is not Elasti's, and not counted.
+fn wait_for_answer(index: usize) -> Result<(), Box<dyn Error>> {
+    let name = world::target(index);
+    let to = world::address(&name)?;
+    let start = Instant::now();
+    while let Err(lost) = request::send(to, "first").result {
+        println!(
+            "before the start, {name} after {:?}: {lost}",
+            start.elapsed()
+        );
+        thread::sleep(Duration::from_millis(100));
+    }
+    Ok(())
 }
 
 /// Sends everything, and waits for every answer.
