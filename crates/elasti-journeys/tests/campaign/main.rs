@@ -30,7 +30,7 @@ use journey::Journey;
 use world::{Outcome, in_a_world};
 
 /// Enough for every change of a build; the whole campaign is `cargo xtask campaign`.
-const SAMPLE: usize = 240;
+const SAMPLE: usize = 60;
 
 fn wished(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|wish| !wish.is_empty())
@@ -74,7 +74,7 @@ fn choose(mut all: Vec<Case>) -> Vec<Case> {
         None => SAMPLE,
     };
     let seed = wished("ELASTI_CAMPAIGN_SEED").map(|seed| seed.parse().expect("a number"));
-    let seed = seed.unwrap_or_else(|| u64::from(std::process::id()));
+    let seed = seed.unwrap_or(1);
     println!("chosen by ELASTI_CAMPAIGN_SEED={seed}");
     let random = Randomness::seeded(seed);
     let mut chosen = Vec::new();
