@@ -40,14 +40,13 @@ impl Reckoning {
     /// # Errors
     /// If a request was lost.
     pub(crate) fn verdict(&self) -> anyhow::Result<()> {
-        anyhow::ensure!(
-            self.lost.is_empty(),
-            "{} of {} requests were lost: {}",
-            self.lost.len(),
-            self.sent,
-            self.lost.join("; "),
-        );
-        Ok(())
+        let (lost, sent) = (self.lost.len(), self.sent);
+        match self.lost.first() {
+            None => Ok(()),
+            Some(first) => Err(anyhow::anyhow!(
+                "{lost} of {sent} requests were lost, the first of {first}"
+            )),
+        }
     }
 }
 
@@ -198,7 +197,7 @@ mod tests {
         let verdict = reckoning.verdict().unwrap_err().to_string();
         assert_eq!(
             verdict,
-            "1 of 4 requests were lost: web: the connection failed: reset"
+            "1 of 4 requests were lost, the first of web: the connection failed: reset"
         );
     }
 }

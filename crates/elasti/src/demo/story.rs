@@ -1,6 +1,7 @@
 //! The story: asleep, a request, held, scaled, ready, answered, direct, idle, drained, asleep again.
 //! Every sentence waits until its facts were seen; a step that does not come in time ends the story.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::anyhow;
@@ -363,8 +364,12 @@ impl Story<'_> {
                 service.name, view.reason, view.replicas
             )
         });
-        let states: Vec<String> = states.collect();
-        format!("{}; requests held: {}", states.join("; "), self.hood.held())
+        let mut states: Vec<String> = states.collect();
+        states.push(format!("requests held: {}", self.hood.held()));
+        if let Err(lost) = self.hood.ledger.reckon(&BTreeMap::new()).verdict() {
+            states.push(lost.to_string());
+        }
+        states.join("; ")
     }
 }
 
