@@ -6,11 +6,6 @@ use std::process::Command;
 
 use crate::checks::{Ended, ended};
 
-/// Every fault at every call.
-pub(crate) fn check() -> Ended {
-    campaign(("ELASTI_CAMPAIGN_RUNS", "all"))
-}
-
 /// Runs what the command line asks for.
 pub(crate) fn run(wish: &[&str]) -> Result<(), Box<dyn Error>> {
     let variable = match wish {

@@ -164,10 +164,15 @@ async fn read_target(operator: &Operator, me: &Declared) -> Result<(), Fault> {
     let mut touched = Default::default();
     let mut known = operator.store.known();
     match read {
-        Some(view) => known.put_target(&name, view, &mut touched),
-        None => known.remove_target(&name, &mut touched),
+        Some(view) => {
+            known.put_target(&name, view, &mut touched);
+            Ok(())
+        }
+        None => unseen(
+            known.target(&name).is_some(),
+            "the target is known, but a read does not show it".into(),
+        ),
     }
-    Ok(())
 }
 
 /// The ElastiService and the public Service: someone may have changed his mind just now.
@@ -182,6 +187,15 @@ async fn read_wishes(operator: &Operator, me: &Declared) -> Result<(), Fault> {
     declared.and(service)
 }
 
+/// A read found nothing. Of what is known, only the watch may say that it is gone: a read may come from a server
+/// that is behind, and nothing would ever bring back what it hides.
+fn unseen(known: bool, said: String) -> Result<(), Fault> {
+    match known {
+        true => Err(Fault::Conflict(said)),
+        false => Ok(()),
+    }
+}
+
 /// Reads one object past all caches, into the store.
 async fn read_one<K: Kept>(operator: &Operator, path: String, name: &Name) -> Result<(), Fault> {
     let request = Request::new(path)
@@ -189,9 +203,10 @@ async fn read_one<K: Kept>(operator: &Operator, path: String, name: &Name) -> Re
         .map_err(kube::Error::BuildRequest)?;
     let change = match targets::ask(&operator.client, request).await {
         Ok(object) => Change::Set(K::read(object).map_err(kube::Error::SerdeError)?),
-        // The watch is the one to say so: a read may come from a server that is behind, and nothing would
-        // ever bring back what it hides.
-        Err(Fault::Missing(said)) => return Err(Fault::Conflict(said)),
+        Err(Fault::Missing(said)) => {
+            let known = K::names(&operator.store.known()).contains(name);
+            return unseen(known, said);
+        }
         Err(fault) => return Err(fault),
     };
     operator.look_at(&operator.store.take_in(None, change));
