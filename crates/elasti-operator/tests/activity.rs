@@ -277,7 +277,7 @@ async fn a_real_resolver_tells_the_operator_and_nobody_else() {
         name: "r1".into(),
         ip: IpAddr::V4(address),
     }];
-    let good = token_file(&server, names::WAKE_AUDIENCE).await;
+    let good = token_file(&server, names::ACTIVITY_AUDIENCE).await;
     let bad = token_file(&server, "vault").await;
     for (file, may) in [(Some(&good), true), (Some(&bad), false), (None, false)] {
         let path = file.map(|file| file.path().to_owned());
