@@ -8,7 +8,7 @@ use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 
-use crate::net::{TcpStream, close_writing};
+use crate::net::{TcpStream, close_writing, read};
 
 /// Reads and writes a connection that others may watch.
 #[derive(Clone, Debug)]
@@ -59,22 +59,6 @@ impl AsyncRead for ClientStream {
             }
         }
     }
-}
-
-/// Reads what is there. A read that leaves room has emptied the kernel's buffer, so the next one waits for an event
-/// instead of asking in vain: one system call less for each request. That is told by `WouldBlock` to the outer
-/// `try_io`, which knew the readiness from before the read: an event that came since is not forgotten.
-fn read(stream: &TcpStream, buffer: &mut ReadBuf<'_>) -> io::Result<()> {
-    let room = buffer.remaining();
-    let mut got = None;
-    let asked = stream.try_io(Interest::READABLE, || {
-        let count = *got.insert(stream.try_read_buf(buffer)?);
-        if 0 < count && count < room {
-            return Err(io::ErrorKind::WouldBlock.into());
-        }
-        Ok(())
-    });
-    if got.is_some() { Ok(()) } else { asked }
 }
 
 impl AsyncWrite for ClientStream {

@@ -7,8 +7,8 @@ mod real;
 pub mod simulated;
 
 #[cfg(not(feature = "simulation"))]
-pub(crate) use real::{close_writing, listen};
+pub(crate) use real::{close_writing, listen, read};
 #[cfg(feature = "simulation")]
-pub(crate) use simulated::{TcpListener, TcpStream, close_writing, listen, lookup_host};
+pub(crate) use simulated::{TcpListener, TcpStream, close_writing, listen, lookup_host, read};
 #[cfg(not(feature = "simulation"))]
 pub(crate) use tokio::net::{TcpListener, TcpStream, lookup_host};

@@ -591,6 +591,16 @@ pub fn close_writing(stream: &TcpStream) -> io::Result<()> {
     Ok(())
 }
 
+/// Reads what has arrived.
+///
+/// # Errors
+/// `WouldBlock` if nothing has, or the reset.
+pub fn read(stream: &TcpStream, buffer: &mut ReadBuf<'_>) -> io::Result<()> {
+    let count = stream.try_read(buffer.initialize_unfilled())?;
+    buffer.advance(count);
+    Ok(())
+}
+
 impl Drop for TcpStream {
     fn drop(&mut self) {
         let last = self.wire.with(self.side, |mine, _| {

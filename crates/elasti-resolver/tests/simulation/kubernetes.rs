@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use elasti_api::names;
 use elasti_resolver::simulated::Dice;
 use futures::Stream;
 use http::{Request, Response};
@@ -154,7 +155,7 @@ impl Kubernetes {
             assert!(path.ends_with("/tokenreviews"), "{path}");
             return Ok(whole(json!({
                 "apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "metadata": {}, "spec": {},
-                "status": {"authenticated": true, "user": {"username": "operator"}},
+                "status": {"authenticated": true, "audiences": [names::ACTIVITY_AUDIENCE], "user": {"username": "operator"}},
             })));
         }
         let mut words: Vec<&str> = path.trim_matches('/').split('/').collect();
