@@ -98,7 +98,8 @@ pub(crate) fn cases_of(journey: Journey, recording: &Recording) -> Vec<Case> {
 
 /// What is known to fail, and why; it is printed with every campaign.
 pub(crate) const LEFT_OUT: &str = "left out: lists that are 40 writes behind. Before a sleep such a list of pods \
-    replaces newer ones, and the drain stalls (replicas stay) until the pods change again.";
+    replaces newer ones, and the drain stalls (replicas stay) until the pods change again. And events about pods that \
+    are dropped while resolvers are replaced: without another one the new resolver stays unknown.";
 
 fn stale(versions_back: u64) -> Fault {
     Fault::StaleRead { versions_back }

@@ -121,6 +121,13 @@ fn whatever_goes_wrong_at_any_call_everything_ends_as_it_would_have_and_nobody_n
         .iter()
         .flat_map(|(journey, recording)| cases_of(*journey, recording))
         .collect();
+    let unseen_resolver =
+        |name: &str| name.contains("resolvers replaced") && name.contains("watch pods/; DropEvent");
+    // See `LEFT_OUT`.
+    let all: Vec<Case> = all
+        .into_iter()
+        .filter(|case| !unseen_resolver(&case.to_string()))
+        .collect();
     let total = all.len();
     println!("{LEFT_OUT}");
     let chosen = choose(all);
