@@ -1,6 +1,9 @@
 //! The active window: a cron expression in UTC and a duration in Go's format.
 //! It never reads a clock and knows no time zone, so no change of clocks can move it.
 
+use std::str::FromStr;
+use std::time::Duration;
+
 use croner::Cron;
 use croner::parser::{CronParser, Seconds, Year};
 use elasti_api::EnabledPeriod;
@@ -104,6 +107,24 @@ fn utc(civil: DateTime) -> Option<Timestamp> {
         .ok()
         .map(|zoned| zoned.timestamp())
 }
+
+/// A duration above zero, as Go writes it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GoDuration(pub Duration);
+
+impl FromStr for GoDuration {
+    type Err = NoDuration;
+
+    fn from_str(text: &str) -> Result<Self, NoDuration> {
+        let duration = parse_go_duration(text).and_then(|duration| duration.try_into().ok());
+        let above_zero = duration.filter(|duration: &Duration| !duration.is_zero());
+        above_zero.map(Self).ok_or(NoDuration)
+    }
+}
+
+/// The text is no duration above zero.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NoDuration;
 
 /// Reads a duration as Go's `time.ParseDuration` does: `1h30m`, `1.5h`, `300ms`, `-2m`; `None` if it is not one.
 #[must_use]

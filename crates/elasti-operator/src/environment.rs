@@ -1,15 +1,14 @@
 //! The settings that flags and environment variables give: the contract's, and a few of our own.
 //! Never panics on a value, and never stops at the first wrong one: all are named, in one line.
 
-use std::fmt;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::num::NonZeroU16;
 use std::ops::RangeInclusive;
 use std::str::FromStr;
-use std::time::Duration;
 
 use clap::Args;
-use elasti_core::schedule::parse_go_duration;
+use elasti_core::schedule::GoDuration;
+use elasti_runtime::environment::{Reading, Variable, WrongValues, variable};
 use jiff::SignedDuration;
 use reqwest::Url;
 use reqwest::header::HeaderValue;
@@ -40,42 +39,6 @@ pub struct Flags {
     /// Take wakes from callers without a token, as resolvers of KubeElasti are; anyone in the cluster can then wake
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_value_t = false, default_missing_value = "true", action = clap::ArgAction::Set)]
     pub allow_anonymous_wakes: bool,
-}
-
-/// A value that cannot be used: whoever runs the operator must change it.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{name}={value} cannot be used: {needed} is needed")]
-pub struct WrongValue {
-    /// The flag or variable.
-    pub name: &'static str,
-    /// What it says, in quotes; `(hidden)` where it may be a secret.
-    pub value: String,
-    /// What it should say.
-    pub needed: &'static str,
-}
-
-/// Every value that cannot be used, in one line.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{}", .0.iter().map(WrongValue::to_string).collect::<Vec<_>>().join("; "))]
-pub struct WrongValues(pub Vec<WrongValue>);
-
-/// One variable, as `--help` shows it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Variable {
-    /// Its name.
-    pub name: &'static str,
-    /// What holds without it.
-    pub default: &'static str,
-    /// What it says.
-    pub meaning: &'static str,
-}
-
-const fn variable(name: &'static str, default: &'static str, meaning: &'static str) -> Variable {
-    Variable {
-        name,
-        default,
-        meaning,
-    }
 }
 
 /// Every variable that is read; a test compares this with what really is.
@@ -174,218 +137,127 @@ impl Settings {
         flags: &Flags,
         get: impl Fn(&str) -> Option<String>,
     ) -> Result<Self, WrongValues> {
-        let get = |name: &str| get(name).filter(|value| !value.trim().is_empty());
-        let mut read = Reading {
-            get: &get,
-            wrong: Vec::new(),
-        };
+        let mut read = Reading::new(&get);
         let mut settings = Self {
             leader_elect: flags.leader_elect,
             allow_anonymous_wakes: flags.allow_anonymous_wakes,
             ..Self::default()
         };
-        read.places(flags, &mut settings);
-        read.others(&mut settings);
-        read.prometheus(&mut settings);
-        read.times_and_ports(&mut settings);
-        read.namespaces(flags, &mut settings);
-        if !read.wrong.is_empty() {
-            return Err(WrongValues(read.wrong));
-        }
-        say_unused(flags, &get);
+        places(&mut read, flags, &mut settings);
+        others(&mut read, &mut settings);
+        prometheus(&mut read, &mut settings);
+        times_and_ports(&mut read, &mut settings);
+        namespaces(&mut read, flags, &mut settings);
+        let accepted = [
+            (flags.metrics_secure, "--metrics-secure"),
+            (flags.enable_http2, "--enable-http2"),
+        ];
+        let accepted: Vec<&str> = accepted
+            .into_iter()
+            .filter_map(|(given, flag)| given.then_some(flag))
+            .collect();
+        read.end(&accepted, &WITHOUT_USE)?;
         Ok(settings)
     }
 }
 
-fn say_unused(flags: &Flags, get: &impl Fn(&str) -> Option<String>) {
-    let flag = |given: bool, name: &'static str| given.then_some(name);
-    let flags = [
-        flag(flags.metrics_secure, "--metrics-secure"),
-        flag(flags.enable_http2, "--enable-http2"),
-    ];
-    let variables = WITHOUT_USE.into_iter().filter(|name| get(name).is_some());
-    let unused: Vec<&str> = flags.into_iter().flatten().chain(variables).collect();
-    if !unused.is_empty() {
-        tracing::info!(
-            unused = unused.join(", "),
-            "these are accepted and have no use here"
-        );
+/// Our own ports.
+fn places(read: &mut Reading<'_>, flags: &Flags, settings: &mut Settings) {
+    let bind = read.parsed("ELASTI_OPERATOR_BIND_ADDRESS", "an IP address");
+    let bind = bind.unwrap_or(IpAddr::V6(Ipv6Addr::UNSPECIFIED));
+    let port = read.port("ELASTI_OPERATOR_PORT");
+    settings.wake = SocketAddr::new(bind, port.unwrap_or(settings.wake.port()));
+    let metrics = &flags.metrics_bind_address;
+    settings.metrics = address(read, "--metrics-bind-address", metrics, bind);
+    let health = &flags.health_probe_bind_address;
+    settings.health = address(read, "--health-probe-bind-address", health, bind);
+    if let Some(namespace) = read.text("ELASTI_OPERATOR_NAMESPACE") {
+        settings.operator_namespace = namespace;
     }
 }
 
-/// What is read, and what of it was wrong so far.
-struct Reading<'a> {
-    get: &'a dyn Fn(&str) -> Option<String>,
-    wrong: Vec<WrongValue>,
+/// The resolvers, and how we know each other.
+fn others(read: &mut Reading<'_>, settings: &mut Settings) {
+    if let Some(namespace) = read.text("ELASTI_RESOLVER_NAMESPACE") {
+        settings.resolver_namespace = namespace;
+    }
+    if let Some(port) = read.port("ELASTI_RESOLVER_PORT") {
+        settings.resolver_port = port;
+    }
+    settings.token_file = read.text("ELASTI_OPERATOR_TOKEN_FILE").map(Into::into);
+    let namespace = &settings.resolver_namespace;
+    settings.wake_callers = match read.list("ELASTI_OPERATOR_WAKE_CALLERS") {
+        none if none.is_empty() => {
+            vec![format!("system:serviceaccount:{namespace}:elasti-resolver")]
+        }
+        some => some,
+    };
 }
 
-impl fmt::Debug for Reading<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Reading")
-            .field("wrong", &self.wrong)
-            .finish_non_exhaustive()
+fn prometheus(read: &mut Reading<'_>, settings: &mut Settings) {
+    let name = "PROMETHEUS_TRIGGER_SERVER_ADDRESS";
+    // It may carry a password.
+    if let Some(address) = read.text(name) {
+        let parsed = Url::parse(&address).ok();
+        if parsed.is_none_or(|url| !matches!(url.scheme(), "http" | "https")) {
+            read.wrong_secret(name, "an http or https address");
+        }
+        settings.prometheus_address = Some(address);
     }
+    let name = "PROMETHEUS_TRIGGER_AUTHORIZATION_HEADER";
+    if let Some(header) = read.text(name) {
+        if HeaderValue::from_str(&header).is_err() {
+            read.wrong_secret(name, "the value of a header");
+        }
+        settings.prometheus_authorization = Some(header);
+    }
+    let loopback = read.parsed("ELASTI_OPERATOR_ALLOW_LOOPBACK", "true or false");
+    settings.allow_loopback = loopback.unwrap_or_default();
 }
 
-impl Reading<'_> {
-    /// Our own ports.
-    fn places(&mut self, flags: &Flags, settings: &mut Settings) {
-        let bind = self.parsed("ELASTI_OPERATOR_BIND_ADDRESS", "an IP address");
-        let bind = bind.unwrap_or(IpAddr::V6(Ipv6Addr::UNSPECIFIED));
-        let port = self.port("ELASTI_OPERATOR_PORT");
-        settings.wake = SocketAddr::new(bind, port.unwrap_or(settings.wake.port()));
-        let metrics = &flags.metrics_bind_address;
-        settings.metrics = self.address("--metrics-bind-address", metrics, bind);
-        let health = &flags.health_probe_bind_address;
-        settings.health = self.address("--health-probe-bind-address", health, bind);
-        if let Some(namespace) = self.text("ELASTI_OPERATOR_NAMESPACE") {
-            settings.operator_namespace = namespace;
-        }
+fn times_and_ports(read: &mut Reading<'_>, settings: &mut Settings) {
+    let needed = "a duration such as 30s or 1m30s";
+    if let Some(GoDuration(interval)) = read.parsed("POLLING_INTERVAL", needed) {
+        settings.polling_interval = interval;
     }
-
-    /// The resolvers, and how we know each other.
-    fn others(&mut self, settings: &mut Settings) {
-        if let Some(namespace) = self.text("ELASTI_RESOLVER_NAMESPACE") {
-            settings.resolver_namespace = namespace;
-        }
-        if let Some(port) = self.port("ELASTI_RESOLVER_PORT") {
-            settings.resolver_port = port;
-        }
-        settings.token_file = self.text("ELASTI_OPERATOR_TOKEN_FILE").map(Into::into);
-        let namespace = &settings.resolver_namespace;
-        settings.wake_callers = match self.list("ELASTI_OPERATOR_WAKE_CALLERS") {
-            none if none.is_empty() => {
-                vec![format!("system:serviceaccount:{namespace}:elasti-resolver")]
-            }
-            some => some,
-        };
+    let needed = "a duration such as 2s or 500ms";
+    if let Some(GoDuration(settle)) = read.parsed("ELASTI_OPERATOR_SETTLE", needed) {
+        settings.times.settle = SignedDuration::try_from(settle).unwrap_or(SignedDuration::MAX);
     }
-
-    fn prometheus(&mut self, settings: &mut Settings) {
-        let name = "PROMETHEUS_TRIGGER_SERVER_ADDRESS";
-        // It may carry a password.
-        if let Some(address) = self.text(name) {
-            let parsed = Url::parse(&address).ok();
-            if parsed.is_none_or(|url| !matches!(url.scheme(), "http" | "https")) {
-                self.wrong_secret(name, "an http or https address");
-            }
-            settings.prometheus_address = Some(address);
-        }
-        let name = "PROMETHEUS_TRIGGER_AUTHORIZATION_HEADER";
-        if let Some(header) = self.text(name) {
-            if HeaderValue::from_str(&header).is_err() {
-                self.wrong_secret(name, "the value of a header");
-            }
-            settings.prometheus_authorization = Some(header);
-        }
-        let loopback = self.parsed("ELASTI_OPERATOR_ALLOW_LOOPBACK", "true or false");
-        settings.allow_loopback = loopback.unwrap_or_default();
-    }
-
-    fn times_and_ports(&mut self, settings: &mut Settings) {
-        let needed = "a duration such as 30s or 1m30s";
-        if let Some(GoDuration(interval)) = self.parsed("POLLING_INTERVAL", needed) {
-            settings.polling_interval = interval;
-        }
-        let needed = "a duration such as 2s or 500ms";
-        if let Some(GoDuration(settle)) = self.parsed("ELASTI_OPERATOR_SETTLE", needed) {
-            settings.times.settle = SignedDuration::try_from(settle).unwrap_or(SignedDuration::MAX);
-        }
-        let needed = "two port numbers with a dash between them";
-        if let Some(PortRange(ports)) = self.parsed("ELASTI_OPERATOR_LISTEN_PORTS", needed) {
-            settings.ports = ports;
-        }
-    }
-
-    fn namespaces(&mut self, flags: &Flags, settings: &mut Settings) {
-        let flag = flags.watch_namespace.clone();
-        let named = self.list("WATCH_NAMESPACES");
-        settings.namespaces = flag.into_iter().filter(|one| !one.is_empty()).collect();
-        for namespace in named {
-            if !settings.namespaces.contains(&namespace) {
-                settings.namespaces.push(namespace);
-            }
-        }
-    }
-
-    fn text(&self, name: &'static str) -> Option<String> {
-        (self.get)(name).map(|value| value.trim().to_owned())
-    }
-
-    fn list(&self, name: &'static str) -> Vec<String> {
-        let text = self.text(name).unwrap_or_default();
-        let parts = text.split(',').map(str::trim);
-        parts
-            .filter(|part| !part.is_empty())
-            .map(str::to_owned)
-            .collect()
-    }
-
-    /// 0 would open any port, which nobody could find.
-    fn port(&mut self, name: &'static str) -> Option<u16> {
-        self.parsed::<NonZeroU16>(name, "a port number")
-            .map(Into::into)
-    }
-
-    /// `:8080`, `127.0.0.1:8080`, or `0` for nothing, as Go's controllers take it.
-    fn address(&mut self, name: &'static str, text: &str, bind: IpAddr) -> Option<SocketAddr> {
-        if text == "0" {
-            return None;
-        }
-        let needed = "an address such as :8080 or 127.0.0.1:8080, or 0";
-        match text.strip_prefix(':') {
-            Some(port) => {
-                let port: Option<NonZeroU16> = self.parse(name, text, port, needed);
-                port.map(|port| SocketAddr::new(bind, port.get()))
-            }
-            None => self.parse(name, text, text, needed),
-        }
-    }
-
-    fn parsed<T: FromStr>(&mut self, name: &'static str, needed: &'static str) -> Option<T> {
-        let value = self.text(name)?;
-        self.parse(name, &value, &value, needed)
-    }
-
-    fn parse<T: FromStr>(
-        &mut self,
-        name: &'static str,
-        whole: &str,
-        text: &str,
-        needed: &'static str,
-    ) -> Option<T> {
-        let parsed = text.parse().ok();
-        if parsed.is_none() {
-            self.wrong.push(WrongValue {
-                name,
-                value: format!("{whole:?}"),
-                needed,
-            });
-        }
-        parsed
-    }
-
-    fn wrong_secret(&mut self, name: &'static str, needed: &'static str) {
-        self.wrong.push(WrongValue {
-            name,
-            value: "(hidden)".into(),
-            needed,
-        });
+    let needed = "two port numbers with a dash between them";
+    if let Some(PortRange(ports)) = read.parsed("ELASTI_OPERATOR_LISTEN_PORTS", needed) {
+        settings.ports = ports;
     }
 }
 
-/// A duration as Go writes it, above zero.
-struct GoDuration(Duration);
+fn namespaces(read: &mut Reading<'_>, flags: &Flags, settings: &mut Settings) {
+    let flag = flags.watch_namespace.clone();
+    let named = read.list("WATCH_NAMESPACES");
+    settings.namespaces = flag.into_iter().filter(|one| !one.is_empty()).collect();
+    for namespace in named {
+        if !settings.namespaces.contains(&namespace) {
+            settings.namespaces.push(namespace);
+        }
+    }
+}
 
-impl FromStr for GoDuration {
-    type Err = ();
-
-    fn from_str(text: &str) -> Result<Self, ()> {
-        let duration = parse_go_duration(text).and_then(|duration| duration.try_into().ok());
-        duration
-            .filter(|duration: &Duration| !duration.is_zero())
-            .map(Self)
-            .ok_or(())
+/// `:8080`, `127.0.0.1:8080`, or `0` for nothing, as Go's controllers take it.
+fn address(
+    read: &mut Reading<'_>,
+    name: &'static str,
+    text: &str,
+    bind: IpAddr,
+) -> Option<SocketAddr> {
+    if text == "0" {
+        return None;
+    }
+    let needed = "an address such as :8080 or 127.0.0.1:8080, or 0";
+    match text.strip_prefix(':') {
+        Some(port) => {
+            let port: Option<NonZeroU16> = read.parse(name, text, port, needed);
+            port.map(|port| SocketAddr::new(bind, port.get()))
+        }
+        None => read.parse(name, text, text, needed),
     }
 }
 

@@ -12,8 +12,9 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use clap::{CommandFactory as _, Parser};
-use elasti_operator::environment::{Flags, VARIABLES, WITHOUT_USE, WrongValues};
+use elasti_operator::environment::{Flags, VARIABLES, WITHOUT_USE};
 use elasti_operator::settings::Settings;
+use elasti_runtime::environment::WrongValues;
 use jiff::SignedDuration;
 
 #[derive(Debug, Parser)]

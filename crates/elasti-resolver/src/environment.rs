@@ -1,53 +1,15 @@
 //! The settings that environment variables give: the contract's, and a few of our own.
 //! Never panics on a value, and never stops at the first wrong one: all are named, in one line.
 
-use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::str::FromStr;
-use std::time::Duration;
 
 use elasti_core::ports::ServiceKey;
-use elasti_core::schedule::parse_go_duration;
+use elasti_core::schedule::GoDuration;
+use elasti_runtime::environment::{Reading, Variable, WrongValues, variable};
 use jiff::SignedDuration;
 
-use crate::clock::to_std;
 use crate::settings::Settings;
-
-/// A value that cannot be used: whoever runs the resolver must change it.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{name}={value:?} cannot be used: {needed} is needed")]
-pub struct WrongValue {
-    /// The variable.
-    pub name: &'static str,
-    /// What it says.
-    pub value: String,
-    /// What it should say.
-    pub needed: &'static str,
-}
-
-/// Every value that cannot be used, in one line.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{}", .0.iter().map(WrongValue::to_string).collect::<Vec<_>>().join("; "))]
-pub struct WrongValues(pub Vec<WrongValue>);
-
-/// One variable, as `--help` shows it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Variable {
-    /// Its name.
-    pub name: &'static str,
-    /// What holds without it.
-    pub default: &'static str,
-    /// What it says.
-    pub meaning: &'static str,
-}
-
-const fn variable(name: &'static str, default: &'static str, meaning: &'static str) -> Variable {
-    Variable {
-        name,
-        default,
-        meaning,
-    }
-}
 
 /// Every variable that is read; a test compares this with what really is.
 pub const VARIABLES: [Variable; 24] = [
@@ -184,190 +146,103 @@ impl Settings {
     /// # Errors
     /// If values cannot be used: all of them.
     pub fn from_environment(get: impl Fn(&str) -> Option<String>) -> Result<Self, WrongValues> {
-        let get = |name: &str| get(name).filter(|value| !value.trim().is_empty());
-        let mut read = Reading {
-            get: &get,
-            wrong: Vec::new(),
-        };
+        let mut read = Reading::new(&get);
         let mut settings = Self::default();
-        read.places(&mut settings);
-        read.operator(&mut settings);
-        read.neighbours(&mut settings);
-        read.bounds(&mut settings);
-        if !read.wrong.is_empty() {
-            return Err(WrongValues(read.wrong));
-        }
-        let unused: Vec<&str> = WITHOUT_USE
-            .into_iter()
-            .filter(|name| get(name).is_some())
-            .collect();
-        if !unused.is_empty() {
-            tracing::info!(
-                variables = unused.join(", "),
-                "these variables are accepted and have no use here"
-            );
-        }
+        places(&mut read, &mut settings);
+        operator(&mut read, &mut settings);
+        neighbours(&mut read, &mut settings);
+        bounds(&mut read, &mut settings);
+        read.end(&[], &WITHOUT_USE)?;
         Ok(settings)
     }
 }
 
-/// What is read, and what of it was wrong so far.
-struct Reading<'a> {
-    get: &'a dyn Fn(&str) -> Option<String>,
-    wrong: Vec<WrongValue>,
+/// Ports and addresses of our own.
+fn places(read: &mut Reading<'_>, settings: &mut Settings) {
+    if let Some(bind) = read.parsed("ELASTI_RESOLVER_BIND_ADDRESS", "an IP address") {
+        settings.bind = bind;
+    }
+    let admin = read.port("ELASTI_RESOLVER_PORT");
+    settings.admin = SocketAddr::new(settings.bind, admin.unwrap_or(settings.admin.port()));
+    let proxy = read.port("ELASTI_RESOLVER_PROXY_PORT");
+    settings.proxy = SocketAddr::new(settings.bind, proxy.unwrap_or(settings.proxy.port()));
+    settings.host_header = read.parsed("HEADER_FOR_HOST", "the name of a header");
+    if let Some(domain) = read.text("KUBERNETES_CLUSTER_DOMAIN") {
+        settings.cluster_domain = domain;
+    }
+    settings.namespaces = read.list("WATCH_NAMESPACES");
 }
 
-impl fmt::Debug for Reading<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Reading")
-            .field("wrong", &self.wrong)
-            .finish_non_exhaustive()
+/// Where the operator is, and who it is.
+fn operator(read: &mut Reading<'_>, settings: &mut Settings) {
+    let namespace = read
+        .text("ELASTI_OPERATOR_NAMESPACE")
+        .unwrap_or_else(|| "elasti".into());
+    let service = read
+        .text("ELASTI_OPERATOR_SERVICE_NAME")
+        .unwrap_or_else(|| "elasti-operator-controller-service".into());
+    let port = read.port("ELASTI_OPERATOR_PORT").unwrap_or(8013);
+    let domain = &settings.cluster_domain;
+    settings.operator = format!("{service}.{namespace}.svc.{domain}:{port}");
+    let needed = "a host and a port with a colon between them";
+    if let Some(HostPort(address)) = read.parsed("ELASTI_RESOLVER_OPERATOR_ADDRESS", needed) {
+        settings.operator = address;
     }
+    settings.token_file = read.text("ELASTI_RESOLVER_TOKEN_FILE").map(Into::into);
+    let readers = read.list("ELASTI_RESOLVER_ACTIVITY_READERS");
+    settings.activity_readers = match readers.as_slice() {
+        [] => [format!(
+            "system:serviceaccount:{namespace}:elasti-operator-controller-manager"
+        )]
+        .into(),
+        some => some.iter().cloned().collect(),
+    };
 }
 
-impl Reading<'_> {
-    /// Ports and addresses of our own.
-    fn places(&mut self, settings: &mut Settings) {
-        if let Some(bind) = self.parsed("ELASTI_RESOLVER_BIND_ADDRESS", "an IP address") {
-            settings.bind = bind;
-        }
-        let admin = self.port("ELASTI_RESOLVER_PORT");
-        settings.admin = SocketAddr::new(settings.bind, admin.unwrap_or(settings.admin.port()));
-        let proxy = self.port("ELASTI_RESOLVER_PROXY_PORT");
-        settings.proxy = SocketAddr::new(settings.bind, proxy.unwrap_or(settings.proxy.port()));
-        settings.host_header = self.parsed("HEADER_FOR_HOST", "the name of a header");
-        if let Some(domain) = self.text("KUBERNETES_CLUSTER_DOMAIN") {
-            settings.cluster_domain = domain;
-        }
-        settings.namespaces = self.list("WATCH_NAMESPACES");
-    }
-
-    /// Where the operator is, and who it is.
-    fn operator(&mut self, settings: &mut Settings) {
-        let namespace = self
-            .text("ELASTI_OPERATOR_NAMESPACE")
-            .unwrap_or_else(|| "elasti".into());
-        let service = self
-            .text("ELASTI_OPERATOR_SERVICE_NAME")
-            .unwrap_or_else(|| "elasti-operator-controller-service".into());
-        let port = self.port("ELASTI_OPERATOR_PORT").unwrap_or(8013);
-        let domain = &settings.cluster_domain;
-        settings.operator = format!("{service}.{namespace}.svc.{domain}:{port}");
-        let needed = "a host and a port with a colon between them";
-        if let Some(HostPort(address)) = self.parsed("ELASTI_RESOLVER_OPERATOR_ADDRESS", needed) {
-            settings.operator = address;
-        }
-        settings.token_file = self.text("ELASTI_RESOLVER_TOKEN_FILE").map(Into::into);
-        let readers = self.list("ELASTI_RESOLVER_ACTIVITY_READERS");
-        settings.activity_readers = match readers.as_slice() {
-            [] => [format!(
-                "system:serviceaccount:{namespace}:elasti-operator-controller-manager"
-            )]
-            .into(),
-            some => some.iter().cloned().collect(),
-        };
-    }
-
-    /// Addresses that are never backends.
-    fn neighbours(&mut self, settings: &mut Settings) {
-        let own: Option<IpAddr> = self.parsed("POD_IP", "an IP address");
-        settings.resolvers.extend(own);
-        for name in ["POD_IPS", "ELASTI_RESOLVER_PEERS"] {
-            for text in self.list(name) {
-                let needed = "IP addresses separated by commas";
-                settings
-                    .resolvers
-                    .extend(self.parse::<IpAddr>(name, text, needed));
-            }
-        }
-        settings.peers = Some(ServiceKey::new(
-            self.text("ELASTI_RESOLVER_NAMESPACE")
-                .unwrap_or_else(|| "elasti".into()),
-            self.text("ELASTI_RESOLVER_SERVICE_NAME")
-                .unwrap_or_else(|| "elasti-resolver-service".into()),
-        ));
-        let loopback = self.parsed("ELASTI_RESOLVER_ALLOW_LOOPBACK", "true or false");
-        settings.allow_loopback = loopback.unwrap_or_default();
-    }
-
-    /// How much and how long.
-    fn bounds(&mut self, settings: &mut Settings) {
-        if let Some(seconds) = self.parsed::<u32>("REQ_TIMEOUT", "a whole number of seconds") {
-            settings.limits.timeout = SignedDuration::from_secs(seconds.max(1).into());
-        }
-        if let Some(size) = self.parsed::<u32>("QUEUE_SIZE", "a whole number of requests") {
-            settings.limits.service_requests = size.max(1);
-        }
-        let needed = "a duration such as 2s or 500ms";
-        if let Some(GoDuration(settle)) = self.parsed("ELASTI_RESOLVER_SETTLE", needed) {
-            settings.settle = settle;
-        }
-        if self.text("ELASTI_RESOLVER_IDLE_TIMEOUT").as_deref() == Some("0") {
-            settings.longest_idle = None;
-        } else if let Some(GoDuration(longest)) = self.parsed(
-            "ELASTI_RESOLVER_IDLE_TIMEOUT",
-            "a duration such as 1h, or 0",
-        ) {
-            settings.longest_idle = Some(longest);
-        }
-        if let Some(group) = self.text("ELASTI_RESOLVER_MEMORY_GROUP") {
-            settings.memory_group = group.into();
+/// Addresses that are never backends.
+fn neighbours(read: &mut Reading<'_>, settings: &mut Settings) {
+    let own: Option<IpAddr> = read.parsed("POD_IP", "an IP address");
+    settings.resolvers.extend(own);
+    for name in ["POD_IPS", "ELASTI_RESOLVER_PEERS"] {
+        for text in read.list(name) {
+            let needed = "IP addresses separated by commas";
+            settings
+                .resolvers
+                .extend(read.parse::<IpAddr>(name, &text, &text, needed));
         }
     }
-
-    fn text(&self, name: &'static str) -> Option<String> {
-        (self.get)(name).map(|value| value.trim().to_owned())
-    }
-
-    fn list(&self, name: &'static str) -> Vec<String> {
-        let text = self.text(name).unwrap_or_default();
-        let parts = text.split(',').map(str::trim);
-        parts
-            .filter(|part| !part.is_empty())
-            .map(str::to_owned)
-            .collect()
-    }
-
-    /// 0 would open any port, which nobody could find.
-    fn port(&mut self, name: &'static str) -> Option<u16> {
-        self.parsed::<std::num::NonZeroU16>(name, "a port number")
-            .map(Into::into)
-    }
-
-    fn parsed<T: FromStr>(&mut self, name: &'static str, needed: &'static str) -> Option<T> {
-        let value = self.text(name)?;
-        self.parse(name, value, needed)
-    }
-
-    fn parse<T: FromStr>(
-        &mut self,
-        name: &'static str,
-        value: String,
-        needed: &'static str,
-    ) -> Option<T> {
-        let parsed = value.parse().ok();
-        if parsed.is_none() {
-            self.wrong.push(WrongValue {
-                name,
-                value,
-                needed,
-            });
-        }
-        parsed
-    }
+    settings.peers = Some(ServiceKey::new(
+        read.text("ELASTI_RESOLVER_NAMESPACE")
+            .unwrap_or_else(|| "elasti".into()),
+        read.text("ELASTI_RESOLVER_SERVICE_NAME")
+            .unwrap_or_else(|| "elasti-resolver-service".into()),
+    ));
+    let loopback = read.parsed("ELASTI_RESOLVER_ALLOW_LOOPBACK", "true or false");
+    settings.allow_loopback = loopback.unwrap_or_default();
 }
 
-/// A duration as Go writes it, above zero.
-struct GoDuration(Duration);
-
-impl FromStr for GoDuration {
-    type Err = ();
-
-    fn from_str(text: &str) -> Result<Self, ()> {
-        let duration = parse_go_duration(text).map(to_std).unwrap_or_default();
-        Some(Self(duration))
-            .filter(|_| !duration.is_zero())
-            .ok_or(())
+/// How much and how long.
+fn bounds(read: &mut Reading<'_>, settings: &mut Settings) {
+    if let Some(seconds) = read.parsed::<u32>("REQ_TIMEOUT", "a whole number of seconds") {
+        settings.limits.timeout = SignedDuration::from_secs(seconds.max(1).into());
+    }
+    if let Some(size) = read.parsed::<u32>("QUEUE_SIZE", "a whole number of requests") {
+        settings.limits.service_requests = size.max(1);
+    }
+    let needed = "a duration such as 2s or 500ms";
+    if let Some(GoDuration(settle)) = read.parsed("ELASTI_RESOLVER_SETTLE", needed) {
+        settings.settle = settle;
+    }
+    if read.text("ELASTI_RESOLVER_IDLE_TIMEOUT").as_deref() == Some("0") {
+        settings.longest_idle = None;
+    } else if let Some(GoDuration(longest)) = read.parsed(
+        "ELASTI_RESOLVER_IDLE_TIMEOUT",
+        "a duration such as 1h, or 0",
+    ) {
+        settings.longest_idle = Some(longest);
+    }
+    if let Some(group) = read.text("ELASTI_RESOLVER_MEMORY_GROUP") {
+        settings.memory_group = group.into();
     }
 }
 
@@ -387,6 +262,7 @@ impl FromStr for HostPort {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::Duration;
 
     fn of(pairs: &[(&str, &str)]) -> Result<Settings, WrongValues> {
         Settings::from_environment(|name| {

@@ -31,7 +31,7 @@ mod waiting_page;
 mod wake;
 mod woken;
 
-pub use environment::{VARIABLES, Variable, WITHOUT_USE, WrongValue, WrongValues};
+pub use environment::{VARIABLES, WITHOUT_USE};
 #[cfg(feature = "simulation")]
 pub use net::simulated;
 pub use resolver::Running;
