@@ -26,10 +26,10 @@ pub use probe_response::{
     ValueMatchType,
 };
 pub use reason::Reason;
-pub use status::{ElastiServiceStatus, ListenPort, Mode, Phase};
+pub use status::{ElastiServiceStatus, LastWake, ListenPort, Mode, Phase, TriggerStatus};
 pub use target::ScaleTargetRef;
 pub use trigger::{DEFAULT_UPTIME_FILTER, PrometheusTrigger, Trigger, TriggerError, TriggerType};
 pub use wake::{WakeAnswer, WakeRequest};
 
 /// The Kubernetes types that the status is made of, so that nobody else has to name their crate.
-pub use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+pub use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, MicroTime, Time};

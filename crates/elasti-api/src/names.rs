@@ -51,6 +51,10 @@ pub const KEDA_PAUSED_ANNOTATION: &str = "autoscaling.keda.sh/paused";
 pub const KEDA_PAUSED_REPLICAS_ANNOTATION: &str = "autoscaling.keda.sh/paused-replicas";
 /// On a KEDA ScaledObject: what its pause annotations were before ours, so that deletion restores them.
 pub const KEDA_BEFORE_ANNOTATION: &str = "elasti.truefoundry.com/keda-before";
+/// On an ElastiService: when a person asked for a wake (RFC 3339).
+pub const WAKE_REQUESTED_ANNOTATION: &str = "elasti.truefoundry.com/wake-requested";
+/// On an ElastiService: when a person asked for sleep without waiting for the cooldown (RFC 3339).
+pub const SLEEP_REQUESTED_ANNOTATION: &str = "elasti.truefoundry.com/sleep-requested";
 
 /// Reason of the pod condition by which we take a pod out of rotation.
 pub const DRAIN_REASON: &str = "ElastiDrain";

@@ -1,7 +1,7 @@
 //! What Elasti answers in `status`: where a service is in its life, and why.
 //! Its schema closes no list of words, so that the status of another version is never refused.
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, MicroTime, Time};
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer, Serialize};
@@ -65,6 +65,64 @@ pub struct ElastiServiceStatus {
     /// When the target was last put to sleep.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_sleep_time: Option<Time>,
+    /// What each trigger of the spec said, in the order of the spec, when its reading last changed or
+    /// this status was last written.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
+    pub triggers: Vec<TriggerStatus>,
+    /// The last wake: who asked for it, and how long each part of it took.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_wake: Option<LastWake>,
+    /// For how many seconds the target has slept, up to the last wake.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub asleep_seconds: Option<i64>,
+}
+
+/// What one trigger said.
+#[derive(Serialize, Deserialize, Clone, Debug, PartialEq, Eq, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct TriggerStatus {
+    /// The trigger's type, for example `prometheus`.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// `active`, `quiet` or `unknown`.
+    pub reading: String,
+    /// The sample, as text; absent where there is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub value: Option<String>,
+    /// What the sample is held against.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub threshold: Option<String>,
+    /// Why the reading is unknown, in one sentence.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+    /// Since when the trigger has read so.
+    pub since: Time,
+}
+
+/// One wake, from the first request to the first answer. A moment that nobody saw is absent.
+#[derive(Serialize, Deserialize, Clone, Debug, PartialEq, Eq, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct LastWake {
+    /// Why it was woken, in one word, for example `Traffic`, `TriggerActive` or `WakeRequested`.
+    pub by: String,
+    /// When the wake was asked for.
+    pub asked_at: MicroTime,
+    /// When the API server accepted the new number of replicas.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scaled_at: Option<MicroTime>,
+    /// When the first pod had a node.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scheduled_at: Option<MicroTime>,
+    /// When its containers had started.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub started_at: Option<MicroTime>,
+    /// When it was ready.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ready_at: Option<MicroTime>,
+    /// When the first held request was answered.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub answered_at: Option<MicroTime>,
 }
 
 /// A word that this version does not know reads as absent: one odd status must not hide all services.

@@ -39,6 +39,9 @@ pub fn status(
         last_active_time: stamps.last_active.map(whole),
         last_sleep_time: stamps.last_sleep.map(whole),
         held: previous.held,
+        triggers: previous.triggers.clone(),
+        last_wake: previous.last_wake.clone(),
+        asleep_seconds: previous.asleep_seconds,
     };
     if next != *previous {
         next.last_reconciled_time = Some(whole(o.now));
