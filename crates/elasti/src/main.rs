@@ -1,16 +1,33 @@
 //! The front door: one binary for the processes, the demo and the command line.
 //! It never decides anything about a service; it reads arguments and starts the right room.
 
+#[cfg(feature = "cli")]
+mod access;
+#[cfg(feature = "cli")]
+mod choice;
 #[cfg(feature = "demo")]
 mod demo;
 mod exit;
 mod operator;
+#[cfg(feature = "cli")]
+mod outcome;
+#[cfg(feature = "cli")]
+mod output;
+#[cfg(feature = "cli")]
+mod pause;
+#[cfg(feature = "cli")]
+mod refusal;
 mod resolver;
+#[cfg(feature = "cli")]
+mod table;
+#[cfg(feature = "cli")]
+mod terminal;
 mod uninstall_hook;
 
+use std::path::Path;
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
 /// Scale-to-zero for plain Kubernetes Services that loses no request.
 #[derive(Debug, Parser)]
@@ -26,17 +43,39 @@ enum Command {
     #[cfg(feature = "demo")]
     Demo(demo::Demo),
     Operator(operator::Operator),
+    #[cfg(feature = "cli")]
+    Pause(pause::Pause),
     Resolver(resolver::Resolver),
+    #[cfg(feature = "cli")]
+    Resume(pause::Resume),
     UninstallHook(uninstall_hook::UninstallHook),
 }
 
 fn main() -> ExitCode {
-    let ended = match Cli::parse().command {
+    let ended = match parse().command {
         #[cfg(feature = "demo")]
         Command::Demo(demo) => demo.run(),
         Command::Operator(operator) => operator.run(),
+        #[cfg(feature = "cli")]
+        Command::Pause(pause) => pause.run(),
         Command::Resolver(resolver) => resolver.run(),
+        #[cfg(feature = "cli")]
+        Command::Resume(resume) => resume.run(),
         Command::UninstallHook(hook) => hook.run(),
     };
     exit::code(ended)
+}
+
+/// The arguments; help speaks of `kubectl elasti` to whoever called it so.
+fn parse() -> Cli {
+    let called = std::env::args_os().next().unwrap_or_default();
+    let is_plugin = Path::new(&called)
+        .file_stem()
+        .is_some_and(|name| name == "kubectl-elasti");
+    let command = match is_plugin {
+        true => Cli::command().bin_name("kubectl elasti"),
+        false => Cli::command(),
+    };
+    let matches = command.get_matches();
+    Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
 }
