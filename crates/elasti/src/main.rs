@@ -8,6 +8,12 @@ mod choice;
 #[cfg(feature = "demo")]
 mod demo;
 mod exit;
+#[cfg(feature = "cli")]
+mod fleet;
+#[cfg(feature = "cli")]
+mod follow;
+#[cfg(feature = "cli")]
+mod list;
 mod operator;
 #[cfg(feature = "cli")]
 mod outcome;
@@ -19,10 +25,20 @@ mod pause;
 mod refusal;
 mod resolver;
 #[cfg(feature = "cli")]
+mod sleep;
+#[cfg(feature = "cli")]
+mod span;
+#[cfg(feature = "cli")]
 mod table;
 #[cfg(feature = "cli")]
 mod terminal;
+#[cfg(feature = "cli")]
+mod top;
 mod uninstall_hook;
+#[cfg(feature = "cli")]
+mod wake;
+#[cfg(feature = "cli")]
+mod why;
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -42,26 +58,46 @@ struct Cli {
 enum Command {
     #[cfg(feature = "demo")]
     Demo(demo::Demo),
+    #[cfg(feature = "cli")]
+    List(list::List),
     Operator(operator::Operator),
     #[cfg(feature = "cli")]
     Pause(pause::Pause),
     Resolver(resolver::Resolver),
     #[cfg(feature = "cli")]
     Resume(pause::Resume),
+    #[cfg(feature = "cli")]
+    Sleep(sleep::Sleep),
+    #[cfg(feature = "cli")]
+    Top(top::Top),
     UninstallHook(uninstall_hook::UninstallHook),
+    #[cfg(feature = "cli")]
+    Wake(wake::Wake),
+    #[cfg(feature = "cli")]
+    Why(why::Why),
 }
 
 fn main() -> ExitCode {
     let ended = match parse().command {
         #[cfg(feature = "demo")]
         Command::Demo(demo) => demo.run(),
+        #[cfg(feature = "cli")]
+        Command::List(list) => list.run(),
         Command::Operator(operator) => operator.run(),
         #[cfg(feature = "cli")]
         Command::Pause(pause) => pause.run(),
         Command::Resolver(resolver) => resolver.run(),
         #[cfg(feature = "cli")]
         Command::Resume(resume) => resume.run(),
+        #[cfg(feature = "cli")]
+        Command::Sleep(sleep) => sleep.run(),
+        #[cfg(feature = "cli")]
+        Command::Top(top) => top.run(),
         Command::UninstallHook(hook) => hook.run(),
+        #[cfg(feature = "cli")]
+        Command::Wake(wake) => wake.run(),
+        #[cfg(feature = "cli")]
+        Command::Why(why) => why.run(),
     };
     exit::code(ended)
 }
