@@ -5,6 +5,10 @@
 mod access;
 #[cfg(feature = "cli")]
 mod choice;
+#[cfg(feature = "cli")]
+mod completion;
+#[cfg(feature = "cli")]
+mod crd;
 #[cfg(feature = "demo")]
 mod demo;
 mod exit;
@@ -13,7 +17,11 @@ mod fleet;
 #[cfg(feature = "cli")]
 mod follow;
 #[cfg(feature = "cli")]
+mod lint;
+#[cfg(feature = "cli")]
 mod list;
+#[cfg(feature = "cli")]
+mod man;
 mod operator;
 #[cfg(feature = "cli")]
 mod outcome;
@@ -56,10 +64,18 @@ struct Cli {
 /// One file a command.
 #[derive(Debug, Subcommand)]
 enum Command {
+    #[cfg(feature = "cli")]
+    Completion(completion::Completion),
+    #[cfg(feature = "cli")]
+    Crd(crd::Crd),
     #[cfg(feature = "demo")]
     Demo(demo::Demo),
     #[cfg(feature = "cli")]
+    Lint(lint::Lint),
+    #[cfg(feature = "cli")]
     List(list::List),
+    #[cfg(feature = "cli")]
+    Man(man::Man),
     Operator(operator::Operator),
     #[cfg(feature = "cli")]
     Pause(pause::Pause),
@@ -79,10 +95,18 @@ enum Command {
 
 fn main() -> ExitCode {
     let ended = match parse().command {
+        #[cfg(feature = "cli")]
+        Command::Completion(completion) => completion.run(Cli::command()),
+        #[cfg(feature = "cli")]
+        Command::Crd(crd) => crd.run(),
         #[cfg(feature = "demo")]
         Command::Demo(demo) => demo.run(),
         #[cfg(feature = "cli")]
+        Command::Lint(lint) => lint.run(),
+        #[cfg(feature = "cli")]
         Command::List(list) => list.run(),
+        #[cfg(feature = "cli")]
+        Command::Man(man) => man.run(Cli::command()),
         Command::Operator(operator) => operator.run(),
         #[cfg(feature = "cli")]
         Command::Pause(pause) => pause.run(),
