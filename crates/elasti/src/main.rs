@@ -4,6 +4,8 @@
 #[cfg(feature = "cli")]
 mod access;
 #[cfg(feature = "cli")]
+mod check;
+#[cfg(feature = "cli")]
 mod choice;
 #[cfg(feature = "cli")]
 mod completion;
@@ -65,6 +67,8 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     #[cfg(feature = "cli")]
+    Check(check::Check),
+    #[cfg(feature = "cli")]
     Completion(completion::Completion),
     #[cfg(feature = "cli")]
     Crd(crd::Crd),
@@ -95,6 +99,8 @@ enum Command {
 
 fn main() -> ExitCode {
     let ended = match parse().command {
+        #[cfg(feature = "cli")]
+        Command::Check(check) => check.run(),
         #[cfg(feature = "cli")]
         Command::Completion(completion) => completion.run(Cli::command()),
         #[cfg(feature = "cli")]
