@@ -96,8 +96,7 @@ async fn look(cluster: &Cluster, namespace: Option<&str>) -> Vec<Line> {
     let installation = Installation::find(client, namespace, &mut lines).await;
     installation.check(client, &mut lines).await;
     rights::check(client, &installation, &mut lines).await;
-    if is_defined {
-        let fleet = Fleet::read(client, &installation, &mut lines).await;
+    if is_defined && let Some(fleet) = Fleet::read(client, &installation, &mut lines).await {
         fleet.check(&mut lines);
         network::check(client, &installation, &fleet, &mut lines).await;
         remains::check(&installation, &fleet, &mut lines);

@@ -13,6 +13,8 @@ mod completion;
 mod crd;
 #[cfg(feature = "demo")]
 mod demo;
+#[cfg(all(test, feature = "cli", feature = "demo"))]
+mod documents;
 mod exit;
 #[cfg(feature = "cli")]
 mod fleet;
