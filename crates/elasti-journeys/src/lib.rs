@@ -14,6 +14,7 @@ mod client;
 mod ledger;
 mod lookout;
 mod neighbourhood;
+mod rights;
 mod teller;
 
 pub use app::{App, Blueprint, Target, blueprint};
