@@ -4,6 +4,8 @@
 #[cfg(feature = "cli")]
 mod access;
 #[cfg(feature = "cli")]
+mod check;
+#[cfg(feature = "cli")]
 mod choice;
 #[cfg(feature = "cli")]
 mod completion;
@@ -13,7 +15,13 @@ mod crd;
 mod demo;
 mod exit;
 #[cfg(feature = "cli")]
+mod fleet;
+#[cfg(feature = "cli")]
+mod follow;
+#[cfg(feature = "cli")]
 mod lint;
+#[cfg(feature = "cli")]
+mod list;
 #[cfg(feature = "cli")]
 mod man;
 mod operator;
@@ -27,10 +35,20 @@ mod pause;
 mod refusal;
 mod resolver;
 #[cfg(feature = "cli")]
+mod sleep;
+#[cfg(feature = "cli")]
+mod span;
+#[cfg(feature = "cli")]
 mod table;
 #[cfg(feature = "cli")]
 mod terminal;
+#[cfg(feature = "cli")]
+mod top;
 mod uninstall_hook;
+#[cfg(feature = "cli")]
+mod wake;
+#[cfg(feature = "cli")]
+mod why;
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -49,6 +67,8 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     #[cfg(feature = "cli")]
+    Check(check::Check),
+    #[cfg(feature = "cli")]
     Completion(completion::Completion),
     #[cfg(feature = "cli")]
     Crd(crd::Crd),
@@ -57,6 +77,8 @@ enum Command {
     #[cfg(feature = "cli")]
     Lint(lint::Lint),
     #[cfg(feature = "cli")]
+    List(list::List),
+    #[cfg(feature = "cli")]
     Man(man::Man),
     Operator(operator::Operator),
     #[cfg(feature = "cli")]
@@ -64,11 +86,21 @@ enum Command {
     Resolver(resolver::Resolver),
     #[cfg(feature = "cli")]
     Resume(pause::Resume),
+    #[cfg(feature = "cli")]
+    Sleep(sleep::Sleep),
+    #[cfg(feature = "cli")]
+    Top(top::Top),
     UninstallHook(uninstall_hook::UninstallHook),
+    #[cfg(feature = "cli")]
+    Wake(wake::Wake),
+    #[cfg(feature = "cli")]
+    Why(why::Why),
 }
 
 fn main() -> ExitCode {
     let ended = match parse().command {
+        #[cfg(feature = "cli")]
+        Command::Check(check) => check.run(),
         #[cfg(feature = "cli")]
         Command::Completion(completion) => completion.run(Cli::command()),
         #[cfg(feature = "cli")]
@@ -78,6 +110,8 @@ fn main() -> ExitCode {
         #[cfg(feature = "cli")]
         Command::Lint(lint) => lint.run(),
         #[cfg(feature = "cli")]
+        Command::List(list) => list.run(),
+        #[cfg(feature = "cli")]
         Command::Man(man) => man.run(Cli::command()),
         Command::Operator(operator) => operator.run(),
         #[cfg(feature = "cli")]
@@ -85,7 +119,15 @@ fn main() -> ExitCode {
         Command::Resolver(resolver) => resolver.run(),
         #[cfg(feature = "cli")]
         Command::Resume(resume) => resume.run(),
+        #[cfg(feature = "cli")]
+        Command::Sleep(sleep) => sleep.run(),
+        #[cfg(feature = "cli")]
+        Command::Top(top) => top.run(),
         Command::UninstallHook(hook) => hook.run(),
+        #[cfg(feature = "cli")]
+        Command::Wake(wake) => wake.run(),
+        #[cfg(feature = "cli")]
+        Command::Why(why) => why.run(),
     };
     exit::code(ended)
 }
