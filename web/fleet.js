@@ -1,19 +1,19 @@
 // The fleet: every service in one table that changes only where something changed. Never keeps numbers of its own.
 
 import { badge, h, mark, say, tell, toast } from './dom.js';
-import { ago, amount, exact, length, many, moment, percent } from './format.js';
+import { ago, amount, exact, length, local, many, moment, percent } from './format.js';
 import { ask, key, known, mayWrite, now } from './stream.js';
 import { absent, blank, forbidden, loading, nothing } from './states.js';
 
 const COLUMNS = [
   { id: 'name', title: 'Service', of: (s) => `${s.name} ${s.namespace}` },
-  { id: 'phase', title: 'Phase', of: (s) => s.phase },
+  { id: 'phase', title: 'Phase', of: (s) => s.phase ?? '' },
   { id: 'replicas', title: 'Ready', number: true, of: (s) => s.replicas ?? -1 },
-  { id: 'held', title: 'Held', number: true, of: (s) => s.held ?? -1, hint: 'Requests that wait for a pod' },
-  { id: 'wake', title: 'Last wake', number: true, of: (s) => moment(s.lastWake?.askedAt) ?? 0 },
+  { id: 'held', title: 'Held', number: true, of: (s) => s.held, hint: 'Requests that wait for a pod' },
+  { id: 'wake', title: 'Last wake', number: true, of: (s) => moment(s.lastWake?.at) ?? 0 },
   { id: 'cold', title: 'Cold start', number: true, of: (s) => s.coldStart?.p50Millis ?? -1, hint: 'Median and 95th percentile of the wakes that were seen' },
-  { id: 'asleep', title: 'Asleep', number: true, of: (s) => s.asleepShare ?? -1, hint: 'Share of its time that it has slept' },
-  { id: 'saved', title: 'Saved', number: true, of: (s) => s.saved?.cpuHours ?? -1, hint: 'CPU-hours and GiB-hours that were asked for and not used' },
+  { id: 'asleep', title: 'Asleep', number: true, of: (s) => s.asleep?.share ?? -1, hint: 'Share of its time that it has slept' },
+  { id: 'saved', title: 'Saved', number: true, of: (s) => s.saved.cpuHours, hint: 'CPU-hours and GiB-hours that were asked for and not used' },
 ];
 
 const GROUPS = {
@@ -133,7 +133,7 @@ export function fleet(query) {
 
   const wanted = (service) => GROUPS[wish.group].has(service)
     && (!wish.namespace || service.namespace === wish.namespace)
-    && wish.text.toLowerCase().split(/\s+/).every((word) => `${key(service)} ${service.service} ${service.reason ?? ''} ${service.phase}`.toLowerCase().includes(word));
+    && wish.text.toLowerCase().split(/\s+/).every((word) => `${key(service)} ${service.service} ${service.reason} ${service.phase}`.toLowerCase().includes(word));
 
   function drawTools(services) {
     for (const { id, button, count } of groups) {
@@ -195,7 +195,7 @@ export function fleet(query) {
 function makeRow(service) {
   const cell = (id, ...children) => h('td', { role: 'cell', class: `c-${id}`, 'data-label': COLUMNS.find((column) => column.id === id)?.title }, ...children);
   const link = h('a', { href: `#/services/${encodeURIComponent(service.namespace)}/${encodeURIComponent(service.name)}` }, service.name);
-  const phase = badge(service.phase);
+  const phase = badge(service.phase ?? 'Unknown');
   const reason = h('span', { class: 'sub' });
   const [replicas, held, cold, cold95, cpu, gib, share] = Array.from({ length: 7 }, () => h('span'));
   const wake = h('time');
@@ -211,36 +211,36 @@ function makeRow(service) {
   let last = null;
 
   function tick() {
-    const at = moment(last.lastWake?.askedAt);
+    const at = moment(last.lastWake?.at);
     say(wake, at === null ? '–' : ago(at, now()));
   }
 
   function mend(next) {
     if (next === last) return;
     if (last && last.phase !== next.phase) {
-      tell(`${next.name} is ${next.phase}`);
+      tell(`${next.name} is ${next.phase ?? 'unknown'}`);
       node.classList.remove('changed');
       requestAnimationFrame(() => node.classList.add('changed'));
     }
     last = next;
-    phase.mend(next.phase);
-    say(reason, next.paused && next.reason !== 'Paused' ? `${next.reason ?? ''}, paused` : next.reason ?? '');
+    phase.mend(next.phase ?? 'Unknown');
+    say(reason, next.paused && next.reason !== 'Paused' ? `${next.reason}, paused` : next.reason);
     mark(node, 'data-trouble', next.trouble);
-    reason.title = next.sentence ?? '';
+    mark(reason, 'title', local(next.sentence, now()));
     say(replicas, next.replicas === null ? '–' : `${next.ready ?? '–'}/${next.replicas}`);
-    say(held, next.held === null ? '–' : next.held.toLocaleString());
+    say(held, next.held.toLocaleString());
     mark(heldCell, 'data-some', next.held > 0);
-    const at = moment(next.lastWake?.askedAt);
-    mark(wake, 'datetime', next.lastWake?.askedAt);
+    const at = moment(next.lastWake?.at);
+    mark(wake, 'datetime', next.lastWake?.at);
     mark(wake, 'title', at !== null && exact(at));
     say(by, next.lastWake?.by ?? '');
     say(cold, length(next.coldStart?.p50Millis));
     say(cold95, next.coldStart ? `p95 ${length(next.coldStart.p95Millis)}` : '');
     mark(cold.parentNode, 'title', next.coldStart && `${many(next.coldStart.count, 'wake')} seen`);
-    say(share, percent(next.asleepShare));
-    bar.firstChild.style.width = `${Math.round((next.asleepShare ?? 0) * 100)}%`;
-    say(cpu, next.saved?.cpuHours === undefined || next.saved?.cpuHours === null ? '–' : `${amount(next.saved.cpuHours)} CPU h`);
-    say(gib, next.saved?.gibHours === undefined || next.saved?.gibHours === null ? '' : `${amount(next.saved.gibHours)} GiB h`);
+    say(share, percent(next.asleep?.share));
+    bar.firstChild.style.width = `${Math.round((next.asleep?.share ?? 0) * 100)}%`;
+    say(cpu, `${amount(next.saved.cpuHours)} CPU h`);
+    say(gib, `${amount(next.saved.gibHours)} GiB h`);
     const what = next.phase === 'Asleep' ? 'wake' : next.phase === 'Serving' ? 'sleep' : null;
     button.hidden = what === null || !mayWrite();
     if (what && button.dataset.what !== what) {

@@ -63,3 +63,6 @@ export function amount(value) {
 
 /** `1 service`, `2 services`. */
 export const many = (n, word) => `${n.toLocaleString()} ${word}${n === 1 ? '' : 's'}`;
+
+/** A sentence with its times in the viewer's zone. */
+export const local = (text, at) => text.replace(/\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z/g, (time) => clock(Date.parse(time), at));

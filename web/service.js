@@ -2,7 +2,7 @@
 
 import { badge, h, mark, say, tell } from './dom.js';
 import { act } from './fleet.js';
-import { amount, clock, exact, length, many, moment, percent, ticking } from './format.js';
+import { amount, clock, exact, length, local, many, moment, percent, ticking } from './format.js';
 import { blank } from './states.js';
 import { key, known, mayWrite, now, service as fetchService } from './stream.js';
 
@@ -58,9 +58,8 @@ export function service(namespace, name) {
 
   function show() {
     const row = detail.service;
-    phase.mend(row.phase);
+    phase.mend(row.phase ?? 'Unknown');
     if (drawn?.service.phase && drawn.service.phase !== row.phase) tell(`${name} is ${row.phase}`);
-    say(sentence, row.sentence ?? '');
     mark(node, 'data-trouble', row.trouble);
     showButtons(row);
     const wanted = cards.filter((card) => card.mend(detail) !== false).map((card) => card.node);
@@ -88,7 +87,10 @@ export function service(namespace, name) {
     const from = moment(row.since);
     say(since, from === null ? '' : `for ${ticking(now() - from)}`);
     mark(since, 'title', from !== null && `since ${exact(from)}`);
-    say(headline, outlook(row));
+    const line = outlook(row);
+    say(headline, line);
+    // Said once is enough.
+    say(sentence, line.includes(clause(row.sentence)) ? '' : local(row.sentence, now()));
     for (const card of cards) card.tick?.(detail);
   }
 
@@ -109,15 +111,24 @@ const HINTS = {
   resume: 'Let it sleep again when it is idle',
 };
 
+// A sentence as the end of another one.
+const clause = (sentence) => local(sentence, now()).replace(/^[A-Z](?=[a-z])/, (letter) => letter.toLowerCase()).replace(/\.$/, '');
+
 // The one line that people come for.
 function outlook(row) {
   const at = moment(row.sleepsAt);
-  const because = row.blockedBy ? ` because ${row.blockedBy}` : '';
-  if (row.phase === 'Asleep') return row.held > 0 ? `Asleep, and ${many(row.held, 'request')} waiting.` : 'Asleep. The first request wakes it.';
+  const wakes = moment(row.wakesAt);
+  const because = row.blockers.length ? ` because ${clause(row.blockers[0].sentence)}` : '';
+  const more = row.blockers.length > 1 ? ` (and ${many(row.blockers.length - 1, 'other reason')})` : '';
+  if (row.phase === 'Asleep') {
+    if (row.held > 0) return `Asleep, and ${many(row.held, 'request')} waiting.`;
+    return wakes === null ? 'Asleep. The first request wakes it.' : `Asleep for another ${ticking(wakes - now())}, or until the first request.`;
+  }
   if (row.phase === 'Waking') return row.held > 0 ? `Waking for ${many(row.held, 'held request')}.` : 'Waking.';
   if (row.phase !== 'Serving') return '';
-  if (at !== null) return at > now() ? `Sleeps in ${ticking(at - now())}${because}.` : 'Sleeps as soon as it is safe.';
-  return because ? `Stays awake${because}.` : 'Awake.';
+  if (at !== null && at > now()) return `Sleeps in ${ticking(at - now())}${because}${more}.`;
+  if (at !== null) return 'Sleeps as soon as it is safe.';
+  return because ? `Stays awake${because}${more}.` : 'Awake.';
 }
 
 function card(title, fine) {
@@ -149,14 +160,14 @@ function simple(title, classes, of, draw, fine) {
 }
 
 function facts() {
-  const of = ({ service: s, cooldownSeconds }) => [
+  const of = ({ service: s, coldStart }) => [
     ['Replicas', s.replicas === null ? '–' : String(s.replicas), s.ready === null ? '' : `${s.ready} ready`],
-    ['Held', s.held === null ? '–' : s.held.toLocaleString(), 'requests wait'],
-    ['Asleep', percent(s.asleepShare), 'of its time'],
-    ['CPU saved', amount(s.saved?.cpuHours), 'CPU-hours'],
-    ['Memory saved', amount(s.saved?.gibHours), 'GiB-hours'],
-    ['Cold start', length(s.coldStart?.p50Millis), s.coldStart ? `median of ${s.coldStart.count}, p95 ${length(s.coldStart.p95Millis)}` : 'no wake seen'],
-    ['Cooldown', length(cooldownSeconds * 1000), 'of quiet before sleep'],
+    ['Held', s.held.toLocaleString(), 'when last told'],
+    ['Asleep', percent(s.asleep.share), 'of its time'],
+    ['CPU saved', amount(s.saved.cpuHours), 'CPU-hours'],
+    ['Memory saved', amount(s.saved.gibHours), 'GiB-hours'],
+    ['Cold start', length(coldStart?.p50Millis), coldStart ? `p95 ${length(coldStart.p95Millis)} of ${coldStart.count} seen` : 'no wake seen'],
+    ['Cooldown', length(s.cooldownSeconds * 1000).replace(' 0 s', ''), 'quiet before sleep'],
     ['Target', s.target.name, s.target.kind],
   ];
   const draw = (list) => h('dl', { class: 'figures small' }, list.map(([title, value, sub]) => h('div', { class: 'figure' }, h('dt', {}, title), h('dd', { title: value }, value), h('dd', { class: 'under' }, h('span', { class: 'sub' }, sub)))));
@@ -216,7 +227,7 @@ function timeline() {
 
 function triggers() {
   const draw = (list) => (list.length === 0 ? h('p', { class: 'fine' }, 'No trigger: only requests tell that it is in use, and nothing puts it to sleep.') : h('ul', { class: 'triggers' }, list.map(trigger)));
-  return simple('Triggers', [], (detail) => detail.triggers, draw);
+  return simple('Triggers', [], (detail) => detail.service.triggers, draw);
 }
 
 function trigger(one) {
@@ -228,7 +239,7 @@ function trigger(one) {
   bullet.firstChild.style.width = `${Math.max(0, share || 0) * 100}%`;
   const since = moment(one.since);
   return h('li', { 'data-reading': one.reading },
-    h('div', { class: 'line' }, h('strong', {}, one.kind), h('span', { class: 'reading' }, one.reading),
+    h('div', { class: 'line' }, h('strong', {}, one.type), h('span', { class: 'reading' }, one.reading),
       since === null ? null : h('span', { class: 'sub', title: exact(since) }, `since ${clock(since, now())}`)),
     bullet,
     h('p', {}, one.value === null ? 'No value' : `Value ${one.value}`, one.threshold === null ? '' : `, in use from ${one.threshold} up`),
@@ -236,37 +247,37 @@ function trigger(one) {
     one.query ? h('code', { class: 'query', title: one.query }, one.query) : null);
 }
 
-const PARTS = { scale: 'Scale', schedule: 'Find a node', start: 'Start containers', ready: 'Become ready', answer: 'Answer' };
+const PARTS = { scaled: 'Scale up', scheduled: 'Find a node', started: 'Start containers', ready: 'Become ready', answered: 'Answer' };
 
 function wake() {
   const draw = (wakes) => {
     if (wakes.length === 0) return h('p', { class: 'fine' }, 'No wake is known yet.');
     const [last, ...rest] = wakes;
-    const at = moment(last.askedAt);
-    const total = last.totalMillis;
+    const at = moment(last.at);
+    const total = last.parts.reduce((sum, part) => sum + part.ms, 0) || 1;
     const strip = h('div', { class: 'strip thin', 'aria-hidden': 'true' });
     let left = 0;
-    last.parts.forEach((part, i) => {
-      const piece = h('i', { 'data-part': String(i) });
-      piece.style.left = `${(left / (total || 1)) * 100}%`;
-      piece.style.width = `${(part.millis / (total || 1)) * 100}%`;
-      left += part.millis;
+    for (const part of last.parts) {
+      const piece = h('i', { 'data-part': part.name });
+      piece.style.left = `${(left / total) * 100}%`;
+      piece.style.width = `${(part.ms / total) * 100}%`;
+      left += part.ms;
       strip.append(piece);
-    });
-    const line = (part, i) => h('li', {}, h('span', { class: 'swatch', 'data-part': String(i), 'aria-hidden': 'true' }), PARTS[part.part] ?? part.part, h('span', { class: 'took' }, length(part.millis)));
+    }
+    const line = (part) => h('li', {}, h('span', { class: 'swatch', 'data-part': part.name, 'aria-hidden': 'true' }), PARTS[part.name] ?? part.name, h('span', { class: 'took' }, length(part.ms)));
+    const took = last.coldStartMs === null ? '' : `; it took ${length(last.coldStartMs)}`;
     return [
-      h('p', {}, h('strong', {}, last.by), ` asked at `, h('time', { datetime: last.askedAt, title: exact(at) }, clock(at, now())),
-        total === null ? '. It has not ended yet.' : `; it took ${length(total)}.`),
+      h('p', {}, h('strong', {}, last.by ?? 'Somebody'), ' asked at ', h('time', { datetime: last.at, title: exact(at) }, clock(at, now())), last.finished ? `${took}.` : '. It goes on.'),
       last.parts.length ? strip : null,
       h('ol', { class: 'spans parts' }, last.parts.map(line)),
-      rest.length ? h('p', { class: 'fine' }, `Before it: ${rest.slice(0, 8).map((one) => `${length(one.totalMillis)} (${one.by})`).join(', ')}`) : null,
+      rest.length ? h('p', { class: 'fine' }, `Before it: ${rest.slice(0, 8).map((one) => `${length(one.coldStartMs)} (${one.by ?? 'somebody'})`).join(', ')}`) : null,
     ].filter(Boolean);
   };
   return simple('Last wake', [], (detail) => detail.wakes, draw);
 }
 
 function why() {
-  return simple('Why', ['wide'], (detail) => detail.why, (text) => h('pre', { class: 'why', tabindex: '0', 'aria-label': 'What elasti why says' }, text), 'What elasti why says.');
+  return simple('Why', ['wide'], (detail) => detail.why, (text) => h('pre', { class: 'why', tabindex: '0', 'aria-label': 'What elasti why says' }, local(text, now())), 'What elasti why says.');
 }
 
 function conditions() {
@@ -274,7 +285,7 @@ function conditions() {
     h('caption', { class: 'unseen' }, 'Conditions'),
     h('thead', {}, h('tr', {}, ['Condition', 'Status', 'Reason'].map((title) => h('th', { scope: 'col' }, title)))),
     h('tbody', {}, list.map((one) => h('tr', { 'data-good': String(one.good) },
-      h('th', { scope: 'row' }, one.type), h('td', { title: one.since ? `since ${exact(moment(one.since))}` : '' }, one.status), h('td', {}, h('strong', {}, one.reason), h('span', { class: 'sub' }, one.message)))))));
+      h('th', { scope: 'row' }, one.type), h('td', { title: one.since ? `since ${exact(moment(one.since))}` : '' }, one.status), h('td', {}, h('strong', {}, one.reason), h('span', { class: 'sub' }, local(one.message, now()))))))));
   return simple('Conditions', [], (detail) => detail.conditions, draw);
 }
 
@@ -284,7 +295,7 @@ function events() {
     if (list.length === 0) return h('p', { class: 'fine' }, 'No Event is kept now.');
     return h('ol', { class: 'events' }, list.map((one) => {
       const at = moment(one.at);
-      return h('li', { 'data-failed': one.failed }, h('time', { datetime: one.at, title: at === null ? '' : exact(at) }, at === null ? '' : clock(at, now())), h('div', {}, h('strong', {}, one.reason), one.count > 1 ? h('span', { class: 'sub' }, ` × ${one.count}`) : null, h('p', {}, one.note)));
+      return h('li', { 'data-failed': one.failed }, h('time', { datetime: one.at, title: at === null ? '' : exact(at) }, at === null ? '' : clock(at, now())), h('div', {}, h('strong', {}, one.reason), one.count > 1 ? h('span', { class: 'sub' }, ` × ${one.count}`) : null, h('p', {}, local(one.note, now()))));
     }));
   };
   return simple('Events', [], (detail) => detail.events, draw);

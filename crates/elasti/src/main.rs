@@ -5,6 +5,8 @@
 mod access;
 #[cfg(feature = "cli")]
 mod choice;
+#[cfg(feature = "dashboard")]
+mod dashboard;
 #[cfg(feature = "demo")]
 mod demo;
 mod exit;
@@ -40,6 +42,8 @@ struct Cli {
 /// One file a command.
 #[derive(Debug, Subcommand)]
 enum Command {
+    #[cfg(feature = "cli")]
+    Dashboard(dashboard::Dashboard),
     #[cfg(feature = "demo")]
     Demo(demo::Demo),
     Operator(operator::Operator),
@@ -53,6 +57,8 @@ enum Command {
 
 fn main() -> ExitCode {
     let ended = match parse().command {
+        #[cfg(feature = "cli")]
+        Command::Dashboard(dashboard) => dashboard.run(),
         #[cfg(feature = "demo")]
         Command::Demo(demo) => demo.run(),
         Command::Operator(operator) => operator.run(),

@@ -23,9 +23,18 @@ const HEADERS: [(HeaderName, &str); 7] = [
     (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
     (header::X_FRAME_OPTIONS, "DENY"),
     (header::REFERRER_POLICY, "no-referrer"),
-    (HeaderName::from_static("cross-origin-opener-policy"), "same-origin"),
-    (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
-    (HeaderName::from_static("permissions-policy"), "camera=(), geolocation=(), microphone=()"),
+    (
+        HeaderName::from_static("cross-origin-opener-policy"),
+        "same-origin",
+    ),
+    (
+        HeaderName::from_static("cross-origin-resource-policy"),
+        "same-origin",
+    ),
+    (
+        HeaderName::from_static("permissions-policy"),
+        "camera=(), geolocation=(), microphone=()",
+    ),
 ];
 
 /// Under which names the server may be called, and what opens the writes.
@@ -108,7 +117,9 @@ impl Guard {
             return Err(Turned::Host);
         }
         let elsewhere = |site: &str| !matches!(site, "same-origin" | "none");
-        if text(asked, &HeaderName::from_static("sec-fetch-site")).is_some_and(elsewhere) && !is_visit(method, asked) {
+        if text(asked, &HeaderName::from_static("sec-fetch-site")).is_some_and(elsewhere)
+            && !is_visit(method, asked)
+        {
             return Err(Turned::Origin);
         }
         if let Some(origin) = text(asked, &header::ORIGIN) {
@@ -154,13 +165,17 @@ fn is_visit(method: &Method, asked: &HeaderMap) -> bool {
 }
 
 fn text<'a>(asked: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
-    asked.get(name).map(|value| value.to_str().unwrap_or("\u{fffd}"))
+    asked
+        .get(name)
+        .map(|value| value.to_str().unwrap_or("\u{fffd}"))
 }
 
 /// The host without its port.
 fn host_name(host: &str) -> &str {
     match host.rsplit_once(':') {
-        Some((name, port)) if port.bytes().all(|b| b.is_ascii_digit()) && !name.ends_with(':') => name,
+        Some((name, port)) if port.bytes().all(|b| b.is_ascii_digit()) && !name.ends_with(':') => {
+            name
+        }
         _ => host,
     }
 }
@@ -172,7 +187,11 @@ fn alike(shown: &str, token: &str) -> bool {
 }
 
 /// The guard in front of every route.
-pub(crate) async fn stand(State(guard): State<Arc<Guard>>, request: Request<Body>, next: Next) -> Response {
+pub(crate) async fn stand(
+    State(guard): State<Arc<Guard>>,
+    request: Request<Body>,
+    next: Next,
+) -> Response {
     let mut response = match guard.judge(request.method(), request.headers()) {
         Ok(()) => next.run(request).await,
         Err(turned) => turned.into_response(),
@@ -192,10 +211,18 @@ mod tests {
     use super::*;
 
     fn guard() -> Guard {
-        Guard::new([127, 0, 0, 1].into(), vec!["Dash.Example".into()], Some("secret".into()))
+        Guard::new(
+            [127, 0, 0, 1].into(),
+            vec!["Dash.Example".into()],
+            Some("secret".into()),
+        )
     }
 
-    fn judged(guard: &Guard, method: &Method, headers: &[(&'static str, &str)]) -> Result<(), Turned> {
+    fn judged(
+        guard: &Guard,
+        method: &Method,
+        headers: &[(&'static str, &str)],
+    ) -> Result<(), Turned> {
         let mut asked = HeaderMap::new();
         for (name, value) in headers {
             asked.insert(*name, value.parse().unwrap());
@@ -205,12 +232,36 @@ mod tests {
 
     #[test]
     fn only_addresses_localhost_and_the_names_that_were_given_are_answered() {
-        for host in ["127.0.0.1:8090", "localhost:1", "LOCALHOST", "[::1]:8090", "127.9.9.9", "dash.example:80"] {
-            assert_eq!(judged(&guard(), &Method::GET, &[("host", host)]), Ok(()), "{host}");
+        for host in [
+            "127.0.0.1:8090",
+            "localhost:1",
+            "LOCALHOST",
+            "[::1]:8090",
+            "127.9.9.9",
+            "dash.example:80",
+        ] {
+            assert_eq!(
+                judged(&guard(), &Method::GET, &[("host", host)]),
+                Ok(()),
+                "{host}"
+            );
         }
-        for host in ["evil.example", "evil.example:8090", "127.0.0.1.evil.example", "10.0.0.1", "localhost.evil", "", "[::1", "localhost:80:80"] {
+        for host in [
+            "evil.example",
+            "evil.example:8090",
+            "127.0.0.1.evil.example",
+            "10.0.0.1",
+            "localhost.evil",
+            "",
+            "[::1",
+            "localhost:80:80",
+        ] {
             let wrong = host != "[::1";
-            assert_eq!(judged(&guard(), &Method::GET, &[("host", host)]).is_err(), wrong, "{host}");
+            assert_eq!(
+                judged(&guard(), &Method::GET, &[("host", host)]).is_err(),
+                wrong,
+                "{host}"
+            );
         }
         assert_eq!(judged(&guard(), &Method::GET, &[]), Err(Turned::Host));
     }
@@ -220,24 +271,62 @@ mod tests {
         let own = ("host", "127.0.0.1:8090");
         let token = (TOKEN_HEADER, "secret");
         let origin = ("origin", "http://127.0.0.1:8090");
-        assert_eq!(judged(&guard(), &Method::POST, &[own, token, origin]), Ok(()));
-        assert_eq!(judged(&guard(), &Method::POST, &[own, origin]), Err(Turned::Token));
-        assert_eq!(judged(&guard(), &Method::POST, &[own, origin, (TOKEN_HEADER, "secreT")]), Err(Turned::Token));
-        for from in ["http://evil.example", "null", "http://127.0.0.1:9", "file://127.0.0.1:8090"] {
-            assert_eq!(judged(&guard(), &Method::POST, &[own, token, ("origin", from)]), Err(Turned::Origin), "{from}");
+        assert_eq!(
+            judged(&guard(), &Method::POST, &[own, token, origin]),
+            Ok(())
+        );
+        assert_eq!(
+            judged(&guard(), &Method::POST, &[own, origin]),
+            Err(Turned::Token)
+        );
+        assert_eq!(
+            judged(
+                &guard(),
+                &Method::POST,
+                &[own, origin, (TOKEN_HEADER, "secreT")]
+            ),
+            Err(Turned::Token)
+        );
+        for from in [
+            "http://evil.example",
+            "null",
+            "http://127.0.0.1:9",
+            "file://127.0.0.1:8090",
+        ] {
+            assert_eq!(
+                judged(&guard(), &Method::POST, &[own, token, ("origin", from)]),
+                Err(Turned::Origin),
+                "{from}"
+            );
         }
         let site = ("sec-fetch-site", "cross-site");
-        assert_eq!(judged(&guard(), &Method::POST, &[own, token, site]), Err(Turned::Origin));
+        assert_eq!(
+            judged(&guard(), &Method::POST, &[own, token, site]),
+            Err(Turned::Origin)
+        );
     }
 
     #[test]
     fn other_sites_may_link_here_but_not_read() {
         let own = ("host", "localhost:8090");
         let site = ("sec-fetch-site", "cross-site");
-        assert_eq!(judged(&guard(), &Method::GET, &[own, site]), Err(Turned::Origin));
-        let visit = [own, site, ("sec-fetch-mode", "navigate"), ("sec-fetch-dest", "document")];
+        assert_eq!(
+            judged(&guard(), &Method::GET, &[own, site]),
+            Err(Turned::Origin)
+        );
+        let visit = [
+            own,
+            site,
+            ("sec-fetch-mode", "navigate"),
+            ("sec-fetch-dest", "document"),
+        ];
         assert_eq!(judged(&guard(), &Method::GET, &visit), Ok(()));
-        let framed = [own, site, ("sec-fetch-mode", "navigate"), ("sec-fetch-dest", "iframe")];
+        let framed = [
+            own,
+            site,
+            ("sec-fetch-mode", "navigate"),
+            ("sec-fetch-dest", "iframe"),
+        ];
         assert_eq!(judged(&guard(), &Method::GET, &framed), Err(Turned::Origin));
     }
 
@@ -247,6 +336,9 @@ mod tests {
         let asked = [("host", "10.0.0.1:8090"), (TOKEN_HEADER, "")];
         assert_eq!(judged(&guard, &Method::POST, &asked), Err(Turned::ReadOnly));
         assert_eq!(judged(&guard, &Method::GET, &asked), Ok(()));
-        assert_eq!(judged(&guard, &Method::GET, &[("host", "evil.example")]), Err(Turned::Host));
+        assert_eq!(
+            judged(&guard, &Method::GET, &[("host", "evil.example")]),
+            Err(Turned::Host)
+        );
     }
 }

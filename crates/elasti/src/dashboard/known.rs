@@ -114,11 +114,19 @@ impl Known {
                 let gone: Vec<Name> = gone.filter(|name| !there.contains(name)).cloned().collect();
                 gone.iter().for_each(|name| self.forget(name));
                 objects.into_iter().for_each(|object| self.set(object, now));
-                self.cluster = Cluster { state: "ok", message: String::new() };
+                self.cluster = Cluster {
+                    state: "ok",
+                    message: String::new(),
+                };
             }
             Told::Set(object) => self.set(object, now),
             Told::Gone(object) => self.forget(&Name::of(&object)),
-            Told::Well => self.cluster = Cluster { state: "ok", message: String::new() },
+            Told::Well => {
+                self.cluster = Cluster {
+                    state: "ok",
+                    message: String::new(),
+                }
+            }
             Told::Trouble(trouble) => self.trouble(trouble),
         }
     }
@@ -145,7 +153,8 @@ impl Known {
                 self.broken.remove(&name);
                 let old = self.services.remove(&name);
                 let memory = old.map(|one| one.memory).unwrap_or_default();
-                self.services.insert(name.clone(), One { object, me, memory });
+                self.services
+                    .insert(name.clone(), One { object, me, memory });
                 self.look(&name, now);
             }
             // The others are not affected.
@@ -172,7 +181,10 @@ impl Known {
 
     /// The kinds of target that somebody should follow.
     pub(crate) fn target_kinds(&self) -> BTreeSet<TargetKind> {
-        self.services.values().map(|one| one.target_kind()).collect()
+        self.services
+            .values()
+            .map(|one| one.target_kind())
+            .collect()
     }
 
     /// What the watch of a kind of target told.
@@ -181,14 +193,17 @@ impl Known {
         let mut changed = BTreeSet::new();
         match told {
             Told::All(objects) => {
-                let read = objects.iter().map(|object| (Name::of(object), Workload::read(object)));
+                let read = objects
+                    .iter()
+                    .map(|object| (Name::of(object), Workload::read(object)));
                 *kept = Some(read.collect());
                 self.touched.extend(self.services.keys().cloned());
                 return;
             }
             Told::Set(object) => {
                 let name = Name::of(&object);
-                kept.get_or_insert_default().insert(name.clone(), Workload::read(&object));
+                kept.get_or_insert_default()
+                    .insert(name.clone(), Workload::read(&object));
                 changed.insert(name);
             }
             Told::Gone(object) => {
@@ -200,7 +215,10 @@ impl Known {
             Told::Trouble(Trouble::Unreachable(_)) | Told::Well => {}
         }
         let affected = self.services.iter().filter(|(name, one)| {
-            let target = Name { namespace: name.namespace.clone(), name: one.me.spec.scale_target_ref.name.clone() };
+            let target = Name {
+                namespace: name.namespace.clone(),
+                name: one.me.spec.scale_target_ref.name.clone(),
+            };
             one.target_kind() == *kind && changed.contains(&target)
         });
         self.touched.extend(affected.map(|(name, _)| name.clone()));
@@ -234,7 +252,8 @@ impl Known {
         let kept = self.events.entry(name).or_default();
         kept.retain(|one| one.uid != event.uid);
         kept.push_front(event);
-        kept.make_contiguous().sort_by_key(|one| std::cmp::Reverse(one.at));
+        kept.make_contiguous()
+            .sort_by_key(|one| std::cmp::Reverse(one.at));
         kept.truncate(MOST_EVENTS);
     }
 
@@ -269,7 +288,11 @@ impl Known {
     pub(crate) fn view(&self, name: &Name, now: Timestamp) -> Option<View> {
         let one = self.services.get(name)?;
         let target = self.target(name, one);
-        Some(view(Facts { me: &one.me, target: &target, now }))
+        Some(view(Facts {
+            me: &one.me,
+            target: &target,
+            now,
+        }))
     }
 
     fn target(&self, name: &Name, one: &One) -> Looked<Workload> {
@@ -290,7 +313,10 @@ impl Known {
 impl One {
     fn target_kind(&self) -> TargetKind {
         let target = self.me.spec.scale_target_ref.canonical();
-        TargetKind { api_version: target.api_version, kind: target.kind }
+        TargetKind {
+            api_version: target.api_version,
+            kind: target.kind,
+        }
     }
 
     /// Its conditions, as the status has them.
@@ -317,7 +343,9 @@ impl Event {
                 .or_else(|| moment("/deprecatedLastTimestamp"))
                 .or_else(|| moment("/eventTime"))
                 .or_else(|| moment("/metadata/creationTimestamp")),
-            count: count("/series/count").or_else(|| count("/deprecatedCount")).unwrap_or(1),
+            count: count("/series/count")
+                .or_else(|| count("/deprecatedCount"))
+                .unwrap_or(1),
             failed: text(object, "/type") == "Warning",
         }
     }
@@ -332,5 +360,9 @@ fn about(event: &Value) -> Name {
 }
 
 fn text(object: &Value, path: &str) -> String {
-    object.pointer(path).and_then(Value::as_str).unwrap_or_default().to_owned()
+    object
+        .pointer(path)
+        .and_then(Value::as_str)
+        .unwrap_or_default()
+        .to_owned()
 }

@@ -7,13 +7,21 @@ const MASK: &str = "(not shown)";
 /// Holds the whole object once more, headers included.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 /// Whatever is called so, wherever it stands.
-const SECRET_WORDS: [&str; 6] = ["authorization", "password", "secret", "token", "apikey", "credential"];
+const SECRET_WORDS: [&str; 6] = [
+    "authorization",
+    "password",
+    "secret",
+    "token",
+    "apikey",
+    "credential",
+];
 
 /// The object as YAML.
 pub(crate) fn yaml(object: &Value) -> String {
     let mut object = object.clone();
     clean(&mut object);
-    serde_saphyr::to_string(&object).unwrap_or_else(|error| format!("# cannot be written: {error}\n"))
+    serde_saphyr::to_string(&object)
+        .unwrap_or_else(|error| format!("# cannot be written: {error}\n"))
 }
 
 /// Takes out what nobody needs and masks what nobody should see.
@@ -122,14 +130,25 @@ mod tests {
         let shown = yaml(&object);
         assert!(!shown.contains("S3CRET"), "{shown}");
         assert!(!shown.contains("managedFields"), "{shown}");
-        for kept in ["team: shop", "query: up", "X-Scope-OrgID", "x-key", "@prometheus:9090/x"] {
+        for kept in [
+            "team: shop",
+            "query: up",
+            "X-Scope-OrgID",
+            "x-key",
+            "@prometheus:9090/x",
+        ] {
             assert!(shown.contains(kept), "{kept} is gone: {shown}");
         }
     }
 
     #[test]
     fn queries_and_plain_addresses_stay_as_they_are() {
-        for text in ["sum(rate(x{a=\"b@c\"}[5m]))", "http://prometheus:9090", "http://p/a@b", "no"] {
+        for text in [
+            "sum(rate(x{a=\"b@c\"}[5m]))",
+            "http://prometheus:9090",
+            "http://p/a@b",
+            "no",
+        ] {
             let mut value = json!({"query": text});
             clean(&mut value);
             assert_eq!(value, json!({"query": text}));

@@ -88,7 +88,11 @@ impl Memory {
 
     /// The percentiles of the wakes that ended, by the nearest rank.
     pub(crate) fn cold_starts(&self) -> Option<ColdStarts> {
-        let mut took: Vec<i64> = self.wakes.iter().filter_map(|one| one.cold_start_ms).collect();
+        let mut took: Vec<i64> = self
+            .wakes
+            .iter()
+            .filter_map(|one| one.cold_start_ms)
+            .collect();
         took.sort_unstable();
         let rank = |percent: usize| {
             let at = (took.len() * percent).div_ceil(100).saturating_sub(1);
@@ -142,7 +146,10 @@ mod tests {
         memory.remember(&wake(20, Some(7)));
         assert_eq!(memory.wakes().len(), 10, "an old status changes nothing");
         let starts = memory.cold_starts().unwrap();
-        assert_eq!((starts.count, starts.p50_millis, starts.p95_millis), (10, 500, 1000));
+        assert_eq!(
+            (starts.count, starts.p50_millis, starts.p95_millis),
+            (10, 500, 1000)
+        );
     }
 
     #[test]
@@ -152,7 +159,10 @@ mod tests {
             memory.remember(&wake(at, Some(1)));
             memory.begin("Asleep", Timestamp::from_second(at).unwrap());
         }
-        assert_eq!((memory.wakes().len(), memory.spans().len()), (MOST_WAKES, MOST_SPANS));
+        assert_eq!(
+            (memory.wakes().len(), memory.spans().len()),
+            (MOST_WAKES, MOST_SPANS)
+        );
         assert_eq!(memory.wakes()[0].at.as_second(), 999);
     }
 }

@@ -97,7 +97,10 @@ mod tests {
             }
         }
         for path in ["/../Cargo.toml", "/tests/pages.mjs", "//", "/index.html/"] {
-            assert!(file(path, &HeaderMap::new()).is_none() || path == "//", "{path}");
+            assert!(
+                file(path, &HeaderMap::new()).is_none() || path == "//",
+                "{path}"
+            );
         }
     }
 
@@ -107,14 +110,25 @@ mod tests {
         assert_eq!(first.status(), StatusCode::OK);
         let mut asked = HeaderMap::new();
         asked.insert(header::IF_NONE_MATCH, first.headers()[header::ETAG].clone());
-        assert_eq!(file("/", &asked).unwrap().status(), StatusCode::NOT_MODIFIED);
+        assert_eq!(
+            file("/", &asked).unwrap().status(),
+            StatusCode::NOT_MODIFIED
+        );
         assert_eq!(file("/app.js", &asked).unwrap().status(), StatusCode::OK);
     }
 
     #[test]
     fn nothing_is_loaded_from_elsewhere_and_no_markup_is_made_from_text() {
         for Asset { path, text, .. } in &ASSETS {
-            for forbidden in ["innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(", "https://", "style=\""] {
+            for forbidden in [
+                "innerHTML",
+                "outerHTML",
+                "insertAdjacentHTML",
+                "document.write",
+                "eval(",
+                "https://",
+                "style=\"",
+            ] {
                 assert!(!text.contains(forbidden), "{path} has {forbidden}");
             }
         }

@@ -27,7 +27,10 @@ pub(crate) fn row(known: &Known, name: &Name, now: Timestamp) -> Option<Value> {
         fields.remove(long);
     }
     fields.insert("coldStart".into(), json!(cold_start));
-    fields.insert("asleep".into(), json!({"share": rounded(view.asleep.share)}));
+    fields.insert(
+        "asleep".into(),
+        json!({"share": rounded(view.asleep.share)}),
+    );
     let saved = view.saved;
     fields.insert(
         "saved".into(),
@@ -55,7 +58,10 @@ pub(crate) fn service(known: &Known, name: &Name, now: Timestamp) -> Option<Valu
     let view = known.view(name, now)?;
     let conditions = one.conditions().map(|c| {
         let bad = matches!(c.type_.as_str(), condition::CONFLICT | condition::CONTENDED);
-        let neutral = matches!(c.type_.as_str(), condition::ASLEEP | condition::TRAFFIC_REDIRECTED);
+        let neutral = matches!(
+            c.type_.as_str(),
+            condition::ASLEEP | condition::TRAFFIC_REDIRECTED
+        );
         json!({
             "type": c.type_,
             "status": c.status,
@@ -99,7 +105,9 @@ pub(crate) fn activity(known: &Known, now: Timestamp) -> Vec<Entry> {
     for name in known.names() {
         happened(known, name, now, &mut entries);
     }
-    entries.sort_by(|a, b| (b.failed, b.at, &a.namespace, &a.name).cmp(&(a.failed, a.at, &b.namespace, &b.name)));
+    entries.sort_by(|a, b| {
+        (b.failed, b.at, &a.namespace, &a.name).cmp(&(a.failed, a.at, &b.namespace, &b.name))
+    });
     entries.truncate(MOST_ENTRIES);
     entries
 }
@@ -120,10 +128,10 @@ fn happened(known: &Known, name: &Name, now: Timestamp, entries: &mut Vec<Entry>
         });
     };
     for wake in one.memory.wakes() {
-        let by = wake.by.as_deref().unwrap_or("somebody");
-        let text = match wake.finished {
-            true => format!("Woken by {by}"),
-            false => format!("Being woken by {by}"),
+        let word = if wake.finished { "Woken" } else { "Being woken" };
+        let text = match &wake.by {
+            Some(by) => format!("{word} by {by}"),
+            None => word.to_owned(),
         };
         let phase = if wake.finished { "Serving" } else { "Waking" };
         add(wake.at, phase, false, text, wake.cold_start_ms);
@@ -132,23 +140,42 @@ fn happened(known: &Known, name: &Name, now: Timestamp, entries: &mut Vec<Entry>
         add(at, "Asleep", false, "Put to sleep".into(), None);
     }
     let ready = one.conditions().find(|c| c.type_ == condition::READY);
-    let since = ready.filter(|c| c.status == "False").map(|c| c.last_transition_time.0);
+    let since = ready
+        .filter(|c| c.status == "False")
+        .map(|c| c.last_transition_time.0);
     let since = since.or(view.since).unwrap_or(now);
     if view.trouble {
-        add(since, word(&view), true, format!("{}: {}", view.reason, view.sentence), None);
+        add(
+            since,
+            word(&view),
+            true,
+            format!("{}: {}", view.reason, view.sentence),
+            None,
+        );
     }
     for event in known.events_of(name).filter(|event| event.failed) {
         let Some(at) = event.at else { continue };
         let same = view.trouble && at.as_second() >= since.as_second() - SAME_TROUBLE_SECONDS;
         if !same {
-            add(at, word(&view), true, format!("{}: {}", event.reason, event.note), None);
+            add(
+                at,
+                word(&view),
+                true,
+                format!("{}: {}", event.reason, event.note),
+                None,
+            );
         }
     }
 }
 
 /// Why it is so, and what keeps it from sleeping.
 fn why(view: &elasti_core::view::View) -> String {
-    let mut text = format!("{} is {}: {}\n", view.name, word(view).to_lowercase(), view.sentence);
+    let mut text = format!(
+        "{} is {}: {}\n",
+        view.name,
+        word(view).to_lowercase(),
+        view.sentence
+    );
     for blocker in &view.blockers {
         text.push_str(&format!("\n{}: {}", blocker.reason, blocker.sentence));
     }
@@ -161,7 +188,13 @@ mod tests {
 
     #[test]
     fn three_digits_count() {
-        for (value, shown) in [(0.0, 0.0), (0.123_456, 0.123), (1234.0, 1230.0), (0.999_9, 1.0), (f64::NAN, 0.0)] {
+        for (value, shown) in [
+            (0.0, 0.0),
+            (0.123_456, 0.123),
+            (1234.0, 1230.0),
+            (0.999_9, 1.0),
+            (f64::NAN, 0.0),
+        ] {
             assert!((rounded(value) - shown).abs() < 1e-9, "{value}");
         }
     }
