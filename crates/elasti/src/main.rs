@@ -5,11 +5,19 @@
 mod access;
 #[cfg(feature = "cli")]
 mod choice;
+#[cfg(feature = "cli")]
+mod completion;
+#[cfg(feature = "cli")]
+mod crd;
 #[cfg(feature = "dashboard")]
 mod dashboard;
 #[cfg(feature = "demo")]
 mod demo;
 mod exit;
+#[cfg(feature = "cli")]
+mod lint;
+#[cfg(feature = "cli")]
+mod man;
 mod operator;
 #[cfg(feature = "cli")]
 mod outcome;
@@ -43,9 +51,17 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     #[cfg(feature = "cli")]
+    Completion(completion::Completion),
+    #[cfg(feature = "cli")]
+    Crd(crd::Crd),
+    #[cfg(feature = "cli")]
     Dashboard(dashboard::Dashboard),
     #[cfg(feature = "demo")]
     Demo(demo::Demo),
+    #[cfg(feature = "cli")]
+    Lint(lint::Lint),
+    #[cfg(feature = "cli")]
+    Man(man::Man),
     Operator(operator::Operator),
     #[cfg(feature = "cli")]
     Pause(pause::Pause),
@@ -58,9 +74,17 @@ enum Command {
 fn main() -> ExitCode {
     let ended = match parse().command {
         #[cfg(feature = "cli")]
+        Command::Completion(completion) => completion.run(Cli::command()),
+        #[cfg(feature = "cli")]
+        Command::Crd(crd) => crd.run(),
+        #[cfg(feature = "cli")]
         Command::Dashboard(dashboard) => dashboard.run(),
         #[cfg(feature = "demo")]
         Command::Demo(demo) => demo.run(),
+        #[cfg(feature = "cli")]
+        Command::Lint(lint) => lint.run(),
+        #[cfg(feature = "cli")]
+        Command::Man(man) => man.run(Cli::command()),
         Command::Operator(operator) => operator.run(),
         #[cfg(feature = "cli")]
         Command::Pause(pause) => pause.run(),
