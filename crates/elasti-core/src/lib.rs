@@ -4,6 +4,7 @@
 pub mod autoscaler;
 pub mod backends;
 pub mod desire;
+pub mod explanation;
 pub mod facts;
 pub mod idle;
 pub mod laws;
@@ -12,6 +13,7 @@ pub mod phase;
 pub mod plan;
 pub mod ports;
 pub mod probe_response;
+pub mod progress;
 pub mod quantity;
 pub mod replicas;
 pub mod schedule;

@@ -338,7 +338,7 @@ pub fn view(facts: Facts<'_>) -> View {
     let sleeps = replicas == Some(0);
     let blockers = match sleeps {
         true => Vec::new(),
-        false => blockers(&facts, status),
+        false => blockers(&facts, status, &observed(&facts, status)),
     };
     let (reason, sentence, trouble) = summary(&facts, status);
     let reference = me.spec.scale_target_ref.canonical();
@@ -436,12 +436,15 @@ fn since(status: &ElastiServiceStatus, created: Option<Timestamp>) -> Option<Tim
 
 /// What keeps a service awake: by the operator's own rules where a view can see the facts, and by the operator's word
 /// where it cannot.
-fn blockers(facts: &Facts<'_>, status: &ElastiServiceStatus) -> Vec<Blocker> {
-    let observed = observed(facts, status);
+pub(crate) fn blockers(
+    facts: &Facts<'_>,
+    status: &ElastiServiceStatus,
+    observed: &Observed,
+) -> Vec<Blocker> {
     let mut found: Vec<Blocker> = match status.phase {
         None => Vec::new(),
         Some(_) => {
-            let rules = desire::against_sleep(&facts.me.spec, &observed);
+            let rules = desire::against_sleep(&facts.me.spec, observed);
             rules.into_iter().map(Blocker::from).collect()
         }
     };
@@ -486,14 +489,14 @@ impl From<Why> for Blocker {
     }
 }
 
-fn sleeps_at(blockers: &[Blocker], now: Timestamp) -> Option<Timestamp> {
+pub(crate) fn sleeps_at(blockers: &[Blocker], now: Timestamp) -> Option<Timestamp> {
     let ends: Option<Vec<Timestamp>> = blockers.iter().map(|one| one.until).collect();
     Some(ends?.into_iter().max().unwrap_or(now))
 }
 
 /// The facts of a view as the rules of sleep take them. What a view cannot see counts as in order: the operator's own
 /// word is added where it is not.
-fn observed(facts: &Facts<'_>, status: &ElastiServiceStatus) -> Observed {
+pub(crate) fn observed(facts: &Facts<'_>, status: &ElastiServiceStatus) -> Observed {
     let Facts { me, target, now } = *facts;
     let created = me.metadata.creation_timestamp.as_ref();
     Observed {

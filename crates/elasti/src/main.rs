@@ -15,6 +15,12 @@ mod dashboard;
 mod demo;
 mod exit;
 #[cfg(feature = "cli")]
+mod fleet;
+#[cfg(feature = "cli")]
+mod follow;
+#[cfg(feature = "cli")]
+mod list;
+#[cfg(feature = "cli")]
 mod lint;
 #[cfg(feature = "cli")]
 mod man;
@@ -29,10 +35,20 @@ mod pause;
 mod refusal;
 mod resolver;
 #[cfg(feature = "cli")]
+mod sleep;
+#[cfg(feature = "cli")]
+mod span;
+#[cfg(feature = "cli")]
 mod table;
 #[cfg(feature = "cli")]
 mod terminal;
+#[cfg(feature = "cli")]
+mod top;
 mod uninstall_hook;
+#[cfg(feature = "cli")]
+mod wake;
+#[cfg(feature = "cli")]
+mod why;
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -59,6 +75,8 @@ enum Command {
     #[cfg(feature = "demo")]
     Demo(demo::Demo),
     #[cfg(feature = "cli")]
+    List(list::List),
+    #[cfg(feature = "cli")]
     Lint(lint::Lint),
     #[cfg(feature = "cli")]
     Man(man::Man),
@@ -68,7 +86,15 @@ enum Command {
     Resolver(resolver::Resolver),
     #[cfg(feature = "cli")]
     Resume(pause::Resume),
+    #[cfg(feature = "cli")]
+    Sleep(sleep::Sleep),
+    #[cfg(feature = "cli")]
+    Top(top::Top),
     UninstallHook(uninstall_hook::UninstallHook),
+    #[cfg(feature = "cli")]
+    Wake(wake::Wake),
+    #[cfg(feature = "cli")]
+    Why(why::Why),
 }
 
 fn main() -> ExitCode {
@@ -82,6 +108,8 @@ fn main() -> ExitCode {
         #[cfg(feature = "demo")]
         Command::Demo(demo) => demo.run(),
         #[cfg(feature = "cli")]
+        Command::List(list) => list.run(),
+        #[cfg(feature = "cli")]
         Command::Lint(lint) => lint.run(),
         #[cfg(feature = "cli")]
         Command::Man(man) => man.run(Cli::command()),
@@ -91,7 +119,15 @@ fn main() -> ExitCode {
         Command::Resolver(resolver) => resolver.run(),
         #[cfg(feature = "cli")]
         Command::Resume(resume) => resume.run(),
+        #[cfg(feature = "cli")]
+        Command::Sleep(sleep) => sleep.run(),
+        #[cfg(feature = "cli")]
+        Command::Top(top) => top.run(),
         Command::UninstallHook(hook) => hook.run(),
+        #[cfg(feature = "cli")]
+        Command::Wake(wake) => wake.run(),
+        #[cfg(feature = "cli")]
+        Command::Why(why) => why.run(),
     };
     exit::code(ended)
 }
