@@ -4,7 +4,7 @@ import { badge, h, mark, say, tell } from './dom.js';
 import { act } from './fleet.js';
 import { amount, clock, exact, length, local, many, moment, percent, ticking } from './format.js';
 import { blank } from './states.js';
-import { key, known, mayWrite, now, service as fetchService } from './stream.js';
+import { key, known, mayWrite, now, service as fetchService, why as fetchWhy } from './stream.js';
 
 const AGAIN = 400;
 
@@ -31,7 +31,11 @@ export function service(namespace, name) {
     if (asking) { again = true; return; }
     asking = new AbortController();
     try {
-      detail = await fetchService(namespace, name, asking.signal);
+      const next = await fetchService(namespace, name, asking.signal);
+      const told = ({ service: s }) => JSON.stringify([s.phase, s.reason, s.sentence, s.triggers, s.lastWake]);
+      // The long answer asks the cluster anew, so it is fetched only when the short one has changed.
+      next.why = detail && told(detail) === told(next) ? detail.why : await fetchWhy(namespace, name, asking.signal).catch(() => next.service.sentence);
+      detail = next;
       if (parts.firstChild?.dataset.state) parts.replaceChildren();
       show();
     } catch (failure) {

@@ -145,6 +145,11 @@ export async function service(namespace, name, signal) {
   return answer(await fetch(path(namespace, name), { signal }));
 }
 
+/** What `elasti why` says about it. */
+export async function why(namespace, name, signal) {
+  return (await answer(await fetch(`${path(namespace, name)}/why`, { signal }))).text;
+}
+
 /** Asks for a wake, a sleep, a pause or its end. */
 export async function ask(namespace, name, what) {
   return answer(await fetch(`${path(namespace, name)}/${what}`, { method: 'POST', headers: { 'x-elasti-token': token ?? '' } }));

@@ -98,7 +98,9 @@ impl Demo {
             hood = voice.while_waiting("the town starts", starting) => hood.context("the town cannot start")?,
             () = signals.next() => return self.interrupted(&voice),
         };
-        let dashboard = serve_dashboard(&hood).await.context("the dashboard's port")?;
+        let dashboard = serve_dashboard(&hood)
+            .await
+            .context("the dashboard's port")?;
         self.show_the_doors(&voice, &hood, &dashboard);
         let ended = tokio::select! {
             ended = self.tell(&voice, &hood) => ended,

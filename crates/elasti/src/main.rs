@@ -19,9 +19,9 @@ mod fleet;
 #[cfg(feature = "cli")]
 mod follow;
 #[cfg(feature = "cli")]
-mod list;
-#[cfg(feature = "cli")]
 mod lint;
+#[cfg(feature = "cli")]
+mod list;
 #[cfg(feature = "cli")]
 mod man;
 mod operator;

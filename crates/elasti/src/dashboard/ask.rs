@@ -38,10 +38,16 @@ impl Wish {
     }
 
     fn patch(self, now: Timestamp) -> Value {
-        let asked = |annotation: &str| json!({"metadata": {"annotations": {annotation: now}}});
+        let (wake, sleep) = (
+            names::WAKE_REQUESTED_ANNOTATION,
+            names::SLEEP_REQUESTED_ANNOTATION,
+        );
+        // The newer wish takes the older one back.
+        let asked =
+            |this: &str, that: &str| json!({"metadata": {"annotations": {this: now, that: null}}});
         match self {
-            Self::Wake => asked(names::WAKE_REQUESTED_ANNOTATION),
-            Self::Sleep => asked(names::SLEEP_REQUESTED_ANNOTATION),
+            Self::Wake => asked(wake, sleep),
+            Self::Sleep => asked(sleep, wake),
             Self::Pause => json!({"spec": {"paused": true}}),
             Self::Resume => json!({"spec": {"paused": null}}),
         }

@@ -36,7 +36,8 @@ pub(crate) fn router(desk: Desk, guard: Guard) -> Router {
     let mut router = Router::new()
         .route("/api/v1/fleet", get(fleet))
         .route("/api/v1/stream", get(stream))
-        .route(one, get(service));
+        .route(one, get(service))
+        .route("/api/v1/services/{namespace}/{name}/why", get(why));
     if guard.may_write() {
         router = router.route("/api/v1/services/{namespace}/{name}/{wish}", post(write));
     }
@@ -73,6 +74,27 @@ async fn service(
         Some(shown) => Json(shown).into_response(),
         None => missing(&known, &name),
     }
+}
+
+/// What `elasti why` says, from a fresh look; where that command is not built in, what the watches know.
+async fn why(
+    State(desk): State<Desk>,
+    Path((namespace, name)): Path<(String, String)>,
+) -> Response {
+    let name = Name { namespace, name };
+    let known = show::why(&desk.known.lock(), &name, Timestamp::now());
+    let Some(known) = known else {
+        return missing(&desk.known.lock(), &name);
+    };
+    #[cfg(feature = "cli")]
+    let text = {
+        let Name { namespace, name } = name;
+        let fresh = crate::why::text_for_page(desk.client, namespace, &name).await;
+        fresh.unwrap_or(known)
+    };
+    #[cfg(not(feature = "cli"))]
+    let text = known;
+    Json(json!({"text": text})).into_response()
 }
 
 fn missing(known: &Known, name: &Name) -> Response {

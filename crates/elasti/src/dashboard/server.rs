@@ -33,7 +33,7 @@ const HEAD_PATIENCE: Duration = Duration::from_secs(30);
 const TOGETHER: Duration = Duration::from_millis(80);
 const BEAT: Duration = Duration::from_secs(10);
 /// Shares and savings grow by the passing of time alone.
-const GROWN: Duration = Duration::from_secs(30);
+const GROWN: Duration = Duration::from_secs(10);
 /// Kinds of target that are followed: Deployments, StatefulSets, Rollouts and some more.
 const MOST_KINDS: usize = 12;
 

@@ -75,7 +75,6 @@ pub(crate) fn service(known: &Known, name: &Name, now: Timestamp) -> Option<Valu
         "now": now,
         "service": view,
         "coldStart": one.memory.cold_starts(),
-        "why": why(&view),
         "wakes": one.memory.wakes(),
         "timeline": one.memory.spans(),
         "conditions": conditions.collect::<Vec<_>>(),
@@ -128,7 +127,11 @@ fn happened(known: &Known, name: &Name, now: Timestamp, entries: &mut Vec<Entry>
         });
     };
     for wake in one.memory.wakes() {
-        let word = if wake.finished { "Woken" } else { "Being woken" };
+        let word = if wake.finished {
+            "Woken"
+        } else {
+            "Being woken"
+        };
         let text = match &wake.by {
             Some(by) => format!("{word} by {by}"),
             None => word.to_owned(),
@@ -169,17 +172,14 @@ fn happened(known: &Known, name: &Name, now: Timestamp, entries: &mut Vec<Entry>
 }
 
 /// Why it is so, and what keeps it from sleeping.
-fn why(view: &elasti_core::view::View) -> String {
-    let mut text = format!(
-        "{} is {}: {}\n",
-        view.name,
-        word(view).to_lowercase(),
-        view.sentence
-    );
+pub(crate) fn why(known: &Known, name: &Name, now: Timestamp) -> Option<String> {
+    let view = known.view(name, now)?;
+    let phase = word(&view).to_lowercase();
+    let mut text = format!("{name} is {phase}. {}\n", view.sentence);
     for blocker in &view.blockers {
         text.push_str(&format!("\n{}: {}", blocker.reason, blocker.sentence));
     }
-    text
+    Some(text)
 }
 
 #[cfg(test)]
