@@ -47,6 +47,7 @@ struct Report {
 
 impl Check {
     pub(crate) fn run(self) -> Result<(), Failed> {
+        self.output.without_names()?;
         let lines = block_on(self.look())?;
         let of = |verdict| lines.iter().filter(|line| line.verdict == verdict).count();
         let report = Report {

@@ -11,6 +11,8 @@ mod choice;
 mod completion;
 #[cfg(feature = "cli")]
 mod crd;
+#[cfg(feature = "dashboard")]
+mod dashboard;
 #[cfg(feature = "demo")]
 mod demo;
 #[cfg(all(test, feature = "cli", feature = "demo"))]
@@ -74,6 +76,8 @@ enum Command {
     Completion(completion::Completion),
     #[cfg(feature = "cli")]
     Crd(crd::Crd),
+    #[cfg(feature = "cli")]
+    Dashboard(dashboard::Dashboard),
     #[cfg(feature = "demo")]
     Demo(demo::Demo),
     #[cfg(feature = "cli")]
@@ -107,6 +111,8 @@ fn main() -> ExitCode {
         Command::Completion(completion) => completion.run(Cli::command()),
         #[cfg(feature = "cli")]
         Command::Crd(crd) => crd.run(),
+        #[cfg(feature = "cli")]
+        Command::Dashboard(dashboard) => dashboard.run(),
         #[cfg(feature = "demo")]
         Command::Demo(demo) => demo.run(),
         #[cfg(feature = "cli")]

@@ -61,6 +61,16 @@ impl Terminal {
         }
     }
 
+    /// No terminal at all: lines of any length, without colour.
+    pub(crate) fn plain() -> Self {
+        Self {
+            colour: false,
+            columns: None,
+            rows: 24,
+            live: false,
+        }
+    }
+
     /// The text in its tone, where there is colour.
     pub(crate) fn paint(self, tone: Tone, text: &str) -> String {
         let on = match tone {

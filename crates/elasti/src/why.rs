@@ -8,7 +8,7 @@ use clap::Args;
 use elasti_core::explanation::explain;
 use jiff::Timestamp;
 
-use crate::access::{Access, block_on};
+use crate::access::{Access, Cluster, block_on};
 use crate::choice::bare;
 use crate::exit::{self, Failed};
 use crate::output::{Format, Output, resource_name, say};
@@ -31,6 +31,17 @@ pub(crate) struct Why {
     access: Access,
     #[command(flatten)]
     output: Output,
+}
+
+/// The same text for a page: without colour, in lines of any length.
+pub(crate) async fn text_for_page(
+    client: kube::Client,
+    namespace: String,
+    name: &str,
+) -> Result<String, Failed> {
+    let cluster = Cluster { client, namespace };
+    let live = look::look(&cluster, name, Timestamp::now()).await?;
+    Ok(text::tell(&explain(&live), live.now, Terminal::plain()))
 }
 
 impl Why {

@@ -76,6 +76,7 @@ async fn wrong_usage_and_unusable_files_are_told() {
         &["lint", "--offline", "folder"],
         &["lint", "--kubeconfig", "absent", "folder/a.yaml"],
         &["lint", "folder/a.yaml"],
+        &["lint", "--offline", "-o", "name", "folder/a.yaml"],
     ] {
         told += &ground.type_in(arguments).await;
     }
