@@ -18,6 +18,7 @@ pub mod status;
 pub mod step;
 pub mod waiting_room;
 pub mod why;
+mod wishes;
 
 pub use observed::Observed;
 pub use plan::{Plan, WakeDecision, plan, wake};

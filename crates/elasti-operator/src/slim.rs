@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use elasti_api::{ElastiService, ElastiServiceSpec, ElastiServiceStatus, names};
 use elasti_core::observed::{
-    Author, Endpoint, Family, Obstacle, ObstacleKind, Service, ServiceKind, ServicePort,
+    Author, Endpoint, Family, Obstacle, ObstacleKind, Service, ServiceKind, ServicePort, Wish,
 };
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1 as core_v1;
@@ -36,6 +36,8 @@ pub(crate) struct Declared {
     pub(crate) generation: i64,
     pub(crate) deleting_since: Option<Timestamp>,
     pub(crate) finalizers: Vec<String>,
+    pub(crate) wake_wish: Wish,
+    pub(crate) sleep_wish: Wish,
     pub(crate) spec: Arc<ElastiServiceSpec>,
     pub(crate) status: Arc<ElastiServiceStatus>,
 }
@@ -58,8 +60,12 @@ impl Slim for Declared {
             spec,
             status,
         } = serde_json::from_value(object)?;
+        let annotations = metadata.annotations.as_ref();
+        let wish = |name: &str| wish(annotations.and_then(|all| all.get(name)));
         Ok(Self {
             name: Name::of(&metadata),
+            wake_wish: wish(names::WAKE_REQUESTED_ANNOTATION),
+            sleep_wish: wish(names::SLEEP_REQUESTED_ANNOTATION),
             uid: metadata.uid.unwrap_or_default(),
             version: metadata.resource_version.unwrap_or_default(),
             created: metadata
@@ -75,6 +81,14 @@ impl Slim for Declared {
 
     fn name(&self) -> &Name {
         &self.name
+    }
+}
+
+/// What an annotation asks for; an empty one asks for nothing.
+fn wish(annotation: Option<&String>) -> Wish {
+    match annotation.map(|text| text.trim()) {
+        None | Some("") => Wish::None,
+        Some(text) => text.parse().map_or(Wish::Unreadable, Wish::At),
     }
 }
 
@@ -258,6 +272,8 @@ pub(crate) struct PodView {
     pub(crate) uid: String,
     pub(crate) version: String,
     pub(crate) node: String,
+    /// Its containers run.
+    pub(crate) started: bool,
     pub(crate) labels: BTreeMap<String, String>,
     pub(crate) addresses: Vec<IpAddr>,
     pub(crate) ready: bool,
@@ -300,6 +316,7 @@ impl Slim for PodView {
             name: Name::of(&metadata),
             node: spec.and_then(|s| s.node_name).unwrap_or_default(),
             addresses,
+            started: started(&status),
             ready,
             containers_ready: holds("ContainersReady"),
             marked: condition("Ready").is_some_and(|c| {
@@ -318,6 +335,17 @@ impl Slim for PodView {
     fn name(&self) -> &Name {
         &self.name
     }
+}
+
+/// Every container that is told of runs, and one is.
+fn started(status: &core_v1::PodStatus) -> bool {
+    let mut containers = status.container_statuses.iter().flatten().peekable();
+    let runs = |one: &core_v1::ContainerStatus| {
+        one.state
+            .as_ref()
+            .is_some_and(|state| state.running.is_some())
+    };
+    containers.peek().is_some() && containers.all(runs)
 }
 
 /// The longest message of someone else's that goes into a status.
