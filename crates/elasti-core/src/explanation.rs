@@ -232,6 +232,7 @@ fn read_pod(pod: &core_v1::Pod, now: Timestamp) -> Pod {
         node: node(pod).unwrap_or_default(),
         ready,
         containers_ready: holds(status, "ContainersReady"),
+        started: facts::started(status),
         marked,
         terminating,
         obstacle: facts::obstacle(status).or(late).filter(|_| !ready),
@@ -246,6 +247,7 @@ fn refused_pod(target: &str, message: String) -> Pod {
         node: String::new(),
         ready: false,
         containers_ready: false,
+        started: false,
         marked: false,
         terminating: false,
         obstacle: Some(Obstacle {

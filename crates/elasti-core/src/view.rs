@@ -1,7 +1,7 @@
 //! The read model: what a person is shown of one service, made from plain objects and `now`.
 //! It never asks the cluster and never decides: what keeps a service awake comes from the rules that the operator runs.
 
-use elasti_api::names::condition;
+use elasti_api::names::{self, condition};
 use elasti_api::{
     Condition, ElastiService, ElastiServiceStatus, LastWake, MicroTime, Mode, Phase, Reason, Time,
     TriggerStatus,
@@ -10,7 +10,6 @@ use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::desire;
 use crate::observed::{
     Author, Autoscaler, Leadership, Me, Observed, Owned, PortsGiven, Reading, Remembered, Settings,
     Target,
@@ -18,6 +17,7 @@ use crate::observed::{
 use crate::quantity;
 use crate::sightings::Sightings;
 use crate::why::Why;
+use crate::{desire, facts};
 
 /// Without a word of the operator for this long after its creation, a service is in trouble.
 const SILENT: SignedDuration = SignedDuration::from_secs(30);
@@ -496,9 +496,17 @@ pub(crate) fn sleeps_at(blockers: &[Blocker], now: Timestamp) -> Option<Timestam
 
 /// The facts of a view as the rules of sleep take them. What a view cannot see counts as in order: the operator's own
 /// word is added where it is not.
-pub(crate) fn observed(facts: &Facts<'_>, status: &ElastiServiceStatus) -> Observed {
-    let Facts { me, target, now } = *facts;
+pub(crate) fn observed(known: &Facts<'_>, status: &ElastiServiceStatus) -> Observed {
+    let Facts { me, target, now } = *known;
     let created = me.metadata.creation_timestamp.as_ref();
+    let wish = |name: &str| {
+        facts::wish(
+            me.metadata
+                .annotations
+                .as_ref()
+                .and_then(|all| all.get(name)),
+        )
+    };
     Observed {
         now,
         me: Me {
@@ -507,6 +515,8 @@ pub(crate) fn observed(facts: &Facts<'_>, status: &ElastiServiceStatus) -> Obser
             deleting_since: me.metadata.deletion_timestamp.as_ref().map(|t| t.0),
             finalizer: true,
             remembered: Remembered::from(status),
+            wake_wish: wish(names::WAKE_REQUESTED_ANNOTATION),
+            sleep_wish: wish(names::SLEEP_REQUESTED_ANNOTATION),
         },
         leadership: Leadership::Follower,
         rival: None,
