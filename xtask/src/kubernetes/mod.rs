@@ -8,7 +8,7 @@ mod configuration;
 pub(crate) mod go_programs;
 pub(crate) mod layout;
 mod network;
-mod packages;
+pub(crate) mod packages;
 mod process;
 pub(crate) mod ready;
 mod remains;
@@ -152,6 +152,11 @@ fn down() -> Result<(), Box<dyn Error>> {
     remains::clear()?;
     println!("down in {:.1} s", start.elapsed().as_secs_f32());
     Ok(())
+}
+
+/// What of the cluster is still on this machine.
+pub(crate) fn left_behind() -> Result<Vec<String>, Box<dyn Error>> {
+    remains::found()
 }
 
 fn status() -> Result<(), Box<dyn Error>> {
