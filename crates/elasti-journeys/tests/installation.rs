@@ -168,3 +168,38 @@ async fn helm_uninstall_wakes_everything_that_sleeps_and_an_installation_finds_i
     hood.ledger().assert_nothing_lost();
     println!("{} requests, none lost", hood.ledger().all().len());
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs a real cluster: cargo xtask journeys"]
+async fn an_installation_for_one_namespace_sleeps_and_wakes_there_without_cluster_roles() {
+    let hood = Neighbourhood::start().await;
+    let elasti = hood.installation();
+    let only = format!("global.allowedNamespaces={{{}}}", hood.home());
+    elasti.install(&[&only]).await;
+    for kind in ["clusterroles", "clusterrolebindings"] {
+        let ours = "labelSelector=app.kubernetes.io%2Fpart-of%3Delasti";
+        let path = format!("/apis/rbac.authorization.k8s.io/v1/{kind}?{ours}");
+        let found = hood.api().items(&path).await;
+        assert!(found.is_empty(), "{found:?}");
+    }
+    let web = hood.deploy("web").await;
+    web.until_serving().await;
+    web.visit().await;
+    web.fall_asleep().await;
+    web.visit().await;
+    web.busy();
+    web.until_serving().await;
+    web.fall_asleep().await;
+    web.visit().await;
+
+    hood.namespace("beyond").await;
+    let mut beyond = blueprint("beyond");
+    beyond.namespace = "beyond";
+    let beyond = hood.build(beyond).await;
+    beyond.idle();
+    web.until_asleep().await;
+    assert_eq!(beyond.phase().await, None, "nobody manages it");
+    beyond.visit().await;
+    hood.ledger().assert_nothing_lost();
+    elasti.install(&[]).await;
+}
