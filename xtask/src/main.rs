@@ -11,6 +11,7 @@ mod control_plane;
 mod deny;
 mod generate;
 mod image;
+mod journeys;
 mod kubernetes;
 mod simulate;
 #[path = "../../crates/elasti-api/tests/acceptance/table.rs"]
@@ -61,8 +62,13 @@ fn main() -> ExitCode {
             None => return usage(),
         },
         ["chart"] => chart::run(),
+        ["kustomize"] => chart::kustomize::write(),
         ["churn", extent @ ..] => match churn::Extent::read(extent) {
             Some(extent) => churn::run(&extent),
+            None => return usage(),
+        },
+        ["journeys", extent @ ..] => match journeys::Extent::read(extent) {
+            Some(extent) => journeys::run(&extent),
             None => return usage(),
         },
         ["kubernetes", rest @ ..] => match kubernetes::run(rest) {
@@ -86,10 +92,12 @@ fn main() -> ExitCode {
 
 fn usage() -> ExitCode {
     eprint!(
-        "{USAGE}{}{}{}{}",
+        "{USAGE}{}{}{}{}{}{}",
         chart::USAGE,
+        chart::kustomize::USAGE,
         churn::USAGE,
         image::USAGE,
+        journeys::USAGE,
         kubernetes::USAGE
     );
     ExitCode::from(2)

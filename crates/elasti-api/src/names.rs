@@ -9,6 +9,8 @@ use sha2::{Digest, Sha256};
 pub const GROUP: &str = "elasti.truefoundry.com";
 /// Name of the CustomResourceDefinition.
 pub const CRD: &str = "elastiservices.elasti.truefoundry.com";
+/// The resource's plural, as rights name it.
+pub const PLURAL: &str = "elastiservices";
 /// Holds an ElastiService back until its target is awake and our objects are gone.
 pub const FINALIZER: &str = "elasti.truefoundry.com/finalizer";
 

@@ -45,24 +45,8 @@ fn must_be_awake(spec: &ElastiServiceSpec, o: &Observed) -> Option<Why> {
 
 /// Everything that forbids sleep but wakes nothing; `Ok` says why sleep is right.
 fn may_sleep(spec: &ElastiServiceSpec, o: &Observed) -> Result<Why, Why> {
-    if spec.paused == Some(true) {
-        return Err(Why::new(
-            Reason::Paused,
-            "The ElastiService is paused: `spec.paused` is true.",
-        ));
-    }
-    if let Some(Err(invalid)) = window(spec) {
-        return Err(Why::new(
-            Reason::InvalidWindow,
-            format!("{invalid}; until it is corrected, the service never sleeps."),
-        ));
-    }
-    if o.autoscaler == Autoscaler::Missing {
-        let sentence = "The autoscaler that the ElastiService names does not exist.";
-        return Err(Why::new(Reason::AutoscalerNotFound, sentence));
-    }
-    if o.ports == PortsGiven::Exhausted {
-        return Err(Why::new(Reason::PortsExhausted, step::PORTS_EXHAUSTED));
+    if let Some(why) = ruled_out(spec, o) {
+        return Err(why);
     }
     let since = idle::idle_since(spec, o)?;
     resolvers_answer(o)?;
@@ -72,6 +56,30 @@ fn may_sleep(spec: &ElastiServiceSpec, o: &Observed) -> Result<Why, Why> {
         "Every trigger has been quiet and nothing has come since {since}, longer than the cooldown of {seconds} s."
     );
     Ok(Why::new(Reason::Idle, sentence))
+}
+
+/// What no passing of time changes.
+fn ruled_out(spec: &ElastiServiceSpec, o: &Observed) -> Option<Why> {
+    if spec.paused == Some(true) {
+        return Some(Why::new(
+            Reason::Paused,
+            "The ElastiService is paused: `spec.paused` is true.",
+        ));
+    }
+    if let Some(Err(invalid)) = window(spec) {
+        return Some(Why::new(
+            Reason::InvalidWindow,
+            format!("{invalid}; until it is corrected, the service never sleeps."),
+        ));
+    }
+    if o.autoscaler == Autoscaler::Missing {
+        let sentence = "The autoscaler that the ElastiService names does not exist.";
+        return Some(Why::new(Reason::AutoscalerNotFound, sentence));
+    }
+    if o.ports == PortsGiven::Exhausted {
+        return Some(Why::new(Reason::PortsExhausted, step::PORTS_EXHAUSTED));
+    }
+    None
 }
 
 /// Requests wait at a resolver right now.
@@ -181,4 +189,28 @@ fn pods_are_settled(spec: &ElastiServiceSpec, o: &Observed) -> Result<(), Why> {
         return Err(step::too_dense());
     }
     Ok(())
+}
+
+/// Everything that keeps the service from sleeping, not only the first of it: empty exactly if it may sleep.
+#[must_use]
+pub fn against_sleep(spec: &ElastiServiceSpec, o: &Observed) -> Vec<Why> {
+    let all = [
+        held_now(o),
+        wake_requested(spec, o),
+        idle::active_trigger(o),
+        outside_window(spec, o),
+        no_resolver_for_long(o),
+        ruled_out(spec, o),
+        idle::idle_since(spec, o).err(),
+        resolvers_answer(o).err(),
+        pods_are_settled(spec, o).err(),
+    ];
+    let mut found: Vec<Why> = Vec::new();
+    for why in all.into_iter().flatten() {
+        // What two rules say is said once.
+        if !found.iter().any(|one| one.reason == why.reason) {
+            found.push(why);
+        }
+    }
+    found
 }

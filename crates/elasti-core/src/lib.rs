@@ -1,9 +1,11 @@
 //! The brain: every decision, pure.
-//! It never does I/O, reads a clock, the environment or a random source, and depends on `elasti-api` only.
+//! It never does I/O, reads a clock, the environment or a random source, and depends on `elasti-api` and Kubernetes' types only.
 
 pub mod autoscaler;
 pub mod backends;
 pub mod desire;
+pub mod explanation;
+pub mod facts;
 pub mod idle;
 pub mod laws;
 pub mod observed;
@@ -11,11 +13,14 @@ pub mod phase;
 pub mod plan;
 pub mod ports;
 pub mod probe_response;
+pub mod progress;
+pub mod quantity;
 pub mod replicas;
 pub mod schedule;
 pub mod sightings;
 pub mod status;
 pub mod step;
+pub mod view;
 pub mod waiting_room;
 pub mod why;
 

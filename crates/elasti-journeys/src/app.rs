@@ -1,16 +1,27 @@
 //! An app under management: what it is made of, and verbs for what happens to it.
 //! Never looks into a process: it sees what kubectl and a client see.
 
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
 use elasti_api::{Mode, Phase, names};
 use elasti_town::prometheus::Reading;
 use serde_json::{Value, json};
-use tokio::time::Instant;
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep};
 
 use crate::client::{self, Answer, Lost, Regular};
 use crate::ledger::Entry;
 use crate::neighbourhood::Neighbourhood;
-use crate::teller::MERGE;
-use crate::until;
+use crate::teller::{MERGE, STRATEGIC};
+use crate::{stand_in, until};
+
+/// The sample app on a real node.
+const SAMPLE_APP: &str = "docker.io/local/sample-app:1";
+/// The condition without which a pod with a door is not ready.
+const DOOR: &str = "elasti.example/let-in";
 
 /// What scales.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,6 +78,8 @@ pub struct Blueprint {
     pub starts: bool,
     /// Names and numbers of the Service's ports.
     pub ports: Vec<(&'static str, u16)>,
+    /// Its pods are ready only once someone lets visitors in (on a real cluster).
+    pub has_door: bool,
     /// More of the Service's spec.
     pub service: Value,
     /// More of the ElastiService's spec.
@@ -85,6 +98,7 @@ pub fn blueprint(name: &'static str) -> Blueprint {
         replicas: 1,
         starts: true,
         ports: vec![("http", 80)],
+        has_door: false,
         service: json!({}),
         spec: json!({}),
     }
@@ -101,14 +115,19 @@ pub struct App {
 }
 
 impl App {
-    pub(crate) async fn build(hood: Neighbourhood, blueprint: Blueprint) -> Self {
+    pub(crate) async fn build(hood: Neighbourhood, mut blueprint: Blueprint) -> Self {
+        blueprint.namespace = hood.name_of(blueprint.namespace);
         let app = Self::build_unmanaged(hood, blueprint).await;
         app.busy();
         app.manage().await;
         app
     }
 
-    pub(crate) async fn build_without_target(hood: Neighbourhood, blueprint: Blueprint) -> Self {
+    pub(crate) async fn build_without_target(
+        hood: Neighbourhood,
+        mut blueprint: Blueprint,
+    ) -> Self {
+        blueprint.namespace = hood.name_of(blueprint.namespace);
         let mut app = Self {
             hood,
             blueprint,
@@ -139,24 +158,13 @@ impl App {
         let Blueprint {
             name,
             target,
-            image,
-            start_seconds,
-            ports,
             replicas,
             ..
         } = &self.blueprint;
-        let container_ports: Vec<Value> = ports
-            .iter()
-            .map(|(name, port)| json!({"name": name, "containerPort": 8000 + port}))
-            .collect();
-        let probe = json!({"tcpSocket": {"port": 8000 + ports[0].1}, "periodSeconds": 1});
         let mut spec = json!({
             "replicas": replicas,
             "selector": {"matchLabels": {"app": name}},
-            "template": {"metadata": {"labels": {"app": name}}, "spec": {"containers": [{
-                "name": "app", "image": image, "ports": container_ports, "readinessProbe": probe,
-                "env": [{"name": "START_SECONDS", "value": start_seconds}],
-            }]}},
+            "template": {"metadata": {"labels": {"app": name}}, "spec": self.pod_spec()},
         });
         if *target == Target::StatefulSet {
             spec["serviceName"] = json!(name);
@@ -166,6 +174,71 @@ impl App {
             "metadata": {"name": name}, "spec": spec,
         });
         self.hood.api().make(&self.targets(), object).await;
+        if *target == Target::Rollout && self.hood.is_real() {
+            tokio::spawn(stand_in::play(self.hood.api().clone(), self.target_path()));
+        }
+    }
+
+    /// The town knows apps by their image; on a real node there is one image, told by a variable which app to be.
+    fn pod_spec(&self) -> Value {
+        let Blueprint {
+            image,
+            start_seconds,
+            ports,
+            ..
+        } = &self.blueprint;
+        let container_ports: Vec<Value> = ports
+            .iter()
+            .map(|(name, port)| json!({"name": name, "containerPort": 8000 + port}))
+            .collect();
+        let numbers = ports.iter().map(|(_, port)| (8000 + port).to_string());
+        let numbers: Vec<String> = numbers.collect();
+        let app = image.split(':').next().unwrap_or_default();
+        let real_image = match app {
+            "missing" => "docker.io/local/missing:1",
+            _ => SAMPLE_APP,
+        };
+        let mut spec = json!({
+            "securityContext": {"runAsNonRoot": true, "runAsUser": 1000, "seccompProfile": {"type": "RuntimeDefault"}},
+            "containers": [{
+                "name": "app",
+                "image": if self.hood.is_real() { real_image } else { image },
+                "imagePullPolicy": "Never",
+                "securityContext": {"allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]}},
+                "ports": container_ports,
+                "readinessProbe": {"tcpSocket": {"port": 8000 + ports[0].1}, "periodSeconds": 1},
+                "env": [
+                    {"name": "START_SECONDS", "value": start_seconds},
+                    {"name": "SAMPLE_APP", "value": app},
+                    {"name": "PORTS", "value": numbers.join(" ")},
+                    {"name": "POD_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
+                ],
+            }],
+        });
+        if self.blueprint.has_door {
+            spec["readinessGates"] = json!([{"conditionType": DOOR}]);
+        }
+        spec
+    }
+
+    /// Opens the doors of all its pods, once there is one.
+    pub async fn let_in(&self) {
+        let pods = format!(
+            "{}?labelSelector=app%3D{}",
+            self.core("pods"),
+            self.blueprint.name
+        );
+        let api = self.hood.api();
+        until("there is a pod", async || {
+            !api.items(&pods).await.is_empty()
+        })
+        .await;
+        for pod in api.items(&pods).await {
+            let name = pod["metadata"]["name"].as_str().unwrap_or_default();
+            let path = format!("{}/{name}/status", self.core("pods"));
+            let open = json!({"status": {"conditions": [{"type": DOOR, "status": "True"}]}});
+            api.patch(&path, STRATEGIC, open).await;
+        }
     }
 
     async fn make_service(&mut self) {
@@ -185,8 +258,9 @@ impl App {
     /// Waits until every node sends its clients somewhere.
     pub async fn until_answering(&self) {
         let address = self.address(self.blueprint.ports[0].1);
-        until("the app answers", async || {
-            client::get(&address, "/").await.is_ok()
+        until("the app answers", async || match self.blueprint.image {
+            "speaks-first:1" => client::greeting(&address).await.is_ok(),
+            _ => client::get(&address, "/").await.is_ok(),
         })
         .await;
     }
@@ -194,13 +268,13 @@ impl App {
     /// Creates its ElastiService.
     pub async fn manage(&self) {
         let Blueprint { name, target, .. } = &self.blueprint;
-        let address = self.hood.town().prometheus.address;
+        let prometheus = self.hood.prometheus();
         let mut spec = json!({
             "scaleTargetRef": {"apiVersion": target.api_version(), "kind": target.kind(), "name": name},
             "service": name,
             "cooldownPeriod": 1,
             "triggers": [{"type": "prometheus", "metadata": {
-                "query": self.query(), "threshold": "1", "serverAddress": format!("http://{address}"),
+                "query": self.query(), "threshold": "1", "serverAddress": prometheus,
             }}],
         });
         merge(&mut spec, &self.blueprint.spec);
@@ -212,10 +286,8 @@ impl App {
     }
 
     fn query(&self) -> String {
-        format!(
-            "requests_{}_{}",
-            self.blueprint.namespace, self.blueprint.name
-        )
+        let namespace = self.blueprint.namespace.replace('-', "_");
+        format!("requests_{namespace}_{}", self.blueprint.name)
     }
 
     /// Path of the targets.
@@ -270,7 +342,7 @@ impl App {
 
     /// What the trigger reads from now on.
     pub fn reads(&self, reading: Reading) {
-        self.hood.town().prometheus.set(&self.query(), reading);
+        self.hood.set_reading(&self.query(), reading);
     }
 
     /// Changes the ElastiService's spec.
@@ -324,6 +396,46 @@ impl App {
                 && labels[names::SLICE_MANAGED_BY_LABEL] == names::SLICE_MANAGED_BY_ELASTI
         });
         slices
+    }
+
+    /// The resolvers that its Service is pointed at.
+    pub async fn slice_addresses(&self) -> BTreeSet<String> {
+        let slices = self.resolver_slices().await;
+        let endpoints = slices
+            .iter()
+            .flat_map(|slice| slice["endpoints"].as_array().cloned().unwrap_or_default());
+        endpoints
+            .filter_map(|endpoint| endpoint["addresses"][0].as_str().map(str::to_owned))
+            .collect()
+    }
+
+    /// How many requests to it wait at resolvers.
+    pub async fn held(&self) -> usize {
+        let Blueprint {
+            namespace, name, ..
+        } = &self.blueprint;
+        self.hood.held_for(namespace, name).await
+    }
+
+    /// Someone who comes now and is answered later.
+    #[must_use]
+    pub fn visitor(&self) -> JoinHandle<()> {
+        let app = self.clone();
+        tokio::spawn(async move { drop(app.visit().await) })
+    }
+
+    /// Visitors who come one after the other until told to stop; the ledger remembers them.
+    #[must_use]
+    pub fn visitors(&self) -> (Arc<AtomicBool>, JoinHandle<()>) {
+        let (app, stop) = (self.clone(), Arc::new(AtomicBool::new(false)));
+        let stopped = stop.clone();
+        let coming = tokio::spawn(async move {
+            while !stopped.load(Ordering::Relaxed) {
+                drop(app.get().await);
+                sleep(Duration::from_millis(25)).await;
+            }
+        });
+        (stop, coming)
     }
 
     /// The private Service; null if there is none.

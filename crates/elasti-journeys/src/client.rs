@@ -4,12 +4,12 @@
 use std::time::Duration;
 
 use serde_json::Value;
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 /// How long a visitor waits; the longest hold in these tests is far shorter.
-const PATIENCE: Duration = Duration::from_secs(110);
+const PATIENCE: Duration = Duration::from_secs(280);
 
 /// An answer as a client hears it.
 #[derive(Clone, Debug)]
@@ -66,6 +66,31 @@ pub async fn get(address: &str, path: &str) -> Result<Answer, Lost> {
     match timeout(PATIENCE, exchange(address, &text)).await {
         Ok(answer) => answer,
         Err(_) => Err(Lost::Hung),
+    }
+}
+
+/// The first line of a server that speaks first.
+///
+/// # Errors
+/// If no whole line came.
+pub async fn greeting(address: &str) -> Result<String, Lost> {
+    match timeout(PATIENCE, hear(address)).await {
+        Ok(line) => line,
+        Err(_) => Err(Lost::Hung),
+    }
+}
+
+async fn hear(address: &str) -> Result<String, Lost> {
+    let refused = |error: std::io::Error| Lost::Refused(error.to_string());
+    let broken = |error: std::io::Error| Lost::Broken(error.to_string());
+    let stream = TcpStream::connect(address).await.map_err(refused)?;
+    let mut line = String::new();
+    let mut reader = BufReader::new(stream);
+    reader.read_line(&mut line).await.map_err(broken)?;
+    if line.ends_with('\n') {
+        Ok(line)
+    } else {
+        Err(Lost::Cut(line))
     }
 }
 

@@ -1,5 +1,5 @@
-//! A neighbourhood for tests: the town, operators, resolvers, clients, and a ledger of every request.
-//! Never ships, and never reaches into an operator or a resolver: everything goes over sockets and the API.
+//! A neighbourhood for tests: ground (the town, or a real cluster), operators, resolvers, clients, and a ledger of
+//! every request. Never ships, and never reaches into an operator or a resolver: everything goes over sockets and the API.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -11,14 +11,18 @@
 
 mod app;
 mod client;
+mod cluster;
 mod ledger;
 mod lookout;
 mod neighbourhood;
+mod readings;
 mod rights;
+mod stand_in;
 mod teller;
 
 pub use app::{App, Blueprint, Target, blueprint};
-pub use client::{Answer, Lost, Regular, get};
+pub use client::{Answer, Lost, Regular, get, greeting};
+pub use cluster::{Installation, OPERATOR, RESOLVER};
 pub use ledger::{Entry, Ledger};
 pub use lookout::{Edge, Lookout};
 pub use neighbourhood::{Neighbourhood, OPERATOR_USER, Plot, RESOLVER_USER, times};
@@ -28,12 +32,20 @@ use std::time::Duration;
 
 use tokio::time::{sleep, timeout};
 
-/// How long a test waits for something that must come: only a broken build reaches it.
+/// How long a test waits for something that must come: only a broken build reaches it. On a real node a kubelet's ticks
+/// and settle times have their full length.
 pub const PATIENCE: Duration = Duration::from_secs(120);
+
+fn patience() -> Duration {
+    match cluster::is_meant() {
+        true => 3 * PATIENCE,
+        false => PATIENCE,
+    }
+}
 
 /// Waits for a condition.
 pub async fn until(what: &str, mut holds: impl AsyncFnMut() -> bool) {
-    let waited = timeout(PATIENCE, async {
+    let waited = timeout(patience(), async {
         while !holds().await {
             sleep(Duration::from_millis(15)).await;
         }

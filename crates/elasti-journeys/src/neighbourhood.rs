@@ -1,7 +1,7 @@
-//! A town with operators and resolvers in it, as pods of the namespace `elasti`.
-//! Never lets two neighbourhoods on one machine share an address.
+//! Ground with operators and resolvers on it: a town with them as pods of the namespace `elasti`, or a real cluster
+//! with the chart installed. Never lets two neighbourhoods on one machine share an address or a namespace.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -13,12 +13,14 @@ use elasti_core::observed;
 use elasti_town::Town;
 use elasti_town::api_server::ApiServerConfig;
 use elasti_town::node::NodeConfig;
+use elasti_town::prometheus::Reading;
 use jiff::SignedDuration;
 use parking_lot::Mutex;
 use serde_json::json;
 use tempfile::TempDir;
 
 use crate::app::{App, Blueprint, blueprint};
+use crate::cluster::{Cluster, Installation};
 use crate::ledger::Ledger;
 use crate::teller::{STRATEGIC, Teller};
 use crate::{logs, rights, until};
@@ -109,10 +111,19 @@ struct Process<R> {
     running: Option<R>,
 }
 
+/// Where a neighbourhood stands.
+enum Ground {
+    Town(Arc<Town>),
+    /// The chart has put operators and resolvers there.
+    Cluster(Cluster),
+}
+
 struct Inner {
-    town: Arc<Town>,
+    ground: Ground,
     /// Someone else sees to the town's end.
     handed_over: AtomicBool,
+    /// The names that namespaces have on this ground, by the names that journeys give them.
+    namespaces: Mutex<BTreeMap<String, &'static str>>,
     teller: Teller,
     plot: Plot,
     operators: Mutex<Vec<Process<elasti_operator::Running>>>,
@@ -126,8 +137,10 @@ impl Drop for Inner {
     /// The town ends with the runtime. Dropped before, its addresses would go to the next town while sockets
     /// still live there.
     fn drop(&mut self) {
-        if !self.handed_over.load(Ordering::Relaxed) {
-            std::mem::forget(self.town.clone());
+        if let Ground::Town(town) = &self.ground
+            && !self.handed_over.load(Ordering::Relaxed)
+        {
+            std::mem::forget(town.clone());
         }
     }
 }
@@ -161,6 +174,39 @@ impl Neighbourhood {
         logs();
         let mut plot = Plot::default();
         change(&mut plot);
+        match Cluster::from_environment().await {
+            Some(cluster) => Self::on_cluster(cluster, plot).await,
+            None => Self::in_town(plot).await,
+        }
+    }
+
+    /// On a real cluster only the plot's definitions count: everything else is as the chart made it.
+    async fn on_cluster(cluster: Cluster, plot: Plot) -> Self {
+        let teller = Teller(cluster.client.clone());
+        if plot.rollouts_and_keda {
+            cluster.install_definitions().await;
+        }
+        let hood = Self::stand_on(Ground::Cluster(cluster), plot, teller, String::new());
+        hood.namespace("default").await;
+        hood
+    }
+
+    fn stand_on(ground: Ground, plot: Plot, teller: Teller, operator_service: String) -> Self {
+        Self(Arc::new(Inner {
+            ground,
+            handed_over: AtomicBool::new(false),
+            namespaces: Mutex::default(),
+            teller,
+            plot,
+            operators: Mutex::default(),
+            resolvers: Mutex::default(),
+            ledger: Ledger::default(),
+            tokens: tempfile::tempdir().unwrap(),
+            operator_service,
+        }))
+    }
+
+    async fn in_town(mut plot: Plot) -> Self {
         plot.api.enforce_rbac |= plot.only_namespaced_rights;
         let shape = |node: &mut NodeConfig| {
             node.tick = plot.tick;
@@ -185,17 +231,8 @@ impl Neighbourhood {
         }
         let operator_service = make_operator_service(&teller).await;
         let (operators, resolvers) = (plot.operators, plot.resolvers);
-        let hood = Self(Arc::new(Inner {
-            town: Arc::new(town),
-            handed_over: AtomicBool::new(false),
-            teller,
-            plot,
-            operators: Mutex::default(),
-            resolvers: Mutex::default(),
-            ledger: Ledger::default(),
-            tokens: tempfile::tempdir().unwrap(),
-            operator_service,
-        }));
+        let ground = Ground::Town(Arc::new(town));
+        let hood = Self::stand_on(ground, plot, teller, operator_service);
         for _ in 0..resolvers {
             hood.add_resolver().await;
         }
@@ -207,15 +244,75 @@ impl Neighbourhood {
 
     /// The town.
     #[must_use]
-    pub fn town(&self) -> &Town {
-        &self.0.town
+    pub fn town(&self) -> &Arc<Town> {
+        match &self.0.ground {
+            Ground::Town(town) => town,
+            Ground::Cluster(_) => panic!("this journey is for the town only"),
+        }
+    }
+
+    fn cluster(&self) -> Option<&Cluster> {
+        match &self.0.ground {
+            Ground::Town(_) => None,
+            Ground::Cluster(cluster) => Some(cluster),
+        }
+    }
+
+    /// Elasti as its chart installed it.
+    #[must_use]
+    pub fn installation(&self) -> Installation {
+        let cluster = self.cluster();
+        let cluster = cluster.expect("this journey is for a real cluster: cargo xtask journeys");
+        Installation::of(cluster, self.0.teller.clone())
+    }
+
+    /// The Prometheus that triggers ask, as operators reach it.
+    pub(crate) fn prometheus(&self) -> String {
+        match &self.0.ground {
+            Ground::Town(town) => format!("http://{}", town.prometheus.address),
+            Ground::Cluster(cluster) => cluster.prometheus.clone(),
+        }
+    }
+
+    /// Sets what a query gets from now on.
+    pub(crate) fn set_reading(&self, query: &str, reading: Reading) {
+        match &self.0.ground {
+            Ground::Town(town) => town.prometheus.set(query, reading),
+            Ground::Cluster(cluster) => cluster.readings.set(query, &reading),
+        }
+    }
+
+    /// How many requests to a Service wait at resolvers.
+    pub(crate) async fn held_for(&self, namespace: &str, service: &str) -> usize {
+        match &self.0.ground {
+            Ground::Town(_) => self.held(),
+            Ground::Cluster(_) => self.installation().held_for(namespace, service).await,
+        }
+    }
+
+    /// Whether pods are real.
+    pub(crate) fn is_real(&self) -> bool {
+        self.cluster().is_some()
+    }
+
+    /// The name that a namespace has on this ground.
+    #[must_use]
+    pub fn name_of(&self, namespace: &'static str) -> &'static str {
+        let namespaces = self.0.namespaces.lock();
+        namespaces.get(namespace).copied().unwrap_or(namespace)
+    }
+
+    /// The namespace of apps that name no other.
+    #[must_use]
+    pub fn home(&self) -> &'static str {
+        self.name_of("default")
     }
 
     /// The town, for whoever drops it only after the runtime: its addresses are free again then.
     #[must_use]
     pub fn hand_over_town(&self) -> Arc<Town> {
         self.0.handed_over.store(true, Ordering::Relaxed);
-        self.0.town.clone()
+        self.town().clone()
     }
 
     /// The API, as the administrator.
@@ -251,9 +348,20 @@ impl Neighbourhood {
         App::build_without_target(self.clone(), blueprint).await
     }
 
-    /// A namespace that is ready for pods.
-    pub async fn namespace(&self, name: &str) {
-        make_namespace(&self.0.teller, name).await;
+    /// A namespace that is ready for pods; gives the name that it has on this ground.
+    pub async fn namespace(&self, name: &'static str) -> &'static str {
+        let real = match self.cluster() {
+            None => name,
+            Some(cluster) => cluster.own_name(name),
+        };
+        self.0.namespaces.lock().insert(name.to_owned(), real);
+        match self.cluster() {
+            None => make_namespace(&self.0.teller, real).await,
+            Some(_) => {
+                make_restricted_namespace(&self.0.teller, real).await;
+            }
+        }
+        real
     }
 
     /// A service account of the namespace `elasti` that may do everything.
@@ -268,7 +376,7 @@ impl Neighbourhood {
     /// A client with a service account's own rights.
     pub async fn client_as(&self, account: &str) -> kube::Client {
         let token = self.token(account, None).await;
-        self.0.town.server.client_with_token(&token)
+        self.town().server.client_with_token(&token)
     }
 
     async fn token(&self, account: &str, audience: Option<&str>) -> String {
@@ -427,7 +535,7 @@ impl Neighbourhood {
             let operators = self.0.operators.lock();
             (operators[index].name.clone(), operators[index].address)
         };
-        let clock = elasti_operator::clock::Clock::starting_at(self.0.town.server.clock().now());
+        let clock = elasti_operator::clock::Clock::starting_at(self.town().server.clock().now());
         let running = elasti_operator::Running::start_at(clock, settings, client)
             .await
             .unwrap();
@@ -546,6 +654,17 @@ async fn make_accounts(teller: &Teller) {
         let path = "/api/v1/namespaces/elasti/serviceaccounts";
         teller.make(path, object).await;
     }
+}
+
+/// A namespace of a real cluster that takes only harmless pods.
+async fn make_restricted_namespace(teller: &Teller, name: &str) {
+    let labels = json!({
+        "pod-security.kubernetes.io/enforce": "restricted",
+        crate::cluster::JOURNEY_LABEL: "true",
+    });
+    let object = json!({"metadata": {"name": name, "labels": labels}});
+    teller.make("/api/v1/namespaces", object).await;
+    make_namespace_ready(teller, name).await;
 }
 
 /// The chart's roles are narrower; here accounts may do everything, unless a test takes it away.

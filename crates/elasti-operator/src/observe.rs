@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use elasti_api::{AutoscalerType, ElastiServiceSpec, ListenPort};
+use elasti_core::facts;
 use elasti_core::observed::{
     Author, Autoscaler, Claim, Me, Observed, Obstacle, ObstacleKind, Owned, Pod, PortsGiven,
     PrivateServiceShape, Remembered, Report, Resolver, Rival, SliceShape, Target,
@@ -12,15 +13,12 @@ use elasti_core::observed::{
 use elasti_core::ports::{PortBook, ServiceKey, WantedPort};
 use elasti_core::sightings::Sightings;
 use elasti_core::{Plan, plan};
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 
 use crate::name::{Name, TargetName};
 use crate::operator::Operator;
 use crate::slim::{Declared, PodView, ServiceView, SliceView, TargetView};
 use crate::store::{KindState, Known, target_of};
-
-/// A pod that runs and is not ready for this long will not become so by waiting.
-const NEVER_READY: SignedDuration = SignedDuration::from_secs(60);
 
 /// What this operator remembers of one service between two looks.
 #[derive(Clone, Debug)]
@@ -229,7 +227,7 @@ fn pods(
             let gives_up_at = view
                 .unready_since
                 .filter(|_| !view.ready && !view.marked && !view.terminating)
-                .and_then(|since| since.checked_add(NEVER_READY).ok());
+                .and_then(|since| since.checked_add(facts::NEVER_READY).ok());
             if let Some(at) = gives_up_at.filter(|at| *at > now) {
                 again = again.map_or(Some(at), |a: Timestamp| Some(a.min(at)));
             }
@@ -248,10 +246,7 @@ fn pods(
 }
 
 fn pod(view: &PodView, never_ready: bool) -> Pod {
-    let late = never_ready.then(|| Obstacle {
-        kind: ObstacleKind::NeverReady,
-        message: format!("it has not become ready for {} s", NEVER_READY.as_secs()),
-    });
+    let late = never_ready.then(facts::never_ready);
     Pod {
         name: view.name.name.to_string(),
         uid: view.uid.clone(),

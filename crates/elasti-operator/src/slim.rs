@@ -6,14 +6,12 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use elasti_api::{ElastiService, ElastiServiceSpec, ElastiServiceStatus, names};
-use elasti_core::observed::{
-    Author, Endpoint, Family, Obstacle, ObstacleKind, Service, ServiceKind, ServicePort,
-};
+use elasti_core::facts;
+use elasti_core::observed::{Author, Endpoint, Family, Obstacle, Service};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1 as core_v1;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ManagedFieldsEntry, ObjectMeta};
-use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::Value;
 
 use crate::name::Name;
@@ -94,38 +92,9 @@ impl Slim for ServiceView {
     fn read(object: Value) -> Result<Self, serde_json::Error> {
         let core_v1::Service { metadata, spec, .. } = serde_json::from_value(object)?;
         let spec = spec.unwrap_or_default();
-        let kind = match (spec.type_.as_deref(), spec.cluster_ip.as_deref()) {
-            (Some("ExternalName"), _) => ServiceKind::ExternalName,
-            (_, Some("None")) => ServiceKind::Headless,
-            _ => ServiceKind::ClusterIp,
-        };
         let plain = matches!(spec.type_.as_deref(), None | Some("ClusterIP"))
             && spec.external_ips.is_none();
-        let families: BTreeSet<Family> = spec
-            .ip_families
-            .unwrap_or_default()
-            .iter()
-            .map(|family| match family.as_str() {
-                "IPv6" => Family::V6,
-                _ => Family::V4,
-            })
-            .collect();
-        let families = match families.is_empty() {
-            true => BTreeSet::from([Family::V4]),
-            false => families,
-        };
-        let service = Service {
-            kind,
-            selector: spec.selector.unwrap_or_default(),
-            ports: spec
-                .ports
-                .unwrap_or_default()
-                .into_iter()
-                .map(port)
-                .collect(),
-            families,
-            external_local: spec.external_traffic_policy.as_deref() == Some("Local"),
-        };
+        let service = facts::service(spec);
         Ok(Self {
             name: Name::of(&metadata),
             owner: owner(&metadata),
@@ -138,21 +107,6 @@ impl Slim for ServiceView {
 
     fn name(&self) -> &Name {
         &self.name
-    }
-}
-
-fn port(port: core_v1::ServicePort) -> ServicePort {
-    let number = u16::try_from(port.port).unwrap_or_default();
-    ServicePort {
-        name: port.name.unwrap_or_default(),
-        port: number,
-        target_port: match port.target_port {
-            Some(IntOrString::Int(number)) => number.to_string(),
-            Some(IntOrString::String(name)) => name,
-            None => number.to_string(),
-        },
-        tcp: port.protocol.as_deref().is_none_or(|p| p == "TCP"),
-        app_protocol: port.app_protocol,
     }
 }
 
@@ -284,10 +238,6 @@ impl Slim for PodView {
         let holds = |type_: &str| condition(type_).is_some_and(|c| c.status == "True");
         let ready = holds("Ready");
         let phase = status.phase.as_deref().unwrap_or_default();
-        let unready_since = condition("Ready")
-            .filter(|c| c.status != "True" && phase == "Running")
-            .and_then(|c| c.last_transition_time.as_ref())
-            .map(|t| t.0);
         let mut addresses: Vec<IpAddr> = Vec::new();
         let one = status.pod_ip.iter().cloned();
         let all = status.pod_ips.iter().flatten().map(|ip| ip.ip.clone());
@@ -307,8 +257,8 @@ impl Slim for PodView {
             }),
             terminating: metadata.deletion_timestamp.is_some(),
             ended: matches!(phase, "Succeeded" | "Failed"),
-            obstacle: obstacle(&status),
-            unready_since,
+            obstacle: facts::obstacle(&status),
+            unready_since: facts::unready_since(&status),
             uid: metadata.uid.unwrap_or_default(),
             version: metadata.resource_version.unwrap_or_default(),
             labels: metadata.labels.unwrap_or_default(),
@@ -318,56 +268,6 @@ impl Slim for PodView {
     fn name(&self) -> &Name {
         &self.name
     }
-}
-
-/// The longest message of someone else's that goes into a status.
-const LONGEST_MESSAGE: usize = 200;
-
-/// Someone else's words as a clause of ours.
-fn clause(text: &str) -> String {
-    let text = text.trim().trim_end_matches('.');
-    text.chars().take(LONGEST_MESSAGE).collect()
-}
-
-/// What keeps a pod from starting. The words must not change while the obstacle stays: each change is a write.
-fn obstacle(status: &core_v1::PodStatus) -> Option<Obstacle> {
-    let unschedulable = status.conditions.iter().flatten().find(|c| {
-        c.type_ == "PodScheduled"
-            && c.status == "False"
-            && c.reason.as_deref() == Some("Unschedulable")
-    });
-    if let Some(condition) = unschedulable {
-        let said = condition.message.as_deref();
-        return Some(Obstacle {
-            kind: ObstacleKind::Unschedulable,
-            message: clause(said.unwrap_or("no node takes it")),
-        });
-    }
-    let init = status.init_container_statuses.iter().flatten();
-    let main = status.container_statuses.iter().flatten();
-    init.chain(main).find_map(|container| {
-        let waiting = container.state.as_ref()?.waiting.as_ref()?;
-        match waiting.reason.as_deref()? {
-            "ImagePullBackOff"
-            | "ErrImagePull"
-            | "InvalidImageName"
-            | "ErrImageNeverPull"
-            | "RegistryUnavailable"
-            | "ImageInspectError" => Some(Obstacle {
-                kind: ObstacleKind::ImagePull,
-                message: format!("image {} cannot be pulled", clause(&container.image)),
-            }),
-            "CrashLoopBackOff" => Some(Obstacle {
-                kind: ObstacleKind::CrashLoop,
-                message: format!("container {} starts and dies", container.name),
-            }),
-            "CreateContainerConfigError" | "CreateContainerError" => Some(Obstacle {
-                kind: ObstacleKind::Refused,
-                message: clause(waiting.message.as_deref().unwrap_or("it cannot be created")),
-            }),
-            _ => None,
-        }
-    })
 }
 
 /// A workload that can be scaled.
@@ -392,17 +292,8 @@ impl Slim for TargetView {
             .pointer("/spec/replicas")
             .and_then(Value::as_u64)
             .and_then(|n| u32::try_from(n).ok());
-        let (by, at) = author(metadata.managed_fields.as_deref().unwrap_or_default());
-        let conditions = object.pointer("/status/conditions");
-        let refused = conditions
-            .and_then(Value::as_array)
-            .into_iter()
-            .flatten()
-            .find(|c| {
-                c.get("type").and_then(Value::as_str) == Some("ReplicaFailure")
-                    && c.get("status").and_then(Value::as_str) == Some("True")
-            })
-            .map(|c| clause(c.get("message").and_then(Value::as_str).unwrap_or_default()));
+        let (by, at) = facts::author(metadata.managed_fields.as_deref().unwrap_or_default());
+        let refused = facts::refused(&object);
         Ok(Self {
             name: Name::of(&metadata),
             uid: metadata.uid.unwrap_or_default(),
@@ -419,31 +310,10 @@ impl Slim for TargetView {
     }
 }
 
-/// Who wrote `spec.replicas` last, and when, by the API server's record.
-/// After a write of zero nobody owns the field, so nobody says.
-fn author(record: &[ManagedFieldsEntry]) -> (Author, Option<Timestamp>) {
-    let owns = |entry: &&ManagedFieldsEntry| {
-        let fields = entry.fields_v1.as_ref();
-        fields.is_some_and(|f| f.0.pointer("/f:spec/f:replicas").is_some())
-    };
-    let last = record
-        .iter()
-        .filter(owns)
-        .max_by_key(|entry| entry.time.as_ref().map(|t| t.0));
-    let Some(entry) = last else {
-        return (Author::Unknown, None);
-    };
-    let by = match entry.manager.as_deref() {
-        Some(names::FIELD_MANAGER) => Author::Elasti,
-        Some(other) => Author::Other(other.to_owned()),
-        None => Author::Unknown,
-    };
-    (by, entry.time.as_ref().map(|t| t.0))
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, clippy::needless_pass_by_value)]
+    use elasti_core::observed::ObstacleKind;
     use serde_json::json;
 
     use super::*;

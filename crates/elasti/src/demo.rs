@@ -9,6 +9,7 @@ mod traffic;
 mod visitor;
 mod voice;
 
+use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
@@ -16,6 +17,7 @@ use clap::Args;
 use elasti_core::schedule::parse_go_duration;
 use elasti_runtime::signals::EndSignals;
 
+use crate::dashboard;
 use crate::exit::Failed;
 use neighbourhood::{COOLDOWN_SECONDS, Neighbourhood, SETTLE_MILLIS};
 use story::Story;
@@ -64,6 +66,18 @@ fn cold_start(text: &str) -> Result<Duration, String> {
     Ok(time)
 }
 
+/// The same page that `elasti dashboard` serves, on a free port of this machine.
+async fn serve_dashboard(hood: &Neighbourhood) -> std::io::Result<dashboard::Running> {
+    let settings = dashboard::Settings {
+        listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
+        namespace: None,
+        hosts: Vec::new(),
+        writes: true,
+        place: "demo".to_owned(),
+    };
+    dashboard::Running::start(settings, hood.client()).await
+}
+
 impl Demo {
     pub(crate) fn run(self) -> Result<(), Failed> {
         let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -84,7 +98,10 @@ impl Demo {
             hood = voice.while_waiting("the town starts", starting) => hood.context("the town cannot start")?,
             () = signals.next() => return self.interrupted(&voice),
         };
-        self.show_the_doors(&voice, &hood);
+        let dashboard = serve_dashboard(&hood)
+            .await
+            .context("the dashboard's port")?;
+        self.show_the_doors(&voice, &hood, &dashboard);
         let ended = tokio::select! {
             ended = self.tell(&voice, &hood) => ended,
             () = signals.next() => self.interrupted(&voice),
@@ -118,7 +135,8 @@ impl Demo {
         ));
     }
 
-    fn show_the_doors(&self, voice: &Voice, hood: &Neighbourhood) {
+    fn show_the_doors(&self, voice: &Voice, hood: &Neighbourhood, dashboard: &dashboard::Running) {
+        voice.say(&format!("Look:   {}", dashboard.url()));
         voice.say(&format!(
             "Watch:  kubectl --kubeconfig {} get els",
             hood.kubeconfig().display()

@@ -1,6 +1,8 @@
-//! Renders the Helm chart in the ways that people install it and checks each rendering: `cargo xtask chart`.
+//! Renders the Helm chart in the ways that people install it, checks each rendering, and compares Kustomize's with it:
+//! `cargo xtask chart`.
 //! It never installs anything: on a running cluster it asks for a dry run only.
 
+pub(crate) mod kustomize;
 mod render;
 mod rules;
 mod server;
@@ -53,6 +55,10 @@ pub(crate) fn run() -> Result<(), Box<dyn Error>> {
             println!("accepted, but should be refused: {setting}");
             wrong += 1;
         }
+    }
+    for difference in kustomize::differences()? {
+        println!("kustomize: {difference}");
+        wrong += 1;
     }
     for name in rules::unknown_metrics()? {
         println!("no such metric: {name}");

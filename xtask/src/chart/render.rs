@@ -29,13 +29,7 @@ impl Rendering {
             let said = String::from_utf8_lossy(&output.stderr);
             return Err(format!("helm template of {name}: {said}").into());
         }
-        let mut objects = Vec::new();
-        for document in String::from_utf8(output.stdout)?.split("\n---") {
-            let object: Value = serde_saphyr::from_str(document)?;
-            if !object.is_null() {
-                objects.push(object);
-            }
-        }
+        let objects = documents(&String::from_utf8(output.stdout)?)?;
         Ok(Self { name, objects })
     }
 
@@ -50,6 +44,18 @@ impl Rendering {
         self.of_kind(kind)
             .find(|object| text(object, "/metadata/name") == name)
     }
+}
+
+/// The objects of a text of several documents.
+pub(crate) fn documents(text: &str) -> Result<Vec<Value>, Box<dyn Error>> {
+    let mut objects = Vec::new();
+    for document in text.split("\n---") {
+        let object: Value = serde_saphyr::from_str(document)?;
+        if !object.is_null() {
+            objects.push(object);
+        }
+    }
+    Ok(objects)
 }
 
 /// The text at a path, or nothing.

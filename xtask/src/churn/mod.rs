@@ -19,10 +19,11 @@ use timeline::{Edge, Sighting, Timeline};
 use world::Size;
 
 use crate::generate::root;
+use crate::kubernetes::layout;
 
 pub(crate) const USAGE: &str = "\
   churn [--minutes N] [--targets N] [--replicas N] [--resolvers N] [--proxy-mode iptables|nftables]
-        [--disturb]
+        [--kubeconfig FILE --prometheus URL] [--disturb]
                   bursts at every edge of going to sleep, and constant load, on the real node; counts what is lost;
                   --disturb restarts, upgrades and kills Elasti meanwhile, and takes Prometheus and the API server away
 ";
@@ -58,6 +59,9 @@ pub(crate) struct Extent {
     size: Size,
     mode: String,
     disturb: bool,
+    /// Another cluster than this machine's own: its kubeconfig, and the Prometheus that its pods reach.
+    kubeconfig: Option<String>,
+    prometheus: Option<String>,
 }
 
 impl Extent {
@@ -72,6 +76,8 @@ impl Extent {
             },
             mode: "iptables".into(),
             disturb: words.last() == Some(&"--disturb"),
+            kubeconfig: None,
+            prometheus: None,
         };
         let words = words.strip_suffix(&["--disturb"]).unwrap_or(words);
         let mut pairs = words.chunks_exact(2);
@@ -82,15 +88,23 @@ impl Extent {
                 ["--replicas", n] => extent.size.replicas = n.parse().ok()?,
                 ["--resolvers", n] => extent.size.resolvers = n.parse().ok()?,
                 ["--proxy-mode", mode] => extent.mode = (*mode).to_owned(),
+                ["--kubeconfig", file] => extent.kubeconfig = Some((*file).to_owned()),
+                ["--prometheus", url] => extent.prometheus = Some((*url).to_owned()),
                 _ => return None,
             }
         }
-        pairs.remainder().is_empty().then_some(extent)
+        // Whoever disturbs kills processes of the node, which must be ours.
+        let foreign = extent.kubeconfig.is_some();
+        let whole = foreign == extent.prometheus.is_some() && !(foreign && extent.disturb);
+        (pairs.remainder().is_empty() && whole).then_some(extent)
     }
 }
 
 /// Runs the churn; a lost request is an error.
 pub(crate) fn run(extent: &Extent) -> Result<(), Box<dyn Error>> {
+    if let (Some(file), Some(prometheus)) = (&extent.kubeconfig, &extent.prometheus) {
+        layout::use_other(file, prometheus);
+    }
     world::install(&extent.mode, extent.size.resolvers)?;
     // The last target is the one under constant load.
     let all = Size {

@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use std::process::{Command, Stdio};
 
 use crate::generate::root;
-use crate::kubernetes::layout::{self, NODE_ADDRESS};
+use crate::kubernetes::layout;
 use crate::kubernetes::{go_programs, ready};
 use crate::{image, kubernetes};
 
@@ -16,6 +16,8 @@ use crate::{image, kubernetes};
 pub(crate) const NAMESPACE: &str = "churn";
 /// The release of the chart, and its namespace.
 pub(crate) const RELEASE: &str = "elasti";
+/// The chart in the repository.
+pub(crate) const CHART: &str = "deploy/helm/elasti";
 /// Where the app listens.
 pub(crate) const APP_PORT: u16 = 8080;
 
@@ -27,20 +29,25 @@ pub(crate) struct Size {
     pub(crate) resolvers: usize,
 }
 
-/// Brings the node up, gives it the image, and installs or upgrades the chart.
+/// Brings the node up, gives it the image, and installs or upgrades the chart; a cluster that is not ours is left as it
+/// is, but for the chart.
 pub(crate) fn install(mode: &str, resolvers: usize) -> Result<(), Box<dyn Error>> {
-    for (what, done) in [
-        ("kubernetes", kubernetes::run(&["up", "--proxy-mode", mode])),
-        ("image", image::run(&["--load"])),
-    ] {
-        done.ok_or_else(|| format!("{what}: {mode} is not a mode of kube-proxy"))??;
+    if layout::is_ours() {
+        up(mode)?;
+        image::run(&["--load"]).ok_or("image --load is not known")??;
     }
     upgrade(resolvers, &[])
 }
 
-/// Installs the chart, or upgrades it with more values.
-pub(crate) fn upgrade(resolvers: usize, more: &[&str]) -> Result<(), Box<dyn Error>> {
-    let mut flags = vec![
+/// Brings the node up.
+pub(crate) fn up(mode: &str) -> Result<(), Box<dyn Error>> {
+    let done = kubernetes::run(&["up", "--proxy-mode", mode]);
+    done.ok_or_else(|| format!("{mode} is not a mode of kube-proxy"))?
+}
+
+/// Values of the chart for tests: the image of this working tree, and triggers that are read every second.
+pub(crate) fn values(resolvers: usize) -> Vec<String> {
+    vec![
         "global.image.registry=docker.io".to_owned(),
         "global.image.repository=local/elasti".to_owned(),
         "global.image.tag=dev".to_owned(),
@@ -48,13 +55,19 @@ pub(crate) fn upgrade(resolvers: usize, more: &[&str]) -> Result<(), Box<dyn Err
         "elastiResolver.proxy.imagePullPolicy=Never".to_owned(),
         "elastiController.manager.env.pollingInterval=1s".to_owned(),
         format!("elastiResolver.replicas={resolvers}"),
-    ];
+    ]
+}
+
+/// Installs the chart, or upgrades it with more values, in a namespace that takes only harmless pods.
+pub(crate) fn upgrade(resolvers: usize, more: &[&str]) -> Result<(), Box<dyn Error>> {
+    apply(&restricted(RELEASE))?;
+    let mut flags = values(resolvers);
     flags.extend(more.iter().map(|&flag| flag.to_owned()));
     let status = Command::new(go_programs::HELM.path()?)
         .env("KUBECONFIG", layout::kubeconfig())
         .args(["upgrade", "--install", RELEASE])
-        .arg(root().join("deploy/helm/elasti"))
-        .args(["--namespace", RELEASE, "--create-namespace", "--wait"])
+        .arg(root().join(CHART))
+        .args(["--namespace", RELEASE, "--wait"])
         .args(["--timeout", "180s", "--set", &flags.join(",")])
         .stdout(Stdio::null())
         .status()?;
@@ -64,6 +77,14 @@ pub(crate) fn upgrade(resolvers: usize, more: &[&str]) -> Result<(), Box<dyn Err
     Ok(())
 }
 
+/// A namespace under Pod Security "restricted".
+fn restricted(name: &str) -> String {
+    format!(
+        "apiVersion: v1\nkind: Namespace\nmetadata:\n  name: {name}\n  \
+         labels: {{pod-security.kubernetes.io/enforce: restricted}}\n"
+    )
+}
+
 /// The name of a target, of its Service and of its ElastiService.
 pub(crate) fn target(index: usize) -> String {
     format!("churn-{index}")
@@ -71,10 +92,7 @@ pub(crate) fn target(index: usize) -> String {
 
 /// Makes targets; each sleeps `cooldown` seconds after its last request, and sooner if nobody asks at all.
 pub(crate) fn create(size: Size, cooldown: u32) -> Result<(), Box<dyn Error>> {
-    let mut objects = format!(
-        "apiVersion: v1\nkind: Namespace\nmetadata:\n  name: {NAMESPACE}\n  \
-         labels: {{pod-security.kubernetes.io/enforce: restricted}}\n"
-    );
+    let mut objects = restricted(NAMESPACE);
     for index in 0..size.targets {
         let name = target(index);
         let workload = workload(&name, size.replicas);
@@ -133,6 +151,7 @@ spec:
 }
 
 fn elasti_service(name: &str, replicas: usize, cooldown: u32) -> String {
+    let prometheus = layout::prometheus();
     format!(
         "apiVersion: elasti.truefoundry.com/v1alpha1
 kind: ElastiService
@@ -144,7 +163,7 @@ spec:
   scaleTargetRef: {{apiVersion: apps/v1, kind: Deployment, name: {name}}}
   triggers:
     - type: prometheus
-      metadata: {{serverAddress: 'http://{NODE_ADDRESS}:9090', query: vector(0), threshold: '0.5'}}
+      metadata: {{serverAddress: '{prometheus}', query: vector(0), threshold: '0.5'}}
 "
     )
 }

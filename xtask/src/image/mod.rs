@@ -20,7 +20,9 @@ pub(crate) const USAGE: &str = "\
 
 /// The image of elasti, under the name that tests use.
 const ELASTI: &str = "docker.io/local/elasti:dev";
-/// The sample app.
+/// The sample app of the journeys, which the model town runs too.
+const SAMPLE_APP: &str = "docker.io/local/sample-app:1";
+/// The sample app of churn and cold starts, which nobody here wrote.
 pub(crate) const HTTPBIN: &str = "docker.io/local/go-httpbin:v2.26.0";
 /// The image of the process that holds a pod's namespaces.
 pub(crate) const PAUSE: &str = "docker.io/local/pause:1";
@@ -65,6 +67,11 @@ pub(crate) fn of_the_node() -> Result<Vec<PathBuf>, Box<dyn Error>> {
         write("pause", PAUSE, &programs::pause()?)?,
         write("go-httpbin", HTTPBIN, &go_programs::HTTPBIN.path()?)?,
     ])
+}
+
+/// The sample app of the journeys.
+pub(crate) fn sample_app() -> Result<PathBuf, Box<dyn Error>> {
+    write("sample-app", SAMPLE_APP, &programs::sample_app()?)
 }
 
 fn write(name: &str, reference: &str, program: &Path) -> Result<PathBuf, Box<dyn Error>> {

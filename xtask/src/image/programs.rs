@@ -15,6 +15,17 @@ const STATIC: &str = "-C target-feature=+crt-static";
 
 /// The one binary of the project, small and static.
 pub(crate) fn elasti() -> Result<PathBuf, Box<dyn Error>> {
+    // The demo brings the model town with it, which never ships.
+    build("elasti", "image", &["--no-default-features"])
+}
+
+/// The sample app of tests; nobody waits for it to be small.
+pub(crate) fn sample_app() -> Result<PathBuf, Box<dyn Error>> {
+    build("elasti-sample-app", "release", &[])
+}
+
+/// Builds a static program of the workspace.
+fn build(package: &str, profile: &str, more: &[&str]) -> Result<PathBuf, Box<dyn Error>> {
     let target = host()?;
     let variable = target.to_uppercase().replace('-', "_");
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
@@ -22,15 +33,14 @@ pub(crate) fn elasti() -> Result<PathBuf, Box<dyn Error>> {
         .current_dir(root())
         // With a target named, the flags reach neither build scripts nor derive macros.
         .env(format!("CARGO_TARGET_{variable}_RUSTFLAGS"), STATIC)
-        // The demo brings the model town with it, which never ships.
-        .args(["build", "--package", "elasti", "--no-default-features"])
-        .args(["--profile", "image"])
+        .args(["build", "--package", package, "--profile", profile])
+        .args(more)
         .args(["--locked", "--target", &target])
         .status()?;
     if !status.success() {
-        return Err(format!("building elasti ended with {status}").into());
+        return Err(format!("building {package} ended with {status}").into());
     }
-    Ok(target_folder().join(target).join("image/elasti"))
+    Ok(target_folder().join(target).join(profile).join(package))
 }
 
 /// The process that holds a pod's namespaces, kept by the hash of its source.

@@ -3,6 +3,7 @@
 
 use std::error::Error;
 use std::path::PathBuf;
+use std::sync::OnceLock;
 
 /// The node's name in the cluster.
 pub(crate) const NODE: &str = "elasti-node";
@@ -41,9 +42,42 @@ pub(crate) fn logs() -> PathBuf {
     state().join("logs")
 }
 
+/// A cluster that somebody else made, where one is to be used.
+static OTHER: OnceLock<Other> = OnceLock::new();
+
+struct Other {
+    kubeconfig: PathBuf,
+    prometheus: String,
+}
+
+/// From now on another cluster is meant, and the Prometheus that its pods reach.
+pub(crate) fn use_other(kubeconfig: &str, prometheus: &str) {
+    // Said once, by a flag.
+    let _ = OTHER.set(Other {
+        kubeconfig: PathBuf::from(kubeconfig),
+        prometheus: prometheus.to_owned(),
+    });
+}
+
+/// Whether the cluster that is meant is this machine's own.
+pub(crate) fn is_ours() -> bool {
+    OTHER.get().is_none()
+}
+
 /// The administrator's kubeconfig.
 pub(crate) fn kubeconfig() -> PathBuf {
-    state().join("admin.kubeconfig")
+    match OTHER.get() {
+        Some(other) => other.kubeconfig.clone(),
+        None => state().join("admin.kubeconfig"),
+    }
+}
+
+/// The Prometheus that pods reach.
+pub(crate) fn prometheus() -> String {
+    match OTHER.get() {
+        Some(other) => other.prometheus.clone(),
+        None => format!("http://{NODE_ADDRESS}:9090"),
+    }
 }
 
 pub(crate) fn containerd_socket() -> PathBuf {

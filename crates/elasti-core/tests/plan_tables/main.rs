@@ -10,6 +10,7 @@
 
 mod facts;
 
+mod blockers;
 mod phases;
 mod predecessor;
 mod proofs;

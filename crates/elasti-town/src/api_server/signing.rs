@@ -86,7 +86,9 @@ impl SigningKeys {
         let decode = |text: &str| URL_SAFE_NO_PAD.decode(text).ok();
         let header: Value = serde_json::from_slice(&decode(header)?).ok()?;
         let keys = self.0.lock();
-        let key = keys.iter().find(|key| header["kid"] == key.id)?;
+        let key = keys
+            .iter()
+            .find(|key| header.get("kid").is_some_and(|kid| *kid == key.id))?;
         let public = key.pair.public_key().as_ref();
         UnparsedPublicKey::new(&ECDSA_P256_SHA256_FIXED, public)
             .verify(signed.as_bytes(), &decode(signature)?)

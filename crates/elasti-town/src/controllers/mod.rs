@@ -81,10 +81,16 @@ impl Controllers {
 /// Installs the definitions of the stand-ins for Argo Rollouts and KEDA.
 pub(crate) fn install_stand_ins(server: &ApiServer) {
     let desk = Desk::new(server, "town");
-    for definition in [rollouts::definition(), scaled_objects::definition()] {
+    for definition in stand_in_definitions() {
         // Definitions that are already there may be the real ones: they stay.
         let _ = desk.create(Kind::DEFINITIONS, "", &definition);
     }
+}
+
+/// The definitions of Rollouts and ScaledObjects, as open as the real ones are detailed.
+#[must_use]
+pub fn stand_in_definitions() -> [Value; 2] {
+    [rollouts::definition(), scaled_objects::definition()]
 }
 
 /// A definition that takes any spec and status.

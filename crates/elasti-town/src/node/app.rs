@@ -1,29 +1,15 @@
 //! The sample apps that images name, as servers in this process.
 //! Never outlives its pod: dropping the app closes everything.
 
-use std::convert::Infallible;
 use std::net::Ipv4Addr;
+use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
-use futures::{SinkExt as _, StreamExt as _};
-use http::{HeaderMap, HeaderValue, Request, Response, header};
-use http_body_util::combinators::BoxBody;
-use http_body_util::{BodyExt as _, Empty, Full};
-use hyper::body::Incoming;
-use hyper::service::service_fn;
-use hyper_util::rt::{TokioExecutor, TokioIo};
-use hyper_util::server::conn::auto;
-use hyper_util::server::graceful::GracefulShutdown;
-use serde_json::{Value, json};
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::{TcpListener, TcpStream};
+use elasti_sample_app::SampleApp;
+use serde_json::Value;
+use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use tokio_tungstenite::WebSocketStream;
-use tokio_tungstenite::tungstenite::Message;
-use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
-use tokio_tungstenite::tungstenite::protocol::Role;
 
 use super::visits::Visits;
 use crate::api_server::object::Object as _;
@@ -111,13 +97,13 @@ impl App {
             _ = stop.wait_for(Option::is_some) => return,
         }
         let mut tasks = JoinSet::new();
-        if self.manner != Manner::Deaf {
+        if let Some(app) = self.sample_app() {
             for port in &self.ports {
                 // A port that is taken is a pod that never gets ready, as it would be in a container.
                 let Ok(listener) = TcpListener::bind((address, *port)).await else {
                     continue;
                 };
-                tasks.spawn(self.clone().accept(listener, stop.clone()));
+                tasks.spawn(app.clone().serve(listener, stop.clone()));
             }
         }
         let grace = stop
@@ -129,137 +115,20 @@ impl App {
         let _ = tokio::time::timeout(grace, finish).await;
     }
 
-    async fn accept(self, listener: TcpListener, mut stop: watch::Receiver<Option<Duration>>) {
-        let graceful = GracefulShutdown::new();
-        let mut streams = JoinSet::new();
-        loop {
-            let stream = tokio::select! {
-                accepted = listener.accept() => accepted,
-                _ = stop.wait_for(Option::is_some) => break,
-            };
-            let Ok((stream, _)) = stream else { continue };
-            if self.manner == Manner::SpeaksFirst {
-                streams.spawn(speak(stream, format!("hello from {}\n", self.pod)));
-                continue;
+    /// What listens, if anything does.
+    fn sample_app(&self) -> Option<SampleApp> {
+        let manner = match self.manner {
+            Manner::SpeaksFirst => elasti_sample_app::Manner::SpeaksFirst,
+            Manner::Deaf => return None,
+            Manner::Echo | Manner::Crashes | Manner::Missing | Manner::Process => {
+                elasti_sample_app::Manner::Echo
             }
-            let (pod, visits) = (self.pod.clone(), self.visits.clone());
-            let service = service_fn(move |request: Request<Incoming>| {
-                visits.write(&pod, request.uri().path());
-                answer(request, pod.clone())
-            });
-            let connection = auto::Builder::new(TokioExecutor::new())
-                .serve_connection_with_upgrades(TokioIo::new(stream), service)
-                .into_owned();
-            let connection = graceful.watch(connection);
-            streams.spawn(async move { drop(connection.await) });
-        }
-        // The worst case: nothing is accepted from the moment of SIGTERM.
-        drop(listener);
-        graceful.shutdown().await;
-        while streams.join_next().await.is_some() {}
-    }
-}
-
-type Body = BoxBody<Bytes, hyper::Error>;
-
-async fn answer(mut request: Request<Incoming>, pod: String) -> Result<Response<Body>, Infallible> {
-    if let Some(key) = request.headers().get(header::SEC_WEBSOCKET_KEY).cloned() {
-        let upgrade = hyper::upgrade::on(&mut request);
-        tokio::spawn(talk(upgrade));
-        return Ok(switch_to_websocket(key.as_bytes()));
-    }
-    let content_type = request.headers().get(header::CONTENT_TYPE);
-    if content_type.is_some_and(|value| value.as_bytes().starts_with(b"application/grpc")) {
-        return Ok(echo_messages(request));
-    }
-    let (parts, body) = request.into_parts();
-    let received = body
-        .collect()
-        .await
-        .map(|body| body.to_bytes().len())
-        .unwrap_or_default();
-    let headers: serde_json::Map<String, Value> = parts
-        .headers
-        .iter()
-        .map(|(name, value)| {
-            (
-                name.to_string(),
-                json!(String::from_utf8_lossy(value.as_bytes())),
-            )
-        })
-        .collect();
-    let told = json!({
-        "pod": pod, "method": parts.method.as_str(), "path": parts.uri.path(), "query": parts.uri.query(),
-        "version": format!("{:?}", parts.version), "headers": headers, "bytes": received,
-    });
-    let body = Full::new(Bytes::from(told.to_string()));
-    let mut response = Response::new(body.map_err(|never| match never {}).boxed());
-    response.headers_mut().insert(
-        header::CONTENT_TYPE,
-        HeaderValue::from_static("application/json"),
-    );
-    Ok(response)
-}
-
-/// A gRPC call of any method, unary or streaming: every message comes back as it came, then the status.
-fn echo_messages(request: Request<Incoming>) -> Response<Body> {
-    let mut trailers = HeaderMap::new();
-    trailers.insert("grpc-status", HeaderValue::from_static("0"));
-    let body = request
-        .into_body()
-        .with_trailers(async { Some(Ok(trailers)) });
-    let mut response = Response::new(body.boxed());
-    let headers = response.headers_mut();
-    headers.insert(
-        header::CONTENT_TYPE,
-        HeaderValue::from_static("application/grpc"),
-    );
-    response
-}
-
-fn switch_to_websocket(key: &[u8]) -> Response<Body> {
-    let mut response = Response::new(Empty::new().map_err(|never| match never {}).boxed());
-    *response.status_mut() = http::StatusCode::SWITCHING_PROTOCOLS;
-    let headers = response.headers_mut();
-    headers.insert(header::CONNECTION, HeaderValue::from_static("Upgrade"));
-    headers.insert(header::UPGRADE, HeaderValue::from_static("websocket"));
-    if let Ok(accept) = derive_accept_key(key).parse() {
-        headers.insert(header::SEC_WEBSOCKET_ACCEPT, accept);
-    }
-    response
-}
-
-/// Sends every WebSocket message back.
-async fn talk(upgrade: hyper::upgrade::OnUpgrade) {
-    let Ok(stream) = upgrade.await else { return };
-    let mut socket =
-        WebSocketStream::from_raw_socket(TokioIo::new(stream), Role::Server, None).await;
-    while let Some(Ok(message)) = socket.next().await {
-        let answer = match message {
-            Message::Text(_) | Message::Binary(_) => socket.send(message).await,
-            Message::Close(_) => return drop(socket.close(None).await),
-            _ => Ok(()),
         };
-        if answer.is_err() {
-            return;
-        }
-    }
-}
-
-async fn speak(mut stream: TcpStream, greeting: String) {
-    let (mut buffer, mut length) = ([0_u8; 4096], 0);
-    if stream.write_all(greeting.as_bytes()).await.is_err() {
-        return;
-    }
-    loop {
-        if let Some(heard) = buffer.get(..length)
-            && stream.write_all(heard).await.is_err()
-        {
-            return;
-        }
-        match stream.read(&mut buffer).await {
-            Ok(read) if read > 0 => length = read,
-            _ => return,
-        }
+        let (pod, visits) = (self.pod.clone(), self.visits.clone());
+        Some(SampleApp {
+            manner,
+            pod: self.pod.clone(),
+            on_visit: Arc::new(move |path| visits.write(&pod, path)),
+        })
     }
 }

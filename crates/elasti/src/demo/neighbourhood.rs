@@ -146,6 +146,11 @@ impl Neighbourhood {
         self.files.path().join("kubeconfig")
     }
 
+    /// A client with every right in the town.
+    pub(crate) fn client(&self) -> Client {
+        self.town.server.client()
+    }
+
     /// How many requests the resolver holds.
     pub(crate) fn held(&self) -> usize {
         self.resolver.held()
@@ -306,6 +311,7 @@ async fn make_service(
                 "name": "app", "image": "echo:1",
                 "ports": [{"name": "http", "containerPort": PORT}],
                 "readinessProbe": {"tcpSocket": {"port": PORT}, "periodSeconds": 1},
+                "resources": {"requests": {"cpu": "250m", "memory": "256Mi"}},
                 "env": [{"name": "START_SECONDS", "value": seconds}],
             }]}},
         },

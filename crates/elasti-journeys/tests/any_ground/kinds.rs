@@ -1,5 +1,4 @@
 //! The same life for every kind of target, and beside every autoscaler.
-#![allow(missing_docs, clippy::unwrap_used, clippy::indexing_slicing)]
 
 use elasti_api::names;
 use elasti_journeys::{App, Blueprint, MERGE, Neighbourhood, Target, blueprint, until};
@@ -53,8 +52,9 @@ async fn an_hpa_rests_at_zero_and_a_wake_asks_for_its_minimum() {
         "metadata": {"name": "web"},
         "spec": {"minReplicas": 2, "maxReplicas": 5, "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}},
     });
-    let path = "/apis/autoscaling/v2/namespaces/default/horizontalpodautoscalers";
-    hood.api().make(path, hpa).await;
+    let home = hood.home();
+    let path = format!("/apis/autoscaling/v2/namespaces/{home}/horizontalpodautoscalers");
+    hood.api().make(&path, hpa).await;
     let mut web = blueprint("web");
     web.spec = json!({"autoscaler": {"type": "hpa", "name": "web"}});
     let web = hood.build(web).await;
@@ -64,8 +64,6 @@ async fn an_hpa_rests_at_zero_and_a_wake_asks_for_its_minimum() {
     assert_eq!(web.replicas().await, 2);
     hood.ledger().assert_nothing_lost();
 }
-
-const SCALED: &str = "/apis/keda.sh/v1alpha1/namespaces/default/scaledobjects";
 
 fn annotation<'a>(object: &'a Value, name: &str) -> Option<&'a str> {
     object["metadata"]["annotations"][name].as_str()
@@ -79,8 +77,10 @@ async fn keda_is_paused_while_the_app_sleeps_and_given_back_when_it_wakes() {
         "metadata": {"name": "web", "annotations": {"town.example/active": "true"}},
         "spec": {"scaleTargetRef": {"name": "web"}, "minReplicaCount": 1, "maxReplicaCount": 3},
     });
-    hood.api().make(SCALED, scaled).await;
-    let path = format!("{SCALED}/web");
+    let home = hood.home();
+    let path = format!("/apis/keda.sh/v1alpha1/namespaces/{home}/scaledobjects");
+    hood.api().make(&path, scaled).await;
+    let path = format!("{path}/web");
     let mut web = blueprint("web");
     web.spec = json!({"autoscaler": {"type": "keda", "name": "web"}});
     let web = hood.build(web).await;
@@ -119,25 +119,6 @@ async fn keda_is_paused_while_the_app_sleeps_and_given_back_when_it_wakes() {
         Some("true")
     );
     web.visit().await;
-    hood.ledger().assert_nothing_lost();
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn rollouts_that_are_installed_later_are_picked_up() {
-    let hood = Neighbourhood::start().await;
-    let mut canary = blueprint("canary");
-    canary.target = Target::Rollout;
-    let canary = hood.build_without_target(canary).await;
-    until("nobody knows Rollouts", async || {
-        canary.status().await.reason.as_deref() == Some("TargetNotFound")
-    })
-    .await;
-    hood.town().install_rollouts_and_keda();
-    canary.make_target().await;
-    canary.until_serving().await;
-    canary.until_answering().await;
-    canary.fall_asleep().await;
-    canary.visit().await;
     hood.ledger().assert_nothing_lost();
 }
 

@@ -1,5 +1,4 @@
 //! A service's whole life, as its users feel it.
-#![allow(missing_docs, clippy::unwrap_used)]
 
 use elasti_api::Phase;
 use elasti_journeys::{Neighbourhood, until};

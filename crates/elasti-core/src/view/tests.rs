@@ -1,0 +1,215 @@
+//! What a view shows of plain objects.
+//! Never looks at a cluster.
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::needless_pass_by_value
+)]
+
+use serde_json::json;
+
+use super::*;
+
+fn now() -> Timestamp {
+    "2026-03-02T08:00:00Z".parse().unwrap()
+}
+
+fn ago(seconds: i64) -> String {
+    (now() - SignedDuration::from_secs(seconds)).to_string()
+}
+
+fn service(spec: Value, status: Value) -> ElastiService {
+    let mut object = json!({
+        "apiVersion": "elasti.truefoundry.com/v1alpha1", "kind": "ElastiService",
+        "metadata": {"name": "web", "namespace": "shop", "generation": 1, "creationTimestamp": ago(36_000)},
+        "spec": {
+            "service": "web", "minTargetReplicas": 2, "cooldownPeriod": 900,
+            "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "deployments", "name": "web"},
+            "triggers": [{"type": "prometheus", "metadata": {"query": "q", "threshold": "0.5"}}],
+        },
+        "status": status,
+    });
+    for (key, value) in spec.as_object().unwrap() {
+        object["spec"][key] = value.clone();
+    }
+    serde_json::from_value(object).unwrap()
+}
+
+fn workload(replicas: u32, ready: u32) -> Looked<Workload> {
+    let resources = json!({"requests": {"cpu": "250m", "memory": "512Mi"}});
+    Looked::Found(Workload::read(&json!({
+        "spec": {"replicas": replicas, "template": {"spec": {"containers": [{"resources": resources}]}}},
+        "status": {"readyReplicas": ready},
+    })))
+}
+
+fn shown(me: &ElastiService, target: &Looked<Workload>) -> View {
+    let now = now();
+    view(Facts { me, target, now })
+}
+
+fn trigger(reading: &str) -> Value {
+    json!({"type": "prometheus", "reading": reading, "value": "0.2", "threshold": "0.5", "since": ago(300)})
+}
+
+fn ready(status: &str, message: &str) -> Value {
+    json!({"type": "Ready", "status": status, "reason": "x", "message": message, "lastTransitionTime": ago(60)})
+}
+
+fn serving(reason: &str, quiet_for: Option<i64>, reading: &str) -> Value {
+    json!({
+        "phase": "Serving", "mode": "serve", "reason": reason, "replicas": 2, "observedGeneration": 1,
+        "quietSince": quiet_for.map(ago), "triggers": [trigger(reading)],
+        "conditions": [ready("True", "The operator's sentence.")],
+    })
+}
+
+#[test]
+fn a_cooldown_says_when_it_sleeps() {
+    let me = service(json!({}), serving("CoolingDown", Some(300), "quiet"));
+    let view = shown(&me, &workload(2, 2));
+    assert_eq!(view.sleeps_at, Some(now() + SignedDuration::from_secs(600)));
+    assert_eq!(view.blockers.len(), 1);
+    assert_eq!(view.blockers[0].reason, "CoolingDown");
+    assert_eq!((view.replicas, view.ready), (Some(2), Some(2)));
+    assert_eq!(view.target.kind, "Deployment");
+    assert!(!view.trouble);
+}
+
+#[test]
+fn quiet_for_longer_than_the_cooldown_sleeps_now() {
+    let me = service(json!({}), serving("Idle", Some(901), "quiet"));
+    let view = shown(&me, &workload(2, 2));
+    assert_eq!(view.blockers, []);
+    assert_eq!(view.sleeps_at, Some(now()));
+}
+
+#[test]
+fn an_active_trigger_blocks_without_an_end() {
+    let me = service(json!({}), serving("TriggerActive", None, "active"));
+    let view = shown(&me, &workload(2, 2));
+    assert_eq!(view.sleeps_at, None);
+    assert_eq!(view.blockers[0].reason, "TriggerActive");
+    assert_eq!(view.triggers[0].value.as_deref(), Some("0.2"));
+}
+
+#[test]
+fn all_that_blocks_is_told_not_only_the_first() {
+    let spec =
+        json!({"paused": true, "enabledPeriod": {"schedule": "0 20 * * *", "duration": "8h"}});
+    let me = service(spec, serving("Paused", Some(300), "quiet"));
+    let view = shown(&me, &workload(2, 2));
+    let reasons: Vec<&str> = view
+        .blockers
+        .iter()
+        .map(|one| one.reason.as_str())
+        .collect();
+    assert_eq!(reasons, ["OutsideWindow", "Paused", "CoolingDown"]);
+    assert_eq!(view.sleeps_at, None, "nobody knows when it is resumed");
+}
+
+#[test]
+fn what_only_the_operator_sees_is_taken_from_its_word() {
+    let me = service(json!({}), serving("NoResolver", Some(901), "quiet"));
+    let view = shown(&me, &workload(2, 2));
+    assert_eq!(view.blockers[0].sentence, "The operator's sentence.");
+    assert_eq!(view.sleeps_at, None);
+}
+
+#[test]
+fn a_status_without_readings_is_understood_by_its_quiet_time() {
+    let mut status = serving("CoolingDown", Some(300), "quiet");
+    status.as_object_mut().unwrap().remove("triggers");
+    let view = shown(&service(json!({}), status), &workload(2, 2));
+    assert_eq!(view.blockers[0].reason, "CoolingDown");
+    assert_eq!(view.triggers[0].reading, "unread");
+    assert_eq!(view.triggers[0].threshold.as_deref(), Some("0.5"));
+}
+
+#[test]
+fn sleep_is_counted_with_the_one_that_goes_on_and_saves_what_a_wake_would_run() {
+    let status = json!({
+        "phase": "Asleep", "mode": "proxy", "reason": "Idle", "replicas": 0, "observedGeneration": 1,
+        "lastSleepTime": ago(7200), "asleepSeconds": 10_800, "conditions": [ready("True", "s")],
+    });
+    let view = shown(&service(json!({}), status), &workload(0, 0));
+    assert_eq!(
+        view.asleep,
+        Asleep {
+            seconds: 18_000,
+            share: 0.5
+        }
+    );
+    assert_eq!(
+        view.saved,
+        Saved {
+            pod_hours: 10.0,
+            cpu_hours: 2.5,
+            gib_hours: 5.0
+        }
+    );
+    assert_eq!(view.since, Some(now() - SignedDuration::from_secs(7200)));
+    assert_eq!((view.sleeps_at, view.blockers.len()), (None, 0));
+}
+
+#[test]
+fn a_wake_is_told_by_its_parts_and_a_gap_counts_for_the_next() {
+    let at = |ms: i64| {
+        (now() - SignedDuration::from_secs(60) + SignedDuration::from_millis(ms)).to_string()
+    };
+    let mut status = serving("CoolingDown", Some(60), "quiet");
+    status["lastWake"] = json!({
+        "by": "Traffic", "askedAt": at(0), "scaledAt": at(12), "startedAt": at(700), "readyAt": at(650), "answeredAt": at(705),
+    });
+    let wake = shown(&service(json!({}), status), &workload(2, 2))
+        .last_wake
+        .unwrap();
+    let parts: Vec<(&str, i64)> = wake.parts.iter().map(|part| (part.name, part.ms)).collect();
+    assert_eq!(
+        parts,
+        [
+            ("scaled", 12),
+            ("started", 688),
+            ("ready", 0),
+            ("answered", 5)
+        ]
+    );
+    assert_eq!(wake.cold_start_ms, Some(705));
+    assert!(wake.finished);
+}
+
+#[test]
+fn a_service_that_nobody_looked_at_and_one_without_a_target_are_trouble() {
+    let view = shown(&service(json!({}), json!({})), &Looked::NotLooked);
+    assert!(view.trouble && view.reason == "Unseen", "{view:?}");
+    assert_eq!((view.phase, view.target.found), (None, None));
+    let me = service(json!({}), serving("CoolingDown", Some(300), "quiet"));
+    let view = shown(&me, &Looked::Missing);
+    assert!(view.trouble && view.reason == "TargetNotFound", "{view:?}");
+}
+
+#[test]
+fn requests_are_those_of_all_containers_that_stay() {
+    let spec = json!({
+        "containers": [
+            {"resources": {"requests": {"cpu": "1", "memory": "1Gi"}}},
+            {"resources": {"limits": {"cpu": "500m"}}},
+            {},
+        ],
+        "initContainers": [
+            {"restartPolicy": "Always", "resources": {"requests": {"cpu": "100m"}}},
+            {"resources": {"requests": {"cpu": "8"}}},
+        ],
+        "overhead": {"memory": "1Gi"},
+    });
+    let requests = Requests::of_pod(&spec);
+    assert!((requests.cpu_cores - 1.6).abs() < 1e-9);
+    assert!((requests.memory_bytes - 2.0 * GIB).abs() < 1.0);
+}
+
+#[test]
+fn its_data_keeps_its_shape() {
+    let me = service(json!({}), serving("CoolingDown", Some(300), "quiet"));
+    let view = shown(&me, &workload(2, 1));
+    insta::assert_snapshot!(serde_json::to_string_pretty(&view).unwrap());
+}

@@ -1,0 +1,150 @@
+//! What happens to an installation of the chart on a real cluster, while requests are held and services are in use.
+#![allow(missing_docs, clippy::unwrap_used)]
+
+use std::sync::atomic::Ordering;
+
+use elasti_api::Phase;
+use elasti_journeys::{App, Neighbourhood, OPERATOR, RESOLVER, Target, blueprint, until};
+use tokio::task::JoinHandle;
+
+/// An app whose pods are ready only once they are let in; it sleeps.
+async fn asleep_behind_a_door(hood: &Neighbourhood) -> App {
+    let mut closed = blueprint("closed");
+    closed.replicas = 0;
+    closed.has_door = true;
+    let closed = hood.build(closed).await;
+    closed.idle();
+    closed.until_asleep().await;
+    closed
+}
+
+/// So many come, and wait.
+async fn held(app: &App, visitors: usize) -> Vec<JoinHandle<()>> {
+    let before = app.held().await;
+    let waiting = (0..visitors).map(|_| app.visitor()).collect();
+    until("they wait", async || app.held().await == before + visitors).await;
+    waiting
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs a real cluster: cargo xtask journeys"]
+async fn restarts_and_an_upgrade_under_load_and_with_held_requests_lose_nobody() {
+    let hood = Neighbourhood::start().await;
+    let elasti = hood.installation();
+    let busy = hood.deploy("busy").await;
+    busy.until_serving().await;
+    let (stop, coming) = busy.visitors();
+    let closed = asleep_behind_a_door(&hood).await;
+
+    let mut waiting = held(&closed, 8).await;
+    elasti.restart(OPERATOR).await;
+    waiting.extend(held(&closed, 4).await);
+    elasti.restart(RESOLVER).await;
+    until("the new resolvers answer for it", async || {
+        closed.slice_addresses().await == elasti.resolver_addresses().await
+    })
+    .await;
+    let late = held(&closed, 4).await;
+    let now = jiff::Timestamp::now().as_second();
+    let mark = format!("global.podAnnotations.upgraded=at-{now}");
+    elasti.install(&[&mark]).await;
+    until("those of the upgrade answer for it", async || {
+        closed.slice_addresses().await == elasti.resolver_addresses().await
+    })
+    .await;
+    waiting.extend(late);
+    assert!(
+        waiting.iter().all(|visitor| !visitor.is_finished()),
+        "nobody was answered before the app was there"
+    );
+
+    closed.let_in().await;
+    for visitor in waiting {
+        visitor.await.unwrap();
+    }
+    stop.store(true, Ordering::Relaxed);
+    coming.await.unwrap();
+    hood.ledger().assert_nothing_lost();
+    println!("{} requests, none lost", hood.ledger().all().len());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs a real cluster: cargo xtask journeys"]
+async fn resolvers_are_scaled_from_one_to_three_and_back_under_visitors_and_nobody_notices() {
+    let hood = Neighbourhood::start().await;
+    let elasti = hood.installation();
+    elasti.install(&["elastiResolver.replicas=1"]).await;
+    let web = hood.deploy("web").await;
+    web.until_serving().await;
+    web.fall_asleep().await;
+    until("one answers for it", async || {
+        web.slice_addresses().await.len() == 1
+    })
+    .await;
+    elasti.install(&["elastiResolver.replicas=3"]).await;
+    until("all three answer for it", async || {
+        let addresses = web.slice_addresses().await;
+        addresses.len() == 3 && addresses == elasti.resolver_addresses().await
+    })
+    .await;
+    assert_eq!(web.replicas().await, 0);
+
+    let (stop, coming) = web.visitors();
+    web.until_serving().await;
+    elasti.install(&["elastiResolver.replicas=1"]).await;
+    stop.store(true, Ordering::Relaxed);
+    coming.await.unwrap();
+    web.until_asleep().await;
+    until("one answers for it", async || {
+        let addresses = web.slice_addresses().await;
+        addresses.len() == 1 && addresses == elasti.resolver_addresses().await
+    })
+    .await;
+    web.visit().await;
+    hood.ledger().assert_nothing_lost();
+    println!("{} requests, none lost", hood.ledger().all().len());
+    elasti.install(&[]).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs a real cluster: cargo xtask journeys"]
+async fn helm_uninstall_wakes_everything_that_sleeps_and_an_installation_finds_it_again() {
+    let hood = Neighbourhood::start().await;
+    let elasti = hood.installation();
+    let mut apps = vec![hood.deploy("one").await, hood.deploy("other").await];
+    let mut db = blueprint("db");
+    db.target = Target::StatefulSet;
+    apps.push(hood.build(db).await);
+    let mut two = blueprint("two");
+    two.ports = vec![("http", 80), ("admin", 81)];
+    apps.push(hood.build(two).await);
+    let busy = hood.deploy("busy").await;
+    busy.until_serving().await;
+    for app in &apps {
+        app.until_serving().await;
+        app.idle();
+    }
+    for app in &apps {
+        app.until_asleep().await;
+    }
+
+    let (stop, coming) = busy.visitors();
+    elasti.uninstall().await;
+    for app in &apps {
+        assert!(app.replicas().await > 0, "{} sleeps", app.blueprint.name);
+        assert!(app.resolver_slices().await.is_empty());
+        app.visit().await;
+        assert!(!app.object().await.is_null(), "ElastiServices stay");
+    }
+
+    elasti.install(&[]).await;
+    for app in &apps {
+        app.until_asleep().await;
+        app.visit().await;
+    }
+    stop.store(true, Ordering::Relaxed);
+    coming.await.unwrap();
+    assert_eq!(busy.phase().await, Some(Phase::Serving));
+    hood.ledger().assert_nothing_lost();
+    println!("{} requests, none lost", hood.ledger().all().len());
+}

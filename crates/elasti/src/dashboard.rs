@@ -1,0 +1,107 @@
+//! `elasti dashboard`: the page that shows sleep, wake and savings live, served on this machine with the user's rights.
+//! Never opens a port to others by itself, and never reads a Secret.
+
+mod ask;
+mod follow;
+mod guard;
+mod known;
+mod masked;
+mod memory;
+mod news;
+mod page;
+mod routes;
+mod server;
+mod show;
+
+pub(crate) use server::{Running, Settings};
+
+#[cfg(feature = "cli")]
+pub(crate) use command::Dashboard;
+
+/// The command. In a pod the operator serves the same page, and this is not there.
+#[cfg(feature = "cli")]
+mod command {
+    use std::net::SocketAddr;
+
+    use anyhow::Context as _;
+    use clap::Args;
+    use elasti_runtime::signals::EndSignals;
+
+    use super::{Running, Settings};
+    use crate::access::{Access, block_on};
+    use crate::exit::{self, Failed};
+
+    /// Serves a page that shows every service: asleep or awake, why, and what that saves.
+    ///
+    /// It has your own rights and no more, listens on this machine only, and ends with Ctrl-C. The printed address
+    /// carries a token; whoever has it may wake, sleep and pause. Without -n it shows all namespaces.
+    ///
+    /// Example: elasti dashboard -n shop
+    #[derive(Args, Debug)]
+    #[command(after_help = exit::CODES, verbatim_doc_comment)]
+    pub(crate) struct Dashboard {
+        #[command(flatten)]
+        access: Access,
+        /// Address and port to listen on; port 0 takes a free one
+        #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8090")]
+        listen: SocketAddr,
+        /// A name under which browsers may call it, besides its address and localhost
+        #[arg(long = "host", value_name = "NAME")]
+        hosts: Vec<String>,
+        /// Only show: nobody can wake, sleep or pause from the page
+        #[arg(long)]
+        read_only: bool,
+        /// Open the address in the browser
+        #[arg(long)]
+        open: bool,
+    }
+
+    impl Dashboard {
+        pub(crate) fn run(self) -> Result<(), Failed> {
+            block_on(self.until_told())
+        }
+
+        async fn until_told(self) -> Result<(), Failed> {
+            let mut signals = EndSignals::listen().context("signals cannot be taken over")?;
+            let namespace = self.access.namespace.clone();
+            let cluster = self.access.connect().await?;
+            let settings = Settings {
+                listen: self.listen,
+                place: match &namespace {
+                    Some(namespace) => format!("namespace {namespace}"),
+                    None => "all namespaces".to_owned(),
+                },
+                namespace,
+                hosts: self.hosts,
+                writes: !self.read_only,
+            };
+            let running = Running::start(settings, cluster.client).await;
+            let running = running.with_context(|| format!("cannot listen on {}", self.listen))?;
+            println!("Dashboard: {}", running.url());
+            if !running.address.ip().is_loopback() {
+                eprintln!("Others on the network can see it too.");
+            }
+            if self.open {
+                open(&running.url());
+            }
+            signals.next().await;
+            Ok(())
+        }
+    }
+
+    /// A browser that does not come is no reason to end: the address stands there.
+    fn open(url: &str) {
+        let program = if cfg!(target_os = "macos") {
+            "open"
+        } else {
+            "xdg-open"
+        };
+        if std::process::Command::new(program)
+            .arg(url)
+            .spawn()
+            .is_err()
+        {
+            eprintln!("No browser could be opened; open the address yourself.");
+        }
+    }
+}

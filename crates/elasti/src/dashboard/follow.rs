@@ -1,0 +1,208 @@
+//! One watch of one kind: list, then watch, for ever; whatever the number of browsers, there is one of each.
+//! Never keeps an object and never reads a Secret: it follows only what it is told to.
+
+use std::time::Duration;
+
+use futures::TryStreamExt as _;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ListMeta;
+use kube::Client;
+use kube::api::{ListParams, WatchEvent, WatchParams};
+use kube::core::Request;
+use serde::Deserialize;
+use serde_json::Value;
+use tokio::time::{Instant, sleep, timeout, timeout_at};
+
+/// A watch ends by itself after this; the client takes one that is silent for 20 s for dead.
+const CALM: Duration = Duration::from_secs(18);
+const GRACE: Duration = Duration::from_secs(2);
+const LIST_PATIENCE: Duration = Duration::from_secs(30);
+const PAGE: u32 = 250;
+const FIRST_PAUSE: Duration = Duration::from_millis(200);
+const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+/// A right or a kind that is missing may be given, but not within the second.
+const REFUSED_PAUSE: Duration = Duration::from_secs(5);
+
+/// What is followed.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Followed {
+    /// The collection's path.
+    pub(crate) path: String,
+    /// A field selector.
+    pub(crate) fields: Option<String>,
+}
+
+/// What a watch tells.
+pub(crate) enum Told {
+    /// These, and no others.
+    All(Vec<Value>),
+    /// This one is new or changed.
+    Set(Value),
+    /// This one is gone.
+    Gone(Value),
+    /// Nothing can be told for now.
+    Trouble(Trouble),
+    /// It can again.
+    Well,
+}
+
+/// Why nothing can be told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Trouble {
+    /// The user may not list this.
+    Forbidden(String),
+    /// The cluster does not know the kind.
+    Absent,
+    /// No answer, or none that can be used.
+    Unreachable(String),
+}
+
+impl Trouble {
+    fn of(error: &kube::Error) -> Self {
+        if let kube::Error::Api(status) = error {
+            return match status.code {
+                401 | 403 => Self::Forbidden(status.message.clone()),
+                404 => Self::Absent,
+                _ => Self::Unreachable(status.message.clone()),
+            };
+        }
+        // The root of an error says most: what lies above it names layers of the client.
+        let mut root: &dyn std::error::Error = error;
+        while let Some(source) = root.source() {
+            root = source;
+        }
+        Self::Unreachable(root.to_string())
+    }
+}
+
+/// Follows objects as long as the future lives.
+pub(crate) async fn follow(client: Client, followed: Followed, mut tell: impl FnMut(Told)) {
+    let mut pause = FIRST_PAUSE;
+    loop {
+        match list(&client, &followed).await {
+            Ok((version, items)) => {
+                pause = FIRST_PAUSE;
+                tell(Told::All(items));
+                watch(&client, &followed, version, &mut tell).await;
+            }
+            Err(error) => {
+                let trouble = Trouble::of(&error);
+                if !matches!(trouble, Trouble::Unreachable(_)) {
+                    pause = REFUSED_PAUSE;
+                }
+                tell(Told::Trouble(trouble));
+            }
+        }
+        sleep(pause).await;
+        pause = pause.saturating_mul(2).min(LONGEST_PAUSE);
+    }
+}
+
+async fn list(client: &Client, followed: &Followed) -> Result<(String, Vec<Value>), kube::Error> {
+    let mut items = Vec::new();
+    let mut params = ListParams {
+        field_selector: followed.fields.clone(),
+        limit: Some(PAGE),
+        ..ListParams::default()
+    };
+    loop {
+        let request = Request::new(followed.path.as_str())
+            .list(&params)
+            .map_err(kube::Error::BuildRequest)?;
+        let page: Page = match timeout(LIST_PATIENCE, client.request(request)).await {
+            Ok(page) => page?,
+            Err(late) => return Err(kube::Error::Service(late.into())),
+        };
+        items.extend(page.items);
+        match page.metadata.continue_.filter(|token| !token.is_empty()) {
+            Some(token) => params.continue_token = Some(token),
+            None => return Ok((page.metadata.resource_version.unwrap_or_default(), items)),
+        }
+    }
+}
+
+#[derive(Deserialize)]
+struct Page {
+    #[serde(default)]
+    metadata: ListMeta,
+    #[serde(default)]
+    items: Vec<Value>,
+}
+
+/// Watches from a version on, one watch after the other, until only a new list helps.
+async fn watch(
+    client: &Client,
+    followed: &Followed,
+    mut version: String,
+    tell: &mut impl FnMut(Told),
+) {
+    loop {
+        let started = Instant::now();
+        match watch_once(client, followed, &version, tell).await {
+            Ok(newer) => version = newer,
+            Err(Ended::Relist) => return,
+            Err(Ended::Failed(error)) => {
+                tell(Told::Trouble(Trouble::of(&error)));
+                return;
+            }
+        }
+        // One that ends at once must not spin.
+        if started.elapsed() < FIRST_PAUSE {
+            sleep(FIRST_PAUSE).await;
+        }
+    }
+}
+
+enum Ended {
+    Relist,
+    Failed(kube::Error),
+}
+
+async fn watch_once(
+    client: &Client,
+    followed: &Followed,
+    version: &str,
+    tell: &mut impl FnMut(Told),
+) -> Result<String, Ended> {
+    let params = WatchParams {
+        field_selector: followed.fields.clone(),
+        timeout: u32::try_from(CALM.as_secs()).ok(),
+        bookmarks: true,
+        ..WatchParams::default()
+    };
+    let request = Request::new(followed.path.as_str())
+        .watch(&params, version)
+        .map_err(|error| Ended::Failed(kube::Error::BuildRequest(error)))?;
+    let deadline = Instant::now() + CALM + GRACE;
+    let stream = match timeout_at(deadline, client.request_events::<Value>(request)).await {
+        Ok(Ok(stream)) => stream,
+        Ok(Err(kube::Error::Api(status))) if status.code == 410 => return Err(Ended::Relist),
+        Ok(Err(error)) => return Err(Ended::Failed(error)),
+        Err(late) => return Err(Ended::Failed(kube::Error::Service(late.into()))),
+    };
+    tell(Told::Well);
+    let mut stream = std::pin::pin!(stream);
+    let mut version = version.to_owned();
+    loop {
+        let Ok(event) = timeout_at(deadline, stream.try_next()).await else {
+            return Ok(version);
+        };
+        match event.map_err(Ended::Failed)? {
+            Some(WatchEvent::Added(object) | WatchEvent::Modified(object)) => {
+                version = version_of(&object).unwrap_or(version);
+                tell(Told::Set(object));
+            }
+            Some(WatchEvent::Deleted(object)) => {
+                version = version_of(&object).unwrap_or(version);
+                tell(Told::Gone(object));
+            }
+            Some(WatchEvent::Bookmark(mark)) => version = mark.metadata.resource_version,
+            Some(WatchEvent::Error(_)) => return Err(Ended::Relist),
+            None => return Ok(version),
+        }
+    }
+}
+
+fn version_of(object: &Value) -> Option<String> {
+    let version = object.pointer("/metadata/resourceVersion");
+    version.and_then(Value::as_str).map(str::to_owned)
+}

@@ -1,0 +1,368 @@
+//! All that the dashboard knows: services, their targets and their Events, as the watches told.
+//! Never asks the cluster and never decides: the read model says what a service's objects mean.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use elasti_api::ElastiService;
+use elasti_core::view::{Facts, Looked, View, Workload, view};
+use jiff::Timestamp;
+use serde::Serialize;
+use serde_json::Value;
+
+use super::follow::{Told, Trouble};
+use super::masked;
+use super::memory::Memory;
+
+/// Events that are kept of each service: Kubernetes itself keeps them for an hour.
+const MOST_EVENTS: usize = 50;
+
+/// A service, and so its ElastiService.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Name {
+    pub(crate) namespace: String,
+    pub(crate) name: String,
+}
+
+impl Name {
+    fn of(object: &Value) -> Self {
+        Self {
+            namespace: text(object, "/metadata/namespace"),
+            name: text(object, "/metadata/name"),
+        }
+    }
+}
+
+impl std::fmt::Display for Name {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}/{}", self.namespace, self.name)
+    }
+}
+
+/// A kind of target.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct TargetKind {
+    pub(crate) api_version: String,
+    pub(crate) kind: String,
+}
+
+/// How the cluster is reached.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub(crate) struct Cluster {
+    /// `loading`, `ok`, `forbidden`, `absent` or `unreachable`.
+    pub(crate) state: &'static str,
+    /// What the API server said.
+    pub(crate) message: String,
+}
+
+/// One service.
+pub(crate) struct Known {
+    services: BTreeMap<Name, One>,
+    targets: BTreeMap<TargetKind, Option<BTreeMap<Name, Workload>>>,
+    events: BTreeMap<Name, VecDeque<Event>>,
+    pub(crate) events_forbidden: bool,
+    pub(crate) cluster: Cluster,
+    /// Services that may look different now.
+    touched: BTreeSet<Name>,
+    /// Told as `name: message` to whoever shows a service that cannot be read.
+    broken: BTreeMap<Name, String>,
+}
+
+/// One service: the object without secrets, what it means, and its past.
+pub(crate) struct One {
+    pub(crate) object: Value,
+    me: ElastiService,
+    pub(crate) memory: Memory,
+}
+
+/// One Event about a service.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct Event {
+    #[serde(skip)]
+    uid: String,
+    pub(crate) reason: String,
+    pub(crate) note: String,
+    pub(crate) at: Option<Timestamp>,
+    pub(crate) count: i64,
+    /// It is a warning.
+    pub(crate) failed: bool,
+}
+
+impl Default for Known {
+    fn default() -> Self {
+        Self {
+            services: BTreeMap::new(),
+            targets: BTreeMap::new(),
+            events: BTreeMap::new(),
+            events_forbidden: false,
+            cluster: Cluster {
+                state: "loading",
+                message: String::new(),
+            },
+            touched: BTreeSet::new(),
+            broken: BTreeMap::new(),
+        }
+    }
+}
+
+impl Known {
+    /// What the watch of ElastiServices told.
+    pub(crate) fn services(&mut self, told: Told, now: Timestamp) {
+        match told {
+            Told::All(objects) => {
+                let there: BTreeSet<Name> = objects.iter().map(Name::of).collect();
+                let gone = self.services.keys().chain(self.broken.keys());
+                let gone: Vec<Name> = gone.filter(|name| !there.contains(name)).cloned().collect();
+                gone.iter().for_each(|name| self.forget(name));
+                objects.into_iter().for_each(|object| self.set(object, now));
+                self.cluster = Cluster {
+                    state: "ok",
+                    message: String::new(),
+                };
+            }
+            Told::Set(object) => self.set(object, now),
+            Told::Gone(object) => self.forget(&Name::of(&object)),
+            Told::Well => {
+                self.cluster = Cluster {
+                    state: "ok",
+                    message: String::new(),
+                }
+            }
+            Told::Trouble(trouble) => self.trouble(trouble),
+        }
+    }
+
+    fn trouble(&mut self, trouble: Trouble) {
+        let (state, message) = match trouble {
+            Trouble::Forbidden(message) => ("forbidden", message),
+            Trouble::Absent => ("absent", String::new()),
+            Trouble::Unreachable(message) => ("unreachable", message),
+        };
+        // What may not be seen any more is not shown any more; what cannot be reached is.
+        if state != "unreachable" {
+            let names: Vec<Name> = self.services.keys().cloned().collect();
+            names.iter().for_each(|name| self.forget(name));
+        }
+        self.cluster = Cluster { state, message };
+    }
+
+    fn set(&mut self, mut object: Value, now: Timestamp) {
+        let name = Name::of(&object);
+        masked::clean(&mut object);
+        match serde_json::from_value::<ElastiService>(object.clone()) {
+            Ok(me) => {
+                self.broken.remove(&name);
+                let old = self.services.remove(&name);
+                let memory = old.map(|one| one.memory).unwrap_or_default();
+                self.services
+                    .insert(name.clone(), One { object, me, memory });
+                self.look(&name, now);
+            }
+            // The others are not affected.
+            Err(error) => {
+                self.broken.insert(name.clone(), error.to_string());
+            }
+        }
+        self.touched.insert(name);
+    }
+
+    fn look(&mut self, name: &Name, now: Timestamp) {
+        let seen = self.view(name, now);
+        if let (Some(seen), Some(one)) = (seen, self.services.get_mut(name)) {
+            one.memory.look(&seen, now);
+        }
+    }
+
+    fn forget(&mut self, name: &Name) {
+        self.services.remove(name);
+        self.broken.remove(name);
+        self.events.remove(name);
+        self.touched.insert(name.clone());
+    }
+
+    /// The kinds of target that somebody should follow.
+    pub(crate) fn target_kinds(&self) -> BTreeSet<TargetKind> {
+        self.services
+            .values()
+            .map(|one| one.target_kind())
+            .collect()
+    }
+
+    /// What the watch of a kind of target told.
+    pub(crate) fn targets(&mut self, kind: &TargetKind, told: Told) {
+        let kept = self.targets.entry(kind.clone()).or_default();
+        let mut changed = BTreeSet::new();
+        match told {
+            Told::All(objects) => {
+                let read = objects
+                    .iter()
+                    .map(|object| (Name::of(object), Workload::read(object)));
+                *kept = Some(read.collect());
+                self.touched.extend(self.services.keys().cloned());
+                return;
+            }
+            Told::Set(object) => {
+                let name = Name::of(&object);
+                kept.get_or_insert_default()
+                    .insert(name.clone(), Workload::read(&object));
+                changed.insert(name);
+            }
+            Told::Gone(object) => {
+                let name = Name::of(&object);
+                kept.get_or_insert_default().remove(&name);
+                changed.insert(name);
+            }
+            Told::Trouble(Trouble::Forbidden(_) | Trouble::Absent) => *kept = None,
+            Told::Trouble(Trouble::Unreachable(_)) | Told::Well => {}
+        }
+        let affected = self.services.iter().filter(|(name, one)| {
+            let target = Name {
+                namespace: name.namespace.clone(),
+                name: one.me.spec.scale_target_ref.name.clone(),
+            };
+            one.target_kind() == *kind && changed.contains(&target)
+        });
+        self.touched.extend(affected.map(|(name, _)| name.clone()));
+    }
+
+    /// What the watch of Events told.
+    pub(crate) fn events(&mut self, told: Told) {
+        match told {
+            Told::All(objects) => {
+                self.touched.extend(self.events.keys().cloned());
+                self.events.clear();
+                self.events_forbidden = false;
+                objects.iter().for_each(|object| self.event(object));
+            }
+            Told::Set(object) => self.event(&object),
+            Told::Gone(object) => {
+                let uid = text(&object, "/metadata/uid");
+                if let Some(kept) = self.events.get_mut(&about(&object)) {
+                    kept.retain(|one| one.uid != uid);
+                }
+            }
+            Told::Trouble(Trouble::Forbidden(_) | Trouble::Absent) => self.events_forbidden = true,
+            Told::Trouble(Trouble::Unreachable(_)) | Told::Well => {}
+        }
+    }
+
+    fn event(&mut self, object: &Value) {
+        let event = Event::read(object);
+        let name = about(object);
+        self.touched.insert(name.clone());
+        let kept = self.events.entry(name).or_default();
+        kept.retain(|one| one.uid != event.uid);
+        kept.push_front(event);
+        kept.make_contiguous()
+            .sort_by_key(|one| std::cmp::Reverse(one.at));
+        kept.truncate(MOST_EVENTS);
+    }
+
+    /// Services that may look different since this was last asked.
+    pub(crate) fn take_touched(&mut self) -> BTreeSet<Name> {
+        std::mem::take(&mut self.touched)
+    }
+
+    /// All of them may, because time has passed.
+    pub(crate) fn touch_all(&mut self) {
+        self.touched.extend(self.services.keys().cloned());
+    }
+
+    pub(crate) fn names(&self) -> impl Iterator<Item = &Name> {
+        self.services.keys()
+    }
+
+    pub(crate) fn one(&self, name: &Name) -> Option<&One> {
+        self.services.get(name)
+    }
+
+    /// Why a service cannot be shown although it is there.
+    pub(crate) fn broken(&self, name: &Name) -> Option<&str> {
+        self.broken.get(name).map(String::as_str)
+    }
+
+    pub(crate) fn events_of(&self, name: &Name) -> impl Iterator<Item = &Event> {
+        self.events.get(name).into_iter().flatten()
+    }
+
+    /// A service as the read model shows it.
+    pub(crate) fn view(&self, name: &Name, now: Timestamp) -> Option<View> {
+        let one = self.services.get(name)?;
+        let target = self.target(name, one);
+        Some(view(Facts {
+            me: &one.me,
+            target: &target,
+            now,
+        }))
+    }
+
+    fn target(&self, name: &Name, one: &One) -> Looked<Workload> {
+        let Some(Some(kept)) = self.targets.get(&one.target_kind()) else {
+            return Looked::NotLooked;
+        };
+        let target = Name {
+            namespace: name.namespace.clone(),
+            name: one.me.spec.scale_target_ref.name.clone(),
+        };
+        match kept.get(&target) {
+            Some(workload) => Looked::Found(workload.clone()),
+            None => Looked::Missing,
+        }
+    }
+}
+
+impl One {
+    fn target_kind(&self) -> TargetKind {
+        let target = self.me.spec.scale_target_ref.canonical();
+        TargetKind {
+            api_version: target.api_version,
+            kind: target.kind,
+        }
+    }
+
+    /// Its conditions, as the status has them.
+    pub(crate) fn conditions(&self) -> impl Iterator<Item = &elasti_api::Condition> {
+        self.me.status.iter().flat_map(|status| &status.conditions)
+    }
+
+    /// When it was last put to sleep.
+    pub(crate) fn slept_at(&self) -> Option<Timestamp> {
+        let status = self.me.status.as_ref()?;
+        status.last_sleep_time.as_ref().map(|time| time.0)
+    }
+}
+
+impl Event {
+    fn read(object: &Value) -> Self {
+        let moment = |path: &str| text(object, path).parse().ok();
+        let count = |path: &str| object.pointer(path).and_then(Value::as_i64);
+        Self {
+            uid: text(object, "/metadata/uid"),
+            reason: text(object, "/reason"),
+            note: text(object, "/note"),
+            at: moment("/series/lastObservedTime")
+                .or_else(|| moment("/deprecatedLastTimestamp"))
+                .or_else(|| moment("/eventTime"))
+                .or_else(|| moment("/metadata/creationTimestamp")),
+            count: count("/series/count")
+                .or_else(|| count("/deprecatedCount"))
+                .unwrap_or(1),
+            failed: text(object, "/type") == "Warning",
+        }
+    }
+}
+
+/// Which service an Event is about.
+fn about(event: &Value) -> Name {
+    Name {
+        namespace: text(event, "/regarding/namespace"),
+        name: text(event, "/regarding/name"),
+    }
+}
+
+fn text(object: &Value, path: &str) -> String {
+    object
+        .pointer(path)
+        .and_then(Value::as_str)
+        .unwrap_or_default()
+        .to_owned()
+}

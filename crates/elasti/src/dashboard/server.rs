@@ -1,0 +1,239 @@
+//! The dashboard as it runs: watches, a clock, and a server with bounds.
+//! Never opens a door wider than it was told: loopback and read-only unless somebody says otherwise.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use jiff::Timestamp;
+use kube::Client;
+use kube::core::{ApiResource, GroupVersionKind};
+use parking_lot::Mutex;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
+use tokio::task::JoinSet;
+use tokio::time::{interval, sleep};
+use tower::ServiceExt as _;
+
+use super::follow::{Followed, Told, follow};
+use super::guard::Guard;
+use super::known::{Known, TargetKind};
+use super::news::{Frame, News};
+use super::routes::{Desk, router};
+
+/// A browser opens 6; 40 of them fit.
+const CONNECTIONS: usize = 256;
+const HEAD_PATIENCE: Duration = Duration::from_secs(30);
+/// Changes within this time are told together.
+const TOGETHER: Duration = Duration::from_millis(80);
+const BEAT: Duration = Duration::from_secs(10);
+/// Shares and savings grow by the passing of time alone.
+const GROWN: Duration = Duration::from_secs(10);
+/// Kinds of target that are followed: Deployments, StatefulSets, Rollouts and some more.
+const MOST_KINDS: usize = 12;
+
+/// How a dashboard is to be.
+pub(crate) struct Settings {
+    pub(crate) listen: SocketAddr,
+    /// `None`: all namespaces.
+    pub(crate) namespace: Option<String>,
+    /// Names under which it may be called, besides its address.
+    pub(crate) hosts: Vec<String>,
+    /// Whether whoever has the token may wake, sleep and pause.
+    pub(crate) writes: bool,
+    /// What is shown, in a word or two.
+    pub(crate) place: String,
+}
+
+/// A running dashboard; it ends when this is dropped.
+pub(crate) struct Running {
+    /// Where it listens.
+    pub(crate) address: SocketAddr,
+    token: Option<String>,
+    _tasks: JoinSet<()>,
+}
+
+impl Running {
+    /// Starts to look and to serve.
+    pub(crate) async fn start(settings: Settings, client: Client) -> std::io::Result<Self> {
+        let listener = TcpListener::bind(settings.listen).await?;
+        let address = listener.local_addr()?;
+        let token = settings.writes.then(token);
+        let guard = Guard::new(address.ip(), settings.hosts, token.clone());
+        let news = Arc::new(News::new(Frame {
+            writes: settings.writes,
+            place: settings.place,
+            since: Timestamp::now(),
+        }));
+        let known = Arc::new(Mutex::new(Known::default()));
+        let watches = Watches {
+            client: client.clone(),
+            namespace: settings.namespace,
+            known: known.clone(),
+            changed: Arc::new(Notify::new()),
+        };
+        let mut tasks = JoinSet::new();
+        tasks.spawn(tell(watches.clone(), news.clone()));
+        tasks.spawn(watches.run());
+        tasks.spawn(serve(
+            listener,
+            router(
+                Desk {
+                    known,
+                    news,
+                    client,
+                },
+                guard,
+            ),
+        ));
+        Ok(Self {
+            address,
+            token,
+            _tasks: tasks,
+        })
+    }
+
+    /// The address to open. What stands behind the `#` stays in the browser.
+    pub(crate) fn url(&self) -> String {
+        let mut address = self.address;
+        if address.ip().is_unspecified() {
+            address.set_ip(std::net::Ipv4Addr::LOCALHOST.into());
+        }
+        match &self.token {
+            Some(token) => format!("http://{address}/#token={token}"),
+            None => format!("http://{address}/"),
+        }
+    }
+}
+
+/// 128 bits that nobody guesses.
+fn token() -> String {
+    let number: u128 = rand::random();
+    format!("{number:032x}")
+}
+
+/// The watches: one a kind.
+#[derive(Clone)]
+struct Watches {
+    client: Client,
+    namespace: Option<String>,
+    known: Arc<Mutex<Known>>,
+    changed: Arc<Notify>,
+}
+
+impl Watches {
+    async fn run(self) {
+        let mut tasks = JoinSet::new();
+        let services = self.followed(&ApiResource::erase::<elasti_api::ElastiService>(&()), None);
+        tasks.spawn(self.clone().follow(services, |known, told| {
+            known.services(told, Timestamp::now())
+        }));
+        let events = ApiResource::erase::<k8s_openapi::api::events::v1::Event>(&());
+        let events = self.followed(&events, Some("regarding.kind=ElastiService".into()));
+        tasks.spawn(self.clone().follow(events, Known::events));
+        let mut kinds = std::collections::BTreeSet::new();
+        loop {
+            // A kind is followed from the first service on that has such a target.
+            let wanted = self.known.lock().target_kinds();
+            for kind in wanted {
+                if kinds.len() < MOST_KINDS && kinds.insert(kind.clone()) {
+                    let followed = self.followed(&resource(&kind), None);
+                    tasks.spawn(
+                        self.clone()
+                            .follow(followed, move |known, told| known.targets(&kind, told)),
+                    );
+                }
+            }
+            sleep(TOGETHER.saturating_mul(3)).await;
+        }
+    }
+
+    fn followed(&self, resource: &ApiResource, fields: Option<String>) -> Followed {
+        let root = match resource.group.is_empty() {
+            true => format!("/api/{}", resource.version),
+            false => format!("/apis/{}", resource.api_version),
+        };
+        let plural = &resource.plural;
+        let path = match &self.namespace {
+            Some(namespace) => format!("{root}/namespaces/{namespace}/{plural}"),
+            None => format!("{root}/{plural}"),
+        };
+        Followed { path, fields }
+    }
+
+    async fn follow(
+        self,
+        followed: Followed,
+        mut take: impl FnMut(&mut Known, Told) + Send + 'static,
+    ) {
+        let Self {
+            client,
+            known,
+            changed,
+            ..
+        } = self;
+        follow(client, followed, move |told| {
+            take(&mut known.lock(), told);
+            changed.notify_one();
+        })
+        .await;
+    }
+}
+
+fn resource(kind: &TargetKind) -> ApiResource {
+    let TargetKind { api_version, kind } = kind;
+    let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+    ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind))
+}
+
+/// Tells browsers what has changed, soon but not for each change alone.
+async fn tell(watches: Watches, news: Arc<News>) {
+    let (mut beat, mut grown) = (interval(BEAT), interval(GROWN));
+    loop {
+        tokio::select! {
+            () = watches.changed.notified() => sleep(TOGETHER).await,
+            _ = beat.tick() => news.beat(Timestamp::now()),
+            _ = grown.tick() => watches.known.lock().touch_all(),
+        }
+        news.tell(&mut watches.known.lock(), Timestamp::now());
+    }
+}
+
+async fn serve(listener: TcpListener, router: Router) {
+    let places = Arc::new(Semaphore::new(CONNECTIONS));
+    let mut connections = JoinSet::new();
+    loop {
+        let Ok(place) = places.clone().acquire_owned().await else {
+            return;
+        };
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            Some(_) = connections.join_next() => continue,
+        };
+        match accepted {
+            Ok((stream, _)) => {
+                connections.spawn(connection(router.clone(), stream, place));
+            }
+            // Usually too many open files; it passes.
+            Err(_) => sleep(Duration::from_millis(50)).await,
+        }
+    }
+}
+
+async fn connection(router: Router, stream: TcpStream, place: OwnedSemaphorePermit) {
+    let _ = stream.set_nodelay(true);
+    let service =
+        service_fn(move |request: hyper::Request<Incoming>| router.clone().oneshot(request));
+    let served = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEAD_PATIENCE)
+        .serve_connection(TokioIo::new(stream), service);
+    // A browser that hangs up is none of our business.
+    let _ = served.await;
+    drop(place);
+}
