@@ -61,7 +61,6 @@ pub struct Reports(Arc<OnceLock<Outbox>>);
 
 impl Reports {
     /// Tells Sentry from now on. Must be called inside a runtime; without settings nothing ever goes out.
-    #[must_use]
     pub fn start(&self, settings: Option<Settings>, process: &'static str) -> Delivery {
         let Some(settings) = settings else {
             return Delivery::none();
