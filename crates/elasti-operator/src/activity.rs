@@ -113,7 +113,7 @@ impl Reports {
     /// # Errors
     /// If no HTTP client can be made.
     pub fn new(port: u16, token_file: Option<PathBuf>, clock: Clock) -> reqwest::Result<Self> {
-        crate::tls::install_provider();
+        elasti_runtime::tls::install_provider();
         let client = Client::builder()
             .redirect(reqwest::redirect::Policy::none())
             .no_proxy()

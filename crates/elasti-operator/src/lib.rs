@@ -21,7 +21,6 @@ pub mod settings;
 mod slim;
 mod store;
 mod targets;
-mod tls;
 pub mod triggers;
 pub mod wake;
 mod watch;
