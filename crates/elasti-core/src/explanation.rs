@@ -578,9 +578,13 @@ impl Telling<'_> {
     fn waiting_message(&self, pod: &str) -> Option<String> {
         let mut messages = self.containers(pod).filter_map(|one| {
             let waiting = one.state.as_ref()?.waiting.as_ref()?;
-            // A back-off only says that it is waited; the first error says for what.
-            let tells = waiting.reason.as_deref() != Some("ImagePullBackOff");
-            waiting.message.clone().filter(|_| tells)
+            let message = waiting.message.as_deref()?;
+            // A back-off says that it is waited, and only in newer versions for what.
+            match message.split_once(": ErrImagePull: ") {
+                Some((_, error)) => Some(error.to_owned()),
+                None if message.starts_with("Back-off") => None,
+                None => Some(message.to_owned()),
+            }
         });
         messages.next()
     }

@@ -535,8 +535,8 @@ pub(crate) fn observed(facts: &Facts<'_>, status: &ElastiServiceStatus) -> Obser
     }
 }
 
-/// The readings that the status tells. A status that tells none is of an operator that did not write them yet: then it
-/// tells by `quietSince` and its reason.
+/// The readings that the status tells. A status that tells none is of an operator that did not write them yet: then its
+/// reason and its conditions tell.
 fn readings(me: &ElastiService, status: &ElastiServiceStatus) -> Vec<Reading> {
     let threshold = |index: usize| {
         let trigger = me.spec.triggers.get(index);
@@ -547,17 +547,20 @@ fn readings(me: &ElastiService, status: &ElastiServiceStatus) -> Vec<Reading> {
         let told = status.triggers.iter().enumerate();
         return told.map(|(at, one)| reading(one, threshold(at))).collect();
     }
-    let active = status.reason.as_deref() == Some(Reason::TriggerActive.as_str());
+    let reason = status.reason.as_deref();
+    let active = reason == Some(Reason::TriggerActive.as_str());
+    let healthy = condition_of(status, condition::TRIGGERS_HEALTHY);
+    let sick = healthy.filter(|c| c.status == "False");
     let numbered = me.spec.triggers.iter().enumerate();
     numbered
         .map(|(at, _)| {
             let (value, threshold) = (f64::NAN, threshold(at));
-            match (status.quiet_since.is_some(), active) {
-                (true, _) => Reading::Quiet { value, threshold },
-                (false, true) => Reading::Active { value, threshold },
-                (false, false) => Reading::Unknown {
-                    why: "the operator has not told its reading".to_owned(),
+            match (active, sick) {
+                (true, _) => Reading::Active { value, threshold },
+                (false, Some(c)) => Reading::Unknown {
+                    why: c.message.trim_end_matches('.').to_owned(),
                 },
+                (false, None) => Reading::Quiet { value, threshold },
             }
         })
         .collect()
