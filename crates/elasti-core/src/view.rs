@@ -1,7 +1,7 @@
 //! The read model: what a person is shown of one service, made from plain objects and `now`.
 //! It never asks the cluster and never decides: what keeps a service awake comes from the rules that the operator runs.
 
-use elasti_api::names::condition;
+use elasti_api::names::{self, condition};
 use elasti_api::{
     Condition, ElastiService, ElastiServiceStatus, LastWake, MicroTime, Mode, Phase, Reason, Time,
     TriggerStatus,
@@ -11,9 +11,10 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::desire;
+use crate::facts;
 use crate::observed::{
     Author, Autoscaler, Leadership, Me, Observed, Owned, PortsGiven, Reading, Remembered, Settings,
-    Target,
+    Target, Wish,
 };
 use crate::quantity;
 use crate::sightings::Sightings;
@@ -466,7 +467,7 @@ pub(crate) fn blockers(
 
 /// Reasons that follow from the facts of a view, so that it need not ask the status for them; and those of a service
 /// that is on its way to sleep.
-const SEEN_BY_A_VIEW: [Reason; 10] = [
+const SEEN_BY_A_VIEW: [Reason; 11] = [
     Reason::TriggerActive,
     Reason::TriggerUnknown,
     Reason::WakeRequested,
@@ -475,6 +476,7 @@ const SEEN_BY_A_VIEW: [Reason; 10] = [
     Reason::OutsideWindow,
     Reason::InvalidWindow,
     Reason::Paused,
+    Reason::SleepRequested,
     Reason::Draining,
     Reason::Restoring,
 ];
@@ -506,6 +508,8 @@ pub(crate) fn observed(facts: &Facts<'_>, status: &ElastiServiceStatus) -> Obser
             generation: me.metadata.generation.unwrap_or_default(),
             deleting_since: me.metadata.deletion_timestamp.as_ref().map(|t| t.0),
             finalizer: true,
+            wake_wish: wish(me, names::WAKE_REQUESTED_ANNOTATION),
+            sleep_wish: wish(me, names::SLEEP_REQUESTED_ANNOTATION),
             remembered: Remembered::from(status),
         },
         leadership: Leadership::Follower,
@@ -533,6 +537,11 @@ pub(crate) fn observed(facts: &Facts<'_>, status: &ElastiServiceStatus) -> Obser
         sightings: Sightings::fresh(Timestamp::UNIX_EPOCH, Some(Timestamp::UNIX_EPOCH)),
         settings: Settings::default(),
     }
+}
+
+fn wish(me: &ElastiService, annotation: &str) -> Wish {
+    let annotations = me.metadata.annotations.as_ref();
+    facts::wish(annotations.and_then(|all| all.get(annotation)))
 }
 
 /// The readings that the status tells. A status that tells none is of an operator that did not write them yet: then its

@@ -254,9 +254,10 @@ fn who(by: &str) -> String {
     let words = [
         (Reason::Traffic, "a request"),
         (Reason::TriggerActive, "an active trigger"),
-        (Reason::WakeRequested, "a question for it"),
+        (Reason::WakeRequested, "someone who asked for it"),
         (Reason::OutsideWindow, "the end of its active window"),
         (Reason::NoResolver, "the absence of resolvers"),
+        (Reason::Manual, "someone else, who scaled it up"),
         (Reason::Contended, "someone else, who scaled it up"),
     ];
     let known = words.iter().find(|(reason, _)| reason.as_str() == by);

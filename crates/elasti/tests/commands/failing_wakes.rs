@@ -11,6 +11,11 @@ async fn woken(pod: Value) -> Scene {
     let scene = Scene::attended().await;
     scene.workload("web", 0, pod).await;
     scene.declare("web", json!({})).await;
+    until("it sleeps behind the resolver", async || {
+        let status = &scene.object("web").await["status"];
+        status["phase"] == "Asleep" && status["mode"] == "proxy"
+    })
+    .await;
     scene.reads("web", 12.5);
     scene
 }

@@ -243,6 +243,10 @@ fn named(token: &str) -> String {
                 .chars()
                 .all(|c| c.is_ascii_lowercase() || c.is_ascii_digit())
     };
+    let number = bare.chars().all(|c| c.is_ascii_digit() || c == '.');
+    if number && bare.len() > 5 && !bare.starts_with("127.") {
+        return format!("N{tail}");
+    }
     if shape.starts_with("0000-00-00T") {
         return format!("TIME{tail}");
     }
