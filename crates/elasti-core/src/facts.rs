@@ -10,7 +10,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use serde_json::Value;
 
-use crate::observed::{Author, Family, Obstacle, ObstacleKind, Service, ServiceKind, ServicePort};
+use crate::observed::{
+    Author, Family, Obstacle, ObstacleKind, Service, ServiceKind, ServicePort, Wish,
+};
 
 /// A pod that runs and is not ready for this long will not become so by waiting.
 pub const NEVER_READY: SignedDuration = SignedDuration::from_secs(60);

@@ -36,6 +36,11 @@ async fn play(scene: &Scene, wish: &str, steps: Vec<Value>) {
     }
 }
 
+/// How many events watches have been told.
+fn told(scene: &Scene) -> usize {
+    scene.hood.town().server.faults().told().len()
+}
+
 fn timeless(told: &str) -> String {
     let line = |line: &str| match line.split_once(" after ") {
         Some((head, tail)) if tail.ends_with("ms") || tail.ends_with('s') => {
@@ -127,23 +132,31 @@ async fn a_sleep_that_comes() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_sleep_that_is_called_off_by_a_request() {
     let scene = one(status("Serving", "CoolingDown", "It cools down.", true)).await;
-    let steps = vec![
-        status(
-            "Redirecting",
-            "SleepRequested",
-            "Sleep was asked for.",
-            true,
-        ),
-        status("Restoring", "Traffic", "Resolver r-1 holds requests.", true),
-    ];
+    let down = status(
+        "Redirecting",
+        "SleepRequested",
+        "Sleep was asked for.",
+        true,
+    );
+    let back = status("Restoring", "Traffic", "Resolver r-1 holds requests.", true);
     // Between two statuses the watch must see the first.
     let play = async {
-        play(&scene, "sleep-requested", steps[..1].to_vec()).await;
-        tokio::time::sleep(std::time::Duration::from_secs(3)).await;
-        scene.status("web", steps[1].clone()).await;
+        play(&scene, "sleep-requested", Vec::new()).await;
+        // The command may not watch yet: the way down is written until it is told of it.
+        let before = told(&scene);
+        let written = std::cell::Cell::new(0_u32);
+        until("the way down was seen", async || {
+            written.set(written.get() + 1);
+            let mut down = down.clone();
+            down["held"] = json!(written.get());
+            scene.status("web", down).await;
+            told(&scene) > before
+        })
+        .await;
+        scene.status("web", back).await;
     };
-    let (told, ()) = tokio::join!(scene.types(&["sleep", "web"]), play);
-    insta::assert_snapshot!(timeless(&told));
+    let (said, ()) = tokio::join!(scene.types(&["sleep", "web"]), play);
+    insta::assert_snapshot!(timeless(&said));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -167,4 +180,31 @@ async fn a_sleep_that_is_not_possible_now_says_why_and_writes_nothing() {
     insta::assert_snapshot!(transcript);
     let annotations = scene.object("web").await["metadata"]["annotations"].to_string();
     assert!(!annotations.contains("sleep-requested"), "{annotations}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_operator_grants_both_wishes() {
+    let scene = Scene::attended().await;
+    scene.workload("web", 1, json!({})).await;
+    scene.declare("web", json!({"cooldownPeriod": 3600})).await;
+    until("it serves and its trigger is read", async || {
+        let status = &scene.object("web").await["status"];
+        status["phase"] == "Serving" && status["quietSince"].is_string()
+    })
+    .await;
+    let mut transcript = timeless(&scene.types(&["sleep", "web"]).await);
+    assert_eq!(
+        scene.object("web").await["status"]["phase"],
+        "Asleep",
+        "{transcript}"
+    );
+    transcript.push('\n');
+    transcript.push_str(&timeless(&scene.types(&["wake", "web"]).await));
+    insta::assert_snapshot!(transcript);
+    let why = scene.types(&["why", "web"]).await;
+    assert!(
+        why.contains("someone who asked for it (WakeRequested)"),
+        "{why}"
+    );
+    assert!(why.contains("scaled") && why.contains("ready"), "{why}");
 }
