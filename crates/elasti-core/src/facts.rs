@@ -112,6 +112,27 @@ pub fn obstacle(status: &core_v1::PodStatus) -> Option<Obstacle> {
     })
 }
 
+/// Every container that is told of runs, and one is.
+#[must_use]
+pub fn started(status: &core_v1::PodStatus) -> bool {
+    let mut containers = status.container_statuses.iter().flatten().peekable();
+    let runs = |one: &core_v1::ContainerStatus| {
+        one.state
+            .as_ref()
+            .is_some_and(|state| state.running.is_some())
+    };
+    containers.peek().is_some() && containers.all(runs)
+}
+
+/// What a person asked for by an annotation.
+#[must_use]
+pub fn wish(annotation: Option<&String>) -> Wish {
+    match annotation.map(|text| text.trim()) {
+        None | Some("") => Wish::None,
+        Some(text) => text.parse().map_or(Wish::Unreadable, Wish::At),
+    }
+}
+
 /// Since when a pod has run without being ready; `None` if it is ready or does not run.
 #[must_use]
 pub fn unready_since(status: &core_v1::PodStatus) -> Option<Timestamp> {
@@ -168,25 +189,4 @@ pub fn author(record: &[ManagedFieldsEntry]) -> (Author, Option<Timestamp>) {
         None => Author::Unknown,
     };
     (by, entry.time.as_ref().map(|t| t.0))
-}
-
-/// Every container that is told of runs, and one is.
-#[must_use]
-pub fn started(status: &core_v1::PodStatus) -> bool {
-    let mut containers = status.container_statuses.iter().flatten().peekable();
-    let runs = |one: &core_v1::ContainerStatus| {
-        one.state
-            .as_ref()
-            .is_some_and(|state| state.running.is_some())
-    };
-    containers.peek().is_some() && containers.all(runs)
-}
-
-/// What an annotation asks for; an empty one asks for nothing.
-#[must_use]
-pub fn wish(annotation: Option<&String>) -> Wish {
-    match annotation.map(|text| text.trim()) {
-        None | Some("") => Wish::None,
-        Some(text) => text.parse().map_or(Wish::Unreadable, Wish::At),
-    }
 }

@@ -10,14 +10,15 @@ use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
 use serde_json::Value;
 
+use crate::desire;
+use crate::facts;
 use crate::observed::{
     Author, Autoscaler, Leadership, Me, Observed, Owned, PortsGiven, Reading, Remembered, Settings,
-    Target,
+    Target, Wish,
 };
 use crate::quantity;
 use crate::sightings::Sightings;
 use crate::why::Why;
-use crate::{desire, facts};
 
 /// Without a word of the operator for this long after its creation, a service is in trouble.
 const SILENT: SignedDuration = SignedDuration::from_secs(30);
@@ -466,7 +467,7 @@ pub(crate) fn blockers(
 
 /// Reasons that follow from the facts of a view, so that it need not ask the status for them; and those of a service
 /// that is on its way to sleep.
-const SEEN_BY_A_VIEW: [Reason; 10] = [
+const SEEN_BY_A_VIEW: [Reason; 11] = [
     Reason::TriggerActive,
     Reason::TriggerUnknown,
     Reason::WakeRequested,
@@ -475,6 +476,7 @@ const SEEN_BY_A_VIEW: [Reason; 10] = [
     Reason::OutsideWindow,
     Reason::InvalidWindow,
     Reason::Paused,
+    Reason::SleepRequested,
     Reason::Draining,
     Reason::Restoring,
 ];
@@ -496,17 +498,9 @@ pub(crate) fn sleeps_at(blockers: &[Blocker], now: Timestamp) -> Option<Timestam
 
 /// The facts of a view as the rules of sleep take them. What a view cannot see counts as in order: the operator's own
 /// word is added where it is not.
-pub(crate) fn observed(known: &Facts<'_>, status: &ElastiServiceStatus) -> Observed {
-    let Facts { me, target, now } = *known;
+pub(crate) fn observed(facts: &Facts<'_>, status: &ElastiServiceStatus) -> Observed {
+    let Facts { me, target, now } = *facts;
     let created = me.metadata.creation_timestamp.as_ref();
-    let wish = |name: &str| {
-        facts::wish(
-            me.metadata
-                .annotations
-                .as_ref()
-                .and_then(|all| all.get(name)),
-        )
-    };
     Observed {
         now,
         me: Me {
@@ -514,9 +508,9 @@ pub(crate) fn observed(known: &Facts<'_>, status: &ElastiServiceStatus) -> Obser
             generation: me.metadata.generation.unwrap_or_default(),
             deleting_since: me.metadata.deletion_timestamp.as_ref().map(|t| t.0),
             finalizer: true,
+            wake_wish: wish(me, names::WAKE_REQUESTED_ANNOTATION),
+            sleep_wish: wish(me, names::SLEEP_REQUESTED_ANNOTATION),
             remembered: Remembered::from(status),
-            wake_wish: wish(names::WAKE_REQUESTED_ANNOTATION),
-            sleep_wish: wish(names::SLEEP_REQUESTED_ANNOTATION),
         },
         leadership: Leadership::Follower,
         rival: None,
@@ -545,8 +539,13 @@ pub(crate) fn observed(known: &Facts<'_>, status: &ElastiServiceStatus) -> Obser
     }
 }
 
-/// The readings that the status tells. A status that tells none is of an operator that did not write them yet: then it
-/// tells by `quietSince` and its reason.
+fn wish(me: &ElastiService, annotation: &str) -> Wish {
+    let annotations = me.metadata.annotations.as_ref();
+    facts::wish(annotations.and_then(|all| all.get(annotation)))
+}
+
+/// The readings that the status tells. A status that tells none is of an operator that did not write them yet: then its
+/// reason and its conditions tell.
 fn readings(me: &ElastiService, status: &ElastiServiceStatus) -> Vec<Reading> {
     let threshold = |index: usize| {
         let trigger = me.spec.triggers.get(index);
@@ -557,17 +556,20 @@ fn readings(me: &ElastiService, status: &ElastiServiceStatus) -> Vec<Reading> {
         let told = status.triggers.iter().enumerate();
         return told.map(|(at, one)| reading(one, threshold(at))).collect();
     }
-    let active = status.reason.as_deref() == Some(Reason::TriggerActive.as_str());
+    let reason = status.reason.as_deref();
+    let active = reason == Some(Reason::TriggerActive.as_str());
+    let healthy = condition_of(status, condition::TRIGGERS_HEALTHY);
+    let sick = healthy.filter(|c| c.status == "False");
     let numbered = me.spec.triggers.iter().enumerate();
     numbered
         .map(|(at, _)| {
             let (value, threshold) = (f64::NAN, threshold(at));
-            match (status.quiet_since.is_some(), active) {
-                (true, _) => Reading::Quiet { value, threshold },
-                (false, true) => Reading::Active { value, threshold },
-                (false, false) => Reading::Unknown {
-                    why: "the operator has not told its reading".to_owned(),
+            match (active, sick) {
+                (true, _) => Reading::Active { value, threshold },
+                (false, Some(c)) => Reading::Unknown {
+                    why: c.message.trim_end_matches('.').to_owned(),
                 },
+                (false, None) => Reading::Quiet { value, threshold },
             }
         })
         .collect()
