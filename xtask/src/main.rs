@@ -8,6 +8,7 @@ mod checks;
 mod churn;
 mod conformance;
 mod control_plane;
+mod dashboard;
 mod deny;
 mod generate;
 mod image;
@@ -62,6 +63,7 @@ fn main() -> ExitCode {
             None => return usage(),
         },
         ["chart"] => chart::run(),
+        ["dashboard"] => dashboard::run(),
         ["kustomize"] => chart::kustomize::write(),
         ["churn", extent @ ..] => match churn::Extent::read(extent) {
             Some(extent) => churn::run(&extent),
