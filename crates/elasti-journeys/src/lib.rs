@@ -16,6 +16,7 @@ mod ledger;
 mod lookout;
 mod neighbourhood;
 mod readings;
+mod rights;
 mod stand_in;
 mod teller;
 

@@ -23,7 +23,7 @@ use crate::app::{App, Blueprint, blueprint};
 use crate::cluster::{Cluster, Installation};
 use crate::ledger::Ledger;
 use crate::teller::{STRATEGIC, Teller};
-use crate::{logs, until};
+use crate::{logs, rights, until};
 
 const DEFINITION: &str = include_str!("../../../deploy/crd/elastiservices.yaml");
 const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
@@ -69,8 +69,10 @@ pub struct Plot {
     pub polling_interval: Duration,
     /// Whether operators stand for election.
     pub leader_elect: bool,
-    /// The namespaces to watch; empty means all.
+    /// The namespaces to serve; empty means all.
     pub namespaces: Vec<String>,
+    /// Operators and resolvers have the chart's rights in those namespaces and in their own, and none in the cluster.
+    pub only_namespaced_rights: bool,
     /// Where listen ports come from.
     pub ports: std::ops::RangeInclusive<u16>,
     /// How long a released listen port rests.
@@ -92,6 +94,7 @@ impl Default for Plot {
             polling_interval: Duration::from_millis(200),
             leader_elect: false,
             namespaces: Vec::new(),
+            only_namespaced_rights: false,
             ports: 20_000..=29_999,
             port_quarantine: SignedDuration::from_secs(2),
             rollouts_and_keda: false,
@@ -203,7 +206,8 @@ impl Neighbourhood {
         }))
     }
 
-    async fn in_town(plot: Plot) -> Self {
+    async fn in_town(mut plot: Plot) -> Self {
+        plot.api.enforce_rbac |= plot.only_namespaced_rights;
         let shape = |node: &mut NodeConfig| {
             node.tick = plot.tick;
             node.first_tick = node.first_tick.mul_f64(plot.tick.div_duration_f64(TICK));
@@ -218,6 +222,13 @@ impl Neighbourhood {
         teller.make(DEFINITIONS, definition).await;
         make_namespace(&teller, "elasti").await;
         make_namespace_ready(&teller, "default").await;
+        make_accounts(&teller).await;
+        if plot.only_namespaced_rights {
+            rights::give(&teller, &plot.namespaces).await;
+        } else {
+            let accounts = rights::ACCOUNTS;
+            teller.make(BINDINGS, everything("elasti", &accounts)).await;
+        }
         let operator_service = make_operator_service(&teller).await;
         let (operators, resolvers) = (plot.operators, plot.resolvers);
         let ground = Ground::Town(Arc::new(town));
@@ -402,6 +413,7 @@ impl Neighbourhood {
             allow_loopback: true,
             settle: Duration::try_from(self.0.plot.times.settle).unwrap(),
             activity_readers: BTreeSet::from([OPERATOR_USER.to_owned()]),
+            namespaces: self.0.plot.namespaces.clone(),
             ..elasti_resolver::Settings::default()
         };
         let client = self.client_as("elasti-resolver").await;
@@ -634,14 +646,13 @@ async fn make_namespace(teller: &Teller, name: &str) {
     let object = json!({"metadata": {"name": name}});
     teller.make("/api/v1/namespaces", object).await;
     make_namespace_ready(teller, name).await;
-    if name == "elasti" {
-        let accounts = ["elasti-operator-controller-manager", "elasti-resolver"];
-        for account in accounts {
-            let object = json!({"metadata": {"name": account}});
-            let path = "/api/v1/namespaces/elasti/serviceaccounts";
-            teller.make(path, object).await;
-        }
-        teller.make(BINDINGS, everything("elasti", &accounts)).await;
+}
+
+async fn make_accounts(teller: &Teller) {
+    for account in rights::ACCOUNTS {
+        let object = json!({"metadata": {"name": account}});
+        let path = "/api/v1/namespaces/elasti/serviceaccounts";
+        teller.make(path, object).await;
     }
 }
 

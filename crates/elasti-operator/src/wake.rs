@@ -1,8 +1,6 @@
 //! Takes wakes from resolvers, on every replica, and answers "received" only once replicas were asked for.
 //! Never scales anything itself and never wakes for a caller that Kubernetes does not vouch for.
 
-mod callers;
-mod pace;
 mod refusal;
 
 use std::collections::{BTreeSet, HashMap};
@@ -32,8 +30,8 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 use tower::ServiceExt as _;
 
-use callers::{Caller, Callers};
-use pace::Pace;
+use elasti_runtime::callers::{Callers, TokenHash};
+use elasti_runtime::pace::Pace;
 use refusal::Refusal;
 
 /// Resolvers keep 4 connections each; 200 resolvers and a few probes fit.
@@ -94,6 +92,13 @@ pub struct WakeSettings {
     pub allow_anonymous: bool,
 }
 
+/// Whose pace counts: each token, or each address where there is none.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Caller {
+    Vouched(TokenHash),
+    Anonymous(IpAddr),
+}
+
 /// The endpoint.
 pub struct WakeEndpoint {
     callers: Callers,
@@ -123,7 +128,7 @@ impl WakeEndpoint {
             allow_anonymous,
         } = settings;
         Self {
-            callers: Callers::new(client, callers),
+            callers: Callers::new(client, names::WAKE_AUDIENCE, callers),
             allow_anonymous,
             caller_pace: Pace::new(CALLER_PACE, MOST_CALLERS),
             service_pace: Pace::new(SERVICE_PACE, MOST_SERVICES),
@@ -134,13 +139,16 @@ impl WakeEndpoint {
 
     /// Serves for as long as the future lives.
     pub async fn serve(self, listener: TcpListener) {
+        let endpoint = Arc::new(self);
         let router = Router::new()
             .route(names::WAKE_PATH, post(take))
             .route("/metrics", get(metrics))
-            .with_state(Arc::new(self));
+            .with_state(endpoint.clone());
         let places = Arc::new(Semaphore::new(CONNECTIONS));
         let peers = Arc::new(Peers::default());
         let mut connections = JoinSet::new();
+        // So that the first wake need not wait for it.
+        connections.spawn(async move { endpoint.callers.prepare().await });
         loop {
             let Ok(place) = places.clone().acquire_owned().await else {
                 return;
@@ -269,9 +277,9 @@ impl WakeEndpoint {
                     .to_str()
                     .ok()
                     .and_then(|text| text.strip_prefix("Bearer "));
-                self.callers
-                    .vouched(peer, token.ok_or(Refusal::BadToken)?)
-                    .await
+                let token = token.ok_or(Refusal::NotBearer)?;
+                let vouched = self.callers.vouched(peer, token).await;
+                Ok(Caller::Vouched(vouched.map_err(Refusal::Caller)?))
             }
         }
     }

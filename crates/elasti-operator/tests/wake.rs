@@ -30,6 +30,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
 const RESOLVER: &str = "system:serviceaccount:default:elasti-resolver";
+const ISSUER: &str = "https://kubernetes.default.svc";
 
 struct Scene {
     server: ApiServer,
@@ -45,13 +46,34 @@ impl Scene {
 
     async fn with(allow_anonymous: bool, room: usize) -> Self {
         let server = ApiServer::new(ApiServerConfig::default());
+        let client = server.client();
+        Self::of(server, client, allow_anonymous, room).await
+    }
+
+    /// The operator may do only what every service account may: no TokenReview.
+    async fn without_rights() -> Self {
+        Self::as_account(strict_server()).await
+    }
+
+    async fn as_account(server: ApiServer) -> Self {
+        let own = token_of(&server, "elasti-operator", ISSUER).await;
+        let client = server.client_with_token(&own);
+        Self::of(server, client, false, 16).await
+    }
+
+    async fn of(
+        server: ApiServer,
+        client: kube::Client,
+        allow_anonymous: bool,
+        room: usize,
+    ) -> Self {
         let (send, wakes) = mpsc::channel(room);
         let settings = WakeSettings {
             callers: [RESOLVER.to_owned()].into(),
             allow_anonymous,
         };
         let metrics = || "elasti_operator_informer_count 1\n".to_owned();
-        let endpoint = WakeEndpoint::new(server.client(), settings, send, metrics);
+        let endpoint = WakeEndpoint::new(client, settings, send, metrics);
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let mut tasks = JoinSet::new();
@@ -66,24 +88,7 @@ impl Scene {
     }
 
     async fn token(&self, account: &str, audience: &str) -> String {
-        let accounts: Api<ServiceAccount> = Api::default_namespaced(self.server.client());
-        let mut object = ServiceAccount::default();
-        object.metadata.name = Some(account.to_owned());
-        let params = PostParams::default();
-        // It may be there already.
-        let _ = accounts.create(&params, &object).await;
-        let request = TokenRequest {
-            spec: TokenRequestSpec {
-                audiences: vec![audience.to_owned()],
-                ..TokenRequestSpec::default()
-            },
-            ..TokenRequest::default()
-        };
-        let made = accounts
-            .create_token_request(account, &params, &request)
-            .await
-            .unwrap();
-        made.status.unwrap().token
+        token_of(&self.server, account, audience).await
     }
 
     async fn resolver(&self) -> String {
@@ -99,6 +104,35 @@ impl Scene {
         });
         (self.server, self.address, self._tasks)
     }
+}
+
+/// A server that lets service accounts do only what they have a right to.
+fn strict_server() -> ApiServer {
+    ApiServer::new(ApiServerConfig {
+        enforce_rbac: true,
+        ..ApiServerConfig::default()
+    })
+}
+
+async fn token_of(server: &ApiServer, account: &str, audience: &str) -> String {
+    let accounts: Api<ServiceAccount> = Api::default_namespaced(server.client());
+    let mut object = ServiceAccount::default();
+    object.metadata.name = Some(account.to_owned());
+    let params = PostParams::default();
+    // It may be there already.
+    let _ = accounts.create(&params, &object).await;
+    let request = TokenRequest {
+        spec: TokenRequestSpec {
+            audiences: vec![audience.to_owned()],
+            ..TokenRequestSpec::default()
+        },
+        ..TokenRequest::default()
+    };
+    let made = accounts
+        .create_token_request(account, &params, &request)
+        .await
+        .unwrap();
+    made.status.unwrap().token
 }
 
 fn wake_of(service: &str) -> String {
@@ -467,4 +501,158 @@ async fn connections_without_a_word_end_and_one_peer_cannot_have_them_all() {
     }
     assert!(started.elapsed() >= Duration::from_secs(30));
     assert_eq!(post(address, None, &wake_of("cart")).await.code, 401);
+}
+
+/// What a good token says, from a while ago until in an hour.
+fn claims() -> Value {
+    let now = jiff::Timestamp::now().as_second();
+    json!({"iss": ISSUER, "sub": RESOLVER, "aud": [names::WAKE_AUDIENCE], "nbf": now - 600, "exp": now + 3600})
+}
+
+/// The same text under a header that its holder wrote.
+fn with_header(token: &str, header: &Value, signature: &str) -> String {
+    use base64::Engine as _;
+    let header = base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(header.to_string());
+    let said = token.split('.').nth(1).unwrap();
+    format!("{header}.{said}.{signature}")
+}
+
+#[tokio::test(start_paused = true)]
+async fn where_reviews_are_not_allowed_only_what_this_cluster_signed_for_us_can_wake() {
+    let mut scene = Scene::without_rights().await;
+    let good = scene.server.sign(&claims());
+    let but = |name: &str, value: Value| {
+        let mut claims = claims();
+        claims[name] = value;
+        scene.server.sign(&claims)
+    };
+    let elsewhere = ApiServer::new(ApiServerConfig::default());
+    let signature = good.rsplit('.').next().unwrap();
+    let header = |part: &str| with_header(&good, &serde_json::from_str(part).unwrap(), signature);
+    let seconds = jiff::Timestamp::now().as_second();
+    let other = scene.server.sign(&json!({}));
+    let (said, _) = good.rsplit_once('.').unwrap();
+    let forged = format!("{said}.{}", other.rsplit('.').next().unwrap());
+    for (token, code, said) in [
+        ("guess".to_owned(), 401, "not a service account token"),
+        (forged, 401, "signature is wrong"),
+        (elsewhere.sign(&claims()), 401, "key is unknown"),
+        (
+            header(r#"{"alg":"ES256","kid":"mine"}"#),
+            401,
+            "key is unknown",
+        ),
+        (but("aud", json!(["vault"])), 401, "meant for somebody else"),
+        (
+            but("iss", json!("https://elsewhere")),
+            401,
+            "issuer is not this cluster",
+        ),
+        (but("exp", json!(seconds - 120)), 401, "has expired"),
+        (but("nbf", json!(seconds + 600)), 401, "not valid yet"),
+        (
+            but("sub", json!("system:serviceaccount:default:tenant")),
+            403,
+            "not known here",
+        ),
+    ] {
+        // Nobody may have tokens checked as fast as they like.
+        sleep(Duration::from_secs(1)).await;
+        let answer = post(scene.address, Some(&token), &wake_of("cart")).await;
+        assert_eq!(answer.code, code, "{said}: {answer:?}");
+        assert!(answer.body.contains(said), "{said}: {answer:?}");
+        let reason = if code == 403 { "stranger" } else { "bad-token" };
+        assert_eq!(answer.reason(), reason, "{answer:?}");
+    }
+    let none = with_header(&good, &json!({"alg": "none", "kid": key_id(&good)}), "");
+    let answer = post(scene.address, Some(&none), &wake_of("cart")).await;
+    assert_eq!(answer.code, 401);
+    assert!(answer.body.contains("algorithm"), "{answer:?}");
+    assert!(scene.wakes.try_recv().is_err(), "nobody was woken");
+
+    let real = scene.resolver().await;
+    let (server, address, _tasks) = scene.worker(WakeOutcome::Scaled);
+    for token in [good, real] {
+        let answer = post(address, Some(&token), &wake_of("cart")).await;
+        assert_eq!(answer.code, 200, "{answer:?}");
+    }
+    assert_eq!(reviews(&server), 0);
+}
+
+fn key_id(token: &str) -> Value {
+    use base64::Engine as _;
+    let header = token.split('.').next().unwrap();
+    let header = base64::engine::general_purpose::URL_SAFE_NO_PAD.decode(header);
+    let header: Value = serde_json::from_slice(&header.unwrap()).unwrap();
+    header["kid"].clone()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_new_signing_key_is_found_before_a_resolver_gives_up() {
+    let scene = Scene::without_rights().await;
+    let before = scene.resolver().await;
+    let server = scene.server.clone();
+    let (_, address, _tasks) = scene.worker(WakeOutcome::Scaled);
+    assert_eq!(
+        post(address, Some(&before), &wake_of("cart")).await.code,
+        200
+    );
+    server.rotate_signing_keys();
+    let after = server.sign(&claims());
+    assert_ne!(key_id(&before), key_id(&after));
+    let mut refused = 0;
+    loop {
+        let answer = post(address, Some(&after), &wake_of("cart")).await;
+        if answer.code == 200 {
+            break;
+        }
+        assert!(answer.body.contains("key is unknown"), "{answer:?}");
+        refused += 1;
+        assert!(refused < 30, "the new key is never found");
+        sleep(Duration::from_secs(1)).await;
+    }
+    assert_eq!(
+        post(address, Some(&before), &wake_of("cart")).await.code,
+        200
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_operator_that_loses_the_right_to_review_goes_on_with_the_keys() {
+    let server = strict_server();
+    let binding = json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": {"name": "reviews"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
+        "subjects": [{"kind": "ServiceAccount", "name": "elasti-operator", "namespace": "default"}],
+    });
+    let bindings: Api<k8s_openapi::api::rbac::v1::ClusterRoleBinding> = Api::all(server.client());
+    let binding = serde_json::from_value(binding).unwrap();
+    bindings
+        .create(&PostParams::default(), &binding)
+        .await
+        .unwrap();
+    let scene = Scene::as_account(server).await;
+    let token = scene.resolver().await;
+    let (server, address, _tasks) = scene.worker(WakeOutcome::Scaled);
+    assert_eq!(
+        post(address, Some(&token), &wake_of("cart")).await.code,
+        200
+    );
+    assert_eq!(reviews(&server), 1, "with the right, Kubernetes is asked");
+
+    bindings
+        .delete("reviews", &kube::api::DeleteParams::default())
+        .await
+        .unwrap();
+    sleep(Duration::from_secs(61)).await;
+    let answer = post(address, Some(&token), &wake_of("cart")).await;
+    assert_eq!(
+        (answer.code, answer.reason().as_str()),
+        (503, "token-not-reviewed")
+    );
+    assert_eq!(
+        post(address, Some(&token), &wake_of("cart")).await.code,
+        200
+    );
+    assert_eq!(reviews(&server), 2);
 }

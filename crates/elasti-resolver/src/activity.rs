@@ -1,85 +1,36 @@
 //! Answers the operator's question "what have you seen?", for callers that Kubernetes vouches for.
 //! Never tells anything about a client.
 
-use std::collections::HashMap;
+use std::net::IpAddr;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
-use elasti_api::{Activity, ActivityReport, ListenPort, RouteGeneration, names};
+use elasti_api::{Activity, ActivityReport, ListenPort, RouteGeneration};
+use elasti_runtime::callers::{Flaw, NotVouched};
+use http::StatusCode;
 use http::header::{AUTHORIZATION, HeaderMap};
-use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec};
-use kube::Api;
-use kube::api::PostParams;
-use parking_lot::Mutex;
-use tokio::time::{Instant, timeout};
 
 use crate::resolver::Resolver;
 
-/// A token that was good is good for this long.
-const TRUST: Duration = Duration::from_secs(60);
-const REVIEW_PATIENCE: Duration = Duration::from_secs(3);
-/// Operators ask with one token each; more are somebody's guesses.
-const MOST_TRUSTED: usize = 16;
-
-/// Tokens that Kubernetes has vouched for, and since when.
-#[derive(Debug, Default)]
-pub(crate) struct Trusted(Mutex<HashMap<String, Instant>>);
-
 /// Whether a caller may ask.
-pub(crate) async fn may_ask(resolver: &Resolver, headers: &HeaderMap) -> bool {
-    let token = headers
-        .get(AUTHORIZATION)
-        .and_then(|value| value.to_str().ok()?.strip_prefix("Bearer "));
-    let Some(token) = token else { return false };
-    if resolver
-        .trusted
-        .0
-        .lock()
-        .get(token)
-        .is_some_and(|since| since.elapsed() < TRUST)
-    {
-        return true;
-    }
-    let user = timeout(REVIEW_PATIENCE, review(resolver, token))
-        .await
-        .ok()
-        .flatten();
-    let known = user.is_some_and(|user| resolver.settings.activity_readers.contains(&user));
-    if known {
-        let mut trusted = resolver.trusted.0.lock();
-        trusted.retain(|_, since| since.elapsed() < TRUST);
-        if trusted.len() < MOST_TRUSTED {
-            trusted.insert(token.to_owned(), Instant::now());
-        }
-    }
-    known
+pub(crate) async fn may_ask(
+    resolver: &Resolver,
+    peer: IpAddr,
+    headers: &HeaderMap,
+) -> Result<(), NotVouched> {
+    let shown = headers.get(AUTHORIZATION);
+    let token = shown.and_then(|value| value.to_str().ok()?.strip_prefix("Bearer "));
+    let token = token.ok_or(NotVouched::BadToken(Flaw::Malformed))?;
+    resolver.callers.vouched(peer, token).await.map(|_| ())
 }
 
-/// Whose token this is.
-async fn review(resolver: &Resolver, token: &str) -> Option<String> {
-    let question = TokenReview {
-        spec: TokenReviewSpec {
-            token: Some(token.to_owned()),
-            audiences: Some(vec![names::ACTIVITY_AUDIENCE.to_owned()]),
-        },
-        ..TokenReview::default()
-    };
-    let reviews: Api<TokenReview> = Api::all(resolver.client.clone());
-    let answer = reviews
-        .create(&PostParams::default(), &question)
-        .await
-        .ok()?
-        .status?;
-    // A server that knows no audiences names none; then the token may be meant for anybody.
-    let for_us = answer
-        .audiences
-        .into_iter()
-        .flatten()
-        .any(|one| one == names::ACTIVITY_AUDIENCE);
-    answer
-        .user
-        .filter(|_| for_us && answer.authenticated == Some(true))?
-        .username
+/// The code for a caller that may not.
+pub(crate) fn code(why: NotVouched) -> StatusCode {
+    match why {
+        NotVouched::BadToken(_) => StatusCode::UNAUTHORIZED,
+        NotVouched::Stranger => StatusCode::FORBIDDEN,
+        NotVouched::TooOften => StatusCode::TOO_MANY_REQUESTS,
+        NotVouched::NotChecked => StatusCode::SERVICE_UNAVAILABLE,
+    }
 }
 
 /// What this resolver has seen. A route counts only as far as its ports are open.

@@ -2,6 +2,7 @@
 //! Never shares a port with a client's traffic.
 
 use std::convert::Infallible;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -32,13 +33,13 @@ pub(crate) async fn serve(resolver: Arc<Resolver>, listener: TcpListener) {
         let Ok(place) = places.clone().acquire_owned().await else {
             return;
         };
-        let Ok((stream, _)) = listener.accept().await else {
+        let Ok((stream, peer)) = listener.accept().await else {
             tokio::time::sleep(Duration::from_millis(50)).await;
             continue;
         };
         let resolver = resolver.clone();
         tokio::spawn(async move {
-            let service = service_fn(move |request| answer(resolver.clone(), request));
+            let service = service_fn(move |request| answer(resolver.clone(), peer.ip(), request));
             let connection = http1::Builder::new()
                 .timer(TokioTimer::new())
                 .header_read_timeout(HEADER_PATIENCE)
@@ -52,6 +53,7 @@ pub(crate) async fn serve(resolver: Arc<Resolver>, listener: TcpListener) {
 
 async fn answer(
     resolver: Arc<Resolver>,
+    peer: IpAddr,
     request: Request<Incoming>,
 ) -> Result<Response<Full<Bytes>>, Infallible> {
     if request.method() != Method::GET && request.method() != Method::HEAD {
@@ -76,10 +78,10 @@ async fn answer(
         names::QUEUE_STATUS_PATH => {
             queue_status(&resolver, request.uri().query().unwrap_or_default())
         }
-        names::ACTIVITY_PATH if activity::may_ask(&resolver, request.headers()).await => {
-            json(&activity::report(&resolver))
-        }
-        names::ACTIVITY_PATH => words(StatusCode::UNAUTHORIZED, "show the operator's token"),
+        names::ACTIVITY_PATH => match activity::may_ask(&resolver, peer, request.headers()).await {
+            Ok(()) => json(&activity::report(&resolver)),
+            Err(why) => words(activity::code(why), why.to_string()),
+        },
         _ => words(StatusCode::NOT_FOUND, "not found"),
     })
 }

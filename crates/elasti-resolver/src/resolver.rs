@@ -11,6 +11,7 @@ use arc_swap::ArcSwap;
 use elasti_api::{ElastiService, names};
 use elasti_core::backends::AddressPolicy;
 use elasti_core::ports::ServiceKey;
+use elasti_runtime::callers::Callers;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::{Api, Client};
 use parking_lot::Mutex;
@@ -18,7 +19,6 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use crate::activity::Trusted;
 use crate::admin;
 use crate::answer::Failure;
 use crate::clock::{Clock, to_std};
@@ -44,7 +44,7 @@ pub(crate) struct Resolver {
     pub(crate) routes: Routes,
     pub(crate) wakes: Wakes,
     pub(crate) metrics: Arc<Metrics>,
-    pub(crate) trusted: Trusted,
+    pub(crate) callers: Callers,
     pub(crate) listening: Mutex<HashSet<u16>>,
     pub(crate) presence: Presence,
     pub(crate) stage: watch::Sender<Stage>,
@@ -70,6 +70,8 @@ impl Resolver {
                 allow_loopback: settings.allow_loopback,
             },
         };
+        let readers = settings.activity_readers.clone();
+        let callers = Callers::new(client.clone(), names::ACTIVITY_AUDIENCE, readers);
         let metrics = Arc::new(Metrics::new());
         let routes = Routes::new(
             table.clone(),
@@ -87,7 +89,7 @@ impl Resolver {
             routes,
             wakes: Wakes::default(),
             metrics,
-            trusted: Trusted::default(),
+            callers,
             listening: Mutex::default(),
             presence: Presence::default(),
             stage: watch::Sender::default(),
@@ -189,6 +191,9 @@ impl Running {
         ));
         tasks.spawn(listener::follow_routes(resolver.clone()));
         tasks.spawn(memory::watch(resolver.clone()));
+        let asked = resolver.clone();
+        // So that the operator's first question need not wait for it.
+        tasks.spawn(async move { asked.callers.prepare().await });
         let scopes: Vec<Option<String>> = match resolver.settings.namespaces.as_slice() {
             [] => vec![None],
             some => some.iter().cloned().map(Some).collect(),

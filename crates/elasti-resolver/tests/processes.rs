@@ -51,16 +51,17 @@ async fn activity_is_told_to_the_operator_only_and_says_what_was_seen() {
     let mut slow = service("cart");
     slow.start_seconds = "60";
     let address = scene.asleep(slow).await;
-    for authorization in [
-        "",
-        "Authorization: Bearer guess\r\n",
-        "Authorization: Bearer town-admin\r\n",
+    for (authorization, code) in [
+        ("", 401),
+        ("Authorization: Basic Og==\r\n", 401),
+        ("Authorization: Bearer guess\r\n", 401),
+        ("Authorization: Bearer town-admin\r\n", 403),
     ] {
         let text = format!(
             "GET /activity HTTP/1.1\r\nHost: x\r\n{authorization}Connection: close\r\n\r\n"
         );
         let answer = ask_with(&format!("{}:8013", scene.address), &text).await;
-        assert_eq!(answer.code(), 401, "{authorization}");
+        assert_eq!(answer.code(), code, "{authorization}");
     }
     let token = token(&scene).await;
     let before = activity(&scene, &token).await.services;

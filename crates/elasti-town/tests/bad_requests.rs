@@ -433,6 +433,66 @@ async fn strangers_are_401_and_unbound_service_accounts_403() {
 }
 
 #[tokio::test]
+async fn a_role_may_speak_of_one_name_and_of_its_own_namespace_and_keys_are_for_service_accounts() {
+    let server = ApiServer::new(ApiServerConfig {
+        enforce_rbac: true,
+        ..ApiServerConfig::default()
+    });
+    let teller = Teller::of(&server);
+    let account = "/api/v1/namespaces/default/serviceaccounts";
+    teller
+        .make(account, json!({"metadata": {"name": "bot"}}))
+        .await;
+    let asked = teller
+        .make(&format!("{account}/bot/token"), json!({"spec": {}}))
+        .await;
+    let bot = Teller(server.client_with_token(asked["status"]["token"].as_str().unwrap()));
+    let rbac = "/apis/rbac.authorization.k8s.io/v1";
+    let rules = json!([
+        {"apiGroups": [""], "resources": ["configmaps"], "resourceNames": ["a"], "verbs": ["get", "list"]},
+        {"apiGroups": [""], "resources": ["namespaces"], "resourceNames": ["default"], "verbs": ["get"]},
+    ]);
+    let role = json!({"metadata": {"name": "narrow"}, "rules": rules});
+    teller
+        .make(&format!("{rbac}/namespaces/default/roles"), role)
+        .await;
+    let binding = json!({
+        "metadata": {"name": "narrow"}, "roleRef": {"kind": "Role", "name": "narrow"},
+        "subjects": [{"kind": "ServiceAccount", "name": "bot", "namespace": "default"}],
+    });
+    teller
+        .make(&format!("{rbac}/namespaces/default/rolebindings"), binding)
+        .await;
+    let keys = "/openid/v1/jwks";
+    for (path, code) in [
+        (
+            format!("{CONFIG_MAPS}?fieldSelector=metadata.name%3Da"),
+            200,
+        ),
+        (
+            format!("{CONFIG_MAPS}?fieldSelector=metadata.name%3Db"),
+            403,
+        ),
+        (CONFIG_MAPS.to_owned(), 403),
+        ("/api/v1/namespaces/default".to_owned(), 200),
+        ("/api/v1/namespaces/kube-system".to_owned(), 403),
+        ("/api/v1/namespaces".to_owned(), 403),
+        (keys.to_owned(), 200),
+        ("/.well-known/openid-configuration".to_owned(), 200),
+    ] {
+        assert_eq!(bot.get(&path).await.0, code, "{path}");
+    }
+    let granted = format!("{rbac}/clusterrolebindings/system:service-account-issuer-discovery");
+    teller.delete(&granted).await;
+    let (code, status) = bot.get(keys).await;
+    assert_eq!(code, 403);
+    assert_eq!(
+        status["message"],
+        "forbidden: User \"system:serviceaccount:default:bot\" cannot get path \"/openid/v1/jwks\""
+    );
+}
+
+#[tokio::test]
 async fn nothing_is_created_in_a_terminating_namespace() {
     let server = a_server();
     let teller = Teller::of(&server);

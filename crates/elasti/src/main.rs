@@ -4,6 +4,8 @@
 #[cfg(feature = "cli")]
 mod access;
 #[cfg(feature = "cli")]
+mod check;
+#[cfg(feature = "cli")]
 mod choice;
 #[cfg(feature = "cli")]
 mod completion;
@@ -67,6 +69,8 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     #[cfg(feature = "cli")]
+    Check(check::Check),
+    #[cfg(feature = "cli")]
     Completion(completion::Completion),
     #[cfg(feature = "cli")]
     Crd(crd::Crd),
@@ -75,9 +79,9 @@ enum Command {
     #[cfg(feature = "demo")]
     Demo(demo::Demo),
     #[cfg(feature = "cli")]
-    List(list::List),
-    #[cfg(feature = "cli")]
     Lint(lint::Lint),
+    #[cfg(feature = "cli")]
+    List(list::List),
     #[cfg(feature = "cli")]
     Man(man::Man),
     Operator(operator::Operator),
@@ -100,6 +104,8 @@ enum Command {
 fn main() -> ExitCode {
     let ended = match parse().command {
         #[cfg(feature = "cli")]
+        Command::Check(check) => check.run(),
+        #[cfg(feature = "cli")]
         Command::Completion(completion) => completion.run(Cli::command()),
         #[cfg(feature = "cli")]
         Command::Crd(crd) => crd.run(),
@@ -108,9 +114,9 @@ fn main() -> ExitCode {
         #[cfg(feature = "demo")]
         Command::Demo(demo) => demo.run(),
         #[cfg(feature = "cli")]
-        Command::List(list) => list.run(),
-        #[cfg(feature = "cli")]
         Command::Lint(lint) => lint.run(),
+        #[cfg(feature = "cli")]
+        Command::List(list) => list.run(),
         #[cfg(feature = "cli")]
         Command::Man(man) => man.run(Cli::command()),
         Command::Operator(operator) => operator.run(),

@@ -64,7 +64,7 @@ pub(crate) struct Top {
 /// One change in the cluster.
 enum News {
     Service(Box<watcher::Event<ElastiService>>),
-    Target(Kind, watcher::Event<DynamicObject>),
+    Target(Kind, Box<watcher::Event<DynamicObject>>),
 }
 
 type Feed = SelectAll<BoxStream<'static, Result<News, Refusal>>>;
@@ -301,7 +301,7 @@ impl Watched {
             let events = events.default_backoff().filter_map(move |event| {
                 let news = event
                     .ok()
-                    .map(|event| Ok(News::Target(kind.clone(), event)));
+                    .map(|event| Ok(News::Target(kind.clone(), Box::new(event))));
                 async move { news }
             });
             self.feed.push(events.boxed());
@@ -317,7 +317,7 @@ impl Watched {
                 Ok(())
             }
             Some(Ok(News::Target(kind, event))) => {
-                self.take_target(kind, event);
+                self.take_target(kind, *event);
                 Ok(())
             }
             Some(Err(refusal)) => Err(refusal.into()),

@@ -217,6 +217,18 @@ fn namespaced(rendering: &Rendering, found: &mut Vec<String>) {
         if variable(deployment, "WATCH_NAMESPACES") != "team-a,team-b" {
             found.push("a process is not told its namespaces".into());
         }
+        let path = "/spec/template/spec/volumes/0/projected/sources/0/serviceAccountToken/expirationSeconds";
+        if deployment.pointer(path) != Some(&json!(600)) {
+            found.push("a token that nobody can withdraw is good for too long".into());
+        }
+    }
+    // Without a cluster role nobody may have them, and a rule that gives nothing misleads.
+    for role in rendering.of_kind("Role") {
+        for rule in items(role, "/rules") {
+            if items(rule, "/resources").contains(&json!("tokenreviews")) {
+                found.push("a Role speaks of TokenReviews, which are the cluster's".into());
+            }
+        }
     }
 }
 

@@ -4,6 +4,7 @@
 use axum::Json;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use elasti_runtime::callers::NotVouched;
 use serde_json::json;
 
 /// Why a wake was not taken.
@@ -12,15 +13,12 @@ pub(super) enum Refusal {
     /// The caller shows nothing.
     #[error("Show a service account token for the audience elasti-operator.")]
     NoToken,
-    /// Kubernetes does not know the token, or it is for someone else.
-    #[error("Kubernetes does not vouch for this token.")]
-    BadToken,
-    /// A known caller whose wakes are not taken.
-    #[error("This caller may not wake services.")]
-    Stranger,
-    /// Kubernetes cannot say whose token it is.
-    #[error("Kubernetes cannot say whose token this is; try again.")]
-    NotReviewed,
+    /// The caller shows something else.
+    #[error("Show the token as `Authorization: Bearer`.")]
+    NotBearer,
+    /// Kubernetes does not vouch for the caller.
+    #[error("{0}")]
+    Caller(NotVouched),
     /// The body is not a wake.
     #[error("The body must be {{\"count\":1,\"svc\":\"...\",\"namespace\":\"...\"}}.")]
     NotAWake,
@@ -51,11 +49,13 @@ impl Refusal {
     fn code(&self) -> StatusCode {
         match self {
             Self::NotAWake => StatusCode::BAD_REQUEST,
-            Self::NoToken | Self::BadToken => StatusCode::UNAUTHORIZED,
-            Self::Stranger => StatusCode::FORBIDDEN,
+            Self::NoToken | Self::NotBearer | Self::Caller(NotVouched::BadToken(_)) => {
+                StatusCode::UNAUTHORIZED
+            }
+            Self::Caller(NotVouched::Stranger) => StatusCode::FORBIDDEN,
             Self::NotManaged => StatusCode::NOT_FOUND,
-            Self::TooOften => StatusCode::TOO_MANY_REQUESTS,
-            Self::NotReviewed
+            Self::TooOften | Self::Caller(NotVouched::TooOften) => StatusCode::TOO_MANY_REQUESTS,
+            Self::Caller(NotVouched::NotChecked)
             | Self::Busy
             | Self::Refused(_)
             | Self::TryAgain
@@ -67,11 +67,11 @@ impl Refusal {
     fn word(&self) -> &'static str {
         match self {
             Self::NoToken => "no-token",
-            Self::BadToken => "bad-token",
-            Self::Stranger => "stranger",
-            Self::NotReviewed => "token-not-reviewed",
+            Self::NotBearer | Self::Caller(NotVouched::BadToken(_)) => "bad-token",
+            Self::Caller(NotVouched::Stranger) => "stranger",
+            Self::Caller(NotVouched::NotChecked) => "token-not-reviewed",
             Self::NotAWake => "not-a-wake",
-            Self::TooOften => "too-often",
+            Self::TooOften | Self::Caller(NotVouched::TooOften) => "too-often",
             Self::Busy => "busy",
             Self::NotManaged => "not-managed",
             Self::Refused(_) => "refused",
@@ -85,7 +85,11 @@ impl Refusal {
     fn may_pass(&self) -> bool {
         matches!(
             self,
-            Self::NotReviewed | Self::TooOften | Self::Busy | Self::TryAgain | Self::NoAnswer
+            Self::Caller(NotVouched::NotChecked | NotVouched::TooOften)
+                | Self::TooOften
+                | Self::Busy
+                | Self::TryAgain
+                | Self::NoAnswer
         )
     }
 }

@@ -152,6 +152,12 @@ impl Kubernetes {
         }
         let path = uri.path();
         if method == "POST" {
+            if path.ends_with("/selfsubjectaccessreviews") {
+                return Ok(whole(json!({
+                    "apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview", "metadata": {}, "spec": {},
+                    "status": {"allowed": true},
+                })));
+            }
             assert!(path.ends_with("/tokenreviews"), "{path}");
             return Ok(whole(json!({
                 "apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "metadata": {}, "spec": {},

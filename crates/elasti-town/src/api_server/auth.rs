@@ -1,17 +1,12 @@
 //! Who is calling: the admin token, service-account tokens, and what a token says.
 //! Never decides what a user may do: rbac.rs does.
 
-use base64::Engine as _;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde_json::{Value, json};
-use sha2::{Digest as _, Sha256};
 
 use super::object::Object as _;
+use super::signing::{ISSUER, SigningKeys};
 use super::store::{Key, Store};
 use crate::clock::{Clock, rfc3339};
-
-/// The audience of tokens for the API server itself.
-pub(crate) const ISSUER: &str = "https://kubernetes.default.svc";
 
 /// An authenticated caller.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -75,7 +70,7 @@ impl User {
 #[derive(Debug)]
 pub(crate) struct Tokens {
     admin: String,
-    secret: String,
+    pub(crate) keys: SigningKeys,
 }
 
 /// Why a token is refused.
@@ -83,15 +78,13 @@ pub(crate) struct Tokens {
 pub(crate) struct BadToken(pub(crate) String);
 
 impl Tokens {
-    pub(crate) fn new(admin: &str, secret: String) -> Self {
+    pub(crate) fn new(admin: &str) -> Self {
+        let keys = SigningKeys::default();
+        keys.rotate();
         Self {
             admin: admin.to_owned(),
-            secret,
+            keys,
         }
-    }
-
-    fn sign(&self, signed: &str) -> String {
-        URL_SAFE_NO_PAD.encode(Sha256::digest(format!("{}.{signed}", self.secret)))
     }
 
     /// A signed token for a service account and when it expires.
@@ -113,29 +106,15 @@ impl Tokens {
             "kubernetes.io": {"namespace": namespace, "serviceaccount": {"name": name, "uid": account.text("/metadata/uid")}},
             "sub": format!("system:serviceaccount:{namespace}:{name}"),
         });
-        let encode = |value: &Value| URL_SAFE_NO_PAD.encode(value.to_string());
-        let signed = format!(
-            "{}.{}",
-            encode(&json!({"alg": "HS256", "typ": "JWT"})),
-            encode(&claims)
-        );
-        let token = format!("{signed}.{}", self.sign(&signed));
+        let token = self.keys.sign(&claims);
         let expires = jiff::Timestamp::from_second(now + seconds).unwrap_or(jiff::Timestamp::MAX);
         (token, rfc3339(expires))
     }
 
     /// What a token that we signed and that has not expired says.
     fn claims(&self, token: &str, clock: Clock) -> Result<Value, BadToken> {
-        let refuse = || BadToken("invalid bearer token".to_owned());
-        let (signed, signature) = token.rsplit_once('.').ok_or_else(refuse)?;
-        if self.sign(signed) != signature {
-            return Err(refuse());
-        }
-        let claims = signed
-            .split_once('.')
-            .and_then(|(_, body)| URL_SAFE_NO_PAD.decode(body).ok())
-            .ok_or_else(refuse)?;
-        let claims: Value = serde_json::from_slice(&claims).map_err(|_| refuse())?;
+        let read = self.keys.read(token);
+        let claims = read.ok_or_else(|| BadToken("invalid bearer token".to_owned()))?;
         if claims
             .number("/exp")
             .is_none_or(|expires| expires <= clock.now().as_second())

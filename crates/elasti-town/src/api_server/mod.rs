@@ -27,6 +27,7 @@ mod schema;
 pub(crate) mod selector;
 mod serve;
 pub(crate) mod session;
+mod signing;
 pub(crate) mod status;
 pub(crate) mod store;
 mod strategic;
@@ -132,7 +133,7 @@ impl ApiServer {
         let clock = Clock::starting_at(epoch.unwrap_or_else(Timestamp::now));
         let context = Context {
             clock,
-            tokens: Tokens::new(&admin_token, random.uid()),
+            tokens: Tokens::new(&admin_token),
             random,
             enforce_rbac,
             check_service_accounts,
@@ -170,21 +171,34 @@ impl ApiServer {
                 .put(&(String::new(), "namespaces".to_owned()), stamp(object));
         }
         let group = "rbac.authorization.k8s.io".to_owned();
-        let role = json!({
-            "metadata": {"name": "cluster-admin"},
-            "rules": [{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}, {"nonResourceURLs": ["*"], "verbs": ["*"]}],
-        });
-        state
-            .store
-            .put(&(group.clone(), "clusterroles".to_owned()), stamp(role));
-        let binding = json!({
-            "metadata": {"name": "cluster-admin"},
-            "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": "cluster-admin"},
-            "subjects": [{"apiGroup": group, "kind": "Group", "name": "system:masters"}],
-        });
-        state
-            .store
-            .put(&(group, "clusterrolebindings".to_owned()), stamp(binding));
+        for (name, bound_to, rules) in default_roles() {
+            let role = json!({"metadata": {"name": name}, "rules": rules});
+            let binding = json!({
+                "metadata": {"name": name},
+                "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": name},
+                "subjects": [{"apiGroup": group, "kind": "Group", "name": bound_to}],
+            });
+            for (plural, object) in [("clusterroles", role), ("clusterrolebindings", binding)] {
+                let shelf = (group.clone(), plural.to_owned());
+                state.store.put(&shelf, stamp(object));
+            }
+        }
+    }
+
+    /// A new key signs tokens from now on; those before it are believed until they are retired.
+    pub fn rotate_signing_keys(&self) {
+        self.context.tokens.keys.rotate();
+    }
+
+    /// Only tokens of the key that signs now are believed from now on.
+    pub fn retire_signing_keys(&self) {
+        self.context.tokens.keys.retire();
+    }
+
+    /// A token that says this, signed by the server's own key, however untrue it is.
+    #[must_use]
+    pub fn sign(&self, claims: &Value) -> String {
+        self.context.tokens.keys.sign(claims)
     }
 
     /// The injector and the journal.
@@ -246,4 +260,30 @@ impl ApiServer {
     pub fn kubeconfig_with_token(&self, address: SocketAddr, token: &str) -> String {
         kubeconfig::text(address, token)
     }
+}
+
+/// The cluster roles of every cluster that matter here, the group that each is bound to, and their rules.
+fn default_roles() -> [(&'static str, &'static str, Value); 3] {
+    let everything = json!([
+        {"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]},
+        {"nonResourceURLs": ["*"], "verbs": ["*"]},
+    ]);
+    let own_access = json!([{
+        "apiGroups": ["authorization.k8s.io"],
+        "resources": ["selfsubjectaccessreviews", "selfsubjectrulesreviews"], "verbs": ["create"],
+    }]);
+    let keys = json!([{
+        "nonResourceURLs": ["/.well-known/openid-configuration", "/.well-known/openid-configuration/",
+                            "/openid/v1/jwks", "/openid/v1/jwks/"],
+        "verbs": ["get"],
+    }]);
+    [
+        ("cluster-admin", "system:masters", everything),
+        ("system:basic-user", "system:authenticated", own_access),
+        (
+            "system:service-account-issuer-discovery",
+            "system:serviceaccounts",
+            keys,
+        ),
+    ]
 }

@@ -4,12 +4,13 @@
 use bytes::Bytes;
 use serde_json::{Value, json};
 
-use super::auth::{ISSUER, User};
+use super::auth::User;
 use super::decode;
 use super::object::Object as _;
 use super::rbac::{self, Access};
 use super::selector::Selector;
 use super::session::{Answer, Session};
+use super::signing::ISSUER;
 use super::status::{About, ApiError, Cause};
 use super::write::Ownership;
 

@@ -62,6 +62,14 @@ impl ApiServer {
             Some(user) => user,
             None => self.authenticate(token)?,
         };
+        if let Some((body, content_type)) = self.context.tokens.keys.document(path) {
+            self.authorise_path(&user, path)?;
+            if request.method() != http::Method::GET {
+                return Err(ApiError::MethodNotAllowed);
+            }
+            let body = Bytes::from(body.to_string());
+            return Ok(Routed::Document(body, content_type));
+        }
         let state = self.state.lock();
         let accept = request
             .headers()
@@ -125,6 +133,27 @@ impl ApiServer {
         })))
     }
 
+    /// Documents of no resource.
+    fn authorise_path(&self, user: &User, path: &str) -> Result<(), ApiError> {
+        let access = Access {
+            verb: "get",
+            path: Some(path),
+            ..Access::default()
+        };
+        let checked = self.context.enforce_rbac && user.is_service_account();
+        if !checked || rbac::allows(&self.state.lock().store, user, &access).is_some() {
+            return Ok(());
+        }
+        Err(ApiError::Forbidden {
+            about: About::default(),
+            message: format!(
+                "forbidden: User \"{}\" cannot get path \"{path}\"",
+                user.name
+            ),
+            causes: vec![],
+        })
+    }
+
     fn authorise(&self, request: &ApiRequest) -> Result<(), ApiError> {
         if !self.context.enforce_rbac || !request.user.is_service_account() {
             return Ok(());
@@ -135,8 +164,12 @@ impl ApiServer {
             group: &resource.group,
             resource: &resource.plural,
             subresource: &request.subresource,
-            namespace: &request.namespace,
-            name: &request.name,
+            // A namespace lies in itself, so its own Roles may speak of it.
+            namespace: match resource.is("", "namespaces") {
+                true => &request.name,
+                false => &request.namespace,
+            },
+            name: authorised_name(request),
             path: None,
         };
         if rbac::allows(&self.state.lock().store, &request.user, &access).is_some() {
@@ -329,6 +362,20 @@ fn token_and_path(request: &Request<Bytes>) -> (&str, &str) {
         Some(end) => rest.split_at(end),
         None => (rest, "/"),
     }
+}
+
+/// The name that a right is asked for: a collection from which a field selector takes one object counts as that one.
+fn authorised_name(request: &ApiRequest) -> &str {
+    let collection = matches!(
+        request.verb,
+        Verb::List | Verb::Watch | Verb::DeleteCollection
+    );
+    if !collection || !request.name.is_empty() {
+        return &request.name;
+    }
+    let fields = request.query.get("fieldSelector").split(',');
+    let mut named = fields.filter_map(|field| field.trim().strip_prefix("metadata.name="));
+    named.next().unwrap_or_default().trim_start_matches('=')
 }
 
 /// The verb's work.

@@ -120,6 +120,7 @@ fn binding(operator: &str) -> Option<u8> {
     })
 }
 
+const SETS: u8 = 2;
 const COMPARISON: u8 = 3;
 const SIGN: u8 = 5;
 const POWER: u8 = 6;
@@ -188,10 +189,16 @@ impl Parser {
                 break;
             }
             self.next += 1;
+            let matched = self.peek();
             let compares_as_bool = self.modifiers(level)?;
+            let is_matched = matched.is_word("on") || matched.is_word("ignoring");
             let from = self.peek().at;
             // Only powers group from the right.
             let right = self.expression(if level == POWER { level } else { level + 1 })?;
+            if is_matched && (left.kind == Type::Scalar || right.kind == Type::Scalar) {
+                let what = "on and ignoring go only between two vectors";
+                return Err(Wrong::new(matched.at, what));
+            }
             left = Self::joined((&operator, level, compares_as_bool), left, right, from)?;
         }
         self.depth -= 1;
@@ -215,6 +222,10 @@ impl Parser {
             self.next += 1;
             self.labels()?;
             if self.word_is("group_left") || self.word_is("group_right") {
+                if level <= SETS {
+                    let what = "group_left and group_right do not go with and, or and unless";
+                    return Err(Wrong::new(self.peek().at, what));
+                }
                 self.next += 1;
                 if self.next_is("(") {
                     self.labels()?;
@@ -241,7 +252,7 @@ impl Parser {
         }
         let scalars = left.kind == Type::Scalar && right.kind == Type::Scalar;
         let any_scalar = left.kind == Type::Scalar || right.kind == Type::Scalar;
-        if level <= 2 && any_scalar {
+        if level <= SETS && any_scalar {
             let what = format!(
                 "{} joins vectors only; write vector(0) for 0",
                 operator.text
@@ -389,10 +400,13 @@ impl Parser {
                 self.close(&token)?;
                 Ok((inner, false))
             }
-            Kind::Sign if token.is("{") => {
-                self.matchers(&token)?;
-                Ok((Self::selected(), true))
-            }
+            Kind::Sign if token.is("{") => match self.matchers(&token)? {
+                true => Ok((Self::selected(), true)),
+                false => Err(Wrong::new(
+                    token.at,
+                    "this selects every series; name a metric or a label with a value",
+                )),
+            },
             Kind::Sign | Kind::End => Err(token.unexpected("a metric, a number or a function")),
         }
     }
@@ -494,7 +508,7 @@ impl Parser {
         let mut any = false;
         while !self.next_is(")") {
             let label = self.take();
-            if !matches!(label.kind, Kind::Word | Kind::Text) {
+            if !label.is_label() {
                 return Err(label.unexpected("a label"));
             }
             any = true;
@@ -580,13 +594,15 @@ impl Parser {
         })
     }
 
-    fn matchers(&mut self, open: &Token) -> Result<(), Wrong> {
+    /// Says whether one of them rules out an empty label: without a name there must be such a one.
+    fn matchers(&mut self, open: &Token) -> Result<bool, Wrong> {
+        let mut narrows = false;
         loop {
             let token = self.take();
             match token.kind {
-                Kind::Sign if token.is("}") => return Ok(()),
+                Kind::Sign if token.is("}") => return Ok(narrows),
                 Kind::End => return Err(Wrong::new(open.at, "this { is never closed")),
-                Kind::Word | Kind::Text => {}
+                _ if token.is_label() => {}
                 _ => return Err(token.unexpected("a label or }")),
             }
             let bare = token.kind == Kind::Text && (self.next_is(",") || self.next_is("}"));
@@ -599,7 +615,15 @@ impl Parser {
                 if value.kind != Kind::Text {
                     return Err(value.unexpected("a value in quotes"));
                 }
+                let inner = value.text.trim_matches(['"', '\'', '`']);
+                narrows |= match operator.text.as_str() {
+                    "=" => !inner.is_empty(),
+                    "!=" => inner.is_empty(),
+                    "=~" => !matches!(inner, "" | ".*"),
+                    _ => matches!(inner, "" | ".*"),
+                };
             }
+            narrows |= bare;
             if !self.take_if(",") && !self.next_is("}") {
                 let found = self.peek();
                 return Err(match found.kind {

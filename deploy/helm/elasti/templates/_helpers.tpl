@@ -117,7 +117,7 @@ which knows none of our flags: a values file that names it gets ours.
 {{- end }}
 
 {{/*
-The token that one shows to the other; its argument is the audience, the one who is asked. It is worth nothing to
+The token that one shows to the other: (list root audience); the audience is the one who is asked. It is worth nothing to
 the API server, and nothing to anyone but the one it is for.
 */}}
 {{- define "elasti.tokenVolume" -}}
@@ -125,8 +125,9 @@ the API server, and nothing to anyone but the one it is for.
   projected:
     sources:
       - serviceAccountToken:
-          audience: {{ . }}
-          expirationSeconds: 3600
+          audience: {{ index . 1 }}
+          {{- /* Without TokenReview a token is good until it expires, also that of a pod that is gone. */}}
+          expirationSeconds: {{ empty (index . 0).Values.global.allowedNamespaces | ternary 3600 600 }}
           path: token
 {{- end }}
 

@@ -71,7 +71,7 @@
   verbs: [list, watch]
 {{- end }}
 
-{{/* Whose token is this? Only cluster roles can allow that question. */}}
+{{/* Whose token is this? Only cluster roles can allow that question; without it the API server's keys tell. */}}
 {{- define "elasti.reviewRules" -}}
 - apiGroups: [authentication.k8s.io]
   resources: [tokenreviews]

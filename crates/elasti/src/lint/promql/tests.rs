@@ -68,6 +68,18 @@ fn every_fault_is_named_with_its_place() {
             "1 + 1",
             "»1 + 1: the query gives a bare number, and only vectors are read; write vector(…) around it",
         ),
+        (
+            "{b=~\".*\"}",
+            "»{b=~\".*\"}: this selects every series; name a metric or a label with a value",
+        ),
+        (
+            "a == on (b) 1",
+            "a == »on (b) 1: on and ignoring go only between two vectors",
+        ),
+        (
+            "a or on (b) group_left c",
+            "a or on (b) »group_left c: group_left and group_right do not go with and, or and unless",
+        ),
         ("a && b", "a »&& b: & has no meaning here"),
         (
             "sum a",

@@ -39,6 +39,13 @@ impl Token {
         self.kind == Kind::Word && self.text.eq_ignore_ascii_case(word)
     }
 
+    /// `NaN` and `Inf` are labels where a label is needed.
+    pub(super) fn is_label(&self) -> bool {
+        let starts_as_word = self.text.starts_with(|one: char| one.is_ascii_alphabetic());
+        matches!(self.kind, Kind::Word | Kind::Text)
+            || (self.kind == Kind::Number && starts_as_word)
+    }
+
     pub(super) fn unexpected(&self, wanted: &str) -> Wrong {
         let what = match self.kind {
             Kind::End => format!("the query ends where {wanted} is needed"),

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 /// So many a second, and so many at once.
 #[derive(Debug)]
-pub(super) struct Pace<K> {
+pub struct Pace<K> {
     per_second: f64,
     at_once: f64,
     most: usize,
@@ -17,7 +17,9 @@ pub(super) struct Pace<K> {
 }
 
 impl<K: Clone + Eq + Hash> Pace<K> {
-    pub(super) fn new((per_second, at_once): (f64, f64), most: usize) -> Self {
+    /// So many a second and at once, for at most so many keys.
+    #[must_use]
+    pub fn new((per_second, at_once): (f64, f64), most: usize) -> Self {
         Self {
             per_second,
             at_once,
@@ -27,7 +29,7 @@ impl<K: Clone + Eq + Hash> Pace<K> {
     }
 
     /// Whether it may happen once more, which is then counted.
-    pub(super) fn allows(&self, key: &K) -> bool {
+    pub fn allows(&self, key: &K) -> bool {
         let now = Instant::now();
         let mut left = self.left.lock();
         if left.len() >= self.most && !left.contains_key(key) {

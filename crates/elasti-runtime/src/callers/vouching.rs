@@ -1,0 +1,138 @@
+//! How a token is checked: by TokenReview where that is allowed, else against the API server's published keys.
+//! Never mixes the two for one token: what decides is a right of this process, asked for once.
+
+use std::time::Duration;
+
+use k8s_openapi::api::authorization::v1::{
+    ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec,
+};
+use kube::api::PostParams;
+use kube::{Api, Client};
+use tokio::sync::Mutex;
+use tokio::time::{sleep, timeout};
+
+use super::keys::Keys;
+use super::review::{self, NoReview};
+use super::signed::Token;
+use super::{CHECK_PATIENCE, NotVouched, Owner};
+
+/// How long after a failed question the next one comes, at the start.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// The two ways.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    /// Kubernetes looks at the token itself, and knows also of pods and accounts that were deleted. Creating a review
+    /// is a right of the whole cluster.
+    Review,
+    /// Signature, issuer, audience and time are checked here. Any service account may read the keys; but a token
+    /// whose pod was deleted is good until it expires.
+    Keys,
+}
+
+/// Checks tokens for one audience.
+pub(super) struct Vouching {
+    client: Client,
+    audience: &'static str,
+    way: Mutex<Option<Way>>,
+    keys: Keys,
+}
+
+impl Vouching {
+    pub(super) fn new(client: Client, audience: &'static str) -> Self {
+        Self {
+            keys: Keys::new(client.clone()),
+            client,
+            audience,
+            way: Mutex::default(),
+        }
+    }
+
+    pub(super) async fn prepare(&self) {
+        while !matches!(timeout(CHECK_PATIENCE, self.way()).await, Ok(Ok(_))) {
+            sleep(PAUSE).await;
+        }
+    }
+
+    /// Whose token it is.
+    pub(super) async fn owner(&self, token: &str) -> Result<Owner, NotVouched> {
+        match self.way().await? {
+            Way::Review => match review::owner(&self.client, self.audience, token).await {
+                Ok(owner) => Ok(owner),
+                Err(NoReview::Bad(flaw)) => Err(NotVouched::BadToken(flaw)),
+                Err(NoReview::Failed(error)) => {
+                    tracing::warn!(%error, "a caller's token cannot be reviewed");
+                    if is_forbidden(&error) {
+                        // The right was taken away: the next caller finds out what is left.
+                        *self.way.lock().await = None;
+                    }
+                    Err(NotVouched::NotChecked)
+                }
+            },
+            Way::Keys => {
+                let token = Token::read(token).map_err(NotVouched::BadToken)?;
+                let issuer = self.keys.issuer_with(token.key_id()).await?;
+                token
+                    .owner(&issuer, self.audience, seconds_since_1970())
+                    .map_err(NotVouched::BadToken)
+            }
+        }
+    }
+
+    /// The way here; whoever comes while it is asked for waits.
+    async fn way(&self) -> Result<Way, NotVouched> {
+        let mut known = self.way.lock().await;
+        if let Some(way) = *known {
+            return Ok(way);
+        }
+        let way = match may_review(&self.client).await {
+            Ok(true) => Way::Review,
+            Ok(false) => Way::Keys,
+            // Not even this question is allowed.
+            Err(error) if is_forbidden(&error) => Way::Keys,
+            Err(error) => {
+                tracing::warn!(%error, "it is not known yet how tokens of callers can be checked");
+                return Err(NotVouched::NotChecked);
+            }
+        };
+        let audience = self.audience;
+        match way {
+            Way::Review => tracing::info!(audience, "tokens of callers are checked by TokenReview"),
+            Way::Keys => tracing::info!(
+                audience,
+                "tokens of callers are checked against the API server's keys, because TokenReview is not allowed here; a token of a deleted pod is good until it expires"
+            ),
+        }
+        *known = Some(way);
+        Ok(way)
+    }
+}
+
+/// Whether this process may create TokenReviews.
+async fn may_review(client: &Client) -> Result<bool, kube::Error> {
+    let question = SelfSubjectAccessReview {
+        spec: SelfSubjectAccessReviewSpec {
+            resource_attributes: Some(ResourceAttributes {
+                verb: Some("create".into()),
+                group: Some("authentication.k8s.io".into()),
+                resource: Some("tokenreviews".into()),
+                ..ResourceAttributes::default()
+            }),
+            ..SelfSubjectAccessReviewSpec::default()
+        },
+        ..SelfSubjectAccessReview::default()
+    };
+    let reviews: Api<SelfSubjectAccessReview> = Api::all(client.clone());
+    let answer = reviews.create(&PostParams::default(), &question).await?;
+    Ok(answer.status.is_some_and(|status| status.allowed))
+}
+
+fn is_forbidden(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if status.code == 403)
+}
+
+/// The system's own time: a token's times are Kubernetes' and outlive a machine that was suspended.
+fn seconds_since_1970() -> i64 {
+    let passed = std::time::UNIX_EPOCH.elapsed().unwrap_or_default();
+    i64::try_from(passed.as_secs()).unwrap_or(i64::MAX)
+}
