@@ -17,12 +17,13 @@ pub(crate) const USAGE: &str = "\
 const CHROMIUM: &str = "/usr/bin/chromium";
 /// The oldest Node that the driver of the browser runs on.
 const OLDEST_NODE: u32 = 20;
-const TESTS: [&str; 5] = [
+const TESTS: [&str; 6] = [
     "pages.test.mjs",
     "states.test.mjs",
     "attacks.test.mjs",
     "crowd.test.mjs",
     "demo.test.mjs",
+    "grafana.test.mjs",
 ];
 
 /// As a command of its own.
@@ -130,6 +131,10 @@ fn play(chromium: &Path) -> Result<Ended, Box<dyn Error>> {
         .env("ELASTI", target.join("debug/elasti"))
         .env("TOWN", target.join("debug/examples/town"))
         .env("CRD", root().join("deploy/crd/elastiservices.yaml"))
+        .env(
+            "GRAFANA",
+            root().join("deploy/helm/elasti/files/dashboard.json"),
+        )
         .env("SCREENSHOTS", target.join("screenshots"))
         .env("CHROMIUM", chromium);
     Ok(ended(&mut node))

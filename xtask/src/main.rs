@@ -94,10 +94,11 @@ fn main() -> ExitCode {
 
 fn usage() -> ExitCode {
     eprint!(
-        "{USAGE}{}{}{}{}{}{}",
+        "{USAGE}{}{}{}{}{}{}{}",
         chart::USAGE,
         chart::kustomize::USAGE,
         churn::USAGE,
+        dashboard::USAGE,
         image::USAGE,
         journeys::USAGE,
         kubernetes::USAGE
