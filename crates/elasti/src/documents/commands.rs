@@ -247,7 +247,7 @@ fn set(assignment: &str, values: &Value) -> Result<(), String> {
 }
 
 /// The kinds that docs speak of, as kubectl takes them.
-const KINDS: [&str; 33] = [
+const KINDS: [&str; 34] = [
     "all",
     "els",
     "elastiservice",
@@ -281,6 +281,7 @@ const KINDS: [&str; 33] = [
     "resourcequota",
     "networkpolicies",
     "customresourcedefinition",
+    "job",
 ];
 
 /// Options that take a value.
