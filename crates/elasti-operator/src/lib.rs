@@ -9,7 +9,7 @@ pub mod environment;
 mod fault;
 mod health;
 pub mod leader;
-mod metrics;
+pub mod metrics;
 mod name;
 mod observe;
 mod operator;

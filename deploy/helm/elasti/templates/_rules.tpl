@@ -39,10 +39,16 @@
   verbs: [get, list, watch, patch]
 - apiGroups: [autoscaling]
   resources: [horizontalpodautoscalers]
-  verbs: [get, list, watch]
+  verbs: [list, watch]
 - apiGroups: [events.k8s.io]
   resources: [events]
   verbs: [create, patch]
+{{- if .Values.dashboard.enabled }}
+# The dashboard shows them.
+- apiGroups: [events.k8s.io]
+  resources: [events]
+  verbs: [list, watch]
+{{- end }}
 {{- with .Values.global.scaleTargets }}
 {{- range . }}
 - apiGroups: [{{ .apiGroup | quote }}]
