@@ -65,4 +65,4 @@ export function amount(value) {
 export const many = (n, word) => `${n.toLocaleString()} ${word}${n === 1 ? '' : 's'}`;
 
 /** A sentence with its times in the viewer's zone. */
-export const local = (text, at) => text.replace(/\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z/g, (time) => clock(Date.parse(time), at));
+export const local = (text, at) => text.replace(/(\d{4}-\d\d-\d\d)[T ](\d\d:\d\d:\d\d(?:\.\d+)?)(?:Z| UTC)/g, (_, day, time) => clock(Date.parse(`${day}T${time}Z`), at));

@@ -6,6 +6,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use crate::chart;
+use crate::dashboard;
 use crate::deny;
 use crate::generate::{self, root};
 use crate::real;
@@ -66,6 +67,7 @@ const CHECKS: &[(&str, Check)] = &[
         ])
     }),
     ("chart", chart::check),
+    ("dashboard", dashboard::check),
     ("simulation", |_| simulate::check()),
     ("dependencies", deny::check),
     ("advisories", deny::check_advisories),

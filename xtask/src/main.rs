@@ -8,6 +8,7 @@ mod checks;
 mod churn;
 mod conformance;
 mod control_plane;
+mod dashboard;
 mod deny;
 mod generate;
 mod image;
@@ -66,6 +67,7 @@ fn main() -> ExitCode {
             None => return usage(),
         },
         ["chart"] => chart::run(),
+        ["dashboard"] => dashboard::run(),
         ["kustomize"] => chart::kustomize::write(),
         ["churn", extent @ ..] => match churn::Extent::read(extent) {
             Some(extent) => churn::run(&extent),
@@ -96,10 +98,11 @@ fn main() -> ExitCode {
 
 fn usage() -> ExitCode {
     eprint!(
-        "{USAGE}{}{}{}{}{}{}",
+        "{USAGE}{}{}{}{}{}{}{}",
         chart::USAGE,
         chart::kustomize::USAGE,
         churn::USAGE,
+        dashboard::USAGE,
         image::USAGE,
         journeys::USAGE,
         kubernetes::USAGE

@@ -71,7 +71,7 @@ mod command {
                     Some(namespace) => format!("namespace {namespace}"),
                     None => "all namespaces".to_owned(),
                 },
-                namespace,
+                namespaces: namespace.into_iter().collect(),
                 hosts: self.hosts,
                 writes: !self.read_only,
             };

@@ -70,7 +70,7 @@ fn cold_start(text: &str) -> Result<Duration, String> {
 async fn serve_dashboard(hood: &Neighbourhood) -> std::io::Result<dashboard::Running> {
     let settings = dashboard::Settings {
         listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
-        namespace: None,
+        namespaces: Vec::new(),
         hosts: Vec::new(),
         writes: true,
         place: "demo".to_owned(),

@@ -1,6 +1,9 @@
 //! `elasti operator`: settings from flags and the environment, a Kubernetes client, a signal.
 //! Never knows how a service is put to sleep: that is elasti-operator's.
 
+#[cfg(feature = "dashboard")]
+use std::net::SocketAddr;
+
 use anyhow::Context as _;
 use clap::Args;
 use elasti_operator::environment::Flags;
@@ -8,38 +11,89 @@ use elasti_operator::{Running, Settings};
 use elasti_runtime::signals::EndSignals;
 use elasti_runtime::{kube_client, logs};
 
-use crate::exit::Failed;
+#[cfg(feature = "dashboard")]
+use crate::dashboard;
+use crate::exit::{Failed, reported};
 
 /// Puts idle targets to sleep and wakes them.
 #[derive(Args, Debug)]
 pub(crate) struct Operator {
     #[command(flatten)]
     flags: Flags,
+    #[cfg(feature = "dashboard")]
+    #[command(flatten)]
+    board: Board,
+}
+
+/// The dashboard beside the operator: it only shows, and it is off unless it has an address.
+#[cfg(feature = "dashboard")]
+#[derive(Args, Debug)]
+struct Board {
+    /// Where the dashboard is served, read-only, for example [::]:8090; left out, it is not
+    #[arg(long, value_name = "ADDRESS")]
+    dashboard_bind_address: Option<SocketAddr>,
+    /// A name under which browsers may call the dashboard, besides an address and localhost
+    #[arg(long, value_name = "NAME")]
+    dashboard_host: Vec<String>,
+}
+
+#[cfg(feature = "dashboard")]
+impl Board {
+    /// It ends when what is returned is dropped.
+    async fn start(
+        self,
+        namespaces: Vec<String>,
+        client: kube::Client,
+    ) -> anyhow::Result<Option<dashboard::Running>> {
+        let Some(listen) = self.dashboard_bind_address else {
+            return Ok(None);
+        };
+        let settings = dashboard::Settings {
+            listen,
+            namespaces,
+            hosts: self.dashboard_host,
+            writes: false,
+            place: "in the cluster".to_owned(),
+        };
+        let running = dashboard::Running::start(settings, client).await;
+        let running =
+            running.with_context(|| format!("the dashboard cannot listen on {listen}"))?;
+        tracing::info!(address = %running.address, "the dashboard is served, read-only");
+        Ok(Some(running))
+    }
 }
 
 impl Operator {
     pub(crate) fn run(self) -> Result<(), Failed> {
-        logs::to_stdout()?;
+        let reports = logs::to_stdout()?;
         let settings = Settings::from_environment(&self.flags, |name| std::env::var(name).ok())
             .map_err(|wrong| Failed::Told(wrong.to_string()))?;
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .enable_all()
             .build()
             .context("no runtime")?;
-        let ended = runtime.block_on(until_told(settings));
+        let ended = runtime.block_on(async {
+            let sentry = reports.start(settings.sentry.clone(), "operator");
+            reported(self.until_told(settings).await, sentry).await
+        });
         runtime.shutdown_background();
         ended.map_err(Failed::from)
     }
-}
 
-async fn until_told(settings: Settings) -> anyhow::Result<()> {
-    let mut signals = EndSignals::listen().context("signals cannot be taken over")?;
-    let client = kube_client::from_environment().await?;
-    let running = Running::start(settings, client)
-        .await
-        .context("cannot start")?;
-    tracing::info!("the operator has started");
-    signals.next().await;
-    running.stop().await;
-    Ok(())
+    async fn until_told(self, settings: Settings) -> anyhow::Result<()> {
+        let mut signals = EndSignals::listen().context("signals cannot be taken over")?;
+        let client = kube_client::from_environment().await?;
+        #[cfg(feature = "dashboard")]
+        let _dashboard = self
+            .board
+            .start(settings.namespaces.clone(), client.clone())
+            .await?;
+        let running = Running::start(settings, client)
+            .await
+            .context("cannot start")?;
+        tracing::info!("the operator has started");
+        signals.next().await;
+        running.stop().await;
+        Ok(())
+    }
 }

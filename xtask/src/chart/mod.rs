@@ -26,7 +26,8 @@ const RENDERINGS: [(&str, Option<&str>); 4] = [
 ];
 
 /// Values that the chart must refuse.
-const REFUSED: [&str; 6] = [
+const REFUSED: [&str; 7] = [
+    "dashboard.port=web",
     "elastiResolver.replicas=two",
     "elastiResolver.replicas=0",
     "global.allowedNamespaces={Not_A_Name}",

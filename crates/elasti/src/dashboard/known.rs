@@ -38,6 +38,17 @@ impl std::fmt::Display for Name {
     }
 }
 
+/// One namespace, or all of them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Scope(pub(crate) Option<String>);
+
+impl Scope {
+    fn has(&self, name: &Name) -> bool {
+        let Self(namespace) = self;
+        namespace.as_ref().is_none_or(|one| *one == name.namespace)
+    }
+}
+
 /// A kind of target.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct TargetKind {
@@ -54,7 +65,7 @@ pub(crate) struct Cluster {
     pub(crate) message: String,
 }
 
-/// One service.
+/// Everything.
 pub(crate) struct Known {
     services: BTreeMap<Name, One>,
     targets: BTreeMap<TargetKind, Option<BTreeMap<Name, Workload>>>,
@@ -105,13 +116,14 @@ impl Default for Known {
 }
 
 impl Known {
-    /// What the watch of ElastiServices told.
-    pub(crate) fn services(&mut self, told: Told, now: Timestamp) {
+    /// What the watch of ElastiServices told, of a namespace or of all.
+    pub(crate) fn services(&mut self, scope: &Scope, told: Told, now: Timestamp) {
         match told {
             Told::All(objects) => {
                 let there: BTreeSet<Name> = objects.iter().map(Name::of).collect();
                 let gone = self.services.keys().chain(self.broken.keys());
-                let gone: Vec<Name> = gone.filter(|name| !there.contains(name)).cloned().collect();
+                let gone = gone.filter(|name| scope.has(name) && !there.contains(*name));
+                let gone: Vec<Name> = gone.cloned().collect();
                 gone.iter().for_each(|name| self.forget(name));
                 objects.into_iter().for_each(|object| self.set(object, now));
                 self.cluster = Cluster {
@@ -127,11 +139,11 @@ impl Known {
                     message: String::new(),
                 }
             }
-            Told::Trouble(trouble) => self.trouble(trouble),
+            Told::Trouble(trouble) => self.trouble(scope, trouble),
         }
     }
 
-    fn trouble(&mut self, trouble: Trouble) {
+    fn trouble(&mut self, scope: &Scope, trouble: Trouble) {
         let (state, message) = match trouble {
             Trouble::Forbidden(message) => ("forbidden", message),
             Trouble::Absent => ("absent", String::new()),
@@ -139,7 +151,8 @@ impl Known {
         };
         // What may not be seen any more is not shown any more; what cannot be reached is.
         if state != "unreachable" {
-            let names: Vec<Name> = self.services.keys().cloned().collect();
+            let names = self.services.keys().filter(|name| scope.has(name));
+            let names: Vec<Name> = names.cloned().collect();
             names.iter().for_each(|name| self.forget(name));
         }
         self.cluster = Cluster { state, message };
@@ -188,7 +201,7 @@ impl Known {
     }
 
     /// What the watch of a kind of target told.
-    pub(crate) fn targets(&mut self, kind: &TargetKind, told: Told) {
+    pub(crate) fn targets(&mut self, kind: &TargetKind, scope: &Scope, told: Told) {
         let kept = self.targets.entry(kind.clone()).or_default();
         let mut changed = BTreeSet::new();
         match told {
@@ -196,7 +209,9 @@ impl Known {
                 let read = objects
                     .iter()
                     .map(|object| (Name::of(object), Workload::read(object)));
-                *kept = Some(read.collect());
+                let all = kept.get_or_insert_default();
+                all.retain(|name, _| !scope.has(name));
+                all.extend(read);
                 self.touched.extend(self.services.keys().cloned());
                 return;
             }
@@ -225,11 +240,11 @@ impl Known {
     }
 
     /// What the watch of Events told.
-    pub(crate) fn events(&mut self, told: Told) {
+    pub(crate) fn events(&mut self, scope: &Scope, told: Told) {
         match told {
             Told::All(objects) => {
                 self.touched.extend(self.events.keys().cloned());
-                self.events.clear();
+                self.events.retain(|name, _| !scope.has(name));
                 self.events_forbidden = false;
                 objects.iter().for_each(|object| self.event(object));
             }

@@ -1,6 +1,7 @@
 //! The dashboard as it runs: watches, a clock, and a server with bounds.
 //! Never opens a door wider than it was told: loopback and read-only unless somebody says otherwise.
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,7 +23,7 @@ use tower::ServiceExt as _;
 
 use super::follow::{Followed, Told, follow};
 use super::guard::Guard;
-use super::known::{Known, TargetKind};
+use super::known::{Known, Scope, TargetKind};
 use super::news::{Frame, News};
 use super::routes::{Desk, router};
 
@@ -40,8 +41,8 @@ const MOST_KINDS: usize = 12;
 /// How a dashboard is to be.
 pub(crate) struct Settings {
     pub(crate) listen: SocketAddr,
-    /// `None`: all namespaces.
-    pub(crate) namespace: Option<String>,
+    /// None named: all of them.
+    pub(crate) namespaces: Vec<String>,
     /// Names under which it may be called, besides its address.
     pub(crate) hosts: Vec<String>,
     /// Whether whoever has the token may wake, sleep and pause.
@@ -73,7 +74,14 @@ impl Running {
         let known = Arc::new(Mutex::new(Known::default()));
         let watches = Watches {
             client: client.clone(),
-            namespace: settings.namespace,
+            scopes: match settings.namespaces.is_empty() {
+                true => vec![Scope(None)],
+                false => settings
+                    .namespaces
+                    .into_iter()
+                    .map(|one| Scope(Some(one)))
+                    .collect(),
+            },
             known: known.clone(),
             changed: Arc::new(Notify::new()),
         };
@@ -121,7 +129,7 @@ fn token() -> String {
 #[derive(Clone)]
 struct Watches {
     client: Client,
-    namespace: Option<String>,
+    scopes: Vec<Scope>,
     known: Arc<Mutex<Known>>,
     changed: Arc<Notify>,
 }
@@ -129,59 +137,61 @@ struct Watches {
 impl Watches {
     async fn run(self) {
         let mut tasks = JoinSet::new();
-        let services = self.followed(&ApiResource::erase::<elasti_api::ElastiService>(&()), None);
-        tasks.spawn(self.clone().follow(services, |known, told| {
-            known.services(told, Timestamp::now())
-        }));
+        let services = ApiResource::erase::<elasti_api::ElastiService>(&());
+        self.spawn(&mut tasks, &services, None, |known, scope, told| {
+            known.services(scope, told, Timestamp::now());
+        });
         let events = ApiResource::erase::<k8s_openapi::api::events::v1::Event>(&());
-        let events = self.followed(&events, Some("regarding.kind=ElastiService".into()));
-        tasks.spawn(self.clone().follow(events, Known::events));
-        let mut kinds = std::collections::BTreeSet::new();
+        let ours = Some("regarding.kind=ElastiService");
+        self.spawn(&mut tasks, &events, ours, Known::events);
+        let mut kinds = BTreeSet::new();
         loop {
             // A kind is followed from the first service on that has such a target.
             let wanted = self.known.lock().target_kinds();
             for kind in wanted {
                 if kinds.len() < MOST_KINDS && kinds.insert(kind.clone()) {
-                    let followed = self.followed(&resource(&kind), None);
-                    tasks.spawn(
-                        self.clone()
-                            .follow(followed, move |known, told| known.targets(&kind, told)),
-                    );
+                    let resource = resource(&kind);
+                    self.spawn(&mut tasks, &resource, None, move |known, scope, told| {
+                        known.targets(&kind, scope, told);
+                    });
                 }
             }
             sleep(TOGETHER.saturating_mul(3)).await;
         }
     }
 
-    fn followed(&self, resource: &ApiResource, fields: Option<String>) -> Followed {
-        let root = match resource.group.is_empty() {
-            true => format!("/api/{}", resource.version),
-            false => format!("/apis/{}", resource.api_version),
-        };
-        let plural = &resource.plural;
-        let path = match &self.namespace {
-            Some(namespace) => format!("{root}/namespaces/{namespace}/{plural}"),
-            None => format!("{root}/{plural}"),
-        };
-        Followed { path, fields }
-    }
-
-    async fn follow(
-        self,
-        followed: Followed,
-        mut take: impl FnMut(&mut Known, Told) + Send + 'static,
+    /// Follows a kind in every namespace that is shown: one watch where all are.
+    fn spawn(
+        &self,
+        tasks: &mut JoinSet<()>,
+        resource: &ApiResource,
+        fields: Option<&str>,
+        take: impl Fn(&mut Known, &Scope, Told) + Clone + Send + 'static,
     ) {
-        let Self {
-            client,
-            known,
-            changed,
-            ..
-        } = self;
-        follow(client, followed, move |told| {
-            take(&mut known.lock(), told);
-            changed.notify_one();
-        })
-        .await;
+        for scope in &self.scopes {
+            let followed = Followed {
+                path: path(resource, scope),
+                fields: fields.map(str::to_owned),
+            };
+            let (client, scope, take) = (self.client.clone(), scope.clone(), take.clone());
+            let (known, changed) = (self.known.clone(), self.changed.clone());
+            tasks.spawn(follow(client, followed, move |told| {
+                take(&mut known.lock(), &scope, told);
+                changed.notify_one();
+            }));
+        }
+    }
+}
+
+fn path(resource: &ApiResource, scope: &Scope) -> String {
+    let root = match resource.group.is_empty() {
+        true => format!("/api/{}", resource.version),
+        false => format!("/apis/{}", resource.api_version),
+    };
+    let plural = &resource.plural;
+    match &scope.0 {
+        Some(namespace) => format!("{root}/namespaces/{namespace}/{plural}"),
+        None => format!("{root}/{plural}"),
     }
 }
 

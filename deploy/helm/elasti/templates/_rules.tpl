@@ -43,6 +43,12 @@
 - apiGroups: [events.k8s.io]
   resources: [events]
   verbs: [create, patch]
+{{- if .Values.dashboard.enabled }}
+# The dashboard shows them.
+- apiGroups: [events.k8s.io]
+  resources: [events]
+  verbs: [list, watch]
+{{- end }}
 {{- with .Values.global.scaleTargets }}
 {{- range . }}
 - apiGroups: [{{ .apiGroup | quote }}]

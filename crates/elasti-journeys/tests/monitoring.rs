@@ -1,0 +1,163 @@
+//! What Grafana's dashboard and the alerts ask for is there: in the answers of running processes, not in a list.
+#![allow(
+    missing_docs,
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::panic
+)]
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use elasti_journeys::{Neighbourhood, get};
+use serde_json::Value;
+
+const DASHBOARD: &str = include_str!("../../../deploy/helm/elasti/files/dashboard.json");
+const ALERTS: &str = include_str!("../../../deploy/helm/elasti/files/alerts.yaml");
+
+/// Families of a process by name: their kind, and the labels of their series so far.
+type Families = BTreeMap<String, (String, BTreeSet<String>)>;
+
+/// Reads what a process answers at `/metrics`.
+fn read(text: &str, families: &mut Families) {
+    for line in text.lines() {
+        if let Some(type_) = line.strip_prefix("# TYPE ") {
+            let (name, kind) = type_.split_once(' ').unwrap();
+            families.entry(name.into()).or_default().0 = kind.into();
+        }
+    }
+    for line in text.lines().filter(|line| !line.starts_with('#')) {
+        let Some((name, rest)) = line.split_once('{') else {
+            continue;
+        };
+        let labels = rest.rsplit_once('}').unwrap().0;
+        let words = labels.split("\",").filter_map(|one| one.split_once('='));
+        let found = family(name, families);
+        let found = found.unwrap_or_else(|| panic!("a series without a family: {line}"));
+        let known = &mut families.get_mut(&found).unwrap().1;
+        known.extend(words.map(|(label, _)| label.trim_start_matches(',').to_owned()));
+    }
+}
+
+/// The family that a series belongs to: a histogram has three kinds of them, and no series of its own name.
+fn family(name: &str, families: &Families) -> Option<String> {
+    let is = |name: &str, histogram: bool| {
+        let found = families.get(name)?;
+        ((found.0 == "histogram") == histogram).then(|| name.to_owned())
+    };
+    let parts = ["_bucket", "_count", "_sum"];
+    let base = parts.iter().find_map(|part| name.strip_suffix(part));
+    is(name, false).or_else(|| is(base?, true))
+}
+
+/// Names of ours in an expression.
+fn names(expression: &str) -> BTreeSet<String> {
+    let words = expression.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+    words
+        .filter(|word| word.starts_with("elasti_"))
+        .map(str::to_owned)
+        .collect()
+}
+
+/// Labels by which an expression sums or selects.
+fn labels(expression: &str) -> BTreeSet<String> {
+    let mut found = BTreeSet::new();
+    for part in expression.split("by (").skip(1) {
+        let list = part.split(')').next().unwrap();
+        found.extend(list.split(',').map(|label| label.trim().to_owned()));
+    }
+    for part in expression.split('{').skip(1) {
+        let list = part.split('}').next().unwrap();
+        let matchers = list
+            .split(',')
+            .map(|one| one.split(['=', '!', '~']).next().unwrap());
+        found.extend(matchers.map(|label| label.trim().to_owned()));
+    }
+    found
+}
+
+fn expressions() -> Vec<String> {
+    let dashboard: Value = serde_json::from_str(DASHBOARD).unwrap();
+    let mut all = Vec::new();
+    for panel in dashboard["panels"].as_array().unwrap() {
+        for target in panel["targets"].as_array().unwrap() {
+            all.push(target["expr"].as_str().unwrap().to_owned());
+        }
+    }
+    for variable in dashboard["templating"]["list"].as_array().unwrap() {
+        all.push(variable["query"].as_str().unwrap().to_owned());
+    }
+    let alerts: Value = serde_saphyr::from_str(ALERTS).unwrap();
+    for rule in alerts["groups"][0]["rules"].as_array().unwrap() {
+        all.push(rule["expr"].as_str().unwrap().to_owned());
+    }
+    all
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn everything_that_grafana_and_the_alerts_ask_for_is_served() {
+    let hood = Neighbourhood::start().await;
+    let web = hood.deploy("web").await;
+    web.until_serving().await;
+    web.fall_asleep().await;
+    web.visit().await;
+    web.until_serving().await;
+    let mut families = Families::new();
+    let operator = hood.operator_address(0).to_string();
+    for address in hood.resolver_addresses().into_iter().chain([operator]) {
+        let answer = get(&format!("{address}:8013"), "/metrics").await.unwrap();
+        read(&answer.body, &mut families);
+    }
+    let expressions = expressions();
+    assert!(expressions.len() > 15, "{expressions:?}");
+    for expression in expressions {
+        let mut known = BTreeSet::from(["le".to_owned()]);
+        let mut all_have_series = true;
+        for name in names(&expression) {
+            let Some(family) = family(&name, &families) else {
+                panic!("nobody serves {name}, which {expression:?} asks for");
+            };
+            let labels = &families[&family].1;
+            all_have_series &= !labels.is_empty();
+            known.extend(labels.iter().cloned());
+        }
+        // Where nothing has happened yet, there is no series to compare with.
+        let missing: Vec<String> = labels(&expression).difference(&known).cloned().collect();
+        assert!(
+            missing.is_empty() || !all_have_series,
+            "{missing:?} is no label of what {expression:?} asks for"
+        );
+    }
+}
+
+#[test]
+fn grafana_can_lay_the_panels_out() {
+    let dashboard: Value = serde_json::from_str(DASHBOARD).unwrap();
+    let panels = dashboard["panels"].as_array().unwrap();
+    let (mut ids, mut cells) = (BTreeSet::new(), BTreeSet::new());
+    for panel in panels {
+        let title = panel["title"].as_str().unwrap();
+        assert!(
+            ids.insert(panel["id"].as_u64().unwrap()),
+            "{title} has another's id"
+        );
+        let at = |side: &str| panel["gridPos"][side].as_u64().unwrap();
+        assert!(at("x") + at("w") <= 24, "{title} sticks out");
+        for x in at("x")..at("x") + at("w") {
+            for y in at("y")..at("y") + at("h") {
+                assert!(cells.insert((x, y)), "{title} lies on another panel");
+            }
+        }
+        assert_eq!(panel["datasource"]["uid"], "${datasource}", "{title}");
+        let references: Vec<&str> = panel["targets"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|one| one["refId"].as_str().unwrap())
+            .collect();
+        let unique: BTreeSet<&&str> = references.iter().collect();
+        assert!(
+            !references.is_empty() && unique.len() == references.len(),
+            "{title}"
+        );
+    }
+}

@@ -1,0 +1,37 @@
+// The dashboard of `elasti demo`, with the real operator and the real resolver behind it: a click wakes, and it is seen.
+
+import assert from 'node:assert/strict';
+import { after, test } from 'node:test';
+import { barriers, closeBrowser, openPage, picture, startDemo } from './world.mjs';
+
+let demo;
+
+after(async () => {
+  await closeBrowser();
+  await demo?.stop();
+});
+
+test('a click wakes a service of the demo, and the page follows without a reload', async () => {
+  demo = await startDemo('--services', '3', '--patience', '10m');
+  const page = await openPage(demo.url);
+  const row = page.locator('tbody tr').filter({ has: page.getByRole('link', { name: 'web-2' }) });
+  const phase = (word) => row.locator('.phase').getByText(word, { exact: true }).waitFor();
+  await page.evaluate(() => { globalThis.here = true; });
+  // The story goes up and down by itself; between two rounds it rests, and then a click is the only reason to wake.
+  await phase('Asleep');
+  await row.getByRole('button', { name: 'Wake web-2' }).click();
+  await page.getByText('web-2 is asked to wake.').waitFor();
+  await phase('Serving');
+  await row.getByText('WakeRequested').or(row.getByText('Traffic')).first().waitFor();
+  assert.equal(await page.evaluate(() => globalThis.here), true);
+  await picture(page, 'demo-fleet');
+  await row.getByRole('link').click();
+  await page.getByRole('heading', { name: 'Last wake' }).waitFor();
+  await page.getByText('Become ready').waitFor();
+  await picture(page, 'demo-service', true);
+  assert.deepEqual(await barriers(page), []);
+  await page.getByRole('link', { name: /Activity/ }).click();
+  await page.getByText(/^Woken by/).first().waitFor();
+  await picture(page, 'demo-activity');
+  assert.deepEqual(page.complaints, []);
+});

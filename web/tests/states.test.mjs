@@ -1,0 +1,146 @@
+// Each state that is not the usual one: loading, empty, not installed, forbidden, unreachable, disconnected, read-only.
+
+import assert from 'node:assert/strict';
+import { writeFileSync } from 'node:fs';
+import http from 'node:http';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { after, test } from 'node:test';
+import { barriers, closeBrowser, openPage, picture, startDashboard, startTown, statuses, until } from './world.mjs';
+
+const endings = [];
+const soon = (thing) => { endings.push(() => thing.stop()); return thing; };
+
+after(async () => {
+  await closeBrowser();
+  for (const end of endings) await end();
+});
+
+async function sound(page, name) {
+  await picture(page, name);
+  assert.deepEqual(await barriers(page), []);
+  assert.deepEqual(page.complaints, []);
+}
+
+test('an empty cluster shows how to begin, and the first service appears at once', async () => {
+  const town = soon(await startTown());
+  const dashboard = soon(await startDashboard(town.kubeconfig));
+  const page = await openPage(dashboard.url);
+  await page.getByText('No ElastiService yet').waitFor();
+  await sound(page, 'state-empty');
+  await town.declare('first', { status: statuses.asleep() });
+  await page.getByRole('link', { name: 'first' }).waitFor();
+});
+
+test('a cluster without Elasti says so, until it is installed', async () => {
+  const town = soon(await startTown({ crd: false }));
+  const dashboard = soon(await startDashboard(town.kubeconfig));
+  const page = await openPage(dashboard.url, { dark: true });
+  await page.getByText('Elasti is not installed here').waitFor();
+  await sound(page, 'state-absent');
+  await town.install();
+  await page.getByText('No ElastiService yet').waitFor();
+});
+
+test('who may not look is told which right is missing', async () => {
+  const message = 'elastiservices.elasti.truefoundry.com is forbidden: User "eve" cannot list resource "elastiservices"';
+  const server = http.createServer((_, answer) => {
+    answer.writeHead(403, { 'content-type': 'application/json' });
+    answer.end(JSON.stringify({ kind: 'Status', apiVersion: 'v1', status: 'Failure', reason: 'Forbidden', code: 403, message }));
+  });
+  await new Promise((resolve) => { server.listen(0, '127.0.0.1', resolve); });
+  soon({ stop: () => { server.closeAllConnections(); server.close(); } });
+  const kubeconfig = join(tmpdir(), `elasti-forbidden-${process.pid}`);
+  writeFileSync(kubeconfig, JSON.stringify({ apiVersion: 'v1', kind: 'Config', 'current-context': 'c', contexts: [{ name: 'c', context: { cluster: 'c', user: 'u' } }], clusters: [{ name: 'c', cluster: { server: `http://127.0.0.1:${server.address().port}` } }], users: [{ name: 'u', user: {} }] }));
+  const dashboard = soon(await startDashboard(kubeconfig));
+  const page = await openPage(dashboard.url);
+  await page.getByText('You may not see ElastiServices here').waitFor();
+  await page.getByText('User "eve" cannot list').waitFor();
+  await page.getByText('verbs: [get, list, watch]').waitFor();
+  await sound(page, 'state-forbidden');
+});
+
+test('while nothing has come yet, something calm is there', async () => {
+  const town = soon(await startTown());
+  const dashboard = soon(await startDashboard(town.kubeconfig));
+  const page = await openPage('about:blank');
+  await page.route('**/api/v1/stream', () => {});
+  await page.goto(dashboard.url);
+  await page.getByText('Asking the cluster').waitFor();
+  await page.getByText('Connecting').waitFor();
+  assert.equal(await page.locator('[aria-busy=true]').count(), 1);
+  await sound(page, 'state-loading');
+});
+
+test('a lost connection is said, what was seen stays, and all is well by itself when it is back', async () => {
+  const town = soon(await startTown());
+  await town.declare('web', { status: statuses.serving() });
+  let dashboard = await startDashboard(town.kubeconfig);
+  const page = await openPage(dashboard.url, { quiet: ['ERR_CONNECTION_REFUSED', 'ERR_INCOMPLETE_CHUNKED_ENCODING', 'ERR_EMPTY_RESPONSE'] });
+  await page.getByRole('link', { name: 'web' }).waitFor();
+  await dashboard.stop();
+  await page.getByText("No connection to the dashboard's server.").waitFor();
+  await page.getByText('Reconnecting').waitFor();
+  assert.equal(await page.getByRole('link', { name: 'web' }).count(), 1, 'what was seen is gone');
+  await sound(page, 'state-disconnected');
+  await town.report('web', statuses.asleep());
+  dashboard = soon(await startDashboard(town.kubeconfig, '--listen', dashboard.host));
+  await page.getByText('Live').waitFor();
+  await page.locator('.phase').getByText('Asleep').waitFor();
+  assert.equal(await page.locator('#banner').isVisible(), false);
+  // The new process has a new token: the page says what to do instead of failing without a word.
+  page.complaints.length = 0;
+  await page.getByRole('button', { name: 'Wake web' }).click();
+  await page.getByText('Open the address that the command printed').waitFor();
+});
+
+test('a cluster that does not answer is said, and found again', async () => {
+  const town = await startTown();
+  await town.declare('web', { status: statuses.serving() });
+  const dashboard = soon(await startDashboard(town.kubeconfig));
+  const page = await openPage(dashboard.url);
+  await page.getByRole('link', { name: 'web' }).waitFor();
+  await town.stop();
+  await page.getByText('The cluster does not answer:').waitFor();
+  assert.equal(await page.getByRole('link', { name: 'web' }).count(), 1);
+  await sound(page, 'state-unreachable');
+  const late = await openPage(dashboard.url);
+  await late.getByText('The cluster does not answer:').waitFor();
+});
+
+test('a dashboard that only shows has no buttons and takes no wish', async () => {
+  const town = soon(await startTown());
+  await town.declare('web', { status: statuses.asleep() });
+  const dashboard = soon(await startDashboard(town.kubeconfig, '--read-only'));
+  assert.equal(dashboard.token, undefined);
+  const page = await openPage(dashboard.url);
+  await page.getByRole('link', { name: 'web' }).waitFor();
+  await page.getByText('Read only').waitFor();
+  assert.equal(await page.getByRole('button', { name: /Wake/ }).count(), 0);
+  const answer = await fetch(`${dashboard.base}api/v1/services/default/web/wake`, { method: 'POST', headers: { 'x-elasti-token': 'a' } });
+  assert.equal(answer.status, 403);
+  await sound(page, 'state-read-only');
+});
+
+test('a page without the token only shows', async () => {
+  const town = soon(await startTown());
+  await town.declare('web', { status: statuses.asleep() });
+  const dashboard = soon(await startDashboard(town.kubeconfig));
+  const page = await openPage(dashboard.base);
+  await page.getByRole('link', { name: 'web' }).waitFor();
+  await page.getByText('Read only').waitFor();
+  assert.equal(await page.getByRole('button', { name: /Wake/ }).count(), 0);
+});
+
+test('one namespace is one namespace', async () => {
+  const town = soon(await startTown());
+  await town.call('POST', '/api/v1/namespaces', { metadata: { name: 'shop' } });
+  await until('the namespace is there', () => town.call('GET', '/api/v1/namespaces/shop').then(() => true, () => false));
+  await town.declare('here', { namespace: 'shop', status: statuses.asleep() });
+  await town.declare('there', { status: statuses.asleep() });
+  const dashboard = soon(await startDashboard(town.kubeconfig, '--namespace', 'shop'));
+  const page = await openPage(dashboard.url);
+  await page.getByRole('link', { name: 'here', exact: true }).waitFor();
+  assert.equal(await page.locator('tbody tr').count(), 1);
+  await page.getByText('namespace shop').waitFor();
+});

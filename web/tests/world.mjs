@@ -1,0 +1,191 @@
+// What the tests stand on: a town, the real dashboard in a process of its own, a browser. Never leaves a process behind.
+
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { mkdtempSync, mkdirSync, readFileSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { createInterface } from 'node:readline';
+import axe from 'axe-core';
+import { chromium } from 'playwright-core';
+
+const { ELASTI, TOWN, CRD, SCREENSHOTS, CHROMIUM = '/usr/bin/chromium' } = process.env;
+const PATIENCE = 60000;
+const SERVICES = '/apis/elasti.truefoundry.com/v1alpha1';
+const children = new Set();
+const folder = mkdtempSync(join(tmpdir(), 'elasti-dashboard-'));
+mkdirSync(SCREENSHOTS, { recursive: true });
+process.on('exit', () => {
+  for (const child of children) child.kill('SIGKILL');
+  rmSync(folder, { recursive: true, force: true });
+});
+
+/** A process, once it has printed a line that `wanted` finds something in. */
+export async function start(program, args, wanted) {
+  const child = spawn(program, args, { stdio: ['ignore', 'pipe', 'pipe'], env: { PATH: process.env.PATH, HOME: folder } });
+  children.add(child);
+  child.on('exit', () => children.delete(child));
+  let said = '';
+  child.stderr.on('data', (text) => { said += text; });
+  const lines = createInterface({ input: child.stdout });
+  const found = await new Promise((resolve, reject) => {
+    lines.on('line', (line) => {
+      said += `${line}\n`;
+      const match = wanted.exec(line);
+      if (match) resolve(match);
+    });
+    child.on('exit', (code) => reject(new Error(`${program} ${args.join(' ')} ended with ${code}: ${said}`)));
+    setTimeout(() => reject(new Error(`${program} never said ${wanted}: ${said}`)), PATIENCE).unref();
+  });
+  return { child, found, said: () => said };
+}
+
+/** Ends a process and waits for its end. */
+export async function stop(child) {
+  if (child.exitCode !== null || child.signalCode !== null) return;
+  const gone = once(child, 'exit');
+  child.kill('SIGTERM');
+  const hard = setTimeout(() => child.kill('SIGKILL'), 5000);
+  await gone;
+  clearTimeout(hard);
+}
+
+let towns = 0;
+
+/** A Kubernetes in a process of its own, with the definition of ElastiServices unless told otherwise. */
+export async function startTown({ crd = true } = {}) {
+  const kubeconfig = join(folder, `kubeconfig-${towns += 1}`);
+  const { child } = await start(TOWN, [kubeconfig, '1'], /^API on/);
+  const server = /server: "?([^"\s]+)/.exec(readFileSync(kubeconfig, 'utf8'))[1];
+  const town = { child, kubeconfig, stop: () => stop(child) };
+
+  town.call = async (method, path, body, kind = 'application/json') => {
+    const text = body === undefined || typeof body === 'string' ? body : JSON.stringify(body);
+    const answer = await fetch(server + path, { method, body: text, headers: { 'content-type': kind } });
+    const said = await answer.text();
+    if (!answer.ok) throw new Error(`${method} ${path}: ${answer.status} ${said}`);
+    return JSON.parse(said);
+  };
+
+  town.install = async () => {
+    await town.call('POST', '/apis/apiextensions.k8s.io/v1/customresourcedefinitions', readFileSync(CRD, 'utf8'), 'application/yaml');
+    await until('the definition is served', () => town.call('GET', `${SERVICES}/elastiservices`).then(() => true, () => false));
+  };
+
+  town.declare = async (name, { namespace = 'default', spec = {}, status, annotations, replicas = status?.replicas ?? 0 } = {}) => {
+    await town.call('POST', `/apis/apps/v1/namespaces/${namespace}/deployments`, {
+      metadata: { name },
+      spec: { replicas, selector: { matchLabels: { app: name } }, template: { metadata: { labels: { app: name } }, spec: { containers: [{ name: 'app', image: 'echo:1', resources: { requests: { cpu: '500m', memory: '1Gi' } } }] } } },
+    });
+    const path = `${SERVICES}/namespaces/${namespace}/elastiservices`;
+    await town.call('POST', path, {
+      apiVersion: 'elasti.truefoundry.com/v1alpha1', kind: 'ElastiService', metadata: { name, annotations },
+      spec: { service: name, scaleTargetRef: { apiVersion: 'apps/v1', kind: 'Deployment', name }, cooldownPeriod: 3600, triggers: [{ type: 'prometheus', metadata: { query: `sum(rate(http_requests_total{service="${name}"}[5m]))`, threshold: '0.5', headers: { Authorization: 'Bearer S3CRET' } } }], ...spec },
+    });
+    if (status) await town.report(name, status, namespace);
+  };
+
+  town.report = (name, status, namespace = 'default') => town.call('PATCH', `${SERVICES}/namespaces/${namespace}/elastiservices/${name}/status`, { status }, 'application/merge-patch+json');
+  town.service = (name, namespace = 'default') => town.call('GET', `${SERVICES}/namespaces/${namespace}/elastiservices/${name}`);
+  town.remove = (name, namespace = 'default') => town.call('DELETE', `${SERVICES}/namespaces/${namespace}/elastiservices/${name}`);
+
+  town.event = (name, reason, note, type = 'Warning') => town.call('POST', '/apis/events.k8s.io/v1/namespaces/default/events', {
+    metadata: { generateName: `${name}.` }, reason, note, type, action: 'Wake', eventTime: new Date().toISOString().replace('Z', '000Z'), reportingController: 'elasti.truefoundry.com/operator', reportingInstance: 'operator-1',
+    regarding: { apiVersion: 'elasti.truefoundry.com/v1alpha1', kind: 'ElastiService', name, namespace: 'default' },
+  });
+
+  if (crd) await town.install();
+  return town;
+}
+
+/** The dashboard, as a user starts it. */
+export async function startDashboard(kubeconfig, ...args) {
+  const listen = args.includes('--listen') ? [] : ['--listen', '127.0.0.1:0'];
+  const { child, found, said } = await start(ELASTI, ['dashboard', '--kubeconfig', kubeconfig, ...listen, ...args], /^Dashboard: (http:\/\/([^/]+)\/(?:#token=([0-9a-f]+))?)/);
+  const [, url, host, token] = found;
+  return { child, url, host, token, base: `http://${host}/`, said, stop: () => stop(child) };
+}
+
+/** The demo, and the dashboard in it. */
+export async function startDemo(...args) {
+  const { child, found } = await start(ELASTI, ['demo', ...args], /^Look: +(http:\/\/([^/]+)\/#token=([0-9a-f]+))/);
+  const [, url, host, token] = found;
+  return { child, url, host, token, base: `http://${host}/`, stop: () => stop(child) };
+}
+
+/** Waits for a condition. */
+export async function until(what, holds) {
+  const end = Date.now() + PATIENCE;
+  while (!(await holds())) {
+    if (Date.now() > end) throw new Error(`never came: ${what}`);
+    await new Promise((resolve) => { setTimeout(resolve, 50); });
+  }
+}
+
+const SIZES = { wide: { width: 1360, height: 900 }, phone: { width: 390, height: 844 }, small: { width: 320, height: 640 } };
+let browser = null;
+
+/** A page in a browser of its own. Whatever it complains about is in `complaints`. */
+export async function openPage(url, { size = 'wide', dark = false, zone = 'Europe/Berlin', quiet = [] } = {}) {
+  browser ??= await chromium.launch({ executablePath: CHROMIUM, args: ['--no-sandbox'] });
+  const context = await browser.newContext({ viewport: SIZES[size], colorScheme: dark ? 'dark' : 'light', timezoneId: zone, locale: 'en-GB' });
+  context.setDefaultTimeout(PATIENCE);
+  const page = await context.newPage();
+  page.complaints = [];
+  page.requests = [];
+  const complain = (text) => { if (!quiet.some((one) => text.includes(one))) page.complaints.push(text); };
+  page.on('console', (message) => { if (['error', 'warning'].includes(message.type())) complain(message.text()); });
+  page.on('pageerror', (error) => complain(String(error)));
+  page.on('dialog', (dialog) => { complain(`dialog: ${dialog.message()}`); dialog.dismiss(); });
+  page.on('request', (request) => page.requests.push(request.url()));
+  await page.goto(url);
+  return page;
+}
+
+/** Ends the browser. */
+export async function closeBrowser() {
+  await browser?.close();
+  browser = null;
+}
+
+/** Keeps a picture for people to look at. */
+export const picture = (page, name, fullPage = false) => page.screenshot({ path: join(SCREENSHOTS, `${name}.png`), fullPage });
+
+/** What axe finds wrong. It gets in by the driver, past the page's own policy. */
+export async function barriers(page) {
+  await page.evaluate(axe.source);
+  const found = await page.evaluate(() => globalThis.axe.run(document, { resultTypes: ['violations'] }));
+  return found.violations.map((one) => `${one.id}: ${one.help}: ${one.nodes.slice(0, 3).map((node) => node.html).join(' | ')}`);
+}
+
+/** Whether something sticks out at the side. */
+export const tooWide = (page) => page.evaluate(() => document.documentElement.scrollWidth > document.documentElement.clientWidth);
+
+const ago = (seconds) => new Date(Date.now() - seconds * 1000).toISOString();
+const whole = (seconds) => ago(seconds).replace(/\.\d+Z/, 'Z');
+const micro = (seconds) => ago(seconds).replace('Z', '000Z');
+
+function condition(type, status, reason, message) {
+  return { type, status, reason, message, observedGeneration: 1, lastTransitionTime: whole(120) };
+}
+
+const wake = (by, seconds) => ({ by, askedAt: micro(seconds), scaledAt: micro(seconds - 0.02), scheduledAt: micro(seconds - 0.1), startedAt: micro(seconds - 0.9), readyAt: micro(seconds - 2.1), answeredAt: micro(seconds - 2.2) });
+
+/** Statuses as the operator writes them. */
+export const statuses = {
+  serving: () => ({
+    phase: 'Serving', mode: 'serve', reason: 'CoolingDown', replicas: 1, held: 0, observedGeneration: 1, quietSince: whole(600), lastScaledUpTime: whole(3600), lastWake: wake('Traffic', 3600), asleepSeconds: 7200,
+    triggers: [{ type: 'prometheus', reading: 'quiet', value: '0.2', threshold: '0.5', since: whole(600) }],
+    conditions: [condition('Ready', 'True', 'CoolingDown', `The service has been quiet since ${whole(600)}; it may sleep when the cooldown of 3600 s is over.`), condition('TargetFound', 'True', 'Found', 'The target exists.')],
+  }),
+  asleep: () => ({
+    phase: 'Asleep', mode: 'proxy', reason: 'Idle', replicas: 0, held: 0, observedGeneration: 1, quietSince: whole(1800), lastSleepTime: whole(900), lastScaledUpTime: whole(7200), lastWake: wake('TriggerActive', 7200), asleepSeconds: 36000,
+    triggers: [{ type: 'prometheus', reading: 'quiet', value: '0', threshold: '0.5', since: whole(1800) }],
+    conditions: [condition('Ready', 'True', 'Idle', 'Every trigger has been quiet for the whole cooldown.'), condition('Asleep', 'True', 'Idle', 'Every trigger has been quiet for the whole cooldown.')],
+  }),
+  stuck: () => ({
+    phase: 'Waking', mode: 'proxy', reason: 'ImagePull', replicas: 1, held: 3, observedGeneration: 1, lastScaledUpTime: whole(60), lastWake: { by: 'Traffic', askedAt: micro(60), scaledAt: micro(59.9) }, asleepSeconds: 600,
+    triggers: [{ type: 'prometheus', reading: 'unknown', threshold: '0.5', message: 'The server answered 502.', since: whole(60) }],
+    conditions: [condition('Ready', 'False', 'ImagePull', 'Pod web-1: image shop/web:9 cannot be pulled.')],
+  }),
+};

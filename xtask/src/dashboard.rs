@@ -1,0 +1,141 @@
+//! The dashboard in a real browser: `cargo xtask dashboard`, and a check of `cargo xtask test`.
+//! It never touches the source tree: what npm brings and the pictures lie in the target folder.
+
+use std::error::Error;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use crate::checks::{Ended, cargo, ended};
+use crate::generate::root;
+
+pub(crate) const USAGE: &str = "\
+  dashboard       test the dashboard in a headless Chromium (needs Node 20 and npm; installs Chromium where apt-get may);
+                  pictures of every page are left in target/screenshots
+";
+
+const CHROMIUM: &str = "/usr/bin/chromium";
+/// The oldest Node that the driver of the browser runs on.
+const OLDEST_NODE: u32 = 20;
+const TESTS: [&str; 6] = [
+    "pages.test.mjs",
+    "states.test.mjs",
+    "attacks.test.mjs",
+    "crowd.test.mjs",
+    "demo.test.mjs",
+    "grafana.test.mjs",
+];
+
+/// As a command of its own.
+pub(crate) fn run() -> Result<(), Box<dyn Error>> {
+    match check(true) {
+        Ended::Passed => Ok(()),
+        Ended::Failed(why) | Ended::LeftOut(why) => Err(why.into()),
+    }
+}
+
+/// As a check of the project.
+pub(crate) fn check(ci: bool) -> Ended {
+    let chromium = match needed() {
+        Ok(chromium) => chromium,
+        Err(missing) if ci => return Ended::Failed(missing),
+        Err(missing) => {
+            let why = format!("the dashboard was NOT tested in a browser: {missing}");
+            return Ended::LeftOut(why);
+        }
+    };
+    for arguments in [
+        vec!["build", "--package", "elasti"],
+        vec!["build", "--package", "elasti-town", "--example", "town"],
+    ] {
+        match cargo(&arguments) {
+            Ended::Passed => {}
+            other => return other,
+        }
+    }
+    match play(&chromium) {
+        Ok(ended) => ended,
+        Err(error) => Ended::Failed(error.to_string()),
+    }
+}
+
+/// The browser, once everything that the tests need is there; else what is missing.
+fn needed() -> Result<PathBuf, String> {
+    let node = version("node").ok_or("Node is missing")?;
+    if node < OLDEST_NODE {
+        return Err(format!("Node {OLDEST_NODE} is needed, this is {node}"));
+    }
+    version("npm").ok_or("npm is missing")?;
+    let chromium = std::env::var_os("CHROMIUM").map_or_else(|| CHROMIUM.into(), PathBuf::from);
+    if !chromium.exists() {
+        install_chromium();
+    }
+    match chromium.exists() {
+        true => Ok(chromium),
+        false => Err(format!("{} is missing", chromium.display())),
+    }
+}
+
+/// The first number of what a program says its version is.
+fn version(program: &str) -> Option<u32> {
+    let output = Command::new(program).arg("--version").output().ok()?;
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    let number = said.trim().trim_start_matches('v').split('.').next()?;
+    number.parse().ok()
+}
+
+fn install_chromium() {
+    if !Path::new("/usr/bin/apt-get").exists() {
+        return;
+    }
+    println!("installing chromium");
+    for arguments in [["update"].as_slice(), &["install", "chromium"]] {
+        let _ = Command::new("apt-get")
+            .env("DEBIAN_FRONTEND", "noninteractive")
+            .args([
+                "-o",
+                "DPkg::Lock::Timeout=300",
+                "--yes",
+                "--no-install-recommends",
+            ])
+            .args(arguments)
+            .stdout(Stdio::null())
+            .status();
+    }
+}
+
+/// Brings the driver and plays every test.
+fn play(chromium: &Path) -> Result<Ended, Box<dyn Error>> {
+    let target = root().join("target");
+    let stage = target.join("dashboard-tests");
+    fs::create_dir_all(&stage)?;
+    for file in fs::read_dir(root().join("web/tests"))? {
+        let file = file?;
+        if file.file_type()?.is_file() {
+            fs::copy(file.path(), stage.join(file.file_name()))?;
+        }
+    }
+    let npm = Command::new("npm")
+        .args(["ci", "--no-audit", "--no-fund", "--ignore-scripts"])
+        .current_dir(&stage)
+        .status()?;
+    if !npm.success() {
+        return Ok(Ended::Failed(
+            "npm could not bring the browser's driver".into(),
+        ));
+    }
+    println!("$ node --test {}", TESTS.join(" "));
+    let mut node = Command::new("node");
+    node.args(["--test", "--test-concurrency=1", "--test-reporter=spec"])
+        .args(TESTS.map(|test| stage.join(test)))
+        .env("ELASTI", target.join("debug/elasti"))
+        .env("TOWN", target.join("debug/examples/town"))
+        .env("CRD", root().join("deploy/crd/elastiservices.yaml"))
+        .env(
+            "GRAFANA",
+            root().join("deploy/helm/elasti/files/dashboard.json"),
+        )
+        .env("SCREENSHOTS", target.join("screenshots"))
+        .env("CHROMIUM", chromium);
+    Ok(ended(&mut node))
+}
