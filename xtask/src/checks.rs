@@ -9,6 +9,7 @@ use crate::chart;
 use crate::dashboard;
 use crate::deny;
 use crate::generate::{self, root};
+use crate::real;
 use crate::simulate;
 
 /// How a check ended.
@@ -18,9 +19,9 @@ pub(crate) enum Ended {
     LeftOut(String),
 }
 
-type Check = fn(ci: bool) -> Ended;
+pub(crate) type Check = fn(ci: bool) -> Ended;
 
-/// The checks, cheap ones first.
+/// The checks that need no Kubernetes, cheap ones first.
 const CHECKS: &[(&str, Check)] = &[
     ("generated files", |_| match generate::check_all() {
         Ok(()) => Ended::Passed,
@@ -75,7 +76,7 @@ const CHECKS: &[(&str, Check)] = &[
 /// Runs all checks, also after one has failed, and sums up.
 pub(crate) fn run(ci: bool) -> Result<(), Box<dyn Error>> {
     let mut summary = Vec::new();
-    for (name, check) in CHECKS {
+    for (name, check) in CHECKS.iter().chain(&real::CHECKS) {
         println!("\n=== {name}");
         let start = Instant::now();
         let ended = check(ci);

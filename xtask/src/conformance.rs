@@ -13,8 +13,8 @@ use crate::table::{Case, Outcome, cases};
 const CRD: &str = "deploy/crd/elastiservices.yaml";
 
 /// Starts etcd and an API server, installs the CRD, and compares every case.
-pub(crate) fn run(apiserver: &str, etcd: &str) -> Result<(), Box<dyn Error>> {
-    let plane = ControlPlane::start(Path::new(apiserver), Path::new(etcd))?;
+pub(crate) fn run(apiserver: &Path, etcd: &Path) -> Result<(), Box<dyn Error>> {
+    let plane = ControlPlane::start(apiserver, etcd)?;
     install_crd(&plane)?;
     let cases = cases()?;
     let mut wrong = 0_usize;

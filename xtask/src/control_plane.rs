@@ -12,6 +12,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::generate::root;
+use crate::kubernetes::go_programs;
 
 const START_SECONDS: u32 = 60;
 
@@ -81,13 +82,31 @@ impl ControlPlane {
         Ok(())
     }
 
+    /// A kubeconfig for whoever does not take flags.
+    pub(crate) fn write_kubeconfig(&self) -> Result<PathBuf, Box<dyn Error>> {
+        let path = self.folder.join("kubeconfig");
+        let server = &self.server;
+        fs::write(
+            &path,
+            format!(
+                "apiVersion: v1\n\
+                 kind: Config\n\
+                 current-context: own\n\
+                 contexts: [{{name: own, context: {{cluster: own, user: own}}}}]\n\
+                 clusters: [{{name: own, cluster: {{server: '{server}', insecure-skip-tls-verify: true}}}}]\n\
+                 users: [{{name: own, user: {{token: admin}}}}]\n"
+            ),
+        )?;
+        Ok(path)
+    }
+
     /// Standard output of kubectl, or as an error all that it said.
     pub(crate) fn kubectl(
         &self,
         arguments: &[&str],
         input: Option<&Value>,
     ) -> Result<String, Box<dyn Error>> {
-        let mut child = Command::new("kubectl")
+        let mut child = Command::new(go_programs::kube("kubectl")?)
             .args([
                 "--kubeconfig=/dev/null",
                 "--insecure-skip-tls-verify",

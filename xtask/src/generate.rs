@@ -3,10 +3,13 @@
 
 use std::error::Error;
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 
 use elasti_api::ElastiService;
 use kube::CustomResourceExt;
 use serde_json::{Number, Value, json};
+
+const COMMANDS: &str = "docs/commands.md";
 
 /// One file that is made from code.
 struct Generated {
@@ -25,6 +28,22 @@ pub(crate) fn write_all() -> Result<(), Box<dyn Error>> {
         std::fs::write(&path, file.content)?;
         println!("wrote {}", file.path);
     }
+    write_commands()
+}
+
+/// The reference of all commands, which only the program itself can tell; a test of its package compares it.
+fn write_commands() -> Result<(), Box<dyn Error>> {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let told = Command::new(cargo)
+        .args(["run", "--quiet", "--package", "elasti", "--", "man", "--markdown"])
+        .current_dir(root())
+        .stderr(Stdio::inherit())
+        .output()?;
+    if !told.status.success() {
+        return Err("elasti man --markdown failed".into());
+    }
+    std::fs::write(root().join(COMMANDS), told.stdout)?;
+    println!("wrote {COMMANDS}");
     Ok(())
 }
 

@@ -14,10 +14,12 @@ mod generate;
 mod image;
 mod journeys;
 mod kubernetes;
+mod real;
 mod simulate;
 #[path = "../../crates/elasti-api/tests/acceptance/table.rs"]
 mod table;
 
+use std::path::Path;
 use std::process::ExitCode;
 
 const USAGE: &str = "\
@@ -30,7 +32,7 @@ usage: cargo xtask <command>
   campaign [--runs N] [--only TEXT]
                   every fault of the town at every call of six journeys: all runs, N of them, or those named so
   crd-conformance --kube-apiserver PATH --etcd PATH
-                  run the acceptance table of the CRD against a real API server (needs kubectl)
+                  run the acceptance table of the CRD against a real API server
   bench resolver [--rounds N] [--seconds N]
                   the resolver against HAProxy and against no proxy: requests/s, CPU, latency
                   (needs haproxy, nginx and wrk; installs them where apt-get may)
@@ -53,7 +55,7 @@ fn main() -> ExitCode {
             apiserver,
             "--etcd",
             etcd,
-        ] => conformance::run(apiserver, etcd),
+        ] => conformance::run(Path::new(apiserver), Path::new(etcd)),
         ["bench", "resolver", extent @ ..] => match bench::Extent::read(extent) {
             Some(extent) => bench::resolver(extent),
             None => return usage(),

@@ -44,6 +44,10 @@ pub struct Activity {
     /// Milliseconds since the last new connection; absent if there was none since the resolver started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_connection_millis_ago: Option<u64>,
+    /// Milliseconds since a pod first answered a request that had waited, since requests last began to wait;
+    /// absent if none has been answered.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub first_answer_millis_ago: Option<u64>,
 }
 
 /// `GET /activity`.
@@ -83,6 +87,7 @@ mod tests {
                     held: 2,
                     open: 1,
                     last_connection_millis_ago: Some(350),
+                    first_answer_millis_ago: Some(20),
                 },
                 Activity {
                     namespace: "shop".into(),
@@ -91,13 +96,14 @@ mod tests {
                     held: 0,
                     open: 0,
                     last_connection_millis_ago: None,
+                    first_answer_millis_ago: None,
                 },
             ],
         };
         let written = json!({"services": [
             {
                 "namespace": "shop", "service": "cart", "routeGeneration": "http:80>20001",
-                "held": 2, "open": 1, "lastConnectionMillisAgo": 350,
+                "held": 2, "open": 1, "lastConnectionMillisAgo": 350, "firstAnswerMillisAgo": 20,
             },
             {"namespace": "shop", "service": "search", "routeGeneration": "", "held": 0, "open": 0},
         ]});

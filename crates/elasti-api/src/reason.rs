@@ -12,6 +12,8 @@ pub enum Reason {
     Traffic,
     /// Someone asked for a wake.
     WakeRequested,
+    /// Someone asked for sleep, and nothing has come since.
+    SleepRequested,
     /// Quiet, but not for the whole cooldown yet.
     CoolingDown,
     /// Quiet for the whole cooldown.
@@ -36,6 +38,8 @@ pub enum Reason {
     Conflict,
     /// Something else writes the target's replicas.
     Contended,
+    /// Someone other than Elasti asked for replicas.
+    Manual,
     /// A Service of this shape cannot be redirected.
     Unsupported,
     /// The Service does not exist.
@@ -68,11 +72,12 @@ pub enum Reason {
 
 impl Reason {
     /// Every reason, for tables and tests.
-    pub const ALL: [Self; 30] = [
+    pub const ALL: [Self; 32] = [
         Self::TriggerActive,
         Self::TriggerUnknown,
         Self::Traffic,
         Self::WakeRequested,
+        Self::SleepRequested,
         Self::CoolingDown,
         Self::Idle,
         Self::OutsideWindow,
@@ -85,6 +90,7 @@ impl Reason {
         Self::TicksTooDense,
         Self::Conflict,
         Self::Contended,
+        Self::Manual,
         Self::Unsupported,
         Self::ServiceNotFound,
         Self::TargetNotFound,
@@ -109,6 +115,7 @@ impl Reason {
             Self::TriggerUnknown => "TriggerUnknown",
             Self::Traffic => "Traffic",
             Self::WakeRequested => "WakeRequested",
+            Self::SleepRequested => "SleepRequested",
             Self::CoolingDown => "CoolingDown",
             Self::Idle => "Idle",
             Self::OutsideWindow => "OutsideWindow",
@@ -121,6 +128,7 @@ impl Reason {
             Self::TicksTooDense => "TicksTooDense",
             Self::Conflict => "Conflict",
             Self::Contended => "Contended",
+            Self::Manual => "Manual",
             Self::Unsupported => "Unsupported",
             Self::ServiceNotFound => "ServiceNotFound",
             Self::TargetNotFound => "TargetNotFound",

@@ -10,6 +10,7 @@ use crate::plan::{ASK_AGAIN, drains};
 use crate::schedule::{ActiveWindow, Standing};
 use crate::step;
 use crate::why::{Why, clock};
+use crate::wishes;
 
 /// What the facts ask for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,7 +36,7 @@ pub fn desire(spec: &ElastiServiceSpec, o: &Observed) -> Desire {
 }
 
 /// A reason that wakes a sleeping service.
-fn must_be_awake(spec: &ElastiServiceSpec, o: &Observed) -> Option<Why> {
+pub(crate) fn must_be_awake(spec: &ElastiServiceSpec, o: &Observed) -> Option<Why> {
     held_now(o)
         .or_else(|| wake_requested(spec, o))
         .or_else(|| idle::active_trigger(o))
@@ -48,14 +49,10 @@ fn may_sleep(spec: &ElastiServiceSpec, o: &Observed) -> Result<Why, Why> {
     if let Some(why) = ruled_out(spec, o) {
         return Err(why);
     }
-    let since = idle::idle_since(spec, o)?;
+    let idle = idle::idle(spec, o)?;
     resolvers_answer(o)?;
     pods_are_settled(spec, o)?;
-    let (since, seconds) = (clock(since), idle::cooldown(spec).as_secs());
-    let sentence = format!(
-        "Every trigger has been quiet and nothing has come since {since}, longer than the cooldown of {seconds} s."
-    );
-    Ok(Why::new(Reason::Idle, sentence))
+    Ok(idle)
 }
 
 /// What no passing of time changes.
@@ -97,11 +94,12 @@ fn held_now(o: &Observed) -> Option<Why> {
         })
 }
 
-/// A wake was asked for after the service was last put to sleep, within the cooldown.
+/// A wake was asked for after the service was last put to sleep, within the cooldown, and no sleep since.
 fn wake_requested(spec: &ElastiServiceSpec, o: &Observed) -> Option<Why> {
-    let at = o.wake_requested_at?;
+    let at = wishes::wake_asked_at(o)?;
     let answered = o.me.remembered.last_sleep.is_some_and(|slept| slept > at);
-    if answered || o.since(at) >= idle::cooldown(spec) {
+    let called_off = wishes::sleep_asked_after(o, at).is_some();
+    if answered || called_off || o.since(at) >= idle::cooldown(spec) {
         return None;
     }
     let why = Why::new(
@@ -201,7 +199,7 @@ pub fn against_sleep(spec: &ElastiServiceSpec, o: &Observed) -> Vec<Why> {
         outside_window(spec, o),
         no_resolver_for_long(o),
         ruled_out(spec, o),
-        idle::idle_since(spec, o).err(),
+        idle::idle(spec, o).err(),
         resolvers_answer(o).err(),
         pods_are_settled(spec, o).err(),
     ];

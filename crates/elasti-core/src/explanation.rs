@@ -13,7 +13,7 @@ use crate::observed::{
     Rival, Target,
 };
 use crate::plan::plan;
-use crate::view::{self, Facts, Looked, View, Workload};
+use crate::view::{self, Blocker, Facts, Looked, View, Workload};
 
 /// How far back an event says something about now.
 const RECENT: jiff::SignedDuration = jiff::SignedDuration::from_mins(15);
@@ -113,6 +113,9 @@ pub fn explain(live: &Live) -> Explanation {
         Looked::NotLooked | Looked::Missing => None,
     };
     let causes = causes(live, &view, &observed);
+    if view.replicas != Some(0) {
+        add_footing(&mut view, &causes);
+    }
     // The plan on live objects knows more than a status that was written before them.
     if let Some(first) = causes.first().filter(|_| !view.trouble) {
         view.reason.clone_from(&first.reason);
@@ -137,6 +140,31 @@ fn workload(target: &Looked<Value>) -> Looked<Workload> {
         Looked::Missing => Looked::Missing,
         Looked::Found(object) => Looked::Found(Workload::read(object)),
     }
+}
+
+/// What keeps the operator from touching the target also keeps it from sleeping, whether the status says so yet or not.
+fn add_footing(view: &mut View, causes: &[Cause]) {
+    for cause in causes.iter().filter(|one| is_footing(&one.reason)) {
+        if !view.blockers.iter().any(|one| one.reason == cause.reason) {
+            let blocker = Blocker {
+                reason: cause.reason.clone(),
+                sentence: cause.sentence.clone(),
+                until: None,
+            };
+            view.blockers.insert(0, blocker);
+            view.sleeps_at = None;
+        }
+    }
+}
+
+fn is_footing(word: &str) -> bool {
+    let reasons = [
+        Reason::Conflict,
+        Reason::Unsupported,
+        Reason::TargetNotFound,
+        Reason::ServiceNotFound,
+    ];
+    reasons.iter().any(|reason| reason.as_str() == word)
 }
 
 /// The facts of a view, and all that the live objects add to them.
@@ -230,6 +258,7 @@ fn read_pod(pod: &core_v1::Pod, now: Timestamp) -> Pod {
         uid: pod.metadata.uid.clone().unwrap_or_default(),
         version: pod.metadata.resource_version.clone().unwrap_or_default(),
         node: node(pod).unwrap_or_default(),
+        started: facts::started(status),
         ready,
         containers_ready: holds(status, "ContainersReady"),
         marked,
@@ -244,6 +273,7 @@ fn refused_pod(target: &str, message: String) -> Pod {
         uid: String::new(),
         version: String::new(),
         node: String::new(),
+        started: false,
         ready: false,
         containers_ready: false,
         marked: false,
@@ -578,9 +608,13 @@ impl Telling<'_> {
     fn waiting_message(&self, pod: &str) -> Option<String> {
         let mut messages = self.containers(pod).filter_map(|one| {
             let waiting = one.state.as_ref()?.waiting.as_ref()?;
-            // A back-off only says that it is waited; the first error says for what.
-            let tells = waiting.reason.as_deref() != Some("ImagePullBackOff");
-            waiting.message.clone().filter(|_| tells)
+            let message = waiting.message.as_deref()?;
+            // A back-off says that it is waited, and only in newer versions for what.
+            match message.split_once(": ErrImagePull: ") {
+                Some((_, error)) => Some(error.to_owned()),
+                None if message.starts_with("Back-off") => None,
+                None => Some(message.to_owned()),
+            }
         });
         messages.next()
     }

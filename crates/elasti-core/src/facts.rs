@@ -10,7 +10,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use serde_json::Value;
 
-use crate::observed::{Author, Family, Obstacle, ObstacleKind, Service, ServiceKind, ServicePort};
+use crate::observed::{
+    Author, Family, Obstacle, ObstacleKind, Service, ServiceKind, ServicePort, Wish,
+};
 
 /// A pod that runs and is not ready for this long will not become so by waiting.
 pub const NEVER_READY: SignedDuration = SignedDuration::from_secs(60);
@@ -108,6 +110,27 @@ pub fn obstacle(status: &core_v1::PodStatus) -> Option<Obstacle> {
             _ => None,
         }
     })
+}
+
+/// Every container that is told of runs, and one is.
+#[must_use]
+pub fn started(status: &core_v1::PodStatus) -> bool {
+    let mut containers = status.container_statuses.iter().flatten().peekable();
+    let runs = |one: &core_v1::ContainerStatus| {
+        one.state
+            .as_ref()
+            .is_some_and(|state| state.running.is_some())
+    };
+    containers.peek().is_some() && containers.all(runs)
+}
+
+/// What a person asked for by an annotation.
+#[must_use]
+pub fn wish(annotation: Option<&String>) -> Wish {
+    match annotation.map(|text| text.trim()) {
+        None | Some("") => Wish::None,
+        Some(text) => text.parse().map_or(Wish::Unreadable, Wish::At),
+    }
 }
 
 /// Since when a pod has run without being ready; `None` if it is ready or does not run.

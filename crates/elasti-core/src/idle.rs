@@ -6,6 +6,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::observed::{Author, Observed, Reading, Report};
 use crate::why::{Why, clock};
+use crate::wishes;
 
 /// Since when the service has been quiet, or why it is not.
 ///
@@ -24,22 +25,35 @@ pub fn quiet_since(spec: &ElastiServiceSpec, o: &Observed) -> Result<Timestamp, 
     Ok(last_connection(o).map_or(remembered, |at| remembered.max(at.min(o.now))))
 }
 
-/// Quiet for the whole cooldown, and neither created nor woken within it.
+/// Quiet for the whole cooldown, and neither created nor woken within it; or someone asked for sleep since
+/// all of these. Gives why sleep is right.
 ///
 /// # Errors
 /// If not, with the reason and the moment from which it could be.
-pub fn idle_since(spec: &ElastiServiceSpec, o: &Observed) -> Result<Timestamp, Why> {
+pub fn idle(spec: &ElastiServiceSpec, o: &Observed) -> Result<Why, Why> {
     let quiet = quiet_since(spec, o)?;
     let cooldown = cooldown(spec);
     let woken = last_wake(o);
     // Moments that another clock wrote may lie ahead of ours. They count as they are: cut to `now`
     // they would move with every look, and the status with them.
-    let asked = o.wake_requested_at;
+    let asked = wishes::wake_asked_at(o);
     let starts = [Some(quiet), Some(o.me.created), woken, asked];
     let start = starts.into_iter().flatten().max().unwrap_or(o.now);
+    if let Some(at) = wishes::sleep_asked_after(o, start) {
+        let sentence = format!(
+            "Sleep was asked for at {}; every trigger is quiet and nothing has come since.",
+            clock(at)
+        );
+        return Ok(Why::new(Reason::SleepRequested, sentence));
+    }
     let over = start.checked_add(cooldown).unwrap_or(Timestamp::MAX);
+    let seconds = cooldown.as_secs();
     if o.now >= over {
-        return Ok(start);
+        let since = clock(start);
+        let sentence = format!(
+            "Every trigger has been quiet and nothing has come since {since}, longer than the cooldown of {seconds} s."
+        );
+        return Ok(Why::new(Reason::Idle, sentence));
     }
     let what = if Some(start) == woken || Some(start) == asked {
         "was woken at"
@@ -49,10 +63,9 @@ pub fn idle_since(spec: &ElastiServiceSpec, o: &Observed) -> Result<Timestamp, W
         "was created at"
     };
     let sentence = format!(
-        "The service {what} {}; it may sleep at {}, when the cooldown of {} s is over.",
+        "The service {what} {}; it may sleep at {}, when the cooldown of {seconds} s is over.",
         clock(start),
         clock(over),
-        cooldown.as_secs()
     );
     Err(Why::new(Reason::CoolingDown, sentence).until(over))
 }
@@ -90,8 +103,14 @@ pub fn active_trigger(o: &Observed) -> Option<Why> {
                 Reason::TriggerActive,
                 format!("Trigger {index} is at or above its threshold of {threshold}."),
             )),
-            Reading::Quiet { .. } | Reading::Unknown { .. } => None,
+            Reading::Quiet { .. } | Reading::Unknown { .. } | Reading::Unread => None,
         })
+}
+
+/// Not every trigger has been read by this process yet.
+#[must_use]
+pub fn unread(spec: &ElastiServiceSpec, o: &Observed) -> bool {
+    o.readings.len() != spec.triggers.len() || o.readings.contains(&Reading::Unread)
 }
 
 fn all_quiet(spec: &ElastiServiceSpec, o: &Observed) -> Result<(), Why> {
@@ -109,7 +128,7 @@ fn all_quiet(spec: &ElastiServiceSpec, o: &Observed) -> Result<(), Why> {
             "The ElastiService has no trigger, so nothing can tell that it is idle; add one.";
         return Err(Why::new(Reason::TriggerUnknown, sentence));
     }
-    if o.readings.len() != spec.triggers.len() {
+    if unread(spec, o) {
         return Err(Why::new(
             Reason::TriggerUnknown,
             "Not every trigger has been read yet.",

@@ -36,7 +36,9 @@ impl Law {
             Self::S3 => {
                 "no wake lost: held at zero means that a wake is on its way or will be sent"
             }
-            Self::S4 => "no sleep under load, nor within a cooldown after a wake",
+            Self::S4 => {
+                "no sleep under load, nor within a cooldown after a wake unless someone asks for it"
+            }
             Self::S5 => "wakes only go up from zero; only the way to zero goes down",
             Self::S6 => "own objects only: a foreign object of our name is not touched",
             Self::S7 => "a request is delivered at most once after its first byte",
@@ -191,6 +193,8 @@ pub struct ScaledToZero {
     pub quiet_when_decided: bool,
     /// How long ago the last wake was when it was decided.
     pub since_wake: Option<SignedDuration>,
+    /// A person asked for sleep after that wake.
+    pub asked_since_wake: bool,
     /// The cooldown.
     pub cooldown: SignedDuration,
     /// The writer held the lease when it was written.
@@ -365,7 +369,7 @@ fn check_zero(facts: &ScaledToZero) -> Vec<Violation> {
     );
     let young = facts.since_wake.is_some_and(|since| since < facts.cooldown);
     law(
-        !young,
+        !young || facts.asked_since_wake,
         Law::S4,
         "the last wake was less than a cooldown ago",
     );

@@ -23,6 +23,7 @@ pub mod step;
 pub mod view;
 pub mod waiting_room;
 pub mod why;
+mod wishes;
 
 pub use observed::Observed;
 pub use plan::{Plan, WakeDecision, plan, wake};

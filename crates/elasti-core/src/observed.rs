@@ -44,7 +44,7 @@ pub struct Observed {
     pub autoscaler: Autoscaler,
     /// One reading for each trigger, in the spec's order.
     pub readings: Vec<Reading>,
-    /// When a wake was last asked for.
+    /// When a resolver last asked this process for a wake.
     pub wake_requested_at: Option<Timestamp>,
     /// The operator has the right to patch `pods/status`.
     pub may_mark: bool,
@@ -101,8 +101,24 @@ pub struct Me {
     pub deleting_since: Option<Timestamp>,
     /// Our finalizer is there.
     pub finalizer: bool,
+    /// A person asked for a wake.
+    pub wake_wish: Wish,
+    /// A person asked for sleep.
+    pub sleep_wish: Wish,
     /// What the status remembers across restarts.
     pub remembered: Remembered,
+}
+
+/// What a person asked for by an annotation, as it stands there.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Wish {
+    /// Nothing.
+    #[default]
+    None,
+    /// It was asked for then.
+    At(Timestamp),
+    /// What stands there is not a time.
+    Unreadable,
 }
 
 /// What survives a restart of the operator, because it stands in the status.
@@ -275,6 +291,8 @@ pub struct Pod {
     pub version: String,
     /// The node it runs on; empty while unscheduled.
     pub node: String,
+    /// Its containers run.
+    pub started: bool,
     /// Condition `Ready` is true.
     pub ready: bool,
     /// Condition `ContainersReady` is true: only such a pod may be un-marked.
@@ -407,6 +425,8 @@ pub enum Report {
         open: u32,
         /// When the last new connection came.
         last_connection: Option<Timestamp>,
+        /// When a pod first answered a request that had waited, since requests last began to wait.
+        first_answer: Option<Timestamp>,
     },
 }
 
@@ -477,6 +497,8 @@ pub enum Reading {
         /// One clause that says why.
         why: String,
     },
+    /// This process has not read it yet: no sleep, but no news either.
+    Unread,
 }
 
 /// Times that the operator's settings fix.

@@ -13,7 +13,7 @@ use crate::step::{
     Drained, PodRef, Redirected, Restored, Routed, SliceGone, Step, out_of_patience, patience_ends,
 };
 use crate::why::{Why, clock};
-use crate::{autoscaler, idle, replicas};
+use crate::{autoscaler, idle, replicas, wishes};
 
 /// What to do next, where the service stands, why, and when to look again.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,6 +45,7 @@ pub fn plan(spec: &ElastiServiceSpec, o: &Observed) -> Plan {
         plan.steps.clear();
         plan.ask_resolvers = false;
     }
+    plan.look_again = earliest(plan.look_again, wishes::sleep_due(o));
     plan.look_again = plan.look_again.map(|moment| moment.max(o.now));
     plan
 }

@@ -2,8 +2,12 @@
 //! It never grants a wish: the plan does.
 
 use elasti_api::{Phase, Reason};
+use jiff::{SignedDuration, Timestamp};
 
 use crate::view::{Blocker, View};
+
+/// No wish is written farther ahead than this.
+const AHEAD: SignedDuration = SignedDuration::from_secs(30);
 
 /// How far a wish is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -93,8 +97,114 @@ pub fn of_sleep(view: &View, went_down: bool) -> Progress {
     }
 }
 
+/// When to say that sleep was asked for: now, but in a later second than anything that it must come after. Moments in a
+/// status are whole seconds, and a wish of the same second counts for nothing.
+#[must_use]
+pub fn sleep_asked_at(view: &View, now: Timestamp) -> Timestamp {
+    let woken = view.last_wake.as_ref().map(|wake| wake.at);
+    let last = [view.created, view.quiet_since, woken].into_iter().max();
+    let next = last.flatten().and_then(|at| {
+        let second = at.as_second().checked_add(1)?;
+        Timestamp::from_second(second).ok()
+    });
+    // A clock that is far ahead wrote that moment: then a wish for then would be taken for a mistake.
+    let limit = now.checked_add(AHEAD).unwrap_or(now);
+    next.map_or(now, |next| next.clamp(now, limit))
+}
+
 /// Whether the service is on its way to sleep.
 #[must_use]
 pub fn goes_down(view: &View) -> bool {
     matches!(view.phase, Some(Phase::Redirecting | Phase::Draining))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use jiff::Timestamp;
+    use serde_json::json;
+
+    use super::{Progress, forbids_sleep, of_sleep, of_wake, sleep_asked_at};
+    use crate::view::{Facts, Looked, View, view};
+
+    fn now() -> Timestamp {
+        "2026-03-02T08:00:00.5Z".parse().unwrap()
+    }
+
+    fn shown(phase: &str, reason: &str, reading: &str, paused: bool) -> View {
+        let me = serde_json::from_value(json!({
+            "apiVersion": "elasti.truefoundry.com/v1alpha1", "kind": "ElastiService",
+            "metadata": {"name": "web", "creationTimestamp": "2026-03-01T08:00:00Z", "generation": 1},
+            "spec": {
+                "service": "web", "paused": paused,
+                "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
+                "triggers": [{"type": "prometheus", "metadata": {"query": "q", "threshold": "1"}}],
+            },
+            "status": {
+                "phase": phase, "reason": reason, "replicas": i32::from(phase != "Asleep"), "observedGeneration": 1,
+                "quietSince": "2026-03-02T08:00:00Z",
+                "triggers": [{"type": "prometheus", "reading": reading, "since": "2026-03-02T07:00:00Z"}],
+                "conditions": [{"type": "Ready", "status": "True", "reason": reason, "message": "It is so.", "lastTransitionTime": "2026-03-02T07:00:00Z"}],
+            },
+        }))
+        .unwrap();
+        let (target, now) = (&Looked::NotLooked, now());
+        view(Facts {
+            me: &me,
+            target,
+            now,
+        })
+    }
+
+    #[test]
+    fn a_wake_is_done_with_a_ready_pod_and_fails_with_what_waiting_does_not_mend() {
+        let failed = Progress::Failed("It is so.".into());
+        for (phase, reason, progress) in [
+            ("Asleep", "Idle", Progress::Going),
+            ("Draining", "Draining", Progress::Going),
+            ("Waking", "Starting", Progress::Going),
+            ("Waking", "CrashLoop", failed.clone()),
+            ("Restoring", "WakeRequested", Progress::Done),
+            ("Serving", "CoolingDown", Progress::Done),
+            ("Serving", "Conflict", failed),
+        ] {
+            assert_eq!(
+                of_wake(&shown(phase, reason, "quiet", false)),
+                progress,
+                "{phase} {reason}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_sleep_waits_for_what_passes_and_not_for_what_does_not() {
+        let cooling = shown("Serving", "CoolingDown", "quiet", false);
+        assert_eq!(forbids_sleep(&cooling), None);
+        assert_eq!(of_sleep(&cooling, false), Progress::Going);
+        assert!(
+            matches!(of_sleep(&cooling, true), Progress::Failed(_)),
+            "called off"
+        );
+        let busy = shown("Serving", "TriggerActive", "active", false);
+        assert!(matches!(of_sleep(&busy, false), Progress::Failed(_)));
+        let paused = shown("Serving", "Paused", "quiet", true);
+        assert!(matches!(of_sleep(&paused, false), Progress::Failed(_)));
+        let draining = shown("Draining", "Draining", "quiet", false);
+        assert_eq!(of_sleep(&draining, true), Progress::Going);
+        assert_eq!(
+            of_sleep(&shown("Asleep", "Idle", "quiet", false), true),
+            Progress::Done
+        );
+    }
+
+    #[test]
+    fn a_wish_for_sleep_is_of_a_later_second_than_the_last_use() {
+        let view = shown("Serving", "CoolingDown", "quiet", false);
+        let at = sleep_asked_at(&view, now());
+        assert_eq!(at, "2026-03-02T08:00:01Z".parse().unwrap());
+        let later: Timestamp = "2026-03-02T08:00:07.25Z".parse().unwrap();
+        assert_eq!(sleep_asked_at(&view, later), later);
+        let behind: Timestamp = "2026-03-02T07:00:00Z".parse().unwrap();
+        assert_eq!(sleep_asked_at(&view, behind), behind + super::AHEAD);
+    }
 }

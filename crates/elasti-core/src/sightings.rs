@@ -39,6 +39,23 @@ pub struct Sightings {
     pub ticks: BTreeMap<String, Undone>,
     /// The nodes on which a drain failed because their ticks leave no gap.
     pub too_dense_on: Option<BTreeSet<String>>,
+    /// When the target was last seen at zero, in a row of looks that ends with the last one or with a wake.
+    pub zero_at: Option<Timestamp>,
+    /// The way up since then, as far as it was seen.
+    pub wake: Option<WakeSeen>,
+}
+
+/// When each part of a wake was first seen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct WakeSeen {
+    /// Replicas are asked for.
+    pub scaled: Timestamp,
+    /// A pod has a node.
+    pub scheduled: Option<Timestamp>,
+    /// The containers of a pod run.
+    pub started: Option<Timestamp>,
+    /// A pod is ready.
+    pub ready: Option<Timestamp>,
 }
 
 /// A mark of ours that was there when we last looked.
@@ -93,6 +110,8 @@ impl Sightings {
             marks: BTreeMap::new(),
             ticks: BTreeMap::new(),
             too_dense_on: None,
+            zero_at: None,
+            wake: None,
         }
     }
 
@@ -127,6 +146,7 @@ impl Sightings {
         self.pods_out_since = hold(self.pods_out_since, !o.any_pod_ready(), now);
         let no_resolver = o.ready_resolvers().next().is_none();
         self.no_resolver_since = hold(self.no_resolver_since, no_resolver, now);
+        self.look_at_wake(o);
         self.look_at_marks(&o.pods, now);
         // A tick that was not followed by another when it was due foretells nothing any more.
         let known_for = o.settings.tick_period + o.settings.margin;
@@ -195,6 +215,31 @@ impl Sightings {
                 (pod.name.clone(), since.copied().unwrap_or(o.now))
             })
             .collect();
+    }
+
+    /// Nothing is decided by this; it is told.
+    fn look_at_wake(&mut self, o: &Observed) {
+        match o.replicas() {
+            Some(0) => (self.zero_at, self.wake) = (Some(o.now), None),
+            Some(_) if self.zero_at.is_some() && self.wake.is_none() => {
+                self.wake = Some(WakeSeen {
+                    scaled: o.now,
+                    scheduled: None,
+                    started: None,
+                    ready: None,
+                });
+            }
+            Some(_) => {}
+            None => (self.zero_at, self.wake) = (None, None),
+        }
+        let Some(wake) = &mut self.wake else {
+            return;
+        };
+        let living = || o.pods.iter().filter(|p| !p.terminating);
+        let first = |before: Option<Timestamp>, holds: bool| before.or(holds.then_some(o.now));
+        wake.scheduled = first(wake.scheduled, living().any(|p| !p.node.is_empty()));
+        wake.started = first(wake.started, living().any(|p| p.started));
+        wake.ready = first(wake.ready, living().any(|p| p.ready));
     }
 
     fn look_at_marks(&mut self, pods: &[Pod], now: Timestamp) {

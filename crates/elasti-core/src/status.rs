@@ -1,13 +1,16 @@
 //! The status that follows from the facts and the plan.
 //! It never states an intention as a fact, and it never changes when nothing else does.
 
-use elasti_api::names::condition;
-use elasti_api::{Condition, ElastiServiceSpec, ElastiServiceStatus, Handover, Mode, Reason, Time};
+mod conditions;
+mod readings;
+mod wakes;
+
+use elasti_api::{ElastiServiceSpec, ElastiServiceStatus, Mode, Reason, Time};
 use jiff::Timestamp;
 
-use crate::idle;
-use crate::observed::{Author, Observed, Owned, PortsGiven, Reading, Report};
+use crate::observed::{Observed, PortsGiven, Report};
 use crate::plan::Plan;
+use crate::{idle, wishes};
 
 /// The status to write; equal to `previous` when there is nothing to say.
 #[must_use]
@@ -28,7 +31,7 @@ pub fn status(
         }),
         phase: Some(plan.phase),
         reason: Some(plan.why.reason.as_str().to_owned()),
-        conditions: conditions(spec, o, plan, previous),
+        conditions: conditions::conditions(spec, o, plan, previous),
         observed_generation: Some(o.me.generation),
         replicas: o.replicas().and_then(|n| i32::try_from(n).ok()),
         ports: match &o.ports {
@@ -39,15 +42,35 @@ pub fn status(
         last_active_time: stamps.last_active.map(whole),
         last_sleep_time: stamps.last_sleep.map(whole),
         held: previous.held,
-        triggers: previous.triggers.clone(),
-        last_wake: previous.last_wake.clone(),
-        asleep_seconds: previous.asleep_seconds,
+        triggers: readings::turned(spec, o, &previous.triggers),
+        last_wake: wakes::turned(spec, o, previous),
+        asleep_seconds: wakes::asleep_seconds(o, previous),
     };
+    if no_news_yet(spec, o, plan, previous) {
+        next.reason.clone_from(&previous.reason);
+        conditions::keep(&mut next.conditions, &previous.conditions);
+    }
     if next != *previous {
         next.last_reconciled_time = Some(whole(o.now));
         next.held = held(o);
+        readings::refresh(spec, o, &mut next.triggers);
+        wakes::refresh(o, &mut next.last_wake);
     }
     next
+}
+
+/// After a start the triggers are unread for a moment. What the status said of them before is neither better nor
+/// worse known for that, so it stays, and a restart with a thousand services is not two thousand writes.
+fn no_news_yet(
+    spec: &ElastiServiceSpec,
+    o: &Observed,
+    plan: &Plan,
+    previous: &ElastiServiceStatus,
+) -> bool {
+    idle::unread(spec, o)
+        && previous.observed_generation == Some(o.me.generation)
+        && previous.phase == Some(plan.phase)
+        && plan.why.reason == Reason::TriggerUnknown
 }
 
 /// A moment as the API server keeps it: in whole seconds. A finer one would differ from what is read
@@ -80,7 +103,12 @@ struct Stamps {
 impl Stamps {
     fn after(spec: &ElastiServiceSpec, o: &Observed) -> Self {
         let before = &o.me.remembered;
-        let quiet_since = idle::quiet_since(spec, o).ok();
+        let quiet_since = match idle::quiet_since(spec, o) {
+            Ok(since) => Some(since),
+            // Whether it is still quiet is told by the first reading.
+            Err(_) if idle::unread(spec, o) => before.quiet_since,
+            Err(_) => None,
+        };
         let turned = quiet_since.is_some() != before.quiet_since.is_some();
         let last_active = if turned || before.last_active.is_none() {
             Some(quiet_since.unwrap_or(o.now))
@@ -99,7 +127,7 @@ impl Stamps {
         Self {
             quiet_since,
             last_active: clamp(
-                last_active.max(o.wake_requested_at.filter(|at| *at <= o.now)),
+                last_active.max(wishes::wake_asked_at(o).filter(|at| *at <= o.now)),
                 o,
             ),
             last_wake,
@@ -128,215 +156,4 @@ fn crossed(o: &Observed) -> Option<Crossed> {
 /// A stamp from the future (the clock was set back) would block sleep until then.
 fn clamp(stamp: Option<Timestamp>, o: &Observed) -> Option<Timestamp> {
     stamp.map(|at| at.min(o.now))
-}
-
-/// One condition before it has its transition time.
-struct Fact {
-    type_: &'static str,
-    holds: bool,
-    reason: &'static str,
-    message: String,
-}
-
-fn conditions(
-    spec: &ElastiServiceSpec,
-    o: &Observed,
-    plan: &Plan,
-    previous: &ElastiServiceStatus,
-) -> Vec<Condition> {
-    let facts = [
-        ready(spec, o, plan),
-        found(o),
-        triggers(o),
-        redirected(o),
-        asleep(o, plan),
-        conflict(o, plan),
-        contended(o, previous),
-    ];
-    facts
-        .into_iter()
-        .map(|fact| fact.into_condition(o, &previous.conditions))
-        .collect()
-}
-
-impl Fact {
-    fn new(
-        type_: &'static str,
-        holds: bool,
-        reason: &'static str,
-        message: impl Into<String>,
-    ) -> Self {
-        Self {
-            type_,
-            holds,
-            reason,
-            message: message.into(),
-        }
-    }
-
-    fn into_condition(self, o: &Observed, previous: &[Condition]) -> Condition {
-        let status = if self.holds { "True" } else { "False" };
-        let since = previous
-            .iter()
-            .find(|c| c.type_ == self.type_ && c.status == status)
-            .map_or_else(|| whole(o.now), |c| c.last_transition_time.clone());
-        Condition {
-            type_: self.type_.to_owned(),
-            status: status.to_owned(),
-            reason: self.reason.to_owned(),
-            message: self.message,
-            observed_generation: Some(o.me.generation),
-            last_transition_time: since,
-        }
-    }
-}
-
-/// Elasti can do its work for this service.
-fn ready(spec: &ElastiServiceSpec, o: &Observed, plan: &Plan) -> Fact {
-    let reason = plan.why.reason;
-    let trouble = matches!(
-        reason,
-        Reason::Conflict
-            | Reason::Unsupported
-            | Reason::ServiceNotFound
-            | Reason::TargetNotFound
-            | Reason::AutoscalerNotFound
-            | Reason::PortsExhausted
-            | Reason::NoResolver
-            | Reason::InvalidWindow
-            | Reason::ImagePull
-            | Reason::CrashLoop
-            | Reason::Unschedulable
-            | Reason::PodRefused
-            | Reason::NeverReady
-    );
-    let mut message = plan.why.sentence.clone();
-    if !trouble && !o.may_mark && spec.handover.unwrap_or_default() == Handover::Drain {
-        message.push_str(" The operator may not patch pods/status, so it hands over by redirect instead of drain.");
-    }
-    if !trouble && o.service.as_ref().is_some_and(|s| s.external_local) {
-        message.push_str(" externalTrafficPolicy is Local: outside clients reach it only through nodes that run a resolver.");
-    }
-    Fact::new(condition::READY, !trouble, reason.as_str(), message)
-}
-
-fn found(o: &Observed) -> Fact {
-    match o.target {
-        Some(_) => Fact::new(condition::TARGET_FOUND, true, "Found", "The target exists."),
-        None => Fact::new(
-            condition::TARGET_FOUND,
-            false,
-            Reason::TargetNotFound.as_str(),
-            "The target does not exist.",
-        ),
-    }
-}
-
-fn triggers(o: &Observed) -> Fact {
-    let unknown = o
-        .readings
-        .iter()
-        .enumerate()
-        .find_map(|(index, reading)| match reading {
-            Reading::Unknown { why } => {
-                Some(format!("Trigger {index} gives no usable reading: {why}."))
-            }
-            Reading::Active { .. } | Reading::Quiet { .. } => None,
-        });
-    match unknown {
-        Some(message) => Fact::new(
-            condition::TRIGGERS_HEALTHY,
-            false,
-            Reason::TriggerUnknown.as_str(),
-            message,
-        ),
-        None => Fact::new(
-            condition::TRIGGERS_HEALTHY,
-            true,
-            "Read",
-            "Every trigger gives a usable reading.",
-        ),
-    }
-}
-
-fn redirected(o: &Observed) -> Fact {
-    match o.slice {
-        Owned::Ours(_) => Fact::new(
-            condition::TRAFFIC_REDIRECTED,
-            true,
-            "Proxy",
-            "The Service points at the resolvers.",
-        ),
-        Owned::Missing | Owned::Foreign => Fact::new(
-            condition::TRAFFIC_REDIRECTED,
-            false,
-            "Serve",
-            "The Service points at its pods.",
-        ),
-    }
-}
-
-fn asleep(o: &Observed, plan: &Plan) -> Fact {
-    let asleep = o.replicas() == Some(0);
-    Fact::new(
-        condition::ASLEEP,
-        asleep,
-        plan.why.reason.as_str(),
-        plan.why.sentence.clone(),
-    )
-}
-
-fn conflict(o: &Observed, plan: &Plan) -> Fact {
-    let foreign = matches!(o.slice, Owned::Foreign) || matches!(o.private_service, Owned::Foreign);
-    if o.rival.is_some() || foreign {
-        return Fact::new(
-            condition::CONFLICT,
-            true,
-            Reason::Conflict.as_str(),
-            plan.why.sentence.clone(),
-        );
-    }
-    Fact::new(
-        condition::CONFLICT,
-        false,
-        "Alone",
-        "Nothing else claims the Service or the target.",
-    )
-}
-
-/// Someone else moved the target across zero; said until it crosses zero again by our hand.
-fn contended(o: &Observed, previous: &ElastiServiceStatus) -> Fact {
-    let before = &o.me.remembered;
-    let seen_before = before.last_sleep.is_some() || before.replicas.is_some();
-    let crossed = crossed(o).is_some();
-    let author = o.target.as_ref().map(|t| (&t.replicas_by, t.replicas));
-    match author {
-        Some((Author::Other(name), replicas)) if crossed && seen_before => {
-            let message = format!("{name} set replicas to {replicas}.");
-            Fact::new(
-                condition::CONTENDED,
-                true,
-                Reason::Contended.as_str(),
-                message,
-            )
-        }
-        _ => match previous
-            .conditions
-            .iter()
-            .find(|c| c.type_ == condition::CONTENDED && c.status == "True")
-        {
-            Some(still) if !crossed => Fact::new(
-                condition::CONTENDED,
-                true,
-                Reason::Contended.as_str(),
-                still.message.clone(),
-            ),
-            _ => Fact::new(
-                condition::CONTENDED,
-                false,
-                "Alone",
-                "Nothing else writes the target's replicas.",
-            ),
-        },
-    }
 }

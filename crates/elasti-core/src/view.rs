@@ -1,7 +1,7 @@
 //! The read model: what a person is shown of one service, made from plain objects and `now`.
 //! It never asks the cluster and never decides: what keeps a service awake comes from the rules that the operator runs.
 
-use elasti_api::names::condition;
+use elasti_api::names::{self, condition};
 use elasti_api::{
     Condition, ElastiService, ElastiServiceStatus, LastWake, MicroTime, Mode, Phase, Reason, Time,
     TriggerStatus,
@@ -11,9 +11,10 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::desire;
+use crate::facts;
 use crate::observed::{
     Author, Autoscaler, Leadership, Me, Observed, Owned, PortsGiven, Reading, Remembered, Settings,
-    Target,
+    Target, Wish,
 };
 use crate::quantity;
 use crate::sightings::Sightings;
@@ -466,7 +467,7 @@ pub(crate) fn blockers(
 
 /// Reasons that follow from the facts of a view, so that it need not ask the status for them; and those of a service
 /// that is on its way to sleep.
-const SEEN_BY_A_VIEW: [Reason; 10] = [
+const SEEN_BY_A_VIEW: [Reason; 11] = [
     Reason::TriggerActive,
     Reason::TriggerUnknown,
     Reason::WakeRequested,
@@ -475,6 +476,7 @@ const SEEN_BY_A_VIEW: [Reason; 10] = [
     Reason::OutsideWindow,
     Reason::InvalidWindow,
     Reason::Paused,
+    Reason::SleepRequested,
     Reason::Draining,
     Reason::Restoring,
 ];
@@ -506,6 +508,8 @@ pub(crate) fn observed(facts: &Facts<'_>, status: &ElastiServiceStatus) -> Obser
             generation: me.metadata.generation.unwrap_or_default(),
             deleting_since: me.metadata.deletion_timestamp.as_ref().map(|t| t.0),
             finalizer: true,
+            wake_wish: wish(me, names::WAKE_REQUESTED_ANNOTATION),
+            sleep_wish: wish(me, names::SLEEP_REQUESTED_ANNOTATION),
             remembered: Remembered::from(status),
         },
         leadership: Leadership::Follower,
@@ -535,8 +539,13 @@ pub(crate) fn observed(facts: &Facts<'_>, status: &ElastiServiceStatus) -> Obser
     }
 }
 
-/// The readings that the status tells. A status that tells none is of an operator that did not write them yet: then it
-/// tells by `quietSince` and its reason.
+fn wish(me: &ElastiService, annotation: &str) -> Wish {
+    let annotations = me.metadata.annotations.as_ref();
+    facts::wish(annotations.and_then(|all| all.get(annotation)))
+}
+
+/// The readings that the status tells. A status that tells none is of an operator that did not write them yet: then its
+/// reason and its conditions tell.
 fn readings(me: &ElastiService, status: &ElastiServiceStatus) -> Vec<Reading> {
     let threshold = |index: usize| {
         let trigger = me.spec.triggers.get(index);
@@ -547,17 +556,20 @@ fn readings(me: &ElastiService, status: &ElastiServiceStatus) -> Vec<Reading> {
         let told = status.triggers.iter().enumerate();
         return told.map(|(at, one)| reading(one, threshold(at))).collect();
     }
-    let active = status.reason.as_deref() == Some(Reason::TriggerActive.as_str());
+    let reason = status.reason.as_deref();
+    let active = reason == Some(Reason::TriggerActive.as_str());
+    let healthy = condition_of(status, condition::TRIGGERS_HEALTHY);
+    let sick = healthy.filter(|c| c.status == "False");
     let numbered = me.spec.triggers.iter().enumerate();
     numbered
         .map(|(at, _)| {
             let (value, threshold) = (f64::NAN, threshold(at));
-            match (status.quiet_since.is_some(), active) {
-                (true, _) => Reading::Quiet { value, threshold },
-                (false, true) => Reading::Active { value, threshold },
-                (false, false) => Reading::Unknown {
-                    why: "the operator has not told its reading".to_owned(),
+            match (active, sick) {
+                (true, _) => Reading::Active { value, threshold },
+                (false, Some(c)) => Reading::Unknown {
+                    why: c.message.trim_end_matches('.').to_owned(),
                 },
+                (false, None) => Reading::Quiet { value, threshold },
             }
         })
         .collect()

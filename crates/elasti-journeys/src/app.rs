@@ -223,11 +223,7 @@ impl App {
 
     /// Opens the doors of all its pods, once there is one.
     pub async fn let_in(&self) {
-        let pods = format!(
-            "{}?labelSelector=app%3D{}",
-            self.core("pods"),
-            self.blueprint.name
-        );
+        let pods = self.pods_path();
         let api = self.hood.api();
         until("there is a pod", async || {
             !api.items(&pods).await.is_empty()
@@ -310,6 +306,11 @@ impl App {
     #[must_use]
     pub fn core(&self, plural: &str) -> String {
         format!("/api/v1/namespaces/{}/{plural}", self.blueprint.namespace)
+    }
+
+    fn pods_path(&self) -> String {
+        let app = self.blueprint.name;
+        format!("{}?labelSelector=app%3D{app}", self.core("pods"))
     }
 
     /// Path of the EndpointSlices.
@@ -486,6 +487,18 @@ impl App {
                 && self.replicas().await == 0
         })
         .await;
+    }
+
+    /// Waits until its pods are gone or ready, and then for the settle time, within which nodes follow slices.
+    pub async fn until_nodes_follow(&self) {
+        let pods = self.pods_path();
+        until("no pod is about to end", async || {
+            let pods = self.hood.api().items(&pods).await;
+            let mut ends = pods.iter().map(|pod| &pod["metadata"]["deletionTimestamp"]);
+            ends.all(Value::is_null)
+        })
+        .await;
+        sleep(self.hood.settle()).await;
     }
 
     /// Puts it to sleep.

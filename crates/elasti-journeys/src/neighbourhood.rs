@@ -290,6 +290,17 @@ impl Neighbourhood {
         }
     }
 
+    /// How long nodes may take to follow a slice, and a little more.
+    pub(crate) fn settle(&self) -> Duration {
+        let real = observed::Settings::default().settle;
+        let settle = if self.is_real() {
+            real
+        } else {
+            self.0.plot.times.settle
+        };
+        Duration::try_from(settle).unwrap() + Duration::from_millis(200)
+    }
+
     /// Whether pods are real.
     pub(crate) fn is_real(&self) -> bool {
         self.cluster().is_some()

@@ -1,10 +1,11 @@
 //! What happens to an installation of the chart on a real cluster, while requests are held and services are in use.
-#![allow(missing_docs, clippy::unwrap_used)]
+#![allow(missing_docs, clippy::unwrap_used, clippy::indexing_slicing)]
 
 use std::sync::atomic::Ordering;
 
-use elasti_api::Phase;
+use elasti_api::{Phase, names};
 use elasti_journeys::{App, Neighbourhood, OPERATOR, RESOLVER, Target, blueprint, until};
+use serde_json::json;
 use tokio::task::JoinHandle;
 
 /// An app whose pods are ready only once they are let in; it sleeps.
@@ -15,6 +16,8 @@ async fn asleep_behind_a_door(hood: &Neighbourhood) -> App {
     let closed = hood.build(closed).await;
     closed.idle();
     closed.until_asleep().await;
+    // Until then there was nobody behind its Service.
+    closed.until_nodes_follow().await;
     closed
 }
 
@@ -109,12 +112,26 @@ async fn resolvers_are_scaled_from_one_to_three_and_back_under_visitors_and_nobo
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs a real cluster: cargo xtask journeys"]
 async fn helm_uninstall_wakes_everything_that_sleeps_and_an_installation_finds_it_again() {
-    let hood = Neighbourhood::start().await;
+    let hood = Neighbourhood::with(|plot| plot.rollouts_and_keda = true).await;
     let elasti = hood.installation();
-    let mut apps = vec![hood.deploy("one").await, hood.deploy("other").await];
-    let mut db = blueprint("db");
-    db.target = Target::StatefulSet;
-    apps.push(hood.build(db).await);
+    let mut apps = vec![hood.deploy("one").await];
+    for (name, target) in [("db", Target::StatefulSet), ("canary", Target::Rollout)] {
+        let mut app = blueprint(name);
+        app.target = target;
+        apps.push(hood.build(app).await);
+    }
+    let scaled_objects = format!(
+        "/apis/keda.sh/v1alpha1/namespaces/{}/scaledobjects",
+        hood.home()
+    );
+    let scaled_object = json!({
+        "apiVersion": "keda.sh/v1alpha1", "kind": "ScaledObject",
+        "metadata": {"name": "scaled"}, "spec": {"scaleTargetRef": {"name": "scaled"}},
+    });
+    hood.api().make(&scaled_objects, scaled_object).await;
+    let mut scaled = blueprint("scaled");
+    scaled.spec = json!({"autoscaler": {"type": "keda", "name": "scaled"}});
+    apps.push(hood.build(scaled).await);
     let mut two = blueprint("two");
     two.ports = vec![("http", 80), ("admin", 81)];
     apps.push(hood.build(two).await);
@@ -136,6 +153,9 @@ async fn helm_uninstall_wakes_everything_that_sleeps_and_an_installation_finds_i
         app.visit().await;
         assert!(!app.object().await.is_null(), "ElastiServices stay");
     }
+    let scaled_object = hood.api().get(&format!("{scaled_objects}/scaled")).await;
+    let paused = &scaled_object["metadata"]["annotations"][names::KEDA_PAUSED_ANNOTATION];
+    assert_ne!(*paused, json!("true"), "KEDA has it back");
 
     elasti.install(&[]).await;
     for app in &apps {
@@ -147,4 +167,39 @@ async fn helm_uninstall_wakes_everything_that_sleeps_and_an_installation_finds_i
     assert_eq!(busy.phase().await, Some(Phase::Serving));
     hood.ledger().assert_nothing_lost();
     println!("{} requests, none lost", hood.ledger().all().len());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs a real cluster: cargo xtask journeys"]
+async fn an_installation_for_one_namespace_sleeps_and_wakes_there_without_cluster_roles() {
+    let hood = Neighbourhood::start().await;
+    let elasti = hood.installation();
+    let only = format!("global.allowedNamespaces={{{}}}", hood.home());
+    elasti.install(&[&only]).await;
+    for kind in ["clusterroles", "clusterrolebindings"] {
+        let ours = "labelSelector=app.kubernetes.io%2Fpart-of%3Delasti";
+        let path = format!("/apis/rbac.authorization.k8s.io/v1/{kind}?{ours}");
+        let found = hood.api().items(&path).await;
+        assert!(found.is_empty(), "{found:?}");
+    }
+    let web = hood.deploy("web").await;
+    web.until_serving().await;
+    web.visit().await;
+    web.fall_asleep().await;
+    web.visit().await;
+    web.busy();
+    web.until_serving().await;
+    web.fall_asleep().await;
+    web.visit().await;
+
+    hood.namespace("beyond").await;
+    let mut beyond = blueprint("beyond");
+    beyond.namespace = "beyond";
+    let beyond = hood.build(beyond).await;
+    beyond.idle();
+    web.until_asleep().await;
+    assert_eq!(beyond.phase().await, None, "nobody manages it");
+    beyond.visit().await;
+    hood.ledger().assert_nothing_lost();
+    elasti.install(&[]).await;
 }

@@ -75,19 +75,21 @@ impl Said {
                 held: 0,
                 open: 0,
                 last_connection: None,
+                first_answer: None,
             };
         };
         // Counted back from when the answer came: rather too late than too early.
-        let last = seen.last_connection_millis_ago.map(|millis| {
+        let moment = |millis: u64| {
             let ago = SignedDuration::from_millis(i64::try_from(millis).unwrap_or(i64::MAX));
             self.answered_at.checked_sub(ago).unwrap_or(Timestamp::MIN)
-        });
+        };
         Report::Seen {
             at: self.asked_at,
             route: Some(seen.route_generation.clone()),
             held: seen.held,
             open: seen.open,
-            last_connection: last,
+            last_connection: seen.last_connection_millis_ago.map(moment),
+            first_answer: seen.first_answer_millis_ago.map(moment),
         }
     }
 }
@@ -111,7 +113,7 @@ impl Reports {
     /// # Errors
     /// If no HTTP client can be made.
     pub fn new(port: u16, token_file: Option<PathBuf>, clock: Clock) -> reqwest::Result<Self> {
-        crate::tls::install_provider();
+        elasti_runtime::tls::install_provider();
         let client = Client::builder()
             .redirect(reqwest::redirect::Policy::none())
             .no_proxy()

@@ -9,6 +9,7 @@ use std::str::FromStr;
 use clap::Args;
 use elasti_core::schedule::GoDuration;
 use elasti_runtime::environment::{Reading, Variable, WrongValues, variable};
+use elasti_runtime::sentry;
 use jiff::SignedDuration;
 use reqwest::Url;
 use reqwest::header::HeaderValue;
@@ -42,7 +43,7 @@ pub struct Flags {
 }
 
 /// Every variable that is read; a test compares this with what really is.
-pub const VARIABLES: [Variable; 14] = [
+pub const VARIABLES: [Variable; 16] = [
     variable(
         "ELASTI_OPERATOR_NAMESPACE",
         "elasti",
@@ -113,18 +114,18 @@ pub const VARIABLES: [Variable; 14] = [
         "none",
         "the Authorization header for that server, and for no other",
     ),
+    sentry::VARIABLES[0],
+    sentry::VARIABLES[1],
 ];
 
 /// Variables of the predecessor for which this design has no use; they are accepted.
-pub const WITHOUT_USE: [&str; 8] = [
+pub const WITHOUT_USE: [&str; 6] = [
     "ELASTI_OPERATOR_DEPLOYMENT_NAME",
     "ELASTI_OPERATOR_SERVICE_NAME",
     "ELASTI_RESOLVER_DEPLOYMENT_NAME",
     "ELASTI_RESOLVER_SERVICE_NAME",
     "ELASTI_RESOLVER_PROXY_PORT",
     "KUBERNETES_CLUSTER_DOMAIN",
-    "SENTRY_DSN",
-    "SENTRY_ENVIRONMENT",
 ];
 
 impl Settings {
@@ -156,6 +157,7 @@ impl Settings {
             .into_iter()
             .filter_map(|(given, flag)| given.then_some(flag))
             .collect();
+        settings.sentry = sentry::settings(&mut read);
         read.end(&accepted, &WITHOUT_USE)?;
         Ok(settings)
     }

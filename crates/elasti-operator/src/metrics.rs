@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use elasti_api::Mode;
+use elasti_core::observed::Reading;
 use elasti_runtime::metrics::{Family, Registry};
 
 use crate::name::Name;
@@ -24,6 +25,9 @@ pub struct Metrics {
     cold_start: Arc<Family>,
     held: Arc<Family>,
     asleep_seconds: Arc<Family>,
+    saved_pod_seconds: Arc<Family>,
+    wake_refusals: Arc<Family>,
+    trigger_readings: Arc<Family>,
 }
 
 impl Default for Metrics {
@@ -94,6 +98,21 @@ impl Metrics {
                 "Seconds that the target has slept, counted when it wakes.",
                 of,
             ),
+            saved_pod_seconds: registry.counter(
+                "elasti_operator_saved_pod_seconds",
+                "Seconds asleep times the replicas that a wake asks for, counted when it wakes.",
+                of,
+            ),
+            wake_refusals: registry.counter(
+                "elasti_operator_wake_refusal_counter",
+                "Wakes that were not taken, by the word that the caller heard.",
+                &["reason"],
+            ),
+            trigger_readings: registry.counter(
+                "elasti_operator_trigger_reading_counter",
+                "Readings of triggers; for one that is unknown, why.",
+                &["type", "reading", "cause"],
+            ),
             registry,
         }
     }
@@ -163,9 +182,33 @@ impl Metrics {
         self.cold_start.with(&labels).observe(took);
     }
 
-    pub(crate) fn slept(&self, name: &Name, seconds: i64) {
-        let series = self.asleep_seconds.with(&[&name.name, &name.namespace]);
-        series.set(series.get().saturating_add(seconds.max(0)));
+    /// A target woke after a sleep that saved so many pods.
+    pub(crate) fn slept(&self, name: &Name, seconds: i64, pods: u32) {
+        let labels = [&*name.name, &*name.namespace];
+        let saved = seconds.saturating_mul(i64::from(pods));
+        for (family, more) in [
+            (&self.asleep_seconds, seconds),
+            (&self.saved_pod_seconds, saved),
+        ] {
+            let series = family.with(&labels);
+            series.set(series.get().saturating_add(more.max(0)));
+        }
+    }
+
+    /// A wake was not taken; `reason` is from the closed list of refusals.
+    pub(crate) fn wake_refused(&self, reason: &'static str) {
+        self.wake_refusals.with(&[reason]).increment();
+    }
+
+    /// A trigger was read; `cause` is from the closed list of what its kind can doubt.
+    pub(crate) fn read(&self, kind: &'static str, reading: &Reading, cause: &'static str) {
+        let reading = match reading {
+            Reading::Active { .. } => "active",
+            Reading::Quiet { .. } => "quiet",
+            Reading::Unknown { .. } | Reading::Unread => "unknown",
+        };
+        let labels = [kind, reading, cause];
+        self.trigger_readings.with(&labels).increment();
     }
 
     /// Forgets an ElastiService that is gone.
@@ -179,6 +222,7 @@ impl Metrics {
             &self.cold_start,
             &self.held,
             &self.asleep_seconds,
+            &self.saved_pod_seconds,
         ] {
             family.forget(&labels);
         }
@@ -190,5 +234,22 @@ fn word(mode: Mode) -> &'static str {
     match mode {
         Mode::Proxy => "proxy",
         Mode::Serve => "serve",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Metrics;
+
+    #[test]
+    fn every_family_is_documented() {
+        let text = include_str!("../../../docs/metrics.md");
+        let told = Metrics::new().encode();
+        let types = told.lines().filter_map(|line| line.strip_prefix("# TYPE "));
+        let families: Vec<&str> = types.filter_map(|line| line.split(' ').next()).collect();
+        assert_eq!(families.len(), 14, "{families:?}");
+        for name in families {
+            assert!(text.contains(&format!("| `{name}` |")), "{name}");
+        }
     }
 }

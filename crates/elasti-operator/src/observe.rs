@@ -152,6 +152,8 @@ fn remembered(me: &Declared) -> Me {
         generation: me.generation,
         deleting_since: me.deleting_since,
         finalizer: me.has_finalizer(),
+        wake_wish: me.wake_wish,
+        sleep_wish: me.sleep_wish,
         remembered: Remembered::from(&*me.status),
     }
 }
@@ -252,6 +254,7 @@ fn pod(view: &PodView, never_ready: bool) -> Pod {
         uid: view.uid.clone(),
         version: view.version.clone(),
         node: view.node.clone(),
+        started: view.started,
         ready: view.ready,
         containers_ready: view.containers_ready,
         marked: view.marked,
@@ -266,6 +269,7 @@ fn refused_pod(target: &TargetView, message: String) -> Pod {
         uid: String::new(),
         version: String::new(),
         node: String::new(),
+        started: false,
         ready: false,
         containers_ready: false,
         marked: false,

@@ -338,8 +338,10 @@ impl Running {
         client: Client,
     ) -> Result<Self, NoStart> {
         let wake = open("the wake port", settings.wake).await?;
+        let metrics = Arc::new(Metrics::new());
         let sources = Sources {
             prometheus: Prometheus::new(prometheus(&settings)?)?,
+            metrics: metrics.clone(),
         };
         let (readings, changed) = Readings::start(sources, settings.polling_interval);
         let reports = Reports::new(settings.resolver_port, settings.token_file.clone(), clock)?;
@@ -360,7 +362,7 @@ impl Running {
             kinds: Kinds::default(),
             readings,
             reports,
-            metrics: Arc::new(Metrics::new()),
+            metrics,
             pulses: Pulses::default(),
             board,
             leadership: seat.subscribe(),
@@ -459,9 +461,7 @@ async fn serve(
         allow_anonymous: settings.allow_anonymous_wakes,
     };
     let metrics = operator.metrics.clone();
-    let endpoint = WakeEndpoint::new(operator.client.clone(), callers, send, move || {
-        metrics.encode()
-    });
+    let endpoint = WakeEndpoint::new(operator.client.clone(), callers, send, metrics);
     tasks.spawn(endpoint.serve(wake));
     tasks.spawn(take_wakes(operator.clone(), wakes));
     if let Some(address) = settings.metrics {

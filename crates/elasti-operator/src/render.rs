@@ -199,12 +199,18 @@ pub(crate) fn scale(target: &Name, version: &str, replicas: u32) -> Value {
 /// The whole status, where what it no longer says is taken out.
 pub(crate) fn status(version: &str, before: &Value, next: &Value) -> Value {
     let mut status = next.clone();
-    for key in before.as_object().into_iter().flatten().map(|(key, _)| key) {
-        if next.get(key).is_none() {
-            put(&mut status, key, Value::Null);
+    take_out(before, &mut status);
+    json!({"metadata": {"resourceVersion": version}, "status": status})
+}
+
+/// A merge patch leaves alone what it does not name, at every depth.
+fn take_out(before: &Value, next: &mut Value) {
+    for (key, was) in before.as_object().into_iter().flatten() {
+        match next.get_mut(key) {
+            Some(is) => take_out(was, is),
+            None => put(next, key, Value::Null),
         }
     }
-    json!({"metadata": {"resourceVersion": version}, "status": status})
 }
 
 /// In whole seconds, as Kubernetes keeps it.
@@ -235,6 +241,18 @@ mod tests {
 
     use super::*;
     use crate::slim::{SliceView, Slim as _};
+
+    #[test]
+    fn what_a_status_no_longer_says_is_taken_out_at_every_depth() {
+        let before =
+            json!({"held": 1, "lastWake": {"by": "Traffic", "readyAt": "x"}, "ports": [{"a": 1}]});
+        let next = json!({"lastWake": {"by": "Manual"}, "ports": [{}]});
+        let patch = status("7", &before, &next);
+        assert_eq!(
+            patch["status"],
+            json!({"held": null, "lastWake": {"by": "Manual", "readyAt": null}, "ports": [{}]})
+        );
+    }
 
     fn me() -> Declared {
         Declared::read(json!({

@@ -7,7 +7,7 @@ use std::time::Duration;
 use elasti_api::names::event;
 use elasti_api::{ElastiServiceStatus, Mode, Phase, Reason, names};
 use elasti_core::status::status;
-use elasti_core::{Plan, Step};
+use elasti_core::{Plan, Step, replicas};
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Resource as _;
 use kube::api::{Patch, PatchParams};
@@ -159,7 +159,8 @@ fn tell_metrics(
         && let (Some(woken), Some(slept)) = (woken_at, previous.last_sleep_time.as_ref())
     {
         let asleep = woken.duration_since(slept.0).as_secs();
-        operator.metrics.slept(name, asleep);
+        let pods = replicas::on_wake(scene.spec(), &scene.observed.autoscaler);
+        operator.metrics.slept(name, asleep, pods);
     }
 }
 

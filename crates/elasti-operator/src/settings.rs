@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use elasti_core::observed;
 use elasti_core::ports;
+use elasti_runtime::sentry;
 use jiff::SignedDuration;
 
 /// Everything that one operator can be told.
@@ -51,6 +52,8 @@ pub struct Settings {
     pub times: observed::Settings,
     /// How many services are looked at at once.
     pub concurrency: usize,
+    /// Where errors and panics are told besides the log.
+    pub sentry: Option<sentry::Settings>,
 }
 
 impl Default for Settings {
@@ -76,6 +79,7 @@ impl Default for Settings {
             port_quarantine: ports::DEFAULT_QUARANTINE,
             times: observed::Settings::default(),
             concurrency: 16,
+            sentry: None,
         }
     }
 }

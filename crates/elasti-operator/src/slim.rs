@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use elasti_api::{ElastiService, ElastiServiceSpec, ElastiServiceStatus, names};
 use elasti_core::facts;
-use elasti_core::observed::{Author, Endpoint, Family, Obstacle, Service};
+use elasti_core::observed::{Author, Endpoint, Family, Obstacle, Service, Wish};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1 as core_v1;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
@@ -34,6 +34,8 @@ pub(crate) struct Declared {
     pub(crate) generation: i64,
     pub(crate) deleting_since: Option<Timestamp>,
     pub(crate) finalizers: Vec<String>,
+    pub(crate) wake_wish: Wish,
+    pub(crate) sleep_wish: Wish,
     pub(crate) spec: Arc<ElastiServiceSpec>,
     pub(crate) status: Arc<ElastiServiceStatus>,
 }
@@ -56,8 +58,12 @@ impl Slim for Declared {
             spec,
             status,
         } = serde_json::from_value(object)?;
+        let annotations = metadata.annotations.as_ref();
+        let wish = |name: &str| facts::wish(annotations.and_then(|all| all.get(name)));
         Ok(Self {
             name: Name::of(&metadata),
+            wake_wish: wish(names::WAKE_REQUESTED_ANNOTATION),
+            sleep_wish: wish(names::SLEEP_REQUESTED_ANNOTATION),
             uid: metadata.uid.unwrap_or_default(),
             version: metadata.resource_version.unwrap_or_default(),
             created: metadata
@@ -212,6 +218,8 @@ pub(crate) struct PodView {
     pub(crate) uid: String,
     pub(crate) version: String,
     pub(crate) node: String,
+    /// Its containers run.
+    pub(crate) started: bool,
     pub(crate) labels: BTreeMap<String, String>,
     pub(crate) addresses: Vec<IpAddr>,
     pub(crate) ready: bool,
@@ -250,6 +258,7 @@ impl Slim for PodView {
             name: Name::of(&metadata),
             node: spec.and_then(|s| s.node_name).unwrap_or_default(),
             addresses,
+            started: facts::started(&status),
             ready,
             containers_ready: holds("ContainersReady"),
             marked: condition("Ready").is_some_and(|c| {

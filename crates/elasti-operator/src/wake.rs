@@ -32,6 +32,8 @@ use tower::ServiceExt as _;
 
 use elasti_runtime::callers::{Callers, TokenHash};
 use elasti_runtime::pace::Pace;
+
+use crate::metrics::Metrics;
 use refusal::Refusal;
 
 /// Resolvers keep 4 connections each; 200 resolvers and a few probes fit.
@@ -106,7 +108,7 @@ pub struct WakeEndpoint {
     caller_pace: Pace<Caller>,
     service_pace: Pace<ServiceKey>,
     wakes: mpsc::Sender<WakeRequest>,
-    metrics: Box<dyn Fn() -> String + Send + Sync>,
+    metrics: Arc<Metrics>,
 }
 
 impl fmt::Debug for WakeEndpoint {
@@ -116,12 +118,13 @@ impl fmt::Debug for WakeEndpoint {
 }
 
 impl WakeEndpoint {
-    /// Hands wakes to `wakes`; `metrics` gives the text of `GET /metrics`.
+    /// Hands wakes to `wakes`; `metrics` counts those that are refused, and is served under `GET /metrics`.
+    #[must_use]
     pub fn new(
         client: Client,
         settings: WakeSettings,
         wakes: mpsc::Sender<WakeRequest>,
-        metrics: impl Fn() -> String + Send + Sync + 'static,
+        metrics: Arc<Metrics>,
     ) -> Self {
         let WakeSettings {
             callers,
@@ -133,7 +136,7 @@ impl WakeEndpoint {
             caller_pace: Pace::new(CALLER_PACE, MOST_CALLERS),
             service_pace: Pace::new(SERVICE_PACE, MOST_SERVICES),
             wakes,
-            metrics: Box::new(metrics),
+            metrics,
         }
     }
 
@@ -226,7 +229,7 @@ impl Drop for Guest {
 
 async fn metrics(State(endpoint): State<Arc<WakeEndpoint>>) -> Response {
     let kind = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
-    ([(header::CONTENT_TYPE, kind)], (endpoint.metrics)()).into_response()
+    ([(header::CONTENT_TYPE, kind)], endpoint.metrics.encode()).into_response()
 }
 
 async fn take(
@@ -237,7 +240,10 @@ async fn take(
 ) -> Response {
     match endpoint.take(peer, &headers, body).await {
         Ok(()) => Json(WakeAnswer::received()).into_response(),
-        Err(refusal) => refusal.into_response(),
+        Err(refusal) => {
+            endpoint.metrics.wake_refused(refusal.word());
+            refusal.into_response()
+        }
     }
 }
 

@@ -44,6 +44,7 @@ fn seen(service: &str, held: u32, millis_ago: Option<u64>) -> Activity {
         held,
         open: 2,
         last_connection_millis_ago: millis_ago,
+        first_answer_millis_ago: millis_ago.map(|millis| millis / 2),
     }
 }
 
@@ -81,6 +82,7 @@ async fn a_report_is_as_old_as_its_question_and_a_connection_as_young_as_its_ans
         held,
         open,
         last_connection,
+        first_answer,
     } = said["r1"].clone()
     else {
         panic!("{said:?}");
@@ -91,6 +93,7 @@ async fn a_report_is_as_old_as_its_question_and_a_connection_as_young_as_its_ans
     let last = last_connection.unwrap();
     let ago = SignedDuration::from_millis(1500);
     assert!(last >= at + slow - ago && last <= after - ago, "{last}");
+    assert_eq!(first_answer.unwrap().duration_since(last), ago / 2);
     assert_eq!(resolver.asked()[0].path, names::ACTIVITY_PATH);
 }
 
@@ -200,6 +203,7 @@ async fn ten_thousand_services_with_long_names_fit_into_one_report() {
             held: u32::MAX,
             open: u32::MAX,
             last_connection_millis_ago: Some(100_000_000),
+            first_answer_millis_ago: Some(100_000_000),
         })
         .collect();
     let body = told(services);

@@ -10,10 +10,12 @@
 mod stand_in;
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use elasti_api::{Reason, names};
 use elasti_core::Why;
+use elasti_operator::metrics::Metrics;
 use elasti_operator::wake::{WakeEndpoint, WakeOutcome, WakeRequest, WakeSettings};
 use elasti_town::api_server::{ApiServer, ApiServerConfig};
 use elasti_town::faults::{Calls, Fault};
@@ -72,7 +74,7 @@ impl Scene {
             callers: [RESOLVER.to_owned()].into(),
             allow_anonymous,
         };
-        let metrics = || "elasti_operator_informer_count 1\n".to_owned();
+        let metrics = Arc::new(Metrics::new());
         let endpoint = WakeEndpoint::new(client, settings, send, metrics);
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -462,11 +464,11 @@ async fn a_body_that_is_no_wake_is_refused_and_wakes_nobody() {
 async fn metrics_are_served_beside_and_nothing_else() {
     let scene = Scene::start().await;
     let get = |path: &str| format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+    assert_eq!(post(scene.address, None, "{}").await.code, 401);
     let metrics = send(scene.address, &get("/metrics")).await;
-    assert_eq!(
-        (metrics.code, metrics.body.as_str()),
-        (200, "elasti_operator_informer_count 1\n")
-    );
+    let refused = "elasti_operator_wake_refusal_counter{reason=\"no-token\"} 1\n";
+    assert_eq!(metrics.code, 200);
+    assert!(metrics.body.contains(refused), "{}", metrics.body);
     assert!(
         metrics.head.contains("text/plain; version=0.0.4"),
         "{metrics:?}"

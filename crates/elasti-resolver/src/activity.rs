@@ -2,7 +2,7 @@
 //! Never tells anything about a client.
 
 use std::net::IpAddr;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use elasti_api::{Activity, ActivityReport, ListenPort, RouteGeneration};
 use elasti_runtime::callers::{Flaw, NotVouched};
@@ -49,14 +49,18 @@ pub(crate) fn report(resolver: &Resolver) -> ActivityReport {
             .map(|port| port.listen.clone())
             .filter(is_open)
             .collect();
-        let last = service.seen.last_millis.load(Ordering::Relaxed);
+        let ago = |millis: &AtomicU64| match millis.load(Ordering::Relaxed) {
+            0 => None,
+            at => Some(now.saturating_sub(at)),
+        };
         Activity {
             namespace: service.key.namespace.clone(),
             service: service.key.service.clone(),
             route_generation: RouteGeneration::of(&open),
             held: service.seen.held.load(Ordering::Relaxed),
             open: service.seen.open.load(Ordering::Relaxed),
-            last_connection_millis_ago: (last > 0).then(|| now.saturating_sub(last)),
+            last_connection_millis_ago: ago(&service.seen.last_millis),
+            first_answer_millis_ago: ago(&service.seen.first_answer_millis),
         }
     });
     ActivityReport {

@@ -7,12 +7,13 @@ use std::str::FromStr;
 use elasti_core::ports::ServiceKey;
 use elasti_core::schedule::GoDuration;
 use elasti_runtime::environment::{Reading, Variable, WrongValues, variable};
+use elasti_runtime::sentry;
 use jiff::SignedDuration;
 
 use crate::settings::Settings;
 
 /// Every variable that is read; a test compares this with what really is.
-pub const VARIABLES: [Variable; 24] = [
+pub const VARIABLES: [Variable; 26] = [
     variable(
         "ELASTI_RESOLVER_PORT",
         "8013",
@@ -121,10 +122,12 @@ pub const VARIABLES: [Variable; 24] = [
         "true lets pods have loopback addresses, as in the model town; never in a cluster",
     ),
     variable("RUST_LOG", "info", "which events are logged"),
+    sentry::VARIABLES[0],
+    sentry::VARIABLES[1],
 ];
 
 /// Variables of the predecessor for which this design has no use; they are accepted.
-pub const WITHOUT_USE: [&str; 12] = [
+pub const WITHOUT_USE: [&str; 10] = [
     "MAX_QUEUE_CONCURRENCY",
     "INITIAL_CAPACITY",
     "MAX_IDLE_PROXY_CONNS",
@@ -135,8 +138,6 @@ pub const WITHOUT_USE: [&str; 12] = [
     "OPERATOR_RETRY_DURATION",
     "QUEUE_RETRY_DURATION",
     "CRD_CACHE_POLL_INTERVAL_MINUTES",
-    "SENTRY_DSN",
-    "SENTRY_ENVIRONMENT",
 ];
 
 impl Settings {
@@ -152,6 +153,7 @@ impl Settings {
         operator(&mut read, &mut settings);
         neighbours(&mut read, &mut settings);
         bounds(&mut read, &mut settings);
+        settings.sentry = sentry::settings(&mut read);
         read.end(&[], &WITHOUT_USE)?;
         Ok(settings)
     }

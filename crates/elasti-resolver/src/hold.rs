@@ -175,7 +175,9 @@ impl Hold {
         if !state.gates.contains_key(key) {
             state.gates.insert(key.clone(), Gate::default());
         }
-        seen.held.fetch_add(1, Ordering::Relaxed);
+        if seen.held.fetch_add(1, Ordering::Relaxed) == 0 {
+            seen.first_answer_millis.store(0, Ordering::Relaxed);
+        }
         self.urgent
             .send_if_modified(|urgent| !std::mem::replace(urgent, true));
         Ok(Place {
@@ -254,6 +256,17 @@ impl Hold {
     }
 
     fn ended(self: &Arc<Self>, key: &ServiceKey, answered: Option<bool>) {
+        if answered == Some(true)
+            && let Some(service) = self.table.load().services.get(key)
+        {
+            // Only the first since they began to wait: the others find it set.
+            let _ = service.seen.first_answer_millis.compare_exchange(
+                0,
+                self.clock.millis(),
+                Ordering::Relaxed,
+                Ordering::Relaxed,
+            );
+        }
         {
             let mut state = self.state.lock();
             if let Some(gate) = state.gates.get_mut(key) {

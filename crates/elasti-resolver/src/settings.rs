@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use elasti_core::ports::ServiceKey;
 use elasti_core::waiting_room::Limits;
+use elasti_runtime::sentry;
 use http::HeaderName;
 
 /// Everything that one resolver can be told.
@@ -45,6 +46,8 @@ pub struct Settings {
     pub memory_group: PathBuf,
     /// The users who may ask `/activity`; empty means that nobody may.
     pub activity_readers: BTreeSet<String>,
+    /// Where errors and panics are told besides the log.
+    pub sentry: Option<sentry::Settings>,
 }
 
 impl Default for Settings {
@@ -67,6 +70,7 @@ impl Default for Settings {
             settle: Duration::from_secs(2),
             memory_group: "/sys/fs/cgroup".into(),
             activity_readers: BTreeSet::new(),
+            sentry: None,
         }
     }
 }

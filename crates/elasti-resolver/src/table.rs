@@ -22,6 +22,9 @@ pub(crate) struct Seen {
     pub(crate) open: AtomicU32,
     /// The clock's milliseconds at the last new connection or request; 0: none yet.
     pub(crate) last_millis: AtomicU64,
+    /// The clock's milliseconds when a pod first answered one that had waited, since requests last began to wait;
+    /// 0: none yet.
+    pub(crate) first_answer_millis: AtomicU64,
     /// Where its requests are counted.
     pub(crate) requests: RequestSeries,
 }

@@ -34,8 +34,65 @@ pub async fn from_environment() -> Result<Client, NoClient> {
 ///
 /// # Errors
 /// If the configuration cannot be used.
-pub fn of(mut config: Config) -> Result<Client, kube::Error> {
+pub fn of(config: Config) -> Result<Client, kube::Error> {
+    with_read_patience(config, READ_PATIENCE)
+}
+
+fn with_read_patience(mut config: Config, patience: Duration) -> Result<Client, kube::Error> {
     config.connect_timeout = Some(CONNECT_PATIENCE);
-    config.read_timeout = Some(READ_PATIENCE);
+    config.read_timeout = Some(patience);
+    // Else the time that a connection lay idle would count: a wake's write on one that nobody had used for 19 s would be
+    // cut off a second later, whether the server was at work on it or not.
+    config.reset_reader_on_write = true;
     Client::try_from(config)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::time::Duration;
+
+    use kube::Config;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::TcpListener;
+    use tokio::time::sleep;
+
+    use super::with_read_patience;
+
+    const PATIENCE: Duration = Duration::from_secs(10);
+    const ANSWER: &[u8] =
+        b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}";
+
+    /// Answers every request on one connection after a while, and gives how many it heard.
+    async fn slow_server(listener: TcpListener, pauses: [Duration; 2]) -> usize {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let mut heard = 0;
+        for pause in pauses {
+            let mut buffer = [0; 4096];
+            if stream.read(&mut buffer).await.unwrap_or(0) == 0 {
+                break;
+            }
+            heard += 1;
+            sleep(pause).await;
+            let _ = stream.write_all(ANSWER).await;
+        }
+        heard
+    }
+
+    #[tokio::test]
+    async fn the_time_that_a_connection_lay_idle_does_not_shorten_the_wait_for_an_answer() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let server = tokio::spawn(slow_server(listener, [Duration::ZERO, PATIENCE / 2]));
+        let client = with_read_patience(Config::new(url.parse().unwrap()), PATIENCE).unwrap();
+        let ask = async || {
+            let request = http::Request::get("/readyz").body(Vec::new()).unwrap();
+            client.request::<serde_json::Value>(request).await
+        };
+        ask().await.unwrap();
+        // Together longer than the patience; each for itself well below it.
+        sleep(PATIENCE * 7 / 10).await;
+        ask().await.unwrap();
+        assert_eq!(server.await.unwrap(), 2, "on the same connection");
+    }
 }

@@ -1,4 +1,4 @@
-//! The utility room of the two processes: environment, logs, metrics, signals, whose token is this, the Kubernetes client.
+//! The utility room of the two processes: environment, logs, Sentry, metrics, signals, whose token is this, the Kubernetes client.
 //! It never knows what a service is, and never decides anything.
 
 pub mod callers;
@@ -7,4 +7,6 @@ pub mod kube_client;
 pub mod logs;
 pub mod metrics;
 pub mod pace;
+pub mod sentry;
 pub mod signals;
+pub mod tls;

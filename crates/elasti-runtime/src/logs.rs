@@ -1,7 +1,12 @@
-//! One JSON line an event on standard output, filtered by `RUST_LOG`.
+//! One JSON line an event on standard output, filtered by `RUST_LOG`; errors are kept for Sentry too.
 //! Never logs by itself.
 
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::LevelFilter;
+use tracing_subscriber::layer::{Layer as _, SubscriberExt as _};
+use tracing_subscriber::util::SubscriberInitExt as _;
+use tracing_subscriber::{EnvFilter, fmt, registry};
+
+use crate::sentry::Reports;
 
 /// Why logs could not be set up.
 #[derive(Debug, thiserror::Error)]
@@ -9,15 +14,18 @@ use tracing_subscriber::EnvFilter;
 pub struct AlreadySetUp;
 
 /// Sends all events of this process to standard output as JSON lines. Without `RUST_LOG`, from level info on.
+/// Gives the door to Sentry, which is closed until it is said where that is.
 ///
 /// # Errors
 /// If it was called before.
-pub fn to_stdout() -> Result<(), AlreadySetUp> {
+pub fn to_stdout() -> Result<Reports, AlreadySetUp> {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
-    tracing_subscriber::fmt()
-        .json()
-        .flatten_event(true)
-        .with_env_filter(filter)
+    let lines = fmt::layer().json().flatten_event(true);
+    let reports = Reports::default();
+    registry()
+        .with(lines.with_filter(filter))
+        .with(reports.clone().with_filter(LevelFilter::ERROR))
         .try_init()
-        .map_err(|_| AlreadySetUp)
+        .map_err(|_| AlreadySetUp)?;
+    Ok(reports)
 }

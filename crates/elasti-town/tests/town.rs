@@ -542,3 +542,92 @@ async fn rollouts_scale_and_keda_honours_its_pause_annotations() {
     })
     .await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn what_refuses_pods_is_told_by_the_deployment_and_by_an_event_and_passes() {
+    let (_town, teller) = a_town().await;
+    let mut object = deployment("web", 1);
+    object["spec"]["template"]["spec"]["serviceAccountName"] = json!("nobody");
+    teller.make(DEPLOYMENTS, object).await;
+    let failure = async || {
+        let web = teller.get(&format!("{DEPLOYMENTS}/web")).await.1;
+        let conditions = web["status"]["conditions"].as_array().cloned();
+        let mut conditions = conditions.unwrap_or_default().into_iter();
+        conditions.find(|one| one["type"] == "ReplicaFailure")
+    };
+    until("the Deployment tells it", async || {
+        failure().await.is_some()
+    })
+    .await;
+    let told = failure().await.unwrap();
+    assert_eq!(told["reason"], "FailedCreate");
+    let message = told["message"].as_str().unwrap();
+    assert!(
+        message.contains("serviceaccount \"nobody\" not found"),
+        "{message}"
+    );
+    let events = items(&teller, "/api/v1/namespaces/default/events").await;
+    let event = events.iter().find(|one| one["reason"] == "FailedCreate");
+    assert_eq!(event.unwrap()["involvedObject"]["kind"], "ReplicaSet");
+
+    let accounts = "/api/v1/namespaces/default/serviceaccounts";
+    teller
+        .make(accounts, json!({"metadata": {"name": "nobody"}}))
+        .await;
+    until("the pod comes", async || {
+        items(&teller, PODS).await.len() == 1
+    })
+    .await;
+    until("nothing refuses it any more", async || {
+        failure().await.is_none()
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn pods_that_cannot_start_say_why_in_their_status_and_by_events() {
+    let (_town, teller) = a_town().await;
+    for (name, image, policy) in [
+        ("pulled", "missing:1", "IfNotPresent"),
+        ("local", "missing:1", "Never"),
+        ("dying", "crash-loop:1", "IfNotPresent"),
+    ] {
+        let mut object = deployment(name, 1);
+        let container = &mut object["spec"]["template"]["spec"]["containers"][0];
+        container["image"] = json!(image);
+        container["imagePullPolicy"] = json!(policy);
+        teller.make(DEPLOYMENTS, object).await;
+    }
+    let waiting = async |name: &str| {
+        let pods = items(&teller, PODS).await;
+        let of_name = |pod: &&Value| pod["metadata"]["name"].as_str().unwrap().starts_with(name);
+        let pod = pods.iter().find(of_name).cloned().unwrap_or_default();
+        pod["status"]["containerStatuses"][0]["state"]["waiting"].clone()
+    };
+    for (name, reason, words) in [
+        ("pulled", "ImagePullBackOff", "ErrImagePull: failed to pull"),
+        (
+            "local",
+            "ErrImageNeverPull",
+            "is not present with pull policy of Never",
+        ),
+        (
+            "dying",
+            "CrashLoopBackOff",
+            "back-off 10s restarting failed container=app",
+        ),
+    ] {
+        until(reason, async || waiting(name).await["reason"] == reason).await;
+        let message = waiting(name).await["message"].clone();
+        assert!(message.as_str().unwrap().contains(words), "{message}");
+    }
+    let events = items(&teller, "/api/v1/namespaces/default/events").await;
+    let reasons: BTreeSet<&str> = events
+        .iter()
+        .filter_map(|one| one["reason"].as_str())
+        .collect();
+    assert!(
+        reasons.is_superset(&["BackOff", "ErrImageNeverPull", "Failed"].into()),
+        "{reasons:?}"
+    );
+}

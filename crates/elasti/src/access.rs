@@ -59,20 +59,22 @@ impl Access {
             context: self.context.clone(),
             ..KubeConfigOptions::default()
         };
-        let read = match (&self.kubeconfig, &self.context) {
-            (Some(path), _) => Kubeconfig::read_from(path),
-            (None, Some(_)) => Kubeconfig::read(),
-            // A pod without a kubeconfig has a service account.
-            (None, None) => {
-                let found = Config::infer().await;
-                return Ok(found.context(
-                    "no cluster is configured: set KUBECONFIG or pass --kubeconfig FILE",
-                )?);
-            }
+        let read = match &self.kubeconfig {
+            Some(path) => Kubeconfig::read_from(path),
+            None => Kubeconfig::read(),
         };
+        let named = self.kubeconfig.is_some() || self.context.is_some();
         let config = match read {
             Ok(read) => Config::from_custom_kubeconfig(read, &options).await,
-            Err(error) => Err(error),
+            Err(error) if named => Err(error),
+            // A pod without a kubeconfig has a service account.
+            Err(error) => match Config::incluster() {
+                Ok(config) => return Ok(config),
+                Err(_) => {
+                    let line = "no cluster is configured: set KUBECONFIG or pass --kubeconfig FILE";
+                    return Err(Failed::from(anyhow::Error::new(error).context(line)));
+                }
+            },
         };
         config.map_err(|error| self.told(&error))
     }

@@ -47,6 +47,7 @@ struct Report {
 
 impl Check {
     pub(crate) fn run(self) -> Result<(), Failed> {
+        self.output.without_names()?;
         let lines = block_on(self.look())?;
         let of = |verdict| lines.iter().filter(|line| line.verdict == verdict).count();
         let report = Report {
@@ -96,8 +97,7 @@ async fn look(cluster: &Cluster, namespace: Option<&str>) -> Vec<Line> {
     let installation = Installation::find(client, namespace, &mut lines).await;
     installation.check(client, &mut lines).await;
     rights::check(client, &installation, &mut lines).await;
-    if is_defined {
-        let fleet = Fleet::read(client, &installation, &mut lines).await;
+    if is_defined && let Some(fleet) = Fleet::read(client, &installation, &mut lines).await {
         fleet.check(&mut lines);
         network::check(client, &installation, &fleet, &mut lines).await;
         remains::check(&installation, &fleet, &mut lines);

@@ -1,7 +1,9 @@
-//! How a command that failed ends: a few words on standard error and an exit code.
+//! How a command that failed ends: a few words on standard error, for processes word to Sentry, and an exit code.
 //! Never ends the process itself: `main` returns the code.
 
 use std::process::ExitCode;
+
+use elasti_runtime::sentry::Delivery;
 
 /// What the exit codes of every command mean, for its help text.
 #[cfg(feature = "cli")]
@@ -41,4 +43,13 @@ pub(crate) fn code(ended: Result<(), Failed>) -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// Logs why a process ends if it should not, and lets Sentry hear of it before it does.
+pub(crate) async fn reported(ended: anyhow::Result<()>, sentry: Delivery) -> anyhow::Result<()> {
+    if let Err(error) = &ended {
+        tracing::error!(why = format!("{error:#}"), "the process ends with an error");
+    }
+    sentry.end().await;
+    ended
 }

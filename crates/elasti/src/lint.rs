@@ -78,6 +78,7 @@ struct Source {
 
 impl Lint {
     pub(crate) fn run(self) -> Result<(), Failed> {
+        self.output.without_names()?;
         let sources = sources(&self.files)?;
         let report = block_on(self.check(&sources))?;
         match self.output.is_text() {

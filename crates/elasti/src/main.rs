@@ -15,6 +15,8 @@ mod crd;
 mod dashboard;
 #[cfg(feature = "demo")]
 mod demo;
+#[cfg(all(test, feature = "cli", feature = "demo"))]
+mod documents;
 mod exit;
 #[cfg(feature = "cli")]
 mod fleet;

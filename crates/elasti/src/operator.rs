@@ -13,7 +13,7 @@ use elasti_runtime::{kube_client, logs};
 
 #[cfg(feature = "dashboard")]
 use crate::dashboard;
-use crate::exit::Failed;
+use crate::exit::{Failed, reported};
 
 /// Puts idle targets to sleep and wakes them.
 #[derive(Args, Debug)]
@@ -69,14 +69,17 @@ impl Board {
 
 impl Operator {
     pub(crate) fn run(self) -> Result<(), Failed> {
-        logs::to_stdout()?;
+        let reports = logs::to_stdout()?;
         let settings = Settings::from_environment(&self.flags, |name| std::env::var(name).ok())
             .map_err(|wrong| Failed::Told(wrong.to_string()))?;
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .enable_all()
             .build()
             .context("no runtime")?;
-        let ended = runtime.block_on(self.until_told(settings));
+        let ended = runtime.block_on(async {
+            let sentry = reports.start(settings.sentry.clone(), "operator");
+            reported(self.until_told(settings).await, sentry).await
+        });
         runtime.shutdown_background();
         ended.map_err(Failed::from)
     }

@@ -41,6 +41,16 @@ impl Output {
         self.format == Some(Format::Wide)
     }
 
+    /// Refuses `-o name` where no object is named.
+    pub(crate) fn without_names(self) -> Result<(), Failed> {
+        match self.format {
+            Some(Format::Name) => Err(Failed::Told(
+                "-o name has no meaning here; use -o json or -o yaml".to_owned(),
+            )),
+            _ => Ok(()),
+        }
+    }
+
     /// Writes data in the form that was asked for; text and names are written by whoever knows them.
     pub(crate) fn data<T: Serialize>(self, data: &T) -> Result<(), Failed> {
         let mut text = match self.format {

@@ -9,7 +9,7 @@ use elasti_resolver::{Running, Settings, VARIABLES, WITHOUT_USE};
 use elasti_runtime::signals::EndSignals;
 use elasti_runtime::{kube_client, logs};
 
-use crate::exit::Failed;
+use crate::exit::{Failed, reported};
 
 /// Holds requests for sleeping services, wakes them, and forwards.
 ///
@@ -22,14 +22,17 @@ pub(crate) struct Resolver {}
 impl Resolver {
     pub(crate) fn run(self) -> Result<(), Failed> {
         let Self {} = self;
-        logs::to_stdout()?;
+        let reports = logs::to_stdout()?;
         let settings = Settings::from_environment(|name| std::env::var(name).ok())
             .map_err(|wrong| Failed::Told(wrong.to_string()))?;
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .enable_all()
             .build()
             .context("no runtime")?;
-        let ended = runtime.block_on(until_told(settings));
+        let ended = runtime.block_on(async {
+            let sentry = reports.start(settings.sentry.clone(), "resolver");
+            reported(until_told(settings).await, sentry).await
+        });
         // A name that is still being looked up must not keep the process.
         runtime.shutdown_background();
         ended.map_err(Failed::from)

@@ -66,8 +66,9 @@ impl Sleep {
             }
             Progress::Going => {}
         }
+        let at = progress::sleep_asked_at(&before, Timestamp::now());
         let wish = json!({"metadata": {"annotations": {
-            names::SLEEP_REQUESTED_ANNOTATION: Timestamp::now().to_string(),
+            names::SLEEP_REQUESTED_ANNOTATION: at.to_string(),
             names::WAKE_REQUESTED_ANNOTATION: null,
         }}});
         let params = self.trial.params();

@@ -278,6 +278,14 @@ fn predecessor(rendering: &Rendering, found: &mut Vec<String>) {
             found.push(format!("{deployment}: {name} is {said:?}"));
         }
     }
+    for deployment in rendering.of_kind("Deployment") {
+        let env = items(deployment, "/spec/template/spec/containers/0/env");
+        let dsn = env.iter().find(|one| text(one, "/name") == "SENTRY_DSN");
+        let secret = dsn.map_or("", |dsn| text(dsn, "/valueFrom/secretKeyRef/name"));
+        if secret != "elasti-secret" || variable(deployment, "SENTRY_ENVIRONMENT") != "production" {
+            found.push("Sentry is on, and a process is not told".into());
+        }
+    }
     let monitors = rendering.of_kind("ServiceMonitor").count();
     if monitors != 2 || rendering.of_kind("HorizontalPodAutoscaler").count() != 1 {
         found.push("monitors or the autoscaler are missing".into());

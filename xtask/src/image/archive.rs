@@ -39,8 +39,9 @@ impl Image<'_> {
         let blobs = staging.join("layout/blobs/sha256");
         fs::create_dir_all(&blobs)?;
         let layer = self.layer(&staging)?;
-        let layer = store(&blobs, &layer)?;
-        let config = store(&blobs, &bytes(&self.config(&layer))?)?;
+        let unpacked = digest(&fs::read(&layer)?);
+        let layer = store(&blobs, &compressed(&layer)?)?;
+        let config = store(&blobs, &bytes(&self.config(&unpacked))?)?;
         let manifest = store(&blobs, &bytes(&manifest(&config, &layer))?)?;
         let layout = staging.join("layout");
         for (name, value) in [
@@ -56,7 +57,8 @@ impl Image<'_> {
         Ok(tar)
     }
 
-    fn layer(&self, staging: &Path) -> Result<Vec<u8>, Box<dyn Error>> {
+    /// A tar of the image's files.
+    fn layer(&self, staging: &Path) -> Result<PathBuf, Box<dyn Error>> {
         let files = staging.join("files");
         fs::create_dir_all(&files)?;
         fs::copy(self.program, files.join(self.path))?;
@@ -69,10 +71,11 @@ impl Image<'_> {
         }
         let tar = staging.join("layer.tar");
         pack(&files, &tar)?;
-        Ok(fs::read(tar)?)
+        Ok(tar)
     }
 
-    fn config(&self, layer: &Blob) -> Value {
+    /// A layer is known by the hash of what it holds, however it is compressed.
+    fn config(&self, unpacked: &str) -> Value {
         json!({
             "architecture": architecture(),
             "os": "linux",
@@ -81,7 +84,7 @@ impl Image<'_> {
                 "User": USER,
                 "WorkingDir": "/",
             },
-            "rootfs": {"type": "layers", "diff_ids": [format!("sha256:{}", layer.digest)]},
+            "rootfs": {"type": "layers", "diff_ids": [format!("sha256:{unpacked}")]},
         })
     }
 
@@ -114,7 +117,7 @@ fn manifest(config: &Blob, layer: &Blob) -> Value {
         "schemaVersion": 2,
         "mediaType": "application/vnd.oci.image.manifest.v1+json",
         "config": descriptor("application/vnd.oci.image.config.v1+json", config),
-        "layers": [descriptor("application/vnd.oci.image.layer.v1.tar", layer)],
+        "layers": [descriptor("application/vnd.oci.image.layer.v1.tar+gzip", layer)],
     })
 }
 
@@ -130,9 +133,26 @@ fn bytes(value: &Value) -> Result<Vec<u8>, Box<dyn Error>> {
     Ok(serde_json::to_vec(value)?)
 }
 
-fn store(blobs: &Path, content: &[u8]) -> Result<Blob, Box<dyn Error>> {
+fn digest(content: &[u8]) -> String {
     let hash = Sha256::digest(content);
-    let digest: String = hash.iter().map(|byte| format!("{byte:02x}")).collect();
+    hash.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// The file without its name and time, compressed as registries keep it.
+fn compressed(file: &Path) -> Result<Vec<u8>, Box<dyn Error>> {
+    let output = Command::new("gzip")
+        .args(["--no-name", "--best", "--stdout"])
+        .arg(file)
+        .output()?;
+    if output.status.success() {
+        return Ok(output.stdout);
+    }
+    let said = String::from_utf8_lossy(&output.stderr);
+    Err(format!("gzip of {}: {said}", file.display()).into())
+}
+
+fn store(blobs: &Path, content: &[u8]) -> Result<Blob, Box<dyn Error>> {
+    let digest = digest(content);
     fs::write(blobs.join(&digest), content)?;
     Ok(Blob {
         digest,

@@ -68,6 +68,9 @@ pub(crate) const HTTPBIN: GoProgram = GoProgram {
     link: "",
 };
 
+/// Everything that a check needs.
+pub(crate) const ALL: [&GoProgram; 5] = [&KUBE, &ETCD, &COREDNS, &HELM, &HTTPBIN];
+
 /// What `up` starts.
 pub(crate) const OF_THE_NODE: [&GoProgram; 3] = [&KUBE, &ETCD, &COREDNS];
 

@@ -8,7 +8,7 @@ mod configuration;
 pub(crate) mod go_programs;
 pub(crate) mod layout;
 mod network;
-mod packages;
+pub(crate) mod packages;
 mod process;
 pub(crate) mod ready;
 mod remains;
@@ -28,6 +28,8 @@ pub(crate) const USAGE: &str = "\
   kubernetes up [--proxy-mode iptables|nftables]
                   start a real one-node Kubernetes on this machine (as root)
   kubernetes down remove it with every trace
+  kubernetes programs
+                  only install and build what it and the tests on it need, each with its time
   kubernetes status | kubeconfig
                   what runs; where the administrator's kubeconfig is
   kubernetes audit
@@ -73,6 +75,7 @@ pub(crate) fn run(words: &[&str]) -> Option<Result<(), Box<dyn Error>>> {
             locked(|| up(mode))
         }
         ["down"] => locked(down),
+        ["programs"] => programs(),
         ["status"] => status(),
         ["kubeconfig"] => {
             println!("{}", layout::kubeconfig().display());
@@ -118,6 +121,18 @@ fn up(mode: ProxyMode) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
+/// Everything that is installed or compiled.
+fn programs() -> Result<(), Box<dyn Error>> {
+    packages::install_missing()?;
+    for program in go_programs::ALL {
+        let begun = Instant::now();
+        let path = program.path()?;
+        let seconds = begun.elapsed().as_secs_f32();
+        println!("{} after {seconds:.1} s", path.display());
+    }
+    Ok(())
+}
+
 fn start_control_plane(since: Instant) -> Result<(), Box<dyn Error>> {
     say(since, "starting the control plane");
     for name in ["etcd", "kube-apiserver", "containerd"] {
@@ -152,6 +167,11 @@ fn down() -> Result<(), Box<dyn Error>> {
     remains::clear()?;
     println!("down in {:.1} s", start.elapsed().as_secs_f32());
     Ok(())
+}
+
+/// What of the cluster is still on this machine.
+pub(crate) fn left_behind() -> Result<Vec<String>, Box<dyn Error>> {
+    remains::found()
 }
 
 fn status() -> Result<(), Box<dyn Error>> {

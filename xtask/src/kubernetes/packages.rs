@@ -40,7 +40,8 @@ pub(crate) fn install_missing() -> Result<(), Box<dyn Error>> {
     Err(format!("could not install these packages: {}", missing.join(" ")).into())
 }
 
-fn missing() -> Vec<&'static str> {
+/// The packages that are not there.
+pub(crate) fn missing() -> Vec<&'static str> {
     let absent = NEEDED.iter().filter(|(file, _)| !Path::new(file).exists());
     absent.map(|(_, package)| *package).collect()
 }

@@ -36,6 +36,44 @@ pub(crate) fn clear() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
+/// Everything of a cluster that is on the machine now, in words.
+pub(crate) fn found() -> Result<Vec<String>, Box<dyn Error>> {
+    let mut found = Vec::new();
+    for folder in [layout::run(), layout::state()] {
+        if folder.exists() {
+            found.push(format!("folder {}", folder.display()));
+        }
+    }
+    found.extend(shims()?.into_iter().map(|id| format!("shim {id}")));
+    let programs = layout::cache()?;
+    for id in process::all_ids()? {
+        // The link of a process that has just ended is gone.
+        let program = fs::read_link(format!("/proc/{id}/exe")).unwrap_or_default();
+        if program.starts_with(&programs) {
+            found.push(format!("process {id}, {}", program.display()));
+        }
+    }
+    let mounts = our_mounts(&fs::read_to_string("/proc/self/mountinfo")?);
+    found.extend(
+        mounts
+            .iter()
+            .map(|point| format!("mount {}", point.display())),
+    );
+    for link in [layout::NODE_LINK, layout::POD_LINK] {
+        if PathBuf::from("/sys/class/net").join(link).exists() {
+            found.push(format!("link {link}"));
+        }
+    }
+    for family in ["iptables", "ip6tables"] {
+        let saved = Command::new(format!("/usr/sbin/{family}-save")).output()?;
+        let saved = String::from_utf8(saved.stdout)?;
+        if without_our_rules(&saved) != saved {
+            found.push(format!("rules of {family}"));
+        }
+    }
+    Ok(found)
+}
+
 /// Kills each container's first process, which takes the rest with it, and then its shim.
 fn end_containers() -> Result<(), Box<dyn Error>> {
     let shims = shims()?;

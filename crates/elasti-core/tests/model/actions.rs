@@ -51,6 +51,8 @@ pub enum Action {
     // The rest of the world, within its budget.
     SetReading(usize, Said),
     OutsideScale(usize, u8),
+    WishWake(usize),
+    WishSleep(usize),
     Delete(usize),
     DeleteTarget(usize),
     // Faults, within their budget.
@@ -197,6 +199,9 @@ pub fn unfair(config: &Config, w: &World, actions: &mut Vec<Action>) {
             let all = u8::try_from(svc.pods.len()).unwrap();
             let other = if svc.replicas == Some(0) { all } else { 0 };
             actions.push(Action::OutsideScale(s, other));
+        }
+        if w.budget.wishes > 0 {
+            actions.extend([Action::WishWake(s), Action::WishSleep(s)]);
         }
         if w.budget.deletions > 0 {
             if svc.deleting.is_none() {
@@ -373,6 +378,14 @@ fn simple(config: &Config, w: &mut World, action: Action) -> bool {
         Action::OutsideScale(s, replicas) => {
             w.budget.outside -= 1;
             scale_from_outside(w, s, replicas);
+        }
+        Action::WishWake(s) => {
+            w.budget.wishes -= 1;
+            w.svcs[s].wake_wish = Some(0);
+        }
+        Action::WishSleep(s) => {
+            w.budget.wishes -= 1;
+            w.svcs[s].sleep_wish = Some(0);
         }
         Action::Delete(s) => {
             w.budget.deletions -= 1;

@@ -35,6 +35,7 @@ pub enum Mistake {
     WakesOnce,
     SleepsOnOpenStreams,
     ForgetsWakes,
+    WishesNeverEnd,
     WakeLowers,
     TakesForeignObjects,
     SendsTwice,
@@ -89,6 +90,7 @@ pub const NO_BUDGET: Budget = Budget {
     outside: 0,
     readings: 0,
     deletions: 0,
+    wishes: 0,
 };
 
 impl Config {
@@ -210,6 +212,8 @@ impl Config {
             foreign: self.foreign,
             keda: self.keda.then_some(Keda::Running),
             reading: self.reading,
+            wake_wish: None,
+            sleep_wish: None,
             excused: false,
             news: vec![(true, true); self.operators],
         };

@@ -176,6 +176,7 @@ fn scale_to_zero(
             .evidence
             .since_wake
             .map(|a| SignedDuration::from_secs(i64::from(a))),
+        asked_since_wake: pending.evidence.asked_since_wake,
         cooldown: SignedDuration::from_secs(i64::from(COOLDOWN)),
         writer_leads: w.lease.holder == op && w.lease.age < LEASE,
         by_redirect,

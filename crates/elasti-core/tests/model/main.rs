@@ -196,6 +196,7 @@ fn configurations() -> Vec<Config> {
         outside,
         readings,
         deletions,
+        wishes: 0,
     };
     vec![
         Config {
@@ -224,6 +225,13 @@ fn configurations() -> Vec<Config> {
         Config {
             budget: budget(1, 1, 0, 0, 2),
             ..Config::new("deletion")
+        },
+        Config {
+            budget: Budget {
+                wishes: 2,
+                ..budget(1, 1, 0, 0, 0)
+            },
+            ..Config::new("a person asks for sleep and wakes")
         },
         Config {
             keda: true,

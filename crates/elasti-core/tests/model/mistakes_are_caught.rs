@@ -14,6 +14,7 @@ fn cases() -> Vec<(Mistake, &'static str, Config)> {
             outside: 0,
             readings: 0,
             deletions: 0,
+            wishes: 0,
         },
         ..Config::new("mistake")
     };
@@ -36,6 +37,7 @@ fn cases() -> Vec<(Mistake, &'static str, Config)> {
             with(|c| c.endless_stream = true),
         ),
         (Mistake::ForgetsWakes, "S4", base(1, 1)),
+        (Mistake::WishesNeverEnd, "S4", base(1, 0)),
         (Mistake::WakeLowers, "S5", with(|c| c.nodes = 2)),
         (
             Mistake::TakesForeignObjects,

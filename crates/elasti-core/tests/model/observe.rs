@@ -9,6 +9,7 @@ use elasti_core::observed::{
     Author, Autoscaler, Claim, Endpoint, Family, KedaBefore, KedaPause, Leadership, Me, Observed,
     Obstacle, ObstacleKind, Owned, Pod as PodFact, PortsGiven, PrivateServiceShape, Reading,
     Remembered, Report, Resolver, Rival, Service, ServiceKind, ServicePort, SliceShape, Target,
+    Wish,
 };
 use elasti_core::ports::{PortBook, ServiceKey, WantedPort};
 use elasti_core::sightings::Sightings;
@@ -162,6 +163,12 @@ fn me(config: &Config, read: &Svc, given: &[ListenPort]) -> Me {
         generation: 1,
         deleting_since: read.deleting.map(ago),
         finalizer: read.finalizer,
+        wake_wish: wish(read.wake_wish),
+        sleep_wish: if config.is(Mistake::WishesNeverEnd) {
+            Wish::At(now())
+        } else {
+            wish(read.sleep_wish)
+        },
         remembered: Remembered {
             generation: read.status.observed.then_some(1),
             ports: if read.status.ports {
@@ -183,6 +190,10 @@ fn me(config: &Config, read: &Svc, given: &[ListenPort]) -> Me {
                 .then_some(u32::from(!read.status.asleep)),
         },
     }
+}
+
+fn wish(age: Option<Age>) -> Wish {
+    age.map_or(Wish::None, |age| Wish::At(ago(age)))
 }
 
 fn leadership(config: &Config, world: &World, op: usize) -> Leadership {
@@ -263,6 +274,7 @@ fn pod_fact(i: usize, pod: Pod, news: bool) -> Option<PodFact> {
         uid: uid(i),
         version: version(news),
         node: format!("node-{i}"),
+        started: ready,
         ready,
         containers_ready,
         marked,
@@ -298,6 +310,7 @@ fn resolver(config: &Config, world: &World, r: usize, s: usize, given: &[ListenP
             held: u32::from(carried.held),
             open: if blind { 0 } else { u32::from(carried.open) },
             last_connection: carried.last.filter(|_| !blind).map(ago),
+            first_answer: None,
         },
     }
 }
@@ -424,7 +437,11 @@ fn evidence(world: &World, op: usize, s: usize, read: &Svc) -> Evidence {
         silent: up().any(|c| !c.listens),
         reading: truth.reading,
         since_wake: truth.woken,
+        asked_since_wake: truth
+            .sleep_wish
+            .is_some_and(|asked| truth.woken.is_none_or(|woken| asked < woken)),
         wake_justified: waits
+            || read.wake_wish.is_some()
             || read.reading == Said::Active
             || read.deleting.is_some()
             || !world.res.iter().any(|r| r.up),
@@ -469,6 +486,8 @@ pub fn aged(config: &Config, mut seen: Sightings, units: Age) -> Sightings {
         undone.after -= later;
         undone.by -= later;
     }
+    // Told, but no rule asks for it.
+    (seen.zero_at, seen.wake) = (None, None);
     let forgotten = ago(config.tick_period() + 2);
     seen.ticks.retain(|_, undone| undone.by > forgotten);
     seen

@@ -71,6 +71,10 @@ fn age_service(w: &mut World, s: usize) {
     svc.created = older(svc.created, COOLDOWN);
     svc.written = older(svc.written, COOLDOWN);
     svc.woken = svc.woken.map(|age| older(age, COOLDOWN));
+    // A wish as old as a cooldown asks for nothing that the cooldown does not give.
+    for wish in [&mut svc.wake_wish, &mut svc.sleep_wish] {
+        *wish = wish.map(|age| age + 1).filter(|age| *age <= COOLDOWN);
+    }
     svc.deleting = svc.deleting.map(|age| older(age, PATIENCE));
     let status = &mut svc.status;
     let order = status.wake.cmp(&status.sleep);

@@ -16,6 +16,7 @@ const BUDGET: Budget = Budget {
     outside: 4,
     readings: 8,
     deletions: 0,
+    wishes: 4,
 };
 
 /// A small generator (xorshift64*), so that a seed means the same walk everywhere.

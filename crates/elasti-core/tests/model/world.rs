@@ -167,6 +167,10 @@ pub struct Svc {
     pub foreign: bool,
     pub keda: Option<Keda>,
     pub reading: Said,
+    /// How long ago a person asked for a wake.
+    pub wake_wish: Option<Age>,
+    /// How long ago a person asked for sleep.
+    pub sleep_wish: Option<Age>,
     /// Someone else's hand broke the paths.
     pub excused: bool,
     /// For each operator: the endpoints, and the pods, changed since it last looked.
@@ -217,6 +221,7 @@ pub struct Evidence {
     pub silent: bool,
     pub reading: Said,
     pub since_wake: Option<Age>,
+    pub asked_since_wake: bool,
     pub wake_justified: bool,
     pub slice: bool,
     pub zero: bool,
@@ -258,6 +263,7 @@ pub struct Budget {
     pub outside: u8,
     pub readings: u8,
     pub deletions: u8,
+    pub wishes: u8,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

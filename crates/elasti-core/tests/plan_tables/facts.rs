@@ -10,7 +10,7 @@ use elasti_api::{
 use elasti_core::observed::{
     Author, Autoscaler, Endpoint, Family, Leadership, Me, Owned, Pod, PortsGiven,
     PrivateServiceShape, Reading, Remembered, Report, Resolver, Service, ServiceKind, ServicePort,
-    Settings, SliceShape, Target,
+    Settings, SliceShape, Target, Wish,
 };
 use elasti_core::sightings::{Sightings, Undone};
 use elasti_core::{Observed, Plan, plan};
@@ -149,6 +149,7 @@ pub fn waking() -> Observed {
     o.pods = vec![Pod {
         ready: false,
         containers_ready: false,
+        started: false,
         ..pod()
     }];
     o
@@ -275,6 +276,7 @@ pub fn resolver(n: u8) -> Resolver {
             held: 0,
             open: 0,
             last_connection: None,
+            first_answer: None,
         },
     }
 }
@@ -294,6 +296,7 @@ pub fn pod() -> Pod {
         uid: "uid-1".into(),
         version: "1".into(),
         node: "node-a".into(),
+        started: true,
         ready: true,
         containers_ready: true,
         marked: false,
@@ -316,6 +319,8 @@ fn me() -> Me {
         generation: 1,
         deleting_since: None,
         finalizer: true,
+        wake_wish: Wish::None,
+        sleep_wish: Wish::None,
         remembered: Remembered {
             generation: Some(1),
             ports: ports(),

@@ -4,7 +4,7 @@
 use elasti_api::{EnabledPeriod, RouteGeneration};
 use elasti_core::observed::{
     Autoscaler, Claim, Family, KedaPause, Leadership, Obstacle, ObstacleKind, Owned, PortsGiven,
-    Reading, Report, Rival, ServiceKind,
+    Reading, Report, Rival, ServiceKind, Wish,
 };
 use elasti_core::step::PodRef;
 use elasti_core::{Observed, Plan, Step};
@@ -459,4 +459,48 @@ fn an_answer_of_a_resolver_that_came_too_late_is_asked_for_again() {
         // Nothing else may ever happen to this service.
         assert!(plan.look_again.is_some(), "{plan:?}");
     }
+}
+
+/// What a person who asks for sleep need not wait for.
+const WAITING_TIMES: &[&str] = &[
+    "a connection came within the cooldown",
+    "it became quiet within the cooldown",
+    "it is younger than the cooldown",
+    "it was woken within the cooldown",
+    "our wake stands in the target only",
+    "a wake was asked for",
+    "nobody watched for long",
+];
+
+#[test]
+fn a_wish_for_sleep_waives_waiting_times_and_nothing_else() {
+    for (what, change) in NOT_IDLE {
+        let mut o = drained();
+        change(&mut o);
+        o.me.sleep_wish = Wish::At(ago(30));
+        let plan = planned(&o);
+        let waived = WAITING_TIMES.contains(what);
+        assert_eq!(scales_to_zero(&plan), waived, "{what}: {plan:?}");
+    }
+}
+
+#[test]
+fn a_wish_for_sleep_counts_for_nothing_against_what_came_after_it() {
+    for (what, change) in NOT_IDLE {
+        let mut o = drained();
+        change(&mut o);
+        o.me.sleep_wish = Wish::At(ago(900));
+        assert!(!scales_to_zero(&planned(&o)), "{what}");
+    }
+    let mut paused = spec();
+    paused.paused = Some(true);
+    let mut o = drained();
+    o.me.sleep_wish = Wish::At(ago(30));
+    assert!(!scales_to_zero(&planned_for(&paused, &o)));
+    paused.paused = None;
+    paused.enabled_period = Some(EnabledPeriod {
+        schedule: "0 20 * * *".into(),
+        duration: "1h".into(),
+    });
+    assert!(!scales_to_zero(&planned_for(&paused, &o)));
 }

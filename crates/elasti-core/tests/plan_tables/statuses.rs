@@ -2,7 +2,7 @@
 //! It never looks at an intention.
 
 use elasti_api::{Condition, ElastiServiceStatus, Time};
-use elasti_core::observed::{Author, Remembered};
+use elasti_core::observed::{Author, Reading, Remembered, Wish};
 use elasti_core::status::status;
 use elasti_core::{Observed, Plan};
 use jiff::SignedDuration;
@@ -154,4 +154,134 @@ fn a_held_count_alone_is_no_reason_to_write() {
     });
     let (_, after) = tell(&mut o, &before);
     assert_eq!(after, before);
+}
+
+#[test]
+fn a_trigger_is_told_when_its_reading_turns_and_its_value_along_with_other_news() {
+    let mut o = serving();
+    let (_, first) = tell(&mut o, &ElastiServiceStatus::default());
+    let entry = |status: &ElastiServiceStatus| {
+        let told = status.triggers.first().unwrap();
+        let value = told.value.clone();
+        (told.reading.clone(), value, told.since.0)
+    };
+    assert_eq!(entry(&first), ("active".into(), Some("12".into()), now()));
+    o.now += SignedDuration::from_secs(30);
+    o.readings = vec![Reading::Active {
+        value: 40.0,
+        threshold: 5.0,
+    }];
+    let (_, same) = tell(&mut o, &first);
+    assert_eq!(same, first, "another value is no news");
+    o.me.generation += 1;
+    let (_, news) = tell(&mut o, &same);
+    assert_eq!(entry(&news), ("active".into(), Some("40".into()), now()));
+    o.readings = vec![Reading::Unknown {
+        why: "no answer".into(),
+    }];
+    let (_, doubt) = tell(&mut o, &news);
+    assert_eq!(entry(&doubt), ("unknown".into(), None, o.now));
+    let message = doubt.triggers.first().unwrap().message.as_deref();
+    assert_eq!(message, Some("no answer."));
+}
+
+#[test]
+fn triggers_that_are_not_read_yet_change_nothing_in_the_status() {
+    let mut quiet = serving();
+    quiet.readings = vec![crate::facts::quiet()];
+    quiet.me.remembered.quiet_since = Some(ago(60));
+    for mut o in [serving(), quiet, asleep()] {
+        let (_, before) = tell(&mut o, &ElastiServiceStatus::default());
+        for unread in [Vec::new(), vec![Reading::Unread]] {
+            o.readings = unread;
+            let (plan, after) = tell(&mut o, &before);
+            assert_eq!(after, before);
+            assert!(!plan.needs_fresh_facts(), "{plan:?}");
+        }
+    }
+}
+
+/// Asleep for half an hour, and then awake by some hand.
+fn woken(change: impl FnOnce(&mut Observed)) -> ElastiServiceStatus {
+    let mut o = asleep();
+    let (_, down) = tell(&mut o, &ElastiServiceStatus::default());
+    o.sightings = looked(&o).sightings;
+    o.now += SignedDuration::from_millis(1_234);
+    let target = o.target.as_mut().unwrap();
+    (target.replicas, target.replicas_at) = (1, Some(o.now));
+    change(&mut o);
+    tell(&mut o, &down).1
+}
+
+#[test]
+fn the_last_wake_says_what_woke_it() {
+    let by = |change: fn(&mut Observed)| woken(change).last_wake.unwrap().by;
+    assert_eq!(by(|o| o.wake_requested_at = Some(o.now)), "Traffic");
+    assert_eq!(by(|_| {}), "Traffic", "another replica took the call");
+    assert_eq!(by(|o| o.readings = vec![active()]), "TriggerActive");
+    assert_eq!(by(|o| o.me.wake_wish = Wish::At(o.now)), "WakeRequested");
+    assert_eq!(by(|o| o.me.deleting_since = Some(o.now)), "Deleting");
+    let other = |o: &mut Observed| {
+        o.target.as_mut().unwrap().replicas_by = Author::Other("kubectl".into());
+    };
+    assert_eq!(by(other), "Manual");
+    assert_eq!(
+        by(|o| o.sightings.no_resolver_since = {
+            o.resolvers.clear();
+            Some(ago(60))
+        }),
+        "NoResolver"
+    );
+}
+
+#[test]
+fn a_wake_is_told_in_few_writes_and_adds_to_the_time_asleep() {
+    let mut o = asleep();
+    let (_, down) = tell(&mut o, &ElastiServiceStatus::default());
+    o.sightings = looked(&o).sightings;
+    o.wake_requested_at = Some(o.now + SignedDuration::from_millis(5));
+    let later = |o: &mut Observed, millis| o.now += SignedDuration::from_millis(millis);
+    later(&mut o, 10);
+    let scaled = o.now;
+    o.target.as_mut().unwrap().replicas = 1;
+    let (_, up) = tell(&mut o, &down);
+    o.sightings = looked(&o).sightings;
+    let told = up.last_wake.clone().unwrap();
+    assert_eq!(told.asked_at.0, now() + SignedDuration::from_millis(5));
+    assert_eq!(told.scaled_at.as_ref().map(|at| at.0), Some(scaled));
+    assert_eq!((&told.scheduled_at, &told.ready_at), (&None, &None));
+    assert_eq!(up.asleep_seconds, Some(1800));
+
+    later(&mut o, 200);
+    let scheduled = o.now;
+    let pod = waking().pods.remove(0);
+    o.pods = vec![pod];
+    let (_, same) = tell(&mut o, &up);
+    o.sightings = looked(&o).sightings;
+    assert_eq!(same, up, "a pod that has a node is no news");
+
+    later(&mut o, 300);
+    let ready = o.now;
+    o.pods = vec![crate::facts::pod()];
+    let (_, done) = tell(&mut o, &same);
+    o.sightings = looked(&o).sightings;
+    let told = done.last_wake.clone().unwrap();
+    let at = |moment: &Option<elasti_api::MicroTime>| moment.as_ref().map(|at| at.0);
+    assert_eq!(at(&told.scheduled_at), Some(scheduled));
+    assert_eq!(
+        (at(&told.started_at), at(&told.ready_at)),
+        (Some(ready), Some(ready))
+    );
+    assert_eq!(told.answered_at, None);
+    assert_eq!(done.asleep_seconds, Some(1800), "a wake is counted once");
+}
+
+#[test]
+fn a_wake_that_a_restart_cut_in_two_keeps_what_was_told_of_it() {
+    let mut told = woken(|o| o.wake_requested_at = Some(o.now));
+    told.last_wake.as_mut().unwrap().ready_at = None;
+    let mut o = restoring();
+    o.me.remembered = Remembered::from(&told);
+    let (_, after) = tell(&mut o, &told);
+    assert_eq!(after.last_wake, told.last_wake, "nobody saw the rest");
 }

@@ -29,3 +29,4 @@ mod target;
 mod ticks;
 mod unsupported;
 mod window;
+mod wishes;

@@ -35,7 +35,7 @@ impl Operator {
         Self {
             sightings: Sightings::fresh(world.clock(), watched_before_until),
             reports: vec![Report::NotAsked; world.resolvers.len()],
-            readings: vec![world.trigger.clone()],
+            readings: vec![Reading::Unread; world.spec.triggers.len()],
             wake_requested_at: None,
         }
     }
@@ -91,6 +91,9 @@ impl Operator {
                 open: r.open,
                 last_connection: r
                     .last_connection
+                    .map(|at| clock - world.now.duration_since(at)),
+                first_answer: r
+                    .first_answer
                     .map(|at| clock - world.now.duration_since(at)),
             },
         };
@@ -159,6 +162,8 @@ fn me(world: &World) -> Me {
         generation: world.generation,
         deleting_since: world.deleting_since,
         finalizer: world.finalizer,
+        wake_wish: world.wake_wish,
+        sleep_wish: world.sleep_wish,
         remembered: Remembered::from(&world.status),
     }
 }
@@ -169,6 +174,7 @@ fn pod(p: &crate::world::Pod) -> Pod {
         uid: p.name.clone(),
         version: p.version.to_string(),
         node: p.node.clone(),
+        started: p.starts_at.is_none(),
         ready: p.ready,
         containers_ready: p.containers_ready,
         marked: p.marked,

@@ -8,7 +8,7 @@ use elasti_api::{
     Autoscaler as NamedAutoscaler, AutoscalerType, ElastiServiceSpec, Phase, ScaleTargetRef,
     Trigger, TriggerType,
 };
-use elasti_core::observed::{Author, Autoscaler, Claim, Owned, Reading, Remembered, Rival};
+use elasti_core::observed::{Author, Autoscaler, Claim, Owned, Reading, Remembered, Rival, Wish};
 use elasti_core::phase::allowed;
 use elasti_core::ports::{DEFAULT_QUARANTINE, PortBook, ServiceKey};
 use elasti_core::status::status;
@@ -23,6 +23,8 @@ use crate::world::{News, World, quiet};
 const WATCH: SignedDuration = SignedDuration::from_millis(10);
 /// How often triggers are read.
 const POLL: SignedDuration = SignedDuration::from_secs(30);
+/// How late after its first look an operator has read the triggers.
+const FIRST_READ: SignedDuration = SignedDuration::from_millis(100);
 /// More looks within one second mean that something goes round in circles.
 const MOST_LOOKS: usize = 40;
 
@@ -32,6 +34,8 @@ pub struct Day {
     operator: Option<Operator>,
     look_at: Option<Timestamp>,
     poll_at: Timestamp,
+    /// When an operator that has just started reads its triggers for the first time.
+    first_read_at: Option<Timestamp>,
     /// When an operator that died comes back, and when it died.
     back_at: Option<(Timestamp, Timestamp)>,
     seen: String,
@@ -96,6 +100,7 @@ impl Day {
             operator: Some(operator),
             look_at: Some(world.now),
             poll_at: world.now + POLL,
+            first_read_at: Some(world.now + FIRST_READ),
             world,
             back_at: None,
             seen: String::new(),
@@ -141,7 +146,7 @@ impl Day {
         let what = match &reading {
             Reading::Active { .. } => "active",
             Reading::Quiet { .. } => "quiet",
-            Reading::Unknown { .. } => "unknown",
+            Reading::Unknown { .. } | Reading::Unread => "unknown",
         };
         self.world.trigger = reading;
         self.say(&format!("the trigger will read {what}"));
@@ -244,6 +249,20 @@ impl Day {
         self
     }
 
+    /// A person annotates the ElastiService with the time of now.
+    pub fn wake_wished(mut self) -> Self {
+        self.say("a person asks for a wake");
+        self.world.wake_wish = Wish::At(self.world.now);
+        self
+    }
+
+    /// A person annotates the ElastiService with the time of now.
+    pub fn sleep_wished(mut self) -> Self {
+        self.say("a person asks for sleep");
+        self.world.sleep_wish = Wish::At(self.world.now);
+        self
+    }
+
     pub fn clock_set_back(mut self, seconds: i64) -> Self {
         self.say(&format!("the operator's clock is set back by {seconds} s"));
         self.world.clock_ahead -= SignedDuration::from_secs(seconds);
@@ -302,7 +321,8 @@ impl Day {
     fn next(&self) -> Timestamp {
         let up = self.operator.as_ref().map(|_| self.poll_at);
         let back = self.back_at.map(|(at, _)| at);
-        let moments = [self.world.next_event(), self.look_at, up, back];
+        let first = self.first_read_at;
+        let moments = [self.world.next_event(), self.look_at, up, back, first];
         moments
             .into_iter()
             .flatten()
@@ -332,16 +352,23 @@ impl Day {
         if self.back_at.is_some_and(|(at, _)| at <= now) {
             self.operator_starts();
         }
+        let first = self.first_read_at.take_if(|at| *at <= now).is_some();
         if self.poll_at <= now {
             self.poll_at = now + POLL;
-            if let Some(operator) = &mut self.operator {
-                operator.readings =
-                    vec![self.world.trigger.clone(); self.world.spec.triggers.len()];
-                self.look_at = Some(now);
-            }
+            self.read();
+        } else if first {
+            self.read();
         }
         if self.look_at.is_some_and(|at| at <= now) {
             self.look();
+        }
+    }
+
+    fn read(&mut self) {
+        let triggers = self.world.spec.triggers.len();
+        if let Some(operator) = &mut self.operator {
+            operator.readings = vec![self.world.trigger.clone(); triggers];
+            self.look_at = Some(self.world.now);
         }
     }
 
@@ -351,6 +378,7 @@ impl Day {
         let key = ServiceKey::new("shop", "web");
         self.world.ports.remember(&key, &self.world.status.ports);
         self.operator = Some(Operator::start(&self.world, Some(died)));
+        self.first_read_at = Some(self.world.now + FIRST_READ);
         self.look_at = Some(self.world.now);
         self.say("an operator starts");
     }
@@ -391,6 +419,7 @@ impl Day {
             w.deleting_since,
             &w.status,
             w.may_mark,
+            (w.wake_wish, w.sleep_wish),
         );
         let seen = format!(
             "{pods:?}{ready:?}{target:?}{}{objects:?}{me:?}",

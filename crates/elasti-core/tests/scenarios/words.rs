@@ -1,7 +1,7 @@
 //! Steps, states and statuses in words, as the transcripts print them.
 //! It never leaves out a step.
 
-use elasti_api::{Condition, ElastiServiceStatus, Mode};
+use elasti_api::{Condition, ElastiServiceStatus, LastWake, Mode, TriggerStatus};
 use elasti_core::Step;
 use elasti_core::observed::KedaPause;
 use elasti_core::step::PodRef;
@@ -105,7 +105,41 @@ pub fn whole(status: &ElastiServiceStatus) -> Vec<String> {
         .iter()
         .filter_map(|(name, time)| time.as_ref().map(|t| format!("{name} {}", clock(t.0))));
     lines.push(said.collect::<Vec<String>>().join(", "));
+    lines.extend(status.triggers.iter().map(trigger));
+    lines.extend(status.last_wake.as_ref().map(wake));
+    lines.extend(status.asleep_seconds.map(|n| format!("asleepSeconds {n}")));
     lines
+}
+
+fn trigger(told: &TriggerStatus) -> String {
+    let since = clock(told.since.0);
+    let value = told.value.as_deref().unwrap_or("-");
+    let threshold = told.threshold.as_deref().unwrap_or("-");
+    let message = told.message.as_deref().unwrap_or_default();
+    let line = format!(
+        "trigger {} {} {value}/{threshold} since {since} {message}",
+        told.kind, told.reading
+    );
+    line.trim_end().to_owned()
+}
+
+fn wake(told: &LastWake) -> String {
+    let moments = [
+        ("scaled", &told.scaled_at),
+        ("scheduled", &told.scheduled_at),
+        ("started", &told.started_at),
+        ("ready", &told.ready_at),
+        ("answered", &told.answered_at),
+    ];
+    let seen = moments
+        .iter()
+        .filter_map(|(name, at)| at.as_ref().map(|at| format!(", {name} {}", clock(at.0))));
+    let asked = clock(told.asked_at.0);
+    format!(
+        "lastWake by {}, asked {asked}{}",
+        told.by,
+        seen.collect::<String>()
+    )
 }
 
 pub fn names(pods: &[PodRef]) -> String {

@@ -7,7 +7,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use elasti_api::{ElastiServiceSpec, ElastiServiceStatus, ListenPort};
 use elasti_core::observed::{
     Author, Autoscaler, Endpoint, Family, KedaPause, Obstacle, Owned, PrivateServiceShape, Reading,
-    Rival, Service, ServiceKind, ServicePort, SliceShape,
+    Rival, Service, ServiceKind, ServicePort, SliceShape, Wish,
 };
 use elasti_core::ports::PortBook;
 use elasti_core::step::PodRef;
@@ -60,6 +60,10 @@ pub struct Resolver {
     pub held: u32,
     pub open: u32,
     pub last_connection: Option<Timestamp>,
+    /// When a pod first answered one that had waited.
+    pub first_answer: Option<Timestamp>,
+    /// Someone has waited there since it started.
+    pub waited: bool,
     /// When it next tells the operator that someone waits.
     pub wakes_at: Option<Timestamp>,
     /// When the requests that it carries are answered.
@@ -78,6 +82,8 @@ pub struct World {
     pub created: Timestamp,
     pub deleting_since: Option<Timestamp>,
     pub finalizer: bool,
+    pub wake_wish: Wish,
+    pub sleep_wish: Wish,
     pub exists: bool,
     pub status: ElastiServiceStatus,
     pub rival: Option<Rival>,
@@ -121,6 +127,8 @@ impl World {
             created: now,
             deleting_since: None,
             finalizer: false,
+            wake_wish: Wish::None,
+            sleep_wish: Wish::None,
             exists: true,
             status: ElastiServiceStatus::default(),
             rival: None,
@@ -377,10 +385,12 @@ impl World {
             }
             if due(r.done_at) {
                 (r.done_at, r.open) = (None, 0);
+                r.first_answer = r.first_answer.or(r.waited.then_some(now));
             }
             if r.held > 0 && pod_ready {
                 news.push(News::Said(format!("{} forwards {} held", r.name, r.held)));
                 (r.open, r.held, r.wakes_at) = (r.open + r.held, 0, None);
+                (r.waited, r.first_answer) = (true, None);
                 r.done_at = Some(now + ANSWERS);
             }
             if due(r.wakes_at) {
@@ -426,6 +436,8 @@ fn resolver(n: u8) -> Resolver {
         held: 0,
         open: 0,
         last_connection: None,
+        first_answer: None,
+        waited: false,
         wakes_at: None,
         done_at: None,
         learns_at: None,

@@ -104,8 +104,7 @@ async fn a_port_that_the_service_gains_while_the_app_sleeps_wakes_it_too() {
         slices.len() == 1 && slices[0]["ports"].as_array().map(Vec::len) == Some(3)
     })
     .await;
-    // Nodes follow within the settle time.
-    sleep(Duration::from_millis(500)).await;
+    web.until_nodes_follow().await;
     assert_eq!(web.replicas().await, 0);
     let answer = web.get_at(82).await.unwrap();
     assert_eq!(answer.code(), 200, "{answer:?}");

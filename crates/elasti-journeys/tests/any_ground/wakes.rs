@@ -32,6 +32,8 @@ async fn an_app_that_someone_scales_to_zero_is_answered_for_and_one_scaled_up_is
     .await;
     web.scale_by_hand(0).await;
     web.until_asleep().await;
+    // As long as nodes still send to the pod that ends, it answers, and nobody is woken.
+    web.until_nodes_follow().await;
     web.visit().await;
     web.until_serving().await;
     web.scale_by_hand(3).await;

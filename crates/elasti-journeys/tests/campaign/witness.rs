@@ -151,6 +151,7 @@ impl Witness {
                 resolver_silent_when_decided: false,
                 quiet_when_decided: self.journey == Journey::GoingToSleep,
                 since_wake: None,
+                asked_since_wake: false,
                 cooldown: SignedDuration::ZERO,
                 writer_leads: true,
                 by_redirect: false,

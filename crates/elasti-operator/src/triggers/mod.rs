@@ -20,6 +20,7 @@ use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, sleep_until};
 
+use crate::metrics::Metrics;
 use prometheus::Prometheus;
 
 /// Changes that wait to be heard; those behind them wait too, each service once.
@@ -34,6 +35,8 @@ const STALE_ROUNDS: u32 = 3;
 pub struct Sources {
     /// Prometheus servers.
     pub prometheus: Prometheus,
+    /// Where readings are counted.
+    pub metrics: Arc<Metrics>,
 }
 
 impl Sources {
@@ -66,8 +69,13 @@ enum Reader {
 }
 
 impl Ask {
-    /// An answer to an older question than the last one answered is not news but history.
-    pub(crate) fn answer(self, reading: Reading) {
+    /// An answer to an older question than the last one answered is not news but history. `cause` is a word from the
+    /// closed list of what this kind of trigger can doubt; empty where there is no doubt.
+    pub(crate) fn answer(self, reading: Reading, cause: &'static str) {
+        let kind = match self.trigger.type_ {
+            TriggerType::Prometheus => "prometheus",
+        };
+        self.slot.metrics.read(kind, &reading, cause);
         let mut told = self.slot.told.lock();
         if told
             .as_ref()
@@ -103,6 +111,7 @@ fn is_news(before: &Reading, now: &Reading) -> bool {
         (Reading::Active { threshold: a, .. }, Reading::Active { threshold: b, .. })
         | (Reading::Quiet { threshold: a, .. }, Reading::Quiet { threshold: b, .. }) => a != b,
         (Reading::Unknown { why: a }, Reading::Unknown { why: b }) => a != b,
+        (Reading::Unread, Reading::Unread) => false,
         _ => true,
     }
 }
@@ -115,6 +124,7 @@ struct Slot {
     /// A round has asked, and has no answer yet.
     in_round: AtomicBool,
     announce: Arc<Announce>,
+    metrics: Arc<Metrics>,
 }
 
 /// A reading, and when it was asked for: what it says was true no earlier than then.
@@ -218,6 +228,7 @@ impl<K: Clone + Eq + Ord + Hash + Send + Sync + 'static> Readings<K> {
                 told: Mutex::default(),
                 in_round: AtomicBool::new(false),
                 announce: announce.clone(),
+                metrics: self.board.sources.metrics.clone(),
             })
         };
         let new = Wanted {
@@ -231,17 +242,16 @@ impl<K: Clone + Eq + Ord + Hash + Send + Sync + 'static> Readings<K> {
         self.board.fresh_came.notify_one();
     }
 
-    /// The readings in the order of the triggers; unknown as long as there is none, and once it is old.
+    /// The readings in the order of the triggers; unread as long as there is none, unknown once it is old.
     #[must_use]
     pub fn of(&self, key: &K) -> Vec<Reading> {
         let wanted = self.board.wanted.lock().get(key).cloned();
-        let unknown = |why: &str| Reading::Unknown { why: why.into() };
         let stale_after = self.board.every.saturating_mul(STALE_ROUNDS);
         let shown = |slot: &Arc<Slot>| match &*slot.told.lock() {
-            None => unknown("it has not been read yet"),
-            Some(told) if told.asked_at.elapsed() > stale_after => {
-                unknown("its last reading is too old")
-            }
+            None => Reading::Unread,
+            Some(told) if told.asked_at.elapsed() > stale_after => Reading::Unknown {
+                why: "its last reading is too old".into(),
+            },
             Some(told) => told.reading.clone(),
         };
         wanted.map_or_else(Vec::new, |wanted| wanted.slots.iter().map(shown).collect())
@@ -345,7 +355,13 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_reading_that_nothing_renews_becomes_unknown_and_a_late_answer_is_history() {
         let prometheus = Prometheus::new(PrometheusSettings::default()).unwrap();
-        let (readings, _news) = Readings::start(Sources { prometheus }, Duration::from_secs(30));
+        let (readings, _news) = Readings::start(
+            Sources {
+                prometheus,
+                metrics: Arc::default(),
+            },
+            Duration::from_secs(30),
+        );
         // Nobody reads any more.
         readings.tasks[0].abort();
         let trigger = json!({"type": "prometheus", "metadata": {"query": "x", "threshold": "1"}});
@@ -363,8 +379,8 @@ mod tests {
 
         let early = ask();
         sleep(Duration::from_secs(1)).await;
-        ask().answer(quiet(0.2));
-        early.answer(quiet(0.1));
+        ask().answer(quiet(0.2), "");
+        early.answer(quiet(0.1), "");
         assert_eq!(readings.of(&"a"), [quiet(0.2)]);
 
         sleep(Duration::from_secs(90)).await;

@@ -86,10 +86,40 @@ pub enum Doubt {
     Uptime(Box<Doubt>),
 }
 
-impl From<Doubt> for Reading {
-    fn from(doubt: Doubt) -> Self {
-        Self::Unknown {
-            why: doubt.to_string(),
+impl Doubt {
+    /// One word of a closed list, for metrics.
+    fn word(&self) -> &'static str {
+        match self {
+            Self::Settings(_) => "settings",
+            Self::NoServer => "no-server",
+            Self::BadAddress => "bad-address",
+            Self::BadHeader(_) => "bad-header",
+            Self::Forbidden(_) => "forbidden",
+            Self::Unreachable => "unreachable",
+            Self::TimedOut => "timed-out",
+            Self::Status(_) => "status",
+            Self::TooLarge => "too-large",
+            Self::CutShort => "cut-short",
+            Self::NotAnAnswer => "not-an-answer",
+            Self::Failed => "failed",
+            Self::Warned => "warned",
+            Self::NotAVector => "not-a-vector",
+            Self::Empty => "empty",
+            Self::Several => "several",
+            Self::NotFinite => "not-finite",
+            Self::WasDown => "was-down",
+            Self::Uptime(_) => "uptime",
+        }
+    }
+}
+
+/// Tells who asked what was read, or why nothing was.
+fn tell(ask: Ask, read: Result<Reading, Doubt>) {
+    match read {
+        Ok(reading) => ask.answer(reading, ""),
+        Err(doubt) => {
+            let why = doubt.to_string();
+            ask.answer(Reading::Unknown { why }, doubt.word());
         }
     }
 }
@@ -138,7 +168,7 @@ impl Prometheus {
                     let question = Question { ask, trigger };
                     groups.entry(url).or_default().push(question);
                 }
-                Err(doubt) => ask.answer(doubt.into()),
+                Err(doubt) => tell(ask, Err(doubt)),
             }
         }
         for (url, questions) in groups {
@@ -184,7 +214,7 @@ async fn read_server(server: Arc<Server>, questions: Vec<Question>) {
         .zip(samples)
         .map(async |(question, sample)| {
             let read = judge(&server, &question, sample, queried).await;
-            question.ask.answer(read.unwrap_or_else(Reading::from));
+            tell(question.ask, read);
         });
     join_all(answered).await;
 }

@@ -64,7 +64,7 @@ impl Refusal {
         }
     }
 
-    fn word(&self) -> &'static str {
+    pub(super) fn word(&self) -> &'static str {
         match self {
             Self::NoToken => "no-token",
             Self::NotBearer | Self::Caller(NotVouched::BadToken(_)) => "bad-token",

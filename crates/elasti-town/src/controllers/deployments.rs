@@ -8,7 +8,8 @@ use serde_json::{Value, json};
 
 use super::engine::{Change, Controller, Desk, Kind, only_uid};
 use super::workload::{
-    compact, controlled, is_going, owned_by, owner_key, portion, template_hash, unless_zero,
+    FAILURE, compact, condition_of, controlled, is_going, owned_by, owner_key, portion,
+    template_hash, unless_zero,
 };
 use crate::api_server::object::Object as _;
 use crate::api_server::status::ApiError;
@@ -237,7 +238,16 @@ fn report(desk: &Desk, key: &Key) -> Result<Option<Duration>, ApiError> {
         .as_ref()
         .map_or("", |set| set.value.text("/metadata/name"));
     let enough = available >= wanted - missing;
-    let conditions = conditions(deployment, &desk.clock().time(), enough, complete, name);
+    let now = desk.clock().time();
+    let mut conditions = conditions(deployment, &now, enough, complete, name).to_vec();
+    // What refuses the pods of a ReplicaSet is told by its Deployment too.
+    let failure = every
+        .iter()
+        .find_map(|set| condition_of(&set.value, FAILURE));
+    conditions.extend(failure.map(|one| {
+        let (reason, message) = (one.text("/reason"), one.text("/message"));
+        condition(deployment, &now, FAILURE, "True", reason, message)
+    }));
     let status = compact(json!({
         "observedGeneration": deployment.number("/metadata/generation"),
         "replicas": unless_zero(total), "updatedReplicas": unless_zero(updated), "readyReplicas": unless_zero(ready),

@@ -2,6 +2,7 @@
 //! Never knows a kind's rules.
 
 use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,6 +12,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
 use crate::api_server::ApiServer;
+use crate::api_server::object::Object as _;
 use crate::api_server::resources::Shelf;
 use crate::api_server::status::ApiError;
 use crate::api_server::store::{Change as Happening, Key, Stored};
@@ -33,6 +35,7 @@ impl Kind {
     pub(crate) const DEFINITIONS: Self =
         Self("apiextensions.k8s.io", "v1", "customresourcedefinitions");
     pub(crate) const DEPLOYMENTS: Self = Self("apps", "v1", "deployments");
+    pub(crate) const EVENTS: Self = Self("", "v1", "events");
     pub(crate) const ENDPOINT_SLICES: Self = Self("discovery.k8s.io", "v1", "endpointslices");
     pub(crate) const NAMESPACES: Self = Self("", "v1", "namespaces");
     pub(crate) const NODES: Self = Self("", "v1", "nodes");
@@ -185,6 +188,37 @@ impl Desk {
             "application/json",
             body,
         )
+    }
+
+    /// A Warning on an object. The same one again counts up, as Kubernetes' recorders do; one that cannot be written is
+    /// dropped, as there.
+    pub(crate) fn warn(&self, about: (&str, &str), object: &Value, reason: &str, message: &str) {
+        let (api_version, kind) = about;
+        let key = Key::of(object);
+        let now = self.clock().time();
+        let mut hash = DefaultHasher::new();
+        (object.text("/metadata/uid"), reason, message).hash(&mut hash);
+        let event = Key::new(
+            &key.namespace,
+            &format!("{}.{:016x}", key.name, hash.finish()),
+        );
+        if let Some(known) = self.get(Kind::EVENTS, &event) {
+            let count = known.value.number("/count").unwrap_or(1) + 1;
+            let again = json!({"count": count, "lastTimestamp": now});
+            drop(self.merge(Kind::EVENTS, &event, &again));
+            return;
+        }
+        let told = json!({
+            "metadata": {"name": event.name, "namespace": event.namespace},
+            "involvedObject": {
+                "apiVersion": api_version, "kind": kind, "namespace": key.namespace, "name": key.name,
+                "uid": object.text("/metadata/uid"),
+            },
+            "type": "Warning", "reason": reason, "message": message, "count": 1,
+            "firstTimestamp": now, "lastTimestamp": now,
+            "source": {"component": self.component}, "reportingComponent": self.component,
+        });
+        drop(self.create(Kind::EVENTS, &key.namespace, &told));
     }
 
     /// Deletes; what is already gone is fine.

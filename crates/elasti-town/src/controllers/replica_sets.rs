@@ -8,13 +8,16 @@ use serde_json::{Value, json};
 
 use super::engine::{Change, Controller, Desk, Kind, only_uid};
 use super::workload::{
-    compact, controlled, has_ended, is_available, is_going, is_ready, owned_by, owner_key,
-    unless_zero,
+    FAILURE, compact, condition_of, controlled, has_ended, is_available, is_going, is_ready,
+    owned_by, owner_key, unless_zero,
 };
 use crate::api_server::object::Object as _;
 use crate::api_server::selector::Selector;
 use crate::api_server::status::ApiError;
 use crate::api_server::store::{Key, Stored};
+
+/// Pods that are refused are tried again after this long.
+const TRY_AGAIN: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
 pub(crate) struct ReplicaSets;
@@ -45,9 +48,17 @@ impl Controller for ReplicaSets {
             .filter(living)
             .collect();
         let wanted = usize::try_from(owner.number("/spec/replicas").unwrap_or(1)).unwrap_or(0);
+        let mut refused = None;
         if !is_going(owner) {
             for _ in pods.len()..wanted {
-                desk.create(Kind::PODS, &key.namespace, &pod(owner))?;
+                match desk.create(Kind::PODS, &key.namespace, &pod(owner)) {
+                    Ok(_) => {}
+                    Err(error @ ApiError::Forbidden { .. }) => {
+                        refused = Some(error.to_string());
+                        break;
+                    }
+                    Err(error) => return Err(error),
+                }
             }
             // Pods that are not ready go first, then the youngest.
             pods.sort_by_key(|pod| {
@@ -64,7 +75,12 @@ impl Controller for ReplicaSets {
                 )?;
             }
         }
-        report(desk, key)
+        if let Some(message) = &refused {
+            let told = format!("Error creating: {message}");
+            desk.warn(("apps/v1", "ReplicaSet"), owner, "FailedCreate", &told);
+        }
+        let later = report(desk, key, refused.as_deref())?;
+        Ok(refused.map_or(later, |_| Some(TRY_AGAIN)))
     }
 }
 
@@ -79,7 +95,7 @@ fn pod(owner: &Value) -> Value {
     json!({"metadata": metadata, "spec": template.at("/spec")})
 }
 
-fn report(desk: &Desk, key: &Key) -> Result<Option<Duration>, ApiError> {
+fn report(desk: &Desk, key: &Key, refused: Option<&str>) -> Result<Option<Duration>, ApiError> {
     let Some(set) = desk.get(Kind::REPLICA_SETS, key) else {
         return Ok(None);
     };
@@ -97,7 +113,13 @@ fn report(desk: &Desk, key: &Key) -> Result<Option<Duration>, ApiError> {
         count(&is_ready),
         count(&|pod| is_available(desk, pod, min_ready)),
     );
+    let known = condition_of(owner, FAILURE);
+    let failure = refused.map(|message| json!([{
+        "type": FAILURE, "status": "True", "reason": "FailedCreate", "message": message,
+        "lastTransitionTime": known.map_or_else(|| desk.clock().time(), |one| one.text("/lastTransitionTime").to_owned()),
+    }]));
     let status = compact(json!({
+        "conditions": failure,
         "replicas": pods.len(),
         "fullyLabeledReplicas": unless_zero(count(&|pod| labels.matches(pod))),
         "readyReplicas": unless_zero(ready),

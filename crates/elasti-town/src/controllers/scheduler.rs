@@ -41,8 +41,10 @@ impl Controller for Scheduler {
             return Ok(None);
         }
         let wanted = Selector::equalities(pod.value.at("/spec/nodeSelector"));
-        let nodes = desk.list(Kind::NODES, None).into_iter();
+        let nodes = desk.list(Kind::NODES, None);
+        let count = nodes.len();
         let fit: Vec<_> = nodes
+            .into_iter()
             .filter(|node| {
                 condition(&node.value, "Ready") == "True"
                     && node.value.at("/spec/unschedulable") != true
@@ -50,7 +52,7 @@ impl Controller for Scheduler {
             })
             .collect();
         let Some(node) = fit.get(self.turn % fit.len().max(1)) else {
-            return unschedulable(desk, key);
+            return unschedulable(desk, key, count);
         };
         self.turn += 1;
         let binding = json!({"metadata": {"name": key.name}, "target": {"kind": "Node", "name": node.value.text("/metadata/name")}});
@@ -59,15 +61,22 @@ impl Controller for Scheduler {
     }
 }
 
-fn unschedulable(desk: &Desk, key: &Key) -> Result<Option<Duration>, ApiError> {
+fn unschedulable(desk: &Desk, key: &Key, nodes: usize) -> Result<Option<Duration>, ApiError> {
     let Some(pod) = desk.get(Kind::PODS, key) else {
         return Ok(None);
     };
     if condition(&pod.value, "PodScheduled") != "False" {
+        let message = match nodes {
+            0 => "no nodes available to schedule pods".to_owned(),
+            n => format!(
+                "0/{n} nodes are available: {n} node(s) didn't match Pod's node affinity/selector."
+            ),
+        };
+        desk.warn(("v1", "Pod"), &pod.value, "FailedScheduling", &message);
         let mut status = pod.value.at("/status").clone();
         status.put("/conditions", json!([{
             "type": "PodScheduled", "status": "False", "reason": "Unschedulable", "lastProbeTime": null,
-            "lastTransitionTime": desk.clock().time(), "message": "0/0 nodes are available: no node fits the pod.",
+            "lastTransitionTime": desk.clock().time(), "message": message,
         }]));
         desk.put_status(Kind::PODS, &pod.value, status)?;
     }

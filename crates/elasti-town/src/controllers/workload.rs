@@ -53,13 +53,18 @@ pub(crate) fn has_ended(pod: &Value) -> bool {
     matches!(pod.text("/status/phase"), "Succeeded" | "Failed")
 }
 
+/// The condition of a workload whose pods are refused.
+pub(crate) const FAILURE: &str = "ReplicaFailure";
+
+/// A condition.
+pub(crate) fn condition_of<'a>(object: &'a Value, kind: &str) -> Option<&'a Value> {
+    let mut conditions = object.list("/status/conditions").iter();
+    conditions.find(|one| one.text("/type") == kind)
+}
+
 /// A condition's status, `""` if absent.
 pub(crate) fn condition<'a>(object: &'a Value, kind: &str) -> &'a str {
-    object
-        .list("/status/conditions")
-        .iter()
-        .find(|one| one.text("/type") == kind)
-        .map_or("", |one| one.text("/status"))
+    condition_of(object, kind).map_or("", |one| one.text("/status"))
 }
 
 pub(crate) fn is_ready(pod: &Value) -> bool {

@@ -28,7 +28,7 @@ const KILLED: i64 = 137;
 
 #[derive(Clone, Debug)]
 enum State {
-    Waiting(&'static str),
+    Waiting(&'static str, Option<String>),
     Running(String),
     Ended { code: i64, at: String },
 }
@@ -62,7 +62,7 @@ impl Truth {
         let container = |one: &Value| Container {
             name: one.text("/name").to_owned(),
             image: one.text("/image").to_owned(),
-            state: State::Waiting("ContainerCreating"),
+            state: State::Waiting("ContainerCreating", None),
             last_end: None,
             ready: false,
             restarts: 0,
@@ -131,7 +131,10 @@ impl Truth {
 fn container_status(container: &Container) -> Value {
     let ended = |code: i64, at: &str| json!({"terminated": {"exitCode": code, "reason": if code == 0 { "Completed" } else { "Error" }, "finishedAt": at, "startedAt": at}});
     let state = match &container.state {
-        State::Waiting(reason) => json!({"waiting": {"reason": reason}}),
+        State::Waiting(reason, None) => json!({"waiting": {"reason": reason}}),
+        State::Waiting(reason, Some(message)) => {
+            json!({"waiting": {"reason": reason, "message": message}})
+        }
         State::Running(since) => json!({"running": {"startedAt": since}}),
         State::Ended { code, at } => ended(*code, at),
     };
@@ -219,23 +222,46 @@ impl Keeper {
         let mut wait = BACK_OFF;
         while stop.borrow().is_none() {
             match self.app.manner {
+                Manner::Missing if self.container.text("/imagePullPolicy") == "Never" => {
+                    let image = self.container.text("/image");
+                    let message = format!(
+                        "Container image \"{image}\" is not present with pull policy of Never"
+                    );
+                    self.warn("ErrImageNeverPull", &message);
+                    self.waits("ErrImageNeverPull", message);
+                }
                 Manner::Missing => {
-                    self.note(|container| container.state = State::Waiting("ErrImagePull"));
+                    let image = self.container.text("/image");
+                    let error = format!(
+                        "failed to pull and unpack image \"{image}\": failed to resolve reference \"{image}\": {image}: not found"
+                    );
+                    self.warn(
+                        "Failed",
+                        &format!("Failed to pull image \"{image}\": {error}"),
+                    );
+                    self.warn("Failed", "Error: ErrImagePull");
+                    self.waits("ErrImagePull", error.clone());
                     sleep_or_stop(wait, &mut stop).await;
-                    self.note(|container| container.state = State::Waiting("ImagePullBackOff"));
+                    let message = format!("Back-off pulling image \"{image}\"");
+                    self.warn("BackOff", &message);
+                    self.warn("Failed", "Error: ImagePullBackOff");
+                    self.waits(
+                        "ImagePullBackOff",
+                        format!("{message}: ErrImagePull: {error}"),
+                    );
                 }
                 Manner::Crashes => {
                     let now = self.desk.clock().time();
                     self.note(|container| container.state = State::Running(now));
                     sleep_or_stop(Duration::from_secs(1), &mut stop).await;
-                    self.restarted(1, "CrashLoopBackOff");
+                    self.restarted(1, wait);
                 }
                 _ => {
                     let code = self.run(&mut stop).await;
                     if stop.borrow().is_some() {
                         break;
                     }
-                    self.restarted(code, "CrashLoopBackOff");
+                    self.restarted(code, wait);
                 }
             }
             sleep_or_stop(wait, &mut stop).await;
@@ -251,11 +277,37 @@ impl Keeper {
         });
     }
 
-    fn restarted(&self, code: i64, reason: &'static str) {
+    /// Waits, and says why.
+    fn waits(&self, reason: &'static str, message: String) {
+        self.note(|container| container.state = State::Waiting(reason, Some(message)));
+    }
+
+    fn warn(&self, reason: &str, message: &str) {
+        let key = self.truth.lock().key.clone();
+        if let Some(pod) = self.desk.get(Kind::PODS, &key) {
+            self.desk.warn(("v1", "Pod"), &pod.value, reason, message);
+        }
+    }
+
+    fn restarted(&self, code: i64, wait: Duration) {
         let at = self.desk.clock().time();
+        let (key, uid) = {
+            let truth = self.truth.lock();
+            (truth.key.clone(), truth.uid.clone())
+        };
+        let name = self.container.text("/name");
+        let pod = format!("{}_{}({uid})", key.name, key.namespace);
+        self.warn(
+            "BackOff",
+            &format!("Back-off restarting failed container {name} in pod {pod}"),
+        );
+        let message = format!(
+            "back-off {}s restarting failed container={name} pod={pod}",
+            wait.as_secs()
+        );
         self.note(|container| {
             container.last_end = Some((code, at));
-            container.state = State::Waiting(reason);
+            container.state = State::Waiting("CrashLoopBackOff", Some(message));
             container.ready = false;
             container.restarts += 1;
         });
@@ -320,6 +372,7 @@ impl Keeper {
             return std::future::pending().await;
         };
         probe.wait_initially().await;
+        let mut told = false;
         loop {
             let ready = self
                 .truth
@@ -327,11 +380,18 @@ impl Keeper {
                 .containers
                 .get(self.at)
                 .is_some_and(|container| container.ready);
-            if let Some(verdict) = probe.ask().await
-                && verdict != ready
-            {
+            let verdict = probe.ask().await;
+            if let Some(verdict) = verdict.filter(|verdict| *verdict != ready) {
                 self.note(|container| container.ready = verdict);
             }
+            // Once is enough to know: the kubelet's own recorder holds back what repeats.
+            if verdict == Some(false) && !told {
+                self.warn(
+                    "Unhealthy",
+                    &format!("Readiness probe failed: {}", probe.failure()),
+                );
+            }
+            told = verdict.map_or(told, |verdict| !verdict);
             sleep(probe.period).await;
         }
     }

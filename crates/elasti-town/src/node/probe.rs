@@ -62,6 +62,17 @@ impl Probe {
         })
     }
 
+    /// What a failure of it is told as.
+    pub(crate) fn failure(&self) -> String {
+        let Self { address, port, .. } = self;
+        match &self.path {
+            Some(path) => {
+                format!("Get \"http://{address}:{port}{path}\": no answer with 2xx or 3xx")
+            }
+            None => format!("dial tcp {address}:{port}: connect: connection refused"),
+        }
+    }
+
     pub(crate) async fn wait_initially(&self) {
         sleep(self.delay).await;
     }

@@ -16,7 +16,7 @@ use super::line::Line;
 const SHOWN: usize = 5;
 
 /// All of them, and what is ours beside them.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Fleet {
     pub(super) services: Vec<ElastiService>,
     /// `None` where they cannot be read.
@@ -28,18 +28,19 @@ pub(super) struct Fleet {
 }
 
 impl Fleet {
+    /// `None` where not even the ElastiServices can be read.
     pub(super) async fn read(
         client: &Client,
         installation: &Installation,
         lines: &mut Vec<Line>,
-    ) -> Self {
+    ) -> Option<Self> {
         let watched = installation.watched();
         let everything = ListParams::default();
         let services: Vec<ElastiService> = match list(client, &watched, &everything).await {
             Ok(services) => services,
             Err(error) => {
                 lines.push(Line::unseen("services", "ElastiServices", &error));
-                return Self::default();
+                return None;
             }
         };
         let mut installation = installation.clone();
@@ -50,13 +51,13 @@ impl Fleet {
         let slices = slices.map_err(|error| seen("EndpointSlices", &error)).ok();
         let private = list(client, &watched, &everything).await;
         let private = private.map_err(|error| seen("Services", &error)).ok();
-        Self {
+        Some(Self {
             services,
             slices,
             private,
             ready_resolvers: known.then_some(installation.ready_resolvers.clone()),
             has_default_prometheus: installation.has_default_prometheus(),
-        }
+        })
     }
 
     pub(super) fn check(&self, lines: &mut Vec<Line>) {
@@ -76,9 +77,10 @@ impl Fleet {
             .filter(|one| phase(one) == Some(Phase::Asleep))
             .count();
         let unwell: Vec<String> = self.services.iter().filter_map(unwell).collect();
-        let message = format!(
-            "{} ElastiServices, {asleep} of them asleep",
-            self.services.len()
+        let message = counted(
+            self.services.len(),
+            "ElastiService",
+            &format!(", {asleep} asleep"),
         );
         match unwell.is_empty() {
             true => Line::ok("services", message),
@@ -126,13 +128,7 @@ impl Fleet {
         }
         lines.push(match (wrong.is_empty(), led) {
             (true, 0) => Line::ok("slices", "no service is led to the resolvers now"),
-            (true, led) => Line::ok(
-                "slices",
-                format!(
-                    "{led} services are led to {} addresses of ready resolvers",
-                    resolvers.len()
-                ),
-            ),
+            (true, led) => Line::ok("slices", counted(led, "service", " led to ready resolvers")),
             (false, _) => Line::fail(
                 "slices",
                 format!("requests to these services find nobody: {}", some(&wrong)),
@@ -182,6 +178,11 @@ where
         found.extend(within.list(params).await?.items);
     }
     Ok(found)
+}
+
+fn counted(count: usize, what: &str, more: &str) -> String {
+    let plural = if count == 1 { "" } else { "s" };
+    format!("{count} {what}{plural}{more}")
 }
 
 fn some(names: &[String]) -> String {

@@ -375,6 +375,11 @@ fn readiness(part: Part, deployment: &Deployment) -> Line {
         "kubectl describe deployment {name} -n {namespace}; kubectl logs deployment/{name} -n {namespace}"
     );
     match (ready, wanted) {
+        (_, 0) => Line::fail(
+            word,
+            format!("{place} is scaled to 0"),
+            format!("kubectl scale deployment {name} -n {namespace} --replicas=2"),
+        ),
         (0, _) => Line::fail(word, message, look),
         (ready, wanted) if ready < wanted => Line::warn(word, message, look),
         (1, _) => Line::warn(
@@ -469,12 +474,16 @@ fn is_ready(pod: &Pod) -> bool {
     ready && pod.metadata.deletion_timestamp.is_none()
 }
 
+/// Both families; the first is the one of `podIP`.
 fn addresses(pod: &Pod) -> Vec<String> {
-    let Some(status) = &pod.status else {
-        return Vec::new();
-    };
-    let all = status.pod_ips.iter().flatten().map(|one| one.ip.clone());
-    all.chain(status.pod_ip.clone()).collect()
+    let all = pod
+        .status
+        .as_ref()
+        .and_then(|status| status.pod_ips.as_ref());
+    all.into_iter()
+        .flatten()
+        .map(|one| one.ip.clone())
+        .collect()
 }
 
 #[cfg(test)]

@@ -51,13 +51,13 @@ pub(super) fn check(installation: &Installation, fleet: &Fleet, lines: &mut Vec<
             ));
         }
     }
-    match found.is_empty() {
-        true => lines.push(Line::ok(
-            CHECK,
-            "nothing is left of an earlier installation",
-        )),
-        false => lines.extend(found),
+    // What could not be read was said already, and is no reason to say that nothing is there.
+    let is_seen = fleet.slices.is_some() && fleet.private.is_some();
+    if found.is_empty() && is_seen {
+        let message = "nothing is left of an earlier installation";
+        found.push(Line::ok(CHECK, message));
     }
+    lines.extend(found);
 }
 
 /// Named as ours, for a Service that no ElastiService has.

@@ -29,6 +29,14 @@ impl Seen {
     }
 }
 
+/// The objects of one kind in the namespace.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Listed {
+    pub(crate) items: Vec<Value>,
+    /// Whether these are all: the files alone may leave some out.
+    pub(crate) is_whole: bool,
+}
+
 /// Another ElastiService of the same namespace.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Other {
@@ -42,9 +50,8 @@ pub(crate) struct Other {
 pub(crate) struct Around {
     pub(crate) service: Seen,
     pub(crate) target: Seen,
-    /// `None` where they could not be read.
-    pub(crate) hpas: Option<Vec<Value>>,
-    pub(crate) scaled_objects: Option<Vec<Value>>,
+    pub(crate) hpas: Listed,
+    pub(crate) scaled_objects: Listed,
     pub(crate) others: Vec<Other>,
 }
 
@@ -249,7 +256,8 @@ fn check_ports(around: &Around, tell: Tell<'_>) {
         return;
     }
     let open = container_ports(target);
-    for port in list(service, "/spec/ports") {
+    let tcp = |port: &&Value| matches!(text(port, "/protocol"), "" | "TCP");
+    for port in list(service, "/spec/ports").iter().filter(tcp) {
         let number = port.get("port").cloned().unwrap_or_default();
         let wanted = port
             .get("targetPort")
@@ -318,7 +326,7 @@ fn check_autoscalers(spec: &ElastiServiceSpec, around: &Around, tell: Tell<'_>) 
         let named = spec.autoscaler.as_ref();
         named.is_some_and(|one| one.type_ == kind && one.name == name)
     };
-    let objects = around.scaled_objects.as_deref().unwrap_or_default();
+    let objects = &around.scaled_objects.items;
     for object in objects.iter().filter(|one| scales(one, target)) {
         let name = text(object, "/metadata/name");
         if !is_named(AutoscalerType::Keda, name) {
@@ -346,7 +354,7 @@ fn check_autoscalers(spec: &ElastiServiceSpec, around: &Around, tell: Tell<'_>) 
             );
         }
     }
-    let hpas = around.hpas.as_deref().unwrap_or_default();
+    let hpas = &around.hpas.items;
     for hpa in hpas
         .iter()
         .filter(|one| scales(one, target) && !is_of_keda(one))
@@ -375,9 +383,9 @@ fn check_named(autoscaler: &Autoscaler, target: &ScaleTargetRef, around: &Around
         AutoscalerType::Keda => (&around.scaled_objects, "ScaledObject"),
         AutoscalerType::Hpa => (&around.hpas, "HorizontalPodAutoscaler"),
     };
-    let Some(known) = known else { return };
     let name = &autoscaler.name;
-    match named(known, name) {
+    match named(&known.items, name) {
+        None if !known.is_whole => {}
         None => {
             let message = format!(
                 "there is no {kind} {name} in this namespace, so the target is never put to sleep"

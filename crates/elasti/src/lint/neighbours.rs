@@ -13,7 +13,7 @@ use kube::{Api, discovery};
 use serde_json::Value;
 
 use super::document::Document;
-use super::fit::{Around, Other, Seen};
+use super::fit::{Around, Listed, Other, Seen};
 use super::spec::is_elasti_service;
 use crate::access::Cluster;
 
@@ -87,15 +87,14 @@ impl Neighbours<'_> {
         })
     }
 
-    fn add_files(&self, namespace: &str, kind: &str, known: &mut Option<Vec<Value>>) {
+    fn add_files(&self, namespace: &str, kind: &str, known: &mut Listed) {
         let of_kind = |one: &&Document| one.kind() == kind && self.namespace_of(one) == namespace;
         for document in self.documents.iter().filter(of_kind) {
-            let same = |one: &Value| {
-                one.pointer("/metadata/name") == document.value.pointer("/metadata/name")
-            };
-            let known = known.get_or_insert_default();
-            known.retain(|one| !same(one));
-            known.push(document.value.clone());
+            let name = document.value.pointer("/metadata/name");
+            known
+                .items
+                .retain(|one| one.pointer("/metadata/name") != name);
+            known.items.push(document.value.clone());
         }
     }
 
@@ -148,20 +147,13 @@ async fn from_cluster(
     };
     let hpas: Api<HorizontalPodAutoscaler> = Api::namespaced(cluster.client.clone(), namespace);
     look.around.hpas = match hpas.list(&ListParams::default()).await {
-        Ok(found) => found
-            .items
-            .into_iter()
-            .map(|one| serde_json::to_value(one).ok())
-            .collect(),
+        Ok(found) => whole(found.items),
         Err(error) => look.unread_list("HorizontalPodAutoscalers", &error),
     };
     let keda = GroupVersionKind::gvk("keda.sh", "v1alpha1", "ScaledObject");
     look.around.scaled_objects = all(cluster, namespace, &keda, &mut look).await;
     let ours = GroupVersionKind::gvk(elasti_api::names::GROUP, "v1alpha1", "ElastiService");
-    for service in all(cluster, namespace, &ours, &mut look)
-        .await
-        .unwrap_or_default()
-    {
+    for service in all(cluster, namespace, &ours, &mut look).await.items {
         match service.pointer("/metadata/name").and_then(Value::as_str) == Some(name) {
             true => look.live = Some(service),
             false => look.around.others.extend(other(&service)),
@@ -194,19 +186,25 @@ async fn all(
     namespace: &str,
     kind: &GroupVersionKind,
     look: &mut Look,
-) -> Option<Vec<Value>> {
+) -> Listed {
     let listed = match dynamic(cluster, namespace, kind).await {
         Ok(Some(objects)) => objects.list(&ListParams::default()).await,
-        Ok(None) => return Some(Vec::new()),
+        Ok(None) => return whole::<DynamicObject>(Vec::new()),
         Err(error) => Err(error),
     };
     match listed {
-        Ok(found) => found
-            .items
-            .into_iter()
-            .map(|one| serde_json::to_value(one).ok())
-            .collect(),
+        Ok(found) => whole(found.items),
         Err(error) => look.unread_list(&format!("{}s", kind.kind), &error),
+    }
+}
+
+fn whole<T: serde::Serialize>(items: Vec<T>) -> Listed {
+    let items = items
+        .into_iter()
+        .filter_map(|one| serde_json::to_value(one).ok());
+    Listed {
+        items: items.collect(),
+        is_whole: true,
     }
 }
 
@@ -216,9 +214,9 @@ impl Look {
         Seen::Unknown
     }
 
-    fn unread_list(&mut self, what: &str, error: &kube::Error) -> Option<Vec<Value>> {
+    fn unread_list(&mut self, what: &str, error: &kube::Error) -> Listed {
         self.unread
             .push(format!("{what} cannot be listed: {error}"));
-        None
+        Listed::default()
     }
 }

@@ -3,13 +3,14 @@
 
 use std::net::IpAddr;
 
-use elasti_api::{ElastiService, ElastiServiceSpec, EnabledPeriod};
+use elasti_api::{ElastiService, ElastiServiceSpec, EnabledPeriod, ProbeResponse, Trigger};
 use elasti_core::probe_response::{ProbeRequest, ProbeRules};
 use elasti_core::schedule::{ActiveWindow, WindowError};
 use elasti_operator::triggers::address;
 use elasti_schema::{Refusal, RefusalKind, admit};
 use kube::core::CustomResourceExt as _;
 use kube::core::Resource as _;
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::document::Document;
@@ -52,20 +53,21 @@ impl Gate {
         let stored = match admitted {
             Ok(stored) => stored.get("spec").cloned(),
             Err(refusals) => {
-                let told = refusals.iter().filter(|refusal| !refusal.field.is_empty());
-                found.extend(told.map(|refusal| self.refused(document, refusal)));
+                found.extend(refusals.iter().map(|one| self.refused(document, one)));
                 None
             }
         };
         // What else is wrong is told too, as far as the spec can be read.
-        let readable = stored.or_else(|| document.value.get("spec").cloned());
+        let written = document.value.get("spec").cloned().unwrap_or_default();
         let spec: Option<ElastiServiceSpec> =
-            readable.and_then(|spec| serde_json::from_value(spec).ok());
-        if let Some(spec) = &spec {
-            check_triggers(document, source, spec, &mut found);
-            check_window(document, spec, &mut found);
-            check_probes(document, spec, &mut found);
-        }
+            stored.and_then(|spec| serde_json::from_value(spec).ok());
+        check_triggers(document, source, &parts(&written, "triggers"), &mut found);
+        check_window(
+            document,
+            part(&written, "enabledPeriod").as_ref(),
+            &mut found,
+        );
+        check_probes(document, &parts(&written, "probeResponse"), &mut found);
         // A value that cannot be read is refused by the schema and by its reader: once is enough.
         let refused: Vec<String> = of_schema(&found);
         found.retain(|one| {
@@ -92,27 +94,24 @@ impl Gate {
     }
 
     fn refused(&self, document: &Document, refusal: &Refusal) -> Finding {
-        let by_schema =
-            refusal.kind != RefusalKind::Invalid || refusal.detail.contains(" in body ");
-        let fix = match by_schema {
-            true => self.fix(&refusal.field, refusal.kind),
+        let what = (Error, Rule::Schema);
+        // The server says so beside faults of shape.
+        if refusal.field.is_empty() {
+            let message = "some rules were not checked because of the other errors";
+            let fix = "correct those, and lint again";
+            return Finding::new(document, (Warning, Rule::Schema), "spec", message, fix);
+        }
+        let by_rule = refusal.kind == RefusalKind::Invalid && !refusal.detail.contains(" in body ");
+        if by_rule {
             // A rule's sentence says what to write.
-            false => refusal.detail.clone(),
-        };
+            let message = "the API server refuses this value";
+            return Finding::new(document, what, &refusal.field, message, &refusal.detail);
+        }
         let text = refusal.to_string();
         let message = text.strip_prefix(&format!("{}: ", refusal.field));
+        let fix = self.fix(&refusal.field, refusal.kind);
         let message = message.unwrap_or(&text);
-        let message = match by_schema {
-            true => message.to_owned(),
-            false => message.replace(&format!(": {}", refusal.detail), ""),
-        };
-        Finding::new(
-            document,
-            (Error, Rule::Schema),
-            &refusal.field,
-            message,
-            fix,
-        )
+        Finding::new(document, what, &refusal.field, message, fix)
     }
 
     /// What the schema allows at a path, as a sentence.
@@ -215,8 +214,28 @@ impl Gate {
     }
 }
 
+/// One field of the spec, if it can be read: a fault elsewhere must not hide what is wrong here.
+fn part<T: DeserializeOwned>(spec: &Value, name: &str) -> Option<T> {
+    serde_json::from_value(spec.get(name)?.clone()).ok()
+}
+
+/// The entries of a list of the spec, with their places, as far as they can be read.
+fn parts<T: DeserializeOwned>(spec: &Value, name: &str) -> Vec<(usize, T)> {
+    let entries = spec
+        .get(name)
+        .and_then(Value::as_array)
+        .into_iter()
+        .flatten();
+    let read = |(index, value): (usize, &Value)| {
+        Some((index, serde_json::from_value(value.clone()).ok()?))
+    };
+    entries.enumerate().filter_map(read).collect()
+}
+
 fn of_schema(found: &[Finding]) -> Vec<String> {
-    let schema = found.iter().filter(|one| one.rule == Rule::Schema);
+    let schema = found
+        .iter()
+        .filter(|one| one.rule == Rule::Schema && one.is_error());
     schema.map(|one| one.field.clone()).collect()
 }
 
@@ -330,10 +349,11 @@ fn check_head(document: &Document) -> Vec<Finding> {
 fn check_triggers(
     document: &Document,
     source: &str,
-    spec: &ElastiServiceSpec,
+    triggers: &[(usize, Trigger)],
     found: &mut Vec<Finding>,
 ) {
-    if spec.triggers.is_empty() {
+    let list = document.at("spec.triggers").and_then(Value::as_array);
+    if list.is_none_or(Vec::is_empty) {
         found.push(Finding::new(
             document,
             (Warning, Rule::Trigger),
@@ -342,7 +362,7 @@ fn check_triggers(
             "add a trigger, if Elasti is to put the target to sleep",
         ));
     }
-    for (index, trigger) in spec.triggers.iter().enumerate() {
+    for (index, trigger) in triggers {
         let path = format!("spec.triggers[{index}].metadata");
         if let Some(query) = trigger.metadata.get("query").and_then(Value::as_str) {
             check_query(document, source, &format!("{path}.query"), query, found);
@@ -488,8 +508,8 @@ fn check_address(document: &Document, path: &str, written: &str, found: &mut Vec
     }
 }
 
-fn check_window(document: &Document, spec: &ElastiServiceSpec, found: &mut Vec<Finding>) {
-    let Some(period) = &spec.enabled_period else {
+fn check_window(document: &Document, period: Option<&EnabledPeriod>, found: &mut Vec<Finding>) {
+    let Some(period) = period else {
         return;
     };
     let usual = EnabledPeriod {
@@ -534,19 +554,21 @@ fn check_window(document: &Document, spec: &ElastiServiceSpec, found: &mut Vec<F
     }
 }
 
-fn check_probes(document: &Document, spec: &ElastiServiceSpec, found: &mut Vec<Finding>) {
-    let (_, invalid) = ProbeRules::compile(&spec.probe_response);
-    for rule in invalid {
-        found.push(Finding::new(
-            document,
-            (Error, Rule::Probe),
-            &format!("spec.probeResponse[{}]", rule.rule),
-            format!("this rule matches nothing: {}", rule.fault),
-            "correct the rule, or remove it",
-        ));
-    }
-    for (index, rule) in spec.probe_response.iter().enumerate() {
-        let (alone, _) = ProbeRules::compile(std::slice::from_ref(rule));
+fn check_probes(document: &Document, rules: &[(usize, ProbeResponse)], found: &mut Vec<Finding>) {
+    for (index, rule) in rules {
+        let path = format!("spec.probeResponse[{index}]");
+        let (alone, invalid) = ProbeRules::compile(std::slice::from_ref(rule));
+        for wrong in invalid {
+            let message = format!("this rule matches nothing: {}", wrong.fault);
+            let fix = "correct the rule, or remove it";
+            found.push(Finding::new(
+                document,
+                (Error, Rule::Probe),
+                &path,
+                message,
+                fix,
+            ));
+        }
         // A request that no rule is written for.
         let any = ProbeRequest {
             method: "POST",
@@ -558,7 +580,7 @@ fn check_probes(document: &Document, spec: &ElastiServiceSpec, found: &mut Vec<F
             found.push(Finding::new(
                 document,
                 (Warning, Rule::Probe),
-                &format!("spec.probeResponse[{index}]"),
+                &path,
                 "this rule answers every request, so no request wakes the target",
                 "add a path, a method or a header that only probes have",
             ));

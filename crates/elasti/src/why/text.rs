@@ -19,6 +19,15 @@ pub(crate) fn tell(told: &Explanation, now: Timestamp, terminal: Terminal) -> St
     };
     let view = &told.view;
     page.headline(view);
+    // What goes wrong is told below, with what to do about it.
+    if told
+        .causes
+        .first()
+        .is_none_or(|first| first.sentence != view.sentence)
+    {
+        page.line(&format!("  {}: {}", view.reason, view.sentence));
+    }
+    page.notes(view);
     page.standing(told);
     page.causes(&told.causes);
     page.pods(&told.pods, view);
@@ -60,7 +69,9 @@ impl Page {
             }
         };
         self.line(&line);
-        self.line(&format!("  {}: {}", view.reason, view.sentence));
+    }
+
+    fn notes(&mut self, view: &View) {
         if view.paused {
             self.line("  It is paused: nothing puts it to sleep until: elasti resume");
         }
@@ -243,9 +254,10 @@ fn who(by: &str) -> String {
     let words = [
         (Reason::Traffic, "a request"),
         (Reason::TriggerActive, "an active trigger"),
-        (Reason::WakeRequested, "a question for it"),
+        (Reason::WakeRequested, "someone who asked for it"),
         (Reason::OutsideWindow, "the end of its active window"),
         (Reason::NoResolver, "the absence of resolvers"),
+        (Reason::Manual, "someone else, who scaled it up"),
         (Reason::Contended, "someone else, who scaled it up"),
     ];
     let known = words.iter().find(|(reason, _)| reason.as_str() == by);

@@ -56,7 +56,7 @@ impl Clients {
         authorization: Option<HeaderValue>,
         any_address: bool,
     ) -> reqwest::Result<Self> {
-        crate::tls::install_provider();
+        elasti_runtime::tls::install_provider();
         Ok(Self {
             default_server,
             authorization,

@@ -175,3 +175,22 @@ fn anything_else_is_no_token_and_nothing_panics() {
     }
     assert_eq!(check(&format!("{good}."), &issuer), Err(Flaw::Malformed));
 }
+
+/// What an API server of Kubernetes 1.34.4 published and issued, once with each kind of key.
+#[test]
+fn tokens_of_a_real_api_server_are_believed_while_they_last() {
+    let configuration = include_bytes!("recorded/openid-configuration.json");
+    let issuer = Issuer::read(configuration, include_bytes!("recorded/jwks.json")).unwrap();
+    let (begins, ends) = (1_794_764_869, 1_794_765_464);
+    for token in [
+        include_str!("recorded/rs256.jwt"),
+        include_str!("recorded/es256.jwt"),
+    ] {
+        let at = |now| Token::read(token.trim())?.owner(&issuer, AUDIENCE, now);
+        let user = at(begins).map(|owner| owner.user);
+        let owner = "system:serviceaccount:default:elasti-resolver";
+        assert_eq!(user.as_deref(), Ok(owner));
+        assert_eq!(at(begins - 120), Err(Flaw::NotYet));
+        assert_eq!(at(ends + 120), Err(Flaw::Expired));
+    }
+}

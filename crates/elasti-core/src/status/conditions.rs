@@ -1,0 +1,242 @@
+//! The conditions of a status, by the Kubernetes conventions.
+//! It never gives a condition a new transition time while its status stays.
+
+use elasti_api::names::condition;
+use elasti_api::{Condition, ElastiServiceSpec, ElastiServiceStatus, Handover, Reason};
+
+use super::{crossed, whole};
+use crate::observed::{Author, Observed, Owned, Reading};
+use crate::plan::Plan;
+use crate::wishes;
+
+/// One condition before it has its transition time.
+struct Fact {
+    type_: &'static str,
+    holds: bool,
+    reason: &'static str,
+    message: String,
+}
+
+/// Every condition, with the moment since which it has stood as it stands.
+pub(super) fn conditions(
+    spec: &ElastiServiceSpec,
+    o: &Observed,
+    plan: &Plan,
+    previous: &ElastiServiceStatus,
+) -> Vec<Condition> {
+    let facts = [
+        ready(spec, o, plan),
+        found(o),
+        triggers(o),
+        redirected(o),
+        asleep(o, plan),
+        conflict(o, plan),
+        contended(o, previous),
+    ];
+    facts
+        .into_iter()
+        .map(|fact| fact.into_condition(o, &previous.conditions))
+        .collect()
+}
+
+/// Keeps what was said before by the conditions that speak of triggers, where they stand as they stood.
+pub(super) fn keep(next: &mut [Condition], previous: &[Condition]) {
+    let speaks = [
+        condition::READY,
+        condition::TRIGGERS_HEALTHY,
+        condition::ASLEEP,
+    ];
+    let spoken = |c: &&mut Condition| speaks.contains(&c.type_.as_str());
+    for condition in next.iter_mut().filter(spoken) {
+        let unread = condition.type_ == condition::TRIGGERS_HEALTHY;
+        let before = previous.iter().find(|c| c.type_ == condition.type_);
+        if let Some(before) = before.filter(|c| unread || c.status == condition.status) {
+            condition.clone_from(before);
+        }
+    }
+}
+
+impl Fact {
+    fn new(
+        type_: &'static str,
+        holds: bool,
+        reason: &'static str,
+        message: impl Into<String>,
+    ) -> Self {
+        Self {
+            type_,
+            holds,
+            reason,
+            message: message.into(),
+        }
+    }
+
+    fn into_condition(self, o: &Observed, previous: &[Condition]) -> Condition {
+        let status = if self.holds { "True" } else { "False" };
+        let since = previous
+            .iter()
+            .find(|c| c.type_ == self.type_ && c.status == status)
+            .map_or_else(|| whole(o.now), |c| c.last_transition_time.clone());
+        Condition {
+            type_: self.type_.to_owned(),
+            status: status.to_owned(),
+            reason: self.reason.to_owned(),
+            message: self.message,
+            observed_generation: Some(o.me.generation),
+            last_transition_time: since,
+        }
+    }
+}
+
+/// Elasti can do its work for this service.
+fn ready(spec: &ElastiServiceSpec, o: &Observed, plan: &Plan) -> Fact {
+    let reason = plan.why.reason;
+    let trouble = matches!(
+        reason,
+        Reason::Conflict
+            | Reason::Unsupported
+            | Reason::ServiceNotFound
+            | Reason::TargetNotFound
+            | Reason::AutoscalerNotFound
+            | Reason::PortsExhausted
+            | Reason::NoResolver
+            | Reason::InvalidWindow
+            | Reason::ImagePull
+            | Reason::CrashLoop
+            | Reason::Unschedulable
+            | Reason::PodRefused
+            | Reason::NeverReady
+    );
+    let mut message = plan.why.sentence.clone();
+    if !trouble && !o.may_mark && spec.handover.unwrap_or_default() == Handover::Drain {
+        message.push_str(" The operator may not patch pods/status, so it hands over by redirect instead of drain.");
+    }
+    if let Some(ignored) = wishes::ignored(o) {
+        message = format!("{message} {ignored}");
+    }
+    if !trouble && o.service.as_ref().is_some_and(|s| s.external_local) {
+        message.push_str(" externalTrafficPolicy is Local: outside clients reach it only through nodes that run a resolver.");
+    }
+    Fact::new(condition::READY, !trouble, reason.as_str(), message)
+}
+
+fn found(o: &Observed) -> Fact {
+    match o.target {
+        Some(_) => Fact::new(condition::TARGET_FOUND, true, "Found", "The target exists."),
+        None => Fact::new(
+            condition::TARGET_FOUND,
+            false,
+            Reason::TargetNotFound.as_str(),
+            "The target does not exist.",
+        ),
+    }
+}
+
+fn triggers(o: &Observed) -> Fact {
+    let unknown = o
+        .readings
+        .iter()
+        .enumerate()
+        .find_map(|(index, reading)| match reading {
+            Reading::Unknown { why } => {
+                Some(format!("Trigger {index} gives no usable reading: {why}."))
+            }
+            Reading::Active { .. } | Reading::Quiet { .. } | Reading::Unread => None,
+        });
+    match unknown {
+        Some(message) => Fact::new(
+            condition::TRIGGERS_HEALTHY,
+            false,
+            Reason::TriggerUnknown.as_str(),
+            message,
+        ),
+        None => Fact::new(
+            condition::TRIGGERS_HEALTHY,
+            true,
+            "Read",
+            "Every trigger gives a usable reading.",
+        ),
+    }
+}
+
+fn redirected(o: &Observed) -> Fact {
+    match o.slice {
+        Owned::Ours(_) => Fact::new(
+            condition::TRAFFIC_REDIRECTED,
+            true,
+            "Proxy",
+            "The Service points at the resolvers.",
+        ),
+        Owned::Missing | Owned::Foreign => Fact::new(
+            condition::TRAFFIC_REDIRECTED,
+            false,
+            "Serve",
+            "The Service points at its pods.",
+        ),
+    }
+}
+
+fn asleep(o: &Observed, plan: &Plan) -> Fact {
+    let asleep = o.replicas() == Some(0);
+    Fact::new(
+        condition::ASLEEP,
+        asleep,
+        plan.why.reason.as_str(),
+        plan.why.sentence.clone(),
+    )
+}
+
+fn conflict(o: &Observed, plan: &Plan) -> Fact {
+    let foreign = matches!(o.slice, Owned::Foreign) || matches!(o.private_service, Owned::Foreign);
+    if o.rival.is_some() || foreign {
+        return Fact::new(
+            condition::CONFLICT,
+            true,
+            Reason::Conflict.as_str(),
+            plan.why.sentence.clone(),
+        );
+    }
+    Fact::new(
+        condition::CONFLICT,
+        false,
+        "Alone",
+        "Nothing else claims the Service or the target.",
+    )
+}
+
+/// Someone else moved the target across zero; said until it crosses zero again by our hand.
+fn contended(o: &Observed, previous: &ElastiServiceStatus) -> Fact {
+    let before = &o.me.remembered;
+    let seen_before = before.last_sleep.is_some() || before.replicas.is_some();
+    let crossed = crossed(o).is_some();
+    let author = o.target.as_ref().map(|t| (&t.replicas_by, t.replicas));
+    match author {
+        Some((Author::Other(name), replicas)) if crossed && seen_before => {
+            let message = format!("{name} set replicas to {replicas}.");
+            Fact::new(
+                condition::CONTENDED,
+                true,
+                Reason::Contended.as_str(),
+                message,
+            )
+        }
+        _ => match previous
+            .conditions
+            .iter()
+            .find(|c| c.type_ == condition::CONTENDED && c.status == "True")
+        {
+            Some(still) if !crossed => Fact::new(
+                condition::CONTENDED,
+                true,
+                Reason::Contended.as_str(),
+                still.message.clone(),
+            ),
+            _ => Fact::new(
+                condition::CONTENDED,
+                false,
+                "Alone",
+                "Nothing else writes the target's replicas.",
+            ),
+        },
+    }
+}

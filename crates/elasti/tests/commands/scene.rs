@@ -1,0 +1,275 @@
+//! A town with services in any state, and a person at a terminal in it.
+//! Never sets a clock: everything that is told in time lies days apart.
+
+use std::path::PathBuf;
+use std::process::Stdio;
+use std::time::Duration;
+
+use elasti_journeys::{MERGE, Neighbourhood, Plot, STRATEGIC, until};
+use elasti_town::prometheus::Reading;
+use jiff::{SignedDuration, Timestamp};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio::process::Command;
+use tokio::time::timeout;
+
+pub const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/default/deployments";
+pub const SERVICES: &str = "/api/v1/namespaces/default/services";
+pub const ELASTI: &str = "/apis/elasti.truefoundry.com/v1alpha1/namespaces/default/elastiservices";
+/// Far more than any command takes.
+const LIMIT: Duration = Duration::from_secs(300);
+const DAY: i64 = 86_400;
+
+/// A moment so many days ago. Half an hour off, so that a slow test still tells the same number of days and hours.
+pub fn days_ago(days: i64) -> String {
+    seconds_ago(days * DAY + 1800)
+}
+
+pub fn seconds_ago(seconds: i64) -> String {
+    (Timestamp::now() - SignedDuration::from_secs(seconds))
+        .strftime("%Y-%m-%dT%H:%M:%SZ")
+        .to_string()
+}
+
+/// A town and a kubeconfig.
+pub struct Scene {
+    pub hood: Neighbourhood,
+    pub files: TempDir,
+}
+
+impl Scene {
+    /// A town that was founded twenty days ago, with nobody in it: statuses are what a test writes.
+    pub async fn unattended() -> Self {
+        let epoch = Timestamp::now() - SignedDuration::from_secs(20 * DAY + 1800);
+        Self::with(|plot| {
+            plot.operators = 0;
+            plot.resolvers = 0;
+            plot.api.epoch = Some(epoch);
+        })
+        .await
+    }
+
+    /// A town with an operator and a resolver at work.
+    pub async fn attended() -> Self {
+        Self::with(|_| {}).await
+    }
+
+    pub async fn with(change: impl FnOnce(&mut Plot)) -> Self {
+        let hood = Neighbourhood::with(change).await;
+        let files = tempfile::tempdir().unwrap();
+        std::fs::write(files.path().join("config"), hood.town().kubeconfig()).unwrap();
+        Self { hood, files }
+    }
+
+    pub fn kubeconfig(&self) -> PathBuf {
+        self.files.path().join("config")
+    }
+
+    /// A Deployment with its Service, ready if it is meant to be.
+    pub async fn workload(&self, name: &str, replicas: u32, pod: Value) {
+        self.target(name, replicas, pod).await;
+        self.service(name, json!({})).await;
+    }
+
+    pub async fn target(&self, name: &str, replicas: u32, pod: Value) {
+        let mut spec = json!({"containers": [{
+            "name": "app", "image": "echo:1", "ports": [{"name": "http", "containerPort": 8080}],
+            "readinessProbe": {"tcpSocket": {"port": 8080}, "periodSeconds": 1},
+            "resources": {"requests": {"cpu": "250m", "memory": "512Mi"}},
+        }]});
+        for (key, value) in pod.as_object().unwrap() {
+            match key.as_str() {
+                "image" => spec["containers"][0]["image"] = value.clone(),
+                _ => spec[key] = value.clone(),
+            }
+        }
+        let object = json!({"metadata": {"name": name}, "spec": {
+            "replicas": replicas,
+            "selector": {"matchLabels": {"app": name}},
+            "template": {"metadata": {"labels": {"app": name}}, "spec": spec},
+        }});
+        let path = format!("{DEPLOYMENTS}/{name}");
+        self.hood.api().make(DEPLOYMENTS, object).await;
+        until("its pods are ready", async || {
+            let now = self.hood.api().get(&path).await;
+            now["status"]["readyReplicas"].as_u64().unwrap_or(0) == u64::from(replicas)
+        })
+        .await;
+    }
+
+    pub async fn service(&self, name: &str, more: Value) {
+        let mut spec = json!({"selector": {"app": name}, "ports": [{"name": "http", "port": 80, "targetPort": "http"}]});
+        merge(&mut spec, &more);
+        let object = json!({"metadata": {"name": name}, "spec": spec});
+        self.hood.api().make(SERVICES, object).await;
+    }
+
+    /// An ElastiService of a Deployment and a Service of the same name.
+    pub async fn declare(&self, name: &str, more: Value) {
+        let query = format!("sum(rate(http_requests_total{{service=\"{name}\"}}[1m]))");
+        let prometheus = format!("http://{}", self.hood.town().prometheus.address);
+        let mut spec = json!({
+            "service": name, "cooldownPeriod": 604_800,
+            "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": name},
+            "triggers": [{"type": "prometheus", "metadata": {
+                "query": query, "threshold": "0.5", "serverAddress": prometheus,
+            }}],
+        });
+        merge(&mut spec, &more);
+        let object = json!({
+            "apiVersion": "elasti.truefoundry.com/v1alpha1", "kind": "ElastiService",
+            "metadata": {"name": name}, "spec": spec,
+        });
+        self.reads(name, 0.0);
+        self.hood.api().make(ELASTI, object).await;
+    }
+
+    /// What the trigger of a service reads.
+    pub fn reads(&self, name: &str, value: f64) {
+        let query = format!("sum(rate(http_requests_total{{service=\"{name}\"}}[1m]))");
+        let prometheus = &self.hood.town().prometheus;
+        prometheus.set(&query, Reading::Value(value));
+    }
+
+    /// The status, as an operator would have written it.
+    pub async fn status(&self, name: &str, status: Value) {
+        let path = format!("{ELASTI}/{name}/status");
+        let patch = json!({"status": status});
+        self.hood.api().patch(&path, MERGE, patch).await;
+    }
+
+    pub async fn object(&self, name: &str) -> Value {
+        self.hood.api().get(&format!("{ELASTI}/{name}")).await
+    }
+
+    /// A resolver's pod that no kubelet has.
+    pub async fn resolver(&self, ready: bool) {
+        let pods = "/api/v1/namespaces/elasti/pods";
+        let pod = json!({
+            "metadata": {"name": "elasti-resolver-1", "labels": {"app": "elasti-resolver"}},
+            "spec": {"nodeName": "elsewhere", "containers": [{"name": "app", "image": "elasti"}]},
+        });
+        self.hood.api().make(pods, pod).await;
+        let word = if ready { "True" } else { "False" };
+        let status = json!({"status": {
+            "phase": "Running", "podIP": "127.0.0.9", "podIPs": [{"ip": "127.0.0.9"}],
+            "conditions": [{"type": "Ready", "status": word}],
+        }});
+        let path = format!("{pods}/elasti-resolver-1/status");
+        self.hood.api().patch(&path, STRATEGIC, status).await;
+    }
+
+    /// The binary, with the town's kubeconfig and nothing else of this process.
+    pub fn elasti(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_elasti"));
+        command
+            .args(arguments)
+            .env_clear()
+            .env("KUBECONFIG", self.kubeconfig())
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .kill_on_drop(true);
+        command
+    }
+
+    /// One command as a person sees it: what was typed, what was answered, and the code where it is not 0.
+    pub async fn types(&self, arguments: &[&str]) -> String {
+        self.told(arguments, &mut self.elasti(arguments)).await
+    }
+
+    pub async fn told(&self, arguments: &[&str], command: &mut Command) -> String {
+        let output = timeout(LIMIT, command.output()).await;
+        let output = output.expect("it never ends").unwrap();
+        let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+        let mut told = format!("$ elasti {}\n{}", arguments.join(" "), text(&output.stdout));
+        for line in text(&output.stderr).lines() {
+            told.push_str(&format!("2> {line}\n"));
+        }
+        match output.status.code() {
+            Some(0) => {}
+            code => told.push_str(&format!("[exit {}]\n", code.unwrap_or(-1))),
+        }
+        self.normalised(&told)
+    }
+
+    /// Without what differs from run to run: moments, names of pods, paths, addresses.
+    fn normalised(&self, text: &str) -> String {
+        let folder = self.files.path().display().to_string();
+        let text = text.replace(&folder, "FOLDER");
+        let lines: Vec<String> = text.lines().map(line).collect();
+        lines.join("\n") + "\n"
+    }
+}
+
+fn merge(into: &mut Value, more: &Value) {
+    for (key, value) in more.as_object().unwrap() {
+        into[key] = value.clone();
+    }
+}
+
+fn line(text: &str) -> String {
+    let word = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | ':' | '.');
+    let mut out = String::new();
+    let mut rest = text;
+    while !rest.is_empty() {
+        let end = rest.find(|c| !word(c)).unwrap_or(rest.len());
+        if end == 0 {
+            let next = rest.chars().next().unwrap().len_utf8();
+            out.push_str(&rest[..next]);
+            rest = &rest[next..];
+            continue;
+        }
+        let (token, after) = rest.split_at(end);
+        out.push_str(&named(token));
+        rest = after;
+    }
+    // `DATE CLOCK UTC`, as sentences of the command line have it.
+    out.replace("DATE CLOCK UTC", "TIME")
+}
+
+/// A word, or the name of its kind where it differs from run to run.
+fn named(token: &str) -> String {
+    let shape: String = token
+        .chars()
+        .map(|c| if c.is_ascii_digit() { '0' } else { c })
+        .collect();
+    let bare = token.trim_end_matches(['.', ':']);
+    let tail = &token[bare.len()..];
+    let parts: Vec<&str> = bare.split('-').collect();
+    let is_hash = |part: &str, length: usize| {
+        part.len() == length
+            && part
+                .chars()
+                .all(|c| c.is_ascii_lowercase() || c.is_ascii_digit())
+    };
+    let number = bare.chars().all(|c| c.is_ascii_digit() || c == '.');
+    if number && bare.len() > 5 && !bare.starts_with("127.") {
+        return format!("N{tail}");
+    }
+    if shape.starts_with("0000-00-00T") {
+        return format!("TIME{tail}");
+    }
+    match shape.as_str() {
+        "0000-00-00" => return "DATE".to_owned(),
+        "00:00:00" => return "CLOCK".to_owned(),
+        _ => {}
+    }
+    if bare.starts_with("127.") {
+        return format!("ADDRESS{tail}");
+    }
+    match parts.as_slice() {
+        [name @ .., set, pod] if !name.is_empty() && is_hash(set, 10) && is_hash(pod, 5) => {
+            format!("{}-POD{tail}", name.join("-"))
+        }
+        [name @ .., set]
+            if !name.is_empty()
+                && is_hash(set, 10)
+                && set.contains(|c: char| c.is_ascii_digit()) =>
+        {
+            format!("{}-SET{tail}", name.join("-"))
+        }
+        ["node", _] => format!("NODE{tail}"),
+        _ => token.to_owned(),
+    }
+}

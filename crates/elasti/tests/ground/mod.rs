@@ -1,0 +1,213 @@
+//! A town, and the binary in front of it: what a person types, what comes back, and how it ends.
+//! Never looks inside the binary.
+#![allow(
+    dead_code,
+    missing_docs,
+    unreachable_pub,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing
+)]
+
+use std::process::Stdio;
+use std::time::Duration;
+
+use elasti_town::Town;
+use elasti_town::api_server::ApiServerConfig;
+use http::Request;
+use kube::Client;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio::io::AsyncWriteExt as _;
+use tokio::process::Command;
+
+/// Far more than anything takes that works.
+const LIMIT: Duration = Duration::from_secs(120);
+
+/// A folder to type commands in, with or without a town behind the kubeconfig.
+pub struct Ground {
+    pub town: Option<Town>,
+    pub files: TempDir,
+}
+
+impl Ground {
+    /// Without a cluster.
+    pub fn bare() -> Self {
+        Self {
+            town: None,
+            files: tempfile::tempdir().unwrap(),
+        }
+    }
+
+    pub async fn with_town() -> Self {
+        let config = ApiServerConfig {
+            enforce_rbac: true,
+            ..ApiServerConfig::default()
+        };
+        let town = Town::start(config, 1).await.unwrap();
+        let ground = Self::bare();
+        ground.write("kubeconfig", &town.kubeconfig());
+        let ground = Self {
+            town: Some(town),
+            ..ground
+        };
+        ground
+            .until_there("/api/v1/namespaces/default/serviceaccounts/default")
+            .await;
+        ground
+    }
+
+    pub fn town(&self) -> &Town {
+        self.town.as_ref().unwrap()
+    }
+
+    fn client(&self) -> Client {
+        self.town().server.client()
+    }
+
+    pub fn write(&self, name: &str, text: &str) {
+        let path = self.files.path().join(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
+    }
+
+    async fn call(
+        &self,
+        method: &str,
+        path: &str,
+        kind: &str,
+        body: &Value,
+    ) -> kube::Result<Value> {
+        let request = Request::builder()
+            .method(method)
+            .uri(path)
+            .header("content-type", kind)
+            .body(serde_json::to_vec(body).unwrap())
+            .unwrap();
+        self.client().request(request).await
+    }
+
+    pub async fn get(&self, path: &str) -> Option<Value> {
+        self.call("GET", path, "application/json", &Value::Null)
+            .await
+            .ok()
+    }
+
+    pub async fn until_there(&self, path: &str) {
+        until(path, async || self.get(path).await.is_some()).await;
+    }
+
+    /// Makes an object where its kind belongs.
+    pub async fn make(&self, object: &Value) -> Value {
+        let path = collection(object);
+        let made = self.call("POST", &path, "application/json", object).await;
+        made.unwrap_or_else(|error| panic!("{path}: {error}"))
+    }
+
+    /// Makes every object of a YAML text.
+    pub async fn make_all(&self, yaml: &str) {
+        let objects: Vec<Value> = serde_saphyr::from_multiple(yaml).unwrap();
+        for object in objects.iter().filter(|one| !one.is_null()) {
+            self.make(object).await;
+        }
+    }
+
+    pub async fn patch(&self, path: &str, patch: &Value) {
+        let patched = self
+            .call("PATCH", path, "application/merge-patch+json", patch)
+            .await;
+        patched.unwrap_or_else(|error| panic!("{path}: {error}"));
+    }
+
+    pub async fn delete(&self, path: &str) {
+        let deleted = self
+            .call("DELETE", path, "application/json", &json!({}))
+            .await;
+        deleted.unwrap_or_else(|error| panic!("{path}: {error}"));
+    }
+
+    /// A token of a service account of the namespace `default`.
+    pub async fn token(&self, account: &str, request: &Value) -> String {
+        let path = format!("/api/v1/namespaces/default/serviceaccounts/{account}/token");
+        let answer = self
+            .call("POST", &path, "application/json", request)
+            .await
+            .unwrap();
+        answer["status"]["token"].as_str().unwrap().to_owned()
+    }
+
+    /// What a person sees who types this in the folder: output, errors behind `!`, and the exit code.
+    pub async fn type_in(&self, arguments: &[&str]) -> String {
+        self.type_with(arguments, "").await
+    }
+
+    pub async fn type_with(&self, arguments: &[&str], input: &str) -> String {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_elasti"))
+            .args(arguments)
+            .current_dir(self.files.path())
+            .env_clear()
+            .env("HOME", self.files.path())
+            .envs(self.town.is_some().then(|| ("KUBECONFIG", "kubeconfig")))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()
+            .unwrap();
+        let mut stdin = child.stdin.take().unwrap();
+        stdin.write_all(input.as_bytes()).await.unwrap();
+        drop(stdin);
+        let ended = tokio::time::timeout(LIMIT, child.wait_with_output()).await;
+        let ended = ended.expect("it does not end").unwrap();
+        let mut text = format!("$ elasti {}\n", arguments.join(" "));
+        text += &String::from_utf8(ended.stdout).unwrap();
+        for line in String::from_utf8(ended.stderr).unwrap().lines() {
+            text += &format!("! {line}\n");
+        }
+        let folder = self.files.path().display().to_string();
+        text.replace(&folder, "HOME") + &format!("[exit {}]\n", ended.status.code().unwrap())
+    }
+
+    /// The data that a command gives with `-o json`, however it ends.
+    pub async fn json(&self, arguments: &[&str]) -> Value {
+        let text = self.type_in(&[arguments, &["-o", "json"]].concat()).await;
+        let start = text.find('{').unwrap_or_else(|| panic!("no data: {text}"));
+        let end = text.rfind('}').unwrap();
+        serde_json::from_str(&text[start..=end]).unwrap_or_else(|error| panic!("{error}: {text}"))
+    }
+}
+
+/// Waits for a condition.
+pub async fn until(what: &str, mut holds: impl AsyncFnMut() -> bool) {
+    let waited = tokio::time::timeout(LIMIT, async {
+        while !holds().await {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    });
+    waited.await.unwrap_or_else(|_| panic!("never: {what}"));
+}
+
+/// Where objects of this kind are made.
+fn collection(object: &Value) -> String {
+    let version = object["apiVersion"].as_str().unwrap();
+    let kind = object["kind"].as_str().unwrap();
+    let root = if version.contains('/') { "apis" } else { "api" };
+    let plural = match kind {
+        "NetworkPolicy" => "networkpolicies".to_owned(),
+        kind => format!("{}s", kind.to_lowercase()),
+    };
+    let everywhere = [
+        "Namespace",
+        "ClusterRole",
+        "ClusterRoleBinding",
+        "CustomResourceDefinition",
+    ];
+    if everywhere.contains(&kind) {
+        return format!("/{root}/{version}/{plural}");
+    }
+    let namespace = object["metadata"]["namespace"]
+        .as_str()
+        .unwrap_or("default");
+    format!("/{root}/{version}/namespaces/{namespace}/{plural}")
+}
