@@ -35,7 +35,15 @@ pub(crate) fn write_all() -> Result<(), Box<dyn Error>> {
 fn write_commands() -> Result<(), Box<dyn Error>> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let told = Command::new(cargo)
-        .args(["run", "--quiet", "--package", "elasti", "--", "man", "--markdown"])
+        .args([
+            "run",
+            "--quiet",
+            "--package",
+            "elasti",
+            "--",
+            "man",
+            "--markdown",
+        ])
         .current_dir(root())
         .stderr(Stdio::inherit())
         .output()?;

@@ -142,7 +142,7 @@ async fn an_empty_cluster_and_no_cluster_fail() {
     let ground = Ground::with_town().await;
     let mut told = ground.type_in(&["check"]).await;
     let bare = Ground::bare();
-    bare.write("kubeconfig", &"apiVersion: v1\nkind: Config\nclusters: [{name: a, cluster: {server: 'http://127.0.0.1:9'}}]\ncontexts: [{name: a, context: {cluster: a, user: a}}]\nusers: [{name: a, user: {}}]\ncurrent-context: a\n".to_owned());
+    bare.write("kubeconfig", "apiVersion: v1\nkind: Config\nclusters: [{name: a, cluster: {server: 'http://127.0.0.1:9'}}]\ncontexts: [{name: a, context: {cluster: a, user: a}}]\nusers: [{name: a, user: {}}]\ncurrent-context: a\n");
     let refused = bare.type_in(&["check", "--kubeconfig", "kubeconfig"]).await;
     assert!(
         refused.contains("FAIL  cluster     the API server does not answer"),

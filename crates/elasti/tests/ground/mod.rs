@@ -148,7 +148,7 @@ impl Ground {
             .current_dir(self.files.path())
             .env_clear()
             .env("HOME", self.files.path())
-            .envs(self.town.is_some().then(|| ("KUBECONFIG", "kubeconfig")))
+            .envs(self.town.is_some().then_some(("KUBECONFIG", "kubeconfig")))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
