@@ -13,6 +13,7 @@ mod price;
 mod routes;
 mod server;
 mod show;
+mod yaml;
 
 pub(crate) use price::Price;
 pub(crate) use server::{Running, Settings};
