@@ -13,7 +13,7 @@ use crate::scene::{DEPLOYMENTS, ELASTI, Scene, days_ago};
 fn asleep() -> Value {
     json!({
         "phase": "Asleep", "mode": "proxy", "reason": "Idle", "replicas": 0, "observedGeneration": 1,
-        "lastSleepTime": days_ago(5), "asleepSeconds": 432_000, "lastScaledUpTime": days_ago(7),
+        "lastSleepTime": days_ago(5), "asleepSeconds": 433_000, "lastScaledUpTime": days_ago(7),
         "conditions": [{"type": "Ready", "status": "True", "reason": "Idle", "message": "s", "lastTransitionTime": days_ago(5)}],
     })
 }
