@@ -26,7 +26,8 @@ const USAGE: &str = "\
 usage: cargo xtask <command>
 
   generate        rewrite the files that are made from code
-  test [--ci]     run every check and test; --ci leaves nothing out that the machine can do
+  test [--ci | --only TEXT]
+                  run every check and test, or those named so; with --ci nothing may be left out
   simulate [--seeds N] [--seed K]
                   run a resolver in a simulated world: N seeds (500), or one seed twenty times with its counts
   campaign [--runs N] [--only TEXT]
@@ -45,8 +46,9 @@ fn main() -> ExitCode {
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let outcome = match words.as_slice() {
         ["generate"] => generate::write_all(),
-        ["test"] => checks::run(false),
-        ["test", "--ci"] => checks::run(true),
+        ["test"] => checks::run(false, ""),
+        ["test", "--only", text] => checks::run(false, text),
+        ["test", "--ci"] => checks::run(true, ""),
         ["simulate", wish @ ..] => simulate::run(wish),
         ["campaign", wish @ ..] => campaign::run(wish),
         [

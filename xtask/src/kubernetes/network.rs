@@ -27,6 +27,7 @@ pub(crate) fn create() -> Result<(), Box<dyn Error>> {
         "src",
         NODE_ADDRESS,
     ])?;
+    refuse_unknown_services()?;
     let before = fs::read_to_string(FORWARDING)?;
     fs::write(forwarding_before(), before)?;
     fs::write(FORWARDING, "1")?;
@@ -36,6 +37,32 @@ pub(crate) fn create() -> Result<(), Box<dyn Error>> {
         fs::write(BRIDGED_FILTERING, "1").map_err(|error| {
             format!("{BRIDGED_FILTERING}: {error}; the kernel needs br_netfilter")
         })?;
+    }
+    Ok(())
+}
+
+/// Refuses what no rule of kube-proxy's has translated. Else such a connection would be remembered untranslated for two
+/// minutes, and whoever gets the same source port for the same Service within that time would hear "no route to host",
+/// long after kube-proxy has learned of the Service. The mark lets the rules be found and removed.
+fn refuse_unknown_services() -> Result<(), Box<dyn Error>> {
+    for chain in ["OUTPUT", "FORWARD"] {
+        let mut command = Command::new("/usr/sbin/iptables");
+        command
+            .args([
+                "--wait",
+                "--append",
+                chain,
+                "--destination",
+                SERVICE_NETWORK,
+            ])
+            .args(["--protocol", "tcp", "--match", "comment"])
+            .args(["--comment", layout::CNI_NETWORK, "--jump", "REJECT"])
+            .args(["--reject-with", "tcp-reset"]);
+        let output = command.output()?;
+        if !output.status.success() {
+            let said = String::from_utf8_lossy(&output.stderr);
+            return Err(format!("iptables {chain}: {said}").into());
+        }
     }
     Ok(())
 }

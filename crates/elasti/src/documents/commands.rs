@@ -127,11 +127,15 @@ impl Shown {
 
 /// Parsed by the real parser; `…` stands for what everybody knows.
 fn elasti(words: &[&str]) -> Result<(), String> {
+    // Any command is meant.
+    if words.first() == Some(&"COMMAND") {
+        return Ok(());
+    }
     // The name of a command alone speaks of it.
     if let [] | [_] = words {
         let command = Cli::command();
         let name = words.first().copied().unwrap_or("check");
-        let known = name.starts_with('-') || command.find_subcommand(name).is_some();
+        let known = name.starts_with(['-', '…']) || command.find_subcommand(name).is_some();
         return known
             .then_some(())
             .ok_or_else(|| format!("no command {name}"));

@@ -21,7 +21,7 @@ fn asleep() -> Value {
 fn stuck() -> Value {
     json!({
         "phase": "Waking", "mode": "proxy", "reason": "ImagePull", "replicas": 1, "observedGeneration": 1, "held": 7,
-        "lastScaledUpTime": days_ago(3),
+        "lastScaledUpTime": days_ago(3), "quietSince": days_ago(9),
         "conditions": [{"type": "Ready", "status": "False", "reason": "ImagePull", "message": "s", "lastTransitionTime": days_ago(3)}],
     })
 }
@@ -176,7 +176,8 @@ async fn without_a_terminal_top_tells_each_change_in_a_line() {
             .unwrap()
             .unwrap()
     };
-    while !next().await.contains("web") {}
+    // The most urgent come first, so the one that sleeps comes last.
+    while !next().await.starts_with("api ") {}
     scene
         .status("web", json!({"phase": "Redirecting", "reason": "Idle"}))
         .await;
