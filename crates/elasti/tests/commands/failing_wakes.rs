@@ -35,7 +35,13 @@ async fn told_once(scene: &Scene, reason: &str) -> String {
         Some((head, tail)) => format!("{head}was restarted N {}", tail.split_once(' ').unwrap().1),
         None => line.to_owned(),
     };
-    let lines: Vec<String> = wrong.lines().map(restarts).collect();
+    // On a busy machine a reading may be too old for a moment, which is told too: the injected cause comes first.
+    let first = wrong.lines().take(1);
+    let more = wrong
+        .lines()
+        .skip(1)
+        .take_while(|line| !line.starts_with("  !"));
+    let lines: Vec<String> = first.chain(more).map(restarts).collect();
     format!("{}\n{code}", lines.join("\n"))
 }
 

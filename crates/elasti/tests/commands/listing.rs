@@ -110,6 +110,7 @@ async fn a_kind_that_may_not_be_seen_is_told_and_the_rest_is_shown() {
     let scene = Scene::with(|plot| {
         plot.operators = 0;
         plot.resolvers = 0;
+        plot.api.epoch = Some(jiff::Timestamp::now() - jiff::SignedDuration::from_hours(480));
         plot.api.enforce_rbac = true;
     })
     .await;
