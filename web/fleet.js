@@ -274,7 +274,8 @@ function makeFigures() {
   const cold = make('Cold start', 'Median over the services that were seen waking');
   const cpu = make('CPU saved', 'CPU that was asked for, times the time asleep');
   const memory = make('Memory saved', 'Memory that was asked for, times the time asleep');
-  const node = h('dl', { class: 'figures main-figures' }, [asleep, held, cold, cpu, memory].map((figure) => figure.node));
+  const money = make('Money saved', 'CPU and memory saved, times the price that this dashboard was started with');
+  const node = h('dl', { class: 'figures main-figures' }, [asleep, held, cold, cpu, memory, money].map((figure) => figure.node));
   const sum = (services, of) => services.reduce((total, service) => total + (of(service) ?? 0), 0);
 
   function mend(services) {
@@ -288,8 +289,12 @@ function makeFigures() {
     say(cold.value, starts.length ? length(starts[Math.floor((starts.length - 1) / 2)].p50Millis) : '–');
     say(cold.sub, starts.length ? `slowest p95 ${length(Math.max(...starts.map((start) => start.p95Millis)))}` : 'no wake seen yet');
     say(cpu.value, amount(sum(services, (s) => s.saved?.cpuHours)));
-    const cost = known.price ? sum(services, (s) => s.saved?.cost) : null;
-    say(cpu.sub, cost === null ? 'CPU-hours' : `CPU-hours, about ${amount(cost)} ${known.price.currency} in all`);
+    say(cpu.sub, 'CPU-hours');
+    money.node.hidden = known.price === null;
+    if (known.price !== null) {
+      say(money.value, amount(sum(services, (s) => s.saved.cpuHours) * known.price.cpuHour + sum(services, (s) => s.saved.gibHours) * known.price.gibHour));
+      say(money.sub, known.price.currency);
+    }
     say(memory.value, amount(sum(services, (s) => s.saved?.gibHours)));
     say(memory.sub, 'GiB-hours');
     mark(memory.node, 'title', `Memory that was asked for, times the time asleep. In all ${amount(sum(services, (s) => s.saved?.podHours))} pod-hours`);

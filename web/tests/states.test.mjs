@@ -6,7 +6,7 @@ import http from 'node:http';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, test } from 'node:test';
-import { barriers, closeBrowser, openPage, picture, startDashboard, startTown, statuses, until } from './world.mjs';
+import { barriers, closeBrowser, openPage, picture, startDashboard, startOperator, startTown, statuses, until } from './world.mjs';
 
 const endings = [];
 const soon = (thing) => { endings.push(() => thing.stop()); return thing; };
@@ -120,6 +120,24 @@ test('a dashboard that only shows has no buttons and takes no wish', async () =>
   const answer = await fetch(`${dashboard.base}api/v1/services/default/web/wake`, { method: 'POST', headers: { 'x-elasti-token': 'a' } });
   assert.equal(answer.status, 403);
   await sound(page, 'state-read-only');
+});
+
+test('the operator serves the same page, and nobody can write through it', async () => {
+  const town = soon(await startTown());
+  await town.declare('web', { status: statuses.asleep() });
+  const operator = soon(await startOperator(town.kubeconfig, '--dashboard-host=elasti.example.com', '--dashboard-price=0.03,0.004,EUR'));
+  const page = await openPage(operator.base);
+  await page.getByRole('link', { name: 'web' }).waitFor();
+  await page.getByText('Read only').waitFor();
+  await page.getByText('Money saved').waitFor();
+  assert.equal(await page.getByRole('button', { name: /Wake/ }).count(), 0);
+  await page.getByRole('link', { name: 'web' }).click();
+  await page.getByRole('heading', { name: 'Why', exact: true }).waitFor();
+  await sound(page, 'state-in-the-cluster');
+  for (const [path, method] of [['api/v1/services/default/web/wake', 'POST'], ['api/v1/services/default/web', 'DELETE'], ['', 'PUT']]) {
+    const answer = await fetch(operator.base + path, { method, headers: { 'x-elasti-token': '' } });
+    assert.equal(answer.status, 403, `${method} ${path}`);
+  }
 });
 
 test('a page without the token only shows', async () => {

@@ -3,6 +3,7 @@
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { mkdtempSync, mkdirSync, readFileSync, rmSync } from 'node:fs';
+import net from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
@@ -21,8 +22,8 @@ process.on('exit', () => {
 });
 
 /** A process, once it has printed a line that `wanted` finds something in. */
-export async function start(program, args, wanted) {
-  const child = spawn(program, args, { stdio: ['ignore', 'pipe', 'pipe'], env: { PATH: process.env.PATH, HOME: folder } });
+export async function start(program, args, wanted, env = {}) {
+  const child = spawn(program, args, { stdio: ['ignore', 'pipe', 'pipe'], env: { PATH: process.env.PATH, HOME: folder, ...env } });
   children.add(child);
   child.on('exit', () => children.delete(child));
   let said = '';
@@ -104,6 +105,25 @@ export async function startDashboard(kubeconfig, ...args) {
   const { child, found, said } = await start(ELASTI, ['dashboard', '--kubeconfig', kubeconfig, ...listen, ...args], /^Dashboard: (http:\/\/([^/]+)\/(?:#token=([0-9a-f]+))?)/);
   const [, url, host, token] = found;
   return { child, url, host, token, base: `http://${host}/`, said, stop: () => stop(child) };
+}
+
+/** The operator with its dashboard, as the chart starts it, but on ports of its own. */
+export async function startOperator(kubeconfig, ...args) {
+  const port = await freePort();
+  const env = { KUBECONFIG: kubeconfig, ELASTI_OPERATOR_PORT: String(port), ELASTI_OPERATOR_BIND_ADDRESS: '127.0.0.1' };
+  const flags = ['operator', '--metrics-bind-address=0', '--health-probe-bind-address=0', '--dashboard-bind-address=127.0.0.1:0', ...args];
+  const { child, found } = await start(ELASTI, flags, /"address":"([^"]+)".*the dashboard is served|the dashboard is served.*"address":"([^"]+)"/, env);
+  const host = found[1] ?? found[2];
+  return { child, host, base: `http://${host}/`, stop: () => stop(child) };
+}
+
+async function freePort() {
+  const server = net.createServer().listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  const { port } = server.address();
+  server.close();
+  await once(server, 'close');
+  return port;
 }
 
 /** The demo, and the dashboard in it. */

@@ -5,6 +5,7 @@ use std::error::Error;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use crate::campaign;
 use crate::chart;
 use crate::dashboard;
 use crate::deny;
@@ -69,6 +70,7 @@ const CHECKS: &[(&str, Check)] = &[
     ("chart", chart::check),
     ("dashboard", dashboard::check),
     ("simulation", |_| simulate::check()),
+    ("crash campaign", |_| campaign::check()),
     ("dependencies", deny::check),
     ("advisories", deny::check_advisories),
 ];

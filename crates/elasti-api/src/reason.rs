@@ -30,6 +30,8 @@ pub enum Reason {
     ResolverUnreachable,
     /// A ready resolver does not listen for this service yet.
     RouteNotReady,
+    /// New connections begin to go to the resolvers too.
+    Redirecting,
     /// Pods leave rotation.
     Draining,
     /// The nodes restore pods too often for a safe drain.
@@ -72,7 +74,7 @@ pub enum Reason {
 
 impl Reason {
     /// Every reason, for tables and tests.
-    pub const ALL: [Self; 32] = [
+    pub const ALL: [Self; 33] = [
         Self::TriggerActive,
         Self::TriggerUnknown,
         Self::Traffic,
@@ -86,6 +88,7 @@ impl Reason {
         Self::NoResolver,
         Self::ResolverUnreachable,
         Self::RouteNotReady,
+        Self::Redirecting,
         Self::Draining,
         Self::TicksTooDense,
         Self::Conflict,
@@ -124,6 +127,7 @@ impl Reason {
             Self::NoResolver => "NoResolver",
             Self::ResolverUnreachable => "ResolverUnreachable",
             Self::RouteNotReady => "RouteNotReady",
+            Self::Redirecting => "Redirecting",
             Self::Draining => "Draining",
             Self::TicksTooDense => "TicksTooDense",
             Self::Conflict => "Conflict",

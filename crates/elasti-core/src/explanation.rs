@@ -419,7 +419,12 @@ fn causes(live: &Live, view: &View, o: &Observed) -> Vec<Cause> {
         let sentence = "No resolver is ready: nothing may sleep, and what sleeps cannot be woken by a request.";
         found.push(told.of_reason(Reason::NoResolver, sentence.to_owned()));
     }
+    let unread = !view.triggers.iter().any(|one| one.reading == "unknown");
     for blocker in &view.blockers {
+        // Not read yet, or no trigger at all, is no trouble.
+        if unread && blocker.reason == Reason::TriggerUnknown.as_str() {
+            continue;
+        }
         let reason = BLOCKING_TROUBLE
             .iter()
             .find(|one| one.as_str() == blocker.reason);

@@ -168,14 +168,14 @@ impl Redirected {
             Some((shape, since)) if *shape == routed.slices => *since,
             _ => {
                 let sentence = "The Service is being pointed at the resolvers.";
-                return Err(Why::new(Reason::RouteNotReady, sentence));
+                return Err(Why::new(Reason::Redirecting, sentence));
             }
         };
         for resolver in o.ready_resolvers() {
             confirms(resolver, routed, o)?;
         }
         let waiting = Why::new(
-            Reason::RouteNotReady,
+            Reason::Redirecting,
             "Nodes may not send new connections to the resolvers yet.",
         );
         settled(since, o, waiting)?;

@@ -582,12 +582,18 @@ fn reading(told: &TriggerStatus, written: f64) -> Reading {
     match told.reading.as_str() {
         "active" => Reading::Active { value, threshold },
         "quiet" => Reading::Quiet { value, threshold },
-        _ => Reading::Unknown {
-            why: told
-                .message
-                .clone()
-                .unwrap_or_else(|| "it was not read".to_owned()),
-        },
+        // Unknown for no reason is not read yet: the operator has only just begun.
+        _ => told.message.as_ref().map_or(Reading::Unread, |why| {
+            let why = why.trim_end_matches('.').to_owned();
+            Reading::Unknown { why }
+        }),
+    }
+}
+
+fn word(told: &TriggerStatus) -> &str {
+    match (told.reading.as_str(), &told.message) {
+        ("unknown", None) => "unread",
+        (word, _) => word,
     }
 }
 
@@ -603,7 +609,7 @@ fn triggers(me: &ElastiService, status: &ElastiServiceStatus) -> Vec<TriggerView
             TriggerView {
                 kind: told.map_or_else(|| "prometheus".to_owned(), |one| one.kind.clone()),
                 query: written.as_ref().ok().map(|one| one.query.clone()),
-                reading: told.map_or_else(|| "unread".to_owned(), |one| one.reading.clone()),
+                reading: told.map_or("unread", word).to_owned(),
                 value: told.and_then(|one| one.value.clone()),
                 threshold: threshold.or_else(from_spec),
                 message: told

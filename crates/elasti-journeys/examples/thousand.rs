@@ -8,6 +8,7 @@
     clippy::cast_precision_loss
 )]
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
@@ -16,6 +17,7 @@ use std::time::Duration;
 use elasti_api::names;
 use elasti_journeys::{Neighbourhood, RESOLVER_USER, Teller, until};
 use elasti_town::faults::{Call, Verb};
+use elasti_town::prometheus::Reading;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 use serde_json::{Value, json};
@@ -26,6 +28,8 @@ const FEW: usize = 20;
 const MANY: usize = 1_000;
 const REST: Duration = Duration::from_secs(60);
 const ADDRESS: [u8; 4] = [127, 0, 0, 77];
+/// What every trigger asks for: nobody uses anything.
+const LOAD: &str = "load";
 const SERVICES: &str = "/apis/elasti.truefoundry.com/v1alpha1/namespaces/default/elastiservices";
 
 #[tokio::main]
@@ -66,6 +70,7 @@ async fn measure(many: usize) {
     let hood = Neighbourhood::with(|plot| plot.operators = 0).await;
     let folder = tempfile::tempdir().unwrap();
     let (kubeconfig, token) = papers(&hood, folder.path()).await;
+    hood.town().prometheus.set(LOAD, Reading::Value(0.0));
     declare(&hood, 0..FEW).await;
     let mut operator = start(&kubeconfig, &token);
     at_rest(&hood).await;
@@ -138,7 +143,7 @@ async fn declare(hood: &Neighbourhood, numbers: std::ops::Range<usize>) {
 fn objects(name: &str, prometheus: &str) -> [Value; 3] {
     let labels = json!({"app": name});
     let container = json!({"name": "app", "image": "echo:1"});
-    let metadata = json!({"serverAddress": prometheus, "query": "up", "threshold": "1"});
+    let metadata = json!({"serverAddress": prometheus, "query": LOAD, "threshold": "1"});
     [
         json!({
             "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name},
@@ -194,6 +199,12 @@ async fn tell_rest(hood: &Neighbourhood) {
         "at rest for {REST:?}: {writes} writes, {} calls, {watches} of them watches",
         calls.len()
     );
+    let mut kinds: BTreeMap<String, usize> = BTreeMap::new();
+    for call in &calls {
+        let kind = format!("{} {}/{}", call.verb.as_str(), call.kind, call.subresource);
+        *kinds.entry(kind).or_default() += 1;
+    }
+    println!("{kinds:?}");
 }
 
 fn tell_memory(when: &str, operator: &Child, few_kib: usize, many: usize) {

@@ -252,7 +252,7 @@ impl Writer<'_> {
                 Ok(pod) => self.learn::<PodView>(pod),
                 Err(fault) => {
                     if matches!(fault, Fault::Forbidden(_)) {
-                        self.operator.may_not_mark();
+                        self.operator.rights.may_not_mark(namespace);
                     }
                     outcome = Err(fault);
                 }

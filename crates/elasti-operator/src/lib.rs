@@ -17,6 +17,7 @@ mod queue;
 mod reconcile;
 mod render;
 mod report;
+mod rights;
 pub mod settings;
 mod slim;
 mod store;

@@ -6,9 +6,12 @@ use std::time::Duration;
 
 use elasti_api::Mode;
 use elasti_core::observed::Reading;
+use elasti_core::view::Requests;
 use elasti_runtime::metrics::{Family, Registry};
 
 use crate::name::Name;
+
+const GIB: f64 = 1_073_741_824.0;
 
 /// All families of the operator.
 #[derive(Debug)]
@@ -26,6 +29,8 @@ pub struct Metrics {
     held: Arc<Family>,
     asleep_seconds: Arc<Family>,
     saved_pod_seconds: Arc<Family>,
+    saved_cpu_seconds: Arc<Family>,
+    saved_memory: Arc<Family>,
     wake_refusals: Arc<Family>,
     trigger_readings: Arc<Family>,
 }
@@ -101,6 +106,16 @@ impl Metrics {
             saved_pod_seconds: registry.counter(
                 "elasti_operator_saved_pod_seconds",
                 "Seconds asleep times the replicas that a wake asks for, counted when it wakes.",
+                of,
+            ),
+            saved_cpu_seconds: registry.counter(
+                "elasti_operator_saved_cpu_seconds",
+                "Saved pod seconds times the CPU cores that a pod requests.",
+                of,
+            ),
+            saved_memory: registry.counter(
+                "elasti_operator_saved_memory_gib_seconds",
+                "Saved pod seconds times the GiB of memory that a pod requests.",
                 of,
             ),
             wake_refusals: registry.counter(
@@ -183,12 +198,20 @@ impl Metrics {
     }
 
     /// A target woke after a sleep that saved so many pods.
-    pub(crate) fn slept(&self, name: &Name, seconds: i64, pods: u32) {
+    pub(crate) fn slept(&self, name: &Name, seconds: i64, pods: u32, requests: Requests) {
         let labels = [&*name.name, &*name.namespace];
-        let saved = seconds.saturating_mul(i64::from(pods));
+        let saved = seconds.saturating_mul(i64::from(pods)).max(0);
+        #[allow(
+            clippy::cast_precision_loss,
+            clippy::cast_possible_truncation,
+            reason = "far below 2^52, and whole seconds are enough"
+        )]
+        let times = |amount: f64| (saved as f64 * amount).round() as i64;
         for (family, more) in [
             (&self.asleep_seconds, seconds),
             (&self.saved_pod_seconds, saved),
+            (&self.saved_cpu_seconds, times(requests.cpu_cores)),
+            (&self.saved_memory, times(requests.memory_bytes / GIB)),
         ] {
             let series = family.with(&labels);
             series.set(series.get().saturating_add(more.max(0)));
@@ -223,6 +246,8 @@ impl Metrics {
             &self.held,
             &self.asleep_seconds,
             &self.saved_pod_seconds,
+            &self.saved_cpu_seconds,
+            &self.saved_memory,
         ] {
             family.forget(&labels);
         }
@@ -247,7 +272,7 @@ mod tests {
         let told = Metrics::new().encode();
         let types = told.lines().filter_map(|line| line.strip_prefix("# TYPE "));
         let families: Vec<&str> = types.filter_map(|line| line.split(' ').next()).collect();
-        assert_eq!(families.len(), 14, "{families:?}");
+        assert_eq!(families.len(), 16, "{families:?}");
         for name in families {
             assert!(text.contains(&format!("| `{name}` |")), "{name}");
         }

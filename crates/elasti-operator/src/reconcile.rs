@@ -153,9 +153,15 @@ async fn refresh(operator: &Operator, me: &Declared) -> Result<(), Fault> {
         Ok(parts) => (Some(parts), None),
         Err(fault) => (None, Some(fault)),
     };
-    operator.store.end_reading(&service, &before, parts);
+    let read = operator.store.end_reading(&service, &before, parts);
     target?;
-    fault.map_or(Ok(()), Err)
+    match fault {
+        Some(fault) => Err(fault),
+        None if read => Ok(()),
+        None => Err(Fault::Conflict(
+            "a list is behind what the watch has told".into(),
+        )),
+    }
 }
 
 async fn read_target(operator: &Operator, me: &Declared) -> Result<(), Fault> {
@@ -226,18 +232,24 @@ async fn read_parts(operator: &Operator, service: &Name) -> Result<Read, Fault> 
     let pods = async {
         match labels.is_empty() {
             // Without a selector there are no pods to speak of, and every pod would match.
-            true => Ok(Vec::new()),
-            false => read_all::<PodView>(client, &path, &labels).await,
+            true => Ok((None, Vec::new())),
+            false => {
+                let read = read_all::<PodView>(client, &path, &labels).await;
+                read.map(|(version, pods)| (Some(version), pods))
+            }
         }
     };
     let path = EndpointSlice::url_path(&(), namespace);
     let of_service = format!("{}={}", names::SERVICE_NAME_LABEL, service.name);
     let slices = read_all::<SliceView>(client, &path, &of_service);
     let (pods, slices) = join(pods, slices).await;
+    let ((pods_version, pods), (slices_version, slices)) = (pods?, slices?);
     Ok(Read {
         selector,
-        pods: pods?,
-        slices: slices?,
+        pods_version,
+        slices_version,
+        pods,
+        slices,
     })
 }
 

@@ -160,7 +160,9 @@ fn tell_metrics(
     {
         let asleep = woken.duration_since(slept.0).as_secs();
         let pods = replicas::on_wake(scene.spec(), &scene.observed.autoscaler);
-        operator.metrics.slept(name, asleep, pods);
+        let requests = scene.target.as_ref().map(|target| target.requests);
+        let requests = requests.unwrap_or_default();
+        operator.metrics.slept(name, asleep, pods, requests);
     }
 }
 

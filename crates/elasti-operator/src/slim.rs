@@ -8,6 +8,7 @@ use std::sync::Arc;
 use elasti_api::{ElastiService, ElastiServiceSpec, ElastiServiceStatus, names};
 use elasti_core::facts;
 use elasti_core::observed::{Author, Endpoint, Family, Obstacle, Service, Wish};
+use elasti_core::view::Requests;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1 as core_v1;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
@@ -291,6 +292,8 @@ pub(crate) struct TargetView {
     pub(crate) at: Option<Timestamp>,
     /// What refuses its pods, in the workload's own words.
     pub(crate) refused: Option<String>,
+    /// What one of its pods requests.
+    pub(crate) requests: Requests,
 }
 
 impl Slim for TargetView {
@@ -303,6 +306,8 @@ impl Slim for TargetView {
             .and_then(|n| u32::try_from(n).ok());
         let (by, at) = facts::author(metadata.managed_fields.as_deref().unwrap_or_default());
         let refused = facts::refused(&object);
+        let pod = object.pointer("/spec/template/spec");
+        let requests = pod.map(Requests::of_pod).unwrap_or_default();
         Ok(Self {
             name: Name::of(&metadata),
             uid: metadata.uid.unwrap_or_default(),
@@ -311,6 +316,7 @@ impl Slim for TargetView {
             by,
             at,
             refused,
+            requests,
         })
     }
 

@@ -91,6 +91,7 @@ async fn follow_kind(operator: Arc<Operator>, kind: KindName, version: String) {
         let followed = Followed {
             path: path(&resource, scope.as_deref()),
             labels: None,
+            relist_every: 0,
         };
         operator.metrics.watching(&resource.plural);
         let (operator, kind) = (operator.clone(), kind.clone());
@@ -99,13 +100,16 @@ async fn follow_kind(operator: Arc<Operator>, kind: KindName, version: String) {
         scopes.spawn(async move {
             let scope = scope.as_deref();
             if hpa {
-                let tell = |change: Change<HpaView>| operator.take_in_of(&kind, scope, change);
+                let tell =
+                    |change: Change<HpaView>, _: &str| operator.take_in_of(&kind, scope, change);
                 follow(client, followed, pulse, tell).await;
             } else if keda {
-                let tell = |change: Change<ScaledObject>| operator.take_in_of(&kind, scope, change);
+                let tell = |change: Change<ScaledObject>, _: &str| {
+                    operator.take_in_of(&kind, scope, change);
+                };
                 follow(client, followed, pulse, tell).await;
             } else {
-                let tell = |change: Change<TargetView>| {
+                let tell = |change: Change<TargetView>, _: &str| {
                     let change = change.map(|view| known_scale(&kind, view));
                     operator.look_at(&operator.store.take_in_targets(&kind, scope, change));
                 };

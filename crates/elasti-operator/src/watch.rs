@@ -41,21 +41,24 @@ pub(crate) struct Followed {
     pub(crate) path: String,
     /// Only those with these labels.
     pub(crate) labels: Option<String>,
+    /// After so many watches in a row the whole list is told again, in case an event was lost; 0: never.
+    pub(crate) relist_every: u32,
 }
 
-/// Follows objects as long as the future lives.
+/// Follows objects as long as the future lives; each change is told with the version that it has brought.
 pub(crate) async fn follow<K: Slim>(
     client: Client,
     followed: Followed,
     pulse: Arc<Pulse>,
-    mut tell: impl FnMut(Change<K>),
+    mut tell: impl FnMut(Change<K>, &str),
 ) {
     let mut pause = FIRST_PAUSE;
     loop {
         pulse.beat();
         match list::<K>(&client, &followed, &pulse).await {
             Ok((mut version, good, broken)) => {
-                tell(Change::All { good, broken });
+                tell(Change::All { good, broken }, &version);
+                let mut watches = 0;
                 loop {
                     pulse.beat();
                     let started = Instant::now();
@@ -68,6 +71,10 @@ pub(crate) async fn follow<K: Slim>(
                             } else {
                                 sleep(FIRST_PAUSE).await;
                             }
+                            watches += 1;
+                            if watches == followed.relist_every {
+                                break;
+                            }
                         }
                         End::Relist => break pause = FIRST_PAUSE,
                         End::Failed => break,
@@ -76,7 +83,7 @@ pub(crate) async fn follow<K: Slim>(
             }
             Err(kube::Error::Api(status)) if status.code == 404 => {
                 let (good, broken) = (Vec::new(), Vec::new());
-                tell(Change::All { good, broken });
+                tell(Change::All { good, broken }, "");
                 pulse.rest(ABSENT_PAUSE);
                 sleep(ABSENT_PAUSE).await;
             }
@@ -135,24 +142,25 @@ async fn read_page<K: Slim>(
     }
 }
 
-/// Everything that labels select, past the watch.
+/// Everything that labels select, past the watch, and the version of that list.
 pub(crate) async fn read_all<K: Slim>(
     client: &Client,
     path: &str,
     labels: &str,
-) -> Result<Vec<K>, kube::Error> {
+) -> Result<(String, Vec<K>), kube::Error> {
     let followed = Followed {
         path: path.to_owned(),
         labels: Some(labels.to_owned()),
+        relist_every: 0,
     };
-    let (_, good, broken) = list::<K>(client, &followed, &Pulse::default()).await?;
+    let (version, good, broken) = list::<K>(client, &followed, &Pulse::default()).await?;
     match broken.first() {
         // Without it the list would not be whole, and decisions on it not safe.
         Some(name) => {
             let error = serde::de::Error::custom(format!("{name} cannot be read"));
             Err(kube::Error::SerdeError(error))
         }
-        None => Ok(good),
+        None => Ok((version, good)),
     }
 }
 
@@ -170,7 +178,7 @@ async fn watch_once<K: Slim>(
     client: &Client,
     followed: &Followed,
     version: &str,
-    tell: &mut impl FnMut(Change<K>),
+    tell: &mut impl FnMut(Change<K>, &str),
 ) -> End {
     let params = WatchParams {
         label_selector: followed.labels.clone(),
@@ -199,7 +207,7 @@ async fn watch_once<K: Slim>(
                 version = item.version.unwrap_or(version);
                 // What cannot be read stays as it was known.
                 if let Ok(object) = item.read {
-                    tell(Change::Set(object));
+                    tell(Change::Set(object), &version);
                 }
             }
             Some(Ok(WatchEvent::Deleted(item))) => {
@@ -208,7 +216,7 @@ async fn watch_once<K: Slim>(
                     Ok(object) => object.name().clone(),
                     Err(name) => name,
                 };
-                tell(Change::Gone(name));
+                tell(Change::Gone(name), &version);
             }
             Some(Ok(WatchEvent::Bookmark(mark))) => version = mark.metadata.resource_version,
             Some(Ok(WatchEvent::Error(status))) if status.code == 410 => return End::Relist,

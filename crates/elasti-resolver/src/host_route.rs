@@ -54,7 +54,9 @@ fn port_of(service: &Service, named: Option<u16>) -> Option<u16> {
 }
 
 /// `svc.ns`, `svc.ns.svc` or `svc.ns.svc.<cluster domain>`, each with or without a port and a final dot.
+/// Envoy's `x-envoy-decorator-operation` adds the route behind it (`…:80/*`), which says nothing about the service.
 pub(crate) fn parse(host: &str, cluster_domain: &str) -> Option<(ServiceKey, Option<u16>)> {
+    let host = host.split_once('/').map_or(host, |(host, _)| host);
     let (name, port) = match host.rsplit_once(':') {
         Some((name, port)) => (name, Some(port.parse().ok()?)),
         None => (host, None),
@@ -88,6 +90,8 @@ mod tests {
             "CART.shop.svc.cluster.local",
             "cart.shop.svc.cluster.local:80",
             "cart.shop.svc.cluster.local.",
+            "cart.shop.svc.cluster.local:80/*",
+            "cart.shop.svc.cluster.local/api/*",
         ] {
             let (key, port) = parse(host, "cluster.local").unwrap_or_else(|| panic!("{host}"));
             assert_eq!(key, ServiceKey::new("shop", "cart"), "{host}");
@@ -108,6 +112,7 @@ mod tests {
             "10.0.0.1",
             "[::1]:80",
             "a_b.c",
+            "/cart.shop",
         ] {
             let named = parse(host, "cluster.local").map(|(key, _)| key);
             assert!(named.is_none(), "{host}: {named:?}");

@@ -1,7 +1,7 @@
 //! Keeps the routing table: what ElastiServices, slices of private Services and woken pods say becomes routes.
 //! Never asks the cluster for anything, and never takes a slice on trust: core admits every backend.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
@@ -191,11 +191,12 @@ impl Routes {
                 touched.insert(service);
             }
         }
-        let of_slices = |one: &&Declared| {
-            touched
-                .iter()
-                .any(|(namespace, name)| *name == one.private && *namespace == one.key.namespace)
-        };
+        let touched: HashSet<(&str, &str)> = touched
+            .iter()
+            .map(|(namespace, name)| (namespace.as_str(), name.as_str()))
+            .collect();
+        let of_slices =
+            |one: &&Declared| touched.contains(&(one.key.namespace.as_str(), one.private.as_str()));
         let keys: Vec<ServiceKey> = known
             .declared
             .values()
@@ -287,9 +288,14 @@ impl Routes {
     fn publish(&self, known: &mut Known, touched: &[ServiceKey]) {
         let mut table = Table::clone(&self.table.load());
         table.loaded = known.declared_listed && known.slices_listed;
-        for key in touched {
-            table.listen_ports.retain(|_, owner| owner != key);
-            match self.build(known, key) {
+        let touched_keys: HashSet<&ServiceKey> = touched.iter().collect();
+        table
+            .listen_ports
+            .retain(|_, owner| !touched_keys.contains(owner));
+        let mut claims = claims(known, &touched_keys);
+        for key in touched_keys.iter().copied() {
+            let declared = claims.remove(key);
+            match declared.map(|declared| self.build(known, key, declared)) {
                 Some(service) => {
                     let in_rotation = service.in_rotation;
                     let before = table.services.insert(key.clone(), Arc::new(service));
@@ -330,17 +336,7 @@ impl Routes {
         }
     }
 
-    /// Of two ElastiServices for one Service the oldest that has ports counts.
-    fn build(&self, known: &mut Known, key: &ServiceKey) -> Option<Service> {
-        let of_key = known.declared.values().filter(|one| one.key == *key);
-        let declared = of_key
-            .min_by_key(|one| {
-                (
-                    one.ports.is_empty(),
-                    one.created.as_ref().map(|time| time.0),
-                )
-            })?
-            .clone();
+    fn build(&self, known: &mut Known, key: &ServiceKey, declared: Declared) -> Service {
         let seen = known.seen.entry(key.clone()).or_default().clone();
         let private = (key.namespace.clone(), names::private_service(&key.service));
         let slices: Vec<SliceView> = known
@@ -381,7 +377,7 @@ impl Routes {
             pods: backends.into_iter().map(&mut tied).collect(),
             listen,
         });
-        Some(Service {
+        Service {
             key: key.clone(),
             ports: ports.collect(),
             probes: declared.probes,
@@ -390,8 +386,30 @@ impl Routes {
             obstacle: declared.obstacle,
             waiting_page: declared.waiting_page,
             seen,
-        })
+        }
     }
+}
+
+/// Who has the say for each of these services: of two ElastiServices for one the oldest that has ports. One pass,
+/// however many they are: a list touches all of them.
+fn claims(known: &Known, keys: &HashSet<&ServiceKey>) -> HashMap<ServiceKey, Declared> {
+    let rank = |one: &Declared| {
+        let created = one.created.as_ref().map(|time| time.0);
+        (one.ports.is_empty(), created)
+    };
+    let mut found: HashMap<ServiceKey, &Declared> = HashMap::with_capacity(keys.len());
+    let asked = known
+        .declared
+        .values()
+        .filter(|one| keys.contains(&one.key));
+    for one in asked {
+        let best = found.entry(one.key.clone()).or_insert(one);
+        if rank(one) < rank(best) {
+            *best = one;
+        }
+    }
+    let owned = found.into_iter();
+    owned.map(|(key, one)| (key, one.clone())).collect()
 }
 
 /// The backends of one port. What a pod itself says is newer than what a slice says about it.

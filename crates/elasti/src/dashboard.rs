@@ -9,10 +9,13 @@ mod masked;
 mod memory;
 mod news;
 mod page;
+mod price;
 mod routes;
 mod server;
 mod show;
+mod yaml;
 
+pub(crate) use price::Price;
 pub(crate) use server::{Running, Settings};
 
 #[cfg(feature = "cli")]
@@ -27,7 +30,7 @@ mod command {
     use clap::Args;
     use elasti_runtime::signals::EndSignals;
 
-    use super::{Running, Settings};
+    use super::{Price, Running, Settings};
     use crate::access::{Access, block_on};
     use crate::exit::{self, Failed};
 
@@ -51,6 +54,9 @@ mod command {
         /// Only show: nobody can wake, sleep or pause from the page
         #[arg(long)]
         read_only: bool,
+        /// What an hour of a CPU core and of a GiB of memory cost, to tell savings in money: 0.03,0.004,EUR
+        #[arg(long, value_name = "CPU,GIB,CURRENCY")]
+        price: Option<Price>,
         /// Open the address in the browser
         #[arg(long)]
         open: bool,
@@ -74,6 +80,7 @@ mod command {
                 namespaces: namespace.into_iter().collect(),
                 hosts: self.hosts,
                 writes: !self.read_only,
+                price: self.price,
             };
             let running = Running::start(settings, cluster.client).await;
             let running = running.with_context(|| format!("cannot listen on {}", self.listen))?;

@@ -73,6 +73,7 @@ async fn serve_dashboard(hood: &Neighbourhood) -> std::io::Result<dashboard::Run
         namespaces: Vec::new(),
         hosts: Vec::new(),
         writes: true,
+        price: None,
         place: "demo".to_owned(),
     };
     dashboard::Running::start(settings, hood.client()).await

@@ -35,6 +35,9 @@ struct Board {
     /// A name under which browsers may call the dashboard, besides an address and localhost
     #[arg(long, value_name = "NAME")]
     dashboard_host: Vec<String>,
+    /// What an hour of a CPU core and of a GiB of memory cost, to tell savings in money: 0.03,0.004,EUR
+    #[arg(long, value_name = "CPU,GIB,CURRENCY")]
+    dashboard_price: Option<dashboard::Price>,
 }
 
 #[cfg(feature = "dashboard")]
@@ -53,6 +56,7 @@ impl Board {
             namespaces,
             hosts: self.dashboard_host,
             writes: false,
+            price: self.dashboard_price,
             place: "in the cluster".to_owned(),
         };
         let running = dashboard::Running::start(settings, client).await;

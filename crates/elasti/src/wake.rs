@@ -72,7 +72,8 @@ impl Wake {
         match before {
             Progress::Done => return Outcome::done(one, self.trial.word("already awake")),
             Progress::Failed(sentence) => {
-                return Outcome::failed(one, format!("it cannot be woken: {sentence}"));
+                let sentence = format!("it cannot be woken: {sentence}{}", see(one));
+                return Outcome::failed(one, sentence);
             }
             Progress::Going if self.trial.is_dry() || !self.patience.wait => {
                 return Outcome::done(one, self.trial.word("asked to wake"));
@@ -98,13 +99,7 @@ impl Wake {
                 let took = millis(i64::try_from(took).unwrap_or(i64::MAX));
                 Outcome::done(one, format!("awake after {took}"))
             }
-            Ok(End::Failed(sentence)) => Outcome::failed(
-                one,
-                format!(
-                    "{sentence}\nSee: elasti why {} -n {}",
-                    one.name, one.namespace
-                ),
-            ),
+            Ok(End::Failed(sentence)) => Outcome::failed(one, sentence + &see(one)),
             Ok(End::Late(last)) => Outcome::failed(one, self.late(one, last.as_deref())),
             Err(refusal) => Outcome::failed(one, refusal.to_string()),
         }
@@ -115,8 +110,14 @@ impl Wake {
             format!("it is {}: {}", crate::list::phase(view), view.sentence)
         });
         format!(
-            "not awake after {:?}; {state}\nSee: elasti why {} -n {}",
-            self.patience.timeout, one.name, one.namespace
+            "not awake after {:?}; {state}{}",
+            self.patience.timeout,
+            see(one)
         )
     }
+}
+
+/// Where the cause is told.
+fn see(one: &Chosen) -> String {
+    format!("\nSee: elasti why {} -n {}", one.name, one.namespace)
 }

@@ -127,6 +127,24 @@ fn a_status_without_readings_is_understood_by_its_quiet_time() {
 }
 
 #[test]
+fn an_operator_that_has_just_begun_has_not_read_its_triggers_and_that_is_no_doubt() {
+    let mut status = serving("TriggerUnknown", None, "unknown");
+    let view = shown(&service(json!({}), status.clone()), &workload(2, 2));
+    assert_eq!(view.triggers[0].reading, "unread");
+    assert_eq!(
+        view.blockers[0].sentence,
+        "Not every trigger has been read yet."
+    );
+    status["triggers"][0]["message"] = json!("the server is down.");
+    let view = shown(&service(json!({}), status), &workload(2, 2));
+    assert_eq!(view.triggers[0].reading, "unknown");
+    assert_eq!(
+        view.blockers[0].sentence,
+        "Trigger 0 gives no usable reading: the server is down."
+    );
+}
+
+#[test]
 fn sleep_is_counted_with_the_one_that_goes_on_and_saves_what_a_wake_would_run() {
     let status = json!({
         "phase": "Asleep", "mode": "proxy", "reason": "Idle", "replicas": 0, "observedGeneration": 1,

@@ -53,6 +53,8 @@ pub(crate) async fn of(hood: &Neighbourhood, app: &App) -> Value {
             "lastSleepTime",
             "lastActiveTime",
             "quietSince",
+            "lastWake",
+            "asleepSeconds",
         ] {
             status.remove(stamp);
         }

@@ -25,7 +25,7 @@ use std::time::Instant;
 use elasti_town::random::Randomness;
 use parking_lot::Mutex;
 
-use cases::{Case, LEFT_OUT, Recording, cases_of};
+use cases::{Case, Recording, cases_of};
 use journey::Journey;
 use world::{Outcome, in_a_world};
 
@@ -121,15 +121,7 @@ fn whatever_goes_wrong_at_any_call_everything_ends_as_it_would_have_and_nobody_n
         .iter()
         .flat_map(|(journey, recording)| cases_of(*journey, recording))
         .collect();
-    let unseen_resolver =
-        |name: &str| name.contains("resolvers replaced") && name.contains("watch pods/; DropEvent");
-    // See `LEFT_OUT`.
-    let all: Vec<Case> = all
-        .into_iter()
-        .filter(|case| !unseen_resolver(&case.to_string()))
-        .collect();
     let total = all.len();
-    println!("{LEFT_OUT}");
     let chosen = choose(all);
     let outcomes = run_all(&chosen, &recordings);
     let struck = outcomes.iter().filter(|outcome| outcome.struck).count();

@@ -149,7 +149,6 @@ async fn ask(client: &Client, word: &str, deployment: &Deployment, rights: Vec<R
         format!("system:serviceaccounts:{namespace}"),
         "system:authenticated".to_owned(),
     ];
-    let count = rights.len();
     let asked = futures::stream::iter(rights)
         .map(|right| allowed(client, user.clone(), groups.clone(), right))
         .buffered(AT_ONCE)
@@ -171,10 +170,7 @@ async fn ask(client: &Client, word: &str, deployment: &Deployment, rights: Vec<R
         }
     }
     if missing.is_empty() {
-        return Line::ok(
-            CHECK,
-            format!("the {word} has all {count} rights that it needs"),
-        );
+        return Line::ok(CHECK, format!("the {word} has every right that it needs"));
     }
     let missing = summary(&missing);
     let more = missing.len().saturating_sub(SHOWN);

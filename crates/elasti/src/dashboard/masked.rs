@@ -3,6 +3,8 @@
 
 use serde_json::Value;
 
+use super::yaml;
+
 const MASK: &str = "(not shown)";
 /// Holds the whole object once more, headers included.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
@@ -20,8 +22,7 @@ const SECRET_WORDS: [&str; 6] = [
 pub(crate) fn yaml(object: &Value) -> String {
     let mut object = object.clone();
     clean(&mut object);
-    serde_saphyr::to_string(&object)
-        .unwrap_or_else(|error| format!("# cannot be written: {error}\n"))
+    yaml::write(&object)
 }
 
 /// Takes out what nobody needs and masks what nobody should see.

@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, broadcast};
 
 use super::known::{Cluster, Known, Name};
+use super::price::Price;
 use super::show::{self, Entry};
 
 /// Messages that a slow browser may be behind before it is told the whole again.
@@ -28,6 +29,8 @@ pub(crate) struct Frame {
     pub(crate) writes: bool,
     /// Which cluster or part of it is shown.
     pub(crate) place: String,
+    /// What an hour costs, where somebody said so.
+    pub(crate) price: Option<Price>,
     /// Since when this process has been looking.
     pub(crate) since: Timestamp,
 }
@@ -123,10 +126,11 @@ impl News {
         let Frame {
             writes,
             place,
+            price,
             since,
         } = &self.frame;
         let rest = json!({
-            "now": now, "since": since, "writes": writes, "place": place,
+            "now": now, "since": since, "writes": writes, "place": place, "price": price,
             "cluster": told.cluster, "activity": told.activity,
         });
         with_rows(&rest, told.rows.values())

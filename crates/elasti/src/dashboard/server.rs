@@ -25,6 +25,7 @@ use super::follow::{Followed, Told, follow};
 use super::guard::Guard;
 use super::known::{Known, Scope, TargetKind};
 use super::news::{Frame, News};
+use super::price::Price;
 use super::routes::{Desk, router};
 
 /// A browser opens 6; 40 of them fit.
@@ -47,6 +48,8 @@ pub(crate) struct Settings {
     pub(crate) hosts: Vec<String>,
     /// Whether whoever has the token may wake, sleep and pause.
     pub(crate) writes: bool,
+    /// What an hour costs, where somebody said so.
+    pub(crate) price: Option<Price>,
     /// What is shown, in a word or two.
     pub(crate) place: String,
 }
@@ -69,6 +72,7 @@ impl Running {
         let news = Arc::new(News::new(Frame {
             writes: settings.writes,
             place: settings.place,
+            price: settings.price,
             since: Timestamp::now(),
         }));
         let known = Arc::new(Mutex::new(Known::default()));

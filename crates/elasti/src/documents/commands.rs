@@ -127,11 +127,15 @@ impl Shown {
 
 /// Parsed by the real parser; `…` stands for what everybody knows.
 fn elasti(words: &[&str]) -> Result<(), String> {
+    // Any command is meant.
+    if words.first() == Some(&"COMMAND") {
+        return Ok(());
+    }
     // The name of a command alone speaks of it.
     if let [] | [_] = words {
         let command = Cli::command();
         let name = words.first().copied().unwrap_or("check");
-        let known = name.starts_with('-') || command.find_subcommand(name).is_some();
+        let known = name.starts_with(['-', '…']) || command.find_subcommand(name).is_some();
         return known
             .then_some(())
             .ok_or_else(|| format!("no command {name}"));
@@ -243,7 +247,7 @@ fn set(assignment: &str, values: &Value) -> Result<(), String> {
 }
 
 /// The kinds that docs speak of, as kubectl takes them.
-const KINDS: [&str; 33] = [
+const KINDS: [&str; 34] = [
     "all",
     "els",
     "elastiservice",
@@ -277,6 +281,7 @@ const KINDS: [&str; 33] = [
     "resourcequota",
     "networkpolicies",
     "customresourcedefinition",
+    "job",
 ];
 
 /// Options that take a value.

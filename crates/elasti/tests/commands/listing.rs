@@ -13,7 +13,7 @@ use crate::scene::{DEPLOYMENTS, ELASTI, Scene, days_ago};
 fn asleep() -> Value {
     json!({
         "phase": "Asleep", "mode": "proxy", "reason": "Idle", "replicas": 0, "observedGeneration": 1,
-        "lastSleepTime": days_ago(5), "asleepSeconds": 432_000, "lastScaledUpTime": days_ago(7),
+        "lastSleepTime": days_ago(5), "asleepSeconds": 433_000, "lastScaledUpTime": days_ago(7),
         "conditions": [{"type": "Ready", "status": "True", "reason": "Idle", "message": "s", "lastTransitionTime": days_ago(5)}],
     })
 }
@@ -21,7 +21,7 @@ fn asleep() -> Value {
 fn stuck() -> Value {
     json!({
         "phase": "Waking", "mode": "proxy", "reason": "ImagePull", "replicas": 1, "observedGeneration": 1, "held": 7,
-        "lastScaledUpTime": days_ago(3),
+        "lastScaledUpTime": days_ago(3), "quietSince": days_ago(9),
         "conditions": [{"type": "Ready", "status": "False", "reason": "ImagePull", "message": "s", "lastTransitionTime": days_ago(3)}],
     })
 }
@@ -176,7 +176,8 @@ async fn without_a_terminal_top_tells_each_change_in_a_line() {
             .unwrap()
             .unwrap()
     };
-    while !next().await.contains("web") {}
+    // The most urgent come first, so the one that sleeps comes last.
+    while !next().await.starts_with("api ") {}
     scene
         .status("web", json!({"phase": "Redirecting", "reason": "Idle"}))
         .await;

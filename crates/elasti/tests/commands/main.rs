@@ -18,4 +18,5 @@ mod listing;
 mod manners;
 mod pausing;
 mod reasons;
+mod screens;
 mod wishes;

@@ -141,7 +141,7 @@ async fn the_last_wake_is_told_by_its_parts() {
             .strftime("%Y-%m-%dT%H:%M:%S%.6fZ")
             .to_string()
     };
-    let wake = json!({"lastScaledUpTime": days_ago(2), "asleepSeconds": 432_000, "lastWake": {
+    let wake = json!({"lastScaledUpTime": days_ago(2), "asleepSeconds": 433_000, "lastWake": {
         "by": "Traffic", "askedAt": at(0), "scaledAt": at(9), "scheduledAt": at(21), "startedAt": at(700),
         "readyAt": at(1400), "answeredAt": at(1404),
     }});
@@ -176,7 +176,7 @@ async fn it_sleeps_until_its_window_ends() {
     let sentence = "Every trigger has been quiet for longer than the cooldown.";
     scene.status("web", json!({
         "phase": "Asleep", "mode": "proxy", "reason": "Idle", "replicas": 0, "observedGeneration": 1,
-        "lastSleepTime": days_ago(5), "asleepSeconds": 432_000, "triggers": [trigger("quiet", Some("0"), None)],
+        "lastSleepTime": days_ago(5), "asleepSeconds": 433_000, "triggers": [trigger("quiet", Some("0"), None)],
         "conditions": [condition("Ready", true, "Idle", sentence)],
     })).await;
     let told = scene.types(&["why", "web"]).await;

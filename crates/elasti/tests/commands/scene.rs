@@ -244,7 +244,9 @@ fn named(token: &str) -> String {
                 .all(|c| c.is_ascii_lowercase() || c.is_ascii_digit())
     };
     let number = bare.chars().all(|c| c.is_ascii_digit() || c == '.');
-    if number && bare.len() > 5 && !bare.starts_with("127.") {
+    // Counted by the second, or a part of something that is.
+    let counts = bare.len() > 5 || (bare.contains('.') && bare.len() > 4);
+    if number && counts && !bare.starts_with("127.") {
         return format!("N{tail}");
     }
     if shape.starts_with("0000-00-00T") {

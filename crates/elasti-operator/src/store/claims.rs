@@ -1,0 +1,184 @@
+//! Which ElastiService has to do with which Service, target, autoscaler and kind.
+//! Never keeps anything of what nobody claims.
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::sync::Arc;
+
+use elasti_api::{AutoscalerType, names};
+use jiff::Timestamp;
+
+use super::{Claims, Known};
+use crate::name::{KindName, Name, TargetName};
+use crate::slim::Declared;
+
+/// Kinds that services may refer to at a time; each costs one watch.
+const MOST_KINDS: usize = 64;
+
+impl Known {
+    /// The oldest ElastiService that claims a Service.
+    pub(crate) fn steward(&self, service: &Name) -> Option<Name> {
+        let (_, name) = self.by_service.get(service)?.first()?;
+        Some(service.sibling(name.clone()))
+    }
+
+    /// An older ElastiService with the same Service.
+    pub(crate) fn older_for_service(&self, me: &Declared) -> Option<Arc<str>> {
+        older(self.by_service.get(&me.service())?, me)
+    }
+
+    /// An older ElastiService with the same target.
+    pub(crate) fn older_for_target(&self, me: &Declared) -> Option<Arc<str>> {
+        older(self.by_target.get(&target_of(me))?, me)
+    }
+
+    pub(super) fn claim(&mut self, me: &Declared, touched: &mut BTreeSet<Name>) {
+        let mine = (me.created, me.name.name.clone());
+        let service = me.service();
+        let is_new = !self.by_service.contains_key(&service);
+        let claims = self.by_service.entry(service.clone()).or_default();
+        put_in_order(claims, mine.clone());
+        let private = service.sibling(names::private_service(&service.name));
+        self.public_of.insert(private, service.clone());
+        for slice in first_slices(&service) {
+            self.our_slices.insert(slice, service.clone());
+        }
+        put_in_order(self.by_target.entry(target_of(me)).or_default(), mine);
+        for (kind, version) in kinds_of(me) {
+            let users = self.by_kind.entry(kind);
+            let (_, users) = users.or_insert_with(|| (version, HashSet::new()));
+            users.insert(me.name.clone());
+        }
+        if let Some(autoscaler) = autoscaler_of(me) {
+            let users = self.by_autoscaler.entry(autoscaler).or_default();
+            users.insert(me.name.clone());
+        }
+        if is_new {
+            self.index_selector(&service);
+            self.unread.insert(service.clone());
+        }
+        self.touch_service(&service, touched);
+        self.touch_target(&target_of(me), touched);
+    }
+
+    pub(super) fn unclaim(&mut self, me: &Declared, touched: &mut BTreeSet<Name>) {
+        let mine = (me.created, me.name.name.clone());
+        let service = me.service();
+        self.touch_service(&service, touched);
+        self.touch_target(&target_of(me), touched);
+        if let Some(claims) = self.by_target.get_mut(&target_of(me)) {
+            claims.retain(|one| *one != mine);
+            if claims.is_empty() {
+                self.by_target.remove(&target_of(me));
+            }
+        }
+        for (kind, _) in kinds_of(me) {
+            if let Some((_, users)) = self.by_kind.get_mut(&kind) {
+                users.remove(&me.name);
+                if users.is_empty() {
+                    self.by_kind.remove(&kind);
+                }
+            }
+        }
+        if let Some(autoscaler) = autoscaler_of(me)
+            && let Some(users) = self.by_autoscaler.get_mut(&autoscaler)
+        {
+            users.remove(&me.name);
+            if users.is_empty() {
+                self.by_autoscaler.remove(&autoscaler);
+            }
+        }
+        // The Service's claim goes last: while an ElastiService is only being replaced by a newer
+        // version of itself, its pods and slices stay known.
+        if let Some(claims) = self.by_service.get_mut(&service) {
+            claims.retain(|one| *one != mine);
+        }
+    }
+
+    /// Forgets the pods and slices of a Service that nobody claims any more.
+    pub(super) fn drop_unmanaged(&mut self, service: &Name) {
+        if self.by_service.get(service).is_some_and(|c| !c.is_empty()) {
+            return;
+        }
+        self.by_service.remove(service);
+        self.public_of
+            .remove(&service.sibling(names::private_service(&service.name)));
+        for slice in first_slices(service) {
+            self.our_slices.remove(&slice);
+        }
+        self.unindex_selector(service);
+        self.unread.remove(service);
+        for name in self.slices.remove(service).into_iter().flatten() {
+            self.slice_homes.remove(&service.sibling(name.0));
+        }
+        for name in self.pods.remove(service).into_iter().flatten() {
+            let pod = service.sibling(name.0);
+            if let Some(homes) = self.pod_homes.get_mut(&pod) {
+                homes.retain(|home| home != service);
+                if homes.is_empty() {
+                    self.pod_homes.remove(&pod);
+                }
+            }
+        }
+    }
+
+    pub(super) fn wanted(&self) -> BTreeMap<KindName, String> {
+        let kinds = self.by_kind.iter().take(MOST_KINDS);
+        kinds
+            .map(|(kind, (version, _))| (kind.clone(), version.clone()))
+            .collect()
+    }
+}
+
+/// The names of our first slice of each family.
+pub(crate) fn first_slices(service: &Name) -> [Name; 2] {
+    [names::IpFamily::V4, names::IpFamily::V6]
+        .map(|family| service.sibling(names::resolver_slice(&service.name, family, 0)))
+}
+
+fn put_in_order(claims: &mut Claims, mine: (Timestamp, Arc<str>)) {
+    if let Err(place) = claims.binary_search(&mine) {
+        claims.insert(place, mine);
+    }
+}
+
+fn older(claims: &Claims, me: &Declared) -> Option<Arc<str>> {
+    let (created, name) = claims.first()?;
+    let mine = (me.created, me.name.name.clone());
+    ((*created, name.clone()) < mine).then(|| name.clone())
+}
+
+/// The workload that an ElastiService scales.
+pub(crate) fn target_of(me: &Declared) -> TargetName {
+    let reference = &me.spec.scale_target_ref;
+    TargetName {
+        kind: KindName::new(reference.group(), reference.canonical_kind()),
+        name: me.name.sibling(reference.name.as_str()),
+    }
+}
+
+/// The kinds that an ElastiService refers to, with their versions.
+fn kinds_of(me: &Declared) -> Vec<(KindName, String)> {
+    let reference = &me.spec.scale_target_ref;
+    let mut kinds = vec![(target_of(me).kind, reference.version().to_owned())];
+    if let Some(autoscaler) = &me.spec.autoscaler {
+        kinds.push(autoscaler_kind(autoscaler.type_));
+    }
+    kinds
+}
+
+/// The kind behind each type of autoscaler.
+pub(crate) fn autoscaler_kind(type_: AutoscalerType) -> (KindName, String) {
+    match type_ {
+        AutoscalerType::Hpa => (
+            KindName::new("autoscaling", "HorizontalPodAutoscaler"),
+            "v2".into(),
+        ),
+        AutoscalerType::Keda => (KindName::new("keda.sh", "ScaledObject"), "v1alpha1".into()),
+    }
+}
+
+fn autoscaler_of(me: &Declared) -> Option<(KindName, Name)> {
+    let autoscaler = me.spec.autoscaler.as_ref()?;
+    let (kind, _) = autoscaler_kind(autoscaler.type_);
+    Some((kind, me.name.sibling(autoscaler.name.as_str())))
+}

@@ -1,0 +1,77 @@
+//! The way from a pod's labels to the managed Services that select it.
+//! Never looks at a Service that nobody manages.
+
+use std::collections::HashSet;
+
+use super::{Known, LabelPair};
+use crate::name::Name;
+use crate::slim::PodView;
+
+impl Known {
+    /// Keeps the way from a pod's labels to a managed Service as the Service's selector says.
+    pub(super) fn index_selector(&mut self, service: &Name) {
+        let managed = self.by_service.contains_key(service);
+        let view = self.services.get(service).filter(|_| managed).cloned();
+        let view = view.filter(|view| !view.service.selector.is_empty());
+        match (self.selector_of.get_mut(service), &view) {
+            (None, None) => return,
+            (Some((_, before)), Some(now)) if before.service.selector == now.service.selector => {
+                *before = now.clone();
+                return;
+            }
+            _ => {}
+        }
+        self.unindex_selector(service);
+        for name in self.pods.remove(service).into_iter().flatten() {
+            let pod = service.sibling(name.0);
+            if let Some(homes) = self.pod_homes.get_mut(&pod) {
+                homes.retain(|home| home != service);
+            }
+        }
+        let Some(view) = view else { return };
+        // The pair with the fewest Services under it keeps the look-up short.
+        let pairs = view
+            .service
+            .selector
+            .iter()
+            .map(|(key, value)| (service.namespace.clone(), key.clone(), value.clone()));
+        let crowd = |pair: &LabelPair| self.selectors.get(pair).map_or(0, HashSet::len);
+        let Some(pair) = pairs.min_by_key(crowd) else {
+            return;
+        };
+        let found = self.selectors.entry(pair.clone()).or_default();
+        found.insert(service.clone());
+        self.selector_of.insert(service.clone(), (pair, view));
+        self.unread.insert(service.clone());
+    }
+
+    pub(super) fn unindex_selector(&mut self, service: &Name) {
+        let Some((pair, _)) = self.selector_of.remove(service) else {
+            return;
+        };
+        if let Some(found) = self.selectors.get_mut(&pair) {
+            found.remove(service);
+            if found.is_empty() {
+                self.selectors.remove(&pair);
+            }
+        }
+    }
+
+    pub(super) fn services_that_select(&self, pod: &PodView) -> Vec<Name> {
+        let mut found = Vec::new();
+        for (key, value) in &pod.labels {
+            let pair = (pod.name.namespace.clone(), key.clone(), value.clone());
+            for service in self.selectors.get(&pair).into_iter().flatten() {
+                let selects = self.selector_of.get(service).is_some_and(|(_, view)| {
+                    let mut selector = view.service.selector.iter();
+                    selector.all(|(k, v)| pod.labels.get(k) == Some(v))
+                });
+                if selects && !found.contains(service) {
+                    found.push(service.clone());
+                }
+            }
+        }
+        found.sort();
+        found
+    }
+}
