@@ -113,11 +113,15 @@ fn report(desk: &Desk, key: &Key, refused: Option<&str>) -> Result<Option<Durati
         count(&is_ready),
         count(&|pod| is_available(desk, pod, min_ready)),
     );
-    let known = condition_of(owner, FAILURE);
-    let failure = refused.map(|message| json!([{
-        "type": FAILURE, "status": "True", "reason": "FailedCreate", "message": message,
-        "lastTransitionTime": known.map_or_else(|| desk.clock().time(), |one| one.text("/lastTransitionTime").to_owned()),
-    }]));
+    // As in Kubernetes, the first refusal's words stay: each try names another pod, and a status that followed them
+    // would be written, and so looked at, without end.
+    let failure = refused.map(|message| match condition_of(owner, FAILURE) {
+        Some(known) => json!([known]),
+        None => json!([{
+            "type": FAILURE, "status": "True", "reason": "FailedCreate", "message": message,
+            "lastTransitionTime": desk.clock().time(),
+        }]),
+    });
     let status = compact(json!({
         "conditions": failure,
         "replicas": pods.len(),
