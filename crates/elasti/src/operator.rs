@@ -62,7 +62,7 @@ impl Board {
         let running = dashboard::Running::start(settings, client).await;
         let running =
             running.with_context(|| format!("the dashboard cannot listen on {listen}"))?;
-        tracing::info!(address = %running.address, "the dashboard is served, read-only");
+        tracing::info!(url = running.url(), "the dashboard is served, read-only");
         Ok(Some(running))
     }
 }
