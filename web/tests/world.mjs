@@ -36,7 +36,11 @@ export async function start(program, args, wanted, env = {}) {
       if (match) resolve(match);
     });
     child.on('exit', (code) => reject(new Error(`${program} ${args.join(' ')} ended with ${code}: ${said}`)));
-    setTimeout(() => reject(new Error(`${program} never said ${wanted}: ${said}`)), PATIENCE).unref();
+    setTimeout(() => {
+      // A child that lives keeps the runner waiting for ever.
+      child.kill('SIGKILL');
+      reject(new Error(`${program} never said ${wanted}: ${said}`));
+    }, PATIENCE).unref();
   });
   return { child, found, said: () => said };
 }
@@ -112,8 +116,8 @@ export async function startOperator(kubeconfig, ...args) {
   const port = await freePort();
   const env = { KUBECONFIG: kubeconfig, ELASTI_OPERATOR_PORT: String(port), ELASTI_OPERATOR_BIND_ADDRESS: '127.0.0.1' };
   const flags = ['operator', '--metrics-bind-address=0', '--health-probe-bind-address=0', '--dashboard-bind-address=127.0.0.1:0', ...args];
-  const { child, found } = await start(ELASTI, flags, /"address":"([^"]+)".*the dashboard is served|the dashboard is served.*"address":"([^"]+)"/, env);
-  const host = found[1] ?? found[2];
+  const { child, found } = await start(ELASTI, flags, /the dashboard is served.*"url":"http:\/\/([^"\/]+)\/"/, env);
+  const [, host] = found;
   return { child, host, base: `http://${host}/`, stop: () => stop(child) };
 }
 
