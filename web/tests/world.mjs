@@ -30,17 +30,22 @@ export async function start(program, args, wanted, env = {}) {
   child.stderr.on('data', (text) => { said += text; });
   const lines = createInterface({ input: child.stdout });
   const found = await new Promise((resolve, reject) => {
-    lines.on('line', (line) => {
-      said += `${line}\n`;
-      const match = wanted.exec(line);
-      if (match) resolve(match);
-    });
-    child.on('exit', (code) => reject(new Error(`${program} ${args.join(' ')} ended with ${code}: ${said}`)));
-    setTimeout(() => {
+    const patience = setTimeout(() => {
       // A child that lives keeps the runner waiting for ever.
       child.kill('SIGKILL');
       reject(new Error(`${program} never said ${wanted}: ${said}`));
-    }, PATIENCE).unref();
+    }, PATIENCE);
+    lines.on('line', (line) => {
+      said += `${line}\n`;
+      const match = wanted.exec(line);
+      if (!match) return;
+      clearTimeout(patience);
+      resolve(match);
+    });
+    child.on('exit', (code) => {
+      clearTimeout(patience);
+      reject(new Error(`${program} ${args.join(' ')} ended with ${code}: ${said}`));
+    });
   });
   return { child, found, said: () => said };
 }
