@@ -27,7 +27,8 @@ pub(crate) fn run(wish: &[&str]) -> Result<(), Box<dyn Error>> {
 
 fn campaign(variable: (&str, &str)) -> Ended {
     // Most of a run is not our own code, which is optimised in every profile: a release build takes longer than it saves.
-    let arguments = "test --package elasti-journeys --test campaign -- --nocapture";
+    // The whole workspace, so that what the tests were built from serves again.
+    let arguments = "test --workspace --test campaign -- --nocapture";
     println!("$ cargo {arguments}");
     // Cargo tells the programs that it runs where it is itself.
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());

@@ -45,8 +45,9 @@ pub(crate) fn check(ci: bool) -> Ended {
         }
     };
     for arguments in [
-        vec!["build", "--package", "elasti"],
-        vec!["build", "--package", "elasti-town", "--example", "town"],
+        // The whole workspace, so that what the tests were built from serves again.
+        vec!["build", "--workspace", "--bin", "elasti"],
+        vec!["build", "--workspace", "--example", "town"],
     ] {
         match cargo(&arguments) {
             Ended::Passed => {}

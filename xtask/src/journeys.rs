@@ -111,7 +111,7 @@ fn test_binary(extent: &Extent, test: &str, flags: &[&str]) -> Result<bool, Box<
     let mut command = Command::new(cargo);
     command
         .current_dir(root())
-        .args(["test", "--package", "elasti-journeys", "--test", test, "--"])
+        .args(["test", "--workspace", "--test", test, "--"])
         .args(flags)
         .args(extent.only.as_deref())
         .env("ELASTI_JOURNEYS_KUBECONFIG", layout::kubeconfig())
