@@ -187,7 +187,7 @@ fn observed(live: &Live, facts: &Facts<'_>, status: &ElastiServiceStatus) -> Obs
             && o.replicas() != Some(0)
         {
             let name = facts.me.spec.scale_target_ref.name.clone();
-            o.pods.push(refused_pod(&name, message));
+            o.pods.push(Pod::refused(&name, message));
         }
     }
     o.slice = match status.mode {
@@ -264,24 +264,6 @@ fn read_pod(pod: &core_v1::Pod, now: Timestamp) -> Pod {
         marked,
         terminating,
         obstacle: facts::obstacle(status).or(late).filter(|_| !ready),
-    }
-}
-
-fn refused_pod(target: &str, message: String) -> Pod {
-    Pod {
-        name: format!("of {target}"),
-        uid: String::new(),
-        version: String::new(),
-        node: String::new(),
-        started: false,
-        ready: false,
-        containers_ready: false,
-        marked: false,
-        terminating: false,
-        obstacle: Some(Obstacle {
-            kind: ObstacleKind::Refused,
-            message,
-        }),
     }
 }
 

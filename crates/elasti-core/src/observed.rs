@@ -305,6 +305,28 @@ pub struct Pod {
     pub obstacle: Option<Obstacle>,
 }
 
+impl Pod {
+    /// A pod that never came to be: whoever guards the API server refuses those of `target`.
+    #[must_use]
+    pub fn refused(target: &str, message: String) -> Self {
+        Self {
+            name: format!("of {target}"),
+            uid: String::new(),
+            version: String::new(),
+            node: String::new(),
+            started: false,
+            ready: false,
+            containers_ready: false,
+            marked: false,
+            terminating: false,
+            obstacle: Some(Obstacle {
+                kind: ObstacleKind::Refused,
+                message,
+            }),
+        }
+    }
+}
+
 /// What keeps a pod from starting.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Obstacle {

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use elasti_api::{AutoscalerType, ElastiServiceSpec, ListenPort};
 use elasti_core::facts;
 use elasti_core::observed::{
-    Author, Autoscaler, Claim, Me, Observed, Obstacle, ObstacleKind, Owned, Pod, PortsGiven,
-    PrivateServiceShape, Remembered, Report, Resolver, Rival, SliceShape, Target,
+    Author, Autoscaler, Claim, Me, Observed, Owned, Pod, PortsGiven, PrivateServiceShape,
+    Remembered, Report, Resolver, Rival, SliceShape, Target,
 };
 use elasti_core::ports::{PortBook, ServiceKey, WantedPort};
 use elasti_core::sightings::Sightings;
@@ -243,7 +243,7 @@ fn pods(
         && let Some(target) = target
         && pods.is_empty()
     {
-        pods.push(refused_pod(target, message));
+        pods.push(Pod::refused(&target.name.name, message));
     }
     (pods, again)
 }
@@ -261,24 +261,6 @@ fn pod(view: &PodView, never_ready: bool) -> Pod {
         marked: view.marked,
         terminating: view.terminating,
         obstacle: view.obstacle.clone().or(late).filter(|_| !view.ready),
-    }
-}
-
-fn refused_pod(target: &TargetView, message: String) -> Pod {
-    Pod {
-        name: format!("of {}", target.name.name),
-        uid: String::new(),
-        version: String::new(),
-        node: String::new(),
-        started: false,
-        ready: false,
-        containers_ready: false,
-        marked: false,
-        terminating: false,
-        obstacle: Some(Obstacle {
-            kind: ObstacleKind::Refused,
-            message,
-        }),
     }
 }
 
