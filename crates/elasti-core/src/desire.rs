@@ -23,13 +23,36 @@ pub enum Desire {
     Awake(Why),
 }
 
+/// One reason not to sleep, if the facts give it.
+type Rule = fn(&ElastiServiceSpec, &Observed) -> Option<Why>;
+
+/// What wakes a sleeping service; the first that holds is told.
+const WAKES: [Rule; 5] = [
+    |_, o| held_now(o),
+    wake_requested,
+    |_, o| idle::active_trigger(o),
+    outside_window,
+    |_, o| no_resolver_for_long(o),
+];
+
+/// What forbids sleep but wakes nothing; the first that holds is told.
+const KEEPS_AWAKE: [Rule; 4] = [
+    ruled_out,
+    |spec, o| idle::idle(spec, o).err(),
+    |_, o| resolvers_answer(o).err(),
+    |spec, o| pods_are_settled(spec, o).err(),
+];
+
 /// What the facts ask for.
 #[must_use]
 pub fn desire(spec: &ElastiServiceSpec, o: &Observed) -> Desire {
     if let Some(why) = must_be_awake(spec, o) {
         return Desire::Awake(why);
     }
-    match may_sleep(spec, o) {
+    if let Some(why) = first(&KEEPS_AWAKE, spec, o) {
+        return Desire::Stay(why);
+    }
+    match idle::idle(spec, o) {
         Ok(why) => Desire::Sleep(why),
         Err(why) => Desire::Stay(why),
     }
@@ -37,22 +60,26 @@ pub fn desire(spec: &ElastiServiceSpec, o: &Observed) -> Desire {
 
 /// A reason that wakes a sleeping service.
 pub(crate) fn must_be_awake(spec: &ElastiServiceSpec, o: &Observed) -> Option<Why> {
-    held_now(o)
-        .or_else(|| wake_requested(spec, o))
-        .or_else(|| idle::active_trigger(o))
-        .or_else(|| outside_window(spec, o))
-        .or_else(|| no_resolver_for_long(o))
+    first(&WAKES, spec, o)
 }
 
-/// Everything that forbids sleep but wakes nothing; `Ok` says why sleep is right.
-fn may_sleep(spec: &ElastiServiceSpec, o: &Observed) -> Result<Why, Why> {
-    if let Some(why) = ruled_out(spec, o) {
-        return Err(why);
+fn first(rules: &[Rule], spec: &ElastiServiceSpec, o: &Observed) -> Option<Why> {
+    rules.iter().find_map(|rule| rule(spec, o))
+}
+
+/// Everything that keeps the service from sleeping, not only the first of it: empty exactly if it may sleep.
+#[must_use]
+pub fn against_sleep(spec: &ElastiServiceSpec, o: &Observed) -> Vec<Why> {
+    let mut found: Vec<Why> = Vec::new();
+    for rule in WAKES.iter().chain(&KEEPS_AWAKE) {
+        // What two rules say is said once.
+        if let Some(why) = rule(spec, o)
+            && !found.iter().any(|one| one.reason == why.reason)
+        {
+            found.push(why);
+        }
     }
-    let idle = idle::idle(spec, o)?;
-    resolvers_answer(o)?;
-    pods_are_settled(spec, o)?;
-    Ok(idle)
+    found
 }
 
 /// What no passing of time changes.
@@ -187,28 +214,4 @@ fn pods_are_settled(spec: &ElastiServiceSpec, o: &Observed) -> Result<(), Why> {
         return Err(step::too_dense());
     }
     Ok(())
-}
-
-/// Everything that keeps the service from sleeping, not only the first of it: empty exactly if it may sleep.
-#[must_use]
-pub fn against_sleep(spec: &ElastiServiceSpec, o: &Observed) -> Vec<Why> {
-    let all = [
-        held_now(o),
-        wake_requested(spec, o),
-        idle::active_trigger(o),
-        outside_window(spec, o),
-        no_resolver_for_long(o),
-        ruled_out(spec, o),
-        idle::idle(spec, o).err(),
-        resolvers_answer(o).err(),
-        pods_are_settled(spec, o).err(),
-    ];
-    let mut found: Vec<Why> = Vec::new();
-    for why in all.into_iter().flatten() {
-        // What two rules say is said once.
-        if !found.iter().any(|one| one.reason == why.reason) {
-            found.push(why);
-        }
-    }
-    found
 }

@@ -23,6 +23,14 @@ const CHANGES: &[(Change, Option<Reason>)] = &[
         Some(Reason::CoolingDown),
     ),
     (
+        |o| {
+            if let Report::Seen { held, .. } = &mut o.resolvers[0].report {
+                *held = 1;
+            }
+        },
+        Some(Reason::Traffic),
+    ),
+    (
         |o| o.wake_requested_at = Some(ago(5)),
         Some(Reason::WakeRequested),
     ),
