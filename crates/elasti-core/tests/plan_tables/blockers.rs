@@ -22,14 +22,7 @@ const CHANGES: &[(Change, Option<Reason>)] = &[
         |o| o.me.remembered.quiet_since = Some(ago(5)),
         Some(Reason::CoolingDown),
     ),
-    (
-        |o| {
-            if let Report::Seen { held, .. } = &mut o.resolvers[0].report {
-                *held = 1;
-            }
-        },
-        Some(Reason::Traffic),
-    ),
+    (holding, Some(Reason::Traffic)),
     (
         |o| o.wake_requested_at = Some(ago(5)),
         Some(Reason::WakeRequested),
@@ -48,6 +41,15 @@ const CHANGES: &[(Change, Option<Reason>)] = &[
         Some(Reason::ResolverUnreachable),
     ),
 ];
+
+/// A resolver said just now that it holds a request.
+fn holding(o: &mut Observed) {
+    let now = o.now;
+    match &mut o.resolvers[0].report {
+        Report::Seen { held, at, .. } => (*held, *at) = (1, now),
+        other => panic!("the resolver said nothing: {other:?}"),
+    }
+}
 
 fn agree(spec: &elasti_api::ElastiServiceSpec, o: &Observed) -> Vec<Reason> {
     let o = looked(o);
@@ -86,5 +88,15 @@ fn each_obstacle_is_among_what_is_told() {
         change(&mut o);
         let told = agree(&spec(), &o);
         assert_eq!(told.first(), reason.as_ref(), "{told:?}");
+    }
+}
+
+#[test]
+fn a_held_request_wakes_a_sleeping_service_whoever_forgot_to_ask_for_it() {
+    let mut o = asleep();
+    holding(&mut o);
+    match desire(&spec(), &looked(&o)) {
+        Desire::Awake(why) => assert_eq!(why.reason, Reason::Traffic),
+        other => panic!("{other:?}"),
     }
 }
