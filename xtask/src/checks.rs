@@ -79,6 +79,10 @@ const CHECKS: &[(&str, Check)] = &[
 pub(crate) fn run(ci: bool, only: &str) -> Result<(), Box<dyn Error>> {
     let start = Instant::now();
     let mut summary = Vec::new();
+    let programs = match only {
+        "" => real::start_building_programs(),
+        _ => None,
+    };
     let all = CHECKS.iter().chain(&real::CHECKS);
     for (name, check) in all.filter(|(name, _)| name.contains(only)) {
         println!("\n=== {name}");
@@ -87,6 +91,9 @@ pub(crate) fn run(ci: bool, only: &str) -> Result<(), Box<dyn Error>> {
         let took = start.elapsed();
         println!("=== {name}: {}", describe(&ended, took));
         summary.push((name, ended, took));
+    }
+    if let Some(mut building) = programs {
+        building.wait()?;
     }
     println!("\n=== summary");
     for (name, ended, took) in &summary {

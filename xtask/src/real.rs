@@ -2,16 +2,18 @@
 //! It never passes over one silently: what the machine cannot do is said, and is an error where nothing may be left out.
 
 use std::error::Error;
-use std::fs;
+use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 
 use crate::checks::{Check, Ended, cargo};
+use crate::generate::root;
 use crate::kubernetes::{self, go_programs, packages};
 use crate::{churn, conformance, control_plane::ControlPlane, journeys};
 
 /// In this order: programs first, so that the times of the others are their own.
+/// Most of that waiting is over by then: see `start_building_programs`.
 pub(crate) const CHECKS: [(&str, Check); 6] = [
     ("real: programs", |ci| {
         attempt(ci, || kubernetes_command(&["programs"]))
@@ -26,6 +28,25 @@ pub(crate) const CHECKS: [(&str, Check); 6] = [
     }),
     ("real: end", |ci| attempt(ci, end)),
 ];
+
+/// Builds the Go programs at the lowest priority while the other checks run: these wait a lot.
+/// Whatever goes wrong here is met again, and told, by "real: programs".
+pub(crate) fn start_building_programs() -> Option<Child> {
+    let log = root().join("target/go-programs.log");
+    if obstacle().is_some() {
+        return None;
+    }
+    let log = File::create(log).ok()?;
+    Command::new("nice")
+        .args(["-n", "19"])
+        .arg(std::env::current_exe().ok()?)
+        .args(["kubernetes", "programs"])
+        .stdin(Stdio::null())
+        .stderr(log.try_clone().ok()?)
+        .stdout(log)
+        .spawn()
+        .ok()
+}
 
 /// Seeds of the sequences that the town and a real API server are asked.
 const SEEDS: [&str; 3] = ["1", "2", "3"];

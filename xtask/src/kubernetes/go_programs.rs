@@ -2,7 +2,7 @@
 //! It never downloads a ready-made binary.
 
 use std::error::Error;
-use std::fs;
+use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
@@ -90,7 +90,12 @@ impl GoProgram {
         let folder = layout::cache()?.join(self.key()?);
         let program = folder.join(self.name);
         if !program.exists() {
-            self.build(&folder)?;
+            // Another process may be building it: whoever comes second waits and finds it there.
+            let lock = building(&folder)?;
+            if !program.exists() {
+                self.build(&folder)?;
+            }
+            drop(lock);
         }
         Ok(program)
     }
@@ -120,7 +125,7 @@ impl GoProgram {
         );
         let start = Instant::now();
         // A build that is cut short must not look like a finished one.
-        let unfinished = folder.with_extension(format!("unfinished-{}", std::process::id()));
+        let unfinished = folder.with_added_extension(format!("unfinished-{}", std::process::id()));
         fs::create_dir_all(&unfinished)?;
         let outcome = self.compile(&unfinished);
         if let Err(error) = outcome {
@@ -162,6 +167,14 @@ impl GoProgram {
             Err(error) => Err(format!("cannot run `go` to build {}: {error}", self.name).into()),
         }
     }
+}
+
+/// Held by whoever builds the program of this folder.
+fn building(folder: &Path) -> Result<File, Box<dyn Error>> {
+    fs::create_dir_all(layout::cache()?)?;
+    let lock = File::create(folder.with_added_extension("lock"))?;
+    lock.lock()?;
+    Ok(lock)
 }
 
 /// The path of one Kubernetes program.
