@@ -22,6 +22,8 @@ mod exit;
 mod fleet;
 #[cfg(feature = "cli")]
 mod follow;
+#[cfg(feature = "dashboard")]
+mod held;
 #[cfg(feature = "cli")]
 mod lint;
 #[cfg(feature = "cli")]

@@ -45,6 +45,8 @@ pub struct Totals {
     pub trouble: usize,
     /// How many requests wait.
     pub held: u32,
+    /// The resolvers themselves tell how many, of every service.
+    pub held_live: bool,
     /// What sleep has saved.
     pub saved: Saved,
 }
@@ -53,12 +55,17 @@ impl Totals {
     /// The sums of these views.
     #[must_use]
     pub fn of(views: &[View]) -> Self {
-        views.iter().fold(Self::default(), |sum, view| Self {
+        let none = Self {
+            held_live: true,
+            ..Self::default()
+        };
+        views.iter().fold(none, |sum, view| Self {
             services: sum.services + 1,
             asleep: sum.asleep + usize::from(view.phase == Some(Phase::Asleep)),
             waking: sum.waking + usize::from(view.phase == Some(Phase::Waking)),
             trouble: sum.trouble + usize::from(view.trouble),
             held: sum.held.saturating_add(view.held),
+            held_live: sum.held_live && view.held_live,
             saved: Saved {
                 pod_hours: sum.saved.pod_hours + view.saved.pod_hours,
                 cpu_hours: sum.saved.cpu_hours + view.saved.cpu_hours,
