@@ -13,6 +13,8 @@ mod price;
 mod routes;
 mod server;
 mod show;
+#[cfg(all(test, feature = "cli"))]
+mod tests;
 mod yaml;
 
 pub(crate) use price::Price;
