@@ -118,6 +118,7 @@ fn test_binary(extent: &Extent, test: &str, flags: &[&str]) -> Result<bool, Box<
         .env("ELASTI_JOURNEYS_PROMETHEUS", layout::prometheus())
         .env("ELASTI_JOURNEYS_READINGS", readings)
         .env("ELASTI_JOURNEYS_HELM", go_programs::HELM.path()?)
+        .env("ELASTI_JOURNEYS_KUBECTL", go_programs::kube("kubectl")?)
         .env("ELASTI_JOURNEYS_CHART", root().join(world::CHART))
         .env("ELASTI_JOURNEYS_VALUES", world::values(2).join(","));
     Ok(command.status()?.success())
