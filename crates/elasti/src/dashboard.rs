@@ -31,7 +31,7 @@ mod command {
     use elasti_runtime::signals::EndSignals;
 
     use super::{Price, Running, Settings};
-    use crate::access::{Access, block_on};
+    use crate::commands::access::{Access, block_on};
     use crate::exit::{self, Failed};
 
     /// Serves a page that shows every service: asleep or awake, why, and what that saves.

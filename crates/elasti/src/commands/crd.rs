@@ -6,11 +6,11 @@ use clap::Args;
 use elasti_api::names;
 use serde_json::Value;
 
+use crate::commands::output::{Format, Output, say};
 use crate::exit::{CODES, Failed};
-use crate::output::{Format, Output, say};
 
 /// Written by `cargo xtask generate` and compared with the code by a test.
-const CRD: &str = include_str!("../../../deploy/crd/elastiservices.yaml");
+const CRD: &str = include_str!("../../../../deploy/crd/elastiservices.yaml");
 
 /// Prints the CustomResourceDefinition of the ElastiService.
 ///

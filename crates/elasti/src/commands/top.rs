@@ -18,14 +18,14 @@ use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Api, ResourceExt as _};
 use tokio::time::{MissedTickBehavior, interval};
 
-use crate::access::{Cluster, Scope, block_on};
+use crate::commands::access::{Cluster, Scope, block_on};
+use crate::commands::fleet::{Fleet, Kind, key, read};
+use crate::commands::list::{Order, phase, table};
+use crate::commands::output::{Format, Output, say};
+use crate::commands::refusal::{Asked, Refusal};
+use crate::commands::span::amount;
+use crate::commands::terminal::{Terminal, Tone};
 use crate::exit::{self, Failed};
-use crate::fleet::{Fleet, Kind, key, read};
-use crate::list::{Order, phase, table};
-use crate::output::{Format, Output, say};
-use crate::refusal::{Asked, Refusal};
-use crate::span::amount;
-use crate::terminal::{Terminal, Tone};
 
 /// Watches end by themselves before the client gives them up.
 const WATCH_SECONDS: u32 = 15;

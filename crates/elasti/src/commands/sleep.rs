@@ -12,14 +12,14 @@ use jiff::Timestamp;
 use kube::api::Patch;
 use serde_json::json;
 
-use crate::access::{Cluster, block_on};
-use crate::choice::{Choice, Chosen};
+use crate::commands::access::{Cluster, block_on};
+use crate::commands::choice::{Choice, Chosen};
+use crate::commands::follow::{End, Patience, follow, seen, waiting_for};
+use crate::commands::outcome::{self, Outcome, Trial};
+use crate::commands::output::Output;
+use crate::commands::refusal::Asked;
+use crate::commands::terminal::while_waiting;
 use crate::exit::{self, Failed};
-use crate::follow::{End, Patience, follow, seen, waiting_for};
-use crate::outcome::{self, Outcome, Trial};
-use crate::output::Output;
-use crate::refusal::Asked;
-use crate::terminal::while_waiting;
 
 /// Puts services to sleep now, without waiting for the cooldown.
 ///

@@ -7,8 +7,8 @@ use anyhow::Context as _;
 use clap::{Args, Command};
 use clap_complete::Shell;
 
+use crate::commands::output::say;
 use crate::exit::{CODES, Failed};
-use crate::output::say;
 
 /// Prints or installs completion for a shell.
 ///

@@ -12,10 +12,10 @@ mod rights;
 use clap::Args;
 use serde::Serialize;
 
-use crate::access::{Access, Cluster, block_on};
+use crate::commands::access::{Access, Cluster, block_on};
+use crate::commands::output::{Output, say};
+use crate::commands::terminal::{Terminal, Tone, while_waiting};
 use crate::exit::Failed;
-use crate::output::{Output, say};
-use crate::terminal::{Terminal, Tone, while_waiting};
 use fleet::Fleet;
 use installation::Installation;
 use line::{Line, Verdict};

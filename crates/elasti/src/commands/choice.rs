@@ -6,9 +6,9 @@ use elasti_api::ElastiService;
 use kube::ResourceExt as _;
 use kube::api::ListParams;
 
-use crate::access::{Cluster, Scope};
+use crate::commands::access::{Cluster, Scope};
+use crate::commands::refusal::Asked;
 use crate::exit::Failed;
-use crate::refusal::Asked;
 
 /// Which ElastiServices.
 #[derive(Args, Clone, Debug)]

@@ -13,10 +13,10 @@ use jiff::Timestamp;
 use kube::runtime::{WatchStreamExt as _, watcher};
 use tokio::time::timeout;
 
-use crate::access::Cluster;
-use crate::choice::Chosen;
-use crate::list::phase;
-use crate::refusal::{Asked, Refusal};
+use crate::commands::access::Cluster;
+use crate::commands::choice::Chosen;
+use crate::commands::list::phase;
+use crate::commands::refusal::{Asked, Refusal};
 use clap::{ArgAction, Args};
 
 /// Watches end by themselves before the client gives them up.

@@ -1,7 +1,7 @@
 //! Rows in aligned columns, as kubectl shows them.
 //! Never wraps a line: where the terminal is too narrow, the longest texts lose their middle.
 
-use crate::terminal::{Terminal, Tone};
+use crate::commands::terminal::{Terminal, Tone};
 
 /// Spaces between columns, as kubectl has them.
 const GAP: usize = 3;
@@ -114,7 +114,7 @@ fn cut(text: &str, width: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::{Table, cut};
-    use crate::terminal::Terminal;
+    use crate::commands::terminal::Terminal;
 
     fn plain(columns: Option<usize>) -> Terminal {
         Terminal {

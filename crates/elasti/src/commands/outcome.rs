@@ -5,9 +5,9 @@ use clap::{Args, ValueEnum};
 use kube::api::PatchParams;
 use serde::Serialize;
 
-use crate::choice::Chosen;
+use crate::commands::choice::Chosen;
+use crate::commands::output::{Format, Output, resource_name, say};
 use crate::exit::Failed;
-use crate::output::{Format, Output, resource_name, say};
 use elasti_api::names;
 
 /// Whether to write at all.

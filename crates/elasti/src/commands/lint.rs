@@ -15,9 +15,9 @@ use anyhow::Context as _;
 use clap::Args;
 use serde::Serialize;
 
-use crate::access::{Access, Cluster, block_on};
+use crate::commands::access::{Access, Cluster, block_on};
+use crate::commands::output::{Output, say};
 use crate::exit::{CODES, Failed};
-use crate::output::{Output, say};
 use document::Document;
 use finding::{Finding, Rule, Severity};
 use neighbours::Neighbours;

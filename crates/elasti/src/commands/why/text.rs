@@ -6,9 +6,9 @@ use elasti_core::explanation::{Cause, Explanation, PodView};
 use elasti_core::view::{TriggerView, View, WakeView};
 use jiff::Timestamp;
 
-use crate::list::{phase, tone};
-use crate::span::{amount, clock, millis, short};
-use crate::terminal::{Terminal, Tone};
+use crate::commands::list::{phase, tone};
+use crate::commands::span::{amount, clock, millis, short};
+use crate::commands::terminal::{Terminal, Tone};
 
 /// The whole text.
 pub(crate) fn tell(told: &Explanation, now: Timestamp, terminal: Terminal) -> String {

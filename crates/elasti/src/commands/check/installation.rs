@@ -496,7 +496,7 @@ mod tests {
     use serde_json::json;
 
     use super::{Part, is_ours, is_predecessor, leader};
-    use crate::check::line::Verdict;
+    use crate::commands::check::line::Verdict;
 
     fn lease(holder: &str, renewed: &str) -> Lease {
         serde_json::from_value(json!({"spec": {

@@ -115,7 +115,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::judge;
-    use crate::check::line::Verdict;
+    use crate::commands::check::line::Verdict;
 
     fn ours() -> Value {
         let mut crd = serde_json::to_value(ElastiService::crd()).unwrap();

@@ -14,7 +14,7 @@ use super::installation::{Installation, account};
 use super::line::Line;
 
 /// The chart's own rules, so that there is one list.
-const RULES: &str = include_str!("../../../../deploy/helm/elasti/templates/_rules.tpl");
+const RULES: &str = include_str!("../../../../../deploy/helm/elasti/templates/_rules.tpl");
 const CHECK: &str = "rights";
 /// Questions at a time.
 const AT_ONCE: usize = 8;

@@ -11,9 +11,9 @@ use kube::api::ListParams;
 use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
 use kube::{Api, Client, ResourceExt as _, discovery};
 
-use crate::access::Cluster;
+use crate::commands::access::Cluster;
+use crate::commands::refusal::{Asked, Refusal};
 use crate::exit::Failed;
-use crate::refusal::{Asked, Refusal};
 
 /// Group, version and kind of a target.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -15,7 +15,7 @@ use serde_json::Value;
 use super::document::Document;
 use super::fit::{Around, Listed, Other, Seen};
 use super::spec::is_elasti_service;
-use crate::access::Cluster;
+use crate::commands::access::Cluster;
 
 /// A cluster that does not answer by then is not asked.
 const PATIENCE: Duration = Duration::from_secs(10);

@@ -8,11 +8,11 @@ use clap::Args;
 use elasti_core::explanation::explain;
 use jiff::Timestamp;
 
-use crate::access::{Access, Cluster, block_on};
-use crate::choice::bare;
+use crate::commands::access::{Access, Cluster, block_on};
+use crate::commands::choice::bare;
+use crate::commands::output::{Format, Output, resource_name, say};
+use crate::commands::terminal::Terminal;
 use crate::exit::{self, Failed};
-use crate::output::{Format, Output, resource_name, say};
-use crate::terminal::Terminal;
 
 /// Says why a service is awake or asleep, and what goes wrong.
 ///

@@ -11,15 +11,15 @@ use jiff::Timestamp;
 use kube::api::Patch;
 use serde_json::json;
 
-use crate::access::{Cluster, block_on};
-use crate::choice::{Choice, Chosen};
+use crate::commands::access::{Cluster, block_on};
+use crate::commands::choice::{Choice, Chosen};
+use crate::commands::follow::{End, Patience, follow, seen, waiting_for};
+use crate::commands::outcome::{self, Outcome, Trial};
+use crate::commands::output::Output;
+use crate::commands::refusal::Asked;
+use crate::commands::span::millis;
+use crate::commands::terminal::while_waiting;
 use crate::exit::{self, Failed};
-use crate::follow::{End, Patience, follow, seen, waiting_for};
-use crate::outcome::{self, Outcome, Trial};
-use crate::output::Output;
-use crate::refusal::Asked;
-use crate::span::millis;
-use crate::terminal::while_waiting;
 
 /// Wakes services and waits until each has a ready pod.
 ///
@@ -107,7 +107,11 @@ impl Wake {
 
     fn late(&self, one: &Chosen, last: Option<&elasti_core::view::View>) -> String {
         let state = last.map_or_else(String::new, |view| {
-            format!("it is {}: {}", crate::list::phase(view), view.sentence)
+            format!(
+                "it is {}: {}",
+                crate::commands::list::phase(view),
+                view.sentence
+            )
         });
         format!(
             "not awake after {:?}; {state}{}",

@@ -16,10 +16,10 @@ use kube::{Api, ResourceExt as _};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use crate::access::Cluster;
+use crate::commands::access::Cluster;
+use crate::commands::fleet::Kind;
+use crate::commands::refusal::Asked;
 use crate::exit::Failed;
-use crate::fleet::Kind;
-use crate::refusal::Asked;
 
 /// Of this many objects at most the events are asked for: one stuck pod is like the next.
 const ASKED_ABOUT: usize = 5;

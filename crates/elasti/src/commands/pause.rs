@@ -6,12 +6,12 @@ use elasti_api::ElastiService;
 use kube::api::Patch;
 use serde_json::json;
 
-use crate::access::{Cluster, block_on};
-use crate::choice::{Choice, Chosen};
+use crate::commands::access::{Cluster, block_on};
+use crate::commands::choice::{Choice, Chosen};
+use crate::commands::outcome::{self, Outcome, Trial};
+use crate::commands::output::Output;
+use crate::commands::refusal::Asked;
 use crate::exit::{self, Failed};
-use crate::outcome::{self, Outcome, Trial};
-use crate::output::Output;
-use crate::refusal::Asked;
 
 /// Keeps services from being put to sleep, until `elasti resume`.
 ///

@@ -9,8 +9,8 @@ use anyhow::Context as _;
 use clap::{Args, Command};
 use clap_mangen::Man as Page;
 
+use crate::commands::output::say;
 use crate::exit::{CODES, Failed};
-use crate::output::say;
 
 pub(crate) use markdown::reference;
 

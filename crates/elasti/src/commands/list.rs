@@ -9,13 +9,13 @@ use elasti_core::view::View;
 use jiff::Timestamp;
 use serde::Serialize;
 
-use crate::access::{Scope, block_on};
+use crate::commands::access::{Scope, block_on};
+use crate::commands::fleet::Fleet;
+use crate::commands::output::{Format, Output, resource_name, say};
+use crate::commands::span::{age, amount, millis, short};
+use crate::commands::table::{Cell, Table};
+use crate::commands::terminal::{Terminal, Tone};
 use crate::exit::{self, Failed};
-use crate::fleet::Fleet;
-use crate::output::{Format, Output, resource_name, say};
-use crate::span::{age, amount, millis, short};
-use crate::table::{Cell, Table};
-use crate::terminal::{Terminal, Tone};
 
 /// Lists services: phase, pods, held requests, when each sleeps next, and why.
 ///
