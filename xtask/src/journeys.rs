@@ -67,9 +67,11 @@ pub(crate) fn run(extent: &Extent) -> Result<(), Box<dyn Error>> {
     remove_namespaces()?;
     println!("installed after {:.0} s", start.elapsed().as_secs_f32());
     let mut wrong = Vec::new();
-    // Journeys of the second kind change the installation under everyone's feet, so they go one by one.
+    // Those that are ignored elsewhere change the installation under everyone's feet, so they go one by one.
     for (test, flags) in [
         ("any_ground", [AT_ONCE, "--nocapture"]),
+        ("commands_any_ground", [AT_ONCE, "--nocapture"]),
+        ("commands_any_ground", ["--test-threads=1", "--ignored"]),
         ("installation", ["--test-threads=1", "--ignored"]),
     ] {
         let begun = Instant::now();

@@ -74,6 +74,10 @@ impl Cluster {
         })
     }
 
+    pub(crate) fn kubeconfig(&self) -> String {
+        std::fs::read_to_string(&self.kubeconfig).unwrap()
+    }
+
     /// A namespace's name that no other journey has.
     pub(crate) fn own_name(&self, name: &str) -> &'static str {
         let process = std::process::id();
@@ -183,6 +187,20 @@ impl Installation {
                 && ["updatedReplicas", "availableReplicas", "replicas"]
                     .iter()
                     .all(|field| status[field] == found["spec"]["replicas"])
+        })
+        .await;
+    }
+
+    /// `kubectl scale`, and its end.
+    pub async fn scale(&self, deployment: &str, replicas: u32) {
+        let path = format!("{DEPLOYMENTS}/{deployment}");
+        let patch = json!({"spec": {"replicas": replicas}});
+        self.api.patch(&format!("{path}/scale"), MERGE, patch).await;
+        until("it is scaled", async || {
+            let status = &self.api.get(&path).await["status"];
+            let count = |field: &str| status[field].as_u64().unwrap_or(0);
+            count("replicas") == u64::from(replicas)
+                && count("readyReplicas") == u64::from(replicas)
         })
         .await;
     }

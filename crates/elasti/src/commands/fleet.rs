@@ -64,7 +64,7 @@ impl Kind {
         match discovery::pinned_kind(client, &gvk).await {
             Ok((resource, _)) => Ok(Some(resource)),
             Err(kube::Error::Discovery(_)) => Ok(None),
-            Err(kube::Error::Api(status)) if status.is_not_found() => Ok(None),
+            Err(kube::Error::Api(status)) if status.code == 404 => Ok(None),
             Err(error) => {
                 let asked = Asked {
                     verb: "get",

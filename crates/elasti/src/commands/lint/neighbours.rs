@@ -175,7 +175,8 @@ async fn dynamic(
             &resource,
         ))),
         Err(kube::Error::Discovery(_)) => Ok(None),
-        Err(kube::Error::Api(status)) if status.is_not_found() => Ok(None),
+        // Of a group that it does not know a server says so in plain text, without a reason.
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(None),
         Err(error) => Err(error),
     }
 }
