@@ -625,6 +625,14 @@ impl Neighbourhood {
         self.0.operators.lock()[index].address
     }
 
+    /// Who asks the resolvers for a living operator how many requests wait.
+    #[must_use]
+    pub fn waiting(&self, index: usize) -> elasti_operator::Waiting {
+        let operators = self.0.operators.lock();
+        let running = operators[index].running.as_ref();
+        running.expect("this operator lives").waiting()
+    }
+
     /// The text of an operator's metrics.
     #[must_use]
     pub fn metrics(&self, index: usize) -> String {

@@ -23,9 +23,11 @@ mod slim;
 mod store;
 mod targets;
 pub mod triggers;
+mod waiting;
 pub mod wake;
 mod watch;
 
 pub use metrics::Metrics;
 pub use operator::{NoStart, Running};
 pub use settings::Settings;
+pub use waiting::{Unheard, Waiting};

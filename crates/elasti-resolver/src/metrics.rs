@@ -4,6 +4,7 @@
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use elasti_api::names;
 use elasti_core::ports::ServiceKey;
 use elasti_runtime::metrics::{Family, Registry, Series};
 use http::Response;
@@ -45,7 +46,7 @@ impl Metrics {
                 &["result"],
             ),
             queued: registry.gauge(
-                "elasti_resolver_queued_count",
+                names::HELD_METRIC,
                 "Requests that wait for a pod.",
                 of_service,
             ),
@@ -139,13 +140,14 @@ impl Metrics {
         }
     }
 
-    pub(crate) fn encode(&self, table: &Table) -> String {
+    /// Everything, or the family of one name.
+    pub(crate) fn encode(&self, table: &Table, only: Option<&str>) -> String {
         for (key, service) in &table.services {
             let held = service.seen.held.load(std::sync::atomic::Ordering::Relaxed);
             self.queued
                 .with(&[&key.namespace, &key.service])
                 .set(held.into());
         }
-        self.registry.encode()
+        self.registry.encode_only(only)
     }
 }

@@ -10,6 +10,8 @@ mod demo;
 #[cfg(all(test, feature = "cli", feature = "demo"))]
 mod documents;
 mod exit;
+#[cfg(feature = "dashboard")]
+mod held;
 mod operator;
 mod resolver;
 mod uninstall_hook;

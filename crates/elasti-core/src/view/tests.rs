@@ -45,7 +45,12 @@ fn workload(replicas: u32, ready: u32) -> Looked<Workload> {
 
 fn shown(me: &ElastiService, target: &Looked<Workload>) -> View {
     let now = now();
-    view(Facts { me, target, now })
+    view(Facts {
+        me,
+        target,
+        held: None,
+        now,
+    })
 }
 
 fn trigger(reading: &str) -> Value {

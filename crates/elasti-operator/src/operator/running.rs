@@ -31,6 +31,7 @@ use crate::store::{Change, Kept, ResolverPod, Store};
 use crate::targets::{self, Kinds};
 use crate::triggers::prometheus::{Prometheus, PrometheusSettings};
 use crate::triggers::{Readings, Sources};
+use crate::waiting::Waiting;
 use crate::wake::{WakeEndpoint, WakeSettings};
 use crate::watch::{Followed, follow, resolver_labels};
 
@@ -157,6 +158,12 @@ impl Running {
     #[must_use]
     pub fn leads(&self) -> bool {
         self.operator.term.borrow().is_some()
+    }
+
+    /// Who asks the resolvers how many requests wait.
+    #[must_use]
+    pub fn waiting(&self) -> Waiting {
+        Waiting(self.operator.clone())
     }
 
     /// The metrics as they stand.

@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use elasti_api::{ElastiService, ScaleTargetRef};
+use elasti_core::held::{Ask, Counts, Hearing};
 use elasti_core::view::{Facts, Looked, View, Workload, view};
 use futures::future::join_all;
 use jiff::Timestamp;
@@ -14,6 +15,7 @@ use kube::{Api, Client, ResourceExt as _, discovery};
 use crate::commands::access::Cluster;
 use crate::commands::refusal::{Asked, Refusal};
 use crate::exit::Failed;
+use crate::held::Proxy;
 
 /// Group, version and kind of a target.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -33,6 +35,8 @@ pub(crate) struct Fleet {
     pub(crate) targets: BTreeMap<Kind, Looked<OfKind>>,
     /// Kinds that the user may not see, in words.
     pub(crate) unseen: Vec<String>,
+    /// Who waits, where the resolvers were asked.
+    pub(crate) hearing: Hearing,
 }
 
 impl From<&ScaleTargetRef> for Kind {
@@ -170,6 +174,22 @@ impl Fleet {
         targets.map(Kind::from).collect()
     }
 
+    /// Asks once who waits. Where the resolvers do not tell, the statuses do.
+    pub(crate) async fn hear(&mut self, cluster: &Cluster) {
+        let now = Timestamp::now();
+        let answer = match self.ask() {
+            Ask::Nobody | Ask::Needless => Ok(Counts::new()),
+            Ask::Resolvers => Proxy::new(cluster.client.clone()).ask().await,
+        };
+        let answer = answer.map_err(|unheard| unheard.to_string());
+        self.hearing = Hearing::Unasked.after(answer, now);
+    }
+
+    /// Whom to ask who waits: somebody looks.
+    pub(crate) fn ask(&self) -> Ask {
+        Ask::about(1, self.services.iter())
+    }
+
     /// One view for each service, by namespace and name.
     pub(crate) fn views(&self, now: Timestamp) -> Vec<View> {
         let mut views: Vec<View> = self.services.iter().map(|me| self.view(me, now)).collect();
@@ -185,6 +205,11 @@ impl Fleet {
             Some(Looked::Missing) => &Looked::Missing,
             Some(Looked::NotLooked) | None => &Looked::NotLooked,
         };
-        view(Facts { me, target, now })
+        view(Facts {
+            me,
+            target,
+            held: self.hearing.held(me),
+            now,
+        })
     }
 }

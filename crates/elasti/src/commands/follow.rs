@@ -55,6 +55,7 @@ pub(crate) fn seen(me: &ElastiService) -> View {
     view(Facts {
         me,
         target: &Looked::NotLooked,
+        held: None,
         now: Timestamp::now(),
     })
 }

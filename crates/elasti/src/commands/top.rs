@@ -1,13 +1,16 @@
 //! `elasti top`: all services live, the urgent ones first, with what sleep has saved.
-//! It never polls: watches bring every change, and the clock only moves what is counted in seconds.
+//! Watches bring every change; only who waits is asked, about once a second while a service may hold requests.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
+use std::future::ready;
+use std::pin::pin;
 use std::time::Duration;
 
 use anyhow::Context as _;
 use clap::Args;
 use elasti_api::ElastiService;
+use elasti_core::held::Hearing;
 use elasti_core::view::{Looked, Totals, View};
 use elasti_runtime::signals::EndSignals;
 use futures::stream::{BoxStream, SelectAll};
@@ -16,6 +19,7 @@ use jiff::Timestamp;
 use kube::core::DynamicObject;
 use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Api, ResourceExt as _};
+use tokio::sync::watch;
 use tokio::time::{MissedTickBehavior, interval};
 
 use crate::commands::access::{Cluster, Scope, block_on};
@@ -26,6 +30,7 @@ use crate::commands::refusal::{Asked, Refusal};
 use crate::commands::span::amount;
 use crate::commands::terminal::{Terminal, Tone};
 use crate::exit::{self, Failed};
+use crate::held::{Ears, Proxy, listen};
 
 /// Watches end by themselves before the client gives them up.
 const WATCH_SECONDS: u32 = 15;
@@ -78,7 +83,8 @@ impl Top {
         let cluster = self.scope.access.connect().await?;
         let namespace = self.namespace(&cluster);
         if self.once || !self.output.is_text() {
-            let fleet = Fleet::read(&cluster, namespace, None).await?;
+            let mut fleet = Fleet::read(&cluster, namespace, None).await?;
+            fleet.hear(&cluster).await;
             return self.print_once(&fleet);
         }
         let terminal = Terminal::of_output();
@@ -152,9 +158,17 @@ impl Top {
         let mut ticks = interval(DRAWN_EVERY);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut drawn = String::new();
+        let (ask, whom) = watch::channel(watched.fleet.ask());
+        let (heard, hearing) = watch::channel(Hearing::Unasked);
+        let ears = Ears::Proxy(Proxy::new(cluster.client.clone()));
+        let hear = |now: &Hearing| drop(heard.send_replace(now.clone()));
+        let mut listening = pin!(listen(ears, || *whom.borrow(), || ready(()), hear));
         loop {
             tokio::select! {
+                () = &mut listening => {}
                 _ = ticks.tick() => {
+                    watched.fleet.hearing = hearing.borrow().clone();
+                    ask.send_replace(watched.fleet.ask());
                     let now = Timestamp::now();
                     let terminal = Terminal::of_output();
                     let room = terminal.rows.saturating_sub(FRAME);
@@ -174,6 +188,7 @@ impl Top {
     /// Without a terminal: what is there, and then what changes.
     async fn tell_changes(&self, cluster: &Cluster) -> Result<(), Failed> {
         let mut watched = Watched::start(cluster, self.namespace(cluster)).await?;
+        watched.fleet.hear(cluster).await;
         self.print_once(&watched.fleet)?;
         let mut known = told(&watched.fleet.views(Timestamp::now()));
         loop {
@@ -224,10 +239,12 @@ fn headline(totals: &Totals) -> String {
         waking,
         trouble,
         held,
+        held_live,
         saved,
     } = totals;
+    let told = if *held_live { "" } else { " (as last told)" };
     format!(
-        "{services} services: {asleep} asleep, {waking} waking, {trouble} in trouble; {held} held; saved {} CPU-h, {} GiB-h",
+        "{services} services: {asleep} asleep, {waking} waking, {trouble} in trouble; {held} held{told}; saved {} CPU-h, {} GiB-h",
         amount(saved.cpu_hours),
         amount(saved.gib_hours),
     )
