@@ -67,9 +67,11 @@ pub(crate) fn run(extent: &Extent) -> Result<(), Box<dyn Error>> {
     remove_namespaces()?;
     println!("installed after {:.0} s", start.elapsed().as_secs_f32());
     let mut wrong = Vec::new();
-    // Journeys of the second kind change the installation under everyone's feet, so they go one by one.
+    // Those that are ignored elsewhere change the installation under everyone's feet, so they go one by one.
     for (test, flags) in [
         ("any_ground", [AT_ONCE, "--nocapture"]),
+        ("commands_any_ground", [AT_ONCE, "--nocapture"]),
+        ("commands_any_ground", ["--test-threads=1", "--ignored"]),
         ("installation", ["--test-threads=1", "--ignored"]),
     ] {
         let begun = Instant::now();
@@ -118,6 +120,7 @@ fn test_binary(extent: &Extent, test: &str, flags: &[&str]) -> Result<bool, Box<
         .env("ELASTI_JOURNEYS_PROMETHEUS", layout::prometheus())
         .env("ELASTI_JOURNEYS_READINGS", readings)
         .env("ELASTI_JOURNEYS_HELM", go_programs::HELM.path()?)
+        .env("ELASTI_JOURNEYS_KUBECTL", go_programs::kube("kubectl")?)
         .env("ELASTI_JOURNEYS_CHART", root().join(world::CHART))
         .env("ELASTI_JOURNEYS_VALUES", world::values(2).join(","));
     Ok(command.status()?.success())

@@ -76,10 +76,14 @@ pub struct Blueprint {
     pub replicas: u32,
     /// Whether its pods become ready at all.
     pub starts: bool,
+    /// Whether its trigger says that somebody uses it from the start.
+    pub in_use: bool,
     /// Names and numbers of the Service's ports.
     pub ports: Vec<(&'static str, u16)>,
     /// Its pods are ready only once someone lets visitors in (on a real cluster).
     pub has_door: bool,
+    /// More of its pods' spec; what stands under `container` is for their one container.
+    pub pod: Value,
     /// More of the Service's spec.
     pub service: Value,
     /// More of the ElastiService's spec.
@@ -97,8 +101,10 @@ pub fn blueprint(name: &'static str) -> Blueprint {
         start_seconds: "0",
         replicas: 1,
         starts: true,
+        in_use: true,
         ports: vec![("http", 80)],
         has_door: false,
+        pod: json!({}),
         service: json!({}),
         spec: json!({}),
     }
@@ -118,7 +124,10 @@ impl App {
     pub(crate) async fn build(hood: Neighbourhood, mut blueprint: Blueprint) -> Self {
         blueprint.namespace = hood.name_of(blueprint.namespace);
         let app = Self::build_unmanaged(hood, blueprint).await;
-        app.busy();
+        match app.blueprint.in_use {
+            true => app.busy(),
+            false => app.idle(),
+        }
         app.manage().await;
         app
     }
@@ -218,6 +227,14 @@ impl App {
         if self.blueprint.has_door {
             spec["readinessGates"] = json!([{"conditionType": DOOR}]);
         }
+        let mut more = self.blueprint.pod.clone();
+        if let Some(container) = more
+            .as_object_mut()
+            .and_then(|more| more.remove("container"))
+        {
+            merge(&mut spec["containers"][0], &container);
+        }
+        merge(&mut spec, &more);
         spec
     }
 

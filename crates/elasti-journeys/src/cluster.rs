@@ -28,6 +28,7 @@ const KUBECONFIG: &str = "ELASTI_JOURNEYS_KUBECONFIG";
 const PROMETHEUS: &str = "ELASTI_JOURNEYS_PROMETHEUS";
 const READINGS: &str = "ELASTI_JOURNEYS_READINGS";
 const HELM: &str = "ELASTI_JOURNEYS_HELM";
+const KUBECTL: &str = "ELASTI_JOURNEYS_KUBECTL";
 const CHART: &str = "ELASTI_JOURNEYS_CHART";
 const VALUES: &str = "ELASTI_JOURNEYS_VALUES";
 
@@ -71,6 +72,10 @@ impl Cluster {
             kubeconfig,
             number: NEXT.fetch_add(1, Ordering::Relaxed),
         })
+    }
+
+    pub(crate) fn kubeconfig(&self) -> String {
+        std::fs::read_to_string(&self.kubeconfig).unwrap()
     }
 
     /// A namespace's name that no other journey has.
@@ -122,13 +127,24 @@ impl Installation {
     }
 
     async fn helm(&self, arguments: &[&str]) {
-        let mut helm = Command::new(variable(HELM).unwrap_or_else(|| "helm".into()));
-        helm.env("KUBECONFIG", &self.kubeconfig)
-            .args(arguments)
-            .args(["--namespace", RELEASE, "--timeout", "280s"]);
-        let output = helm.output().await.unwrap();
+        let helm = variable(HELM).unwrap_or_else(|| "helm".into());
+        let patience = ["--namespace", RELEASE, "--timeout", "280s"];
+        self.run(&helm, &[arguments, &patience].concat()).await;
+    }
+
+    /// Runs a command of `kubectl` in the installation's namespace, to its good end.
+    pub async fn kubectl(&self, arguments: &[&str]) {
+        let kubectl = variable(KUBECTL).unwrap_or_else(|| "kubectl".into());
+        self.run(&kubectl, &[arguments, &["--namespace", RELEASE]].concat())
+            .await;
+    }
+
+    async fn run(&self, program: &str, arguments: &[&str]) {
+        let mut command = Command::new(program);
+        command.env("KUBECONFIG", &self.kubeconfig).args(arguments);
+        let output = command.output().await.unwrap();
         let said = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "helm {arguments:?}: {said}");
+        assert!(output.status.success(), "{program} {arguments:?}: {said}");
     }
 
     /// Installs the chart, or upgrades it: as it was, but for these values.
@@ -171,6 +187,20 @@ impl Installation {
                 && ["updatedReplicas", "availableReplicas", "replicas"]
                     .iter()
                     .all(|field| status[field] == found["spec"]["replicas"])
+        })
+        .await;
+    }
+
+    /// `kubectl scale`, and its end.
+    pub async fn scale(&self, deployment: &str, replicas: u32) {
+        let path = format!("{DEPLOYMENTS}/{deployment}");
+        let patch = json!({"spec": {"replicas": replicas}});
+        self.api.patch(&format!("{path}/scale"), MERGE, patch).await;
+        until("it is scaled", async || {
+            let status = &self.api.get(&path).await["status"];
+            let count = |field: &str| status[field].as_u64().unwrap_or(0);
+            count("replicas") == u64::from(replicas)
+                && count("readyReplicas") == u64::from(replicas)
         })
         .await;
     }

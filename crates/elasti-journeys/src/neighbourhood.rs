@@ -267,7 +267,8 @@ impl Neighbourhood {
     }
 
     /// The Prometheus that triggers ask, as operators reach it.
-    pub(crate) fn prometheus(&self) -> String {
+    #[must_use]
+    pub fn prometheus(&self) -> String {
         match &self.0.ground {
             Ground::Town(town) => format!("http://{}", town.prometheus.address),
             Ground::Cluster(cluster) => cluster.prometheus.clone(),
@@ -302,7 +303,8 @@ impl Neighbourhood {
     }
 
     /// Whether pods are real.
-    pub(crate) fn is_real(&self) -> bool {
+    #[must_use]
+    pub fn is_real(&self) -> bool {
         self.cluster().is_some()
     }
 
@@ -324,6 +326,15 @@ impl Neighbourhood {
     pub fn hand_over_town(&self) -> Arc<Town> {
         self.0.handed_over.store(true, Ordering::Relaxed);
         self.town().clone()
+    }
+
+    /// A kubeconfig of the ground's administrator.
+    #[must_use]
+    pub fn kubeconfig(&self) -> String {
+        match &self.0.ground {
+            Ground::Town(town) => town.kubeconfig(),
+            Ground::Cluster(cluster) => cluster.kubeconfig(),
+        }
     }
 
     /// The API, as the administrator.

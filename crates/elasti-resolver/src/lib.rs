@@ -20,6 +20,7 @@ mod listener;
 mod memory;
 mod metrics;
 mod net;
+mod operators;
 mod pod;
 mod protocol;
 mod resolver;

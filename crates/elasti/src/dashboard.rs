@@ -33,7 +33,7 @@ mod command {
     use elasti_runtime::signals::EndSignals;
 
     use super::{Price, Running, Settings};
-    use crate::access::{Access, block_on};
+    use crate::commands::access::{Access, block_on};
     use crate::exit::{self, Failed};
     use crate::held::{Ears, Proxy};
 

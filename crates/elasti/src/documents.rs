@@ -18,7 +18,7 @@ use elasti_api::{AnswerReason, Reason};
 use serde_json::{Value, json};
 
 use crate::Cli;
-use crate::lint::lint_text;
+use crate::commands::lint::lint_text;
 use page::{Page, pages, root};
 
 /// Keeps faults and tells them all at once.
@@ -265,7 +265,7 @@ fn every_metric_exists() {
 fn the_reference_of_commands_is_what_the_code_says() {
     let mut command = Cli::command();
     command.build();
-    let wanted = crate::man::reference(&command);
+    let wanted = crate::commands::man::reference(&command);
     let found = std::fs::read_to_string(root().join("docs/commands.md")).unwrap_or_default();
     assert!(
         found == wanted,

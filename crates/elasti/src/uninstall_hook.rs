@@ -207,7 +207,7 @@ async fn wake(client: &Client, service: &ElastiService, namespace: &str) -> anyh
     let resource = match discovery::pinned_kind(client, &kind).await {
         Ok((resource, _)) => resource,
         Err(kube::Error::Discovery(_)) => return Ok(false),
-        Err(kube::Error::Api(status)) if status.is_not_found() => return Ok(false),
+        Err(kube::Error::Api(status)) if status.code == 404 => return Ok(false),
         Err(error) => return Err(error).context("the target's kind cannot be looked up"),
     };
     let targets: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace, &resource);
@@ -335,7 +335,7 @@ fn has_ready_pod(slice: &EndpointSlice) -> bool {
 fn absent_is_none<T>(answer: kube::Result<T>) -> kube::Result<Option<T>> {
     match answer {
         Ok(found) => Ok(Some(found)),
-        Err(kube::Error::Api(status)) if status.is_not_found() => Ok(None),
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(None),
         Err(error) => Err(error),
     }
 }

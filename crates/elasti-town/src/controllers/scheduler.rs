@@ -69,7 +69,7 @@ fn unschedulable(desk: &Desk, key: &Key, nodes: usize) -> Result<Option<Duration
         let message = match nodes {
             0 => "no nodes available to schedule pods".to_owned(),
             n => format!(
-                "0/{n} nodes are available: {n} node(s) didn't match Pod's node affinity/selector."
+                "0/{n} nodes are available: {n} node(s) didn't match Pod's node affinity/selector. no new claims to deallocate, preemption: 0/{n} nodes are available: {n} Preemption is not helpful for scheduling."
             ),
         };
         desk.warn(("v1", "Pod"), &pod.value, "FailedScheduling", &message);

@@ -12,6 +12,8 @@
 )]
 
 mod scene;
+#[path = "../words/mod.rs"]
+mod words;
 
 mod failing_wakes;
 mod listing;

@@ -13,6 +13,8 @@ use tempfile::TempDir;
 use tokio::process::Command;
 use tokio::time::timeout;
 
+use crate::words::normalised;
+
 pub const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/default/deployments";
 pub const SERVICES: &str = "/api/v1/namespaces/default/services";
 pub const ELASTI: &str = "/apis/elasti.truefoundry.com/v1alpha1/namespaces/default/elastiservices";
@@ -47,11 +49,6 @@ impl Scene {
             plot.api.epoch = Some(epoch);
         })
         .await
-    }
-
-    /// A town with an operator and a resolver at work.
-    pub async fn attended() -> Self {
-        Self::with(|_| {}).await
     }
 
     pub async fn with(change: impl FnOnce(&mut Plot)) -> Self {
@@ -197,81 +194,12 @@ impl Scene {
     fn normalised(&self, text: &str) -> String {
         let folder = self.files.path().display().to_string();
         let text = text.replace(&folder, "FOLDER");
-        let lines: Vec<String> = text.lines().map(line).collect();
-        lines.join("\n") + "\n"
+        normalised(&text)
     }
 }
 
 fn merge(into: &mut Value, more: &Value) {
     for (key, value) in more.as_object().unwrap() {
         into[key] = value.clone();
-    }
-}
-
-fn line(text: &str) -> String {
-    let word = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | ':' | '.');
-    let mut out = String::new();
-    let mut rest = text;
-    while !rest.is_empty() {
-        let end = rest.find(|c| !word(c)).unwrap_or(rest.len());
-        if end == 0 {
-            let next = rest.chars().next().unwrap().len_utf8();
-            out.push_str(&rest[..next]);
-            rest = &rest[next..];
-            continue;
-        }
-        let (token, after) = rest.split_at(end);
-        out.push_str(&named(token));
-        rest = after;
-    }
-    // `DATE CLOCK UTC`, as sentences of the command line have it.
-    out.replace("DATE CLOCK UTC", "TIME")
-}
-
-/// A word, or the name of its kind where it differs from run to run.
-fn named(token: &str) -> String {
-    let shape: String = token
-        .chars()
-        .map(|c| if c.is_ascii_digit() { '0' } else { c })
-        .collect();
-    let bare = token.trim_end_matches(['.', ':']);
-    let tail = &token[bare.len()..];
-    let parts: Vec<&str> = bare.split('-').collect();
-    let is_hash = |part: &str, length: usize| {
-        part.len() == length
-            && part
-                .chars()
-                .all(|c| c.is_ascii_lowercase() || c.is_ascii_digit())
-    };
-    let number = bare.chars().all(|c| c.is_ascii_digit() || c == '.');
-    // Counted by the second, or a part of something that is.
-    let counts = bare.len() > 5 || (bare.contains('.') && bare.len() > 4);
-    if number && counts && !bare.starts_with("127.") {
-        return format!("N{tail}");
-    }
-    if shape.starts_with("0000-00-00T") {
-        return format!("TIME{tail}");
-    }
-    match shape.as_str() {
-        "0000-00-00" => return "DATE".to_owned(),
-        "00:00:00" => return "CLOCK".to_owned(),
-        _ => {}
-    }
-    if bare.starts_with("127.") {
-        return format!("ADDRESS{tail}");
-    }
-    match parts.as_slice() {
-        [name @ .., set, pod] if !name.is_empty() && is_hash(set, 10) && is_hash(pod, 5) => {
-            format!("{}-POD{tail}", name.join("-"))
-        }
-        [name @ .., set]
-            if !name.is_empty()
-                && is_hash(set, 10)
-                && set.contains(|c: char| c.is_ascii_digit()) =>
-        {
-            format!("{}-SET{tail}", name.join("-"))
-        }
-        ["node", _] => format!("NODE{tail}"),
-        _ => token.to_owned(),
     }
 }
