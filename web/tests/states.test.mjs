@@ -50,6 +50,8 @@ test('where no resolver tells who waits, the page says that the numbers are as l
   await sound(page, 'state-as-last-told-service');
   const phone = await openPage(dashboard.url, { size: 'phone', dark: true });
   await phone.getByRole('note').getByText('as last told').waitFor();
+  const whole = () => { const { scrollWidth, clientWidth } = document.querySelector('.told').parentElement; return scrollWidth <= clientWidth; };
+  assert.equal(await phone.evaluate(whole), true, 'the note is cut off');
   await sound(phone, 'state-as-last-told-phone');
 });
 
