@@ -26,7 +26,7 @@ use readings::{readings, triggers};
 
 pub use last_wake::{WakePart, WakeView};
 pub use readings::TriggerView;
-pub use saved::{Asleep, Saved, Totals};
+pub use saved::{Asleep, Saved, Tally, Totals, asleep_seconds};
 pub use workload::{Requests, Workload};
 
 /// Without a word of the operator for this long after its creation, a service is in trouble.
@@ -171,6 +171,7 @@ pub fn view(facts: Facts<'_>) -> View {
         false => blockers(&facts, status, &observed(&facts, status)),
     };
     let (reason, sentence, trouble) = summary(&facts, status);
+    let requests = target.found().map(|one| one.requests).unwrap_or_default();
     let reference = me.spec.scale_target_ref.canonical();
     View {
         namespace: me.metadata.namespace.clone().unwrap_or_default(),
@@ -210,7 +211,7 @@ pub fn view(facts: Facts<'_>) -> View {
         wakes_at: desire::window_closes(&me.spec, now).filter(|_| sleeps),
         triggers: triggers(me, status),
         last_wake: last_wake(status),
-        saved: Saved::of(&asleep, me.spec.min_target_replicas, target.found()),
+        saved: Saved::within(asleep.seconds, me.spec.min_target_replicas, requests),
         asleep,
     }
 }

@@ -18,6 +18,7 @@ mod reconcile;
 mod render;
 mod report;
 mod rights;
+mod savings;
 pub mod settings;
 mod slim;
 mod store;

@@ -1,11 +1,13 @@
 //! How long services slept, what that saved, and the sums of all.
 //! Never counts what nobody requested.
 
+use std::ops::Add;
+
 use elasti_api::{ElastiServiceStatus, Phase};
 use jiff::Timestamp;
 use serde::Serialize;
 
-use super::{View, Workload, stamp};
+use super::{Requests, View, stamp};
 
 const HOUR_SECONDS: f64 = 3600.0;
 pub(super) const GIB: f64 = 1_073_741_824.0;
@@ -66,11 +68,7 @@ impl Totals {
             trouble: sum.trouble + usize::from(view.trouble),
             held: sum.held.saturating_add(view.held),
             held_live: sum.held_live && view.held_live,
-            saved: Saved {
-                pod_hours: sum.saved.pod_hours + view.saved.pod_hours,
-                cpu_hours: sum.saved.cpu_hours + view.saved.cpu_hours,
-                gib_hours: sum.saved.gib_hours + view.saved.gib_hours,
-            },
+            saved: sum.saved + view.saved,
         })
     }
 }
@@ -82,10 +80,8 @@ impl Asleep {
         created: Option<Timestamp>,
         now: Timestamp,
     ) -> Self {
-        let fell = stamp(status.last_sleep_time.as_ref()).filter(|_| replicas == Some(0));
-        let spans = |from: Timestamp| now.duration_since(from).as_secs().max(0);
-        let seconds = status.asleep_seconds.unwrap_or(0).max(0) + fell.map_or(0, spans);
-        let age = created.map_or(0, spans);
+        let seconds = asleep_seconds(status, replicas, now);
+        let age = created.map_or(0, |from| now.duration_since(from).as_secs().max(0));
         // A service that slept before it was declared has not slept longer than it has been there.
         #[allow(clippy::cast_precision_loss, reason = "far below 2^52 seconds")]
         let share = match age {
@@ -96,16 +92,57 @@ impl Asleep {
     }
 }
 
+/// How long a service has slept, the sleep that goes on included: its target asks for no replica.
+#[must_use]
+pub fn asleep_seconds(status: &ElastiServiceStatus, replicas: Option<u32>, now: Timestamp) -> i64 {
+    let fell = stamp(status.last_sleep_time.as_ref()).filter(|_| replicas == Some(0));
+    let goes_on = fell.map_or(0, |from| now.duration_since(from).as_secs().max(0));
+    status.asleep_seconds.unwrap_or(0).max(0) + goes_on
+}
+
 impl Saved {
-    pub(super) fn of(asleep: &Asleep, replicas: u32, target: Option<&Workload>) -> Self {
+    /// What pods that request this save in so many seconds.
+    #[must_use]
+    pub fn within(seconds: i64, replicas: u32, requests: Requests) -> Self {
         #[allow(clippy::cast_precision_loss, reason = "far below 2^52 seconds")]
-        let hours = asleep.seconds as f64 / HOUR_SECONDS;
+        let hours = seconds as f64 / HOUR_SECONDS;
         let pod_hours = hours * f64::from(replicas.max(1));
-        let requests = target.map(|one| one.requests).unwrap_or_default();
         Self {
             pod_hours,
             cpu_hours: pod_hours * requests.cpu_cores,
             gib_hours: pod_hours * requests.memory_bytes / GIB,
         }
+    }
+}
+
+impl Add for Saved {
+    type Output = Self;
+
+    fn add(self, more: Self) -> Self {
+        Self {
+            pod_hours: self.pod_hours + more.pod_hours,
+            cpu_hours: self.cpu_hours + more.cpu_hours,
+            gib_hours: self.gib_hours + more.gib_hours,
+        }
+    }
+}
+
+/// What one service has saved, for counters. It begins with what a view shows and never shrinks: other requests count
+/// from their change on.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Tally {
+    /// Seconds asleep.
+    pub seconds: i64,
+    /// What they have saved.
+    pub saved: Saved,
+}
+
+impl Tally {
+    /// It has slept for so long by now.
+    pub fn grow(&mut self, asleep_seconds: i64, replicas: u32, requests: Requests) {
+        // Between a wake and the status that tells of it, less is told than was counted.
+        let more = asleep_seconds.saturating_sub(self.seconds).max(0);
+        self.seconds += more;
+        self.saved = self.saved + Saved::within(more, replicas, requests);
     }
 }

@@ -25,6 +25,7 @@ use crate::metrics::Metrics;
 use crate::queue::Queue;
 use crate::report;
 use crate::rights::{Rights, ask_for_rights};
+use crate::savings;
 use crate::settings::Settings;
 use crate::slim::{Declared, PodView, ServiceView, SliceView};
 use crate::store::{Change, Kept, ResolverPod, Store};
@@ -131,6 +132,12 @@ impl Running {
             stopping: watch::Sender::new(false),
             settings,
         });
+        let counted = Arc::downgrade(&operator);
+        operator.metrics.before_each_scrape(move || {
+            if let Some(operator) = counted.upgrade() {
+                savings::count(&operator);
+            }
+        });
         let mut tasks = JoinSet::new();
         tasks.spawn(events);
         serve(&operator, &mut tasks, wake).await?;
@@ -157,7 +164,7 @@ impl Running {
     /// Whether this one leads.
     #[must_use]
     pub fn leads(&self) -> bool {
-        self.operator.term.borrow().is_some()
+        self.operator.leads()
     }
 
     /// Who asks the resolvers how many requests wait.
