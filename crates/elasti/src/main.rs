@@ -49,6 +49,7 @@ mod terminal;
 #[cfg(feature = "cli")]
 mod top;
 mod uninstall_hook;
+mod visit;
 #[cfg(feature = "cli")]
 mod wake;
 #[cfg(feature = "cli")]
@@ -97,6 +98,7 @@ enum Command {
     #[cfg(feature = "cli")]
     Top(top::Top),
     UninstallHook(uninstall_hook::UninstallHook),
+    Visit(visit::Visit),
     #[cfg(feature = "cli")]
     Wake(wake::Wake),
     #[cfg(feature = "cli")]
@@ -132,6 +134,7 @@ fn main() -> ExitCode {
         #[cfg(feature = "cli")]
         Command::Top(top) => top.run(),
         Command::UninstallHook(hook) => hook.run(),
+        Command::Visit(visit) => visit.run(),
         #[cfg(feature = "cli")]
         Command::Wake(wake) => wake.run(),
         #[cfg(feature = "cli")]

@@ -51,11 +51,6 @@ impl Scene {
         .await
     }
 
-    /// A town with an operator and a resolver at work.
-    pub async fn attended() -> Self {
-        Self::with(|_| {}).await
-    }
-
     pub async fn with(change: impl FnOnce(&mut Plot)) -> Self {
         let hood = Neighbourhood::with(change).await;
         let files = tempfile::tempdir().unwrap();
