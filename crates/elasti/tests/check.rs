@@ -9,19 +9,6 @@ use ground::{Ground, until};
 use insta::assert_snapshot;
 use serde_json::{Value, json};
 
-const DEFINITION: &str = include_str!("../../../deploy/crd/elastiservices.yaml");
-/// What `kubectl apply -k deploy/kustomize/overlays/default` makes, in order.
-const CHART: [&str; 7] = [
-    include_str!("../../../deploy/kustomize/base/namespace.yaml"),
-    include_str!("../../../deploy/kustomize/base/serviceaccount.yaml"),
-    include_str!("../../../deploy/kustomize/base/role.yaml"),
-    include_str!("../../../deploy/kustomize/base/rolebinding.yaml"),
-    include_str!("../../../deploy/kustomize/overlays/default/clusterrole.yaml"),
-    include_str!("../../../deploy/kustomize/overlays/default/clusterrolebinding.yaml"),
-    include_str!("../../../deploy/kustomize/base/service.yaml"),
-];
-const DEPLOYMENTS: &str = include_str!("../../../deploy/kustomize/base/deployment.yaml");
-
 const OPERATOR: &str = "elasti-operator-controller-manager";
 const ELASTI: &str = "/apis/apps/v1/namespaces/elasti/deployments";
 const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/elasti/leases";
@@ -30,22 +17,7 @@ const SLICES: &str = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslice
 
 /// An installation that is well, with one sleeping service.
 async fn installed() -> Ground {
-    let ground = Ground::with_town().await;
-    ground.make_all(DEFINITION).await;
-    for part in CHART {
-        ground.make_all(part).await;
-    }
-    ground
-        .until_there("/api/v1/namespaces/elasti/serviceaccounts/default")
-        .await;
-    ground.make_all(DEPLOYMENTS).await;
-    for name in [OPERATOR, "elasti-resolver"] {
-        until("both are ready", async || {
-            let found = ground.get(&format!("{ELASTI}/{name}")).await.unwrap();
-            found["status"]["readyReplicas"] == 2
-        })
-        .await;
-    }
+    let ground = Ground::with_chart().await;
     // Nobody renews it, so it is as fresh as can be for a long time.
     ground
         .make(&json!({
@@ -243,17 +215,6 @@ async fn every_illness_is_named_with_its_cure() {
 #[tokio::test]
 async fn without_rights_it_says_what_it_could_not_check() {
     let ground = installed().await;
-    ground
-        .make(
-            &json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "nobody"}}),
-        )
-        .await;
-    let request = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"audiences": []}});
-    let token = ground.token("nobody", &request).await;
-    let town = ground.town();
-    ground.write(
-        "nobody",
-        &town.server.kubeconfig_with_token(town.address(), &token),
-    );
+    ground.become_account("nobody").await;
     assert_snapshot!(ground.type_in(&["check", "--kubeconfig", "nobody"]).await);
 }
