@@ -4,7 +4,6 @@
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use elasti_api::names;
 use elasti_core::ports::ServiceKey;
 use elasti_runtime::metrics::{Family, Registry, Series};
 use http::Response;
@@ -14,6 +13,9 @@ use crate::forward::body::Body;
 use crate::forward::http::Destination;
 use crate::table::Table;
 use crate::wake::WakeFault;
+
+/// The family of requests that wait, by namespace and Service: whoever shows them reads it.
+pub const HELD_METRIC: &str = "elasti_resolver_queued_count";
 
 /// Classes of answers; the last one is no answer of a pod.
 const CLASSES: [&str; 6] = ["1xx", "2xx", "3xx", "4xx", "5xx", "none"];
@@ -45,11 +47,7 @@ impl Metrics {
                 "Requests on the host route, by whether their host names a managed service.",
                 &["result"],
             ),
-            queued: registry.gauge(
-                names::HELD_METRIC,
-                "Requests that wait for a pod.",
-                of_service,
-            ),
+            queued: registry.gauge(HELD_METRIC, "Requests that wait for a pod.", of_service),
             requests: registry.histogram(
                 "elasti_resolver_incoming_requests",
                 "Seconds from a request's head to its answer's.",

@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::{View, Workload, stamp};
 
 const HOUR_SECONDS: f64 = 3600.0;
-const GIB: f64 = 1_073_741_824.0;
+pub(super) const GIB: f64 = 1_073_741_824.0;
 
 /// How long a service has slept since it was created.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]

@@ -6,8 +6,9 @@
     clippy::needless_pass_by_value
 )]
 
-use serde_json::json;
+use serde_json::{Value, json};
 
+use super::saved::GIB;
 use super::*;
 
 fn now() -> Timestamp {

@@ -175,11 +175,11 @@ impl Route {
                 match more {
                     [] => route(find(plural)?, namespace, "", ""),
                     [name] => route(find(plural)?, namespace, name, ""),
-                    [name, subresource] => route(find(plural)?, namespace, name, subresource),
                     [name, "proxy", beyond @ ..] => Self {
                         beyond: format!("/{}", beyond.join("/")),
                         ..route(find(plural)?, namespace, name, "proxy")
                     },
+                    [name, subresource] => route(find(plural)?, namespace, name, subresource),
                     _ => return Err(ApiError::NoSuchResource),
                 }
             }

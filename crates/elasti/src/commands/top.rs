@@ -246,7 +246,7 @@ fn headline(totals: &Totals) -> String {
         held_live,
         saved,
     } = totals;
-    let told = if *held_live { "" } else { " (as last told)" };
+    let told = if *held_live { "" } else { " (last told)" };
     format!(
         "{services} services: {asleep} asleep, {waking} waking, {trouble} in trouble; {held} held{told}; saved {} CPU-h, {} GiB-h",
         amount(saved.cpu_hours),

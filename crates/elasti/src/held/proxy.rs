@@ -6,6 +6,7 @@ use std::time::Duration;
 use elasti_api::names;
 use elasti_core::held::{Counts, together};
 use elasti_core::ports::ServiceKey;
+use elasti_resolver::HELD_METRIC;
 use futures::future::join_all;
 use futures::{AsyncBufReadExt as _, AsyncReadExt as _, TryStreamExt as _};
 use k8s_openapi::api::core::v1::Pod;
@@ -137,7 +138,7 @@ impl Place {
         let path = format!(
             "/api/v1/namespaces/{namespace}/pods/{name}:{port}/proxy{}?name={}",
             names::METRICS_PATH,
-            names::HELD_METRIC,
+            HELD_METRIC,
         );
         let request = http::Request::get(path)
             .body(Vec::new())
@@ -170,7 +171,7 @@ fn unheard(error: &kube::Error, doubt: &str) -> Unheard {
 /// One line of the family: `elasti_resolver_queued_count{namespace="shop",service="cart"} 3`. Names of Kubernetes hold
 /// nothing that would be escaped.
 fn waiting(line: &str) -> Option<(ServiceKey, u32)> {
-    let labels = line.strip_prefix(names::HELD_METRIC)?.strip_prefix('{')?;
+    let labels = line.strip_prefix(HELD_METRIC)?.strip_prefix('{')?;
     let (labels, held) = labels.split_once("} ")?;
     let label = |name: &str| {
         let mut pairs = labels.split(',').filter_map(|pair| pair.split_once('='));
