@@ -205,7 +205,7 @@ async fn without_a_terminal_top_tells_each_change_in_a_line() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn top_asks_the_resolvers_who_waits() {
-    let scene = Scene::attended().await;
+    let scene = Scene::with(|_| {}).await;
     let web = scene.hood.deploy("web").await;
     web.until_serving().await;
     web.fall_asleep().await;
