@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
+use elasti_journeys::until;
 use serde_json::json;
 
 use crate::class::Class;
@@ -150,6 +151,7 @@ impl Reader {
         let web = objects::first_service();
         for name in [
             "web.yaml",
+            "elastiservice.yaml",
             "manifests/web.yaml",
             "my-chart/templates/web.yaml",
         ] {
@@ -241,9 +243,8 @@ impl Reader {
         let definition = format!("kubectl delete crd {CRD} --ignore-not-found --timeout=120s");
         self.type_all(&[
             "kubectl delete elastiservices --all --all-namespaces --timeout=180s",
-            "kubectl delete deployments --all -n elasti --timeout=180s",
-            "kubectl wait --for=delete pods --all -n elasti --timeout=180s",
             "kubectl delete -k deploy/kustomize/uninstall --ignore-not-found --timeout=180s",
+            "kubectl delete deployments --all -n elasti --cascade=foreground --timeout=280s",
             "kubectl delete -k deploy/kustomize/overlays/default --ignore-not-found --timeout=180s",
             &definition,
         ])
@@ -328,15 +329,14 @@ impl Reader {
 
     /// A pod of `payments`, which starts and dies, once it has a life behind it.
     async fn restarted_pod(&self) -> Result<String, String> {
-        let restarted = "--for=jsonpath='{.status.containerStatuses[0].restartCount}'=1";
-        let line = format!("kubectl wait {restarted} pods -l app=payments --timeout=180s");
-        // It may have had more by now.
-        let _ = self.desk.types(&line).await;
-        let pod = self
-            .desk
-            .types("kubectl get pods -l app=payments -o name")
-            .await?;
-        Ok(pod.trim().to_owned())
+        until("a container has died and come back", async || {
+            let line = "kubectl get pods -l app=payments -o jsonpath='{.items[0].status.containerStatuses[0].restartCount}'";
+            let restarts = self.desk.types(line).await.unwrap_or_default();
+            restarts.parse::<u32>().is_ok_and(|count| count > 0)
+        })
+        .await;
+        let line = "kubectl get pods -l app=payments -o jsonpath='{.items[0].metadata.name}'";
+        self.desk.types(line).await
     }
 }
 
@@ -377,7 +377,8 @@ fn around() -> String {
             "spec": {"selector": {"app": name}, "ports": ports},
         }));
     }
-    json!({"apiVersion": "v1", "kind": "List", "items": all}).to_string()
+    let texts: Vec<String> = all.iter().map(ToString::to_string).collect();
+    texts.join("\n---\n")
 }
 
 fn copy(from: &Path, to: &Path) {
