@@ -73,6 +73,7 @@ pub(crate) fn collection(object: &Value, namespace: &str) -> Result<String, Stri
         "Service" => "services",
         "ConfigMap" => "configmaps",
         "NetworkPolicy" => "networkpolicies",
+        "Role" => "roles",
         kind => {
             return Err(format!(
                 "{kind}: say in tests/documents/objects.rs how it is called in the API"
