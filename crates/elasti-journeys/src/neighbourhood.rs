@@ -537,6 +537,7 @@ impl Neighbourhood {
             namespaces: plot.namespaces.clone(),
             leader_elect: plot.leader_elect,
             polling_interval: plot.polling_interval,
+            prometheus_address: Some(self.prometheus()),
             allow_loopback: true,
             token_file: Some(token_file),
             wake_callers: vec![RESOLVER_USER.to_owned()],

@@ -2,7 +2,7 @@
 //! Never part of the image: the two processes need none of it.
 
 pub(crate) mod access;
-mod check;
+pub(crate) mod check;
 mod choice;
 mod completion;
 mod crd;
@@ -14,7 +14,7 @@ pub(crate) mod man;
 mod outcome;
 mod output;
 mod pause;
-mod refusal;
+pub(crate) mod refusal;
 mod sleep;
 mod span;
 mod table;

@@ -1,12 +1,16 @@
-//! `elasti demo`: the story of one sleep and one wake, told from what is observed in a town in this process.
-//! It never needs a cluster, root, Docker or Prometheus, and never says what it has not seen.
+//! `elasti demo`: the story of one sleep and one wake, told from what is observed in a town in this process, or in a cluster.
+//! It never needs a cluster, root, Docker or Prometheus unless asked for `--real`, and never says what it has not seen.
 
 mod chronicle;
 mod ledger;
+mod lodging;
 mod neighbourhood;
+mod objects;
+mod real;
+mod stage;
 mod story;
 mod traffic;
-mod visitor;
+mod visitors;
 mod voice;
 
 use std::net::{Ipv4Addr, SocketAddr};
@@ -21,6 +25,8 @@ use crate::dashboard;
 use crate::exit::Failed;
 use crate::held::{Ears, Proxy};
 use neighbourhood::{COOLDOWN_SECONDS, Neighbourhood, SETTLE_MILLIS};
+use real::{Manner, Real};
+use stage::Stage as _;
 use story::Story;
 use voice::Voice;
 
@@ -28,11 +34,15 @@ use voice::Voice;
 const SHORTEST_COLD_START: Duration = Duration::from_millis(200);
 /// The chart's default settle time.
 const USUAL_SETTLE_SECONDS: u64 = 2;
+/// Everything in the town takes milliseconds, but for the app's start.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Shows how a service falls asleep and is woken by a request, in this process, without a cluster.
 ///
 /// The operator and the resolver are the real ones; Kubernetes, its nodes and Prometheus are models. Without --once the
-/// story is told again and again, and you can send requests and use kubectl meanwhile; Ctrl-C ends it.
+/// story is told again and again, and you can send requests and use kubectl meanwhile; Ctrl-C ends it. With --real
+/// nothing is a model: it needs the right to create namespaces, and in them everything, and to get pods/proxy of the
+/// resolvers, whose metrics tell what they hold.
 #[derive(Args, Debug)]
 pub(crate) struct Demo {
     /// Tell the story once and exit: 0 if every step came and no request was lost, else 1
@@ -47,9 +57,11 @@ pub(crate) struct Demo {
     /// Send 20 requests a second to every service from the wake until the pods answer directly
     #[arg(long)]
     load: bool,
-    /// How long one step of the story may take before it counts as failed
-    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = time)]
-    patience: Duration,
+    /// How long one step of the story may take before it counts as failed; default: 60s, with --real 4m
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    patience: Option<Duration>,
+    #[command(flatten)]
+    real: Real,
 }
 
 fn time(text: &str) -> Result<Duration, String> {
@@ -87,9 +99,24 @@ impl Demo {
             .enable_all()
             .build()
             .context("no runtime")?;
-        let ended = runtime.block_on(self.until_told());
+        let ended = runtime.block_on(async {
+            match self.real.real {
+                true => self.real.clone().tell(self.manner(real::PATIENCE)).await,
+                false => self.until_told().await.map_err(Failed::from),
+            }
+        });
         runtime.shutdown_timeout(Duration::from_secs(1));
-        ended.map_err(Failed::from)
+        ended
+    }
+
+    fn manner(&self, usual_patience: Duration) -> Manner {
+        Manner {
+            once: self.once,
+            services: self.services,
+            cold_start: self.cold_start,
+            load: self.load,
+            patience: self.patience.unwrap_or(usual_patience),
+        }
     }
 
     async fn until_told(self) -> anyhow::Result<()> {
@@ -116,9 +143,9 @@ impl Demo {
     async fn tell(&self, voice: &Voice, hood: &Neighbourhood) -> anyhow::Result<()> {
         let story = Story {
             voice,
-            hood,
+            stage: hood,
             load: self.load,
-            patience: self.patience,
+            patience: self.patience.unwrap_or(PATIENCE),
         };
         loop {
             story.tell().await?.verdict()?;

@@ -15,6 +15,7 @@ mod held;
 mod operator;
 mod resolver;
 mod uninstall_hook;
+mod visit;
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -40,6 +41,7 @@ enum Command {
     Operator(operator::Operator),
     Resolver(resolver::Resolver),
     UninstallHook(uninstall_hook::UninstallHook),
+    Visit(visit::Visit),
 }
 
 fn main() -> ExitCode {
@@ -51,6 +53,7 @@ fn main() -> ExitCode {
         Command::Operator(operator) => operator.run(),
         Command::Resolver(resolver) => resolver.run(),
         Command::UninstallHook(hook) => hook.run(),
+        Command::Visit(visit) => visit.run(),
     };
     exit::code(ended)
 }

@@ -5,114 +5,10 @@
 mod ground;
 
 use elasti_api::names::{self, IpFamily};
+use ground::installed::{ELASTI, LEASES, OPERATOR, SERVICES, SLICES, installed, slice};
 use ground::{Ground, until};
 use insta::assert_snapshot;
-use serde_json::{Value, json};
-
-const DEFINITION: &str = include_str!("../../../deploy/crd/elastiservices.yaml");
-/// What `kubectl apply -k deploy/kustomize/overlays/default` makes, in order.
-const CHART: [&str; 7] = [
-    include_str!("../../../deploy/kustomize/base/namespace.yaml"),
-    include_str!("../../../deploy/kustomize/base/serviceaccount.yaml"),
-    include_str!("../../../deploy/kustomize/base/role.yaml"),
-    include_str!("../../../deploy/kustomize/base/rolebinding.yaml"),
-    include_str!("../../../deploy/kustomize/overlays/default/clusterrole.yaml"),
-    include_str!("../../../deploy/kustomize/overlays/default/clusterrolebinding.yaml"),
-    include_str!("../../../deploy/kustomize/base/service.yaml"),
-];
-const DEPLOYMENTS: &str = include_str!("../../../deploy/kustomize/base/deployment.yaml");
-
-const OPERATOR: &str = "elasti-operator-controller-manager";
-const ELASTI: &str = "/apis/apps/v1/namespaces/elasti/deployments";
-const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/elasti/leases";
-const SERVICES: &str = "/apis/elasti.truefoundry.com/v1alpha1/namespaces/default/elastiservices";
-const SLICES: &str = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices";
-
-/// An installation that is well, with one sleeping service.
-async fn installed() -> Ground {
-    let ground = Ground::with_town().await;
-    ground.make_all(DEFINITION).await;
-    for part in CHART {
-        ground.make_all(part).await;
-    }
-    ground
-        .until_there("/api/v1/namespaces/elasti/serviceaccounts/default")
-        .await;
-    ground.make_all(DEPLOYMENTS).await;
-    for name in [OPERATOR, "elasti-resolver"] {
-        until("both are ready", async || {
-            let found = ground.get(&format!("{ELASTI}/{name}")).await.unwrap();
-            found["status"]["readyReplicas"] == 2
-        })
-        .await;
-    }
-    // Nobody renews it, so it is as fresh as can be for a long time.
-    ground
-        .make(&json!({
-            "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
-            "metadata": {"name": names::LEASE, "namespace": "elasti"},
-            "spec": {"holderIdentity": "operator-1", "leaseDurationSeconds": 3600, "renewTime": now()},
-        }))
-        .await;
-    asleep(&ground).await;
-    ground
-}
-
-fn now() -> String {
-    format!("{:.6}", jiff::Timestamp::now())
-}
-
-/// The service `web`, led to the resolvers.
-async fn asleep(ground: &Ground) {
-    ground
-        .make(&json!({
-            "apiVersion": "elasti.truefoundry.com/v1alpha1", "kind": "ElastiService",
-            "metadata": {"name": "web"},
-            "spec": {
-                "service": "web",
-                "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
-                "triggers": [{"type": "prometheus", "metadata": {
-                    "query": "vector(0)", "threshold": "1", "serverAddress": "http://prometheus:9090"}}],
-            },
-        }))
-        .await;
-    let condition = json!({"type": "Ready", "status": "True", "reason": "Idle", "message": "",
-        "lastTransitionTime": "2026-01-01T00:00:00Z"});
-    let status = json!({"mode": "proxy", "phase": "Asleep", "conditions": [condition]});
-    ground
-        .patch(
-            &format!("{SERVICES}/web/status"),
-            &json!({"status": status}),
-        )
-        .await;
-    let pods = "/api/v1/namespaces/elasti/pods?labelSelector=app%3Delasti-resolver";
-    let pods = ground.get(pods).await.unwrap();
-    let addresses: Vec<Value> = pods["items"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|pod| pod["status"]["podIP"].clone())
-        .collect();
-    assert_eq!(addresses.len(), 2);
-    slice(ground, "web", &addresses).await;
-}
-
-async fn slice(ground: &Ground, service: &str, addresses: &[Value]) {
-    let endpoints: Vec<Value> = addresses
-        .iter()
-        .map(|address| json!({"addresses": [address], "conditions": {"ready": true}}))
-        .collect();
-    ground
-        .make(&json!({
-            "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice",
-            "metadata": {"name": names::resolver_slice(service, IpFamily::V4, 0), "labels": {
-                names::SERVICE_NAME_LABEL: service,
-                names::SLICE_MANAGED_BY_LABEL: names::SLICE_MANAGED_BY_ELASTI,
-            }},
-            "addressType": "IPv4", "ports": [{"port": 10000}], "endpoints": endpoints,
-        }))
-        .await;
-}
+use serde_json::json;
 
 /// Message and fix of the lines of one check that are not ok.
 async fn trouble(ground: &Ground, check: &str) -> String {
@@ -243,17 +139,6 @@ async fn every_illness_is_named_with_its_cure() {
 #[tokio::test]
 async fn without_rights_it_says_what_it_could_not_check() {
     let ground = installed().await;
-    ground
-        .make(
-            &json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "nobody"}}),
-        )
-        .await;
-    let request = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"audiences": []}});
-    let token = ground.token("nobody", &request).await;
-    let town = ground.town();
-    ground.write(
-        "nobody",
-        &town.server.kubeconfig_with_token(town.address(), &token),
-    );
+    ground.become_account("nobody").await;
     assert_snapshot!(ground.type_in(&["check", "--kubeconfig", "nobody"]).await);
 }

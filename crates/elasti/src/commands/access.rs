@@ -45,6 +45,16 @@ pub(crate) struct Cluster {
 }
 
 impl Access {
+    /// Of a command that has its own meaning for a namespace, or none.
+    #[cfg(feature = "demo")]
+    pub(crate) fn of(context: Option<String>, kubeconfig: Option<PathBuf>) -> Self {
+        Self {
+            namespace: None,
+            context,
+            kubeconfig,
+        }
+    }
+
     /// A client with the user's own rights: tokens, client certificates and exec plugins as the kubeconfig says.
     pub(crate) async fn connect(&self) -> Result<Cluster, Failed> {
         let config = self.config().await?;

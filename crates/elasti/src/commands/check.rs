@@ -3,8 +3,8 @@
 
 mod definition;
 mod fleet;
-mod installation;
-mod line;
+pub(crate) mod installation;
+pub(crate) mod line;
 mod network;
 mod remains;
 mod rights;

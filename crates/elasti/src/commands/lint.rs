@@ -46,7 +46,7 @@ pub(crate) struct Lint {
 const LONG: &str = "\
 Examples:
   elasti lint elastiservice.yaml
-  elasti lint --offline deploy/
+  elasti lint --offline manifests/
   helm template my-chart | elasti lint -
   elasti lint -o json . | jq '.findings[].message'
 

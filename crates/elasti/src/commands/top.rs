@@ -87,11 +87,26 @@ impl Top {
             fleet.hear(&cluster).await;
             return self.print_once(&fleet);
         }
-        let terminal = Terminal::of_output();
-        match terminal.live {
-            true => self.live(&cluster).await,
-            false => self.tell_changes(&cluster).await,
+        let mut signals = EndSignals::listen().context("signals cannot be taken over")?;
+        let is_screen = Terminal::of_output().live;
+        if is_screen {
+            say(ENTER)?;
         }
+        let shown = async {
+            match is_screen {
+                true => self.redraw(&cluster).await,
+                false => self.tell_changes(&cluster).await,
+            }
+        };
+        // Ctrl-C is how it is meant to end, on a terminal and elsewhere.
+        let ended = tokio::select! {
+            ended = shown => ended,
+            () = signals.next() => Ok(()),
+        };
+        if is_screen {
+            say(LEAVE)?;
+        }
+        ended
     }
 
     fn namespace<'a>(&self, cluster: &'a Cluster) -> Option<&'a str> {
@@ -142,17 +157,6 @@ impl Top {
     }
 
     /// The screen, until somebody ends it.
-    async fn live(&self, cluster: &Cluster) -> Result<(), Failed> {
-        let mut signals = EndSignals::listen().context("signals cannot be taken over")?;
-        say(ENTER)?;
-        let ended = tokio::select! {
-            ended = self.redraw(cluster) => ended,
-            () = signals.next() => Ok(()),
-        };
-        say(LEAVE)?;
-        ended
-    }
-
     async fn redraw(&self, cluster: &Cluster) -> Result<(), Failed> {
         let mut watched = Watched::start(cluster, self.namespace(cluster)).await?;
         let mut ticks = interval(DRAWN_EVERY);

@@ -22,6 +22,9 @@ use tokio::time::{Instant, sleep};
 /// The label that the demo gives to the pods of a service.
 pub(crate) const APP_LABEL: &str = "app";
 
+/// A client gives up a connection that says nothing for a little longer than this.
+const WATCH_SECONDS: u32 = 15;
+
 /// A service as the API server shows it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct View {
@@ -244,9 +247,9 @@ where
     K: Resource + Clone + Debug + DeserializeOwned,
 {
     loop {
-        // The API is in this process: an error is rare, and the next try soon.
+        // An error is rare, and the next try soon.
         let Ok(list) = api.list(&ListParams::default()).await else {
-            sleep(Duration::from_millis(50)).await;
+            sleep(Duration::from_millis(100)).await;
             continue;
         };
         let mut version = list.metadata.resource_version.unwrap_or_default();
@@ -269,7 +272,8 @@ async fn follow_from<K>(
 where
     K: Resource + Clone + Debug + DeserializeOwned,
 {
-    let events = api.watch(&WatchParams::default(), &version).await.ok()?;
+    let lasting = WatchParams::default().timeout(WATCH_SECONDS);
+    let events = api.watch(&lasting, &version).await.ok()?;
     let mut events = std::pin::pin!(events);
     while let Some(event) = events.next().await {
         let (object, gone) = match event {

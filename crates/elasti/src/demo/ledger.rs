@@ -9,7 +9,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use super::visitor::{Answer, Lost};
+use crate::visit::{Answer, Lost};
 
 /// One request and what became of it.
 #[derive(Clone, Debug)]
@@ -143,7 +143,7 @@ mod tests {
     use tokio::time::Instant;
 
     use super::{Entry, Ledger};
-    use crate::demo::visitor::{Answer, Lost};
+    use crate::visit::{Answer, Lost};
 
     fn entry(sent_at: Instant, outcome: Result<bool, Lost>) -> Entry {
         Entry {
@@ -151,7 +151,7 @@ mod tests {
             sent_at,
             took: Duration::from_millis(1),
             outcome: outcome.map(|through_resolver| Answer {
-                pod: "web-1".into(),
+                pod: Some("web-1".into()),
                 through_resolver,
             }),
         }

@@ -16,10 +16,14 @@ use jiff::SignedDuration;
 use kube::Client;
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use tokio::time::{sleep, timeout};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep, timeout};
 
 use super::chronicle::{APP_LABEL, Chronicle};
 use super::ledger::Ledger;
+use super::objects::{self, PORT, cluster_address, names_of};
+use super::stage::{First, Service, Stage};
+use super::traffic::{Traffic, send_one};
 
 /// How long a service must be idle here.
 pub(crate) const COOLDOWN_SECONDS: u32 = 2;
@@ -30,8 +34,6 @@ const THRESHOLD: usize = 1;
 const WINDOW: Duration = Duration::from_secs(1);
 const METERED_EVERY: Duration = Duration::from_millis(100);
 
-/// Above 1023, so that nobody needs to be root.
-const PORT: u16 = 8080;
 const NODES: u8 = 2;
 const NAMESPACE: &str = "default";
 const OPERATOR: &str = "elasti-operator-controller-manager";
@@ -43,22 +45,9 @@ const DEFINITION: &str = include_str!("../../../../deploy/crd/elastiservices.yam
 const ACCOUNTS: &str = "/api/v1/namespaces/elasti/serviceaccounts";
 const PODS: &str = "/api/v1/namespaces/elasti/pods";
 
-/// One service of the demo.
-#[derive(Clone, Debug)]
-pub(crate) struct Service {
-    pub(crate) name: String,
-    /// Its cluster address.
-    pub(crate) address: SocketAddr,
-}
-
-impl Service {
-    pub(crate) fn url(&self) -> String {
-        format!("http://{}/", self.address)
-    }
-
-    fn query(name: &str) -> String {
-        format!("sum(increase(http_requests_total{{service=\"{name}\"}}[1s]))")
-    }
+/// What the trigger of a service asks.
+fn query(name: &str) -> String {
+    format!("sum(increase(http_requests_total{{service=\"{name}\"}}[1s]))")
 }
 
 /// Two addresses that belong to this demo, whatever else runs on the machine.
@@ -91,8 +80,8 @@ pub(crate) struct Neighbourhood {
     operator: elasti_operator::Running,
     resolver: elasti_resolver::Running,
     services: Vec<Service>,
-    pub(crate) chronicle: Chronicle,
-    pub(crate) ledger: Ledger,
+    chronicle: Chronicle,
+    ledger: Ledger,
     town: Town,
     files: TempDir,
     _addresses: Addresses,
@@ -117,13 +106,8 @@ impl Neighbourhood {
         let operator = start_operator(&town, files.path(), &addresses).await?;
         let chronicle = Chronicle::open(&client, NAMESPACE);
         let mut made = Vec::new();
-        for number in 1..=services {
-            let name = match services {
-                1 => "web".to_owned(),
-                _ => format!("web-{number}"),
-            };
-            town.prometheus
-                .set(&Service::query(&name), Reading::Value(0.0));
+        for name in names_of(services) {
+            town.prometheus.set(&query(&name), Reading::Value(0.0));
             made.push(make_service(&client, name, cold_start, town.prometheus.address).await?);
         }
         Ok(Self {
@@ -138,10 +122,6 @@ impl Neighbourhood {
         })
     }
 
-    pub(crate) fn services(&self) -> &[Service] {
-        &self.services
-    }
-
     pub(crate) fn kubeconfig(&self) -> PathBuf {
         self.files.path().join("kubeconfig")
     }
@@ -151,29 +131,75 @@ impl Neighbourhood {
         self.town.server.client()
     }
 
-    /// How many requests the resolver holds.
-    pub(crate) fn held(&self) -> usize {
+    /// Ends in order; whatever does not end soon is cut off.
+    pub(crate) async fn stop(self) {
+        let _ = timeout(Duration::from_secs(3), self.operator.stop()).await;
+    }
+}
+
+impl Stage for Neighbourhood {
+    type Traffic = Traffic;
+
+    fn services(&self) -> &[Service] {
+        &self.services
+    }
+
+    fn chronicle(&self) -> &Chronicle {
+        &self.chronicle
+    }
+
+    fn ledger(&self) -> &Ledger {
+        &self.ledger
+    }
+
+    async fn held(&self) -> usize {
         self.resolver.held()
     }
 
-    /// Lets the town's Prometheus read what the apps have answered, for ever.
-    pub(crate) async fn meter(&self) {
+    /// Lets the town's Prometheus read what the apps have answered.
+    async fn meter(&self) {
         loop {
             for service in &self.services {
                 let answered = self.ledger.answered_within(&service.name, WINDOW);
                 let reading =
                     Reading::Value(f64::from(u32::try_from(answered).unwrap_or(u32::MAX)));
-                self.town
-                    .prometheus
-                    .set(&Service::query(&service.name), reading);
+                self.town.prometheus.set(&query(&service.name), reading);
             }
             sleep(METERED_EVERY).await;
         }
     }
 
-    /// Ends in order; whatever does not end soon is cut off.
-    pub(crate) async fn stop(self) {
-        let _ = timeout(Duration::from_secs(3), self.operator.stop()).await;
+    async fn send_first(&self, patience: Duration) -> anyhow::Result<First> {
+        let sent_at = Instant::now();
+        let mut answers = JoinSet::new();
+        for service in &self.services {
+            let sent = send_one(service.clone(), self.ledger.clone(), patience);
+            answers.spawn(async { Ok(vec![sent.await]) });
+        }
+        Ok(First { sent_at, answers })
+    }
+
+    async fn send(&self, every: Duration, patience: Duration) -> anyhow::Result<Traffic> {
+        Ok(Traffic::start(
+            &self.services,
+            &self.ledger,
+            every,
+            patience,
+        ))
+    }
+
+    async fn stop(&self, traffic: Traffic) -> anyhow::Result<()> {
+        traffic.stop().await;
+        Ok(())
+    }
+
+    fn why_idle(&self, quiet_millis: &str) -> String {
+        format!("no request for {quiet_millis} ms, cooldown {COOLDOWN_SECONDS} s")
+    }
+
+    fn invitation(&self) -> String {
+        let url = self.services.first().map(Service::url).unwrap_or_default();
+        format!("`curl {url}` in another terminal wakes it, and kubectl shows it")
     }
 }
 
@@ -302,50 +328,32 @@ async fn make_service(
     prometheus: SocketAddr,
 ) -> anyhow::Result<Service> {
     let seconds = cold_start.as_secs_f64().to_string();
-    let deployment = json!({
-        "metadata": {"name": name},
-        "spec": {
-            "replicas": 0,
-            "selector": {"matchLabels": {APP_LABEL: name}},
-            "template": {"metadata": {"labels": {APP_LABEL: name}}, "spec": {"containers": [{
-                "name": "app", "image": "echo:1",
-                "ports": [{"name": "http", "containerPort": PORT}],
-                "readinessProbe": {"tcpSocket": {"port": PORT}, "periodSeconds": 1},
-                "resources": {"requests": {"cpu": "250m", "memory": "256Mi"}},
-                "env": [{"name": "START_SECONDS", "value": seconds}],
-            }]}},
-        },
+    let pod = json!({"containers": [{
+        "name": "app", "image": "echo:1",
+        "ports": [{"name": "http", "containerPort": PORT}],
+        "readinessProbe": {"tcpSocket": {"port": PORT}, "periodSeconds": 1},
+        "resources": {"requests": {"cpu": "250m", "memory": "256Mi"}},
+        "env": [{"name": "START_SECONDS", "value": seconds}],
+    }]});
+    let path = "/apis/apps/v1/namespaces/default/deployments";
+    make(client, path, &objects::deployment(&name, &pod)).await?;
+    let path = "/api/v1/namespaces/default/services";
+    let service = make(client, path, &objects::service(&name)).await?;
+    let trigger = json!({
+        "query": query(&name),
+        "threshold": THRESHOLD.to_string(),
+        "serverAddress": format!("http://{prometheus}"),
     });
-    make(
-        client,
-        "/apis/apps/v1/namespaces/default/deployments",
-        &deployment,
-    )
-    .await?;
-    let service = json!({
-        "metadata": {"name": name},
-        "spec": {"selector": {APP_LABEL: name}, "ports": [{"name": "http", "port": PORT, "targetPort": "http"}]},
-    });
-    let service = make(client, "/api/v1/namespaces/default/services", &service).await?;
-    let elasti_service = json!({
-        "apiVersion": "elasti.truefoundry.com/v1alpha1",
-        "kind": "ElastiService",
-        "metadata": {"name": name},
-        "spec": {
-            "service": name,
-            "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": name},
-            "cooldownPeriod": COOLDOWN_SECONDS,
-            "triggers": [{"type": "prometheus", "metadata": {
-                "query": Service::query(&name),
-                "threshold": THRESHOLD.to_string(),
-                "serverAddress": format!("http://{prometheus}"),
-            }}],
-        },
-    });
+    let elasti_service = objects::elasti_service(&name, COOLDOWN_SECONDS, &trigger);
     let path = "/apis/elasti.truefoundry.com/v1alpha1/namespaces/default/elastiservices";
     make(client, path, &elasti_service).await?;
     let address = SocketAddr::new(cluster_address(&service)?, PORT);
-    Ok(Service { name, address })
+    Ok(Service {
+        name,
+        address,
+        host: address.to_string(),
+        path: "/",
+    })
 }
 
 /// A pod that runs in this process: no kubelet of the town has it.
@@ -403,11 +411,6 @@ async fn token(client: &Client, account: &str, audience: Option<&str>) -> anyhow
     Ok(token.context("a token without a token")?.to_owned())
 }
 
-fn cluster_address(service: &Value) -> anyhow::Result<IpAddr> {
-    let address = service.pointer("/spec/clusterIP").and_then(Value::as_str);
-    Ok(address.context("a Service without an address")?.parse()?)
-}
-
 async fn make(client: &Client, path: &str, object: &Value) -> anyhow::Result<Value> {
     call(client, "POST", path, Some(object)).await
 }
@@ -418,17 +421,7 @@ async fn call(
     path: &str,
     body: Option<&Value>,
 ) -> anyhow::Result<Value> {
-    let kind = match method {
-        "PATCH" => "application/strategic-merge-patch+json",
-        _ => "application/json",
-    };
-    let body = body.map(Value::to_string).unwrap_or_default();
-    let request = http::Request::builder()
-        .method(method)
-        .uri(path)
-        .header(http::header::CONTENT_TYPE, kind)
-        .body(body.into_bytes())?;
-    let answer = client.request(request).await;
+    let answer = objects::call(client, method, path, body).await;
     answer.with_context(|| format!("{method} {path}"))
 }
 

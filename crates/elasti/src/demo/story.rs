@@ -12,8 +12,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::chronicle::{Moment, View};
 use super::ledger::{Entry, Reckoning};
-use super::neighbourhood::{COOLDOWN_SECONDS, Neighbourhood, Service};
-use super::traffic::{Traffic, send_one};
+use super::stage::{First, Service, Stage};
 use super::voice::Voice;
 
 /// Time to read the first line before the request comes.
@@ -27,21 +26,21 @@ const DIRECT: usize = 5;
 const REST: Duration = Duration::from_secs(20);
 
 /// Who tells, where, and how.
-pub(crate) struct Story<'a> {
+pub(crate) struct Story<'a, S> {
     pub(crate) voice: &'a Voice,
-    pub(crate) hood: &'a Neighbourhood,
+    pub(crate) stage: &'a S,
     pub(crate) load: bool,
     pub(crate) patience: Duration,
 }
 
-impl Story<'_> {
+impl<S: Stage> Story<'_, S> {
     /// One round.
     pub(crate) async fn tell(&self) -> anyhow::Result<Reckoning> {
-        self.hood.ledger.clear();
-        self.hood.chronicle.turn_page();
+        self.stage.ledger().clear();
+        self.stage.chronicle().turn_page();
         tokio::select! {
             ended = self.round() => ended,
-            () = self.hood.meter() => Err(anyhow!("the meter stopped")),
+            () = self.stage.meter() => Err(anyhow!("the meter stopped")),
         }
     }
 
@@ -65,16 +64,9 @@ impl Story<'_> {
 
     /// A request comes, is held, and is answered by a pod that was not there; gives when each service was ready, and
     /// the traffic that goes on.
-    async fn wake(&self) -> anyhow::Result<(Vec<Moment>, Traffic)> {
-        let sent_at = Instant::now();
-        let mut first = JoinSet::new();
-        for service in self.services() {
-            first.spawn(send_one(
-                service.clone(),
-                self.hood.ledger.clone(),
-                self.visitors_patience(),
-            ));
-        }
+    async fn wake(&self) -> anyhow::Result<(Vec<Moment>, S::Traffic)> {
+        let sent = self.stage.send_first(self.visitors_patience());
+        let First { sent_at, answers } = self.step("request", sent).await?;
         self.voice.tell(
             sent_at,
             "request",
@@ -92,7 +84,10 @@ impl Story<'_> {
                 n => format!("the resolver holds {n}; the clients just wait"),
             },
         );
-        let traffic = self.load.then(|| self.traffic(LOAD));
+        let traffic = match self.load {
+            true => Some(self.step("request", self.traffic(LOAD)).await?),
+            false => None,
+        };
         let scaled = self
             .all("scaled", sent_at, |view| view.replicas > 0)
             .await?;
@@ -116,10 +111,13 @@ impl Story<'_> {
         };
         self.voice.tell(last(&ready), "ready", &text);
         let answers = self
-            .step("answered", async { Ok(first.join_all().await) })
+            .step("answered", async { ended(answers).await })
             .await?;
         self.tell_answers(&answers)?;
-        let traffic = traffic.unwrap_or_else(|| self.traffic(TRICKLE));
+        let traffic = match traffic {
+            Some(traffic) => traffic,
+            None => self.step("request", self.traffic(TRICKLE)).await?,
+        };
         Ok((ready, traffic))
     }
 
@@ -136,11 +134,12 @@ impl Story<'_> {
                     entry.service
                 ));
             }
-            pods.push(answer.pod.as_str());
+            pods.push(answer.pod.as_deref());
         }
         let took: Vec<u64> = answers.iter().map(|entry| millis(entry.took)).collect();
         let who = match pods.as_slice() {
-            [pod] => format!("200 from pod {pod}"),
+            [Some(pod)] => format!("200 from pod {pod}"),
+            [None] => "200 from the app".to_owned(),
             all => format!("200 from {} pods", all.len()),
         };
         let at = answers
@@ -157,7 +156,7 @@ impl Story<'_> {
     }
 
     /// The resolver leaves the path; then the requests end.
-    async fn hand_over(&self, ready: &[Moment], traffic: Traffic) -> anyhow::Result<()> {
+    async fn hand_over(&self, ready: &[Moment], traffic: S::Traffic) -> anyhow::Result<()> {
         let serving = |view: &View| view.phase == Some(Phase::Serving) && !view.redirected();
         let serving = self.all("serving", last(ready), serving).await?;
         let text = "traffic goes straight to the pods; the resolver is out of the path";
@@ -169,25 +168,21 @@ impl Story<'_> {
             span(&direct)
         );
         self.voice.tell(Instant::now(), "direct", &text);
-        self.step("answered", async {
-            traffic.stop().await;
-            Ok(())
-        })
-        .await
+        self.step("answered", self.stage.stop(traffic)).await
     }
 
     /// Nobody comes any more.
     async fn fall_asleep(&self) -> anyhow::Result<()> {
         let redirecting = |view: &View| view.phase == Some(Phase::Redirecting) && view.redirected();
-        let quiet_at = |service: &Service| self.hood.ledger.last_ended_at(&service.name);
+        let quiet_at = |service: &Service| self.stage.ledger().last_ended_at(&service.name);
         let idle = self.each("idle", quiet_at, redirecting).await?;
         let pairs = self.services().iter().zip(&idle);
         let quiet: Vec<u64> = pairs
             .map(|(service, moment)| millis(moment.at.saturating_duration_since(quiet_at(service))))
             .collect();
         let text = format!(
-            "no request for {} ms, cooldown {COOLDOWN_SECONDS} s: new connections go to the resolver again",
-            span(&quiet),
+            "{}: new connections go to the resolver again",
+            self.stage.why_idle(&span(&quiet)),
         );
         self.voice.tell(last(&idle), "idle", &text);
         let drained = |view: &View| {
@@ -208,7 +203,7 @@ impl Story<'_> {
     fn sum_up(&self, ready: &[Moment]) -> Reckoning {
         let names = self.services().iter().map(|service| service.name.clone());
         let ready = names.zip(ready.iter().map(|moment| moment.at)).collect();
-        let reckoning = self.hood.ledger.reckon(&ready);
+        let reckoning = self.stage.ledger().reckon(&ready);
         self.voice
             .tell(Instant::now(), "requests", &reckoning.to_string());
         reckoning
@@ -216,11 +211,10 @@ impl Story<'_> {
 
     /// Between two rounds: says how to take part, and tells what happens then.
     pub(crate) async fn rest(&self) {
-        let url = self.services().first().map(Service::url);
         self.voice.say("");
         self.voice.say(&format!(
-            "Your turn: `curl {}` in another terminal wakes it, and kubectl shows it. Next round in {} s; Ctrl-C leaves.",
-            url.unwrap_or_default(),
+            "Your turn: {}. Next round in {} s; Ctrl-C leaves.",
+            self.stage.invitation(),
             REST.as_secs(),
         ));
         let _ = timeout(REST, self.comment()).await;
@@ -231,11 +225,11 @@ impl Story<'_> {
     async fn comment(&self) {
         let seen = || -> Vec<View> {
             let names = self.services().iter().map(|service| service.name.as_str());
-            names.map(|name| self.hood.chronicle.now(name)).collect()
+            names.map(|name| self.stage.chronicle().now(name)).collect()
         };
         let mut before = seen();
         loop {
-            self.hood.chronicle.changed().await;
+            self.stage.chronicle().changed().await;
             let now = seen();
             for ((service, before), now) in self.services().iter().zip(&before).zip(&now) {
                 if let (true, Some(phase)) = (before.phase != now.phase, now.phase) {
@@ -251,16 +245,11 @@ impl Story<'_> {
     }
 
     fn services(&self) -> &[Service] {
-        self.hood.services()
+        self.stage.services()
     }
 
-    fn traffic(&self, every: Duration) -> Traffic {
-        Traffic::start(
-            self.services(),
-            &self.hood.ledger,
-            every,
-            self.visitors_patience(),
-        )
+    async fn traffic(&self, every: Duration) -> anyhow::Result<S::Traffic> {
+        self.stage.send(every, self.visitors_patience()).await
     }
 
     /// A visitor outwaits the steps of a wake, so that the step that failed is named, and not its visitor.
@@ -280,11 +269,11 @@ impl Story<'_> {
     async fn held(&self) -> anyhow::Result<usize> {
         let mut most = 0;
         loop {
-            most = most.max(self.hood.held());
+            most = most.max(self.stage.held().await);
             let mut views = self
                 .services()
                 .iter()
-                .map(|service| self.hood.chronicle.now(&service.name));
+                .map(|service| self.stage.chronicle().now(&service.name));
             let early = most > 0 && views.any(|view| view.ready_pod().is_some());
             if early || most >= self.services().len() {
                 return Ok(most);
@@ -299,7 +288,7 @@ impl Story<'_> {
             let rows = self
                 .services()
                 .iter()
-                .map(|service| self.hood.ledger.direct_in_a_row(&service.name, since));
+                .map(|service| self.stage.ledger().direct_in_a_row(&service.name, since));
             let rows: Vec<Vec<Duration>> = rows.collect();
             if rows.iter().all(|row| row.len() >= DIRECT) {
                 return Ok(rows.into_iter().flatten().map(millis).collect());
@@ -325,7 +314,7 @@ impl Story<'_> {
         since: impl Fn(&Service) -> Instant,
         holds: impl Fn(&View) -> bool,
     ) -> anyhow::Result<Vec<Moment>> {
-        let chronicle = &self.hood.chronicle;
+        let chronicle = self.stage.chronicle();
         let waits = self.services().iter().map(|service| {
             let moment = chronicle.until(&service.name, since(service), &holds);
             async { anyhow::Ok(moment.await) }
@@ -345,15 +334,15 @@ impl Story<'_> {
             Err(_) => Err(anyhow!(
                 "the step \"{word}\" did not come within {} ms; {}",
                 self.patience.as_millis(),
-                self.state()
+                self.state().await
             )),
         }
     }
 
     /// What is seen right now, for whoever must find out why.
-    fn state(&self) -> String {
+    async fn state(&self) -> String {
         let states = self.services().iter().map(|service| {
-            let view = self.hood.chronicle.now(&service.name);
+            let view = self.stage.chronicle().now(&service.name);
             let phase = view.phase.map_or_else(
                 || "without a phase".to_owned(),
                 |phase| format!("{phase:?}"),
@@ -365,17 +354,27 @@ impl Story<'_> {
             )
         });
         let mut states: Vec<String> = states.collect();
-        states.push(format!("requests held: {}", self.hood.held()));
-        if let Err(lost) = self.hood.ledger.reckon(&BTreeMap::new()).verdict() {
+        states.push(format!("requests held: {}", self.stage.held().await));
+        if let Err(lost) = self.stage.ledger().reckon(&BTreeMap::new()).verdict() {
             states.push(lost.to_string());
         }
         states.join("; ")
     }
 }
 
+/// All answers, once all are there.
+async fn ended(mut answers: JoinSet<anyhow::Result<Vec<Entry>>>) -> anyhow::Result<Vec<Entry>> {
+    let mut all = Vec::new();
+    while let Some(some) = answers.join_next().await {
+        all.extend(some??);
+    }
+    Ok(all)
+}
+
 /// What goes on while a step is waited for.
 fn awaited(word: &str) -> &'static str {
     match word {
+        "request" => "a visitor sets out",
         "ready" => "the app starts; the request is still held",
         "serving" => "the pods return to rotation",
         "direct" | "answered" => "requests are under way",

@@ -8,8 +8,8 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
 use super::ledger::{Entry, Ledger};
-use super::neighbourhood::Service;
-use super::visitor::visit;
+use super::stage::Service;
+use crate::visit::visit;
 
 /// Traffic under way.
 #[derive(Debug)]
@@ -67,7 +67,7 @@ async fn send(
 /// One request, written into the ledger.
 pub(crate) async fn send_one(service: Service, ledger: Ledger, patience: Duration) -> Entry {
     let sent_at = Instant::now();
-    let outcome = visit(service.address, patience).await;
+    let outcome = visit(service.address, service.path, patience).await;
     let entry = Entry {
         service: service.name,
         sent_at,

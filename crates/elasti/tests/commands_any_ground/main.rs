@@ -14,5 +14,7 @@ mod person;
 #[path = "../words/mod.rs"]
 mod words;
 
+#[cfg(feature = "demo")]
+mod demo;
 mod doctors;
 mod failing_wakes;

@@ -10,6 +10,8 @@
     clippy::indexing_slicing
 )]
 
+pub mod installed;
+
 use std::process::Stdio;
 use std::time::Duration;
 
@@ -24,6 +26,19 @@ use tokio::process::Command;
 
 /// Far more than anything takes that works.
 const LIMIT: Duration = Duration::from_secs(120);
+
+pub const DEFINITION: &str = include_str!("../../../../deploy/crd/elastiservices.yaml");
+/// What `kubectl apply -k deploy/kustomize/overlays/default` makes, in order.
+const CHART: [&str; 7] = [
+    include_str!("../../../../deploy/kustomize/base/namespace.yaml"),
+    include_str!("../../../../deploy/kustomize/base/serviceaccount.yaml"),
+    include_str!("../../../../deploy/kustomize/base/role.yaml"),
+    include_str!("../../../../deploy/kustomize/base/rolebinding.yaml"),
+    include_str!("../../../../deploy/kustomize/overlays/default/clusterrole.yaml"),
+    include_str!("../../../../deploy/kustomize/overlays/default/clusterrolebinding.yaml"),
+    include_str!("../../../../deploy/kustomize/base/service.yaml"),
+];
+const DEPLOYMENTS: &str = include_str!("../../../../deploy/kustomize/base/deployment.yaml");
 
 /// A folder to type commands in, with or without a town behind the kubeconfig.
 pub struct Ground {
@@ -56,6 +71,40 @@ impl Ground {
             .until_there("/api/v1/namespaces/default/serviceaccounts/default")
             .await;
         ground
+    }
+
+    /// With the objects of an installation; nobody is at work in its pods.
+    pub async fn with_chart() -> Self {
+        let ground = Self::with_town().await;
+        ground.make_all(DEFINITION).await;
+        for part in CHART {
+            ground.make_all(part).await;
+        }
+        ground
+            .until_there("/api/v1/namespaces/elasti/serviceaccounts/default")
+            .await;
+        ground.make_all(DEPLOYMENTS).await;
+        for name in ["elasti-operator-controller-manager", "elasti-resolver"] {
+            let path = format!("/apis/apps/v1/namespaces/elasti/deployments/{name}");
+            until("both are ready", async || {
+                let found = ground.get(&path).await.unwrap();
+                found["status"]["readyReplicas"] == 2
+            })
+            .await;
+        }
+        ground
+    }
+
+    /// A service account of the namespace `default`, and a kubeconfig of its name for it.
+    pub async fn become_account(&self, name: &str) {
+        let account =
+            json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name}});
+        self.make(&account).await;
+        let request = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"audiences": []}});
+        let token = self.token(name, &request).await;
+        let town = self.town();
+        let config = town.server.kubeconfig_with_token(town.address(), &token);
+        self.write(name, &config);
     }
 
     pub fn town(&self) -> &Town {

@@ -20,13 +20,13 @@ const STALE_AFTER: i64 = 2;
 
 /// What was found of an installation.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Installation {
-    pub(super) operator: Option<Deployment>,
-    pub(super) resolver: Option<Deployment>,
+pub(crate) struct Installation {
+    pub(crate) operator: Option<Deployment>,
+    pub(crate) resolver: Option<Deployment>,
     /// Addresses of resolvers that are ready.
-    pub(super) ready_resolvers: Vec<String>,
+    pub(crate) ready_resolvers: Vec<String>,
     /// Operators and resolvers of the predecessor that still run.
-    pub(super) predecessor: Vec<Deployment>,
+    pub(crate) predecessor: Vec<Deployment>,
 }
 
 /// Which of the two a Deployment is.
@@ -52,7 +52,7 @@ fn container(deployment: &Deployment) -> Option<&Container> {
 }
 
 /// What a container is told by a variable.
-pub(super) fn variable<'a>(deployment: &'a Deployment, name: &str) -> Option<&'a str> {
+pub(crate) fn variable<'a>(deployment: &'a Deployment, name: &str) -> Option<&'a str> {
     let variables = container(deployment)?.env.as_ref()?;
     let found = variables.iter().find(|one| one.name == name)?;
     found.value.as_deref().filter(|value| !value.is_empty())
@@ -87,7 +87,7 @@ fn is_predecessor(deployment: &Deployment, part: Part) -> bool {
     of_elasti && !is_ours(deployment, part)
 }
 
-pub(super) fn account(deployment: &Deployment) -> String {
+pub(crate) fn account(deployment: &Deployment) -> String {
     let pod = deployment
         .spec
         .as_ref()
@@ -106,7 +106,7 @@ fn place(deployment: &Deployment) -> String {
 
 impl Installation {
     /// Finds both Deployments.
-    pub(super) async fn find(
+    pub(crate) async fn find(
         client: &Client,
         namespace: Option<&str>,
         lines: &mut Vec<Line>,
@@ -137,14 +137,23 @@ impl Installation {
         found
     }
 
-    pub(super) fn namespace(&self) -> String {
+    pub(crate) fn namespace(&self) -> String {
         let one = self.operator.as_ref().or(self.resolver.as_ref());
         one.and_then(Deployment::namespace)
             .unwrap_or_else(|| USUAL_NAMESPACE.to_owned())
     }
 
+    /// The operator's image and how it is pulled.
+    pub(crate) fn image(&self) -> Option<(String, Option<String>)> {
+        let container = container(self.operator.as_ref()?)?;
+        Some((
+            container.image.clone()?,
+            container.image_pull_policy.clone(),
+        ))
+    }
+
     /// The namespaces that it serves; empty means all.
-    pub(super) fn watched(&self) -> Vec<String> {
+    pub(crate) fn watched(&self) -> Vec<String> {
         let written = self
             .operator
             .as_ref()
@@ -157,12 +166,12 @@ impl Installation {
     }
 
     /// Whether triggers that name no server have one.
-    pub(super) fn has_default_prometheus(&self) -> bool {
+    pub(crate) fn has_default_prometheus(&self) -> bool {
         let operator = self.operator.as_ref();
         operator.is_some_and(|one| has_variable(one, "PROMETHEUS_TRIGGER_SERVER_ADDRESS"))
     }
 
-    pub(super) async fn check(&self, client: &Client, lines: &mut Vec<Line>) {
+    pub(crate) async fn check(&self, client: &Client, lines: &mut Vec<Line>) {
         for (part, deployment) in [
             (Part::Operator, &self.operator),
             (Part::Resolver, &self.resolver),
@@ -292,7 +301,7 @@ impl Installation {
     }
 
     /// Reads which resolvers are ready; `false` if they cannot be read.
-    pub(super) async fn read_resolvers(&mut self, client: &Client, lines: &mut Vec<Line>) -> bool {
+    pub(crate) async fn read_resolvers(&mut self, client: &Client, lines: &mut Vec<Line>) -> bool {
         let pods: Api<Pod> = Api::namespaced(client.clone(), &self.namespace());
         let label = format!("{}={}", names::RESOLVER_LABEL, names::RESOLVER_LABEL_VALUE);
         match pods.list(&ListParams::default().labels(&label)).await {
@@ -452,7 +461,7 @@ fn has_token(resolver: &Deployment) -> bool {
 }
 
 /// The addresses of a slice that are not said to be unready.
-pub(super) fn ready_addresses(slice: &EndpointSlice) -> Vec<String> {
+pub(crate) fn ready_addresses(slice: &EndpointSlice) -> Vec<String> {
     let ready = slice.endpoints.iter().filter(|endpoint| {
         let conditions = endpoint.conditions.as_ref();
         conditions.and_then(|conditions| conditions.ready) != Some(false)

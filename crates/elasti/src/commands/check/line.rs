@@ -6,7 +6,7 @@ use serde::Serialize;
 /// How it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum Verdict {
+pub(crate) enum Verdict {
     /// As it should be.
     Ok,
     /// It works, or could not be looked at.
@@ -17,17 +17,17 @@ pub(super) enum Verdict {
 
 /// One line.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub(super) struct Line {
+pub(crate) struct Line {
     /// One word of a closed list, for example `crd` or `lease`.
-    pub(super) check: &'static str,
-    pub(super) verdict: Verdict,
-    pub(super) message: String,
+    pub(crate) check: &'static str,
+    pub(crate) verdict: Verdict,
+    pub(crate) message: String,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) fix: Option<String>,
+    pub(crate) fix: Option<String>,
 }
 
 impl Line {
-    pub(super) fn ok(check: &'static str, message: impl Into<String>) -> Self {
+    pub(crate) fn ok(check: &'static str, message: impl Into<String>) -> Self {
         Self {
             check,
             verdict: Verdict::Ok,
@@ -36,7 +36,7 @@ impl Line {
         }
     }
 
-    pub(super) fn warn(
+    pub(crate) fn warn(
         check: &'static str,
         message: impl Into<String>,
         fix: impl Into<String>,
@@ -48,7 +48,7 @@ impl Line {
         }
     }
 
-    pub(super) fn fail(
+    pub(crate) fn fail(
         check: &'static str,
         message: impl Into<String>,
         fix: impl Into<String>,
@@ -60,7 +60,7 @@ impl Line {
     }
 
     /// Something that the user may not look at, or that the server did not tell.
-    pub(super) fn unseen(check: &'static str, what: &str, error: &kube::Error) -> Self {
+    pub(crate) fn unseen(check: &'static str, what: &str, error: &kube::Error) -> Self {
         match error {
             kube::Error::Api(status) if status.is_forbidden() => Self::warn(
                 check,
