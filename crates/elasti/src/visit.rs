@@ -17,6 +17,8 @@ use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
 
 use crate::exit::Failed;
 
+/// Between two words before the first request.
+const HERE: Duration = Duration::from_millis(50);
 /// After the last word the container stays so long, so that its log can be read to the end.
 const LINGER: Duration = Duration::from_secs(5);
 
@@ -90,6 +92,8 @@ pub(crate) struct Line {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) enum Word {
+    /// It is about to set out: whoever reads this learns when it began.
+    Here,
     /// A request is on its way.
     Sent {
         service: String,
@@ -123,6 +127,9 @@ pub(crate) struct Visit {
     /// Time between two rounds
     #[arg(long, value_name = "MILLISECONDS", default_value_t = 200, value_parser = clap::value_parser!(u64).range(1..))]
     every: u64,
+    /// Time before the first round
+    #[arg(long, value_name = "MILLISECONDS", default_value_t = 0)]
+    after: u64,
     /// How long a request may take
     #[arg(long, value_name = "SECONDS", default_value_t = 600)]
     patience: u64,
@@ -146,6 +153,10 @@ impl Visit {
     async fn until_done(self) -> anyhow::Result<()> {
         let mut signals = EndSignals::listen().context("signals cannot be taken over")?;
         let started = Instant::now();
+        while started.elapsed() < Duration::from_millis(self.after) {
+            tell(started, Word::Here);
+            sleep(HERE).await;
+        }
         let mut requests = JoinSet::new();
         let mut ticks = interval(Duration::from_millis(self.every));
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);

@@ -291,7 +291,13 @@ impl Session<'_> {
         {
             return Ok(());
         }
-        let about = About::new("", "pods", pod.text("/metadata/name"));
+        // A name is generated only after admission, which knows no more than its beginning.
+        let (name, prefix) = (
+            pod.text("/metadata/name"),
+            pod.text("/metadata/generateName"),
+        );
+        let generated = !prefix.is_empty() && name.starts_with(prefix);
+        let about = About::new("", "pods", if generated { prefix } else { name });
         let message = format!(
             "{} is forbidden: error looking up service account {namespace}/{account}: serviceaccount \"{account}\" not found",
             quoted(&about)

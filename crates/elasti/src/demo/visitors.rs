@@ -26,6 +26,9 @@ pub(crate) const VISITOR: &str = "visitor";
 /// Between two looks at the log.
 const LOOK: Duration = Duration::from_millis(100);
 
+/// A log can be read only a while after its pod has begun; until then nobody could say when a request was sent.
+const READABLE: Duration = Duration::from_secs(2);
+
 /// What visitors are to do.
 #[derive(Clone, Debug)]
 pub(crate) struct Order {
@@ -48,6 +51,9 @@ impl Order {
         arguments.extend(self.places.iter().cloned());
         arguments.push(format!("--path={}", self.path));
         arguments.push(format!("--every={}", self.every.as_millis()));
+        // Of one request it is told when it was sent; of many only what became of them.
+        let after = self.rounds.map_or(0, |_| READABLE.as_millis());
+        arguments.push(format!("--after={after}"));
         arguments.push(format!("--patience={}", self.patience.as_secs()));
         arguments.extend(self.rounds.map(|rounds| format!("--rounds={rounds}")));
         let mut spec = harmless(json!({
@@ -199,6 +205,7 @@ impl Reader {
         let began = self.began.map_or(guess, |began| began.min(guess));
         self.began = Some(began);
         let (number, outcome) = match word {
+            Word::Here => return false,
             Word::Done => return self.open.is_empty(),
             Word::Sent { service, number } => {
                 self.open.insert(number, (service, at));
@@ -292,10 +299,16 @@ mod tests {
             number: 2,
             lost: Lost::Broken("reset".into()),
         };
-        let half = log(vec![(5, sent(1)), (6, sent(2)), (2005, answered.clone())]);
+        let half = log(vec![
+            (0, Word::Here),
+            (5, sent(1)),
+            (6, sent(2)),
+            (2005, answered.clone()),
+        ]);
         assert!(!reader.read(&half).unwrap());
         assert!(!reader.read(&half).unwrap(), "nothing is heard twice");
         let all = vec![
+            (0, Word::Here),
             (5, sent(1)),
             (6, sent(2)),
             (2005, answered),

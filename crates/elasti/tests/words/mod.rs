@@ -66,6 +66,10 @@ fn named(token: &str) -> String {
         {
             format!("{}-POD{tail}", name.join("-"))
         }
+        // What a name begins with that is not complete yet.
+        [name @ .., set, ""] if !name.is_empty() && is_hash(set, 8..=10) => {
+            format!("{}-SET-{tail}", name.join("-"))
+        }
         [name @ .., set]
             if !name.is_empty()
                 && is_hash(set, 10..=10)
