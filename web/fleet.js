@@ -263,6 +263,20 @@ export async function act(namespace, name, what) {
   }
 }
 
+/** A note that held requests are not live, and why; hidden while they are. */
+export function asTold() {
+  const node = h('span', { class: 'told', role: 'note', tabindex: '0' }, 'as last told');
+  function mend() {
+    const { state, message } = known.held;
+    node.hidden = state !== 'told';
+    const why = `As the operator last told, not live: ${message}`;
+    mark(node, 'title', why);
+    mark(node, 'aria-label', why);
+  }
+  mend();
+  return { node, mend };
+}
+
 function makeFigures() {
   const make = (title, hint) => {
     const value = h('dd');
@@ -271,6 +285,8 @@ function makeFigures() {
   };
   const asleep = make('Asleep now');
   const held = make('Held now', 'Requests that wait for a pod');
+  const told = asTold();
+  held.sub.after(told.node);
   const cold = make('Cold start', 'Median over the services that were seen waking');
   const cpu = make('CPU saved', 'CPU that was asked for, times the time asleep');
   const memory = make('Memory saved', 'Memory that was asked for, times the time asleep');
@@ -285,6 +301,7 @@ function makeFigures() {
     const waiting = services.filter((service) => service.held > 0).length;
     say(held.value, sum(services, (s) => s.held).toLocaleString());
     say(held.sub, waiting ? `for ${many(waiting, 'service')}` : 'nobody waits');
+    told.mend();
     const starts = services.map((s) => s.coldStart).filter(Boolean).sort((a, b) => a.p50Millis - b.p50Millis);
     say(cold.value, starts.length ? length(starts[Math.floor((starts.length - 1) / 2)].p50Millis) : '–');
     say(cold.sub, starts.length ? `slowest p95 ${length(Math.max(...starts.map((start) => start.p95Millis)))}` : 'no wake seen yet');

@@ -1,7 +1,7 @@
 // One service: where it stands, why, what comes next, and how its last wake went. Never guesses what the server did not say.
 
 import { badge, h, mark, say, tell } from './dom.js';
-import { act } from './fleet.js';
+import { act, asTold } from './fleet.js';
 import { amount, clock, exact, length, local, many, moment, percent, ticking } from './format.js';
 import { blank } from './states.js';
 import { key, known, mayWrite, now, service as fetchService, why as fetchWhy } from './stream.js';
@@ -47,6 +47,14 @@ export function service(namespace, name) {
       again = null;
       setTimeout(load, AGAIN);
     }
+  }
+
+  // Who waits is told by the stream already; everything else is asked for.
+  function hear() {
+    const row = known.services.get(me);
+    if (!detail || !row) return;
+    detail.service.held = row.held;
+    show();
   }
 
   function missing(failure) {
@@ -103,7 +111,7 @@ export function service(namespace, name) {
   return {
     node,
     title: `${name} · Elasti`,
-    draw: (changed) => { if (changed === null || changed.has(me)) load(); },
+    draw: (changed) => { if (changed === null || changed.has(me)) { hear(); load(); } },
     leave: () => { clearInterval(clockwork); asking?.abort(); },
   };
 }
@@ -166,7 +174,7 @@ function simple(title, classes, of, draw, fine) {
 function facts() {
   const of = ({ service: s, coldStart }) => [
     ['Replicas', s.replicas === null ? '–' : String(s.replicas), s.ready === null ? '' : `${s.ready} ready`],
-    ['Held', s.held.toLocaleString(), 'when last told'],
+    ['Held', s.held.toLocaleString(), known.held.state === 'live' ? 'waiting now' : '', known.held],
     ['Asleep', percent(s.asleep.share), 'of its time'],
     ['CPU saved', amount(s.saved.cpuHours), 'CPU-hours'],
     ['Memory saved', amount(s.saved.gibHours), 'GiB-hours'],
@@ -174,7 +182,7 @@ function facts() {
     ['Cooldown', length(s.cooldownSeconds * 1000).replace(' 0 s', ''), 'quiet before sleep'],
     ['Target', s.target.name, s.target.kind],
   ];
-  const draw = (list) => h('dl', { class: 'figures small' }, list.map(([title, value, sub]) => h('div', { class: 'figure' }, h('dt', {}, title), h('dd', { title: value }, value), h('dd', { class: 'under' }, h('span', { class: 'sub' }, sub)))));
+  const draw = (list) => h('dl', { class: 'figures small' }, list.map(([title, value, sub]) => h('div', { class: 'figure' }, h('dt', {}, title), h('dd', { title: value }, value), h('dd', { class: 'under' }, h('span', { class: 'sub' }, sub), title === 'Held' ? asTold().node : null))));
   const made = simple('Numbers', ['wide', 'bare'], of, draw);
   return made;
 }

@@ -1,12 +1,13 @@
 // What the server says, kept up to date from one event stream. Never draws anything.
 
-/** Everything that is known. `link` is about the server of this page, `cluster` about the API server behind it. */
+/** Everything that is known. `link` is about the server of this page, `cluster` about the API server behind it, `held` about who tells how many requests wait. */
 export const known = {
   services: new Map(),
   activity: [],
   link: 'loading',
   heardAt: null,
   cluster: { state: 'loading', message: '' },
+  held: { state: 'unasked', since: null, message: '' },
   writes: false,
   place: '',
   since: null,
@@ -68,6 +69,7 @@ function whole(event) {
   known.services = new Map(news.services.map((service) => [key(service), service]));
   known.activity = news.activity;
   known.cluster = news.cluster;
+  known.held = news.held;
   known.writes = news.writes;
   known.place = news.place;
   known.since = news.since;
@@ -92,6 +94,10 @@ function change(event) {
   }
   if (news.cluster) {
     known.cluster = news.cluster;
+    all = true;
+  }
+  if (news.held) {
+    known.held = news.held;
     all = true;
   }
   draw();

@@ -5,10 +5,12 @@ import { after, test } from 'node:test';
 import { barriers, closeBrowser, openPage, picture, startDemo, until } from './world.mjs';
 
 let demo;
+let busy;
 
 after(async () => {
   await closeBrowser();
   await demo?.stop();
+  await busy?.stop();
 });
 
 test('a click wakes a service of the demo, and the page follows without a reload', async () => {
@@ -43,5 +45,33 @@ test('a click wakes a service of the demo, and the page follows without a reload
   await page.getByRole('link', { name: /Activity/ }).click();
   await page.getByText('Woken by WakeRequested').first().waitFor();
   await picture(page, 'demo-activity');
+  assert.deepEqual(page.complaints, []);
+});
+
+test('who waits is counted live during a wake, up and down, without a reload', async () => {
+  busy = await startDemo('--services', '1', '--cold-start', '5s', '--load', '--patience', '10m');
+  const page = await openPage(busy.url);
+  const cell = page.locator('tbody .c-held');
+  await cell.waitFor();
+  await page.evaluate(() => {
+    const cell = document.querySelector('tbody .c-held');
+    globalThis.seen = [cell.textContent];
+    new MutationObserver(() => globalThis.seen.push(cell.textContent)).observe(cell, { subtree: true, childList: true, characterData: true });
+  });
+  const seen = () => page.evaluate(() => globalThis.seen.map(Number));
+  await page.locator('tbody .c-held[data-some]').waitFor();
+  await page.getByText('for 1 service').waitFor();
+  assert.equal(await page.getByRole('note').isVisible(), false);
+  await picture(page, 'demo-held');
+  // 20 requests a second come while the app starts: a number of the last status would not follow them.
+  await until('several numbers, and none in the end', async () => {
+    const numbers = await seen();
+    return new Set(numbers.filter((held) => held > 0)).size >= 3 && numbers.at(-1) === 0;
+  });
+  await page.getByRole('link', { name: 'web' }).click();
+  await page.getByText(/(Waking for|Asleep, and) \d+ (held )?requests?/).waitFor();
+  await page.getByText('waiting now').waitFor();
+  await picture(page, 'demo-held-service');
+  assert.deepEqual(await barriers(page), []);
   assert.deepEqual(page.complaints, []);
 });

@@ -32,6 +32,29 @@ test('an empty cluster shows how to begin, and the first service appears at once
   await page.getByRole('link', { name: 'first' }).waitFor();
 });
 
+test('where no resolver tells who waits, the page says that the numbers are as last told', async () => {
+  const town = soon(await startTown());
+  await town.declare('stuck', { status: statuses.stuck() });
+  const dashboard = soon(await startDashboard(town.kubeconfig));
+  const page = await openPage(dashboard.url);
+  const note = page.getByRole('note');
+  await note.getByText('as last told').waitFor();
+  assert.match(await note.getAttribute('title'), /not live: No resolver is ready\./);
+  assert.equal(await page.locator('.c-held').last().innerText(), '3');
+  await sound(page, 'state-as-last-told');
+  const { held } = await (await fetch(`${dashboard.base}api/v1/fleet`)).json();
+  assert.equal(held.state, 'told');
+  await page.getByRole('link', { name: 'stuck' }).click();
+  await page.getByText('Waking for 3 held requests.').waitFor();
+  await note.getByText('as last told').waitFor();
+  await sound(page, 'state-as-last-told-service');
+  const phone = await openPage(dashboard.url, { size: 'phone', dark: true });
+  await phone.getByRole('note').getByText('as last told').waitFor();
+  const whole = () => { const { scrollWidth, clientWidth } = document.querySelector('.told').parentElement; return scrollWidth <= clientWidth; };
+  assert.equal(await phone.evaluate(whole), true, 'the note is cut off');
+  await sound(phone, 'state-as-last-told-phone');
+});
+
 test('a cluster without Elasti says so, until it is installed', async () => {
   const town = soon(await startTown({ crd: false }));
   const dashboard = soon(await startDashboard(town.kubeconfig));

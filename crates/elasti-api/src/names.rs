@@ -68,6 +68,8 @@ pub const REASON_HEADER: &str = "x-elasti-reason";
 pub const WAKE_PATH: &str = "/informer/incoming-request";
 /// Where the operator asks a resolver what it has seen.
 pub const ACTIVITY_PATH: &str = "/activity";
+/// Where a resolver tells its metrics; `?name=` gives one family alone.
+pub const METRICS_PATH: &str = "/metrics";
 /// Where a resolver tells whether it holds requests of one service.
 pub const QUEUE_STATUS_PATH: &str = "/queue-status";
 

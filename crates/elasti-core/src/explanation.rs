@@ -95,6 +95,7 @@ pub fn explain(live: &Live) -> Explanation {
     let facts = Facts {
         me: &live.me,
         target: &target,
+        held: None,
         now: live.now,
     };
     let nothing = ElastiServiceStatus::default();

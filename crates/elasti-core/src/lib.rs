@@ -6,6 +6,7 @@ pub mod backends;
 pub mod desire;
 pub mod explanation;
 pub mod facts;
+pub mod held;
 pub mod idle;
 pub mod laws;
 pub mod observed;

@@ -208,6 +208,8 @@ pub struct Service {
     pub families: BTreeSet<Family>,
     /// `externalTrafficPolicy: Local`.
     pub external_local: bool,
+    /// `publishNotReadyAddresses`: its pods are in rotation whether they are ready or not.
+    pub publishes_unready: bool,
 }
 
 /// What kind of Service it is, as far as redirecting cares.

@@ -36,7 +36,7 @@ pub fn plan(spec: &ElastiServiceSpec, o: &Observed) -> Plan {
     let mut plan = if o.me.deleting_since.is_some() {
         let_go(spec, o)
     } else {
-        match footing(o) {
+        match footing(spec, o) {
             Ok((service, target)) => steer(spec, service, target, o),
             Err(loose) => hands_off(spec, loose, o),
         }
@@ -64,7 +64,7 @@ pub enum WakeDecision {
 /// Decides a wake. It looks at what the target asks for, never at what it has reached.
 #[must_use]
 pub fn wake(spec: &ElastiServiceSpec, o: &Observed) -> WakeDecision {
-    match footing(o) {
+    match footing(spec, o) {
         Err(Loose::Idle(why) | Loose::NoTarget(why) | Loose::Rival(why)) => {
             WakeDecision::Refused(why)
         }
@@ -89,7 +89,10 @@ enum Loose {
 }
 
 /// The Service and the target, if this ElastiService may steer them.
-fn footing(o: &Observed) -> Result<(&Service, &Target), Loose> {
+fn footing<'o>(
+    spec: &ElastiServiceSpec,
+    o: &'o Observed,
+) -> Result<(&'o Service, &'o Target), Loose> {
     if let Some(rival) = &o.rival {
         let claim = match rival.claim {
             Claim::Service => "Service",
@@ -117,7 +120,7 @@ fn footing(o: &Observed) -> Result<(&Service, &Target), Loose> {
             "The Service does not exist.",
         )));
     };
-    if let Some(sentence) = unsupported(service) {
+    if let Some(sentence) = unsupported(service, drains(spec, o)) {
         return Err(Loose::Unsupported(Why::new(Reason::Unsupported, sentence)));
     }
     match &o.target {
@@ -129,8 +132,8 @@ fn footing(o: &Observed) -> Result<(&Service, &Target), Loose> {
     }
 }
 
-/// Why a Service of this shape cannot be redirected.
-fn unsupported(service: &Service) -> Option<&'static str> {
+/// Why a Service of this shape cannot be redirected, or not drained where that is wished.
+fn unsupported(service: &Service, drains: bool) -> Option<&'static str> {
     match service.kind {
         ServiceKind::Headless => {
             Some("The Service is headless: clients dial the pods themselves. Give it a cluster IP.")
@@ -144,6 +147,9 @@ fn unsupported(service: &Service) -> Option<&'static str> {
         ServiceKind::ClusterIp if !service.ports.iter().any(|p| p.tcp) => {
             Some("The Service has no TCP port, and only TCP can be held.")
         }
+        ServiceKind::ClusterIp if service.publishes_unready && drains => Some(
+            "The Service publishes pods that are not ready, so no drain takes them out of rotation. Remove publishNotReadyAddresses, or write handover: redirect.",
+        ),
         ServiceKind::ClusterIp => None,
     }
 }

@@ -152,6 +152,7 @@ mod tests {
         view(Facts {
             me: &me,
             target,
+            held: None,
             now,
         })
     }

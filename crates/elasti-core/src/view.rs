@@ -1,29 +1,36 @@
 //! The read model: what a person is shown of one service, made from plain objects and `now`.
 //! It never asks the cluster and never decides: what keeps a service awake comes from the rules that the operator runs.
 
+mod last_wake;
+mod readings;
+mod saved;
+#[cfg(test)]
+mod tests;
+mod workload;
+
 use elasti_api::names::{self, condition};
-use elasti_api::{
-    Condition, ElastiService, ElastiServiceStatus, LastWake, MicroTime, Mode, Phase, Reason, Time,
-    TriggerStatus,
-};
+use elasti_api::{Condition, ElastiService, ElastiServiceStatus, Mode, Phase, Reason, Time};
 use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
-use serde_json::Value;
 
 use crate::desire;
 use crate::facts;
 use crate::observed::{
-    Author, Autoscaler, Leadership, Me, Observed, Owned, PortsGiven, Reading, Remembered, Settings,
-    Target, Wish,
+    Author, Autoscaler, Leadership, Me, Observed, Owned, PortsGiven, Remembered, Settings, Target,
+    Wish,
 };
-use crate::quantity;
 use crate::sightings::Sightings;
 use crate::why::Why;
+use last_wake::last_wake;
+use readings::{readings, triggers};
+
+pub use last_wake::{WakePart, WakeView};
+pub use readings::TriggerView;
+pub use saved::{Asleep, Saved, Tally, Totals, asleep_seconds};
+pub use workload::{Requests, Workload};
 
 /// Without a word of the operator for this long after its creation, a service is in trouble.
 const SILENT: SignedDuration = SignedDuration::from_secs(30);
-const HOUR_SECONDS: f64 = 3600.0;
-const GIB: f64 = 1_073_741_824.0;
 
 /// What is known of one service when it is shown.
 #[derive(Clone, Copy, Debug)]
@@ -32,6 +39,8 @@ pub struct Facts<'a> {
     pub me: &'a ElastiService,
     /// Its target, as far as it was looked up.
     pub target: &'a Looked<Workload>,
+    /// How many requests wait now, where the resolvers were asked.
+    pub held: Option<u32>,
     /// The time at which it is shown.
     pub now: Timestamp,
 }
@@ -45,26 +54,6 @@ pub enum Looked<T> {
     Missing,
     /// Here it is.
     Found(T),
-}
-
-/// What is shown of a target: any kind that keeps a pod template and counts its pods as Deployments do.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Workload {
-    /// `spec.replicas`, where nothing means 1.
-    pub replicas: u32,
-    /// `status.readyReplicas`.
-    pub ready: u32,
-    /// What one pod requests.
-    pub requests: Requests,
-}
-
-/// What one pod requests; nothing where it requests nothing.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Requests {
-    /// CPU cores.
-    pub cpu_cores: f64,
-    /// Bytes of memory.
-    pub memory_bytes: f64,
 }
 
 /// One service as people and programs see it. Fields are added, never renamed or removed.
@@ -91,8 +80,10 @@ pub struct View {
     pub replicas: Option<u32>,
     /// How many of its pods are ready.
     pub ready: Option<u32>,
-    /// How many requests waited for a pod when the operator last wrote.
+    /// How many requests wait for a pod: now where `held_live`, else when the operator last wrote.
     pub held: u32,
+    /// The resolvers themselves tell how many wait.
+    pub held_live: bool,
     /// Why it is so, in one word.
     pub reason: String,
     /// Why it is so, in one sentence.
@@ -148,111 +139,6 @@ pub struct Blocker {
     pub until: Option<Timestamp>,
 }
 
-/// What one trigger said.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct TriggerView {
-    /// Its type, for example `prometheus`.
-    #[serde(rename = "type")]
-    pub kind: String,
-    /// The query, where the type has one.
-    pub query: Option<String>,
-    /// `active`, `quiet`, `unknown`, or `unread` where the operator has told nothing.
-    pub reading: String,
-    /// The sample.
-    pub value: Option<String>,
-    /// What the sample is held against.
-    pub threshold: Option<String>,
-    /// Why the reading is unknown.
-    pub message: Option<String>,
-    /// Since when it has read so.
-    pub since: Option<Timestamp>,
-}
-
-/// The last wake and what it cost.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct WakeView {
-    /// Why it was woken, in one word; absent where only the time is known.
-    pub by: Option<String>,
-    /// When the wake was asked for.
-    pub at: Timestamp,
-    /// Its parts, in order; one that nobody saw is left out and counts for the next.
-    pub parts: Vec<WakePart>,
-    /// From the question to the first answer, or to the first ready pod where nobody waited.
-    pub cold_start_ms: Option<i64>,
-    /// A pod has become ready.
-    pub finished: bool,
-}
-
-/// One part of a wake.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct WakePart {
-    /// `scaled`, `scheduled`, `started`, `ready` or `answered`: what ended it.
-    pub name: &'static str,
-    /// How long it took.
-    pub ms: i64,
-}
-
-/// How long a service has slept since it was created.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
-pub struct Asleep {
-    /// Seconds, the sleep that goes on included.
-    pub seconds: i64,
-    /// Of the time since its creation, from 0 to 1.
-    pub share: f64,
-}
-
-/// What sleep has saved: requests of the pod template x replicas of a wake x time asleep.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Saved {
-    /// Hours that pods did not run.
-    pub pod_hours: f64,
-    /// Hours of CPU cores that were not requested.
-    pub cpu_hours: f64,
-    /// Hours of GiB of memory that were not requested.
-    pub gib_hours: f64,
-}
-
-/// All services together.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Totals {
-    /// How many there are.
-    pub services: usize,
-    /// How many sleep.
-    pub asleep: usize,
-    /// How many are being woken.
-    pub waking: usize,
-    /// How many are in trouble.
-    pub trouble: usize,
-    /// How many requests wait.
-    pub held: u32,
-    /// What sleep has saved.
-    pub saved: Saved,
-}
-
-impl Totals {
-    /// The sums of these views.
-    #[must_use]
-    pub fn of(views: &[View]) -> Self {
-        views.iter().fold(Self::default(), |sum, view| Self {
-            services: sum.services + 1,
-            asleep: sum.asleep + usize::from(view.phase == Some(Phase::Asleep)),
-            waking: sum.waking + usize::from(view.phase == Some(Phase::Waking)),
-            trouble: sum.trouble + usize::from(view.trouble),
-            held: sum.held.saturating_add(view.held),
-            saved: Saved {
-                pod_hours: sum.saved.pod_hours + view.saved.pod_hours,
-                cpu_hours: sum.saved.cpu_hours + view.saved.cpu_hours,
-                gib_hours: sum.saved.gib_hours + view.saved.gib_hours,
-            },
-        })
-    }
-}
-
 impl<T> Looked<T> {
     /// What was found.
     pub fn found(&self) -> Option<&T> {
@@ -263,72 +149,15 @@ impl<T> Looked<T> {
     }
 }
 
-impl Workload {
-    /// Reads a workload of any kind.
-    #[must_use]
-    pub fn read(object: &Value) -> Self {
-        let count = |path: &str| {
-            let number = object.pointer(path).and_then(Value::as_u64);
-            number.and_then(|n| u32::try_from(n).ok())
-        };
-        let pod = object.pointer("/spec/template/spec");
-        Self {
-            replicas: count("/spec/replicas").unwrap_or(1),
-            ready: count("/status/readyReplicas").unwrap_or(0),
-            requests: pod.map(Requests::of_pod).unwrap_or_default(),
-        }
-    }
-}
-
-impl Requests {
-    /// What a pod of this spec requests, as the scheduler counts it, but for init containers that end.
-    #[must_use]
-    pub fn of_pod(spec: &Value) -> Self {
-        let amount = |resource: &str| {
-            let whole = requested(spec, resource);
-            let own = containers(spec).filter_map(|one| requested(one, resource));
-            let overhead = spec
-                .get("overhead")
-                .and_then(|all| amount_of(all, resource));
-            whole.unwrap_or_else(|| own.sum()) + overhead.unwrap_or(0.0)
-        };
-        Self {
-            cpu_cores: amount("cpu"),
-            memory_bytes: amount("memory"),
-        }
-    }
-}
-
-/// The containers that run as long as the pod does.
-fn containers(spec: &Value) -> impl Iterator<Item = &Value> {
-    let list = |name: &str| {
-        spec.get(name)
-            .and_then(Value::as_array)
-            .into_iter()
-            .flatten()
-    };
-    let sidecar = |one: &&Value| one.get("restartPolicy").and_then(Value::as_str) == Some("Always");
-    list("containers").chain(list("initContainers").filter(sidecar))
-}
-
-/// A limit without a request is a request too.
-fn requested(of: &Value, resource: &str) -> Option<f64> {
-    let resources = of.get("resources")?;
-    let of = |which: &str| amount_of(resources.get(which)?, resource);
-    of("requests").or_else(|| of("limits"))
-}
-
-fn amount_of(amounts: &Value, resource: &str) -> Option<f64> {
-    match amounts.get(resource)? {
-        Value::String(text) => quantity::parse(text),
-        other => other.as_f64(),
-    }
-}
-
 /// What is shown of one service.
 #[must_use]
 pub fn view(facts: Facts<'_>) -> View {
-    let Facts { me, target, now } = facts;
+    let Facts {
+        me,
+        target,
+        held,
+        now,
+    } = facts;
     let nothing = ElastiServiceStatus::default();
     let status = me.status.as_ref().unwrap_or(&nothing);
     let created = me.metadata.creation_timestamp.as_ref().map(|t| t.0);
@@ -342,6 +171,7 @@ pub fn view(facts: Facts<'_>) -> View {
         false => blockers(&facts, status, &observed(&facts, status)),
     };
     let (reason, sentence, trouble) = summary(&facts, status);
+    let requests = target.found().map(|one| one.requests).unwrap_or_default();
     let reference = me.spec.scale_target_ref.canonical();
     View {
         namespace: me.metadata.namespace.clone().unwrap_or_default(),
@@ -363,7 +193,8 @@ pub fn view(facts: Facts<'_>) -> View {
         mode: status.mode,
         replicas,
         ready: target.found().map(|one| one.ready),
-        held: status.held.unwrap_or(0),
+        held: held.or(status.held).unwrap_or(0),
+        held_live: held.is_some(),
         reason,
         sentence,
         trouble,
@@ -380,7 +211,7 @@ pub fn view(facts: Facts<'_>) -> View {
         wakes_at: desire::window_closes(&me.spec, now).filter(|_| sleeps),
         triggers: triggers(me, status),
         last_wake: last_wake(status),
-        saved: Saved::of(&asleep, me.spec.min_target_replicas, target.found()),
+        saved: Saved::within(asleep.seconds, me.spec.min_target_replicas, requests),
         asleep,
     }
 }
@@ -499,7 +330,9 @@ pub(crate) fn sleeps_at(blockers: &[Blocker], now: Timestamp) -> Option<Timestam
 /// The facts of a view as the rules of sleep take them. What a view cannot see counts as in order: the operator's own
 /// word is added where it is not.
 pub(crate) fn observed(facts: &Facts<'_>, status: &ElastiServiceStatus) -> Observed {
-    let Facts { me, target, now } = *facts;
+    let Facts {
+        me, target, now, ..
+    } = *facts;
     let created = me.metadata.creation_timestamp.as_ref();
     Observed {
         now,
@@ -543,167 +376,3 @@ fn wish(me: &ElastiService, annotation: &str) -> Wish {
     let annotations = me.metadata.annotations.as_ref();
     facts::wish(annotations.and_then(|all| all.get(annotation)))
 }
-
-/// The readings that the status tells. A status that tells none is of an operator that did not write them yet: then its
-/// reason and its conditions tell.
-fn readings(me: &ElastiService, status: &ElastiServiceStatus) -> Vec<Reading> {
-    let threshold = |index: usize| {
-        let trigger = me.spec.triggers.get(index);
-        let read = trigger.and_then(|one| one.prometheus().ok());
-        read.map_or(f64::NAN, |read| read.threshold)
-    };
-    if !status.triggers.is_empty() || me.spec.triggers.is_empty() {
-        let told = status.triggers.iter().enumerate();
-        return told.map(|(at, one)| reading(one, threshold(at))).collect();
-    }
-    let reason = status.reason.as_deref();
-    let active = reason == Some(Reason::TriggerActive.as_str());
-    let healthy = condition_of(status, condition::TRIGGERS_HEALTHY);
-    let sick = healthy.filter(|c| c.status == "False");
-    let numbered = me.spec.triggers.iter().enumerate();
-    numbered
-        .map(|(at, _)| {
-            let (value, threshold) = (f64::NAN, threshold(at));
-            match (active, sick) {
-                (true, _) => Reading::Active { value, threshold },
-                (false, Some(c)) => Reading::Unknown {
-                    why: c.message.trim_end_matches('.').to_owned(),
-                },
-                (false, None) => Reading::Quiet { value, threshold },
-            }
-        })
-        .collect()
-}
-
-fn reading(told: &TriggerStatus, written: f64) -> Reading {
-    let number = |text: &Option<String>| text.as_ref().and_then(|text| text.parse().ok());
-    let value = number(&told.value).unwrap_or(f64::NAN);
-    let threshold = number(&told.threshold).unwrap_or(written);
-    match told.reading.as_str() {
-        "active" => Reading::Active { value, threshold },
-        "quiet" => Reading::Quiet { value, threshold },
-        // Unknown for no reason is not read yet: the operator has only just begun.
-        _ => told.message.as_ref().map_or(Reading::Unread, |why| {
-            let why = why.trim_end_matches('.').to_owned();
-            Reading::Unknown { why }
-        }),
-    }
-}
-
-fn word(told: &TriggerStatus) -> &str {
-    match (told.reading.as_str(), &told.message) {
-        ("unknown", None) => "unread",
-        (word, _) => word,
-    }
-}
-
-/// What each trigger of the spec said; a trigger that the status does not speak of is unread.
-fn triggers(me: &ElastiService, status: &ElastiServiceStatus) -> Vec<TriggerView> {
-    let triggers = me.spec.triggers.iter().enumerate();
-    triggers
-        .map(|(at, trigger)| {
-            let written = trigger.prometheus();
-            let told = status.triggers.get(at);
-            let threshold = told.and_then(|one| one.threshold.clone());
-            let from_spec = || written.as_ref().ok().map(|one| one.threshold.to_string());
-            TriggerView {
-                kind: told.map_or_else(|| "prometheus".to_owned(), |one| one.kind.clone()),
-                query: written.as_ref().ok().map(|one| one.query.clone()),
-                reading: told.map_or("unread", word).to_owned(),
-                value: told.and_then(|one| one.value.clone()),
-                threshold: threshold.or_else(from_spec),
-                message: told
-                    .and_then(|one| one.message.clone())
-                    .or_else(|| written.as_ref().err().map(ToString::to_string)),
-                since: told.map(|one| one.since.0),
-            }
-        })
-        .collect()
-}
-
-fn last_wake(status: &ElastiServiceStatus) -> Option<WakeView> {
-    let at = stamp(status.last_scaled_up_time.as_ref());
-    let Some(wake) = &status.last_wake else {
-        return at.map(|at| WakeView {
-            by: None,
-            at,
-            parts: Vec::new(),
-            cold_start_ms: None,
-            finished: status.phase != Some(Phase::Waking),
-        });
-    };
-    let LastWake {
-        by,
-        asked_at,
-        scaled_at,
-        scheduled_at,
-        started_at,
-        ready_at,
-        answered_at,
-    } = wake;
-    let mut parts = Vec::new();
-    let mut before = asked_at.0;
-    for (name, end) in [
-        ("scaled", scaled_at),
-        ("scheduled", scheduled_at),
-        ("started", started_at),
-        ("ready", ready_at),
-        ("answered", answered_at),
-    ] {
-        let Some(MicroTime(end)) = end else { continue };
-        // Several clocks wrote these: a part never takes less than nothing.
-        let ms = millis(before, *end);
-        before = before.max(*end);
-        parts.push(WakePart { name, ms });
-    }
-    let last = answered_at.as_ref().or(ready_at.as_ref());
-    Some(WakeView {
-        by: Some(by.clone()),
-        at: asked_at.0,
-        parts,
-        cold_start_ms: last.map(|end| millis(asked_at.0, end.0)),
-        finished: ready_at.is_some() || answered_at.is_some(),
-    })
-}
-
-fn millis(from: Timestamp, to: Timestamp) -> i64 {
-    i64::try_from(to.duration_since(from).as_millis().max(0)).unwrap_or(i64::MAX)
-}
-
-impl Asleep {
-    fn of(
-        status: &ElastiServiceStatus,
-        replicas: Option<u32>,
-        created: Option<Timestamp>,
-        now: Timestamp,
-    ) -> Self {
-        let fell = stamp(status.last_sleep_time.as_ref()).filter(|_| replicas == Some(0));
-        let spans = |from: Timestamp| now.duration_since(from).as_secs().max(0);
-        let seconds = status.asleep_seconds.unwrap_or(0).max(0) + fell.map_or(0, spans);
-        let age = created.map_or(0, spans);
-        // A service that slept before it was declared has not slept longer than it has been there.
-        #[allow(clippy::cast_precision_loss, reason = "far below 2^52 seconds")]
-        let share = match age {
-            0 => 0.0,
-            age => (seconds as f64 / age as f64).min(1.0),
-        };
-        Self { seconds, share }
-    }
-}
-
-impl Saved {
-    fn of(asleep: &Asleep, replicas: u32, target: Option<&Workload>) -> Self {
-        #[allow(clippy::cast_precision_loss, reason = "far below 2^52 seconds")]
-        let hours = asleep.seconds as f64 / HOUR_SECONDS;
-        let pod_hours = hours * f64::from(replicas.max(1));
-        let requests = target.map(|one| one.requests).unwrap_or_default();
-        Self {
-            pod_hours,
-            cpu_hours: pod_hours * requests.cpu_cores,
-            gib_hours: pod_hours * requests.memory_bytes / GIB,
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests;

@@ -84,6 +84,8 @@ pub struct Blueprint {
     pub has_door: bool,
     /// More of its pods' spec; what stands under `container` is for their one container.
     pub pod: Value,
+    /// What its container requests.
+    pub requests: Value,
     /// More of the Service's spec.
     pub service: Value,
     /// More of the ElastiService's spec.
@@ -104,6 +106,7 @@ pub fn blueprint(name: &'static str) -> Blueprint {
         in_use: true,
         ports: vec![("http", 80)],
         has_door: false,
+        requests: json!({}),
         pod: json!({}),
         service: json!({}),
         spec: json!({}),
@@ -216,6 +219,7 @@ impl App {
                 "securityContext": {"allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]}},
                 "ports": container_ports,
                 "readinessProbe": {"tcpSocket": {"port": 8000 + ports[0].1}, "periodSeconds": 1},
+                "resources": {"requests": self.blueprint.requests},
                 "env": [
                     {"name": "START_SECONDS", "value": start_seconds},
                     {"name": "SAMPLE_APP", "value": app},

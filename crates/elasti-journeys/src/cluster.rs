@@ -28,6 +28,7 @@ const KUBECONFIG: &str = "ELASTI_JOURNEYS_KUBECONFIG";
 const PROMETHEUS: &str = "ELASTI_JOURNEYS_PROMETHEUS";
 const READINGS: &str = "ELASTI_JOURNEYS_READINGS";
 const HELM: &str = "ELASTI_JOURNEYS_HELM";
+const KUBECTL: &str = "ELASTI_JOURNEYS_KUBECTL";
 const CHART: &str = "ELASTI_JOURNEYS_CHART";
 const VALUES: &str = "ELASTI_JOURNEYS_VALUES";
 
@@ -126,13 +127,24 @@ impl Installation {
     }
 
     async fn helm(&self, arguments: &[&str]) {
-        let mut helm = Command::new(variable(HELM).unwrap_or_else(|| "helm".into()));
-        helm.env("KUBECONFIG", &self.kubeconfig)
-            .args(arguments)
-            .args(["--namespace", RELEASE, "--timeout", "280s"]);
-        let output = helm.output().await.unwrap();
+        let helm = variable(HELM).unwrap_or_else(|| "helm".into());
+        let patience = ["--namespace", RELEASE, "--timeout", "280s"];
+        self.run(&helm, &[arguments, &patience].concat()).await;
+    }
+
+    /// Runs a command of `kubectl` in the installation's namespace, to its good end.
+    pub async fn kubectl(&self, arguments: &[&str]) {
+        let kubectl = variable(KUBECTL).unwrap_or_else(|| "kubectl".into());
+        self.run(&kubectl, &[arguments, &["--namespace", RELEASE]].concat())
+            .await;
+    }
+
+    async fn run(&self, program: &str, arguments: &[&str]) {
+        let mut command = Command::new(program);
+        command.env("KUBECONFIG", &self.kubeconfig).args(arguments);
+        let output = command.output().await.unwrap();
         let said = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "helm {arguments:?}: {said}");
+        assert!(output.status.success(), "{program} {arguments:?}: {said}");
     }
 
     /// Installs the chart, or upgrades it: as it was, but for these values.

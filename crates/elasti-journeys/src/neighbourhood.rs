@@ -537,6 +537,7 @@ impl Neighbourhood {
             namespaces: plot.namespaces.clone(),
             leader_elect: plot.leader_elect,
             polling_interval: plot.polling_interval,
+            prometheus_address: Some(self.prometheus()),
             allow_loopback: true,
             token_file: Some(token_file),
             wake_callers: vec![RESOLVER_USER.to_owned()],
@@ -623,6 +624,14 @@ impl Neighbourhood {
     #[must_use]
     pub fn operator_address(&self, index: usize) -> Ipv4Addr {
         self.0.operators.lock()[index].address
+    }
+
+    /// Who asks the resolvers for a living operator how many requests wait.
+    #[must_use]
+    pub fn waiting(&self, index: usize) -> elasti_operator::Waiting {
+        let operators = self.0.operators.lock();
+        let running = operators[index].running.as_ref();
+        running.expect("this operator lives").waiting()
     }
 
     /// The text of an operator's metrics.

@@ -203,3 +203,63 @@ async fn an_installation_for_one_namespace_sleeps_and_wakes_there_without_cluste
     hood.ledger().assert_nothing_lost();
     elasti.install(&[]).await;
 }
+
+/// An overlay as a user would write it: his image, and triggers that are read every second.
+fn overlay(of: &str, change: &str) -> String {
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let folder = root.join("target/journeys/kustomize").join(of);
+    std::fs::create_dir_all(&folder).unwrap();
+    let up = "../".repeat(3 + of.split('/').count());
+    let text = format!(
+        "apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\nresources: [{up}deploy/kustomize/{of}]\n\
+         images: [{{name: elasti/elasti, newName: docker.io/local/elasti, newTag: dev}}]\n{change}"
+    );
+    std::fs::write(folder.join("kustomization.yaml"), text).unwrap();
+    folder.to_string_lossy().into_owned()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs a real cluster: cargo xtask journeys"]
+async fn kustomize_installs_and_uninstalls_as_the_chart_does() {
+    let hood = Neighbourhood::start().await;
+    let elasti = hood.installation();
+    elasti.uninstall().await;
+    let each_second = "patches:\n- target: {kind: Deployment, name: elasti-operator-controller-manager}\n  \
+         patch: |-\n    apiVersion: apps/v1\n    kind: Deployment\n    metadata: {name: any}\n    \
+         spec: {template: {spec: {containers: [{name: manager, env: [{name: POLLING_INTERVAL, value: 1s}]}]}}}\n";
+    let default = overlay("overlays/default", each_second);
+    elasti.kubectl(&["apply", "-k", &default]).await;
+    for deployment in [OPERATOR, RESOLVER] {
+        let name = format!("deployment/{deployment}");
+        elasti
+            .kubectl(&["rollout", "status", &name, "--timeout=120s"])
+            .await;
+    }
+    let web = hood.deploy("web").await;
+    web.until_serving().await;
+    web.visit().await;
+    web.fall_asleep().await;
+    web.visit().await;
+    web.until_serving().await;
+    web.fall_asleep().await;
+
+    elasti
+        .kubectl(&["apply", "-k", &overlay("uninstall", "")])
+        .await;
+    let done = "--for=condition=complete";
+    let job = ["wait", done, "job/elasti-uninstall", "--timeout=5m"];
+    elasti.kubectl(&job).await;
+    elasti
+        .kubectl(&["delete", "-k", &default, "--timeout=180s"])
+        .await;
+    assert!(web.replicas().await > 0, "it sleeps, and nobody wakes it");
+    assert!(web.resolver_slices().await.is_empty());
+    web.visit().await;
+    hood.ledger().assert_nothing_lost();
+
+    // The namespace was the overlay's, and went with it.
+    let labels = json!({"pod-security.kubernetes.io/enforce": "restricted"});
+    let namespace = json!({"metadata": {"name": "elasti", "labels": labels}});
+    hood.api().make("/api/v1/namespaces", namespace).await;
+    elasti.install(&[]).await;
+}

@@ -3,13 +3,16 @@
     missing_docs,
     clippy::unwrap_used,
     clippy::indexing_slicing,
+    clippy::cast_possible_truncation,
     clippy::panic
 )]
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use elasti_journeys::{Neighbourhood, get};
-use serde_json::Value;
+use elasti_api::ElastiService;
+use elasti_core::view::{Facts, Looked, Workload, view};
+use elasti_journeys::{App, Neighbourhood, blueprint, get, until};
+use serde_json::{Value, json};
 
 const DASHBOARD: &str = include_str!("../../../deploy/helm/elasti/files/dashboard.json");
 const ALERTS: &str = include_str!("../../../deploy/helm/elasti/files/alerts.yaml");
@@ -127,6 +130,81 @@ async fn everything_that_grafana_and_the_alerts_ask_for_is_served() {
             "{missing:?} is no label of what {expression:?} asks for"
         );
     }
+}
+
+/// The value of a series of an operator's own.
+fn counted(text: &str, family: &str) -> i64 {
+    let series = format!("{family}{{crd_name=\"web\",namespace=\"default\"}} ");
+    let found = text.lines().find_map(|line| line.strip_prefix(&series));
+    found.map_or(0, |value| value.parse().unwrap())
+}
+
+/// What the page shows of it now: seconds asleep, and hours of pods and CPU.
+async fn shown(hood: &Neighbourhood, web: &App) -> (i64, [f64; 3]) {
+    let me: ElastiService = serde_json::from_value(web.object().await).unwrap();
+    let target = hood.api().get(&web.target_path()).await;
+    let view = view(Facts {
+        me: &me,
+        target: &Looked::Found(Workload::read(&target)),
+        held: None,
+        now: hood.town().server.clock().now(),
+    });
+    let saved = view.saved;
+    let hours = [saved.pod_hours, saved.cpu_hours, saved.gib_hours];
+    (view.asleep.seconds, hours)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_sleep_saves_is_counted_while_it_lasts_and_is_what_the_page_shows() {
+    let hood = Neighbourhood::with(|plot| {
+        plot.operators = 2;
+        plot.leader_elect = true;
+    })
+    .await;
+    let mut plan = blueprint("web");
+    plan.requests = json!({"cpu": "2", "memory": "4Gi"});
+    let web = hood.build(plan).await;
+    web.until_serving().await;
+    web.fall_asleep().await;
+    let families =
+        ["pod", "cpu", "memory_gib"].map(|of| format!("elasti_operator_saved_{of}_seconds"));
+    let leader = hood.leaders()[0];
+    let mut last = [0; 3];
+    for _ in 0..3 {
+        let least = shown(&hood, &web).await;
+        let mut text = String::new();
+        until("it grows while it sleeps", async || {
+            text = hood.metrics(leader);
+            families
+                .iter()
+                .zip(last)
+                .all(|(family, last)| counted(&text, family) > last)
+        })
+        .await;
+        let most = shown(&hood, &web).await;
+        let seconds = counted(&text, "elasti_operator_asleep_seconds");
+        assert!(
+            (least.0..=most.0).contains(&seconds),
+            "{least:?} {seconds} {most:?}"
+        );
+        for (at, family) in families.iter().enumerate() {
+            let value = counted(&text, family);
+            let exact = |hours: f64| (hours * 3600.0).round() as i64;
+            let (least, most) = (exact(least.1[at]), exact(most.1[at]));
+            assert!(
+                (least..=most).contains(&value),
+                "{family}: {least} {value} {most}"
+            );
+            assert!(value > last[at], "{family}");
+            last[at] = value;
+        }
+    }
+    assert_eq!(web.replicas().await, 0);
+    let other = hood.metrics(1 - leader);
+    assert!(
+        !other.contains("saved_cpu_seconds{"),
+        "counted twice: {other}"
+    );
 }
 
 #[test]

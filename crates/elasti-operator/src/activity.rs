@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use elasti_api::{Activity, ActivityReport, names};
+use elasti_core::held::Counts;
 use elasti_core::observed::Report;
 use elasti_core::ports::ServiceKey;
 use futures::future::join_all;
@@ -67,6 +68,13 @@ struct Said {
 }
 
 impl Said {
+    fn held(&self) -> Counts {
+        let waiting = self.services.iter().filter(|(_, seen)| seen.held > 0);
+        waiting
+            .map(|(service, seen)| (service.clone(), seen.held))
+            .collect()
+    }
+
     fn about(&self, service: &ServiceKey) -> Report {
         let Some(seen) = self.services.get(service) else {
             return Report::Seen {
@@ -146,6 +154,19 @@ impl Reports {
                 Err(_) => Report::Unreachable,
             };
             (resolver.name.clone(), report)
+        });
+        join_all(asked).await.into_iter().collect()
+    }
+
+    /// How many requests each of these resolvers holds, of all services, by the resolver's name; `None` for one that
+    /// does not tell.
+    pub(crate) async fn held(
+        &self,
+        resolvers: &[ResolverAddress],
+    ) -> BTreeMap<String, Option<Counts>> {
+        let asked = resolvers.iter().map(async |resolver| {
+            let said = self.ask_one(resolver).await.ok();
+            (resolver.name.clone(), said.map(|said| said.held()))
         });
         join_all(asked).await.into_iter().collect()
     }

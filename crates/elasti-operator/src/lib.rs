@@ -18,14 +18,17 @@ mod reconcile;
 mod render;
 mod report;
 mod rights;
+mod savings;
 pub mod settings;
 mod slim;
 mod store;
 mod targets;
 pub mod triggers;
+mod waiting;
 pub mod wake;
 mod watch;
 
 pub use metrics::Metrics;
 pub use operator::{NoStart, Running};
 pub use settings::Settings;
+pub use waiting::{Unheard, Waiting};

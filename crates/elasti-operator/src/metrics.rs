@@ -1,17 +1,19 @@
 //! The operator's metrics, under exactly the names of the contract.
 //! Never carries a label whose values users or errors could multiply without bound.
 
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use elasti_api::Mode;
 use elasti_core::observed::Reading;
-use elasti_core::view::Requests;
+use elasti_core::view::{Requests, Tally};
 use elasti_runtime::metrics::{Family, Registry};
+use parking_lot::Mutex;
 
 use crate::name::Name;
 
-const GIB: f64 = 1_073_741_824.0;
+const HOUR_SECONDS: f64 = 3600.0;
 
 /// All families of the operator.
 #[derive(Debug)]
@@ -33,6 +35,17 @@ pub struct Metrics {
     saved_memory: Arc<Family>,
     wake_refusals: Arc<Family>,
     trigger_readings: Arc<Family>,
+    tallies: Mutex<HashMap<Name, Tally>>,
+    refresh: OnceLock<Refresh>,
+}
+
+/// What happens before a scrape.
+struct Refresh(Box<dyn Fn() + Send + Sync>);
+
+impl std::fmt::Debug for Refresh {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Refresh")
+    }
 }
 
 impl Default for Metrics {
@@ -100,12 +113,12 @@ impl Metrics {
             ),
             asleep_seconds: registry.counter(
                 "elasti_operator_asleep_seconds",
-                "Seconds that the target has slept, counted when it wakes.",
+                "Seconds that the target has slept.",
                 of,
             ),
             saved_pod_seconds: registry.counter(
                 "elasti_operator_saved_pod_seconds",
-                "Seconds asleep times the replicas that a wake asks for, counted when it wakes.",
+                "Seconds asleep times minTargetReplicas.",
                 of,
             ),
             saved_cpu_seconds: registry.counter(
@@ -128,6 +141,8 @@ impl Metrics {
                 "Readings of triggers; for one that is unknown, why.",
                 &["type", "reading", "cause"],
             ),
+            tallies: Mutex::default(),
+            refresh: OnceLock::new(),
             registry,
         }
     }
@@ -135,6 +150,9 @@ impl Metrics {
     /// Everything in Prometheus' text format.
     #[must_use]
     pub fn encode(&self) -> String {
+        if let Some(Refresh(refresh)) = self.refresh.get() {
+            refresh();
+        }
         self.registry.encode()
     }
 
@@ -197,24 +215,53 @@ impl Metrics {
         self.cold_start.with(&labels).observe(took);
     }
 
-    /// A target woke after a sleep that saved so many pods.
+    /// Brings up to date, before each scrape, what grows by the passing of time alone.
+    pub(crate) fn before_each_scrape(&self, refresh: impl Fn() + Send + Sync + 'static) {
+        // An operator starts once.
+        let _ = self.refresh.set(Refresh(Box::new(refresh)));
+    }
+
+    /// A service has slept for so long, and such pods did not run.
     pub(crate) fn slept(&self, name: &Name, seconds: i64, pods: u32, requests: Requests) {
-        let labels = [&*name.name, &*name.namespace];
-        let saved = seconds.saturating_mul(i64::from(pods)).max(0);
+        let tally = {
+            let mut tallies = self.tallies.lock();
+            let tally = tallies.entry(name.clone()).or_default();
+            tally.grow(seconds, pods, requests);
+            *tally
+        };
         #[allow(
-            clippy::cast_precision_loss,
             clippy::cast_possible_truncation,
             reason = "far below 2^52, and whole seconds are enough"
         )]
-        let times = |amount: f64| (saved as f64 * amount).round() as i64;
-        for (family, more) in [
+        let whole = |hours: f64| (hours * HOUR_SECONDS).round() as i64;
+        let labels = [&*name.name, &*name.namespace];
+        let Tally { seconds, saved } = tally;
+        for (family, value) in [
             (&self.asleep_seconds, seconds),
-            (&self.saved_pod_seconds, saved),
-            (&self.saved_cpu_seconds, times(requests.cpu_cores)),
-            (&self.saved_memory, times(requests.memory_bytes / GIB)),
+            (&self.saved_pod_seconds, whole(saved.pod_hours)),
+            (&self.saved_cpu_seconds, whole(saved.cpu_hours)),
+            (&self.saved_memory, whole(saved.gib_hours)),
         ] {
-            let series = family.with(&labels);
-            series.set(series.get().saturating_add(more.max(0)));
+            family.with(&labels).set(value);
+        }
+    }
+
+    /// Another process counts what sleep saves: the same twice would be a sum that nobody saved.
+    pub(crate) fn leave_savings_to_others(&self) {
+        let names: Vec<Name> = self.tallies.lock().drain().map(|(name, _)| name).collect();
+        for name in names {
+            self.forget_savings(&name);
+        }
+    }
+
+    fn forget_savings(&self, name: &Name) {
+        for family in [
+            &self.asleep_seconds,
+            &self.saved_pod_seconds,
+            &self.saved_cpu_seconds,
+            &self.saved_memory,
+        ] {
+            family.forget(&[&name.name, &name.namespace]);
         }
     }
 
@@ -244,13 +291,11 @@ impl Metrics {
             &self.mode,
             &self.cold_start,
             &self.held,
-            &self.asleep_seconds,
-            &self.saved_pod_seconds,
-            &self.saved_cpu_seconds,
-            &self.saved_memory,
         ] {
             family.forget(&labels);
         }
+        self.tallies.lock().remove(name);
+        self.forget_savings(name);
         self.scale.forget(&[service, &name.namespace]);
     }
 }

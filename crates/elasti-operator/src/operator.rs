@@ -93,6 +93,11 @@ impl Operator {
         self.store.known().is_listed()
     }
 
+    /// Whether this process decides.
+    pub(crate) fn leads(&self) -> bool {
+        self.term.borrow().is_some()
+    }
+
     pub(crate) fn leadership(&self) -> Leadership {
         *self.leadership.borrow()
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use elasti_api::names::event;
 use elasti_api::{ElastiServiceStatus, Mode, Phase, Reason, names};
 use elasti_core::status::status;
-use elasti_core::{Plan, Step, replicas};
+use elasti_core::{Plan, Step};
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Resource as _;
 use kube::api::{Patch, PatchParams};
@@ -154,15 +154,6 @@ fn tell_metrics(
     if let Some(at) = asked.filter(|_| was_down && plan.phase == Phase::Restoring) {
         let took = Duration::try_from(scene.observed.since(at)).unwrap_or_default();
         operator.metrics.woke(name, took);
-    }
-    if previous.last_scaled_up_time != next.last_scaled_up_time
-        && let (Some(woken), Some(slept)) = (woken_at, previous.last_sleep_time.as_ref())
-    {
-        let asleep = woken.duration_since(slept.0).as_secs();
-        let pods = replicas::on_wake(scene.spec(), &scene.observed.autoscaler);
-        let requests = scene.target.as_ref().map(|target| target.requests);
-        let requests = requests.unwrap_or_default();
-        operator.metrics.slept(name, asleep, pods, requests);
     }
 }
 

@@ -66,11 +66,10 @@ async fn answer(
             StatusCode::SERVICE_UNAVAILABLE,
             "routes are not loaded, or the resolver is ending",
         ),
-        "/metrics" => {
-            let mut response = words(
-                StatusCode::OK,
-                resolver.metrics.encode(&resolver.table.load()),
-            );
+        names::METRICS_PATH => {
+            let only = asked(request.uri().query().unwrap_or_default(), "name");
+            let text = resolver.metrics.encode(&resolver.table.load(), only);
+            let mut response = words(StatusCode::OK, text);
             let kind = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
             response.headers_mut().insert(CONTENT_TYPE, kind);
             response
@@ -86,14 +85,15 @@ async fn answer(
     })
 }
 
-/// Names of Kubernetes need no percent-encoding.
+/// A parameter of the query. Names of Kubernetes and of metrics need no percent-encoding.
+fn asked<'a>(query: &'a str, name: &str) -> Option<&'a str> {
+    let mut pairs = query.split('&').filter_map(|pair| pair.split_once('='));
+    let found = pairs.find(|(key, _)| *key == name);
+    found.map(|(_, value)| value)
+}
+
 fn queue_status(resolver: &Resolver, query: &str) -> Response<Full<Bytes>> {
-    let value = |name: &str| {
-        let mut pairs = query.split('&').filter_map(|pair| pair.split_once('='));
-        pairs
-            .find(|(key, _)| *key == name)
-            .map_or("", |(_, value)| value)
-    };
+    let value = |name: &str| asked(query, name).unwrap_or_default();
     let key = ServiceKey::new(value("namespace"), value("service"));
     json(&serde_json::json!({"queueStatus": u8::from(resolver.hold.held(&key) > 0)}))
 }

@@ -20,6 +20,7 @@ mod listener;
 mod memory;
 mod metrics;
 mod net;
+mod operators;
 mod pod;
 mod protocol;
 mod resolver;
@@ -32,6 +33,7 @@ mod wake;
 mod woken;
 
 pub use environment::{VARIABLES, WITHOUT_USE};
+pub use metrics::HELD_METRIC;
 #[cfg(feature = "simulation")]
 pub use net::simulated;
 pub use resolver::Running;

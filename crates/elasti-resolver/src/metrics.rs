@@ -14,6 +14,9 @@ use crate::forward::http::Destination;
 use crate::table::Table;
 use crate::wake::WakeFault;
 
+/// The family of requests that wait, by namespace and Service: whoever shows them reads it.
+pub const HELD_METRIC: &str = "elasti_resolver_queued_count";
+
 /// Classes of answers; the last one is no answer of a pod.
 const CLASSES: [&str; 6] = ["1xx", "2xx", "3xx", "4xx", "5xx", "none"];
 
@@ -44,11 +47,7 @@ impl Metrics {
                 "Requests on the host route, by whether their host names a managed service.",
                 &["result"],
             ),
-            queued: registry.gauge(
-                "elasti_resolver_queued_count",
-                "Requests that wait for a pod.",
-                of_service,
-            ),
+            queued: registry.gauge(HELD_METRIC, "Requests that wait for a pod.", of_service),
             requests: registry.histogram(
                 "elasti_resolver_incoming_requests",
                 "Seconds from a request's head to its answer's.",
@@ -139,13 +138,14 @@ impl Metrics {
         }
     }
 
-    pub(crate) fn encode(&self, table: &Table) -> String {
+    /// Everything, or the family of one name.
+    pub(crate) fn encode(&self, table: &Table, only: Option<&str>) -> String {
         for (key, service) in &table.services {
             let held = service.seen.held.load(std::sync::atomic::Ordering::Relaxed);
             self.queued
                 .with(&[&key.namespace, &key.service])
                 .set(held.into());
         }
-        self.registry.encode()
+        self.registry.encode_only(only)
     }
 }

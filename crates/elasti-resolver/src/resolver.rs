@@ -29,6 +29,7 @@ use crate::listener::{self, Kind};
 use crate::memory::{self, Pressure};
 use crate::metrics::Metrics;
 use crate::net;
+use crate::operators::keep_one_open;
 use crate::routes::{Neighbours, Routes};
 use crate::settings::Settings;
 use crate::table::{Seen, Service, Table};
@@ -191,6 +192,10 @@ impl Running {
         ));
         tasks.spawn(listener::follow_routes(resolver.clone()));
         tasks.spawn(memory::watch(resolver.clone()));
+        tasks.spawn(keep_one_open(
+            resolver.wakes.operators.clone(),
+            resolver.settings.operator.clone(),
+        ));
         let asked = resolver.clone();
         // So that the operator's first question need not wait for it.
         tasks.spawn(async move { asked.callers.prepare().await });

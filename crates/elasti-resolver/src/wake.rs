@@ -10,20 +10,20 @@ use elasti_core::ports::ServiceKey;
 use http::{Request, header};
 use http_body_util::Full;
 use hyper::body::Bytes;
-use hyper::client::conn::http1;
-use hyper_util::rt::TokioIo;
 use k8s_openapi::api::core::v1::{Pod, Service};
 use kube::Api;
 use parking_lot::Mutex;
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::follow::{Change, follow};
-use crate::net::{TcpStream, lookup_host};
+use crate::operators::{Connection, Operators};
 use crate::resolver::Resolver;
 use crate::woken::WokenPods;
 
-/// One attempt; the operator answers after one write, usually within 10 ms.
+/// One attempt, kept connection and new one together; the operator answers after one write, usually within 10 ms.
 const PATIENCE: Duration = Duration::from_secs(3);
+/// The same over a connection that was kept: its operator's node may be gone without a word.
+const KEPT_PATIENCE: Duration = Duration::from_secs(1);
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 /// So that a wake goes out within 2 s after the operator is back.
 const LONGEST_PAUSE: Duration = Duration::from_millis(1500);
@@ -31,8 +31,6 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(1500);
 const SAY_AGAIN: Duration = Duration::from_secs(5);
 /// How often a task looks whether it is still needed; readiness itself is never polled.
 const STILL_NEEDED: Duration = Duration::from_millis(250);
-/// Kept connections to operators.
-const MOST_IDLE: usize = 4;
 
 /// Why the operator did not take a wake; every one of them is retried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -62,13 +60,11 @@ impl WakeFault {
     }
 }
 
-type Operator = http1::SendRequest<Full<Bytes>>;
-
 /// The wakes under way.
 #[derive(Debug, Default)]
 pub(crate) struct Wakes {
     running: Mutex<HashSet<ServiceKey>>,
-    idle: Mutex<Vec<Operator>>,
+    pub(crate) operators: Arc<Operators>,
 }
 
 /// Someone waits for this service: makes sure that a task attends to it.
@@ -132,7 +128,25 @@ async fn ask(resolver: &Arc<Resolver>, key: &ServiceKey) {
     }
 }
 
+/// Says it over a kept connection, or else over a new one. To say it twice does no harm: a wake is one write at most.
 async fn say(resolver: &Resolver, key: &ServiceKey) -> Result<(), WakeFault> {
+    let operators = &resolver.wakes.operators;
+    if let Some(kept) = operators.kept().await {
+        let said = timeout(KEPT_PATIENCE, say_over(resolver, kept, key)).await;
+        match said {
+            Ok(Err(WakeFault::NoAnswer)) | Err(_) => {}
+            Ok(said) => return said,
+        }
+    }
+    let new = operators.connect(&resolver.settings.operator).await?;
+    say_over(resolver, new, key).await
+}
+
+async fn say_over(
+    resolver: &Resolver,
+    mut operator: Connection,
+    key: &ServiceKey,
+) -> Result<(), WakeFault> {
     let wake = WakeRequest {
         count: u32::try_from(resolver.hold.held(key))
             .unwrap_or(u32::MAX)
@@ -141,7 +155,6 @@ async fn say(resolver: &Resolver, key: &ServiceKey) -> Result<(), WakeFault> {
         namespace: key.namespace.clone(),
     };
     let body = serde_json::to_vec(&wake).map_err(|_| WakeFault::Refused)?;
-    let mut operator = reach(resolver).await?;
     let request = request(resolver, body)?;
     let answer = operator
         .send_request(request)
@@ -151,10 +164,7 @@ async fn say(resolver: &Resolver, key: &ServiceKey) -> Result<(), WakeFault> {
     // A short answer is read to its end so that the connection can be kept; nothing of it is needed.
     let body = http_body_util::Limited::new(answer.into_body(), 64 * 1024);
     if http_body_util::BodyExt::collect(body).await.is_ok() {
-        let mut idle = resolver.wakes.idle.lock();
-        if idle.len() < MOST_IDLE {
-            idle.push(operator);
-        }
+        resolver.wakes.operators.keep(operator);
     }
     match status.as_u16() {
         200..=299 => Ok(()),
@@ -175,34 +185,6 @@ fn request(resolver: &Resolver, body: Vec<u8>) -> Result<Request<Full<Bytes>>, W
     request
         .body(Full::new(Bytes::from(body)))
         .map_err(|_| WakeFault::Token)
-}
-
-/// A kept connection, or a new one to any of the operator's addresses.
-async fn reach(resolver: &Resolver) -> Result<Operator, WakeFault> {
-    loop {
-        let kept = resolver.wakes.idle.lock().pop();
-        let Some(mut kept) = kept else { break };
-        if kept.ready().await.is_ok() {
-            return Ok(kept);
-        }
-    }
-    let unreachable = |_| WakeFault::Unreachable;
-    let found = lookup_host(&resolver.settings.operator)
-        .await
-        .map_err(unreachable)?;
-    let mut addresses: Vec<_> = found.collect();
-    rand::seq::SliceRandom::shuffle(addresses.as_mut_slice(), &mut rand::rng());
-    for address in addresses {
-        let Ok(stream) = TcpStream::connect(address).await else {
-            continue;
-        };
-        let _ = stream.set_nodelay(true);
-        let handshake = http1::handshake(TokioIo::new(stream)).await;
-        let (operator, connection) = handshake.map_err(|_| WakeFault::Unreachable)?;
-        tokio::spawn(async move { drop(connection.await) });
-        return Ok(operator);
-    }
-    Err(WakeFault::Unreachable)
 }
 
 /// Follows the pods behind a service for as long as the future lives.

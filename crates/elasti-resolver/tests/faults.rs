@@ -445,3 +445,28 @@ async fn a_resolver_is_never_forwarded_to_even_if_a_services_slices_name_it() {
     answer_all(listener, "a pod after all");
     assert_eq!(client.await.unwrap().body, "a pod after all");
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_connection_to_the_operator_is_open_before_anybody_needs_it_and_may_die_unnoticed() {
+    let door = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let mut operator = String::new();
+    let scene = Scene::with(|settings| {
+        let door = door.local_addr().unwrap().to_string();
+        operator = std::mem::replace(&mut settings.operator, door);
+    })
+    .await;
+    let address = scene.asleep(service("cart")).await;
+    // Nobody has asked for anything yet. Whoever is behind this one never says a word again.
+    let early = tokio::time::timeout(Duration::from_secs(60), door.accept()).await;
+    let (_dead, _) = early.expect("a connection without a request").unwrap();
+    let client = tokio::spawn(async move { ask(&address, "/").await });
+    let (mut alive, _) = door.accept().await.unwrap();
+    let mut behind = TcpStream::connect(operator).await.unwrap();
+    let piped = tokio::io::copy_bidirectional(&mut alive, &mut behind);
+    let answer = tokio::select! {
+        answer = client => answer.unwrap(),
+        _ = piped => panic!("the operator hung up before it was done"),
+    };
+    assert_eq!(answer.code(), 200);
+    assert_eq!(scene.operator.wakes().len(), 1);
+}

@@ -63,8 +63,18 @@ impl Registry {
     /// Everything in Prometheus' text format.
     #[must_use]
     pub fn encode(&self) -> String {
+        self.encode_only(None)
+    }
+
+    /// The same, of the family of this name alone.
+    #[must_use]
+    pub fn encode_only(&self, name: Option<&str>) -> String {
         let mut text = String::new();
-        for family in self.families.lock().iter() {
+        let families = self.families.lock();
+        let wanted = families
+            .iter()
+            .filter(|family| name.is_none_or(|name| family.name == name));
+        for family in wanted {
             family.encode(&mut text);
         }
         text
@@ -257,6 +267,9 @@ mod tests {
              # TYPE elasti_resolver_traffic_switch_count counter\n\
              elasti_resolver_traffic_switch_count{namespace=\"shop\",service=\"a\\\"b\\\\c\\nd\"} 1\n"
         );
+        let alone = registry.encode_only(Some("elasti_resolver_traffic_switch_count"));
+        assert_eq!(alone, registry.encode());
+        assert_eq!(registry.encode_only(Some("elasti_resolver")), "");
     }
 
     #[test]

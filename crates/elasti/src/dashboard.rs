@@ -13,6 +13,8 @@ mod price;
 mod routes;
 mod server;
 mod show;
+#[cfg(all(test, feature = "cli"))]
+mod tests;
 mod yaml;
 
 pub(crate) use price::Price;
@@ -31,8 +33,9 @@ mod command {
     use elasti_runtime::signals::EndSignals;
 
     use super::{Price, Running, Settings};
-    use crate::access::{Access, block_on};
+    use crate::commands::access::{Access, block_on};
     use crate::exit::{self, Failed};
+    use crate::held::{Ears, Proxy};
 
     /// Serves a page that shows every service: asleep or awake, why, and what that saves.
     ///
@@ -82,7 +85,8 @@ mod command {
                 writes: !self.read_only,
                 price: self.price,
             };
-            let running = Running::start(settings, cluster.client).await;
+            let ears = Ears::Proxy(Proxy::new(cluster.client.clone()));
+            let running = Running::start(settings, cluster.client, ears).await;
             let running = running.with_context(|| format!("cannot listen on {}", self.listen))?;
             println!("Dashboard: {}", running.url());
             if !running.address.ip().is_loopback() {

@@ -23,6 +23,7 @@ use elasti_runtime::signals::EndSignals;
 
 use crate::dashboard;
 use crate::exit::Failed;
+use crate::held::{Ears, Proxy};
 use neighbourhood::{COOLDOWN_SECONDS, Neighbourhood, SETTLE_MILLIS};
 use real::{Manner, Real};
 use stage::Stage as _;
@@ -88,7 +89,8 @@ async fn serve_dashboard(hood: &Neighbourhood) -> std::io::Result<dashboard::Run
         price: None,
         place: "demo".to_owned(),
     };
-    dashboard::Running::start(settings, hood.client()).await
+    let ears = Ears::Proxy(Proxy::new(hood.client()));
+    dashboard::Running::start(settings, hood.client(), ears).await
 }
 
 impl Demo {

@@ -7,7 +7,9 @@
     clippy::indexing_slicing
 )]
 
+mod class;
 mod commands;
+mod existing;
 mod page;
 
 use std::collections::BTreeSet;
@@ -18,7 +20,9 @@ use elasti_api::{AnswerReason, Reason};
 use serde_json::{Value, json};
 
 use crate::Cli;
-use crate::lint::lint_text;
+use crate::commands::lint::lint_text;
+use class::{CHECKED, Class, UNCHECKED};
+use commands::Shown;
 use page::{Page, pages, root};
 
 /// Keeps faults and tells them all at once.
@@ -47,11 +51,17 @@ fn there_are_enough_pages_to_mean_something() {
             .count()
             >= 10
     );
-    assert!(
-        commands::all(&pages).len() >= 60,
-        "{}",
-        commands::all(&pages).len()
-    );
+    let shown = shown();
+    assert!(shown.len() >= 100, "{}", shown.len());
+    let taken = |class: Class| shown.iter().filter(|one| one.class() == Ok(class)).count();
+    for class in [Class::Town, Class::Cluster, Class::Request] {
+        assert!(taken(class) >= 2, "{class:?}: {}", taken(class));
+    }
+}
+
+/// Every command of every page.
+fn shown() -> Vec<Shown> {
+    pages().iter().flat_map(commands::of).collect()
 }
 
 /// A whole object is linted as it is. `# spec` on the first line marks a part of a spec, `# values.yaml` a part of the
@@ -119,7 +129,7 @@ fn unknown_values(text: &str) -> Vec<String> {
         Err(error) => return vec![format!("no YAML: {error}")],
     };
     let mut wrong = Vec::new();
-    compare(&part, &commands::chart_values(), "", &mut wrong);
+    compare(&part, &existing::chart_values(), "", &mut wrong);
     wrong
 }
 
@@ -140,17 +150,49 @@ fn compare(part: &Value, whole: &Value, path: &str, wrong: &mut Vec<String>) {
 #[test]
 fn every_command_is_one_that_exists() {
     let mut faults = Faults::default();
-    for command in commands::all(&pages()) {
+    for command in shown() {
         if let Err(what) = command.check() {
-            faults.0.push(format!(
-                "{}:{}: {}: {what}",
-                command.page,
-                command.line,
-                command.words.join(" ")
-            ));
+            faults.0.push(format!("{}: {what}", command.place()));
         }
     }
     faults.none();
+}
+
+/// Whoever is named there runs it: tests/documents, or a check of `cargo xtask test --ci`.
+#[test]
+fn every_command_is_run_by_somebody() {
+    let mut faults = Faults::default();
+    for command in shown() {
+        if let Err(what) = command.class() {
+            faults.0.push(format!("{}: {what}", command.place()));
+        }
+    }
+    faults.none();
+}
+
+#[test]
+fn the_checks_that_run_chores_exist_and_no_line_about_chores_is_left_over() {
+    let continuous = text(".ci/run");
+    assert!(continuous.contains("exec cargo xtask test --ci"));
+    let checks = text("xtask/src/checks.rs") + &text("xtask/src/real.rs");
+    let is_check = |name: &str| name == ".ci/run" || checks.contains(&format!("(\"{name}\", "));
+    let classes: Vec<(String, Class)> = shown()
+        .iter()
+        .filter_map(|one| Some((one.text.clone(), one.class().ok()?)))
+        .collect();
+    for (chore, check) in CHECKED {
+        assert!(is_check(check), "{chore}: there is no check {check:?}");
+        let used = |(text, class): &(String, Class)| {
+            text.starts_with(chore) && *class == Class::Checked(check)
+        };
+        assert!(classes.iter().any(used), "no page shows {chore}");
+    }
+    for (chore, why) in UNCHECKED {
+        let used = |(text, class): &(String, Class)| {
+            text.starts_with(chore) && *class == Class::Unchecked(why)
+        };
+        assert!(classes.iter().any(used), "no page shows {chore}");
+    }
 }
 
 #[test]
@@ -265,7 +307,7 @@ fn every_metric_exists() {
 fn the_reference_of_commands_is_what_the_code_says() {
     let mut command = Cli::command();
     command.build();
-    let wanted = crate::man::reference(&command);
+    let wanted = crate::commands::man::reference(&command);
     let found = std::fs::read_to_string(root().join("docs/commands.md")).unwrap_or_default();
     assert!(
         found == wanted,

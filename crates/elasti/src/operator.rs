@@ -47,6 +47,7 @@ impl Board {
         self,
         namespaces: Vec<String>,
         client: kube::Client,
+        waiting: elasti_operator::Waiting,
     ) -> anyhow::Result<Option<dashboard::Running>> {
         let Some(listen) = self.dashboard_bind_address else {
             return Ok(None);
@@ -59,7 +60,8 @@ impl Board {
             price: self.dashboard_price,
             place: "in the cluster".to_owned(),
         };
-        let running = dashboard::Running::start(settings, client).await;
+        let ears = crate::held::Ears::Operator(waiting);
+        let running = dashboard::Running::start(settings, client, ears).await;
         let running =
             running.with_context(|| format!("the dashboard cannot listen on {listen}"))?;
         tracing::info!(url = running.url(), "the dashboard is served, read-only");
@@ -88,13 +90,15 @@ impl Operator {
         let mut signals = EndSignals::listen().context("signals cannot be taken over")?;
         let client = kube_client::from_environment().await?;
         #[cfg(feature = "dashboard")]
-        let _dashboard = self
-            .board
-            .start(settings.namespaces.clone(), client.clone())
-            .await?;
+        let (namespaces, viewer) = (settings.namespaces.clone(), client.clone());
         let running = Running::start(settings, client)
             .await
             .context("cannot start")?;
+        #[cfg(feature = "dashboard")]
+        let _dashboard = self
+            .board
+            .start(namespaces, viewer, running.waiting())
+            .await?;
         tracing::info!("the operator has started");
         signals.next().await;
         running.stop().await;

@@ -79,10 +79,11 @@ async fn a_missing_right_is_named_and_nothing_is_made() {
     let elasti = ("elasti.truefoundry.com", "elastiservices", "list");
     let deployments = ("apps", "deployments", "list");
     let pods = ("", "pods", "list");
+    let proxy = ("", "pods/proxy", "get");
     let mut told = String::new();
     for (name, rules) in [
         ("nobody", &[][..]),
-        ("reader", &[elasti, deployments, pods][..]),
+        ("reader", &[elasti, deployments, pods, proxy][..]),
     ] {
         may(&ground, name, rules).await;
         let prometheus = ["--prometheus", "http://prometheus:9090"];

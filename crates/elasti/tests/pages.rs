@@ -98,7 +98,9 @@ async fn every_command_has_a_manual_page() {
     assert!(one.contains(".TH elasti-lint 1"), "{one}");
     let wrong = ground.type_in(&["man", "dance"]).await;
     assert!(
-        wrong.contains("! elasti: there is no command \"dance\"; there are: check, completion"),
+        wrong.contains(
+            "! elasti: there is no command \"dance\"; there are: demo, check, completion"
+        ),
         "{wrong}"
     );
     assert!(wrong.ends_with("[exit 2]\n"), "{wrong}");

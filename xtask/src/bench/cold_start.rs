@@ -174,8 +174,10 @@ fn line(times: Times) -> String {
 }
 
 fn print(elasti: &[Times], bare: &[Times]) {
-    let parts: [(&str, Part); 3] = [
+    let parts: [(&str, Part); 4] = [
         ("pre", |times| times.pre),
+        // Scheduler, kubelet, containerd and app: the same for both, and most of the whole.
+        ("between", |times| times.total - times.pre - times.post),
         ("post", |times| times.post),
         ("total", |times| times.total),
     ];

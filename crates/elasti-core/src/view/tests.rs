@@ -6,8 +6,9 @@
     clippy::needless_pass_by_value
 )]
 
-use serde_json::json;
+use serde_json::{Value, json};
 
+use super::saved::GIB;
 use super::*;
 
 fn now() -> Timestamp {
@@ -45,7 +46,12 @@ fn workload(replicas: u32, ready: u32) -> Looked<Workload> {
 
 fn shown(me: &ElastiService, target: &Looked<Workload>) -> View {
     let now = now();
-    view(Facts { me, target, now })
+    view(Facts {
+        me,
+        target,
+        held: None,
+        now,
+    })
 }
 
 fn trigger(reading: &str) -> Value {
@@ -230,4 +236,25 @@ fn its_data_keeps_its_shape() {
     let me = service(json!({}), serving("CoolingDown", Some(300), "quiet"));
     let view = shown(&me, &workload(2, 1));
     insta::assert_snapshot!(serde_json::to_string_pretty(&view).unwrap());
+}
+
+#[test]
+fn a_tally_begins_with_what_is_shown_and_never_shrinks() {
+    let requests = |cpu_cores| Requests {
+        cpu_cores,
+        memory_bytes: GIB,
+    };
+    let mut tally = Tally::default();
+    tally.grow(7200, 2, requests(0.5));
+    assert_eq!(tally.saved, Saved::within(7200, 2, requests(0.5)));
+    let before = tally;
+    // Woken, and the status does not tell of it yet.
+    tally.grow(3600, 2, requests(0.5));
+    assert_eq!(tally, before);
+    // Smaller pods save less from now on, and take nothing back.
+    tally.grow(10_800, 1, requests(0.25));
+    assert_eq!(tally.seconds, 10_800);
+    assert!((tally.saved.pod_hours - 5.0).abs() < 1e-9);
+    assert!((tally.saved.cpu_hours - 2.25).abs() < 1e-9);
+    assert!((tally.saved.gib_hours - 5.0).abs() < 1e-9);
 }

@@ -235,6 +235,7 @@ fn service() -> Service {
         }],
         families: BTreeSet::from([Family::V4]),
         external_local: false,
+        publishes_unready: false,
     }
 }
 

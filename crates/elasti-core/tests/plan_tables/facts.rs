@@ -364,5 +364,6 @@ pub fn service() -> Service {
         }],
         families: BTreeSet::from([Family::V4]),
         external_local: false,
+        publishes_unready: false,
     }
 }

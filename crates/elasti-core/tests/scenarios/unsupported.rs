@@ -3,6 +3,7 @@
 
 use crate::script::{day_with, sleeping_day};
 use crate::world::quiet;
+use elasti_api::Handover;
 use elasti_core::observed::{Service, ServiceKind};
 use elasti_core::ports::{DEFAULT_QUARANTINE, PortBook, ServiceKey, WantedPort};
 
@@ -33,6 +34,21 @@ fn a_service_without_a_selector_is_refused() {
 #[test]
 fn a_service_with_udp_only_is_refused() {
     insta::assert_snapshot!(refused(|s| s.ports.iter_mut().for_each(|p| p.tcp = false)));
+}
+
+#[test]
+fn a_service_that_publishes_unready_pods_is_refused_where_they_should_drain() {
+    insta::assert_snapshot!(refused(|s| s.publishes_unready = true));
+    let day = day_with(|world| {
+        world.trigger = quiet();
+        world.spec.handover = Some(Handover::Redirect);
+        world
+            .service
+            .iter_mut()
+            .for_each(|s| s.publishes_unready = true);
+    });
+    let told = day.until("08:20").tell();
+    assert!(told.contains("Asleep"), "without a drain it sleeps: {told}");
 }
 
 #[test]

@@ -457,6 +457,7 @@ pub fn web_service() -> Service {
         }],
         families: BTreeSet::from([Family::V4]),
         external_local: false,
+        publishes_unready: false,
     }
 }
 

@@ -25,12 +25,14 @@ use crate::metrics::Metrics;
 use crate::queue::Queue;
 use crate::report;
 use crate::rights::{Rights, ask_for_rights};
+use crate::savings;
 use crate::settings::Settings;
 use crate::slim::{Declared, PodView, ServiceView, SliceView};
 use crate::store::{Change, Kept, ResolverPod, Store};
 use crate::targets::{self, Kinds};
 use crate::triggers::prometheus::{Prometheus, PrometheusSettings};
 use crate::triggers::{Readings, Sources};
+use crate::waiting::Waiting;
 use crate::wake::{WakeEndpoint, WakeSettings};
 use crate::watch::{Followed, follow, resolver_labels};
 
@@ -130,6 +132,12 @@ impl Running {
             stopping: watch::Sender::new(false),
             settings,
         });
+        let counted = Arc::downgrade(&operator);
+        operator.metrics.before_each_scrape(move || {
+            if let Some(operator) = counted.upgrade() {
+                savings::count(&operator);
+            }
+        });
         let mut tasks = JoinSet::new();
         tasks.spawn(events);
         serve(&operator, &mut tasks, wake).await?;
@@ -156,7 +164,13 @@ impl Running {
     /// Whether this one leads.
     #[must_use]
     pub fn leads(&self) -> bool {
-        self.operator.term.borrow().is_some()
+        self.operator.leads()
+    }
+
+    /// Who asks the resolvers how many requests wait.
+    #[must_use]
+    pub fn waiting(&self) -> Waiting {
+        Waiting(self.operator.clone())
     }
 
     /// The metrics as they stand.

@@ -186,7 +186,6 @@ impl Journey<'_> {
     }
 }
 
-/// What core's rules say about a request to a sleeping service.
 /// Why a request goes nowhere, whatever the state of its service.
 fn unfit<B>(request: &Request<B>, head_bytes: u64) -> Option<Failure> {
     if request.method() == Method::CONNECT {
@@ -211,6 +210,7 @@ pub(crate) fn needs_a_pod<B>(service: &Service, request: &Request<B>) -> bool {
         && !gets_waiting_page(service, request)
 }
 
+/// What core's rules say about a request to a sleeping service.
 fn answer_probe<B>(service: &Service, request: &Request<B>) -> Option<Response<Body>> {
     if service.probes.is_empty() {
         return None;

@@ -16,6 +16,7 @@ mod names;
 pub(crate) mod object;
 mod openapi;
 mod patching;
+mod proxy;
 mod rbac;
 mod read;
 mod render;

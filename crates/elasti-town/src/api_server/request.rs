@@ -122,6 +122,8 @@ pub(crate) struct ApiRequest {
     pub(crate) query: Query,
     pub(crate) output: Output,
     pub(crate) content_type: String,
+    /// The path and the query behind `proxy`.
+    pub(crate) beyond: String,
     pub(crate) body: Bytes,
 }
 
@@ -132,6 +134,8 @@ pub(crate) struct Route {
     pub(crate) namespace: String,
     pub(crate) name: String,
     pub(crate) subresource: String,
+    /// The path behind `proxy`.
+    pub(crate) beyond: String,
 }
 
 impl Route {
@@ -161,6 +165,7 @@ impl Route {
             namespace: namespace.to_owned(),
             name: name.to_owned(),
             subresource: subresource.to_owned(),
+            beyond: String::new(),
         };
         Ok(match rest {
             [] => return Err(ApiError::NoSuchResource),
@@ -170,6 +175,10 @@ impl Route {
                 match more {
                     [] => route(find(plural)?, namespace, "", ""),
                     [name] => route(find(plural)?, namespace, name, ""),
+                    [name, "proxy", beyond @ ..] => Self {
+                        beyond: format!("/{}", beyond.join("/")),
+                        ..route(find(plural)?, namespace, name, "proxy")
+                    },
                     [name, subresource] => route(find(plural)?, namespace, name, subresource),
                     _ => return Err(ApiError::NoSuchResource),
                 }

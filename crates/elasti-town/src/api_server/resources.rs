@@ -212,6 +212,8 @@ fn subresources(
         ("", "pods") => &[
             ("binding", "Binding", CREATE),
             ("eviction", "Eviction", CREATE),
+            // Kubernetes carries every method; nothing here needs more than to read.
+            ("proxy", "PodProxyOptions", &["get"]),
         ],
         ("", "serviceaccounts") => &[("token", "TokenRequest", CREATE)],
         _ => &[],

@@ -94,7 +94,11 @@ impl ApiServer {
         let route = Route::parse(path, &state.registry)?;
         let query = Query::parse(request.uri().query().unwrap_or_default());
         let verb = route.verb(request.method(), &query)?;
-        let output = request::output(request.headers())?;
+        let output = match route.subresource.as_str() {
+            // What a pod can give is the pod's affair.
+            "proxy" => Output::Object,
+            _ => request::output(request.headers())?,
+        };
         let header = |name: header::HeaderName| {
             request
                 .headers()
@@ -113,7 +117,9 @@ impl ApiServer {
             namespace,
             name,
             subresource,
+            beyond,
         } = route;
+        let asked = request.uri().query();
         Ok(Routed::Api(Box::new(ApiRequest {
             user_agent: header(header::USER_AGENT).to_owned(),
             output: if subresource == "scale" {
@@ -130,6 +136,10 @@ impl ApiServer {
             subresource,
             query,
             content_type,
+            beyond: match asked {
+                Some(asked) => format!("{beyond}?{asked}"),
+                None => beyond,
+            },
         })))
     }
 
@@ -242,6 +252,10 @@ impl ApiServer {
         }
         let response = match refused {
             Some(error) => refuse(&error),
+            None if request.subresource == "proxy" => match self.authorise(request) {
+                Ok(()) => self.proxy(request).await,
+                Err(error) => refuse(&error),
+            },
             None => self.dispatch(request, &call, stale, watch_faults),
         };
         match after {
@@ -455,7 +469,7 @@ fn respond_stream(watcher: Watcher) -> Response<Body> {
     response
 }
 
-fn refuse(error: &ApiError) -> Response<Body> {
+pub(super) fn refuse(error: &ApiError) -> Response<Body> {
     if *error == ApiError::NoSuchPath {
         return respond(
             404,

@@ -160,6 +160,8 @@ pub(crate) enum ApiError {
     TooManyRequests { retry_after_seconds: u64 },
     #[error("{message}")]
     Evicted { message: String },
+    #[error("{0}")]
+    ServiceUnavailable(String),
     /// An error without a reason, as storage and apply give them.
     #[error("{0}")]
     Internal(String),
@@ -207,6 +209,7 @@ impl ApiError {
             Self::VersionTooLarge { .. } => 504,
             Self::TooManyRequests { .. } | Self::Evicted { .. } => 429,
             Self::Internal(_) | Self::InternalError(_) => 500,
+            Self::ServiceUnavailable(_) => 503,
         }
     }
 
@@ -227,6 +230,7 @@ impl ApiError {
             Self::TooManyRequests { .. } | Self::Evicted { .. } => "TooManyRequests",
             Self::Internal(_) => "",
             Self::InternalError(_) => "InternalError",
+            Self::ServiceUnavailable(_) => "ServiceUnavailable",
         }
     }
 

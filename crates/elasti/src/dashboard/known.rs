@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use elasti_api::ElastiService;
+use elasti_core::held::{Ask, Hearing};
 use elasti_core::view::{Facts, Looked, View, Workload, view};
 use jiff::Timestamp;
 use serde::Serialize;
@@ -72,6 +73,7 @@ pub(crate) struct Known {
     events: BTreeMap<Name, VecDeque<Event>>,
     pub(crate) events_forbidden: bool,
     pub(crate) cluster: Cluster,
+    hearing: Hearing,
     /// Services that may look different now.
     touched: BTreeSet<Name>,
     /// Told as `name: message` to whoever shows a service that cannot be read.
@@ -109,6 +111,7 @@ impl Default for Known {
                 state: "loading",
                 message: String::new(),
             },
+            hearing: Hearing::default(),
             touched: BTreeSet::new(),
             broken: BTreeMap::new(),
         }
@@ -272,6 +275,26 @@ impl Known {
         kept.truncate(MOST_EVENTS);
     }
 
+    /// Whom to ask who waits, while so many look.
+    pub(crate) fn ask(&self, lookers: usize) -> Ask {
+        Ask::about(lookers, self.services.values().map(|one| &one.me))
+    }
+
+    /// What the resolvers said, or that they said nothing.
+    pub(crate) fn hear(&mut self, hearing: Hearing) {
+        let changed = self.services.iter().filter(|(_, one)| {
+            let told = one.me.status.as_ref().and_then(|status| status.held);
+            let held = |hearing: &Hearing| hearing.held(&one.me).or(told).unwrap_or(0);
+            held(&hearing) != held(&self.hearing)
+        });
+        self.touched.extend(changed.map(|(name, _)| name.clone()));
+        self.hearing = hearing;
+    }
+
+    pub(crate) fn hearing(&self) -> &Hearing {
+        &self.hearing
+    }
+
     /// Services that may look different since this was last asked.
     pub(crate) fn take_touched(&mut self) -> BTreeSet<Name> {
         std::mem::take(&mut self.touched)
@@ -306,6 +329,7 @@ impl Known {
         Some(view(Facts {
             me: &one.me,
             target: &target,
+            held: self.hearing.held(&one.me),
             now,
         }))
     }

@@ -6,12 +6,14 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 
 use axum::body::Bytes;
+use elasti_core::held::Hearing;
 use futures::Stream;
 use futures::stream;
 use jiff::Timestamp;
 use parking_lot::Mutex;
+use serde::Serialize;
 use serde_json::{Value, json};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, broadcast};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, broadcast};
 
 use super::known::{Cluster, Known, Name};
 use super::price::Price;
@@ -41,6 +43,7 @@ pub(crate) struct News {
     told: Mutex<ToldSoFar>,
     wire: broadcast::Sender<Bytes>,
     browsers: Arc<Semaphore>,
+    came: Notify,
 }
 
 /// What every browser knows by now.
@@ -49,6 +52,33 @@ struct ToldSoFar {
     rows: BTreeMap<Name, String>,
     activity: Vec<Entry>,
     cluster: Cluster,
+    held: Held,
+}
+
+/// Where the numbers of waiting requests come from.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+struct Held {
+    /// `unasked`, `live` or `told`.
+    state: &'static str,
+    /// Since when it has been so.
+    since: Option<Timestamp>,
+    /// Why the resolvers do not tell.
+    message: String,
+}
+
+impl From<&Hearing> for Held {
+    fn from(hearing: &Hearing) -> Self {
+        let (state, since, message) = match hearing {
+            Hearing::Unasked => ("unasked", None, String::new()),
+            Hearing::Live { since, .. } => ("live", Some(*since), String::new()),
+            Hearing::Told { since, why } => ("told", Some(*since), why.clone()),
+        };
+        Self {
+            state,
+            since,
+            message,
+        }
+    }
 }
 
 impl News {
@@ -58,10 +88,24 @@ impl News {
             frame,
             told: Mutex::new(ToldSoFar {
                 cluster,
+                held: Held::from(&Hearing::Unasked),
                 ..ToldSoFar::default()
             }),
             wire: broadcast::channel(MOST_BEHIND).0,
             browsers: Arc::new(Semaphore::new(MOST_BROWSERS)),
+            came: Notify::new(),
+        }
+    }
+
+    /// How many browsers look.
+    pub(crate) fn lookers(&self) -> usize {
+        MOST_BROWSERS - self.browsers.available_permits()
+    }
+
+    /// Waits until one does.
+    pub(crate) async fn somebody_looks(self: Arc<Self>) {
+        while self.lookers() == 0 {
+            self.came.notified().await;
         }
     }
 
@@ -92,7 +136,9 @@ impl News {
         let cluster = Some(&known.cluster)
             .filter(|one| **one != told.cluster)
             .cloned();
-        if rows.is_empty() && gone.is_empty() && activity.is_none() && cluster.is_none() {
+        let held = Some(Held::from(known.hearing())).filter(|one| *one != told.held);
+        let same = activity.is_none() && cluster.is_none() && held.is_none();
+        if rows.is_empty() && gone.is_empty() && same {
             return;
         }
         let mut rest = json!({"now": now, "gone": gone});
@@ -102,8 +148,12 @@ impl News {
         if let (Some(cluster), Some(rest)) = (&cluster, rest.as_object_mut()) {
             rest.insert("cluster".into(), json!(cluster));
         }
+        if let (Some(held), Some(rest)) = (&held, rest.as_object_mut()) {
+            rest.insert("held".into(), json!(held));
+        }
         told.activity = activity.unwrap_or(std::mem::take(&mut told.activity));
         told.cluster = cluster.unwrap_or(std::mem::take(&mut told.cluster));
+        told.held = held.unwrap_or(std::mem::take(&mut told.held));
         // Nobody may be listening, and that is fine.
         let _ = self
             .wire
@@ -131,7 +181,7 @@ impl News {
         } = &self.frame;
         let rest = json!({
             "now": now, "since": since, "writes": writes, "place": place, "price": price,
-            "cluster": told.cluster, "activity": told.activity,
+            "cluster": told.cluster, "held": told.held, "activity": told.activity,
         });
         with_rows(&rest, told.rows.values())
     }
@@ -139,6 +189,7 @@ impl News {
     /// A stream for one browser: the whole, then every change. `None` if there are too many.
     pub(crate) fn listen(self: &Arc<Self>) -> Option<impl Stream<Item = Bytes> + Send + use<>> {
         let place = self.browsers.clone().try_acquire_owned().ok()?;
+        self.came.notify_one();
         let ear = Ear {
             news: self.clone(),
             wire: self.wire.subscribe(),

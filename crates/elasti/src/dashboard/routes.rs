@@ -89,7 +89,7 @@ async fn why(
     #[cfg(feature = "cli")]
     let text = {
         let Name { namespace, name } = name;
-        let fresh = crate::why::text_for_page(desk.client, namespace, &name).await;
+        let fresh = crate::commands::why::text_for_page(desk.client, namespace, &name).await;
         fresh.unwrap_or(known)
     };
     #[cfg(not(feature = "cli"))]

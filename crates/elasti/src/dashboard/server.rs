@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
+use elasti_core::held::Hearing;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -27,6 +28,7 @@ use super::known::{Known, Scope, TargetKind};
 use super::news::{Frame, News};
 use super::price::Price;
 use super::routes::{Desk, router};
+use crate::held::{Ears, listen};
 
 /// A browser opens 6; 40 of them fit.
 const CONNECTIONS: usize = 256;
@@ -64,7 +66,11 @@ pub(crate) struct Running {
 
 impl Running {
     /// Starts to look and to serve.
-    pub(crate) async fn start(settings: Settings, client: Client) -> std::io::Result<Self> {
+    pub(crate) async fn start(
+        settings: Settings,
+        client: Client,
+        ears: Ears,
+    ) -> std::io::Result<Self> {
         let listener = TcpListener::bind(settings.listen).await?;
         let address = listener.local_addr()?;
         let token = settings.writes.then(token);
@@ -91,6 +97,7 @@ impl Running {
         };
         let mut tasks = JoinSet::new();
         tasks.spawn(tell(watches.clone(), news.clone()));
+        tasks.spawn(hear(watches.clone(), news.clone(), ears));
         tasks.spawn(watches.run());
         tasks.spawn(serve(
             listener,
@@ -216,6 +223,17 @@ async fn tell(watches: Watches, news: Arc<News>) {
         }
         news.tell(&mut watches.known.lock(), Timestamp::now());
     }
+}
+
+/// Keeps up with who waits, while a browser looks.
+async fn hear(watches: Watches, news: Arc<News>, ears: Ears) {
+    let whom = || watches.known.lock().ask(news.lookers());
+    let somebody = || news.clone().somebody_looks();
+    let hear = |hearing: &Hearing| {
+        watches.known.lock().hear(hearing.clone());
+        watches.changed.notify_one();
+    };
+    listen(ears, whom, somebody, hear).await;
 }
 
 async fn serve(listener: TcpListener, router: Router) {

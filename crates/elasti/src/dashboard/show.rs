@@ -23,8 +23,9 @@ pub(crate) fn row(known: &Known, name: &Name, now: Timestamp) -> Option<Value> {
     let cold_start = one.memory.cold_starts();
     let mut row = serde_json::to_value(&view).ok()?;
     let fields = row.as_object_mut()?;
-    for long in ["triggers", "blockers"] {
-        fields.remove(long);
+    // Whether held requests are live is the same of all and told once.
+    for left_out in ["triggers", "blockers", "heldLive"] {
+        fields.remove(left_out);
     }
     fields.insert("coldStart".into(), json!(cold_start));
     fields.insert(

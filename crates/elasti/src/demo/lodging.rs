@@ -19,9 +19,9 @@ use super::ledger::Ledger;
 use super::objects::{self, PORT, call, cluster_address, names_of};
 use super::stage::{First, Service, Stage};
 use super::visitors::{Order, VISITOR, Visitors};
-use crate::check::installation::Installation;
+use crate::commands::check::installation::Installation;
+use crate::commands::refusal::{Asked, Refusal};
 use crate::exit::Failed;
-use crate::refusal::{Asked, Refusal};
 
 /// Longer than it takes to show that traffic goes straight to the pods: the trigger knows of none of it.
 const COOLDOWN_SECONDS: u32 = 10;

@@ -12,7 +12,7 @@ use kube::Client;
 use super::lodging::{self, Host, Lodging, Wish};
 use super::story::Story;
 use super::voice::Voice;
-use crate::access::Access;
+use crate::commands::access::Access;
 use crate::exit::Failed;
 
 /// Polling, cooldown, a kubelet's tick and settle times have their full length there.

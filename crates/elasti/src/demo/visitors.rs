@@ -18,7 +18,7 @@ use super::chronicle::APP_LABEL;
 use super::ledger::{Entry, Ledger};
 use super::lodging::harmless;
 use super::stage::First;
-use crate::refusal::Asked;
+use crate::commands::refusal::Asked;
 use crate::visit::{Line, Word};
 
 /// Label and first part of the name of their pods.

@@ -1,83 +1,151 @@
-//! The commands that pages show, and whether each is one that exists.
-//! Never runs one.
+//! The commands that pages show: whole lines as a shell takes them, in the order of the page.
+//! Never judges one, and never runs one.
 
-use std::path::Path;
-
-use clap::CommandFactory as _;
-use serde_json::Value;
-
-use super::page::{Page, root};
-use crate::Cli;
+use super::page::{Block, Page};
 
 /// One command line.
+#[derive(Clone, Debug)]
 pub(super) struct Shown {
     pub(super) page: String,
     pub(super) line: usize,
-    pub(super) words: Vec<String>,
+    /// Without prompt and comment, continued lines joined.
+    pub(super) text: String,
+    /// Between back quotes in a sentence or a table, and not in a block of its own.
+    pub(super) in_prose: bool,
+    /// What the page shows below it.
+    pub(super) output: Vec<String>,
 }
 
-/// The programs that are looked at.
+/// A command in prose begins with one of these; in a block every line is a command.
 const PROGRAMS: [&str; 4] = ["elasti", "cargo", "helm", "kubectl"];
+/// Blocks of these languages hold commands.
+const SHELLS: [&str; 3] = ["", "sh", "console"];
+/// The help texts; their blocks hold commands among other things.
+const REFERENCE: &str = "docs/commands.md";
 
-/// Every command of every page: in blocks, and between back quotes.
-pub(super) fn all(pages: &[Page]) -> Vec<Shown> {
+/// Every command of a page.
+pub(super) fn of(page: &Page) -> Vec<Shown> {
     let mut found = Vec::new();
-    for page in pages {
-        let in_blocks = page
-            .blocks
-            .iter()
-            .filter(|block| ["", "sh", "console"].contains(&block.language.as_str()));
-        for block in in_blocks {
-            let joined = block.text.replace("\\\n", " ");
-            for line in joined.lines() {
-                let line = line.strip_prefix("$ ").unwrap_or(line);
-                found.extend(commands(line).into_iter().map(|words| Shown {
-                    page: page.name.clone(),
-                    line: block.line,
-                    words,
-                }));
-            }
+    for block in &page.blocks {
+        if SHELLS.contains(&block.language.as_str()) {
+            found.extend(of_block(page, block));
+        } else if page.name == REFERENCE && block.language == "text" {
+            found.extend(examples(page, block));
         }
-        for (line, code) in page.words_in_code() {
-            // A single word is a name.
-            let several = |words: &Vec<String>| words.len() > 1;
-            found.extend(
-                commands(&code)
-                    .into_iter()
-                    .filter(several)
-                    .map(|words| Shown {
-                        page: page.name.clone(),
-                        line,
-                        words,
-                    }),
-            );
+    }
+    for (line, code) in page.words_in_code() {
+        let text = without_comment(&code);
+        let words = split(&text);
+        let program = words.iter().find(|word| !word.contains('='));
+        // A single word is a name.
+        let is_command = program.is_some_and(|one| PROGRAMS.contains(&one.as_str()));
+        if is_command && words.len() > 1 {
+            found.push(Shown::new(page, line, text, true));
+        }
+    }
+    found.sort_by_key(|shown| shown.line);
+    found
+}
+
+impl Shown {
+    fn new(page: &Page, line: usize, text: String, in_prose: bool) -> Self {
+        Self {
+            page: page.name.clone(),
+            line,
+            text,
+            in_prose,
+            output: Vec::new(),
+        }
+    }
+
+    /// Where it stands and what it says, for whoever must mend it.
+    pub(super) fn place(&self) -> String {
+        format!("{}:{}: `{}`", self.page, self.line, self.text)
+    }
+
+    /// The programs of the line with their words: pipes and lists are several.
+    pub(super) fn stages(&self) -> Vec<Vec<String>> {
+        let stages = stages(&self.text).into_iter();
+        stages.map(|stage| split(&stage)).collect()
+    }
+}
+
+/// Each line is a command; with a prompt somewhere, the lines without one are output.
+fn of_block(page: &Page, block: &Block) -> Vec<Shown> {
+    let has_prompt = block.text.lines().any(|line| line.starts_with("$ "));
+    let mut found: Vec<Shown> = Vec::new();
+    let mut begun: Option<(usize, String)> = None;
+    for (number, line) in block.text.lines().enumerate() {
+        let number = block.line + number;
+        let bare = match (&begun, line.strip_prefix("$ ")) {
+            (None, None) if has_prompt => {
+                let last = found.last_mut();
+                last.into_iter()
+                    .for_each(|shown| shown.output.push(line.to_owned()));
+                continue;
+            }
+            (_, bare) => bare.unwrap_or(line),
+        };
+        let (first, before) = begun.take().unwrap_or((number, String::new()));
+        match bare.strip_suffix('\\') {
+            Some(open) => begun = Some((first, format!("{before}{} ", open.trim()))),
+            None => {
+                let text = without_comment(&format!("{before}{}", bare.trim()));
+                if !text.is_empty() {
+                    found.push(Shown::new(page, first, text, false));
+                }
+            }
         }
     }
     found
 }
 
-/// The commands of a line: pipes and lists are several.
-fn commands(line: &str) -> Vec<Vec<String>> {
-    let line = line.split(" # ").next().unwrap_or_default();
-    let mut found = Vec::new();
-    for part in line
-        .split('|')
-        .flat_map(|part| part.split("&&"))
-        .flat_map(|part| part.split(';'))
-    {
-        let words = split(part);
-        if words
-            .first()
-            .is_some_and(|first| PROGRAMS.contains(&first.as_str()))
-        {
-            found.push(words);
+/// The examples of a help text: `Example: …`, or a line of their own, set in.
+fn examples(page: &Page, block: &Block) -> Vec<Shown> {
+    let lines = block.text.lines().enumerate();
+    let found = lines.filter_map(|(number, line)| {
+        let (label, rest) = line.split_once(':').unwrap_or(("", line));
+        let labelled = !["", "Usage"].contains(&label) && !line.starts_with(' ');
+        let text = match (labelled, line.strip_prefix("  ")) {
+            (true, _) => rest.trim(),
+            (false, Some(set_in)) if !set_in.starts_with(' ') => set_in,
+            _ => return None,
+        };
+        let first = text.split_whitespace().next()?;
+        let is_command = PROGRAMS.contains(&first) && !text.ends_with('.');
+        is_command.then(|| Shown::new(page, block.line + number, text.to_owned(), false))
+    });
+    found.collect()
+}
+
+fn without_comment(line: &str) -> String {
+    let line = line.strip_prefix('#').map_or(line, |_| "");
+    let text = line.split(" # ").next().unwrap_or_default();
+    text.trim().to_owned()
+}
+
+/// The parts between pipes and other signs that join commands, but for those in quotes.
+pub(super) fn stages(line: &str) -> Vec<String> {
+    let mut found = vec![String::new()];
+    let mut quote = None;
+    for letter in line.chars() {
+        match (quote, letter) {
+            (None, '\'' | '"') => quote = Some(letter),
+            (Some(open), letter) if letter == open => quote = None,
+            (None, '|' | ';' | '&') => {
+                found.push(String::new());
+                continue;
+            }
+            _ => {}
         }
+        found.last_mut().unwrap().push(letter);
     }
+    found.retain(|stage| !stage.trim().is_empty());
     found
 }
 
 /// Words as a shell splits them, as far as docs need it.
-fn split(line: &str) -> Vec<String> {
+pub(super) fn split(line: &str) -> Vec<String> {
     let mut words = Vec::new();
     let mut word = String::new();
     let mut quote = None;
@@ -105,266 +173,4 @@ fn split(line: &str) -> Vec<String> {
         .into_iter()
         .take_while(|word| !word.starts_with('>'))
         .collect()
-}
-
-pub(super) fn chart_values() -> Value {
-    let text = std::fs::read_to_string(root().join("deploy/helm/elasti/values.yaml")).unwrap();
-    serde_saphyr::from_str(&text).unwrap()
-}
-
-impl Shown {
-    pub(super) fn check(&self) -> Result<(), String> {
-        let words: Vec<&str> = self.words.iter().map(String::as_str).collect();
-        match words.as_slice() {
-            ["elasti", rest @ ..] | ["kubectl", "elasti", rest @ ..] => elasti(rest),
-            ["cargo", rest @ ..] => cargo(rest),
-            ["helm", rest @ ..] => helm(rest),
-            ["kubectl", rest @ ..] => kubectl(rest),
-            _ => Err("unknown program".to_owned()),
-        }
-    }
-}
-
-/// Parsed by the real parser; `…` stands for what everybody knows.
-fn elasti(words: &[&str]) -> Result<(), String> {
-    // Any command is meant.
-    if words.first() == Some(&"COMMAND") {
-        return Ok(());
-    }
-    // The name of a command alone speaks of it.
-    if let [] | [_] = words {
-        let command = Cli::command();
-        let name = words.first().copied().unwrap_or("check");
-        let known = name.starts_with(['-', '…']) || command.find_subcommand(name).is_some();
-        return known
-            .then_some(())
-            .ok_or_else(|| format!("no command {name}"));
-    }
-    let words = words.iter().filter(|word| **word != "…");
-    let parsed = Cli::command().try_get_matches_from(std::iter::once(&"elasti").chain(words));
-    match parsed {
-        Ok(_) => Ok(()),
-        Err(error) if !error.use_stderr() => Ok(()),
-        Err(error) => Err(error
-            .to_string()
-            .lines()
-            .next()
-            .unwrap_or_default()
-            .to_owned()),
-    }
-}
-
-fn cargo(words: &[&str]) -> Result<(), String> {
-    match words {
-        ["xtask", task, ..] => {
-            let tasks = std::fs::read_to_string(root().join("xtask/src/main.rs")).unwrap();
-            match tasks.contains(&format!("[\"{task}\"")) || tasks.contains(&format!("\"{task}\","))
-            {
-                true => Ok(()),
-                false => Err(format!("xtask has no {task}")),
-            }
-        }
-        ["run", rest @ ..] => {
-            let (before, after) = match rest.iter().position(|word| *word == "--") {
-                Some(at) => (&rest[..at], &rest[at + 1..]),
-                None => (rest, &[][..]),
-            };
-            match before.iter().position(|word| *word == "-p") {
-                Some(at) => package(before.get(at + 1).unwrap_or(&"")),
-                None => elasti(after),
-            }
-        }
-        ["test", "-p", name, ..] => package(name),
-        [
-            "install" | "build" | "test" | "deny" | "fmt" | "clippy" | "fuzz" | "mutants"
-            | "+nightly",
-            ..,
-        ] => Ok(()),
-        _ => Err("no such use of cargo is known".to_owned()),
-    }
-}
-
-fn package(name: &str) -> Result<(), String> {
-    match root().join("crates").join(name).join("Cargo.toml").exists() {
-        true => Ok(()),
-        false => Err(format!("no package {name}")),
-    }
-}
-
-/// Options that take a value, so that the value is not taken for a word.
-const HELM_VALUES: [&str; 8] = [
-    "--set",
-    "--set-string",
-    "--namespace",
-    "-n",
-    "--values",
-    "-f",
-    "--timeout",
-    "--version",
-];
-
-fn helm(words: &[&str]) -> Result<(), String> {
-    let (verb, rest) = words.split_first().ok_or("no verb")?;
-    if ![
-        "install",
-        "upgrade",
-        "uninstall",
-        "template",
-        "get",
-        "list",
-        "rollback",
-        "history",
-    ]
-    .contains(verb)
-    {
-        return Err(format!("helm has no {verb}"));
-    }
-    let values = chart_values();
-    let mut rest = rest.iter();
-    while let Some(word) = rest.next() {
-        if HELM_VALUES.contains(word) {
-            let value = rest.next().ok_or("an option without its value")?;
-            if word.starts_with("--set") {
-                set(value, &values)?;
-            }
-        } else if word.starts_with("deploy/") && !root().join(word).join("Chart.yaml").exists() {
-            return Err(format!("{word} is no chart"));
-        }
-    }
-    Ok(())
-}
-
-fn set(assignment: &str, values: &Value) -> Result<(), String> {
-    let (path, _) = assignment.split_once('=').ok_or("--set without =")?;
-    let mut at = values;
-    for part in path.split('.') {
-        let name = part.split(['[', '{']).next().unwrap_or_default();
-        at = at
-            .get(name)
-            .ok_or_else(|| format!("the chart has no value {path}"))?;
-    }
-    Ok(())
-}
-
-/// The kinds that docs speak of, as kubectl takes them.
-const KINDS: [&str; 34] = [
-    "all",
-    "els",
-    "elastiservice",
-    "elastiservices",
-    "elasti",
-    "pod",
-    "pods",
-    "service",
-    "services",
-    "svc",
-    "deployment",
-    "deployments",
-    "deploy",
-    "statefulset",
-    "statefulsets",
-    "rollout",
-    "hpa",
-    "scaledobject",
-    "scaledobjects",
-    "endpointslice",
-    "endpointslices",
-    "lease",
-    "leases",
-    "events",
-    "namespace",
-    "node",
-    "nodes",
-    "crd",
-    "secret",
-    "replicaset",
-    "resourcequota",
-    "networkpolicies",
-    "customresourcedefinition",
-    "job",
-];
-
-/// Options that take a value.
-const KUBECTL_VALUES: [&str; 14] = [
-    "-n",
-    "--namespace",
-    "-l",
-    "--selector",
-    "-o",
-    "--output",
-    "-f",
-    "-k",
-    "-p",
-    "--patch",
-    "--kubeconfig",
-    "--context",
-    "--type",
-    "-c",
-];
-
-fn kubectl(words: &[&str]) -> Result<(), String> {
-    let mut plain = Vec::new();
-    let mut rest = words.iter();
-    while let Some(word) = rest.next() {
-        if KUBECTL_VALUES.contains(word) {
-            let value = rest.next().ok_or("an option without its value")?;
-            file(word, value)?;
-        } else if *word == "--" {
-            break;
-        } else if !word.starts_with('-') {
-            plain.push(*word);
-        }
-    }
-    match plain.as_slice() {
-        [
-            "apply" | "create" | "config" | "cluster-info" | "version" | "krew" | "proxy",
-            ..,
-        ] => Ok(()),
-        [
-            "get" | "describe" | "delete" | "patch" | "annotate" | "label" | "scale" | "wait"
-            | "edit" | "explain",
-            kind,
-            ..,
-        ]
-        | ["rollout", "status" | "restart" | "undo", kind, ..]
-        | ["auth", "can-i", _, kind, ..] => object(kind),
-        [
-            "logs" | "port-forward" | "run" | "exec" | "debug" | "top",
-            ..,
-        ] => {
-            let named = plain.get(1).filter(|word| word.contains('/'));
-            named.map_or(Ok(()), |named| object(named))
-        }
-        // The name of a verb alone speaks of it.
-        ["explain" | "autoscale" | "describe" | "get" | "wait"]
-        | ["rollout", "status"]
-        | ["auth", "can-i"] => Ok(()),
-        _ => Err("no such use of kubectl is known".to_owned()),
-    }
-}
-
-/// Files and folders of the repository that a command names.
-fn file(option: &str, value: &str) -> Result<(), String> {
-    let ours = value.starts_with("deploy/");
-    match ["-f", "-k"].contains(&option) && ours && !root().join(value).exists() {
-        true => Err(format!("{value} does not exist")),
-        false => Ok(()),
-    }
-}
-
-/// `kind`, `kind/name`, `kind.field` or `kind.group/sub`.
-fn object(written: &str) -> Result<(), String> {
-    let (kind, name) = written.split_once('/').unwrap_or((written, ""));
-    let kind = kind.split('.').next().unwrap_or_default();
-    if !kind.split(',').all(|kind| KINDS.contains(&kind)) {
-        return Err(format!("{kind} is no kind that is known here"));
-    }
-    if ["deployment", "deploy"].contains(&kind) && name.starts_with("elasti") {
-        let path = Path::new("deploy/kustomize/base/deployment.yaml");
-        let made = std::fs::read_to_string(root().join(path)).unwrap();
-        if !made.contains(&format!("name: {name}\n")) {
-            return Err(format!("the chart makes no Deployment {name}"));
-        }
-    }
-    Ok(())
 }

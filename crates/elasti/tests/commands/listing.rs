@@ -3,7 +3,7 @@
 
 use std::process::Stdio;
 
-use elasti_journeys::MERGE;
+use elasti_journeys::{MERGE, until};
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::time::timeout;
@@ -140,7 +140,11 @@ async fn a_thousand_services_are_one_list_a_kind_and_fit_80_columns() {
         scene.status(&name, asleep()).await;
     }
     let faults = scene.hood.town().server.faults();
-    for arguments in [&["list", "-A"] as &[&str], &["top", "--once", "-A"]] {
+    // `top` also asks where the resolvers are: there is none, so it asks nobody who waits.
+    for (arguments, calls) in [
+        (&["list", "-A"] as &[&str], 2),
+        (&["top", "--once", "-A"], 3),
+    ] {
         let before = faults.calls();
         let mut command = scene.elasti(arguments);
         let output = command.env("COLUMNS", "80").output().await.unwrap();
@@ -151,7 +155,7 @@ async fn a_thousand_services_are_one_list_a_kind_and_fit_80_columns() {
             "{}",
             String::from_utf8_lossy(&output.stderr)
         );
-        assert_eq!(faults.calls() - before, 2, "one list for each kind");
+        assert_eq!(faults.calls() - before, calls, "one list for each kind");
         let rows = text.lines().filter(|line| line.contains("Asleep")).count();
         assert_eq!(rows, 1000);
         for line in text.lines() {
@@ -197,4 +201,24 @@ async fn without_a_terminal_top_tells_each_change_in_a_line() {
     let line = next().await;
     assert!(line.ends_with("default/web  deleted"), "{line}");
     top.kill().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn top_asks_the_resolvers_who_waits() {
+    let scene = Scene::with(|_| {}).await;
+    let web = scene.hood.deploy("web").await;
+    web.until_serving().await;
+    web.fall_asleep().await;
+    // Nobody writes a status from now on.
+    scene.hood.kill_operator(0).await;
+    let visitors = [web.visitor(), web.visitor()];
+    until("they wait", async || scene.hood.held() == 2).await;
+    let told = scene.types(&["top", "--once"]).await;
+    assert!(told.contains("; 2 held; "), "{told}");
+    let listed = scene.types(&["list", "-o", "json"]).await;
+    assert!(listed.contains("\"heldLive\": false"), "{listed}");
+    web.scale_by_hand(1).await;
+    for visitor in visitors {
+        visitor.await.unwrap();
+    }
 }

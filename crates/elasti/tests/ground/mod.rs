@@ -10,6 +10,8 @@
     clippy::indexing_slicing
 )]
 
+pub mod installed;
+
 use std::process::Stdio;
 use std::time::Duration;
 

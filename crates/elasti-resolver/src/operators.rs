@@ -1,0 +1,100 @@
+//! Connections to the operators: a few are kept, and one is open before anybody needs it.
+//! Never says anything over them: `wake.rs` does.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http_body_util::Full;
+use hyper::body::Bytes;
+use hyper::client::conn::http1;
+use hyper_util::rt::TokioIo;
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+use tokio::time::{sleep, timeout};
+
+use crate::net::{TcpStream, lookup_host};
+use crate::wake::WakeFault;
+
+/// From the name to the handshake.
+const PATIENCE: Duration = Duration::from_secs(3);
+/// How long after a failure the next connection is tried while nobody waits.
+const PAUSE: Duration = Duration::from_secs(1);
+/// Connections that are kept.
+const MOST_IDLE: usize = 4;
+
+pub(crate) type Connection = http1::SendRequest<Full<Bytes>>;
+
+/// The connections that nobody uses at this moment.
+#[derive(Debug, Default)]
+pub(crate) struct Operators {
+    idle: Mutex<Vec<Connection>>,
+    /// One of all connections has ended.
+    ended: Notify,
+}
+
+impl Operators {
+    /// A kept connection, if one is still open.
+    pub(crate) async fn kept(&self) -> Option<Connection> {
+        loop {
+            let mut kept = self.idle.lock().pop()?;
+            if kept.ready().await.is_ok() {
+                return Some(kept);
+            }
+        }
+    }
+
+    /// Keeps a connection for the next one who needs it.
+    pub(crate) fn keep(&self, connection: Connection) {
+        let mut idle = self.idle.lock();
+        idle.retain(|one| !one.is_closed());
+        if idle.len() < MOST_IDLE {
+            idle.push(connection);
+        }
+    }
+
+    /// A new connection to any of the operators' addresses.
+    pub(crate) async fn connect(self: &Arc<Self>, name: &str) -> Result<Connection, WakeFault> {
+        let found = lookup_host(name)
+            .await
+            .map_err(|_| WakeFault::Unreachable)?;
+        let mut addresses: Vec<_> = found.collect();
+        rand::seq::SliceRandom::shuffle(addresses.as_mut_slice(), &mut rand::rng());
+        for address in addresses {
+            let Ok(stream) = TcpStream::connect(address).await else {
+                continue;
+            };
+            let _ = stream.set_nodelay(true);
+            let handshake = http1::handshake(TokioIo::new(stream)).await;
+            let (operator, connection) = handshake.map_err(|_| WakeFault::Unreachable)?;
+            let operators = self.clone();
+            tokio::spawn(async move {
+                drop(connection.await);
+                operators.ended.notify_one();
+            });
+            return Ok(operator);
+        }
+        Err(WakeFault::Unreachable)
+    }
+
+    fn has_open(&self) -> bool {
+        self.idle.lock().iter().any(|one| !one.is_closed())
+    }
+}
+
+/// Looking up a name and connecting cost a first request milliseconds, so this is done before it comes. Operators
+/// close a connection after half a minute without a word; that costs one connection a minute or two, and no call.
+pub(crate) async fn keep_one_open(operators: Arc<Operators>, name: String) {
+    loop {
+        if !operators.has_open() {
+            match timeout(PATIENCE, operators.connect(&name)).await {
+                Ok(Ok(connection)) => operators.keep(connection),
+                // An operator that starts, or none at all: a wake tells if it matters.
+                Ok(Err(_)) | Err(_) => {
+                    sleep(PAUSE).await;
+                    continue;
+                }
+            }
+        }
+        operators.ended.notified().await;
+    }
+}
