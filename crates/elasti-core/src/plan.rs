@@ -445,11 +445,15 @@ impl Plan {
         self.look_again = earliest(self.look_again, o.now.checked_add(wait).ok());
     }
 
-    /// Takes our own marks off, but only from pods that would be ready without them.
+    /// Takes our own marks off, but only from pods that would be ready without them, and that nobody is about to end.
     fn unmark(&mut self, o: &Observed) {
         let pods = refs(o, |p| p.marked && p.containers_ready && !p.terminating);
-        if !pods.is_empty() {
-            self.steps.push(Step::Unmark(pods));
+        match zero_may_be_believed_until(o) {
+            _ if pods.is_empty() => {}
+            Some(moment) if o.now < moment => {
+                self.look_again = earliest(self.look_again, Some(moment));
+            }
+            _ => self.steps.push(Step::Unmark(pods)),
         }
     }
 
@@ -470,6 +474,17 @@ impl Plan {
         }
     }
 }
+
+/// Replicas that were just written may have been zero a moment before: whoever has seen that zero still ends pods, and
+/// one that is put back into rotation meanwhile takes a request with it. Until then controllers have followed.
+fn zero_may_be_believed_until(o: &Observed) -> Option<Timestamp> {
+    let written = o.target.as_ref()?.replicas_at?;
+    let follows = RECORD_GRAIN.checked_add(o.settings.settle)?;
+    Some(written.checked_add(follows).unwrap_or(Timestamp::MAX))
+}
+
+/// The API server's record of field managers counts whole seconds.
+const RECORD_GRAIN: SignedDuration = SignedDuration::from_secs(1);
 
 /// How soon to ask a resolver again.
 pub(crate) const ASK_AGAIN: SignedDuration = SignedDuration::from_secs(5);

@@ -48,7 +48,8 @@ fn churn_times() -> observed::Settings {
         settle: SignedDuration::from_millis(SETTLE_MILLIS as i64),
         tick_period: SignedDuration::try_from(TICK).unwrap(),
         tick_patience: SignedDuration::from_millis(8500),
-        margin: SignedDuration::from_millis(300),
+        // From the scale write to the end of the last pod, on a machine that does other things too.
+        margin: SignedDuration::from_secs(1),
         resolver_grace: SignedDuration::from_secs(30),
         report_fresh: SignedDuration::from_secs(3),
         ..times()

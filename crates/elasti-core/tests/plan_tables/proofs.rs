@@ -381,6 +381,30 @@ fn our_slice_goes_only_after_the_services_own_slices_have_shown_a_ready_pod_for_
     each_fact_counts(facts, removes_slice, broken);
 }
 
+/// Scaled to zero and woken within milliseconds: the replica controller still ends the pod for the zero that it saw.
+#[test]
+fn a_pod_that_the_last_zero_may_still_end_is_not_put_back_into_rotation() {
+    let unmarks = |o: &Observed| {
+        let is_unmark = |step: &Step| matches!(step, Step::Unmark(_));
+        planned(o).steps.iter().any(is_unmark)
+    };
+    let mut o = drained();
+    o.readings = vec![active()];
+    let settled = SignedDuration::from_secs(1) + o.settings.settle;
+    let written = |o: &mut Observed, at| o.target.as_mut().unwrap().replicas_at = Some(at);
+    let now = o.now;
+    written(&mut o, now);
+    assert!(!unmarks(&o), "written now");
+    assert!(planned(&o).look_again <= Some(now + settled));
+    written(&mut o, now - settled + SignedDuration::from_millis(1));
+    assert!(!unmarks(&o), "controllers may not have followed yet");
+    written(&mut o, now - settled);
+    assert!(
+        unmarks(&o),
+        "controllers have followed, and the pod is still there"
+    );
+}
+
 #[test]
 fn only_pods_that_would_be_ready_by_themselves_are_unmarked() {
     let mut o = drained();
