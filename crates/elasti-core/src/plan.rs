@@ -476,11 +476,13 @@ impl Plan {
 }
 
 /// Replicas that were just written may have been zero a moment before: whoever has seen that zero still ends pods, and
-/// one that is put back into rotation meanwhile takes a request with it. Until then controllers have followed.
+/// one that is put back into rotation meanwhile takes a request with it. By then controllers have followed.
 fn zero_may_be_believed_until(o: &Observed) -> Option<Timestamp> {
-    let written = o.target.as_ref()?.replicas_at?;
-    let follows = RECORD_GRAIN.checked_add(o.settings.settle)?;
-    Some(written.checked_add(follows).unwrap_or(Timestamp::MAX))
+    let written = o.target.as_ref().and_then(|target| target.replicas_at);
+    let recorded = written.and_then(|at| at.checked_add(RECORD_GRAIN).ok());
+    // The record may be another process's; what we did ourselves, we know better.
+    let last = recorded.max(o.sightings.zeroed_at)?;
+    last.checked_add(o.settings.settle).ok()
 }
 
 /// The API server's record of field managers counts whole seconds.

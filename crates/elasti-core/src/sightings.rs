@@ -43,6 +43,8 @@ pub struct Sightings {
     pub zero_at: Option<Timestamp>,
     /// The way up since then, as far as it was seen.
     pub wake: Option<WakeSeen>,
+    /// We may have asked for zero until then, even if no look has seen it.
+    pub zeroed_at: Option<Timestamp>,
 }
 
 /// When each part of a wake was first seen.
@@ -112,6 +114,7 @@ impl Sightings {
             too_dense_on: None,
             zero_at: None,
             wake: None,
+            zeroed_at: None,
         }
     }
 
@@ -147,6 +150,8 @@ impl Sightings {
         let no_resolver = o.ready_resolvers().next().is_none();
         self.no_resolver_since = hold(self.no_resolver_since, no_resolver, now);
         self.look_at_wake(o);
+        // Whatever was sent before this look was sent before now.
+        self.zeroed_at = self.zeroed_at.map(|at| at.min(now));
         self.look_at_marks(&o.pods, now);
         // A tick that was not followed by another when it was due foretells nothing any more.
         let known_for = o.settings.tick_period + o.settings.margin;
@@ -196,9 +201,14 @@ impl Sightings {
     }
 
     /// These sightings after the process has begun to carry out `steps`:
-    /// a mark that we take off ourselves is not a kubelet's tick.
+    /// a mark that we take off ourselves is not a kubelet's tick, and a zero of ours may be gone again at the next look.
     #[must_use]
     pub fn after(mut self, steps: &[Step]) -> Self {
+        for step in steps {
+            if let Step::ScaleToZero(_) = step {
+                self.zeroed_at = step.expires();
+            }
+        }
         if steps.iter().any(|step| matches!(step, Step::Unmark(_))) {
             self.marks.clear();
             self.ticks.clear();

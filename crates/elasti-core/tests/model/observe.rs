@@ -471,6 +471,7 @@ pub fn aged(config: &Config, mut seen: Sightings, units: Age) -> Sightings {
         &mut seen.rotation_since,
         &mut seen.no_rotation_since,
         &mut seen.pods_out_since,
+        &mut seen.zeroed_at,
     ] {
         span.iter_mut().for_each(|moment| age(moment, SETTLE));
     }

@@ -403,6 +403,13 @@ fn a_pod_that_the_last_zero_may_still_end_is_not_put_back_into_rotation() {
         unmarks(&o),
         "controllers have followed, and the pod is still there"
     );
+    o.sightings.zeroed_at = Some(now);
+    assert!(
+        !unmarks(&o),
+        "we have zeroed it now, whatever the record says"
+    );
+    o.sightings.zeroed_at = Some(now - o.settings.settle);
+    assert!(unmarks(&o));
 }
 
 #[test]
