@@ -318,6 +318,7 @@ fn hands_off(spec: &ElastiServiceSpec, loose: Loose, o: &Observed) -> Plan {
             let mut plan = Plan::at(standing(o), why);
             if let (Some(service), Some(_)) = (&o.service, o.slice.ours()) {
                 plan.keep_redirected(service, o);
+                plan.keep_asking(o);
             }
             plan
         }

@@ -133,6 +133,16 @@ async fn a_wake_that_reaches_a_follower_is_done_by_it_while_the_leader_lives() {
             == 1
     })
     .await;
+    // The old resolvers may have a connection to the leader; one that starts now finds the follower only.
+    let old = hood.resolver_addresses().len();
+    hood.add_resolver().await;
+    for index in 0..old {
+        hood.stop_resolver(index).await;
+    }
+    until("the new resolver answers for it", async || {
+        web.slice_addresses().await == hood.resolver_addresses()
+    })
+    .await;
     sleep(Duration::from_millis(500)).await;
     let before = hood.town().server.faults().calls();
     web.visit().await;

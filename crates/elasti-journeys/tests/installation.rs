@@ -240,6 +240,7 @@ async fn kustomize_installs_and_uninstalls_as_the_chart_does() {
     web.visit().await;
     web.fall_asleep().await;
     web.visit().await;
+    web.busy();
     web.until_serving().await;
     web.fall_asleep().await;
 

@@ -11,7 +11,7 @@ use elasti_core::{Observed, Plan, Step};
 use jiff::SignedDuration;
 
 use crate::facts::{
-    Change, active, address, ago, drained, draining, endpoint, idle, let_go, now, planned,
+    Change, active, address, ago, asleep, drained, draining, endpoint, idle, let_go, now, planned,
     planned_for, pod, ports, redirected, redirecting, report, resolver, restoring, spec,
 };
 
@@ -379,6 +379,23 @@ fn our_slice_goes_only_after_the_services_own_slices_have_shown_a_ready_pod_for_
         }),
     ];
     each_fact_counts(facts, removes_slice, broken);
+}
+
+/// Else its slice would lead to resolvers that are gone, and clients would hang instead of hearing the reason.
+#[test]
+fn a_service_without_its_target_follows_the_resolvers_too() {
+    let mut o = asleep();
+    o.target = None;
+    o.resolvers = vec![resolver(9)];
+    o.resolvers[0].report = Report::NotAsked;
+    let plan = planned(&o);
+    assert!(
+        plan.ask_resolvers,
+        "nobody else says that the new one listens"
+    );
+    assert!(!sends_traffic(&plan));
+    o.resolvers = vec![resolver(9)];
+    assert!(sends_traffic(&planned(&o)), "it listens");
 }
 
 /// Scaled to zero and woken within milliseconds: the replica controller still ends the pod for the zero that it saw.
