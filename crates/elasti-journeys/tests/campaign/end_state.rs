@@ -97,9 +97,12 @@ fn word(text: &str, resolvers: &BTreeSet<String>) -> Value {
     if text == "WakeRequested" {
         return json!("CoolingDown");
     }
-    // Generated names end in something random: web-5d8f7c9b4-x2v9k, web-4kk2d.
-    match text.split_once("web-") {
-        Some(("", _)) => json!("web-<generated>"),
+    // Generated names end in something random: web-5d8f7c9b4-x2v9k, web-4kk2d, elasti-web-pvt-4b5e57f6eb-2r9zr.
+    match (text.split_once("web-"), text.rsplit_once('-')) {
+        (Some(("", _)), _) => json!("web-<generated>"),
+        (_, Some((stem, _))) if stem.starts_with("elasti-web-pvt-") => {
+            json!(format!("{stem}-<generated>"))
+        }
         _ => json!(text),
     }
 }

@@ -108,11 +108,13 @@ impl Controller for KubeProxy {
                 None => match listen(address) {
                     Ok(listener) => {
                         let targets: Targets = Arc::new(Mutex::new(targets));
+                        // Its own source: clients come when they like, and no name in the town may depend on that.
+                        let random = Randomness::seeded(desk.server.randomness().seed());
                         let task = tokio::spawn(accept(
                             listener,
                             targets.clone(),
                             self.connections.clone(),
-                            desk.server.randomness(),
+                            random,
                         ))
                         .abort_handle();
                         known.insert(address, Front { targets, task });
@@ -224,7 +226,7 @@ async fn accept(
     listener: TcpListener,
     targets: Targets,
     connections: Connections,
-    random: Arc<Randomness>,
+    random: Randomness,
 ) {
     loop {
         // A failed accept is the client's loss; the listener lives on.
