@@ -28,8 +28,9 @@ pub(crate) type Connection = http1::SendRequest<Full<Bytes>>;
 #[derive(Debug, Default)]
 pub(crate) struct Operators {
     idle: Mutex<Vec<Connection>>,
-    /// One of all connections has ended.
-    ended: Notify,
+    /// One of all connections has ended. The connections themselves share this and nothing else of us: with more, they
+    /// would keep themselves alive.
+    ended: Arc<Notify>,
 }
 
 impl Operators {
@@ -53,7 +54,7 @@ impl Operators {
     }
 
     /// A new connection to any of the operators' addresses.
-    pub(crate) async fn connect(self: &Arc<Self>, name: &str) -> Result<Connection, WakeFault> {
+    pub(crate) async fn connect(&self, name: &str) -> Result<Connection, WakeFault> {
         let found = lookup_host(name)
             .await
             .map_err(|_| WakeFault::Unreachable)?;
@@ -66,10 +67,10 @@ impl Operators {
             let _ = stream.set_nodelay(true);
             let handshake = http1::handshake(TokioIo::new(stream)).await;
             let (operator, connection) = handshake.map_err(|_| WakeFault::Unreachable)?;
-            let operators = self.clone();
+            let ended = self.ended.clone();
             tokio::spawn(async move {
                 drop(connection.await);
-                operators.ended.notify_one();
+                ended.notify_one();
             });
             return Ok(operator);
         }
