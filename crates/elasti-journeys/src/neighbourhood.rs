@@ -163,6 +163,20 @@ fn own_address() -> Ipv4Addr {
     Ipv4Addr::new(127, 254, process, NEXT.fetch_add(1, Ordering::Relaxed))
 }
 
+/// Starts a process. Its address may have been another's before, whose sockets take a moment to go; in a cluster no two
+/// pods share one.
+async fn started<P, E: std::fmt::Debug>(mut start: impl AsyncFnMut() -> Result<P, E>) -> P {
+    let mut attempts = 0;
+    loop {
+        match start().await {
+            Ok(running) => return running,
+            Err(error) => assert!(attempts < 600, "it does not start: {error:?}"),
+        }
+        attempts += 1;
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
 impl Neighbourhood {
     /// One operator, one resolver, two nodes.
     pub async fn start() -> Self {
@@ -439,7 +453,9 @@ impl Neighbourhood {
             ..elasti_resolver::Settings::default()
         };
         let client = self.client_as("elasti-resolver").await;
-        let running = elasti_resolver::Running::start(settings, client).unwrap();
+        let running =
+            started(async || elasti_resolver::Running::start(settings.clone(), client.clone()))
+                .await;
         until("the resolver is ready", async || running.is_ready()).await;
         let index = self.0.resolvers.lock().len();
         let name = format!("elasti-resolver-{index}");
@@ -559,9 +575,10 @@ impl Neighbourhood {
             (operators[index].name.clone(), operators[index].address)
         };
         let clock = elasti_operator::clock::Clock::starting_at(self.town().server.clock().now());
-        let running = elasti_operator::Running::start_at(clock, settings, client)
-            .await
-            .unwrap();
+        let running = started(async || {
+            elasti_operator::Running::start_at(clock, settings.clone(), client.clone()).await
+        })
+        .await;
         until("the operator is ready", async || running.is_ready()).await;
         self.make_pod(&name, "elasti-operator", address).await;
         self.0.operators.lock()[index].running = Some(running);
