@@ -11,8 +11,8 @@ use elasti_core::{Observed, Plan, Step};
 use jiff::SignedDuration;
 
 use crate::facts::{
-    Change, active, address, ago, asleep, drained, draining, endpoint, idle, let_go, now, planned,
-    planned_for, pod, ports, redirected, redirecting, report, resolver, restoring, spec,
+    Change, active, address, ago, asleep, drained, draining, endpoint, idle, let_go, looked, now,
+    planned, planned_for, pod, ports, redirected, redirecting, report, resolver, restoring, spec,
 };
 
 fn sends_traffic(plan: &Plan) -> bool {
@@ -427,6 +427,23 @@ fn a_pod_that_the_last_zero_may_still_end_is_not_put_back_into_rotation() {
     );
     o.sightings.zeroed_at = Some(now - o.settings.settle);
     assert!(unmarks(&o));
+}
+
+/// The zero of this process may be undone by a wake before its next look, so it is remembered when it is sent.
+#[test]
+fn a_zero_of_ours_is_remembered_even_if_no_look_sees_it() {
+    let mut o = drained();
+    let plan = planned(&o);
+    let sent = |step: &&Step| matches!(step, Step::ScaleToZero(_));
+    let expires = plan.steps.iter().find(sent).unwrap().expires();
+    o.sightings = o.sightings.clone().after(&plan.steps);
+    assert_eq!(o.sightings.zeroed_at, expires);
+    o.now += SignedDuration::from_millis(30);
+    o.readings = vec![active()];
+    let o = looked(&o);
+    assert_eq!(o.sightings.zeroed_at, Some(o.now), "it was sent before now");
+    let is_unmark = |step: &Step| matches!(step, Step::Unmark(_));
+    assert!(!planned(&o).steps.iter().any(is_unmark));
 }
 
 #[test]

@@ -48,7 +48,10 @@ fn a_service_that_publishes_unready_pods_is_refused_where_they_should_drain() {
             .for_each(|s| s.publishes_unready = true);
     });
     let told = day.until("08:20").tell();
-    assert!(told.contains("Asleep"), "without a drain it sleeps: {told}");
+    assert!(
+        told.contains("Asleep       proxy  0"),
+        "without a drain it sleeps: {told}"
+    );
 }
 
 #[test]
