@@ -35,7 +35,8 @@ use crate::table::Service;
 
 /// A head must be complete by then, and an idle connection ends after it.
 const HEADER_PATIENCE: Duration = Duration::from_secs(30);
-/// A refused client has this long to show whether it speaks HTTP, so that it can be told why.
+/// A client that is refused, or whose pod ended before a word, has this long to show whether it speaks HTTP, so that
+/// it can be told why, or served.
 const REFUSAL_PATIENCE: Duration = Duration::from_secs(1);
 /// Bytes of one head, as the waiting rooms count on (`waiting_room::OWN_BYTES`).
 const HEAD_BYTES: usize = 64 * 1024;
@@ -138,6 +139,10 @@ pub(crate) async fn serve(
     let declared = resolver.app_protocol(listen_port);
     match protocol::of(&stream, declared.as_deref(), HEADER_PATIENCE).await {
         Some(Protocol::Tcp) => Box::pin(tcp::relay(&resolver, &guest, stream, released)).await,
+        Some(Protocol::Silent) => {
+            let serving = serve_silent(&resolver, guest, stream, peer, aim, released);
+            Box::pin(serving).await;
+        }
         Some(http) => {
             let first = released.map(Ok);
             let serving = serve_http(&resolver, guest, stream, peer, http, aim, first);
@@ -184,8 +189,28 @@ pub(crate) async fn serve_by_host(
     peer: SocketAddr,
 ) {
     match protocol::of(&stream, Some("http"), HEADER_PATIENCE).await {
-        Some(Protocol::Tcp) | None => {}
+        Some(Protocol::Tcp | Protocol::Silent) | None => {}
         Some(http) => serve_http(&resolver, guest, stream, peer, http, Aim::ByHost, None).await,
+    }
+}
+
+/// Serves a client that has said nothing for a moment. If its pod ended without a word, the client may have words on
+/// the way: a short while later it is told the end too, for it may be one that waits for the pod's greeting.
+async fn serve_silent(
+    resolver: &Arc<Resolver>,
+    guest: Guest,
+    stream: TcpStream,
+    peer: SocketAddr,
+    aim: Aim,
+    released: Option<Released>,
+) {
+    let Some(stream) = tcp::relay_silent(resolver, &guest, stream, released).await else {
+        return;
+    };
+    let declared = resolver.app_protocol(guest.listen_port);
+    match protocol::of_refused(&stream, declared.as_deref(), REFUSAL_PATIENCE).await {
+        Some(Protocol::Tcp | Protocol::Silent) | None => {}
+        Some(http) => serve_http(resolver, guest, stream, peer, http, aim, None).await,
     }
 }
 
@@ -200,7 +225,7 @@ async fn refuse(
 ) {
     let declared = resolver.app_protocol(guest.listen_port);
     match protocol::of_refused(&stream, declared.as_deref(), REFUSAL_PATIENCE).await {
-        Some(Protocol::Tcp) | None => {}
+        Some(Protocol::Tcp | Protocol::Silent) | None => {}
         Some(http) => {
             serve_http(resolver, guest, stream, peer, http, aim, Some(Err(failure))).await
         }

@@ -15,11 +15,13 @@ pub(crate) enum Protocol {
     Http2,
     /// Anything else; bytes are relayed as they are.
     Tcp,
+    /// Nobody knows yet: it has said nothing for a moment.
+    Silent,
 }
 
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/// A client that says nothing for this long waits for the server to speak; then bytes are relayed.
+/// A client that says nothing for this long may wait for the server to speak, so a pod gets the chance to.
 const SILENCE: Duration = Duration::from_millis(200);
 /// The start of a head that came in parts is complete by then, or it is no head that we know.
 const IN_PARTS: Duration = Duration::from_secs(5);
@@ -71,7 +73,7 @@ async fn look(stream: &TcpStream, declared: Option<bool>, silence: Duration) -> 
     loop {
         let patience = whole_by.unwrap_or(speaks_by).max(speaks_by);
         let Ok(peeked) = timeout_at(patience, stream.peek(&mut bytes)).await else {
-            return declared.is_none().then_some(Protocol::Tcp);
+            return declared.is_none().then_some(Protocol::Silent);
         };
         let seen = bytes.get(..peeked.ok()?)?;
         if seen.is_empty() {

@@ -26,7 +26,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 /// A pod that is ready at once and listens nowhere: the test listens in its place.
 fn hollow(name: &'static str) -> TestService {
@@ -168,6 +168,109 @@ async fn when_one_ready_pod_hangs_and_one_refuses_every_request_goes_to_the_thir
     for _ in 0..10 {
         assert_eq!(ask(&direct(&scene), "/").await.body, "third");
     }
+}
+
+/// How many requests or streams of the one service are open at the resolver.
+async fn open(scene: &Scene) -> u32 {
+    let report = scene.activity().await;
+    report.services.iter().map(|one| one.open).sum()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_leaves_while_its_pod_is_being_reached_is_not_forwarded() {
+    let scene =
+        Scene::with(|settings| settings.activity_readers = [READER.to_owned()].into()).await;
+    let address = scene.asleep(hollow("cart")).await;
+    let first = tokio::spawn(async move { ask(&address, "/").await });
+    let pod = pods(&scene, 1).await[0];
+    let listener = TcpListener::bind(pod).await.unwrap();
+    let (mut stream, _) = listener.accept().await.unwrap();
+    assert!(stream.read(&mut [0; 4096]).await.unwrap() > 0);
+    let answer = b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 0\r\n\r\n";
+    stream.write_all(answer).await.unwrap();
+    assert_eq!(first.await.unwrap().code(), 200);
+    drop((stream, listener));
+    let (listener, queued) = hang(pod);
+    // The kernel tries a hanging connection again after a second of its own clock, so ours must not run ahead.
+    tokio::time::resume();
+    let mut client = TcpStream::connect(direct(&scene)).await.unwrap();
+    // With more than one piece of a body in its hands nobody looks whether the client is still there.
+    let upload = b"POST /gone HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhe\r\n3\r\nllo\r\n0\r\n\r\n";
+    client.write_all(upload).await.unwrap();
+    until("its pod is being reached", async || open(&scene).await == 1).await;
+    drop((client, queued));
+    let received = Arc::new(AtomicUsize::new(0));
+    let count = received.clone();
+    tokio::spawn(async move {
+        loop {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let count = count.clone();
+            tokio::spawn(async move {
+                let read = stream.read(&mut [0; 4096]).await.unwrap_or(0);
+                count.fetch_add(read, Ordering::Relaxed);
+            });
+        }
+    });
+    until("nothing is open", async || open(&scene).await == 0).await;
+    assert_eq!(
+        received.load(Ordering::Relaxed),
+        0,
+        "nobody is left to want it"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_that_comes_late_on_its_connection_is_understood_and_its_loss_is_told() {
+    let scene = Scene::start().await;
+    let address = scene.asleep(hollow("cart")).await;
+    let mut client = TcpStream::connect(&address).await.unwrap();
+    // It has said nothing, so a server that speaks first is given the chance.
+    let listener = TcpListener::bind(pods(&scene, 1).await[0]).await.unwrap();
+    let (silent, _) = listener.accept().await.unwrap();
+    client
+        .write_all(b"GET /late HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        .await
+        .unwrap();
+    let again = timeout(Duration::from_secs(60), listener.accept()).await;
+    let (mut stream, _) = again.expect("a request gets its own connection").unwrap();
+    let mut head = [0; 4096];
+    let read = stream.read(&mut head).await.unwrap();
+    let head = String::from_utf8_lossy(&head[..read]).into_owned();
+    assert!(head.starts_with("GET /late HTTP/1.1\r\n"), "{head}");
+    assert!(head.contains("x-forwarded-for"), "{head}");
+    drop((silent, stream));
+    let mut answer = String::new();
+    client.read_to_string(&mut answer).await.unwrap();
+    assert!(answer.starts_with("HTTP/1.1 502 "), "{answer}");
+    assert!(answer.contains("x-elasti-reason: PodClosed"), "{answer}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_ends_a_silent_connection_does_not_take_a_late_request_with_it() {
+    let scene = Scene::start().await;
+    let address = scene.asleep(hollow("cart")).await;
+    let mut client = TcpStream::connect(&address).await.unwrap();
+    let listener = TcpListener::bind(pods(&scene, 1).await[0]).await.unwrap();
+    let (silent, _) = listener.accept().await.unwrap();
+    drop(silent);
+    client
+        .write_all(b"GET /late HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        .await
+        .unwrap();
+    answer_all(listener, "hi");
+    let mut answer = String::new();
+    client.read_to_string(&mut answer).await.unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_silent_client_hears_the_end_when_its_pod_ends_without_a_word() {
+    let scene = Scene::start().await;
+    let address = scene.asleep(hollow("db")).await;
+    let mut client = TcpStream::connect(&address).await.unwrap();
+    let listener = TcpListener::bind(pods(&scene, 1).await[0]).await.unwrap();
+    drop(listener.accept().await.unwrap());
+    assert_eq!(client.read(&mut [0; 1]).await.unwrap(), 0);
 }
 
 #[tokio::test(start_paused = true)]

@@ -96,7 +96,7 @@ impl Journey<'_> {
     ) -> Result<Response<Body>, Failure> {
         let mut tried = BTreeSet::new();
         loop {
-            // Time has passed with a pod that could not be reached; hyper does not tell while a body is unread.
+            // It left while a pod was being reached, or time has passed with one that could not be.
             if !tried.is_empty() && self.client.left().now_or_never().is_some() {
                 return Err(Failure::ClientLeft);
             }
@@ -155,7 +155,8 @@ impl Journey<'_> {
         let (mut answer, back) = if request.version() == Version::HTTP_2 {
             (pool.send_http2(address, request).await?, None)
         } else {
-            let (answer, sender) = pool.send_http1(address, request).await?;
+            let left = self.client.left();
+            let (answer, sender) = pool.send_http1(address, request, left).await?;
             (answer, Some((pod.ties.clone(), sender)))
         };
         if answer.status() == StatusCode::SWITCHING_PROTOCOLS {

@@ -49,18 +49,24 @@ pub(crate) struct Pool {
 
 impl Pool {
     /// Sends a request over HTTP/1.1. The connection comes back with the answer, to be returned once its body has ended.
+    /// Nothing is sent if `left` ends first: a pod may take seconds to be reached, and hyper does not tell that a
+    /// client has left while more than one piece of its body is unread.
     pub(crate) async fn send_http1(
         &self,
         address: SocketAddr,
         mut request: Request<Incoming>,
+        left: impl Future<Output = ()>,
     ) -> Result<(Response<Incoming>, Http1), NoAnswer> {
+        let mut left = std::pin::pin!(left);
         loop {
-            let (mut sender, kept) = match self.take().await {
-                Some(sender) => (sender, true),
-                None => match open_http1(address).await {
-                    Some(sender) => (sender, false),
-                    None => return Err(NoAnswer::Unsent(Box::new(request))),
-                },
+            let reached = tokio::select! {
+                // A kept connection is there at once, and then nobody needs to look at the client.
+                biased;
+                reached = self.reach_http1(address) => reached,
+                () = left.as_mut() => None,
+            };
+            let Some((mut sender, kept)) = reached else {
+                return Err(NoAnswer::Unsent(Box::new(request)));
             };
             match sender.try_send_request(request).await {
                 Ok(answer) => return Ok((answer, sender)),
@@ -108,6 +114,14 @@ impl Pool {
                 sender,
                 since: Instant::now(),
             });
+        }
+    }
+
+    /// A kept connection, or a new one; and whether it was kept.
+    async fn reach_http1(&self, address: SocketAddr) -> Option<(Http1, bool)> {
+        match self.take().await {
+            Some(sender) => Some((sender, true)),
+            None => Some((open_http1(address).await?, false)),
         }
     }
 

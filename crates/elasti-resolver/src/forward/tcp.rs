@@ -1,10 +1,11 @@
 //! Relays a connection that is not HTTP, or that must not be understood: TLS, databases, servers that speak first.
-//! Never reads a byte before a pod is connected.
+//! Never reads a byte before a pod is connected, nor one that may still turn out to be HTTP's.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep};
 
 use super::connect;
 use super::relay::relay as copy;
@@ -15,6 +16,7 @@ use crate::hold::Released;
 use crate::listener::Guest;
 use crate::net::TcpStream;
 use crate::pod::{Pod, UnderWay, choose};
+use crate::protocol::{self, Protocol};
 use crate::resolver::Resolver;
 use crate::table::Open;
 
@@ -22,24 +24,81 @@ use crate::table::Open;
 pub(crate) async fn relay(
     resolver: &Arc<Resolver>,
     guest: &Guest,
-    mut client: TcpStream,
+    client: TcpStream,
     released: Option<Released>,
 ) {
-    let Ok((mut pod, _under_way)) =
-        reach_a_pod(resolver, guest.listen_port, &client, released).await
-    else {
-        return;
-    };
-    let Some(_open) = resolver
-        .table
-        .load()
-        .at(guest.listen_port)
-        .map(|service| Open::count(&service.seen))
-    else {
-        return;
-    };
-    let _ = client.set_nodelay(true);
-    copy(&mut client, &mut pod, resolver.settings.longest_idle).await;
+    if let Some(mut reached) = open(resolver, guest, &client, released).await {
+        reached.carry(resolver, client).await;
+    }
+}
+
+/// The same for a client that has said nothing for a moment: either its server speaks first, or its words are late.
+/// Whoever speaks first tells. The client comes back, unread, if it speaks HTTP after all, or if the pod has ended
+/// before anybody said a word.
+pub(crate) async fn relay_silent(
+    resolver: &Arc<Resolver>,
+    guest: &Guest,
+    client: TcpStream,
+    released: Option<Released>,
+) -> Option<TcpStream> {
+    let mut reached = open(resolver, guest, &client, released).await?;
+    let (mut of_client, mut of_pod) = ([0; 1], [0; 1]);
+    tokio::select! {
+        // A pod that closes idle connections may say so in the moment in which a request comes.
+        biased;
+        _ = client.peek(&mut of_client) => {
+            let declared = resolver.app_protocol(guest.listen_port);
+            match protocol::of(&client, declared.as_deref(), Duration::ZERO).await? {
+                Protocol::Http1 | Protocol::Http2 => return Some(client),
+                Protocol::Tcp | Protocol::Silent => {}
+            }
+        }
+        said = reached.pod.peek(&mut of_pod) => {
+            if !matches!(said, Ok(1)) {
+                return Some(client);
+            }
+        }
+        () = idle(resolver.settings.longest_idle) => return None,
+    }
+    reached.carry(resolver, client).await;
+    None
+}
+
+async fn idle(longest: Option<Duration>) {
+    match longest {
+        Some(longest) => sleep(longest).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// A pod that was reached for a client; counts as open for as long as it lives.
+struct Reached {
+    pod: TcpStream,
+    _under_way: UnderWay,
+    _open: Open,
+}
+
+impl Reached {
+    async fn carry(&mut self, resolver: &Resolver, mut client: TcpStream) {
+        let _ = client.set_nodelay(true);
+        copy(&mut client, &mut self.pod, resolver.settings.longest_idle).await;
+    }
+}
+
+async fn open(
+    resolver: &Arc<Resolver>,
+    guest: &Guest,
+    client: &TcpStream,
+    released: Option<Released>,
+) -> Option<Reached> {
+    let reached = reach_a_pod(resolver, guest.listen_port, client, released).await;
+    let (pod, under_way) = reached.ok()?;
+    let open = Open::count(&resolver.table.load().at(guest.listen_port)?.seen);
+    Some(Reached {
+        pod,
+        _under_way: under_way,
+        _open: open,
+    })
 }
 
 async fn reach_a_pod(

@@ -24,6 +24,9 @@ use tokio::time::{Instant, sleep_until};
 
 /// Bytes on their way or unread in one direction; a writer waits for room.
 const WINDOW: usize = 64 * 1024;
+/// How long a message is on its way at most: a usual one, and a late one.
+const USUAL_MICROS: u64 = 4000;
+const LATE: Duration = Duration::from_millis(200);
 /// Where connections come from that do not say so: the resolver's.
 const UNNAMED: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1));
 
@@ -78,7 +81,7 @@ pub struct Network(Arc<Mutex<State>>);
 #[derive(Debug)]
 struct State {
     dice: Dice,
-    /// Of a hundred messages so many are late by up to 200 ms.
+    /// Of a hundred messages so many are late.
     late_percent: u64,
     next_port: u16,
     listeners: HashMap<SocketAddr, Arc<Queue>>,
@@ -131,14 +134,25 @@ impl Network {
         self.0.lock().refused
     }
 
+    /// How long a message is on its way at most, where no link is stalled.
+    #[must_use]
+    pub fn longest_delay(&self) -> Duration {
+        if self.0.lock().late_percent > 0 {
+            LATE
+        } else {
+            Duration::from_micros(USUAL_MICROS)
+        }
+    }
+
     /// When a message that is sent now arrives.
     fn due(&self, server: IpAddr) -> Instant {
         let mut state = self.0.lock();
         let late = state.late_percent;
         let delay = if state.dice.percent(late) {
-            state.dice.millis(5, 200)
+            let latest = u64::try_from(LATE.as_millis()).unwrap_or(u64::MAX);
+            state.dice.millis(5, latest)
         } else {
-            Duration::from_micros(state.dice.between(50, 4000))
+            Duration::from_micros(state.dice.between(50, USUAL_MICROS))
         };
         let from = state.stalled.get(&server).copied();
         Instant::now().max(from.unwrap_or_else(Instant::now)) + delay

@@ -117,7 +117,7 @@ impl Client {
 
     async fn http1(&mut self, requests: u64) {
         let ledger = self.ledger();
-        let mut open: Option<(http1::SendRequest<Body>, Task, Fate)> = None;
+        let mut open: Option<(http1::SendRequest<Body>, Task, Fate, Instant)> = None;
         for at in 0..requests {
             let id = format!("{}-{at}", self.name);
             if let Some((sender, ..)) = &mut open
@@ -136,9 +136,9 @@ impl Client {
                 let fate = stream.fate();
                 let (sender, connection) = http1::handshake(TokioIo::new(stream)).await.unwrap();
                 let task = tokio::spawn(async move { drop((connection.await, place)) });
-                open = Some((sender, Task(task.abort_handle()), fate));
+                open = Some((sender, Task(task.abort_handle()), fate, since));
             }
-            let Some((sender, _, fate)) = &mut open else {
+            let Some((sender, _, fate, since)) = &mut open else {
                 return;
             };
             let mut request = self.request(&id, http::Version::HTTP_11);
@@ -155,6 +155,7 @@ impl Client {
                 () = sleep_until(leaves) => Outcome::Left(Some(fate.clone())),
             };
             let outcome = match outcome {
+                Outcome::Lost(_) if fate.heard() == 0 => Outcome::Unheard(*since),
                 Outcome::Lost(_) if fate.heard() == before => Outcome::Crossed,
                 other => other,
             };
@@ -182,6 +183,7 @@ impl Client {
         let Some(stream) = self.connect().await else {
             return;
         };
+        let fate = stream.fate();
         let Ok((sender, connection)) =
             http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await
         else {
@@ -193,6 +195,7 @@ impl Client {
             let request = self.request(&id, http::Version::HTTP_2);
             let (leaves, pause) = (self.leaves_at(), self.dice.millis(0, 8000));
             let (ledger, service, mut sender) = (ledger.clone(), self.service, sender.clone());
+            let fate = fate.clone();
             async move {
                 sleep(pause).await;
                 if sender.ready().await.is_err() {
@@ -202,6 +205,10 @@ impl Client {
                 let outcome = tokio::select! {
                     outcome = ask2(&mut sender, request, &id) => outcome,
                     () = sleep_until(leaves + pause) => Outcome::Left(None),
+                };
+                let outcome = match outcome {
+                    Outcome::Lost(_) if fate.heard() == 0 => Outcome::Unheard(since),
+                    other => other,
                 };
                 ledger.end(&id, outcome);
             }

@@ -31,6 +31,8 @@ pub enum Outcome {
     SentAway,
     /// A kept connection ended in order before any byte of the request reached it.
     Crossed,
+    /// The same on a connection, made at this time, that no byte ever reached.
+    Unheard(Instant),
     /// The connection was known to have ended before a byte was sent; a client asks again on another one.
     Unsent,
     /// A reset or an end without an answer, although the request was accepted.
@@ -81,6 +83,8 @@ struct Book {
     stuck: BTreeSet<String>,
     /// How long requests of a service may wait.
     timeouts: HashMap<String, Duration>,
+    /// How long a message is on its way at most, if its link is not stalled.
+    longest_delay: Duration,
     /// A resolver was told to end, so its doors close.
     drained: bool,
     /// Between these, links were stalled or the cluster's API was away.
@@ -97,7 +101,7 @@ const USED_WITHIN: Duration = Duration::from_secs(14);
 const STALLED_AT_MOST: Duration = Duration::from_secs(5);
 /// A place is free 100 ms after the resolver can know; late links take up to 200 ms.
 const FREED_WITHIN: Duration = Duration::from_millis(400);
-/// How long after a client's end was heard its request may still reach a pod.
+/// How long after a client's end was heard its request may still be sent to a pod.
 const LEAVES_WITHIN: Duration = Duration::from_millis(100);
 
 impl Ledger {
@@ -193,6 +197,11 @@ impl Ledger {
         self.0.lock().timeouts.insert(service.to_owned(), timeout);
     }
 
+    /// How late the links of this world are.
+    pub fn links(&self, longest_delay: Duration) {
+        self.0.lock().longest_delay = longest_delay;
+    }
+
     /// A connection was made that may hold so many places.
     pub fn comes(&self, places: usize) {
         self.0.lock().guests += places;
@@ -254,6 +263,7 @@ impl Ledger {
                 Some((_, Outcome::NotAccepted | Outcome::Unsent)) => "not accepted",
                 Some((_, Outcome::SentAway)) => "sent away (GOAWAY)",
                 Some((_, Outcome::Crossed)) => "crossed a drain's end",
+                Some((_, Outcome::Unheard(_))) => "ended unheard",
                 Some((_, Outcome::Lost(_)))
                     if entry
                         .receipts
@@ -338,11 +348,11 @@ fn faults(book: &Book, entry: &Entry) -> Vec<String> {
         }
         Outcome::Left(heard) => {
             let heard = heard.as_ref().and_then(Fate::end_was_heard);
-            let late = receipt
-                .zip(heard)
-                .filter(|(receipt, heard)| receipt.at > *heard + LEAVES_WITHIN);
-            // Bytes for a pod may be under way already; with late links that takes longer. Without words nobody can tell
-            // a client that left from one that has said all and listens.
+            // Bytes for a pod may be under way already, and with late links that takes longer.
+            let late = receipt.zip(heard).filter(|(receipt, heard)| {
+                receipt.at > *heard + LEAVES_WITHIN + book.longest_delay
+            });
+            // Without words nobody can tell a client that left from one that has said all and listens.
             if late.is_some() && !entry.wordless && !was_dark(book, entry.began, *ended) {
                 faults.push("forwarded after its client had left".into());
             }
@@ -390,6 +400,15 @@ fn faults(book: &Book, entry: &Entry) -> Vec<String> {
         }
         Outcome::Crossed => {
             if !book.drained || receipt.is_some() {
+                faults.push("its connection ended although nobody did".into());
+            }
+        }
+        Outcome::Unheard(since) => {
+            // Nobody could know that it was to carry a request: a client that says nothing may wait for its server to
+            // speak first, so it is connected to a pod, and hears that pod's end as it would without us. Its words
+            // have more than a second to come, so only a stalled link keeps them away for that long.
+            let pods_end = pod_broke && was_dark(book, *since, *ended);
+            if receipt.is_some() || !(book.drained || pods_end) {
                 faults.push("its connection ended although nobody did".into());
             }
         }

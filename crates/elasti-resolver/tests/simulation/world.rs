@@ -112,6 +112,7 @@ impl World {
             plan(&mut dice, "db", 20_003, true),
         ];
         let ledger: Arc<Ledger> = Arc::default();
+        ledger.links(network.longest_delay());
         for one in &plans {
             ledger.timeout(one.name, one.timeout);
             if !one.starts {
