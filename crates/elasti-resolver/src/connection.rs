@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use http::header::{self, HeaderValue};
 use http::{Request, Response, StatusCode, Version};
-use hyper::body::Incoming;
+use hyper::body::{Body as _, Incoming};
 use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
@@ -321,6 +321,7 @@ async fn respond(
     let started = Instant::now();
     client.begun.store(true, Ordering::Relaxed);
     let grpc = answer::is_grpc(request.headers()) && request.version() == Version::HTTP_2;
+    let uploads = request.version() != Version::HTTP_2 && !request.body().is_end_stream();
     let refusal = client.refusal.lock().take();
     let destination = match (refusal, aim) {
         (Some(failure), _) => Err(failure),
@@ -339,7 +340,10 @@ async fn respond(
         Err(Failure::ClientLeft) => return Err(io::Error::from(io::ErrorKind::ConnectionAborted)),
         Err(failure) => answer::failure(failure, grpc),
     };
-    if resolver.is_closing() && answer.status() != StatusCode::SWITCHING_PROTOCOLS {
+    // hyper ends a connection on which a body stays unread; unless it is told, the next request would cross that end.
+    let stays_unread = uploads && matches!(answer.body(), Body::Own(_));
+    let goes_on = answer.status() == StatusCode::SWITCHING_PROTOCOLS;
+    if !goes_on && (stays_unread || resolver.is_closing()) {
         client.last_answer(&mut answer);
     }
     Ok(answer)

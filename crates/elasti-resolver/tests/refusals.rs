@@ -34,6 +34,23 @@ async fn a_client_that_speaks_no_http_hears_none_when_it_is_refused() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_refused_upload_is_told_that_its_connection_ends_so_that_no_request_crosses_the_end() {
+    let scene = Scene::start().await;
+    let mut never = service("cart");
+    never.image = "never-ready:1";
+    never.spec = json!({"hold": {"timeoutSeconds": 2}});
+    let address = scene.asleep(never).await;
+    let mut client = TcpStream::connect(&address).await.unwrap();
+    let upload = b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhe\r\n3\r\nllo\r\n0\r\n\r\n";
+    client.write_all(upload).await.unwrap();
+    let mut heard = Vec::new();
+    let _ = client.read_to_end(&mut heard).await;
+    let heard = String::from_utf8_lossy(&heard);
+    assert!(heard.starts_with("HTTP/1.1 503 "), "{heard}");
+    assert!(heard.contains("\r\nconnection: close\r\n"), "{heard}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_refused_connection_is_a_new_guest_with_its_next_request() {
     let scene = Scene::start().await;
     let mut slow = service("cart");
