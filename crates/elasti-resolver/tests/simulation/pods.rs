@@ -5,7 +5,7 @@ use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -178,6 +178,7 @@ impl Pod {
                     return;
                 }
                 () = carried.broken.notified() => {
+                    carried.gone.store(true, Ordering::Relaxed);
                     self.ledger.breaks(&self.name, Some(&carried.ids.lock()));
                     self.ledger.broke_a_connection(self.service);
                     return;
@@ -198,6 +199,11 @@ impl Pod {
         let id = request.uri().path().trim_start_matches('/').to_owned();
         self.ledger.received(&id, &self.name, self.service);
         carried.ids.lock().push(id.clone());
+        // A stream of HTTP/2 is a task of its own, which may begin in the very moment in which its pod or connection ends.
+        if carried.gone.load(Ordering::Relaxed) || *self.stop.borrow() == Stop::Crash {
+            self.ledger.breaks(&self.name, Some(&[id]));
+            return std::future::pending().await;
+        }
         let nth = self.received.fetch_add(1, Ordering::Relaxed) + 1;
         match self.manner {
             Manner::Breaks(bad) if nth == bad => {
@@ -309,4 +315,6 @@ impl Pod {
 struct Carried {
     ids: Mutex<Vec<String>>,
     broken: Notify,
+    /// It was broken.
+    gone: AtomicBool,
 }
