@@ -25,6 +25,10 @@ type Body = BoxBody<Bytes, Infallible>;
 /// Longer than any hold; a client of a pod that hangs leaves after this.
 const PATIENCE: Duration = Duration::from_secs(100);
 
+/// Some connect ahead of their first word, as browsers do. A resolver connects a silent client to a pod after 200 ms; if
+/// that pod ends, or the client is refused, its word has a second to come. This and two late links stay below that.
+const SPEAKS_WITHIN_MILLIS: u64 = 500;
+
 /// One client and what it wants.
 pub struct Client {
     pub world: Arc<World>,
@@ -147,9 +151,16 @@ impl Client {
                     .headers_mut()
                     .insert("connection", "close".parse().unwrap());
             }
-            let leaves = self.leaves_at();
             let before = fate.heard();
-            ledger.begin(&id, self.service, false);
+            let mut began = Instant::now();
+            if before == 0 && self.dice.percent(15) {
+                ledger.count("spoke late");
+                began = *since;
+                let pause = self.dice.millis(0, SPEAKS_WITHIN_MILLIS);
+                sleep(pause).await;
+            }
+            let leaves = self.leaves_at();
+            ledger.began(&id, self.service, false, began);
             let outcome = tokio::select! {
                 outcome = ask1(sender, request, &id) => outcome,
                 () = sleep_until(leaves) => Outcome::Left(Some(fate.clone())),

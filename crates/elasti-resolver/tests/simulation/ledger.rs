@@ -405,10 +405,12 @@ fn faults(book: &Book, entry: &Entry) -> Vec<String> {
         }
         Outcome::Unheard(since) => {
             // Nobody could know that it was to carry a request: a client that says nothing may wait for its server to
-            // speak first, so it is connected to a pod, and hears that pod's end as it would without us. Its words
-            // have more than a second to come, so only a stalled link keeps them away for that long.
-            let pods_end = pod_broke && was_dark(book, *since, *ended);
-            if receipt.is_some() || !(book.drained || pods_end) {
+            // speak first, so it is connected to a pod, and hears that pod's end as it would without us. A refusal
+            // needs its words as well, to be told in HTTP's. They have a second to come, from the refusal or the pod's
+            // end on, so only a stalled link keeps them away for that long.
+            let has_cause = pod_broke || book.excuses.contains_key(&entry.service);
+            let too_late = has_cause && was_dark(book, *since, *ended);
+            if receipt.is_some() || !(book.drained || too_late) {
                 faults.push("its connection ended although nobody did".into());
             }
         }

@@ -34,7 +34,7 @@ use world::World;
 type Counts = BTreeMap<&'static str, u64>;
 
 /// What must have happened somewhere, or the run shows nothing.
-const MUST_HAPPEN: [&str; 16] = [
+const MUST_HAPPEN: [&str; 17] = [
     "API outages",
     "clients left",
     "closed without a word",
@@ -47,6 +47,7 @@ const MUST_HAPPEN: [&str; 16] = [
     "refusals (503)",
     "sleeps",
     "sleeps cancelled",
+    "spoke late",
     "stalls",
     "wakes",
     "wakes late",
