@@ -2,7 +2,7 @@
 //! It never hides a check: what is left out is said, with the reason.
 
 use std::error::Error;
-use std::process::Command;
+use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
 use crate::campaign;
@@ -10,6 +10,7 @@ use crate::chart;
 use crate::dashboard;
 use crate::deny;
 use crate::generate::{self, root};
+use crate::limit;
 use crate::real;
 use crate::simulate;
 
@@ -19,6 +20,9 @@ pub(crate) enum Ended {
     Failed(String),
     LeftOut(String),
 }
+
+/// Far more than the longest check takes from cold on two cores.
+const LIMIT: Duration = Duration::from_secs(25 * 60);
 
 pub(crate) type Check = fn(ci: bool) -> Ended;
 
@@ -54,7 +58,9 @@ const CHECKS: &[(&str, Check)] = &[
             "warnings",
         ])
     }),
-    ("tests", |_| cargo(&["test", "--workspace"])),
+    ("tests", |_| {
+        cargo(&["test", "--workspace", "--no-fail-fast"])
+    }),
     ("model checker", |_| {
         cargo(&[
             "test",
@@ -87,7 +93,12 @@ pub(crate) fn run(ci: bool, only: &str) -> Result<(), Box<dyn Error>> {
     for (name, check) in all.filter(|(name, _)| name.contains(only)) {
         println!("\n=== {name}");
         let start = Instant::now();
-        let ended = check(ci);
+        let builder = programs.as_ref().map(Child::id);
+        let end = move || limit::end_children(std::process::id(), builder);
+        let ended = limit::within(LIMIT, end, || check(ci)).unwrap_or_else(|| {
+            let minutes = LIMIT.as_secs() / 60;
+            Ended::Failed(format!("it did not end within {minutes} minutes"))
+        });
         let took = start.elapsed();
         println!("=== {name}: {}", describe(&ended, took));
         summary.push((name, ended, took));
