@@ -209,6 +209,11 @@ fn configurations() -> Vec<Config> {
             ..Config::new("1 service x 2 nodes x 2 resolvers")
         },
         Config {
+            resolvers: 1,
+            budget: budget(2, 0, 0, 0, 0),
+            ..Config::new("a wake right after the zero")
+        },
+        Config {
             services: 2,
             budget: budget(3, 1, 0, 0, 0),
             ..Config::new("2 services")
