@@ -123,6 +123,8 @@ fn machinery(config: &Config, w: &World, s: usize, actions: &mut Vec<Action>) {
             Pod::Stuck if config.broken_image => {}
             Pod::Stuck => actions.push(Action::PodFixed(s, i)),
             Pod::Terminating => actions.push(Action::PodGone(s, i)),
+            // Assumed: none gets ready out of turn between a zero and the end of its pods; nobody could take it back.
+            Pod::Up { healthy: false, .. } if svc.owed.is_some() => {}
             Pod::Up { healthy: false, .. } => actions.push(Action::PodWell(s, i)),
             Pod::Up { .. } | Pod::None => {}
         }
@@ -241,7 +243,7 @@ fn faults(w: &World, actions: &mut Vec<Action>) {
                 Pod::Up { healthy: true, .. } => actions.push(Action::PodSickens(s, i)),
                 _ => {}
             }
-            if pod.marked() && w.svcs[s].replicas != Some(0) {
+            if pod.marked() && svc.replicas != Some(0) && svc.owed.is_none() {
                 actions.push(Action::KubeletSyncs(s, i));
             }
         }
