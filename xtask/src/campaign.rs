@@ -2,9 +2,8 @@
 //! It never judges a run: the test does.
 
 use std::error::Error;
-use std::process::Command;
 
-use crate::checks::{Ended, ended};
+use crate::checks::{Ended, cargo_with};
 
 /// Runs all of it.
 pub(crate) fn check() -> Ended {
@@ -29,10 +28,6 @@ fn campaign(variable: (&str, &str)) -> Ended {
     // Most of a run is not our own code, which is optimised in every profile: a release build takes longer than it saves.
     // The whole workspace, so that what the tests were built from serves again.
     let arguments = "test --workspace --test campaign -- --nocapture";
-    println!("$ cargo {arguments}");
-    // Cargo tells the programs that it runs where it is itself.
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let mut command = Command::new(cargo);
-    command.args(arguments.split(' ')).envs([variable]);
-    ended(&mut command)
+    let arguments: Vec<&str> = arguments.split(' ').collect();
+    cargo_with(&[variable], &arguments)
 }

@@ -14,6 +14,7 @@ mod generate;
 mod image;
 mod journeys;
 mod kubernetes;
+mod limit;
 mod real;
 mod simulate;
 #[path = "../../crates/elasti-api/tests/acceptance/table.rs"]

@@ -2,9 +2,8 @@
 //! It never judges a seed: the test does.
 
 use std::error::Error;
-use std::process::Command;
 
-use crate::checks::{Ended, ended};
+use crate::checks::{Ended, cargo_with};
 
 /// Runs as many seeds as a change to the resolver must survive.
 pub(crate) fn check() -> Ended {
@@ -28,10 +27,6 @@ pub(crate) fn run(wish: &[&str]) -> Result<(), Box<dyn Error>> {
 fn simulation(variable: Option<(&str, &str)>) -> Ended {
     let arguments =
         "test --package elasti-resolver --features simulation --test simulation -- --nocapture";
-    println!("$ cargo {arguments}");
-    // Cargo tells the programs that it runs where it is itself.
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let mut command = Command::new(cargo);
-    command.args(arguments.split(' ')).envs(variable);
-    ended(&mut command)
+    let arguments: Vec<&str> = arguments.split(' ').collect();
+    cargo_with(variable.as_slice(), &arguments)
 }

@@ -1,15 +1,25 @@
 //! The way up: one write, whoever asks and however many.
 #![allow(missing_docs, clippy::unwrap_used, clippy::indexing_slicing)]
 
-use elasti_journeys::{Neighbourhood, OPERATOR_USER, until};
-use elasti_town::faults::Verb;
+use std::time::Duration;
+
+use elasti_journeys::{App, Neighbourhood, OPERATOR_USER, until};
+use elasti_town::faults::{Calls, Fault, Verb};
+use serde_json::json;
+
+/// Asleep, and the controllers have told all about it: a status that they write in the same moment as a wake would
+/// rightly cost a second try.
+async fn asleep_and_settled(web: &App) {
+    web.fall_asleep().await;
+    web.until_nodes_follow().await;
+}
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_hundred_first_visitors_at_three_resolvers_cause_one_scale_write() {
     let hood = Neighbourhood::with(|plot| plot.resolvers = 3).await;
     let web = hood.deploy("web").await;
     web.until_serving().await;
-    web.fall_asleep().await;
+    asleep_and_settled(&web).await;
     let faults = hood.town().server.faults();
     let before = faults.calls();
     let visitors = (0..100).map(|_| {
@@ -30,6 +40,38 @@ async fn a_hundred_first_visitors_at_three_resolvers_cause_one_scale_write() {
         .map(ToString::to_string)
         .collect();
     println!("calls of the operator before the scale write: {earlier:#?}");
+    hood.ledger().assert_nothing_lost();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_look_while_a_wake_is_being_written_does_not_write_it_again() {
+    let hood = Neighbourhood::start().await;
+    let web = hood.deploy("web").await;
+    web.until_serving().await;
+    asleep_and_settled(&web).await;
+    let faults = hood.town().server.faults();
+    let before = faults.calls();
+    let slow = Fault::Delay(Duration::from_secs(2));
+    faults.strike(
+        1,
+        Calls::writes().user(OPERATOR_USER).subresource("scale"),
+        slow,
+    );
+    let visitor = web.visitor();
+    let scales = || {
+        let mut calls = faults.journal();
+        calls.retain(|c| c.number > before && c.user == OPERATOR_USER && c.subresource == "scale");
+        calls
+    };
+    until("the visitor is held", async || web.held().await == 1).await;
+    // Every edit is a look, and every look now sees a wake that was asked for and a target at zero.
+    let mut cooldown = 60;
+    while scales().is_empty() {
+        cooldown += 1;
+        web.edit(json!({"cooldownPeriod": cooldown})).await;
+    }
+    visitor.await.unwrap();
+    assert_eq!(scales().len(), 1, "{:?}", scales());
     hood.ledger().assert_nothing_lost();
 }
 

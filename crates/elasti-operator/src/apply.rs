@@ -261,7 +261,8 @@ impl Writer<'_> {
         outcome
     }
 
-    /// Writes the scale, if the target is still at this version.
+    /// Writes the scale, if the target is still at this version. A wake and a look may want the same at the same
+    /// moment: the second one waits, and learns from the first one's write instead of a refusal.
     async fn scale(
         &self,
         name: &TargetName,
@@ -271,6 +272,18 @@ impl Writer<'_> {
     ) -> Result<(), Fault> {
         let missing = || Fault::Missing("the target's kind".into());
         let resource = self.operator.kinds.get(&name.kind).ok_or_else(missing)?;
+        let turn = timeout_at(self.deadline, self.operator.turns.wait(name)).await;
+        let _turn =
+            turn.map_err(|_| Fault::NoAnswer("another write of the target hangs".into()))?;
+        let known = self
+            .operator
+            .store
+            .known()
+            .target(name)
+            .map(|t| t.version.clone());
+        if known.is_some_and(|known| *known != *version) {
+            return Err(Fault::Conflict("the target has just been written".into()));
+        }
         let path = targets::path(&resource, Some(&name.name.namespace));
         let body = render::scale(&name.name, version, replicas);
         let body = serde_json::to_vec(&body).map_err(kube::Error::SerdeError)?;

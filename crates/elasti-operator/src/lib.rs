@@ -24,6 +24,7 @@ mod slim;
 mod store;
 mod targets;
 pub mod triggers;
+mod turns;
 mod waiting;
 pub mod wake;
 mod watch;

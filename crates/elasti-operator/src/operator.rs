@@ -33,6 +33,7 @@ use crate::slim::Declared;
 use crate::store::{Change, Kept, Store};
 use crate::targets::Kinds;
 use crate::triggers::Readings;
+use crate::turns::Turns;
 use crate::wake::WakeOutcome;
 
 pub use running::{NoStart, Running};
@@ -54,6 +55,7 @@ pub(crate) struct Operator {
     pub(crate) store: Store,
     pub(crate) queue: Queue,
     pub(crate) kinds: Kinds,
+    pub(crate) turns: Turns,
     pub(crate) book: Mutex<PortBook>,
     pub(crate) readings: Readings<Name>,
     pub(crate) reports: Reports,

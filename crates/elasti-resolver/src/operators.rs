@@ -10,14 +10,15 @@ use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep_until, timeout};
 
 use crate::net::{TcpStream, lookup_host};
 use crate::wake::WakeFault;
 
 /// From the name to the handshake.
 const PATIENCE: Duration = Duration::from_secs(3);
-/// How long after a failure the next connection is tried while nobody waits.
+/// While nobody waits, connections are tried no more often than this: what accepts in an operator's stead, a sidecar
+/// or a proxy, may end every connection as soon as it is open.
 const PAUSE: Duration = Duration::from_secs(1);
 /// Connections that are kept.
 const MOST_IDLE: usize = 4;
@@ -86,16 +87,43 @@ impl Operators {
 /// close a connection after half a minute without a word; that costs one connection a minute or two, and no call.
 pub(crate) async fn keep_one_open(operators: Arc<Operators>, name: String) {
     loop {
+        let next = Instant::now() + PAUSE;
         if !operators.has_open() {
             match timeout(PATIENCE, operators.connect(&name)).await {
-                Ok(Ok(connection)) => operators.keep(connection),
-                // An operator that starts, or none at all: a wake tells if it matters.
-                Ok(Err(_)) | Err(_) => {
-                    sleep(PAUSE).await;
-                    continue;
+                Ok(Ok(connection)) => {
+                    operators.keep(connection);
+                    operators.ended.notified().await;
                 }
+                // An operator that starts, or none at all: a wake tells if it matters.
+                Ok(Err(_)) | Err(_) => {}
             }
+            sleep_until(next).await;
+        } else {
+            operators.ended.notified().await;
         }
-        operators.ended.notified().await;
+    }
+}
+
+#[cfg(all(test, not(feature = "simulation")))]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn an_operator_that_ends_every_connection_is_not_hammered() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let name = listener.local_addr().unwrap().to_string();
+        let keeping = tokio::spawn(keep_one_open(Arc::default(), name));
+        let started = Instant::now();
+        let mut connections = 0;
+        while started.elapsed() < Duration::from_secs(20) {
+            drop(listener.accept().await.unwrap());
+            connections += 1;
+            assert!(
+                connections <= 21,
+                "{connections} in {:?}",
+                started.elapsed()
+            );
+        }
+        keeping.abort();
     }
 }

@@ -9,7 +9,7 @@ pub(crate) mod go_programs;
 pub(crate) mod layout;
 mod network;
 pub(crate) mod packages;
-mod process;
+pub(crate) mod process;
 pub(crate) mod ready;
 mod remains;
 mod strays;

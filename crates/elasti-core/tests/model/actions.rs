@@ -27,6 +27,7 @@ pub enum Action {
     TimePasses,
     // The API machinery and the nodes.
     Replicate(usize),
+    ReplicateLate(usize),
     PodReady(usize, usize),
     PodGone(usize, usize),
     PodFixed(usize, usize),
@@ -122,6 +123,8 @@ fn machinery(config: &Config, w: &World, s: usize, actions: &mut Vec<Action>) {
             Pod::Stuck if config.broken_image => {}
             Pod::Stuck => actions.push(Action::PodFixed(s, i)),
             Pod::Terminating => actions.push(Action::PodGone(s, i)),
+            // Assumed: none gets ready out of turn between a zero and the end of its pods; nobody could take it back.
+            Pod::Up { healthy: false, .. } if svc.owed.is_some() => {}
             Pod::Up { healthy: false, .. } => actions.push(Action::PodWell(s, i)),
             Pod::Up { .. } | Pod::None => {}
         }
@@ -180,6 +183,8 @@ pub fn unfair(config: &Config, w: &World, actions: &mut Vec<Action>) {
             }
         }
     }
+    let owed = (0..w.svcs.len()).filter(|s| w.svcs[*s].owed.is_some());
+    actions.extend(owed.map(Action::ReplicateLate));
     for (s, svc) in w.svcs.iter().enumerate().filter(|(_, svc)| svc.exists) {
         if w.budget.clients > 0 {
             for n in 0..svc.pods_at.len() {
@@ -238,7 +243,7 @@ fn faults(w: &World, actions: &mut Vec<Action>) {
                 Pod::Up { healthy: true, .. } => actions.push(Action::PodSickens(s, i)),
                 _ => {}
             }
-            if pod.marked() && w.svcs[s].replicas != Some(0) {
+            if pod.marked() && svc.replicas != Some(0) && svc.owed.is_none() {
                 actions.push(Action::KubeletSyncs(s, i));
             }
         }
@@ -319,7 +324,12 @@ pub fn after(config: &Config, before: &World, action: Action) -> Option<World> {
 /// Actions that change one thing.
 fn simple(config: &Config, w: &mut World, action: Action) -> bool {
     match action {
-        Action::Replicate(s) => replicate(config, w, s),
+        Action::Replicate(s) => {
+            let wanted = w.svcs[s].replicas.unwrap_or(0);
+            replicate(config, w, s, wanted);
+        }
+        // It has seen the zero, and not yet that it was undone.
+        Action::ReplicateLate(s) => replicate(config, w, s, 0),
         Action::PodReady(s, i) | Action::PodWell(s, i) => {
             set_pod(
                 w,
@@ -519,8 +529,9 @@ fn undo_mark(w: &mut World, s: usize, i: usize) {
 }
 
 /// The replica controller makes pods, or sends SIGTERM: from then on a pod refuses.
-fn replicate(config: &Config, w: &mut World, s: usize) {
-    let wanted = usize::from(w.svcs[s].replicas.unwrap_or(0));
+fn replicate(config: &Config, w: &mut World, s: usize, wanted: u8) {
+    let wanted = usize::from(wanted);
+    w.svcs[s].owed = None;
     for i in 0..w.svcs[s].pods.len() {
         let living = w.svcs[s].pods.iter().filter(|p| p.living()).count();
         let pod = w.svcs[s].pods[i];

@@ -28,6 +28,7 @@ pub enum Mistake {
     None,
     SliceRemovedOnPodReadiness,
     UnmarksSickPods,
+    UnmarksCondemnedPods,
     TickInsideSettle,
     ScalesBeforeRedirect,
     MarksBeforeNodesFollow,
@@ -194,6 +195,7 @@ impl Config {
             replicas: Some(u8::try_from(self.nodes).unwrap()),
             by_us: false,
             written: COOLDOWN,
+            owed: None,
             woken: None,
             pods: vec![
                 Pod::Up {

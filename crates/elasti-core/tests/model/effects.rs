@@ -185,6 +185,7 @@ fn scale_to_zero(
     w.svcs[s].replicas = Some(0);
     w.svcs[s].by_us = true;
     w.svcs[s].written = 0;
+    w.svcs[s].owed = (!by_redirect).then_some(0);
     if by_redirect {
         // The user chose the way that can lose a connection at the edge.
         w.svcs[s].excused = true;

@@ -41,6 +41,12 @@ pub fn alter(config: &Config, read: &Svc, plan: &Plan, effects: &mut Vec<(Effect
                 effects.push((Effect::Unmark(sick), None));
             }
         }
+        Mistake::UnmarksCondemnedPods if matches!(plan.phase, Phase::Restoring | Phase::Waking) => {
+            let well = which(read, |p| p.marked() && p.answers());
+            if !well.is_empty() {
+                effects.push((Effect::Unmark(well), None));
+            }
+        }
         Mistake::ScalesBeforeRedirect if plan.phase == Phase::Redirecting => {
             *effects = vec![(zero, None)]
         }

@@ -26,6 +26,11 @@ fn cases() -> Vec<(Mistake, &'static str, Config)> {
     vec![
         (Mistake::SliceRemovedOnPodReadiness, "S1", base(1, 0)),
         (Mistake::UnmarksSickPods, "S8", base(1, 1)),
+        (
+            Mistake::UnmarksCondemnedPods,
+            "S1",
+            with(|c| (c.resolvers, c.budget.clients) = (1, 2)),
+        ),
         (Mistake::MarksBeforeNodesFollow, "S1", base(0, 0)),
         (Mistake::TrustsStaleCache, "S2", base(0, 1)),
         (Mistake::ScalesBeforeRedirect, "S2", base(0, 0)),

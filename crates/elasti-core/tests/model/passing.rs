@@ -71,6 +71,8 @@ fn age_service(w: &mut World, s: usize) {
     svc.created = older(svc.created, COOLDOWN);
     svc.written = older(svc.written, COOLDOWN);
     svc.woken = svc.woken.map(|age| older(age, COOLDOWN));
+    // The replica controller follows within the settle time, like everyone else.
+    svc.owed = svc.owed.map(|age| age + 1).filter(|age| *age < SETTLE);
     // A wish as old as a cooldown asks for nothing that the cooldown does not give.
     for wish in [&mut svc.wake_wish, &mut svc.sleep_wish] {
         *wish = wish.map(|age| age + 1).filter(|age| *age <= COOLDOWN);

@@ -150,6 +150,8 @@ pub struct Svc {
     pub replicas: Option<u8>,
     pub by_us: bool,
     pub written: Age,
+    /// How long ago we asked for a zero that the replica controller has neither acted on nor seen undone.
+    pub owed: Option<Age>,
     /// The true age of the last wake by us.
     pub woken: Option<Age>,
     pub pods: Vec<Pod>,

@@ -20,7 +20,7 @@ mod world;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use elasti_town::random::Randomness;
 use parking_lot::Mutex;
@@ -32,6 +32,9 @@ use world::{Outcome, in_a_world};
 /// Enough for every change of a build; the whole campaign is `cargo xtask campaign`.
 const SAMPLE: usize = 60;
 
+/// A run takes less than a second; a machine that is busy with something else may take many times that.
+const NEVER: Duration = Duration::from_secs(240);
+
 fn wished(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|wish| !wish.is_empty())
 }
@@ -41,12 +44,15 @@ fn run_all(cases: &[Case], recordings: &BTreeMap<Journey, Recording>) -> Vec<Out
     let threads = std::thread::available_parallelism().map_or(2, usize::from);
     let next = AtomicUsize::new(0);
     let outcomes = Mutex::new(Vec::new());
+    let under_way = Mutex::new(BTreeMap::new());
     std::thread::scope(|scope| {
         for _ in 0..threads {
             scope.spawn(|| {
                 while let Some(case) = cases.get(next.fetch_add(1, Ordering::Relaxed)) {
                     let end = &recordings[&case.journey].end;
+                    under_way.lock().insert(case.to_string(), Instant::now());
                     let outcome = in_a_world(case.journey, Some(case), Some(end));
+                    under_way.lock().remove(&case.to_string());
                     if let Some(why) = &outcome.failure {
                         println!("FAILED {case}: {why}");
                     }
@@ -58,8 +64,25 @@ fn run_all(cases: &[Case], recordings: &BTreeMap<Journey, Recording>) -> Vec<Out
                 }
             });
         }
+        scope.spawn(|| {
+            while outcomes.lock().len() < cases.len() {
+                fail_if_one_never_ends(&under_way.lock());
+                std::thread::sleep(Duration::from_millis(200));
+            }
+        });
     });
     outcomes.into_inner()
+}
+
+/// In a world whose clock only moves while nobody works, whoever works for ever stops everything: no limit inside of it
+/// would pass, and nobody outside could tell which run it was.
+fn fail_if_one_never_ends(under_way: &BTreeMap<String, Instant>) {
+    for (case, since) in under_way {
+        if since.elapsed() > NEVER {
+            println!("FAILED {case}: it never ends, someone in it works without a pause");
+            std::process::exit(1);
+        }
+    }
 }
 
 /// The cases to run: all, or as many as wished, chosen by a seed.

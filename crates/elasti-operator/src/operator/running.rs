@@ -32,6 +32,7 @@ use crate::store::{Change, Kept, ResolverPod, Store};
 use crate::targets::{self, Kinds};
 use crate::triggers::prometheus::{Prometheus, PrometheusSettings};
 use crate::triggers::{Readings, Sources};
+use crate::turns::Turns;
 use crate::waiting::Waiting;
 use crate::wake::{WakeEndpoint, WakeSettings};
 use crate::watch::{Followed, follow, resolver_labels};
@@ -116,6 +117,7 @@ impl Running {
             store: Store::new(scopes(&settings)),
             queue: Queue::default(),
             kinds: Kinds::default(),
+            turns: Turns::default(),
             readings,
             reports,
             metrics,
