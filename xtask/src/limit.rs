@@ -21,14 +21,14 @@ pub(crate) fn within<T>(
     let (over, is_over) = mpsc::channel::<()>();
     let watch = thread::spawn(move || {
         let late = |time| is_over.recv_timeout(time) == Err(RecvTimeoutError::Timeout);
-        let too_late = late(limit);
-        while too_late {
-            end();
-            if !late(ROUND) {
-                break;
-            }
+        if !late(limit) {
+            return false;
         }
-        too_late
+        end();
+        while late(ROUND) {
+            end();
+        }
+        true
     });
     let outcome = work();
     drop(over);

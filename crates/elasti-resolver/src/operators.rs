@@ -89,13 +89,11 @@ pub(crate) async fn keep_one_open(operators: Arc<Operators>, name: String) {
     loop {
         let next = Instant::now() + PAUSE;
         if !operators.has_open() {
-            match timeout(PATIENCE, operators.connect(&name)).await {
-                Ok(Ok(connection)) => {
-                    operators.keep(connection);
-                    operators.ended.notified().await;
-                }
-                // An operator that starts, or none at all: a wake tells if it matters.
-                Ok(Err(_)) | Err(_) => {}
+            // Without one, an operator starts or there is none at all: a wake tells if it matters.
+            let connected = timeout(PATIENCE, operators.connect(&name)).await;
+            if let Ok(Ok(connection)) = connected {
+                operators.keep(connection);
+                operators.ended.notified().await;
             }
             sleep_until(next).await;
         } else {
