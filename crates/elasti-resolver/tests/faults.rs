@@ -264,6 +264,26 @@ async fn a_pod_that_ends_a_silent_connection_does_not_take_a_late_request_with_i
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_late_request_hears_in_words_that_no_pod_could_be_reached() {
+    let scene = Scene::start().await;
+    let mut refusing = hollow("cart");
+    refusing.spec = json!({"hold": {"timeoutSeconds": 20}});
+    let address = scene.asleep(refusing).await;
+    let mut client = TcpStream::connect(&address).await.unwrap();
+    pods(&scene, 1).await;
+    // Ready, and nobody listens: the silent client waits for a pod that accepts.
+    sleep(Duration::from_secs(10)).await;
+    client
+        .write_all(b"GET /late HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        .await
+        .unwrap();
+    let mut answer = String::new();
+    client.read_to_string(&mut answer).await.unwrap();
+    assert!(answer.starts_with("HTTP/1.1 503 "), "{answer}");
+    assert!(answer.contains("x-elasti-reason: HoldDeadline"), "{answer}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_silent_client_hears_the_end_when_its_pod_ends_without_a_word() {
     let scene = Scene::start().await;
     let address = scene.asleep(hollow("db")).await;

@@ -27,21 +27,25 @@ pub(crate) async fn relay(
     client: TcpStream,
     released: Option<Released>,
 ) {
-    if let Some(mut reached) = open(resolver, guest, &client, released).await {
+    if let Ok(mut reached) = open(resolver, guest, &client, released).await {
         reached.carry(resolver, client).await;
     }
 }
 
 /// The same for a client that has said nothing for a moment: either its server speaks first, or its words are late.
-/// Whoever speaks first tells. The client comes back, unread, if it speaks HTTP after all, or if the pod has ended
-/// before anybody said a word.
+/// Whoever speaks first tells. The client comes back, unread, if it speaks HTTP after all, or may still do so: the pod
+/// has ended before anybody said a word, or no pod could be reached, which is told.
 pub(crate) async fn relay_silent(
     resolver: &Arc<Resolver>,
     guest: &Guest,
     client: TcpStream,
     released: Option<Released>,
-) -> Option<TcpStream> {
-    let mut reached = open(resolver, guest, &client, released).await?;
+) -> Option<(TcpStream, Option<Failure>)> {
+    let mut reached = match open(resolver, guest, &client, released).await {
+        Ok(reached) => reached,
+        Err(Failure::ClientLeft) => return None,
+        Err(failure) => return Some((client, Some(failure))),
+    };
     let (mut of_client, mut of_pod) = ([0; 1], [0; 1]);
     tokio::select! {
         // A pod that closes idle connections may say so in the moment in which a request comes.
@@ -49,13 +53,13 @@ pub(crate) async fn relay_silent(
         _ = client.peek(&mut of_client) => {
             let declared = resolver.app_protocol(guest.listen_port);
             match protocol::of(&client, declared.as_deref(), Duration::ZERO).await? {
-                Protocol::Http1 | Protocol::Http2 => return Some(client),
+                Protocol::Http1 | Protocol::Http2 => return Some((client, None)),
                 Protocol::Tcp | Protocol::Silent => {}
             }
         }
         said = reached.pod.peek(&mut of_pod) => {
             if !matches!(said, Ok(1)) {
-                return Some(client);
+                return Some((client, None));
             }
         }
         () = idle(resolver.settings.longest_idle) => return None,
@@ -90,11 +94,12 @@ async fn open(
     guest: &Guest,
     client: &TcpStream,
     released: Option<Released>,
-) -> Option<Reached> {
-    let reached = reach_a_pod(resolver, guest.listen_port, client, released).await;
-    let (pod, under_way) = reached.ok()?;
-    let open = Open::count(&resolver.table.load().at(guest.listen_port)?.seen);
-    Some(Reached {
+) -> Result<Reached, Failure> {
+    let (pod, under_way) = reach_a_pod(resolver, guest.listen_port, client, released).await?;
+    let table = resolver.table.load();
+    let service = table.at(guest.listen_port).ok_or(Failure::NotManaged)?;
+    let open = Open::count(&service.seen);
+    Ok(Reached {
         pod,
         _under_way: under_way,
         _open: open,
