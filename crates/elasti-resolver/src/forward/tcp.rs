@@ -41,7 +41,13 @@ pub(crate) async fn relay_silent(
     client: TcpStream,
     released: Option<Released>,
 ) -> Option<(TcpStream, Option<Failure>)> {
-    let mut reached = match open(resolver, guest, &client, released).await {
+    let opened = tokio::select! {
+        biased;
+        opened = open(resolver, guest, &client, released) => opened,
+        // It waits better as what it is: then it is noticed when it leaves, whatever it has said.
+        () = speaks_http(resolver, guest, &client) => return Some((client, None)),
+    };
+    let mut reached = match opened {
         Ok(reached) => reached,
         Err(Failure::ClientLeft) => return None,
         Err(failure) => return Some((client, Some(failure))),
@@ -51,10 +57,8 @@ pub(crate) async fn relay_silent(
         // A pod that closes idle connections may say so in the moment in which a request comes.
         biased;
         _ = client.peek(&mut of_client) => {
-            let declared = resolver.app_protocol(guest.listen_port);
-            match protocol::of(&client, declared.as_deref(), Duration::ZERO).await? {
-                Protocol::Http1 | Protocol::Http2 => return Some((client, None)),
-                Protocol::Tcp | Protocol::Silent => {}
+            if says_http(resolver, guest, &client).await {
+                return Some((client, None));
             }
         }
         said = reached.pod.peek(&mut of_pod) => {
@@ -66,6 +70,22 @@ pub(crate) async fn relay_silent(
     }
     reached.carry(resolver, client).await;
     None
+}
+
+/// Ends if a client's first words are HTTP's.
+async fn speaks_http(resolver: &Resolver, guest: &Guest, client: &TcpStream) {
+    let mut first = [0; 1];
+    let spoke = matches!(client.peek(&mut first).await, Ok(1));
+    if !(spoke && says_http(resolver, guest, client).await) {
+        std::future::pending().await
+    }
+}
+
+/// Whether what a client has said is HTTP's.
+async fn says_http(resolver: &Resolver, guest: &Guest, client: &TcpStream) -> bool {
+    let declared = resolver.app_protocol(guest.listen_port);
+    let said = protocol::of(client, declared.as_deref(), Duration::ZERO).await;
+    matches!(said, Some(Protocol::Http1 | Protocol::Http2))
 }
 
 async fn idle(longest: Option<Duration>) {
