@@ -194,8 +194,8 @@ pub(crate) async fn serve_by_host(
     }
 }
 
-/// Serves a client that has said nothing for a moment. If its pod ended without a word, the client may have words on
-/// the way: a short while later it is told the end too, for it may be one that waits for the pod's greeting.
+/// Serves a client that has said nothing for a moment. If no pod was reached or it ended without a word, the client may
+/// have words on the way: a short while later it hears the end too, for it may be one that waits for a greeting.
 async fn serve_silent(
     resolver: &Arc<Resolver>,
     guest: Guest,
@@ -204,13 +204,15 @@ async fn serve_silent(
     aim: Aim,
     released: Option<Released>,
 ) {
-    let Some(stream) = tcp::relay_silent(resolver, &guest, stream, released).await else {
+    let relayed = tcp::relay_silent(resolver, &guest, stream, released).await;
+    let Some((stream, failure)) = relayed else {
         return;
     };
+    let first = failure.map(Err);
     let declared = resolver.app_protocol(guest.listen_port);
     match protocol::of_refused(&stream, declared.as_deref(), REFUSAL_PATIENCE).await {
         Some(Protocol::Tcp | Protocol::Silent) | None => {}
-        Some(http) => serve_http(resolver, guest, stream, peer, http, aim, None).await,
+        Some(http) => serve_http(resolver, guest, stream, peer, http, aim, first).await,
     }
 }
 

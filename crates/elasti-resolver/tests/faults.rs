@@ -26,7 +26,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 /// A pod that is ready at once and listens nowhere: the test listens in its place.
 fn hollow(name: &'static str) -> TestService {
@@ -261,6 +261,51 @@ async fn a_pod_that_ends_a_silent_connection_does_not_take_a_late_request_with_i
     let mut answer = String::new();
     client.read_to_string(&mut answer).await.unwrap();
     assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_late_request_hears_in_words_that_no_pod_could_be_reached() {
+    let scene = Scene::start().await;
+    let mut refusing = hollow("cart");
+    refusing.spec = json!({"hold": {"timeoutSeconds": 20}});
+    let address = scene.asleep(refusing).await;
+    let mut client = TcpStream::connect(&address).await.unwrap();
+    pods(&scene, 1).await;
+    // Ready, and nobody listens: the silent client waits for a pod that accepts.
+    sleep(Duration::from_secs(10)).await;
+    client
+        .write_all(b"GET /late HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        .await
+        .unwrap();
+    let mut answer = String::new();
+    client.read_to_string(&mut answer).await.unwrap();
+    assert!(answer.starts_with("HTTP/1.1 503 "), "{answer}");
+    assert!(answer.contains("x-elasti-reason: HoldDeadline"), "{answer}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_speaks_late_and_leaves_while_it_waits_frees_its_slot_and_is_not_forwarded() {
+    let scene = Scene::start().await;
+    let address = scene.asleep(hollow("cart")).await;
+    let mut client = TcpStream::connect(&address).await.unwrap();
+    let pod = pods(&scene, 1).await[0];
+    sleep(Duration::from_secs(10)).await;
+    client
+        .write_all(b"GET /gone HTTP/1.1\r\nHost: x\r\n\r\n")
+        .await
+        .unwrap();
+    sleep(Duration::from_secs(1)).await;
+    let left = Instant::now();
+    drop(client);
+    until("its slot is free", async || scene.resolver().held() == 0).await;
+    assert!(
+        left.elapsed() < Duration::from_secs(10),
+        "not at its deadline: {:?}",
+        left.elapsed()
+    );
+    let listener = TcpListener::bind(pod).await.unwrap();
+    let came = timeout(Duration::from_secs(60), listener.accept()).await;
+    assert!(came.is_err(), "nobody is left to want it");
 }
 
 #[tokio::test(start_paused = true)]

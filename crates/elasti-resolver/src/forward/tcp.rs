@@ -27,41 +27,65 @@ pub(crate) async fn relay(
     client: TcpStream,
     released: Option<Released>,
 ) {
-    if let Some(mut reached) = open(resolver, guest, &client, released).await {
+    if let Ok(mut reached) = open(resolver, guest, &client, released).await {
         reached.carry(resolver, client).await;
     }
 }
 
 /// The same for a client that has said nothing for a moment: either its server speaks first, or its words are late.
-/// Whoever speaks first tells. The client comes back, unread, if it speaks HTTP after all, or if the pod has ended
-/// before anybody said a word.
+/// Whoever speaks first tells. The client comes back, unread, if it speaks HTTP after all, or may still do so: the pod
+/// has ended before anybody said a word, or no pod could be reached, which is told.
 pub(crate) async fn relay_silent(
     resolver: &Arc<Resolver>,
     guest: &Guest,
     client: TcpStream,
     released: Option<Released>,
-) -> Option<TcpStream> {
-    let mut reached = open(resolver, guest, &client, released).await?;
+) -> Option<(TcpStream, Option<Failure>)> {
+    let opened = tokio::select! {
+        biased;
+        opened = open(resolver, guest, &client, released) => opened,
+        // It waits better as what it is: then it is noticed when it leaves, whatever it has said.
+        () = speaks_http(resolver, guest, &client) => return Some((client, None)),
+    };
+    let mut reached = match opened {
+        Ok(reached) => reached,
+        Err(Failure::ClientLeft) => return None,
+        Err(failure) => return Some((client, Some(failure))),
+    };
     let (mut of_client, mut of_pod) = ([0; 1], [0; 1]);
     tokio::select! {
         // A pod that closes idle connections may say so in the moment in which a request comes.
         biased;
         _ = client.peek(&mut of_client) => {
-            let declared = resolver.app_protocol(guest.listen_port);
-            match protocol::of(&client, declared.as_deref(), Duration::ZERO).await? {
-                Protocol::Http1 | Protocol::Http2 => return Some(client),
-                Protocol::Tcp | Protocol::Silent => {}
+            if says_http(resolver, guest, &client).await {
+                return Some((client, None));
             }
         }
         said = reached.pod.peek(&mut of_pod) => {
             if !matches!(said, Ok(1)) {
-                return Some(client);
+                return Some((client, None));
             }
         }
         () = idle(resolver.settings.longest_idle) => return None,
     }
     reached.carry(resolver, client).await;
     None
+}
+
+/// Ends if a client's first words are HTTP's.
+async fn speaks_http(resolver: &Resolver, guest: &Guest, client: &TcpStream) {
+    let mut first = [0; 1];
+    let spoke = matches!(client.peek(&mut first).await, Ok(1));
+    if !(spoke && says_http(resolver, guest, client).await) {
+        std::future::pending().await
+    }
+}
+
+/// Whether what a client has said is HTTP's.
+async fn says_http(resolver: &Resolver, guest: &Guest, client: &TcpStream) -> bool {
+    let declared = resolver.app_protocol(guest.listen_port);
+    let said = protocol::of(client, declared.as_deref(), Duration::ZERO).await;
+    matches!(said, Some(Protocol::Http1 | Protocol::Http2))
 }
 
 async fn idle(longest: Option<Duration>) {
@@ -90,11 +114,12 @@ async fn open(
     guest: &Guest,
     client: &TcpStream,
     released: Option<Released>,
-) -> Option<Reached> {
-    let reached = reach_a_pod(resolver, guest.listen_port, client, released).await;
-    let (pod, under_way) = reached.ok()?;
-    let open = Open::count(&resolver.table.load().at(guest.listen_port)?.seen);
-    Some(Reached {
+) -> Result<Reached, Failure> {
+    let (pod, under_way) = reach_a_pod(resolver, guest.listen_port, client, released).await?;
+    let table = resolver.table.load();
+    let service = table.at(guest.listen_port).ok_or(Failure::NotManaged)?;
+    let open = Open::count(&service.seen);
+    Ok(Reached {
         pod,
         _under_way: under_way,
         _open: open,
