@@ -46,11 +46,10 @@ const CHECKS: &[(&str, Check)] = &[
     ("simulation lints", |_| {
         cargo(&[
             "clippy",
-            "--package",
-            "elasti-resolver",
+            // The whole workspace, so that what the lints before it were made from serves again.
+            "--workspace",
             "--features",
-            "simulation,fuzzing",
-            "--lib",
+            "elasti-resolver/simulation,elasti-resolver/fuzzing",
             "--test",
             "simulation",
             "--",

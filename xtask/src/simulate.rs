@@ -25,8 +25,9 @@ pub(crate) fn run(wish: &[&str]) -> Result<(), Box<dyn Error>> {
 }
 
 fn simulation(variable: Option<(&str, &str)>) -> Ended {
+    // The whole workspace, so that what the tests were built from serves again.
     let arguments =
-        "test --package elasti-resolver --features simulation --test simulation -- --nocapture";
+        "test --workspace --features elasti-resolver/simulation --test simulation -- --nocapture";
     let arguments: Vec<&str> = arguments.split(' ').collect();
     cargo_with(variable.as_slice(), &arguments)
 }
