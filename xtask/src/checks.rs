@@ -21,8 +21,8 @@ pub(crate) enum Ended {
     LeftOut(String),
 }
 
-/// Far more than the longest check takes from cold on two cores.
-const LIMIT: Duration = Duration::from_secs(25 * 60);
+/// Twice what the longest check takes from cold on two cores.
+const LIMIT: Duration = Duration::from_secs(40 * 60);
 
 pub(crate) type Check = fn(ci: bool) -> Ended;
 
