@@ -3,8 +3,10 @@
 
 use std::time::Duration;
 
-use elasti_journeys::{App, Neighbourhood, OPERATOR_USER, until};
+use elasti_api::names::WAKE_REQUESTED_ANNOTATION;
+use elasti_journeys::{App, MERGE, Neighbourhood, OPERATOR_USER, until};
 use elasti_town::faults::{Calls, Fault, Verb};
+use jiff::SignedDuration;
 use serde_json::json;
 
 /// Asleep, and the controllers have told all about it: a status that they write in the same moment as a wake would
@@ -51,7 +53,7 @@ async fn a_look_while_a_wake_is_being_written_does_not_write_it_again() {
     asleep_and_settled(&web).await;
     let faults = hood.town().server.faults();
     let before = faults.calls();
-    let slow = Fault::Delay(Duration::from_secs(2));
+    let slow = Fault::Delay(Duration::from_secs(4));
     faults.strike(
         1,
         Calls::writes().user(OPERATOR_USER).subresource("scale"),
@@ -63,13 +65,13 @@ async fn a_look_while_a_wake_is_being_written_does_not_write_it_again() {
         calls.retain(|c| c.number > before && c.user == OPERATOR_USER && c.subresource == "scale");
         calls
     };
-    until("the visitor is held", async || web.held().await == 1).await;
-    // Every edit is a look, and every look now sees a wake that was asked for and a target at zero.
-    let mut cooldown = 60;
-    while scales().is_empty() {
-        cooldown += 1;
-        web.edit(json!({"cooldownPeriod": cooldown})).await;
-    }
+    until("a wake is being written", async || scales().len() == 1).await;
+    // A person asks for the same, which the leader looks at at once: a wake that was asked for, and a target at zero.
+    let at = hood.town().server.clock().now() + SignedDuration::from_secs(1);
+    let wish = json!({"metadata": {"annotations": {WAKE_REQUESTED_ANNOTATION: at.to_string()}}});
+    hood.api().patch(&web.path(), MERGE, wish).await;
+    assert_eq!(web.replicas().await, 0, "the first write was too quick");
+    web.until_serving().await;
     visitor.await.unwrap();
     assert_eq!(scales().len(), 1, "{:?}", scales());
     hood.ledger().assert_nothing_lost();
