@@ -130,7 +130,8 @@ pub(crate) async fn serve(
         match verdict {
             Ok(free) => released = Some(free),
             Err(failure) => {
-                return Box::pin(refuse(&resolver, guest, stream, peer, aim, failure)).await;
+                let told = hear_out(&resolver, guest, stream, peer, aim, Some(failure));
+                return Box::pin(told).await;
             }
         }
     }
@@ -208,28 +209,25 @@ async fn serve_silent(
     let Some((stream, failure)) = relayed else {
         return;
     };
-    let first = failure.map(Err);
-    let declared = resolver.app_protocol(guest.listen_port);
-    match protocol::of_refused(&stream, declared.as_deref(), REFUSAL_PATIENCE).await {
-        Some(Protocol::Tcp | Protocol::Silent) | None => {}
-        Some(http) => serve_http(resolver, guest, stream, peer, http, aim, first).await,
-    }
+    hear_out(resolver, guest, stream, peer, aim, failure).await;
 }
 
-/// Tells a client why it cannot wait, if it speaks HTTP; else the connection just ends.
-async fn refuse(
+/// Gives a client the time to show whether it speaks HTTP. If so it is served, or told why not; else the connection
+/// just ends.
+async fn hear_out(
     resolver: &Arc<Resolver>,
     guest: Guest,
     stream: TcpStream,
     peer: SocketAddr,
     aim: Aim,
-    failure: Failure,
+    failure: Option<Failure>,
 ) {
     let declared = resolver.app_protocol(guest.listen_port);
     match protocol::of_refused(&stream, declared.as_deref(), REFUSAL_PATIENCE).await {
         Some(Protocol::Tcp | Protocol::Silent) | None => {}
         Some(http) => {
-            serve_http(resolver, guest, stream, peer, http, aim, Some(Err(failure))).await
+            let first = failure.map(Err);
+            serve_http(resolver, guest, stream, peer, http, aim, first).await;
         }
     }
 }
