@@ -4,34 +4,34 @@ import assert from 'node:assert/strict';
 import http from 'node:http';
 import net from 'node:net';
 import { after, before, test } from 'node:test';
-import { closeBrowser, openPage, startDashboard, startTown, statuses } from './world.mjs';
+import { closeBrowser, openPage, startDashboard, startCluster, statuses } from './world.mjs';
 
 const MARKUP = '<img src=x onerror="globalThis.owned=1"><script>globalThis.owned=1</script><svg/onload=globalThis.owned=1>"\'><b id=owned>';
-let town;
+let cluster;
 let dashboard;
 
 before(async () => {
-  town = await startTown();
+  cluster = await startCluster();
   const status = statuses.stuck();
   status.reason = 'Odd';
   status.lastWake.by = MARKUP;
   status.conditions[0].message = MARKUP;
   status.conditions[0].reason = 'Odd';
   status.triggers = [{ type: MARKUP, reading: MARKUP, value: MARKUP, threshold: MARKUP, message: MARKUP, since: status.lastScaledUpTime }];
-  await town.declare('odd', { status, annotations: { note: MARKUP, 'my/api-token': 'S3CRET' } });
-  await town.declare('web', { status: statuses.asleep() });
-  await town.event('odd', 'Odd', MARKUP);
-  await town.event('web', 'Odd', MARKUP);
-  dashboard = await startDashboard(town.kubeconfig);
+  await cluster.declare('odd', { status, annotations: { note: MARKUP, 'my/api-token': 'S3CRET' } });
+  await cluster.declare('web', { status: statuses.asleep() });
+  await cluster.event('odd', 'Odd', MARKUP);
+  await cluster.event('web', 'Odd', MARKUP);
+  dashboard = await startDashboard(cluster.kubeconfig);
 });
 
 after(async () => {
   await closeBrowser();
   await dashboard?.stop();
-  await town?.stop();
+  await cluster?.stop();
 });
 
-const wishes = async () => (await town.service('web')).metadata.annotations ?? {};
+const wishes = async () => (await cluster.service('web')).metadata.annotations ?? {};
 
 test('markup in names, messages, readings, annotations and Events is only ever text', async () => {
   const page = await openPage(dashboard.url);

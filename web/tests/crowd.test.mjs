@@ -2,24 +2,24 @@
 
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
-import { barriers, closeBrowser, openPage, picture, startDashboard, startTown, statuses, tooWide } from './world.mjs';
+import { barriers, closeBrowser, openPage, picture, startDashboard, startCluster, statuses, tooWide } from './world.mjs';
 
 const CROWD = 1000;
-let town;
+let cluster;
 let dashboard;
 
 before(async () => {
-  town = await startTown();
+  cluster = await startCluster();
   const names = Array.from({ length: CROWD }, (_, i) => `service-${String(i).padStart(4, '0')}`);
   const kinds = [statuses.asleep, statuses.asleep, statuses.asleep, statuses.serving];
-  while (names.length) await Promise.all(names.splice(0, 20).map((name, i) => town.declare(name, { status: kinds[i % 4](), replicas: 0 })));
-  dashboard = await startDashboard(town.kubeconfig);
+  while (names.length) await Promise.all(names.splice(0, 20).map((name, i) => cluster.declare(name, { status: kinds[i % 4](), replicas: 0 })));
+  dashboard = await startDashboard(cluster.kubeconfig);
 });
 
 after(async () => {
   await closeBrowser();
   await dashboard?.stop();
-  await town?.stop();
+  await cluster?.stop();
 });
 
 for (const size of ['wide', 'phone']) {
@@ -38,7 +38,7 @@ for (const size of ['wide', 'phone']) {
       }).observe(document.querySelector('tbody'), { subtree: true, characterData: true, attributes: true });
     });
     const row = page.locator('tbody tr').filter({ has: page.getByRole('link', { name: 'service-0003' }) });
-    await town.report('service-0003', { ...statuses.stuck(), held: size === 'wide' ? 11 : 12 });
+    await cluster.report('service-0003', { ...statuses.stuck(), held: size === 'wide' ? 11 : 12 });
     await row.locator('.c-held').getByText(size === 'wide' ? '11' : '12').waitFor();
     const touched = await page.evaluate(() => globalThis.touched.size);
     assert.ok(touched < CROWD / 2, `${touched} rows were touched for one change`);

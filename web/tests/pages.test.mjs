@@ -1,27 +1,27 @@
-// Each page, against a town: what it shows, how it follows, how it is used, what it weighs.
+// Each page, against a simulated cluster: what it shows, how it follows, how it is used, what it weighs.
 
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
-import { barriers, closeBrowser, openPage, picture, startDashboard, startTown, statuses, tooWide, until } from './world.mjs';
+import { barriers, closeBrowser, openPage, picture, startDashboard, startCluster, statuses, tooWide, until } from './world.mjs';
 
-let town;
+let cluster;
 let dashboard;
 
 before(async () => {
-  town = await startTown();
-  await town.declare('web', { status: statuses.serving() });
-  await town.declare('checkout', { status: statuses.asleep() });
-  await town.declare('reports', { status: statuses.asleep(), spec: { paused: true } });
-  await town.declare('search', { status: statuses.stuck() });
-  await town.event('search', 'WakeStuck', 'Pod search-1: image shop/web:9 cannot be pulled.');
-  await town.event('checkout', 'FailedToScale', 'Scaling was refused once.');
-  dashboard = await startDashboard(town.kubeconfig);
+  cluster = await startCluster();
+  await cluster.declare('web', { status: statuses.serving() });
+  await cluster.declare('checkout', { status: statuses.asleep() });
+  await cluster.declare('reports', { status: statuses.asleep(), spec: { paused: true } });
+  await cluster.declare('search', { status: statuses.stuck() });
+  await cluster.event('search', 'WakeStuck', 'Pod search-1: image shop/web:9 cannot be pulled.');
+  await cluster.event('checkout', 'FailedToScale', 'Scaling was refused once.');
+  dashboard = await startDashboard(cluster.kubeconfig);
 });
 
 after(async () => {
   await closeBrowser();
   await dashboard?.stop();
-  await town?.stop();
+  await cluster?.stop();
 });
 
 const row = (page, name) => page.locator('tbody tr').filter({ has: page.locator(`a:text-is("${name}")`) });
@@ -84,14 +84,14 @@ test('a change is seen without a reload, and only its row is touched', async () 
       for (const { target } of list) globalThis.touched.add((target.closest ? target : target.parentElement).closest('tr')?.querySelector('a').textContent);
     }).observe(document.querySelector('tbody'), { subtree: true, childList: true, characterData: true, attributes: true });
   });
-  await town.report('checkout', { ...statuses.stuck(), reason: 'Traffic', held: 7, conditions: [] });
+  await cluster.report('checkout', { ...statuses.stuck(), reason: 'Traffic', held: 7, conditions: [] });
   await row(page, 'checkout').getByText('Waking').waitFor();
   assert.equal(await row(page, 'checkout').locator('.c-held').textContent(), '7');
   assert.equal(await page.evaluate(() => globalThis.here), true, 'the page was loaded anew');
   const touched = await page.evaluate(() => [...globalThis.touched]);
   assert.deepEqual(touched.filter((name) => name !== 'checkout'), []);
   await until('a screen reader is told', async () => (await page.locator('#told').innerText()).includes('checkout is Waking'));
-  await town.report('checkout', statuses.asleep());
+  await cluster.report('checkout', statuses.asleep());
   await row(page, 'checkout').getByText('Asleep', { exact: true }).first().waitFor();
   assert.deepEqual(page.complaints, []);
 });
@@ -99,11 +99,11 @@ test('a change is seen without a reload, and only its row is touched', async () 
 test('services come and go while one looks', async () => {
   const page = await openPage(dashboard.url);
   await row(page, 'web').waitFor();
-  await town.declare('visitor', { status: statuses.asleep() });
+  await cluster.declare('visitor', { status: statuses.asleep() });
   await row(page, 'visitor').waitFor();
   await row(page, 'visitor').getByRole('link').click();
   await page.getByText('Asleep. The first request wakes it.').waitFor();
-  await town.remove('visitor');
+  await cluster.remove('visitor');
   await page.getByText('There is no such ElastiService').waitFor();
   await picture(page, 'state-gone');
   assert.deepEqual(await barriers(page), []);
@@ -117,14 +117,14 @@ test('wake, sleep, pause and resume by a click', async () => {
   const page = await openPage(dashboard.url);
   await row(page, 'checkout').getByRole('button', { name: 'Wake checkout' }).click();
   await page.getByText('checkout is asked to wake.').waitFor();
-  await until('the wish stands on the object', async () => (await town.service('checkout')).metadata.annotations?.['elasti.truefoundry.com/wake-requested']);
+  await until('the wish stands on the object', async () => (await cluster.service('checkout')).metadata.annotations?.['elasti.truefoundry.com/wake-requested']);
   await row(page, 'web').getByRole('button', { name: 'Sleep web' }).click();
-  await until('the wish stands on the object', async () => (await town.service('web')).metadata.annotations?.['elasti.truefoundry.com/sleep-requested']);
+  await until('the wish stands on the object', async () => (await cluster.service('web')).metadata.annotations?.['elasti.truefoundry.com/sleep-requested']);
   await row(page, 'web').getByRole('link').click();
   await page.getByRole('button', { name: 'Pause' }).click();
-  await until('it is paused', async () => (await town.service('web')).spec.paused === true);
+  await until('it is paused', async () => (await cluster.service('web')).spec.paused === true);
   await page.getByRole('button', { name: 'Resume' }).click();
-  await until('it is resumed', async () => (await town.service('web')).spec.paused === undefined);
+  await until('it is resumed', async () => (await cluster.service('web')).spec.paused === undefined);
   await page.getByRole('button', { name: 'Pause' }).waitFor();
   assert.deepEqual(page.complaints, []);
 });
@@ -176,7 +176,7 @@ test('a keyboard is enough', async () => {
 });
 
 test('times are the viewer\'s, and exact on demand', async () => {
-  const asked = (await town.service('web')).status.lastWake.askedAt;
+  const asked = (await cluster.service('web')).status.lastWake.askedAt;
   for (const zone of ['Asia/Tokyo', 'America/New_York']) {
     const page = await openPage(dashboard.url, { zone });
     const shown = await row(page, 'web').locator('time').getAttribute('title');

@@ -6,7 +6,7 @@ import http from 'node:http';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, test } from 'node:test';
-import { barriers, closeBrowser, openPage, picture, startDashboard, startOperator, startTown, statuses, until } from './world.mjs';
+import { barriers, closeBrowser, openPage, picture, startDashboard, startOperator, startCluster, statuses, until } from './world.mjs';
 
 const endings = [];
 const soon = (thing) => { endings.push(() => thing.stop()); return thing; };
@@ -23,19 +23,19 @@ async function sound(page, name) {
 }
 
 test('an empty cluster shows how to begin, and the first service appears at once', async () => {
-  const town = soon(await startTown());
-  const dashboard = soon(await startDashboard(town.kubeconfig));
+  const cluster = soon(await startCluster());
+  const dashboard = soon(await startDashboard(cluster.kubeconfig));
   const page = await openPage(dashboard.url);
   await page.getByText('No ElastiService yet').waitFor();
   await sound(page, 'state-empty');
-  await town.declare('first', { status: statuses.asleep() });
+  await cluster.declare('first', { status: statuses.asleep() });
   await page.getByRole('link', { name: 'first' }).waitFor();
 });
 
 test('where no resolver tells who waits, the page says that the numbers are as last told', async () => {
-  const town = soon(await startTown());
-  await town.declare('stuck', { status: statuses.stuck() });
-  const dashboard = soon(await startDashboard(town.kubeconfig));
+  const cluster = soon(await startCluster());
+  await cluster.declare('stuck', { status: statuses.stuck() });
+  const dashboard = soon(await startDashboard(cluster.kubeconfig));
   const page = await openPage(dashboard.url);
   const note = page.getByRole('note');
   await note.getByText('as last told').waitFor();
@@ -56,12 +56,12 @@ test('where no resolver tells who waits, the page says that the numbers are as l
 });
 
 test('a cluster without Elasti says so, until it is installed', async () => {
-  const town = soon(await startTown({ crd: false }));
-  const dashboard = soon(await startDashboard(town.kubeconfig));
+  const cluster = soon(await startCluster({ crd: false }));
+  const dashboard = soon(await startDashboard(cluster.kubeconfig));
   const page = await openPage(dashboard.url, { dark: true });
   await page.getByText('Elasti is not installed here').waitFor();
   await sound(page, 'state-absent');
-  await town.install();
+  await cluster.install();
   await page.getByText('No ElastiService yet').waitFor();
 });
 
@@ -84,8 +84,8 @@ test('who may not look is told which right is missing', async () => {
 });
 
 test('while nothing has come yet, something calm is there', async () => {
-  const town = soon(await startTown());
-  const dashboard = soon(await startDashboard(town.kubeconfig));
+  const cluster = soon(await startCluster());
+  const dashboard = soon(await startDashboard(cluster.kubeconfig));
   const page = await openPage('about:blank');
   await page.route('**/api/v1/stream', () => {});
   await page.goto(dashboard.url);
@@ -96,9 +96,9 @@ test('while nothing has come yet, something calm is there', async () => {
 });
 
 test('a lost connection is said, what was seen stays, and all is well by itself when it is back', async () => {
-  const town = soon(await startTown());
-  await town.declare('web', { status: statuses.serving() });
-  let dashboard = await startDashboard(town.kubeconfig);
+  const cluster = soon(await startCluster());
+  await cluster.declare('web', { status: statuses.serving() });
+  let dashboard = await startDashboard(cluster.kubeconfig);
   const page = await openPage(dashboard.url, { quiet: ['ERR_CONNECTION_REFUSED', 'ERR_INCOMPLETE_CHUNKED_ENCODING', 'ERR_EMPTY_RESPONSE'] });
   await page.getByRole('link', { name: 'web' }).waitFor();
   await dashboard.stop();
@@ -106,8 +106,8 @@ test('a lost connection is said, what was seen stays, and all is well by itself 
   await page.getByText('Reconnecting').waitFor();
   assert.equal(await page.getByRole('link', { name: 'web' }).count(), 1, 'what was seen is gone');
   await sound(page, 'state-disconnected');
-  await town.report('web', statuses.asleep());
-  dashboard = soon(await startDashboard(town.kubeconfig, '--listen', dashboard.host));
+  await cluster.report('web', statuses.asleep());
+  dashboard = soon(await startDashboard(cluster.kubeconfig, '--listen', dashboard.host));
   await page.getByText('Live').waitFor();
   await page.locator('.phase').getByText('Asleep').waitFor();
   assert.equal(await page.locator('#banner').isVisible(), false);
@@ -118,12 +118,12 @@ test('a lost connection is said, what was seen stays, and all is well by itself 
 });
 
 test('a cluster that does not answer is said, and found again', async () => {
-  const town = await startTown();
-  await town.declare('web', { status: statuses.serving() });
-  const dashboard = soon(await startDashboard(town.kubeconfig));
+  const cluster = await startCluster();
+  await cluster.declare('web', { status: statuses.serving() });
+  const dashboard = soon(await startDashboard(cluster.kubeconfig));
   const page = await openPage(dashboard.url);
   await page.getByRole('link', { name: 'web' }).waitFor();
-  await town.stop();
+  await cluster.stop();
   await page.getByText('The cluster does not answer:').waitFor();
   assert.equal(await page.getByRole('link', { name: 'web' }).count(), 1);
   await sound(page, 'state-unreachable');
@@ -132,9 +132,9 @@ test('a cluster that does not answer is said, and found again', async () => {
 });
 
 test('a dashboard that only shows has no buttons and takes no wish', async () => {
-  const town = soon(await startTown());
-  await town.declare('web', { status: statuses.asleep() });
-  const dashboard = soon(await startDashboard(town.kubeconfig, '--read-only'));
+  const cluster = soon(await startCluster());
+  await cluster.declare('web', { status: statuses.asleep() });
+  const dashboard = soon(await startDashboard(cluster.kubeconfig, '--read-only'));
   assert.equal(dashboard.token, undefined);
   const page = await openPage(dashboard.url);
   await page.getByRole('link', { name: 'web' }).waitFor();
@@ -146,9 +146,9 @@ test('a dashboard that only shows has no buttons and takes no wish', async () =>
 });
 
 test('the operator serves the same page, and nobody can write through it', async () => {
-  const town = soon(await startTown());
-  await town.declare('web', { status: statuses.asleep() });
-  const operator = soon(await startOperator(town.kubeconfig, '--dashboard-host=elasti.example.com', '--dashboard-price=0.03,0.004,EUR'));
+  const cluster = soon(await startCluster());
+  await cluster.declare('web', { status: statuses.asleep() });
+  const operator = soon(await startOperator(cluster.kubeconfig, '--dashboard-host=elasti.example.com', '--dashboard-price=0.03,0.004,EUR'));
   const page = await openPage(operator.base);
   await page.getByRole('link', { name: 'web' }).waitFor();
   await page.getByText('Read only').waitFor();
@@ -164,9 +164,9 @@ test('the operator serves the same page, and nobody can write through it', async
 });
 
 test('a page without the token only shows', async () => {
-  const town = soon(await startTown());
-  await town.declare('web', { status: statuses.asleep() });
-  const dashboard = soon(await startDashboard(town.kubeconfig));
+  const cluster = soon(await startCluster());
+  await cluster.declare('web', { status: statuses.asleep() });
+  const dashboard = soon(await startDashboard(cluster.kubeconfig));
   const page = await openPage(dashboard.base);
   await page.getByRole('link', { name: 'web' }).waitFor();
   await page.getByText('Read only').waitFor();
@@ -174,12 +174,12 @@ test('a page without the token only shows', async () => {
 });
 
 test('one namespace is one namespace', async () => {
-  const town = soon(await startTown());
-  await town.call('POST', '/api/v1/namespaces', { metadata: { name: 'shop' } });
-  await until('the namespace is there', () => town.call('GET', '/api/v1/namespaces/shop').then(() => true, () => false));
-  await town.declare('here', { namespace: 'shop', status: statuses.asleep() });
-  await town.declare('there', { status: statuses.asleep() });
-  const dashboard = soon(await startDashboard(town.kubeconfig, '--namespace', 'shop'));
+  const cluster = soon(await startCluster());
+  await cluster.call('POST', '/api/v1/namespaces', { metadata: { name: 'shop' } });
+  await until('the namespace is there', () => cluster.call('GET', '/api/v1/namespaces/shop').then(() => true, () => false));
+  await cluster.declare('here', { namespace: 'shop', status: statuses.asleep() });
+  await cluster.declare('there', { status: statuses.asleep() });
+  const dashboard = soon(await startDashboard(cluster.kubeconfig, '--namespace', 'shop'));
   const page = await openPage(dashboard.url);
   await page.getByRole('link', { name: 'here', exact: true }).waitFor();
   assert.equal(await page.locator('tbody tr').count(), 1);

@@ -1,4 +1,4 @@
-// What the tests stand on: a town, the real dashboard in a process of its own, a browser. Never leaves a process behind.
+// What the tests stand on: a simulated cluster, the real dashboard in a process of its own, a browser. Never leaves a process behind.
 
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
@@ -10,7 +10,7 @@ import { createInterface } from 'node:readline';
 import axe from 'axe-core';
 import { chromium } from 'playwright-core';
 
-const { ELASTI, TOWN, CRD, SCREENSHOTS, CHROMIUM = '/usr/bin/chromium' } = process.env;
+const { ELASTI, FAKE_CLUSTER, CRD, SCREENSHOTS, CHROMIUM = '/usr/bin/chromium' } = process.env;
 const PATIENCE = 60000;
 const SERVICES = '/apis/elasti.truefoundry.com/v1alpha1';
 const children = new Set();
@@ -60,16 +60,16 @@ export async function stop(child) {
   clearTimeout(hard);
 }
 
-let towns = 0;
+let clusters = 0;
 
 /** A Kubernetes in a process of its own, with the definition of ElastiServices unless told otherwise. */
-export async function startTown({ crd = true } = {}) {
-  const kubeconfig = join(folder, `kubeconfig-${towns += 1}`);
-  const { child } = await start(TOWN, [kubeconfig, '1'], /^API on/);
+export async function startCluster({ crd = true } = {}) {
+  const kubeconfig = join(folder, `kubeconfig-${clusters += 1}`);
+  const { child } = await start(FAKE_CLUSTER, [kubeconfig, '1'], /^API on/);
   const server = /server: "?([^"\s]+)/.exec(readFileSync(kubeconfig, 'utf8'))[1];
-  const town = { child, kubeconfig, stop: () => stop(child) };
+  const cluster = { child, kubeconfig, stop: () => stop(child) };
 
-  town.call = async (method, path, body, kind = 'application/json') => {
+  cluster.call = async (method, path, body, kind = 'application/json') => {
     const text = body === undefined || typeof body === 'string' ? body : JSON.stringify(body);
     const answer = await fetch(server + path, { method, body: text, headers: { 'content-type': kind } });
     const said = await answer.text();
@@ -77,35 +77,35 @@ export async function startTown({ crd = true } = {}) {
     return JSON.parse(said);
   };
 
-  town.install = async () => {
-    await town.call('POST', '/apis/apiextensions.k8s.io/v1/customresourcedefinitions', readFileSync(CRD, 'utf8'), 'application/yaml');
-    await until('the definition is served', () => town.call('GET', `${SERVICES}/elastiservices`).then(() => true, () => false));
+  cluster.install = async () => {
+    await cluster.call('POST', '/apis/apiextensions.k8s.io/v1/customresourcedefinitions', readFileSync(CRD, 'utf8'), 'application/yaml');
+    await until('the definition is served', () => cluster.call('GET', `${SERVICES}/elastiservices`).then(() => true, () => false));
   };
 
-  town.declare = async (name, { namespace = 'default', spec = {}, status, annotations, replicas = status?.replicas ?? 0 } = {}) => {
-    await town.call('POST', `/apis/apps/v1/namespaces/${namespace}/deployments`, {
+  cluster.declare = async (name, { namespace = 'default', spec = {}, status, annotations, replicas = status?.replicas ?? 0 } = {}) => {
+    await cluster.call('POST', `/apis/apps/v1/namespaces/${namespace}/deployments`, {
       metadata: { name },
       spec: { replicas, selector: { matchLabels: { app: name } }, template: { metadata: { labels: { app: name } }, spec: { containers: [{ name: 'app', image: 'echo:1', resources: { requests: { cpu: '500m', memory: '1Gi' } } }] } } },
     });
     const path = `${SERVICES}/namespaces/${namespace}/elastiservices`;
-    await town.call('POST', path, {
+    await cluster.call('POST', path, {
       apiVersion: 'elasti.truefoundry.com/v1alpha1', kind: 'ElastiService', metadata: { name, annotations },
       spec: { service: name, scaleTargetRef: { apiVersion: 'apps/v1', kind: 'Deployment', name }, cooldownPeriod: 3600, triggers: [{ type: 'prometheus', metadata: { query: `sum(rate(http_requests_total{service="${name}"}[5m]))`, threshold: '0.5', headers: { Authorization: 'Bearer S3CRET' } } }], ...spec },
     });
-    if (status) await town.report(name, status, namespace);
+    if (status) await cluster.report(name, status, namespace);
   };
 
-  town.report = (name, status, namespace = 'default') => town.call('PATCH', `${SERVICES}/namespaces/${namespace}/elastiservices/${name}/status`, { status }, 'application/merge-patch+json');
-  town.service = (name, namespace = 'default') => town.call('GET', `${SERVICES}/namespaces/${namespace}/elastiservices/${name}`);
-  town.remove = (name, namespace = 'default') => town.call('DELETE', `${SERVICES}/namespaces/${namespace}/elastiservices/${name}`);
+  cluster.report = (name, status, namespace = 'default') => cluster.call('PATCH', `${SERVICES}/namespaces/${namespace}/elastiservices/${name}/status`, { status }, 'application/merge-patch+json');
+  cluster.service = (name, namespace = 'default') => cluster.call('GET', `${SERVICES}/namespaces/${namespace}/elastiservices/${name}`);
+  cluster.remove = (name, namespace = 'default') => cluster.call('DELETE', `${SERVICES}/namespaces/${namespace}/elastiservices/${name}`);
 
-  town.event = (name, reason, note, type = 'Warning') => town.call('POST', '/apis/events.k8s.io/v1/namespaces/default/events', {
+  cluster.event = (name, reason, note, type = 'Warning') => cluster.call('POST', '/apis/events.k8s.io/v1/namespaces/default/events', {
     metadata: { generateName: `${name}.` }, reason, note, type, action: 'Wake', eventTime: new Date().toISOString().replace('Z', '000Z'), reportingController: 'elasti.truefoundry.com/operator', reportingInstance: 'operator-1',
     regarding: { apiVersion: 'elasti.truefoundry.com/v1alpha1', kind: 'ElastiService', name, namespace: 'default' },
   });
 
-  if (crd) await town.install();
-  return town;
+  if (crd) await cluster.install();
+  return cluster;
 }
 
 /** The dashboard, as a user starts it. */

@@ -46,7 +46,7 @@ pub(crate) fn check(ci: bool) -> Ended {
     };
     // The whole workspace at once, with an example, which has the features of the tests: what those were built from
     // serves again.
-    let build = "build --workspace --bin elasti --example town";
+    let build = "build --workspace --bin elasti --example fake_cluster";
     match cargo(&build.split(' ').collect::<Vec<_>>()) {
         Ended::Passed => {}
         other => return other,
@@ -127,7 +127,7 @@ fn play(chromium: &Path) -> Result<Ended, Box<dyn Error>> {
     node.args(["--test", "--test-concurrency=1", "--test-reporter=spec"])
         .args(TESTS.map(|test| stage.join(test)))
         .env("ELASTI", target.join("debug/elasti"))
-        .env("TOWN", target.join("debug/examples/town"))
+        .env("FAKE_CLUSTER", target.join("debug/examples/fake_cluster"))
         .env("CRD", root().join("deploy/crd/elastiservices.yaml"))
         .env(
             "GRAFANA",

@@ -10,9 +10,9 @@ mod conformance;
 mod control_plane;
 mod dashboard;
 mod deny;
+mod e2e;
 mod generate;
 mod image;
-mod journeys;
 mod kubernetes;
 mod limit;
 mod real;
@@ -32,7 +32,7 @@ usage: cargo xtask <command>
   simulate [--seeds N] [--seed K]
                   run a resolver in a simulated world: N seeds (500), or one seed twenty times with its counts
   campaign [--runs N] [--only TEXT]
-                  every fault of the town at every call of six journeys: all runs, N of them, or those named so
+                  every fault of the simulated cluster at every call of six end-to-end tests: all runs, N of them, or those named so
   crd-conformance --kube-apiserver PATH --etcd PATH
                   run the acceptance table of the CRD against a real API server
   bench resolver [--rounds N] [--seconds N]
@@ -74,8 +74,8 @@ fn main() -> ExitCode {
             Some(extent) => churn::run(&extent),
             None => return usage(),
         },
-        ["journeys", extent @ ..] => match journeys::Extent::read(extent) {
-            Some(extent) => journeys::run(&extent),
+        ["end-to-end tests", extent @ ..] => match e2e::Extent::read(extent) {
+            Some(extent) => e2e::run(&extent),
             None => return usage(),
         },
         ["kubernetes", rest @ ..] => match kubernetes::run(rest) {
@@ -105,7 +105,7 @@ fn usage() -> ExitCode {
         churn::USAGE,
         dashboard::USAGE,
         image::USAGE,
-        journeys::USAGE,
+        e2e::USAGE,
         kubernetes::USAGE
     );
     ExitCode::from(2)

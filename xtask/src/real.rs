@@ -10,7 +10,7 @@ use std::process::{Child, Command, Stdio};
 use crate::checks::{Check, Ended, cargo, ended};
 use crate::generate::root;
 use crate::kubernetes::{self, go_programs, packages};
-use crate::{churn, conformance, control_plane::ControlPlane, journeys};
+use crate::{churn, conformance, control_plane::ControlPlane, e2e};
 
 /// In this order: programs first, so that the times of the others are their own.
 /// Most of that waiting is over by then: see `start_building_programs`.
@@ -19,8 +19,8 @@ pub(crate) const CHECKS: [(&str, Check); 6] = [
         attempt(ci, || kubernetes_command(&["programs"]))
     }),
     ("real: API server", |ci| attempt(ci, api_server)),
-    ("real: journeys", |ci| {
-        attempt(ci, || journeys::run(&journeys::Extent::default()))
+    ("real: e2e", |ci| {
+        attempt(ci, || e2e::run(&e2e::Extent::default()))
     }),
     ("real: churn", |ci| attempt(ci, short_churn)),
     ("real: rights", |ci| {
@@ -48,7 +48,7 @@ pub(crate) fn start_building_programs() -> Option<Child> {
         .ok()
 }
 
-/// Seeds of the sequences that the town and a real API server are asked.
+/// Seeds of the sequences that the simulated cluster and a real API server are asked.
 const SEEDS: [&str; 3] = ["1", "2", "3"];
 
 /// Does it, unless this machine cannot.
@@ -88,7 +88,7 @@ fn obstacle() -> Option<String> {
     None
 }
 
-/// The CRD's acceptance table, and the town's answers to random requests, against a real API server.
+/// The CRD's acceptance table, and the simulated cluster's answers to random requests, against a real API server.
 fn api_server() -> Result<(), Box<dyn Error>> {
     let (server, etcd) = (
         go_programs::kube("kube-apiserver")?,
@@ -104,7 +104,7 @@ fn api_server() -> Result<(), Box<dyn Error>> {
         let mut compare = Command::new(root().join("target/debug/examples/compare"));
         compare.arg("--kubeconfig").arg(kubeconfig);
         passed(ended(compare.args(["--seed", seed])))
-            .map_err(|why| format!("the town and the real server disagree: {why}"))?;
+            .map_err(|why| format!("the simulated cluster and the real server disagree: {why}"))?;
     }
     Ok(())
 }

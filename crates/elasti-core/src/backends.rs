@@ -62,7 +62,7 @@ pub struct TargetRef {
 /// Which addresses are allowed beyond those of pods.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct AddressPolicy {
-    /// Loopback is allowed. Only the in-process town sets it.
+    /// Loopback is allowed. Only the in-process simulated cluster sets it.
     pub allow_loopback: bool,
 }
 
@@ -246,8 +246,8 @@ pub fn choose<'a, C: Candidate>(
     };
     let fewest = candidates().map(Candidate::in_flight).min()?;
     let least_loaded = || candidates().filter(|one| one.in_flight() <= fewest);
-    let ties = u64::try_from(least_loaded().count()).unwrap_or(u64::MAX);
-    let turn = pick.checked_rem(ties).unwrap_or(0);
+    let state = u64::try_from(least_loaded().count()).unwrap_or(u64::MAX);
+    let turn = pick.checked_rem(state).unwrap_or(0);
     least_loaded()
         .nth(usize::try_from(turn).unwrap_or(0))
         .or_else(|| candidates().next())

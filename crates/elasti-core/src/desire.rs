@@ -9,8 +9,8 @@ use crate::observed::{Autoscaler, Observed, PortsGiven, Report};
 use crate::plan::{ASK_AGAIN, drains};
 use crate::schedule::{ActiveWindow, Standing};
 use crate::step;
+use crate::user_requests;
 use crate::why::{Why, clock};
-use crate::wishes;
 
 /// What the facts ask for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -123,9 +123,9 @@ fn held_now(o: &Observed) -> Option<Why> {
 
 /// A wake was asked for after the service was last put to sleep, within the cooldown, and no sleep since.
 fn wake_requested(spec: &ElastiServiceSpec, o: &Observed) -> Option<Why> {
-    let at = wishes::wake_asked_at(o)?;
+    let at = user_requests::wake_asked_at(o)?;
     let answered = o.me.remembered.last_sleep.is_some_and(|slept| slept > at);
-    let called_off = wishes::sleep_asked_after(o, at).is_some();
+    let called_off = user_requests::sleep_asked_after(o, at).is_some();
     if answered || called_off || o.since(at) >= idle::cooldown(spec) {
         return None;
     }
@@ -169,7 +169,7 @@ pub fn window_closes(spec: &ElastiServiceSpec, now: Timestamp) -> Option<Timesta
 }
 
 fn no_resolver_for_long(o: &Observed) -> Option<Why> {
-    let since = o.sightings.no_resolver_since?;
+    let since = o.stable_since.no_resolver_since?;
     (o.since(since) >= o.settings.resolver_grace).then(|| {
         let sentence = format!(
             "No resolver has been ready since {}, so nothing may sleep.",
@@ -180,7 +180,7 @@ fn no_resolver_for_long(o: &Observed) -> Option<Why> {
 }
 
 fn resolvers_answer(o: &Observed) -> Result<(), Why> {
-    if let Some(since) = o.sightings.no_resolver_since {
+    if let Some(since) = o.stable_since.no_resolver_since {
         let grace_ends = since
             .checked_add(o.settings.resolver_grace)
             .unwrap_or(Timestamp::MAX);
@@ -210,7 +210,7 @@ fn pods_are_settled(spec: &ElastiServiceSpec, o: &Observed) -> Result<(), Why> {
             format!("Pod {} is on its way up.", pod.name),
         ));
     }
-    if o.sightings.too_dense_on.is_some() && drains(spec, o) {
+    if o.stable_since.too_dense_on.is_some() && drains(spec, o) {
         return Err(step::too_dense());
     }
     Ok(())

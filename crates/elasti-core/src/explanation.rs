@@ -115,7 +115,7 @@ pub fn explain(live: &Live) -> Explanation {
     };
     let causes = causes(live, &view, &observed);
     if view.replicas != Some(0) {
-        add_footing(&mut view, &causes);
+        add_preconditions(&mut view, &causes);
     }
     // The plan on live objects knows more than a status that was written before them.
     if let Some(first) = causes.first().filter(|_| !view.trouble) {
@@ -144,8 +144,8 @@ fn workload(target: &Looked<Value>) -> Looked<Workload> {
 }
 
 /// What keeps the operator from touching the target also keeps it from sleeping, whether the status says so yet or not.
-fn add_footing(view: &mut View, causes: &[Cause]) {
-    for cause in causes.iter().filter(|one| is_footing(&one.reason)) {
+fn add_preconditions(view: &mut View, causes: &[Cause]) {
+    for cause in causes.iter().filter(|one| is_precondition(&one.reason)) {
         if !view.blockers.iter().any(|one| one.reason == cause.reason) {
             let blocker = Blocker {
                 reason: cause.reason.clone(),
@@ -158,7 +158,7 @@ fn add_footing(view: &mut View, causes: &[Cause]) {
     }
 }
 
-fn is_footing(word: &str) -> bool {
+fn is_precondition(word: &str) -> bool {
     let reasons = [
         Reason::Conflict,
         Reason::Unsupported,
@@ -198,7 +198,7 @@ fn observed(live: &Live, facts: &Facts<'_>, status: &ElastiServiceStatus) -> Obs
     if let Looked::Found(pods) = &live.resolvers {
         o.resolvers = pods.iter().map(resolver).collect();
         let none = o.ready_resolvers().next().is_none();
-        o.sightings.no_resolver_since = none.then_some(live.now);
+        o.stable_since.no_resolver_since = none.then_some(live.now);
     }
     if live.me.spec.autoscaler.is_some() && live.autoscaler == Looked::Missing {
         o.autoscaler = Autoscaler::Missing;
@@ -384,12 +384,12 @@ fn causes(live: &Live, view: &View, o: &Observed) -> Vec<Cause> {
         found.push(told.unseen());
     }
     let why = plan(&live.me.spec, o).why;
-    let footing = matches!(
+    let preconditions = matches!(
         why.reason,
         Reason::Conflict | Reason::Unsupported | Reason::TargetNotFound
     );
     let missing = why.reason == Reason::ServiceNotFound && live.service == Looked::Missing;
-    if (footing && live.target != Looked::NotLooked) || missing {
+    if (preconditions && live.target != Looked::NotLooked) || missing {
         found.push(told.of_reason(why.reason, why.sentence));
     }
     let stuck = o.pods.iter().filter(|pod| !pod.terminating);

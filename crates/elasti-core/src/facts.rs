@@ -11,7 +11,7 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use serde_json::Value;
 
 use crate::observed::{
-    Author, Family, Obstacle, ObstacleKind, Service, ServiceKind, ServicePort, Wish,
+    Author, Family, Obstacle, ObstacleKind, Service, ServiceKind, ServicePort, UserRequest,
 };
 
 /// A pod that runs and is not ready for this long will not become so by waiting.
@@ -127,10 +127,12 @@ pub fn started(status: &core_v1::PodStatus) -> bool {
 
 /// What a person asked for by an annotation.
 #[must_use]
-pub fn wish(annotation: Option<&String>) -> Wish {
+pub fn user_request(annotation: Option<&String>) -> UserRequest {
     match annotation.map(|text| text.trim()) {
-        None | Some("") => Wish::None,
-        Some(text) => text.parse().map_or(Wish::Unreadable, Wish::At),
+        None | Some("") => UserRequest::None,
+        Some(text) => text
+            .parse()
+            .map_or(UserRequest::Unreadable, UserRequest::At),
     }
 }
 

@@ -45,7 +45,7 @@ fn plainly_awake(me: &ElastiService) -> bool {
 
 /// What is heard from the resolvers, and since when without a break.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Hearing {
+pub enum HeldState {
     /// Nobody has asked them.
     #[default]
     Unasked,
@@ -65,7 +65,7 @@ pub enum Hearing {
     },
 }
 
-impl Hearing {
+impl HeldState {
     /// After another answer, or after silence for this reason.
     #[must_use]
     pub fn after(self, answer: Result<Counts, String>, now: Timestamp) -> Self {
@@ -155,9 +155,9 @@ mod tests {
     #[test]
     fn what_resolvers_say_is_added_and_silence_leaves_the_word_to_the_status() {
         let web = service("web", "Waking", 9);
-        assert_eq!(Hearing::Unasked.held(&web), None);
+        assert_eq!(HeldState::Unasked.held(&web), None);
         let said = [counts(&[("web", 2), ("cart", 1)]), counts(&[("web", 3)])];
-        let live = Hearing::Unasked.after(Ok(together(said)), at(1));
+        let live = HeldState::Unasked.after(Ok(together(said)), at(1));
         assert_eq!(live.held(&web), Some(5));
         assert_eq!(live.held(&service("cart", "Asleep", 0)), Some(1));
         assert_eq!(live.held(&service("else", "Asleep", 7)), Some(0));
@@ -167,14 +167,14 @@ mod tests {
 
     #[test]
     fn a_state_tells_since_when_it_has_lasted() {
-        let live = Hearing::Unasked.after(Ok(counts(&[("web", 1)])), at(1));
+        let live = HeldState::Unasked.after(Ok(counts(&[("web", 1)])), at(1));
         let live = live.after(Ok(counts(&[])), at(2));
         let counts = Counts::new();
         let since = at(1);
-        assert_eq!(live, Hearing::Live { since, counts });
+        assert_eq!(live, HeldState::Live { since, counts });
         let told = live.after(Err("One.".into()), at(3));
         let told = told.after(Err("Two.".into()), at(4));
         let (since, why) = (at(3), "Two.".to_owned());
-        assert_eq!(told, Hearing::Told { since, why });
+        assert_eq!(told, HeldState::Told { since, why });
     }
 }

@@ -5,8 +5,8 @@ use elasti_api::{ElastiServiceSpec, Reason};
 use jiff::{SignedDuration, Timestamp};
 
 use crate::observed::{Author, Observed, Reading, Report};
+use crate::user_requests;
 use crate::why::{Why, clock};
-use crate::wishes;
 
 /// Since when the service has been quiet, or why it is not.
 ///
@@ -18,7 +18,7 @@ pub fn quiet_since(spec: &ElastiServiceSpec, o: &Observed) -> Result<Timestamp, 
         // Other triggers or thresholds: what was quiet before says nothing about them.
         Some(_) if o.me.remembered.generation != Some(o.me.generation) => o.now,
         Some(since) if since > o.now => o.now,
-        Some(since) if was_blind(o) => since.max(o.sightings.watching_since.min(o.now)),
+        Some(since) if was_blind(o) => since.max(o.stable_since.watching_since.min(o.now)),
         Some(since) => since,
         None => o.now,
     };
@@ -36,10 +36,10 @@ pub fn idle(spec: &ElastiServiceSpec, o: &Observed) -> Result<Why, Why> {
     let woken = last_wake(o);
     // Moments that another clock wrote may lie ahead of ours. They count as they are: cut to `now`
     // they would move with every look, and the status with them.
-    let asked = wishes::wake_asked_at(o);
+    let asked = user_requests::wake_asked_at(o);
     let starts = [Some(quiet), Some(o.me.created), woken, asked];
     let start = starts.into_iter().flatten().max().unwrap_or(o.now);
-    if let Some(at) = wishes::sleep_asked_after(o, start) {
+    if let Some(at) = user_requests::sleep_asked_after(o, start) {
         let sentence = format!(
             "Sleep was asked for at {}; every trigger is quiet and nothing has come since.",
             clock(at)
@@ -166,8 +166,8 @@ fn last_connection(o: &Observed) -> Option<Timestamp> {
 
 /// Nobody read the triggers for longer than the limit before this process took over.
 fn was_blind(o: &Observed) -> bool {
-    let Some(until) = o.sightings.watched_before_until else {
+    let Some(until) = o.stable_since.watched_before_until else {
         return true;
     };
-    o.sightings.watching_since.duration_since(until) > o.settings.blind_limit
+    o.stable_since.watching_since.duration_since(until) > o.settings.blind_limit
 }

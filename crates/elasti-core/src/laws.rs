@@ -71,7 +71,7 @@ pub struct Violation {
 
 /// The true state of one managed service.
 #[derive(Clone, Debug)]
-pub struct Scene {
+pub struct Snapshot {
     /// A hand that is not ours broke it (scaled to zero, killed every resolver); nothing about paths can be asked then.
     pub excused: bool,
     /// What each node would send new connections to.
@@ -205,32 +205,32 @@ pub struct ScaledToZero {
 
 /// The laws that this state breaks.
 #[must_use]
-pub fn check(scene: &Scene) -> Vec<Violation> {
+pub fn check(snapshot: &Snapshot) -> Vec<Violation> {
     let mut broken = Vec::new();
     let mut law = |holds: bool, law: Law, seen: &'static str| {
         if !holds {
             broken.push(Violation { law, seen });
         }
     };
-    let hole = scene.nodes.iter().any(|view| !view.alive());
+    let hole = snapshot.nodes.iter().any(|view| !view.alive());
     law(
-        scene.excused || !hole,
+        snapshot.excused || !hole,
         Law::S1,
         "a node has nowhere to send a new connection",
     );
-    let forgotten = scene.held > 0 && scene.replicas == Some(0) && !scene.wake_will_come;
+    let forgotten = snapshot.held > 0 && snapshot.replicas == Some(0) && !snapshot.wake_will_come;
     law(
         !forgotten,
         Law::S3,
         "requests are held at zero and nobody will send a wake",
     );
     law(
-        scene.held <= scene.held_bound,
+        snapshot.held <= snapshot.held_bound,
         Law::S9,
         "more requests are held than the bound allows",
     );
     let keda_stuck =
-        scene.at_rest && scene.keda_paused_by_us && scene.replicas.is_some_and(|n| n > 0);
+        snapshot.at_rest && snapshot.keda_paused_by_us && snapshot.replicas.is_some_and(|n| n > 0);
     law(
         !keda_stuck,
         Law::S14,

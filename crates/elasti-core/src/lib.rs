@@ -18,13 +18,13 @@ pub mod progress;
 pub mod quantity;
 pub mod replicas;
 pub mod schedule;
-pub mod sightings;
+pub mod stable_since;
 pub mod status;
 pub mod step;
+mod user_requests;
 pub mod view;
 pub mod waiting_room;
 pub mod why;
-mod wishes;
 
 pub use observed::Observed;
 pub use plan::{Plan, WakeDecision, plan, wake};

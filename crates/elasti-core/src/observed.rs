@@ -7,7 +7,7 @@ use std::net::IpAddr;
 use elasti_api::{ElastiServiceStatus, ListenPort, RouteGeneration, Time};
 use jiff::{SignedDuration, Timestamp};
 
-use crate::sightings::Sightings;
+use crate::stable_since::StableSince;
 
 /// Everything `plan` may look at.
 #[derive(Clone, Debug)]
@@ -49,7 +49,7 @@ pub struct Observed {
     /// The operator has the right to patch `pods/status`.
     pub may_mark: bool,
     /// What this process has seen over time.
-    pub sightings: Sightings,
+    pub stable_since: StableSince,
     /// Times that the operator's settings fix.
     pub settings: Settings,
 }
@@ -102,16 +102,16 @@ pub struct Me {
     /// Our finalizer is there.
     pub finalizer: bool,
     /// A person asked for a wake.
-    pub wake_wish: Wish,
+    pub wake_request: UserRequest,
     /// A person asked for sleep.
-    pub sleep_wish: Wish,
+    pub sleep_request: UserRequest,
     /// What the status remembers across restarts.
     pub remembered: Remembered,
 }
 
 /// What a person asked for by an annotation, as it stands there.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Wish {
+pub enum UserRequest {
     /// Nothing.
     #[default]
     None,
@@ -533,7 +533,7 @@ pub struct Settings {
     /// How often a kubelet restores pod conditions that were changed from outside.
     pub tick_period: SignedDuration,
     /// A kubelet that has not undone a mark after this long does not tick.
-    pub tick_patience: SignedDuration,
+    pub tick_timeout: SignedDuration,
     /// A downward write keeps this distance from the next tick and from the end of the lease.
     pub margin: SignedDuration,
     /// With no ready resolver for this long, everything wakes.
@@ -541,7 +541,7 @@ pub struct Settings {
     /// A report older than this proves nothing about now.
     pub report_fresh: SignedDuration,
     /// How long a deletion waits for a ready pod.
-    pub deletion_patience: SignedDuration,
+    pub deletion_timeout: SignedDuration,
     /// After a longer gap without readings the quiet time starts anew.
     pub blind_limit: SignedDuration,
     /// How long to wait before waking again a target that someone else put back to zero.
@@ -553,11 +553,11 @@ impl Default for Settings {
         Self {
             settle: SignedDuration::from_secs(2),
             tick_period: SignedDuration::from_secs(10),
-            tick_patience: SignedDuration::from_secs(15),
+            tick_timeout: SignedDuration::from_secs(15),
             margin: SignedDuration::from_secs(1),
             resolver_grace: SignedDuration::from_secs(30),
             report_fresh: SignedDuration::from_secs(1),
-            deletion_patience: SignedDuration::from_mins(5),
+            deletion_timeout: SignedDuration::from_mins(5),
             blind_limit: SignedDuration::from_mins(2),
             contention_pause: SignedDuration::from_secs(10),
         }

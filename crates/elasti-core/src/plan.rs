@@ -13,7 +13,7 @@ use crate::step::{
     Drained, PodRef, Redirected, Restored, Routed, SliceGone, Step, out_of_patience, patience_ends,
 };
 use crate::why::{Why, clock};
-use crate::{autoscaler, idle, replicas, wishes};
+use crate::{autoscaler, idle, replicas, user_requests};
 
 /// What to do next, where the service stands, why, and when to look again.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,7 +25,7 @@ pub struct Plan {
     /// Why, in a word and a sentence.
     pub why: Why,
     /// Look again at the latest then, even if no event comes.
-    pub look_again: Option<Timestamp>,
+    pub requeue_at: Option<Timestamp>,
     /// Ask every ready resolver what it has seen, then plan anew.
     pub ask_resolvers: bool,
 }
@@ -34,9 +34,9 @@ pub struct Plan {
 #[must_use]
 pub fn plan(spec: &ElastiServiceSpec, o: &Observed) -> Plan {
     let mut plan = if o.me.deleting_since.is_some() {
-        let_go(spec, o)
+        finalize(spec, o)
     } else {
-        match footing(spec, o) {
+        match preconditions(spec, o) {
             Ok((service, target)) => steer(spec, service, target, o),
             Err(loose) => hands_off(spec, loose, o),
         }
@@ -45,8 +45,8 @@ pub fn plan(spec: &ElastiServiceSpec, o: &Observed) -> Plan {
         plan.steps.clear();
         plan.ask_resolvers = false;
     }
-    plan.look_again = earliest(plan.look_again, wishes::sleep_due(o));
-    plan.look_again = plan.look_again.map(|moment| moment.max(o.now));
+    plan.requeue_at = earliest(plan.requeue_at, user_requests::sleep_due(o));
+    plan.requeue_at = plan.requeue_at.map(|moment| moment.max(o.now));
     plan
 }
 
@@ -64,11 +64,11 @@ pub enum WakeDecision {
 /// Decides a wake. It looks at what the target asks for, never at what it has reached.
 #[must_use]
 pub fn wake(spec: &ElastiServiceSpec, o: &Observed) -> WakeDecision {
-    match footing(spec, o) {
-        Err(Loose::Idle(why) | Loose::NoTarget(why) | Loose::Rival(why)) => {
+    match preconditions(spec, o) {
+        Err(Unmanageable::Idle(why) | Unmanageable::NoTarget(why) | Unmanageable::Rival(why)) => {
             WakeDecision::Refused(why)
         }
-        Err(Loose::Unsupported(..)) | Ok(_) => match (o.replicas(), contention_pause(o)) {
+        Err(Unmanageable::Unsupported(..)) | Ok(_) => match (o.replicas(), contention_pause(o)) {
             (Some(0), None) => WakeDecision::Scale(replicas::on_wake(spec, &o.autoscaler)),
             (Some(0), Some(why)) => WakeDecision::Refused(why),
             _ => WakeDecision::AlreadyAwake,
@@ -77,7 +77,7 @@ pub fn wake(spec: &ElastiServiceSpec, o: &Observed) -> WakeDecision {
 }
 
 /// Why a service cannot be steered.
-enum Loose {
+enum Unmanageable {
     /// Something is missing or foreign: touch nothing.
     Idle(Why),
     /// There is no target: scale nothing, but let no request run into resolvers that are gone.
@@ -89,10 +89,10 @@ enum Loose {
 }
 
 /// The Service and the target, if this ElastiService may steer them.
-fn footing<'o>(
+fn preconditions<'o>(
     spec: &ElastiServiceSpec,
     o: &'o Observed,
-) -> Result<(&'o Service, &'o Target), Loose> {
+) -> Result<(&'o Service, &'o Target), Unmanageable> {
     if let Some(rival) = &o.rival {
         let claim = match rival.claim {
             Claim::Service => "Service",
@@ -102,30 +102,33 @@ fn footing<'o>(
             "The older ElastiService {} manages the same {claim}; delete one of the two.",
             rival.name
         );
-        return Err(Loose::Rival(Why::new(Reason::Conflict, sentence)));
+        return Err(Unmanageable::Rival(Why::new(Reason::Conflict, sentence)));
     }
     if o.namespace_terminating {
-        return Err(Loose::Idle(Why::new(
+        return Err(Unmanageable::Idle(Why::new(
             Reason::Deleting,
             "The namespace is going away.",
         )));
     }
     if matches!(o.slice, Owned::Foreign) || matches!(o.private_service, Owned::Foreign) {
         let sentence = "An object that Elasti did not make has the name of one that it needs; rename or delete it.";
-        return Err(Loose::Idle(Why::new(Reason::Conflict, sentence)));
+        return Err(Unmanageable::Idle(Why::new(Reason::Conflict, sentence)));
     }
     let Some(service) = &o.service else {
-        return Err(Loose::Idle(Why::new(
+        return Err(Unmanageable::Idle(Why::new(
             Reason::ServiceNotFound,
             "The Service does not exist.",
         )));
     };
     if let Some(sentence) = unsupported(service, drains(spec, o)) {
-        return Err(Loose::Unsupported(Why::new(Reason::Unsupported, sentence)));
+        return Err(Unmanageable::Unsupported(Why::new(
+            Reason::Unsupported,
+            sentence,
+        )));
     }
     match &o.target {
         Some(target) => Ok((service, target)),
-        None => Err(Loose::NoTarget(Why::new(
+        None => Err(Unmanageable::NoTarget(Why::new(
             Reason::TargetNotFound,
             "The target does not exist.",
         ))),
@@ -209,7 +212,7 @@ fn at_zero(spec: &ElastiServiceSpec, service: &Service, desire: Desire, o: &Obse
         }
     };
     plan.keep_redirected(service, o);
-    plan.look_again = earliest(plan.look_again, closes);
+    plan.requeue_at = earliest(plan.requeue_at, closes);
     plan
 }
 
@@ -286,7 +289,7 @@ fn stay_up(service: Option<&Service>, why: Why, o: &Observed) -> Plan {
     match Restored::observe(o) {
         Ok(restored) => plan.steps.push(Step::RemoveSlice(restored)),
         Err(wait) => {
-            plan.look_again = earliest(plan.look_again, wait.until);
+            plan.requeue_at = earliest(plan.requeue_at, wait.until);
             if let Some(service) = service {
                 plan.keep_redirected(service, o);
             }
@@ -311,10 +314,10 @@ fn standing(o: &Observed) -> Phase {
 }
 
 /// A service that cannot be steered.
-fn hands_off(spec: &ElastiServiceSpec, loose: Loose, o: &Observed) -> Plan {
+fn hands_off(spec: &ElastiServiceSpec, loose: Unmanageable, o: &Observed) -> Plan {
     match loose {
-        Loose::Idle(why) => Plan::at(standing(o), why),
-        Loose::NoTarget(why) => {
+        Unmanageable::Idle(why) => Plan::at(standing(o), why),
+        Unmanageable::NoTarget(why) => {
             let mut plan = Plan::at(standing(o), why);
             if let (Some(service), Some(_)) = (&o.service, o.slice.ours()) {
                 plan.keep_redirected(service, o);
@@ -322,9 +325,9 @@ fn hands_off(spec: &ElastiServiceSpec, loose: Loose, o: &Observed) -> Plan {
             }
             plan
         }
-        Loose::Rival(why) if o.slice.ours().is_none() => Plan::at(standing(o), why),
-        Loose::Rival(why) => stay_up(None, why, o),
-        Loose::Unsupported(why) => {
+        Unmanageable::Rival(why) if o.slice.ours().is_none() => Plan::at(standing(o), why),
+        Unmanageable::Rival(why) => stay_up(None, why, o),
+        Unmanageable::Unsupported(why) => {
             let mut plan = stay_up(None, why, o);
             if o.replicas() == Some(0) && o.slice.ours().is_some() && contention_pause(o).is_none()
             {
@@ -338,7 +341,7 @@ fn hands_off(spec: &ElastiServiceSpec, loose: Loose, o: &Observed) -> Plan {
 }
 
 /// The ElastiService is being deleted: wake, wait for a pod, restore, clean up, let go.
-fn let_go(spec: &ElastiServiceSpec, o: &Observed) -> Plan {
+fn finalize(spec: &ElastiServiceSpec, o: &Observed) -> Plan {
     let mut plan = Plan::at(
         standing(o),
         Why::new(Reason::Deleting, "The ElastiService is being deleted."),
@@ -392,12 +395,12 @@ impl Plan {
     }
 
     fn at(phase: Phase, why: Why) -> Self {
-        let look_again = why.until;
+        let requeue_at = why.until;
         Self {
             steps: Vec::new(),
             phase,
             why,
-            look_again,
+            requeue_at,
             ask_resolvers: false,
         }
     }
@@ -409,7 +412,7 @@ impl Plan {
 
     /// Still on the way: this is what it waits for.
     fn waiting(mut self, why: Why) -> Self {
-        self.look_again = earliest(self.look_again, why.until);
+        self.requeue_at = earliest(self.requeue_at, why.until);
         self.why = why;
         self
     }
@@ -426,7 +429,7 @@ impl Plan {
 
     /// Look again when the patience of a deletion ends.
     fn by_patience(mut self, o: &Observed) -> Self {
-        self.look_again = earliest(self.look_again, patience_ends(o));
+        self.requeue_at = earliest(self.requeue_at, patience_ends(o));
         self
     }
 
@@ -443,7 +446,7 @@ impl Plan {
         self.ask_resolvers = true;
         let dark = o.replicas() == Some(0) && o.slice.ours().is_none();
         let wait = if dark { ASK_SOON } else { ASK_AGAIN };
-        self.look_again = earliest(self.look_again, o.now.checked_add(wait).ok());
+        self.requeue_at = earliest(self.requeue_at, o.now.checked_add(wait).ok());
     }
 
     /// Takes our own marks off, but only from pods that would be ready without them, and that nobody is about to end.
@@ -452,7 +455,7 @@ impl Plan {
         match zero_may_be_believed_until(o) {
             _ if pods.is_empty() => {}
             Some(moment) if o.now < moment => {
-                self.look_again = earliest(self.look_again, Some(moment));
+                self.requeue_at = earliest(self.requeue_at, Some(moment));
             }
             _ => self.steps.push(Step::Unmark(pods)),
         }
@@ -467,7 +470,7 @@ impl Plan {
             }
             Ok(_) => {}
             Err(why) => {
-                self.look_again = earliest(self.look_again, why.until);
+                self.requeue_at = earliest(self.requeue_at, why.until);
                 if self.phase == Phase::Asleep && o.slice.ours().is_none() {
                     self.why = why;
                 }
@@ -482,7 +485,7 @@ fn zero_may_be_believed_until(o: &Observed) -> Option<Timestamp> {
     let written = o.target.as_ref().and_then(|target| target.replicas_at);
     let recorded = written.and_then(|at| at.checked_add(RECORD_GRAIN).ok());
     // The record may be another process's; what we did ourselves, we know better.
-    let last = recorded.max(o.sightings.zeroed_at)?;
+    let last = recorded.max(o.stable_since.zeroed_at)?;
     last.checked_add(o.settings.settle).ok()
 }
 

@@ -77,7 +77,7 @@ pub struct PortsExhausted {
     /// How many more are needed than are free.
     pub missing: usize,
     /// When the next resting port becomes free; `None` if none rests.
-    pub look_again: Option<Timestamp>,
+    pub requeue_at: Option<Timestamp>,
 }
 
 /// A released port on its way to the next service.
@@ -90,7 +90,7 @@ struct Resting {
 
 /// Who has which listen port.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct PortBook {
+pub struct PortAllocator {
     range: RangeInclusive<u16>,
     quarantine: SignedDuration,
     given: BTreeMap<ServiceKey, Vec<ListenPort>>,
@@ -99,7 +99,7 @@ pub struct PortBook {
     resting: BTreeMap<u16, Resting>,
 }
 
-impl PortBook {
+impl PortAllocator {
     /// An empty book for a range of ports.
     #[must_use]
     pub fn new(range: RangeInclusive<u16>, quarantine: SignedDuration) -> Self {
@@ -222,10 +222,10 @@ impl PortBook {
         }
         if missing > 0 {
             let ends = self.resting.values().map(|rest| rest.until);
-            let look_again = ends.filter(|until| *until > now).min();
+            let requeue_at = ends.filter(|until| *until > now).min();
             return Err(PortsExhausted {
                 missing,
-                look_again,
+                requeue_at,
             });
         }
         let listen = |(listen_port, wanted): (u16, &WantedPort)| ListenPort {

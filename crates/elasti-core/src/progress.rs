@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wish_for_sleep_is_of_a_later_second_than_the_last_use() {
+    fn a_request_for_sleep_is_of_a_later_second_than_the_last_use() {
         let view = shown("Serving", "CoolingDown", "quiet", false);
         let at = sleep_asked_at(&view, now());
         assert_eq!(at, "2026-03-02T08:00:01Z".parse().unwrap());

@@ -10,7 +10,7 @@ use jiff::Timestamp;
 
 use crate::observed::{Observed, PortsGiven, Report};
 use crate::plan::Plan;
-use crate::{idle, wishes};
+use crate::{idle, user_requests};
 
 /// The status to write; equal to `previous` when there is nothing to say.
 #[must_use]
@@ -127,7 +127,7 @@ impl Stamps {
         Self {
             quiet_since,
             last_active: clamp(
-                last_active.max(wishes::wake_asked_at(o).filter(|at| *at <= o.now)),
+                last_active.max(user_requests::wake_asked_at(o).filter(|at| *at <= o.now)),
                 o,
             ),
             last_wake,

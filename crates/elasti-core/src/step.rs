@@ -12,7 +12,7 @@ use crate::observed::{
     Family, KedaPause, Leadership, Observed, PortsGiven, PrivateServiceShape, Report, Resolver,
     Service, SliceShape,
 };
-use crate::sightings::TickWindow;
+use crate::stable_since::TickWindow;
 use crate::why::Why;
 
 /// One effect. The shell carries a plan's steps out in order and stops at the first that fails.
@@ -164,7 +164,7 @@ impl Redirected {
     /// # Errors
     /// If our slice is not there for the settle time yet, or a ready resolver has not confirmed the route just now.
     pub fn observe(routed: &Routed, o: &Observed) -> Result<Self, Why> {
-        let since = match &o.sightings.slice {
+        let since = match &o.stable_since.slice {
             Some((shape, since)) if *shape == routed.slices => *since,
             _ => {
                 let sentence = "The Service is being pointed at the resolvers.";
@@ -239,14 +239,14 @@ impl Drained {
             }
         };
         out(
-            o.sightings.pods_out_since,
+            o.stable_since.pods_out_since,
             "Pods are being taken out of rotation.",
         )?;
         out(
-            o.sightings.no_rotation_since,
+            o.stable_since.no_rotation_since,
             "Nodes may still send connections to pods.",
         )?;
-        let window = o.sightings.tick_window(&o.pods, &o.settings, o.now);
+        let window = o.stable_since.tick_window(&o.pods, &o.settings, o.now);
         let tick = match window {
             TickWindow::NoTicks => Timestamp::MAX,
             TickWindow::ClearUntil(tick) => tick,
@@ -344,7 +344,7 @@ impl Restored {
     /// # Errors
     /// If they have not.
     pub fn observe(o: &Observed) -> Result<Self, Why> {
-        let Some(since) = o.sightings.rotation_since else {
+        let Some(since) = o.stable_since.rotation_since else {
             let sentence = "The Service's own endpoints show no ready pod yet.";
             return Err(Why::new(Reason::Restoring, sentence));
         };
@@ -356,7 +356,7 @@ impl Restored {
         // The slices may lag behind a pod that left and came back; so the pod itself must have stayed, too.
         let in_rotation = |name: &String| o.endpoints.iter().any(|e| e.ready && e.pod == *name);
         let steady = o
-            .sightings
+            .stable_since
             .ready_since
             .iter()
             .filter(|(pod, _)| in_rotation(pod));
@@ -398,9 +398,9 @@ pub fn patience_ends(o: &Observed) -> Option<Timestamp> {
         .filter(|t| t.replicas > 0)
         .and_then(|t| t.replicas_at);
     let since = deleting
-        .max(o.sightings.watching_since)
+        .max(o.stable_since.watching_since)
         .max(woken.unwrap_or(deleting));
-    Some(add(since.min(o.now), o.settings.deletion_patience))
+    Some(add(since.min(o.now), o.settings.deletion_timeout))
 }
 
 /// Proof: no node sends anything to our listen ports any more, so they may be given away.
@@ -413,7 +413,7 @@ impl SliceGone {
     /// # Errors
     /// If our slice is still there or has not been gone for the settle time.
     pub fn observe(o: &Observed) -> Result<Self, Why> {
-        let Some(since) = o.sightings.slice_gone_since else {
+        let Some(since) = o.stable_since.slice_gone_since else {
             return Err(Why::new(
                 Reason::Deleting,
                 "The Service still points at the resolvers.",

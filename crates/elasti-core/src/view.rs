@@ -17,9 +17,9 @@ use crate::desire;
 use crate::facts;
 use crate::observed::{
     Author, Autoscaler, Leadership, Me, Observed, Owned, PortsGiven, Remembered, Settings, Target,
-    Wish,
+    UserRequest,
 };
-use crate::sightings::Sightings;
+use crate::stable_since::StableSince;
 use crate::why::Why;
 use last_wake::last_wake;
 use readings::{readings, triggers};
@@ -341,8 +341,8 @@ pub(crate) fn observed(facts: &Facts<'_>, status: &ElastiServiceStatus) -> Obser
             generation: me.metadata.generation.unwrap_or_default(),
             deleting_since: me.metadata.deletion_timestamp.as_ref().map(|t| t.0),
             finalizer: true,
-            wake_wish: wish(me, names::WAKE_REQUESTED_ANNOTATION),
-            sleep_wish: wish(me, names::SLEEP_REQUESTED_ANNOTATION),
+            wake_request: user_request(me, names::WAKE_REQUESTED_ANNOTATION),
+            sleep_request: user_request(me, names::SLEEP_REQUESTED_ANNOTATION),
             remembered: Remembered::from(status),
         },
         leadership: Leadership::Follower,
@@ -367,12 +367,12 @@ pub(crate) fn observed(facts: &Facts<'_>, status: &ElastiServiceStatus) -> Obser
         wake_requested_at: None,
         may_mark: true,
         // The operator has watched all the time, as far as a view can tell.
-        sightings: Sightings::fresh(Timestamp::UNIX_EPOCH, Some(Timestamp::UNIX_EPOCH)),
+        stable_since: StableSince::fresh(Timestamp::UNIX_EPOCH, Some(Timestamp::UNIX_EPOCH)),
         settings: Settings::default(),
     }
 }
 
-fn wish(me: &ElastiService, annotation: &str) -> Wish {
+fn user_request(me: &ElastiService, annotation: &str) -> UserRequest {
     let annotations = me.metadata.annotations.as_ref();
-    facts::wish(annotations.and_then(|all| all.get(annotation)))
+    facts::user_request(annotations.and_then(|all| all.get(annotation)))
 }

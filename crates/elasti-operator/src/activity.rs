@@ -20,7 +20,7 @@ use tokio::time::{Instant, timeout};
 use crate::clock::Clock;
 
 /// From the first packet to the last byte.
-const PATIENCE: Duration = Duration::from_secs(1);
+const TIMEOUT: Duration = Duration::from_secs(1);
 /// An answer is shared for so long; a fifth of the time for which a report proves anything.
 const SHARED: Duration = Duration::from_millis(200);
 /// A service is about 130 bytes of keys, 126 of names and 30 for each port: with 15 ports 706 bytes,
@@ -125,7 +125,7 @@ impl Reports {
         let client = Client::builder()
             .redirect(reqwest::redirect::Policy::none())
             .no_proxy()
-            .connect_timeout(PATIENCE)
+            .connect_timeout(TIMEOUT)
             .pool_max_idle_per_host(1)
             .pool_idle_timeout(KEPT)
             // Pods are asked by address, without TLS, so no certificate authority is needed.
@@ -182,7 +182,7 @@ impl Reports {
             return answer.clone();
         }
         let asked = Instant::now();
-        let answer = timeout(PATIENCE, self.get(resolver))
+        let answer = timeout(TIMEOUT, self.get(resolver))
             .await
             .unwrap_or(Err(Silence::TimedOut));
         if let Err(silence) = &answer {

@@ -15,9 +15,9 @@ use serde_json::Value;
 use tokio::time::{Instant, timeout_at};
 
 use crate::autoscalers::keda::{self, ScaledObject};
-use crate::fault::Fault;
+use crate::error::Error;
 use crate::name::{Name, TargetName};
-use crate::observe::{Scene, after_scale};
+use crate::observe::{Snapshot, after_scale};
 use crate::operator::Operator;
 use crate::render;
 use crate::slim::{Declared, PodView, ServiceView, SliceView, TargetView};
@@ -25,7 +25,7 @@ use crate::store::{Change, Kept};
 use crate::targets;
 
 /// One call; the API server answers within a few milliseconds, or it is in trouble.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How far a plan was carried out.
 #[derive(Debug, Default)]
@@ -33,22 +33,22 @@ pub(crate) struct Applied {
     /// The steps that took effect, in order.
     pub(crate) done: Vec<Step>,
     /// The step that failed, and why; those after it were not tried.
-    pub(crate) failed: Option<(Step, Fault)>,
+    pub(crate) failed: Option<(Step, Error)>,
 }
 
 /// Carries out a plan, and stops at the first step that fails.
-pub(crate) async fn apply(operator: &Operator, scene: &Scene, plan: &Plan) -> Applied {
+pub(crate) async fn apply(operator: &Operator, snapshot: &Snapshot, plan: &Plan) -> Applied {
     let mut applied = Applied::default();
     for step in &plan.steps {
         let result = match may_send(operator, step) {
-            Ok(deadline) => carry_out(operator, scene, step, deadline).await,
-            Err(fault) => Err(fault),
+            Ok(deadline) => carry_out(operator, snapshot, step, deadline).await,
+            Err(error) => Err(error),
         };
-        tracing::debug!(elastiservice = %scene.me.name, step = word(step), ok = result.is_ok(), "step");
+        tracing::debug!(elastiservice = %snapshot.me.name, step = word(step), ok = result.is_ok(), "step");
         match result {
             Ok(()) => applied.done.push(step.clone()),
-            Err(fault) => {
-                applied.failed = Some((step.clone(), fault));
+            Err(error) => {
+                applied.failed = Some((step.clone(), error));
                 break;
             }
         }
@@ -57,65 +57,65 @@ pub(crate) async fn apply(operator: &Operator, scene: &Scene, plan: &Plan) -> Ap
 }
 
 /// Until when a step may be sent; an error if it is too late already.
-fn may_send(operator: &Operator, step: &Step) -> Result<Instant, Fault> {
+fn may_send(operator: &Operator, step: &Step) -> Result<Instant, Error> {
     let Leadership::Leader { until } = operator.leadership() else {
-        return Err(Fault::NotLeader);
+        return Err(Error::NotLeader);
     };
     let now = operator.clock.now();
     if now >= until {
-        return Err(Fault::NotLeader);
+        return Err(Error::NotLeader);
     }
     let ends = step.expires().unwrap_or(Timestamp::MAX).min(until);
     if now >= ends {
-        return Err(Fault::Expired);
+        return Err(Error::Expired);
     }
-    Ok(operator.clock.instant(ends).min(Instant::now() + PATIENCE))
+    Ok(operator.clock.instant(ends).min(Instant::now() + TIMEOUT))
 }
 
 async fn carry_out(
     operator: &Operator,
-    scene: &Scene,
+    snapshot: &Snapshot,
     step: &Step,
     deadline: Instant,
-) -> Result<(), Fault> {
+) -> Result<(), Error> {
     let to = Writer { operator, deadline };
     match step {
-        Step::AddFinalizer => to.finalizers(&scene.me, true).await,
-        Step::RemoveFinalizer(_) => to.finalizers(&scene.me, false).await,
+        Step::AddFinalizer => to.finalizers(&snapshot.me, true).await,
+        Step::RemoveFinalizer(_) => to.finalizers(&snapshot.me, false).await,
         Step::EnsurePrivateService(shape) => {
-            let service = render::private_service(&scene.me, shape);
-            let path = services(&scene.me.name);
-            let force = scene.observed.private_service.ours().is_some();
+            let service = render::private_service(&snapshot.me, shape);
+            let path = services(&snapshot.me.name);
+            let force = snapshot.observed.private_service.ours().is_some();
             to.apply::<ServiceView>(&path, &service, force).await
         }
         Step::EnsureSlice(routed) => {
-            let slices = render::slices(&scene.me, routed.slices());
-            to.ensure_slices(scene, &slices).await
+            let slices = render::slices(&snapshot.me, routed.slices());
+            to.ensure_slices(snapshot, &slices).await
         }
         Step::HoldAutoscaler(pause)
         | Step::PinAutoscaler(pause)
-        | Step::ReleaseAutoscaler(pause) => to.pause_keda(scene, pause).await,
-        Step::Mark { pods, .. } => to.conditions(scene, pods, render::mark).await,
-        Step::Unmark(pods) => to.conditions(scene, pods, render::unmark).await,
+        | Step::ReleaseAutoscaler(pause) => to.pause_keda(snapshot, pause).await,
+        Step::Mark { pods, .. } => to.conditions(snapshot, pods, render::mark).await,
+        Step::Unmark(pods) => to.conditions(snapshot, pods, render::unmark).await,
         Step::ScaleToZero(drained) => {
-            let target = scene.target.as_deref();
-            let target = target.ok_or_else(|| Fault::Missing("the target".into()))?;
-            to.scale(&scene.target_name, target, drained.version(), 0)
+            let target = snapshot.target.as_deref();
+            let target = target.ok_or_else(|| Error::Missing("the target".into()))?;
+            to.scale(&snapshot.target_name, target, drained.version(), 0)
                 .await
         }
         Step::Wake(replicas) => {
-            let target = scene.target.as_deref();
-            let target = target.ok_or_else(|| Fault::Missing("the target".into()))?;
-            to.scale(&scene.target_name, target, &target.version, *replicas)
+            let target = snapshot.target.as_deref();
+            let target = target.ok_or_else(|| Error::Missing("the target".into()))?;
+            to.scale(&snapshot.target_name, target, &target.version, *replicas)
                 .await
         }
         Step::RemoveSlice(_) => {
-            for (name, uid) in &scene.our_slices {
+            for (name, uid) in &snapshot.our_slices {
                 to.delete::<SliceView>(&slices(name), name, uid).await?;
             }
             Ok(())
         }
-        Step::DeletePrivateService(_) => match &scene.private_service {
+        Step::DeletePrivateService(_) => match &snapshot.private_service {
             Some((name, uid)) => to.delete::<ServiceView>(&services(name), name, uid).await,
             None => Ok(()),
         },
@@ -128,8 +128,8 @@ pub(crate) async fn wake(
     name: &TargetName,
     target: &TargetView,
     replicas: u32,
-) -> Result<(), Fault> {
-    let deadline = Instant::now() + PATIENCE;
+) -> Result<(), Error> {
+    let deadline = Instant::now() + TIMEOUT;
     let to = Writer { operator, deadline };
     to.scale(name, target, &target.version, replicas).await
 }
@@ -144,12 +144,12 @@ impl Writer<'_> {
     async fn send(
         &self,
         request: Result<http::Request<Vec<u8>>, kube::core::request::Error>,
-    ) -> Result<Value, Fault> {
+    ) -> Result<Value, Error> {
         let request = request.map_err(kube::Error::BuildRequest)?;
         let call = self.operator.client.request::<Value>(request);
         match timeout_at(self.deadline, call).await {
             Ok(answer) => Ok(answer?),
-            Err(_) => Err(Fault::NoAnswer(
+            Err(_) => Err(Error::NoAnswer(
                 "the API server did not answer in time".into(),
             )),
         }
@@ -163,19 +163,19 @@ impl Writer<'_> {
         }
     }
 
-    async fn finalizers(&self, me: &Declared, ours: bool) -> Result<(), Fault> {
+    async fn finalizers(&self, me: &Declared, ours: bool) -> Result<(), Error> {
         let path = elastiservices(&me.name);
         let patch = Patch::Merge(render::finalizers(me, ours));
         let request = Request::new(path).patch(&me.name.name, &patch_params(), &patch);
         let written = self.send(request).await;
         self.operator
             .metrics
-            .finalized(&me.name, written.as_ref().err().map(Fault::as_str));
+            .finalized(&me.name, written.as_ref().err().map(Error::as_str));
         match written {
             Ok(object) if ours => self.learn::<Declared>(object),
             Ok(_) => {}
-            Err(Fault::Missing(_)) if !ours => {}
-            Err(fault) => return Err(fault),
+            Err(Error::Missing(_)) if !ours => {}
+            Err(error) => return Err(error),
         }
         Ok(())
     }
@@ -186,7 +186,7 @@ impl Writer<'_> {
         path: &str,
         rendered: &render::Rendered,
         force: bool,
-    ) -> Result<(), Fault> {
+    ) -> Result<(), Error> {
         let mut params = patch_params();
         params.force = force;
         let patch = Patch::Apply(&rendered.object);
@@ -197,14 +197,18 @@ impl Writer<'_> {
     }
 
     /// The wanted slices first, then those of ours that are too many.
-    async fn ensure_slices(&self, scene: &Scene, wanted: &[render::Rendered]) -> Result<(), Fault> {
-        let path = slices(&scene.me.name);
+    async fn ensure_slices(
+        &self,
+        snapshot: &Snapshot,
+        wanted: &[render::Rendered],
+    ) -> Result<(), Error> {
+        let path = slices(&snapshot.me.name);
         for slice in wanted {
-            let ours = scene.our_slices.iter();
+            let ours = snapshot.our_slices.iter();
             let force = ours.clone().any(|(name, _)| *name.name == *slice.name);
             self.apply::<SliceView>(&path, slice, force).await?;
         }
-        for (name, uid) in &scene.our_slices {
+        for (name, uid) in &snapshot.our_slices {
             if !wanted.iter().any(|slice| *slice.name == *name.name) {
                 self.delete::<SliceView>(&path, name, uid).await?;
             }
@@ -212,13 +216,13 @@ impl Writer<'_> {
         Ok(())
     }
 
-    async fn pause_keda(&self, scene: &Scene, pause: &KedaPause) -> Result<(), Fault> {
-        let missing = || Fault::Missing("the ScaledObject".into());
-        let autoscaler = scene.me.spec.autoscaler.as_ref().ok_or_else(missing)?;
-        let version = scene.scaled_version.as_deref().ok_or_else(missing)?;
+    async fn pause_keda(&self, snapshot: &Snapshot, pause: &KedaPause) -> Result<(), Error> {
+        let missing = || Error::Missing("the ScaledObject".into());
+        let autoscaler = snapshot.me.spec.autoscaler.as_ref().ok_or_else(missing)?;
+        let version = snapshot.scaled_version.as_deref().ok_or_else(missing)?;
         let (kind, _) = crate::store::autoscaler_kind(autoscaler.type_);
         let resource = self.operator.kinds.get(&kind).ok_or_else(missing)?;
-        let path = targets::path(&resource, Some(&scene.me.name.namespace));
+        let path = targets::path(&resource, Some(&snapshot.me.name.namespace));
         let patch = Patch::Merge(keda::patch(pause, version));
         let request = Request::new(path).patch(&autoscaler.name, &patch_params(), &patch);
         let written = self.send(request).await?;
@@ -229,11 +233,11 @@ impl Writer<'_> {
     /// Changes the `Ready` condition of pods, each only if it is as it was observed.
     async fn conditions(
         &self,
-        scene: &Scene,
+        snapshot: &Snapshot,
         pods: &[PodRef],
         render: fn(&str, Timestamp) -> Value,
-    ) -> Result<(), Fault> {
-        let namespace = &scene.me.name.namespace;
+    ) -> Result<(), Error> {
+        let namespace = &snapshot.me.name.namespace;
         let path = k8s_openapi::api::core::v1::Pod::url_path(&(), Some(namespace));
         let all = pods.iter().map(|PodRef { name, version }| {
             let patch = Patch::Strategic(render(version, self.operator.clock.now()));
@@ -250,11 +254,11 @@ impl Writer<'_> {
         for written in futures::future::join_all(all).await {
             match written {
                 Ok(pod) => self.learn::<PodView>(pod),
-                Err(fault) => {
-                    if matches!(fault, Fault::Forbidden(_)) {
-                        self.operator.rights.may_not_mark(namespace);
+                Err(error) => {
+                    if matches!(error, Error::Forbidden(_)) {
+                        self.operator.permissions.may_not_mark(namespace);
                     }
-                    outcome = Err(fault);
+                    outcome = Err(error);
                 }
             }
         }
@@ -269,12 +273,12 @@ impl Writer<'_> {
         target: &TargetView,
         version: &str,
         replicas: u32,
-    ) -> Result<(), Fault> {
-        let missing = || Fault::Missing("the target's kind".into());
+    ) -> Result<(), Error> {
+        let missing = || Error::Missing("the target's kind".into());
         let resource = self.operator.kinds.get(&name.kind).ok_or_else(missing)?;
-        let turn = timeout_at(self.deadline, self.operator.turns.wait(name)).await;
+        let turn = timeout_at(self.deadline, self.operator.scale_locks.wait(name)).await;
         let _turn =
-            turn.map_err(|_| Fault::NoAnswer("another write of the target hangs".into()))?;
+            turn.map_err(|_| Error::NoAnswer("another write of the target hangs".into()))?;
         let known = self
             .operator
             .store
@@ -282,7 +286,7 @@ impl Writer<'_> {
             .target(name)
             .map(|t| t.version.clone());
         if known.is_some_and(|known| *known != *version) {
-            return Err(Fault::Conflict("the target has just been written".into()));
+            return Err(Error::Conflict("the target has just been written".into()));
         }
         let path = targets::path(&resource, Some(&name.name.namespace));
         let body = render::scale(&name.name, version, replicas);
@@ -307,7 +311,7 @@ impl Writer<'_> {
         Ok(())
     }
 
-    async fn delete<K: Kept>(&self, path: &str, name: &Name, uid: &str) -> Result<(), Fault> {
+    async fn delete<K: Kept>(&self, path: &str, name: &Name, uid: &str) -> Result<(), Error> {
         // Exactly this object, not a later one of the same name.
         let params = DeleteParams {
             preconditions: Some(Preconditions {
@@ -318,13 +322,13 @@ impl Writer<'_> {
         };
         let request = Request::new(path).delete(&name.name, &params);
         match self.send(request).await {
-            Ok(_) | Err(Fault::Missing(_)) => {
+            Ok(_) | Err(Error::Missing(_)) => {
                 let gone: Change<K> = Change::Gone(name.clone());
                 let touched = self.operator.store.take_in(None, gone);
                 self.operator.look_at(&touched);
                 Ok(())
             }
-            Err(fault) => Err(fault),
+            Err(error) => Err(error),
         }
     }
 }

@@ -82,7 +82,7 @@ pub const VARIABLES: [Variable; 16] = [
     variable(
         "ELASTI_OPERATOR_ALLOW_LOOPBACK",
         "false",
-        "true lets triggers name loopback and link-local addresses, as in the model town; never in a cluster",
+        "true lets triggers name loopback and link-local addresses, as in the simulated cluster; never in a cluster",
     ),
     variable(
         "ELASTI_RESOLVER_NAMESPACE",

@@ -26,7 +26,7 @@ const LEASE: Duration = Duration::from_secs(15);
 const LEAD: Duration = Duration::from_secs(10);
 /// 12 writes a minute. Two attempts fit before [`LEAD`] is over.
 const RENEW_EVERY: Duration = Duration::from_secs(5);
-const CALL_PATIENCE: Duration = Duration::from_secs(3);
+const CALL_TIMEOUT: Duration = Duration::from_secs(3);
 const PAUSE_AFTER_FAULT: Duration = Duration::from_millis(500);
 /// Somebody else's Lease may ask for more patience than ours, but not for ever.
 const LONGEST_FOREIGN_LEASE: Duration = Duration::from_secs(60);
@@ -35,7 +35,7 @@ const WATCH_SECONDS: u32 = 290;
 
 /// Why a call for the Lease came to nothing.
 #[derive(Debug, thiserror::Error)]
-enum LeaseFault {
+enum LeaseError {
     /// Somebody wrote it in between.
     #[error("someone else wrote the Lease")]
     Overtaken,
@@ -50,7 +50,7 @@ enum LeaseFault {
     Refused(kube::Error),
 }
 
-impl From<kube::Error> for LeaseFault {
+impl From<kube::Error> for LeaseError {
     fn from(error: kube::Error) -> Self {
         match error {
             kube::Error::Api(status) if status.code == 409 => Self::Overtaken,
@@ -60,23 +60,23 @@ impl From<kube::Error> for LeaseFault {
 }
 
 /// Waits for a call, but not for ever.
-async fn patient<T>(call: impl Future<Output = Result<T, kube::Error>>) -> Result<T, LeaseFault> {
-    match timeout(CALL_PATIENCE, call).await {
+async fn patient<T>(call: impl Future<Output = Result<T, kube::Error>>) -> Result<T, LeaseError> {
+    match timeout(CALL_TIMEOUT, call).await {
         Ok(answer) => Ok(answer?),
-        Err(_) => Err(LeaseFault::NoAnswer),
+        Err(_) => Err(LeaseError::NoAnswer),
     }
 }
 
 /// This process's seat among the operators.
 #[derive(Debug)]
-pub struct Seat {
+pub struct LeaderElection {
     leadership: watch::Sender<Leadership>,
     before: Arc<Mutex<Option<Timestamp>>>,
     candidate: Option<Candidate>,
     task: Option<JoinHandle<()>>,
 }
 
-impl Seat {
+impl LeaderElection {
     /// Stands for election in `namespace` until the seat is dropped or released.
     #[must_use]
     pub fn stand(client: Client, namespace: &str, clock: Clock) -> Self {
@@ -134,7 +134,7 @@ impl Seat {
     }
 }
 
-impl Drop for Seat {
+impl Drop for LeaderElection {
     fn drop(&mut self) {
         if let Some(task) = &self.task {
             task.abort();
@@ -211,9 +211,9 @@ impl Candidate {
                     sight = None;
                     self.lead(held).await;
                 }
-                Err(LeaseFault::Overtaken) => pause().await,
-                Err(fault) => {
-                    tracing::warn!(%fault, "the Lease cannot be taken; trying again");
+                Err(LeaseError::Overtaken) => pause().await,
+                Err(error) => {
+                    tracing::warn!(%error, "the Lease cannot be taken; trying again");
                     pause().await;
                 }
             }
@@ -221,7 +221,7 @@ impl Candidate {
     }
 
     /// Waits until the Lease is free, and takes it.
-    async fn stand(&self, sight: &mut Option<Sight>) -> Result<Held, LeaseFault> {
+    async fn stand(&self, sight: &mut Option<Sight>) -> Result<Held, LeaseError> {
         let Some(lease) = patient(self.api.get_opt(names::LEASE)).await? else {
             *sight = None;
             return self.take(None).await;
@@ -243,7 +243,7 @@ impl Candidate {
     }
 
     /// Follows the Lease without asking again and again.
-    async fn follow(&self, sight: &mut Sight) -> Result<Followed, LeaseFault> {
+    async fn follow(&self, sight: &mut Sight) -> Result<Followed, LeaseError> {
         if sight.free_at() <= Instant::now() {
             return Ok(Followed::Free);
         }
@@ -263,7 +263,7 @@ impl Candidate {
                 Some(WatchEvent::Deleted(_)) => return Ok(Followed::Deleted),
                 Some(WatchEvent::Bookmark(_)) => {}
                 Some(WatchEvent::Error(status)) => {
-                    return Err(LeaseFault::Refused(kube::Error::Api(status)));
+                    return Err(LeaseError::Refused(kube::Error::Api(status)));
                 }
                 None => return Ok(Followed::WatchEnded),
             }
@@ -271,7 +271,7 @@ impl Candidate {
     }
 
     /// Takes a Lease that is free; if someone was faster, Kubernetes refuses.
-    async fn take(&self, found: Option<Lease>) -> Result<Held, LeaseFault> {
+    async fn take(&self, found: Option<Lease>) -> Result<Held, LeaseError> {
         let (now, started) = (self.clock.now(), Instant::now());
         let spec = found
             .as_ref()
@@ -326,9 +326,9 @@ impl Candidate {
                     next = started + RENEW_EVERY;
                     self.says_leader(before);
                 }
-                Ok(Err(LeaseFault::Overtaken)) | Err(_) => break,
-                Ok(Err(fault)) => {
-                    tracing::warn!(%fault, "the Lease cannot be renewed; trying again");
+                Ok(Err(LeaseError::Overtaken)) | Err(_) => break,
+                Ok(Err(error)) => {
+                    tracing::warn!(%error, "the Lease cannot be renewed; trying again");
                     next = Instant::now() + PAUSE_AFTER_FAULT;
                 }
             }
@@ -338,20 +338,20 @@ impl Candidate {
     }
 
     /// Renews the Lease as we know it; where that is old, as it is now, as long as we hold it.
-    async fn renew(&self, lease: &Lease, now: Timestamp) -> Result<Lease, LeaseFault> {
+    async fn renew(&self, lease: &Lease, now: Timestamp) -> Result<Lease, LeaseError> {
         match self.renew_known(lease.clone(), now).await {
-            Err(LeaseFault::Overtaken) => {}
+            Err(LeaseError::Overtaken) => {}
             other => return other,
         }
-        let current = self.still_ours().await?.ok_or(LeaseFault::Overtaken)?;
+        let current = self.still_ours().await?.ok_or(LeaseError::Overtaken)?;
         match self.renew_known(current, now).await {
             // Still ours a moment ago: not lost, only busy.
-            Err(LeaseFault::Overtaken) => Err(LeaseFault::Busy),
+            Err(LeaseError::Overtaken) => Err(LeaseError::Busy),
             other => other,
         }
     }
 
-    async fn renew_known(&self, mut lease: Lease, now: Timestamp) -> Result<Lease, LeaseFault> {
+    async fn renew_known(&self, mut lease: Lease, now: Timestamp) -> Result<Lease, LeaseError> {
         let spec = lease.spec.get_or_insert_default();
         spec.renew_time = Some(MicroTime(now));
         spec.lease_duration_seconds = i32::try_from(LEASE.as_secs()).ok();
@@ -360,7 +360,7 @@ impl Candidate {
     }
 
     /// The Lease as it is now, if we hold it: a label may have been added, or an answer of ours was lost.
-    async fn still_ours(&self) -> Result<Option<Lease>, LeaseFault> {
+    async fn still_ours(&self) -> Result<Option<Lease>, LeaseError> {
         let found = patient(self.api.get_opt(names::LEASE)).await?;
         Ok(found.filter(|lease| {
             let spec = lease.spec.as_ref();
@@ -379,16 +379,16 @@ impl Candidate {
         for _ in 0..3 {
             match self.give_back_once().await {
                 Ok(()) => return,
-                Err(LeaseFault::Overtaken) => {}
-                Err(fault) => {
-                    tracing::warn!(%fault, "the Lease could not be given back; it ends by itself");
+                Err(LeaseError::Overtaken) => {}
+                Err(error) => {
+                    tracing::warn!(%error, "the Lease could not be given back; it ends by itself");
                     return;
                 }
             }
         }
     }
 
-    async fn give_back_once(&self) -> Result<(), LeaseFault> {
+    async fn give_back_once(&self) -> Result<(), LeaseError> {
         let Some(mut lease) = self.still_ours().await? else {
             return Ok(());
         };

@@ -156,24 +156,24 @@ impl Metrics {
         self.registry.encode()
     }
 
-    pub(crate) fn looked(&self, name: &Name, took: Duration, fault: Option<&'static str>) {
+    pub(crate) fn looked(&self, name: &Name, took: Duration, error: Option<&'static str>) {
         let series = self
             .reconcile
-            .with(&[&name.name, &name.namespace, fault.unwrap_or_default()]);
+            .with(&[&name.name, &name.namespace, error.unwrap_or_default()]);
         series.observe(took);
     }
 
-    pub(crate) fn finalized(&self, name: &Name, fault: Option<&'static str>) {
-        let labels = [&*name.name, &*name.namespace, fault.unwrap_or_default()];
+    pub(crate) fn finalized(&self, name: &Name, error: Option<&'static str>) {
+        let labels = [&*name.name, &*name.namespace, error.unwrap_or_default()];
         self.finalizer.with(&labels).increment();
     }
 
-    pub(crate) fn status_written(&self, name: &Name, mode: Mode, fault: Option<&'static str>) {
+    pub(crate) fn status_written(&self, name: &Name, mode: Mode, error: Option<&'static str>) {
         let labels = [
             &*name.name,
             &*name.namespace,
             word(mode),
-            fault.unwrap_or_default(),
+            error.unwrap_or_default(),
         ];
         self.update.with(&labels).increment();
     }
@@ -198,14 +198,14 @@ impl Metrics {
         service: &Name,
         target: &str,
         action: &'static str,
-        fault: Option<&'static str>,
+        error: Option<&'static str>,
     ) {
         let labels = [
             &*service.name,
             &*service.namespace,
             target,
             action,
-            fault.unwrap_or_default(),
+            error.unwrap_or_default(),
         ];
         self.scale.with(&labels).increment();
     }

@@ -10,8 +10,8 @@ use elasti_core::observed::{
     Author, Autoscaler, Claim, Me, Observed, Owned, Pod, PortsGiven, PrivateServiceShape,
     Remembered, Report, Resolver, Rival, SliceShape, Target,
 };
-use elasti_core::ports::{PortBook, ServiceKey, WantedPort};
-use elasti_core::sightings::Sightings;
+use elasti_core::ports::{PortAllocator, ServiceKey, WantedPort};
+use elasti_core::stable_since::StableSince;
 use elasti_core::{Plan, plan};
 use jiff::Timestamp;
 
@@ -23,7 +23,7 @@ use crate::store::{KindState, Known, target_of};
 /// What this operator remembers of one service between two looks.
 #[derive(Clone, Debug)]
 pub(crate) struct Memory {
-    pub(crate) sightings: Sightings,
+    pub(crate) stable_since: StableSince,
     /// What each resolver last said about it, by the resolver's name. A few of them in a vector are a tenth of the
     /// smallest map, for each of a thousand services.
     pub(crate) reports: Vec<(String, Report)>,
@@ -31,7 +31,7 @@ pub(crate) struct Memory {
 
 /// One look at one service: the facts, and what steps need to know beyond them.
 #[derive(Clone, Debug)]
-pub(crate) struct Scene {
+pub(crate) struct Snapshot {
     pub(crate) me: Arc<Declared>,
     pub(crate) observed: Observed,
     pub(crate) target_name: TargetName,
@@ -43,7 +43,7 @@ pub(crate) struct Scene {
     /// The version of the ScaledObject that the facts speak of.
     pub(crate) scaled_version: Option<String>,
     /// When something that no event tells may have changed.
-    pub(crate) look_again: Option<Timestamp>,
+    pub(crate) requeue_at: Option<Timestamp>,
 }
 
 /// What a look gives.
@@ -56,10 +56,10 @@ pub(crate) enum Look {
     /// Its pods and slices, or its scale, must be read first.
     Unread(Arc<Declared>),
     /// Here it is.
-    Seen(Box<Scene>),
+    Seen(Box<Snapshot>),
 }
 
-impl Scene {
+impl Snapshot {
     pub(crate) fn spec(&self) -> &ElastiServiceSpec {
         &self.me.spec
     }
@@ -115,27 +115,27 @@ pub(crate) fn look(operator: &Operator, name: &Name, memory: &Memory) -> Look {
         autoscaler,
         readings: operator.readings.of(name),
         wake_requested_at: operator.wake_requested_at(name),
-        may_mark: operator.rights.may_mark(&me.name.namespace),
-        sightings: memory.sightings.clone(),
+        may_mark: operator.permissions.may_mark(&me.name.namespace),
+        stable_since: memory.stable_since.clone(),
         settings: operator.settings.times,
         me: remembered(&me),
     };
-    observed.sightings = observed.sightings.clone().look(&observed);
+    observed.stable_since = observed.stable_since.clone().look(&observed);
     let mine = |slice: &&&Arc<SliceView>| slice.owner.as_deref() == Some(me.uid.as_str());
     let our_slices = slices.iter().filter(mine);
     let our_slices = our_slices
         .map(|s| (s.name.clone(), s.uid.clone()))
         .collect();
     let private_service = private.map(|view| (view.name.clone(), view.uid.clone()));
-    let look_again = [ports_again, never_ready_at].into_iter().flatten().min();
-    Look::Seen(Box::new(Scene {
+    let requeue_at = [ports_again, never_ready_at].into_iter().flatten().min();
+    Look::Seen(Box::new(Snapshot {
         our_slices,
         private_service,
         observed,
         target_name,
         target,
         scaled_version,
-        look_again,
+        requeue_at,
         me,
     }))
 }
@@ -153,8 +153,8 @@ fn remembered(me: &Declared) -> Me {
         generation: me.generation,
         deleting_since: me.deleting_since,
         finalizer: me.has_finalizer(),
-        wake_wish: me.wake_wish,
-        sleep_wish: me.sleep_wish,
+        wake_request: me.wake_request,
+        sleep_request: me.sleep_request,
         remembered: Remembered::from(&*me.status),
     }
 }
@@ -196,23 +196,23 @@ fn ports(
         })
         .collect();
     let owner = ServiceKey::new(&*me.name.namespace, me.spec.service.as_str());
-    let mut book = operator.book.lock();
-    assign(&mut book, &owner, me, &wanted, now)
+    let mut port_allocator = operator.port_allocator.lock();
+    assign(&mut port_allocator, &owner, me, &wanted, now)
 }
 
 fn assign(
-    book: &mut PortBook,
+    port_allocator: &mut PortAllocator,
     owner: &ServiceKey,
     me: &Declared,
     wanted: &[WantedPort],
     now: Timestamp,
 ) -> (PortsGiven, Option<Timestamp>) {
-    for port in book.remember(owner, &me.status.ports) {
+    for port in port_allocator.remember(owner, &me.status.ports) {
         tracing::warn!(service = %owner, port = port.listen_port, "a listen port cannot be kept");
     }
-    match book.assign(owner, wanted, now) {
+    match port_allocator.assign(owner, wanted, now) {
         Ok(given) => (PortsGiven::Given(given), None),
-        Err(exhausted) => (PortsGiven::Exhausted, exhausted.look_again),
+        Err(exhausted) => (PortsGiven::Exhausted, exhausted.requeue_at),
     }
 }
 

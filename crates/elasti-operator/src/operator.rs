@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use elasti_core::idle;
 use elasti_core::observed::{Leadership, Report};
-use elasti_core::ports::{PortBook, ServiceKey};
-use elasti_core::sightings::Sightings;
+use elasti_core::ports::{PortAllocator, ServiceKey};
+use elasti_core::stable_since::StableSince;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::{Api, Client};
@@ -25,20 +25,20 @@ use crate::health::Pulses;
 use crate::metrics::Metrics;
 use crate::name::{KindName, Name};
 use crate::observe::Memory;
+use crate::permissions::Permissions;
 use crate::queue::Queue;
 use crate::report;
-use crate::rights::Rights;
+use crate::scale_locks::ScaleLocks;
 use crate::settings::Settings;
 use crate::slim::Declared;
 use crate::store::{Change, Kept, Store};
 use crate::targets::Kinds;
 use crate::triggers::Readings;
-use crate::turns::Turns;
 use crate::wake::WakeOutcome;
 
 pub use running::{NoStart, Running};
 
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The time for which this process leads without a break.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,14 +55,14 @@ pub(crate) struct Operator {
     pub(crate) store: Store,
     pub(crate) queue: Queue,
     pub(crate) kinds: Kinds,
-    pub(crate) turns: Turns,
-    pub(crate) book: Mutex<PortBook>,
+    pub(crate) scale_locks: ScaleLocks,
+    pub(crate) port_allocator: Mutex<PortAllocator>,
     pub(crate) readings: Readings<Name>,
     pub(crate) reports: Reports,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) pulses: Pulses,
-    pub(crate) rights: Rights,
-    pub(crate) board: report::Board,
+    pub(crate) permissions: Permissions,
+    pub(crate) events: report::EventQueue,
     leadership: watch::Receiver<Leadership>,
     term: watch::Sender<Option<Term>>,
     memories: Mutex<HashMap<Name, Memory>>,
@@ -154,15 +154,15 @@ impl Operator {
         let began = term.map_or_else(|| self.clock.now(), |term| term.began);
         let before = term.and_then(|term| term.watched_before_until);
         Memory {
-            sightings: Sightings::fresh(began, before),
+            stable_since: StableSince::fresh(began, before),
             reports: Vec::new(),
         }
     }
 
     /// Keeps what was seen.
-    pub(crate) fn remember(&self, name: &Name, sightings: Sightings) {
+    pub(crate) fn remember(&self, name: &Name, stable_since: StableSince) {
         let mut memory = self.memory(name);
-        memory.sightings = sightings;
+        memory.stable_since = stable_since;
         self.memories.lock().insert(name.clone(), memory);
     }
 
@@ -200,7 +200,7 @@ impl Operator {
     /// Only a deletion needs to know, so nobody watches namespaces.
     async fn look_at_namespace(&self, namespace: &Arc<str>) {
         let api: Api<Namespace> = Api::all(self.client.clone());
-        let going = match timeout(PATIENCE, api.get(namespace)).await {
+        let going = match timeout(TIMEOUT, api.get(namespace)).await {
             Ok(Ok(object)) => object.metadata.deletion_timestamp.is_some(),
             Ok(Err(kube::Error::Api(status))) => status.code == 404,
             Ok(Err(_)) | Err(_) => false,
@@ -232,9 +232,9 @@ impl Operator {
             return;
         };
         self.metrics.forget(name, &service.name);
-        if self.store.known().steward(&service).is_none() {
+        if self.store.known().claimant(&service).is_none() {
             let owner = ServiceKey::new(&*service.namespace, &*service.name);
-            self.book.lock().release(&owner, self.clock.now());
+            self.port_allocator.lock().release(&owner, self.clock.now());
         }
     }
 
@@ -243,12 +243,13 @@ impl Operator {
         self.memories.lock().clear();
         let mut all: Vec<Arc<Declared>> = self.store.known().declared.values().cloned().collect();
         all.sort_by(|a, b| (a.created, &a.name).cmp(&(b.created, &b.name)));
-        let mut book = PortBook::new(self.settings.ports.clone(), self.settings.port_quarantine);
+        let mut port_allocator =
+            PortAllocator::new(self.settings.ports.clone(), self.settings.port_quarantine);
         for me in &all {
             let owner = ServiceKey::new(&*me.name.namespace, me.spec.service.as_str());
-            book.remember(&owner, &me.status.ports);
+            port_allocator.remember(&owner, &me.status.ports);
         }
-        *self.book.lock() = book;
+        *self.port_allocator.lock() = port_allocator;
         self.term.send_replace(Some(term));
         tracing::info!(services = all.len(), "this operator leads");
         for me in all {

@@ -10,9 +10,9 @@ use tokio::time::{Instant, sleep_until};
 
 use crate::name::Name;
 
-const FIRST_PAUSE: Duration = Duration::from_millis(100);
+const BACKOFF_MIN: Duration = Duration::from_millis(100);
 /// 100 ms doubled nine times; a failing service costs two looks a minute from then on.
-const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+const BACKOFF_MAX: Duration = Duration::from_secs(30);
 /// A look makes a dozen API calls at most, each with a time-out of 20 s or less.
 const LONGEST_LOOK: Duration = Duration::from_secs(300);
 
@@ -72,10 +72,10 @@ impl Queue {
     }
 
     /// The look is over and went well; look again at the latest then.
-    pub(crate) fn done(&self, name: &Name, look_again: Option<Instant>) {
+    pub(crate) fn done(&self, name: &Name, requeue_at: Option<Instant>) {
         let mut inner = self.inner.lock();
         inner.failures.remove(name);
-        if let Some(at) = look_again {
+        if let Some(at) = requeue_at {
             inner.set_timer(name, at);
         }
         inner.end(name);
@@ -87,12 +87,10 @@ impl Queue {
     pub(crate) fn failed(&self, name: &Name) {
         let mut inner = self.inner.lock();
         let failures = inner.failures.entry(name.clone()).or_default();
-        let pause = FIRST_PAUSE.saturating_mul(1 << (*failures).min(20));
+        let pause = BACKOFF_MIN.saturating_mul(1 << (*failures).min(20));
         *failures = failures.saturating_add(1);
         // Half to whole, so that a thousand services do not come back in one blow.
-        let pause = pause
-            .min(LONGEST_PAUSE)
-            .mul_f64(rand::random_range(0.5..1.0));
+        let pause = pause.min(BACKOFF_MAX).mul_f64(rand::random_range(0.5..1.0));
         inner.set_timer(name, Instant::now() + pause);
         inner.end(name);
         drop(inner);
@@ -252,9 +250,9 @@ mod tests {
             pauses.push(failed_at.elapsed());
             queue.failed(&again);
         }
-        assert!(pauses.first().unwrap() <= &FIRST_PAUSE);
-        assert!(pauses.iter().all(|pause| *pause <= LONGEST_PAUSE));
-        assert!(pauses.last().unwrap() >= &(LONGEST_PAUSE / 2));
+        assert!(pauses.first().unwrap() <= &BACKOFF_MIN);
+        assert!(pauses.iter().all(|pause| *pause <= BACKOFF_MAX));
+        assert!(pauses.last().unwrap() >= &(BACKOFF_MAX / 2));
         let a = queue.next().await;
         queue.done(&a, None);
         queue.add(&a);
@@ -262,7 +260,7 @@ mod tests {
         let failed_at = Instant::now();
         queue.failed(&a);
         queue.next().await;
-        assert!(failed_at.elapsed() <= FIRST_PAUSE);
+        assert!(failed_at.elapsed() <= BACKOFF_MIN);
     }
 
     #[tokio::test(start_paused = true)]

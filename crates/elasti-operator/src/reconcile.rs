@@ -16,9 +16,9 @@ use kube::core::Request;
 
 use crate::activity::ResolverAddress;
 use crate::apply;
-use crate::fault::Fault;
+use crate::error::Error;
 use crate::name::Name;
-use crate::observe::{self, Look, Scene};
+use crate::observe::{self, Look, Snapshot};
 use crate::operator::Operator;
 use crate::report;
 use crate::slim::{Declared, PodView, ServiceView, SliceView};
@@ -31,20 +31,23 @@ use crate::watch::read_all;
 pub(crate) async fn reconcile(
     operator: &Operator,
     name: &Name,
-) -> Result<Option<Timestamp>, Fault> {
+) -> Result<Option<Timestamp>, Error> {
     let started = Instant::now();
-    let Some((scene, plan)) = decide(operator, name).await? else {
+    let Some((snapshot, plan)) = decide(operator, name).await? else {
         return Ok(None);
     };
-    operator.remember(name, scene.observed.sightings.clone().after(&plan.steps)); // pure
-    let applied = apply::apply(operator, &scene, &plan).await; // talks to the cluster
-    let reported = report::report(operator, &scene, &plan, &applied).await; // talks to the cluster
-    let fault = applied.failed.map(|(_, fault)| fault).or(reported.err());
-    let word = fault.as_ref().map(Fault::as_str);
+    operator.remember(
+        name,
+        snapshot.observed.stable_since.clone().after(&plan.steps),
+    ); // pure
+    let applied = apply::apply(operator, &snapshot, &plan).await; // talks to the cluster
+    let reported = report::report(operator, &snapshot, &plan, &applied).await; // talks to the cluster
+    let error = applied.failed.map(|(_, error)| error).or(reported.err());
+    let word = error.as_ref().map(Error::as_str);
     operator.metrics.looked(name, started.elapsed(), word);
-    match fault {
-        Some(fault) => Err(fault),
-        None => Ok([plan.look_again, scene.look_again]
+    match error {
+        Some(error) => Err(error),
+        None => Ok([plan.requeue_at, snapshot.requeue_at]
             .into_iter()
             .flatten()
             .min()),
@@ -52,44 +55,44 @@ pub(crate) async fn reconcile(
 }
 
 /// Observe and plan; where the plan asks for it, ask the resolvers or read everything anew, and plan again.
-async fn decide(operator: &Operator, name: &Name) -> Result<Option<(Scene, Plan)>, Fault> {
-    let Some(mut scene) = observe(operator, name).await? else {
+async fn decide(operator: &Operator, name: &Name) -> Result<Option<(Snapshot, Plan)>, Error> {
+    let Some(mut snapshot) = observe(operator, name).await? else {
         return Ok(None);
     };
-    let mut plan = scene.plan();
+    let mut plan = snapshot.plan();
     if plan.ask_resolvers {
-        ask(operator, &scene).await;
+        ask(operator, &snapshot).await;
         let Some(next) = observe(operator, name).await? else {
             return Ok(None);
         };
-        scene = next;
-        plan = scene.plan();
+        snapshot = next;
+        plan = snapshot.plan();
     }
     if plan.needs_fresh_facts() {
         let fresh = join3(
-            refresh(operator, &scene.me),
-            read_wishes(operator, &scene.me),
-            ask_everything(operator, &scene),
+            refresh(operator, &snapshot.me),
+            read_user_requests(operator, &snapshot.me),
+            ask_everything(operator, &snapshot),
         );
-        let (facts, wishes, ()) = fresh.await;
-        facts.and(wishes)?;
+        let (facts, user_requests, ()) = fresh.await;
+        facts.and(user_requests)?;
         let Some(next) = observe(operator, name).await? else {
             return Ok(None);
         };
-        scene = next;
-        plan = scene.plan();
+        snapshot = next;
+        plan = snapshot.plan();
     }
-    Ok(Some((scene, plan)))
+    Ok(Some((snapshot, plan)))
 }
 
 /// The facts as they are known; what was never read is read first.
-async fn observe(operator: &Operator, name: &Name) -> Result<Option<Scene>, Fault> {
+async fn observe(operator: &Operator, name: &Name) -> Result<Option<Snapshot>, Error> {
     // A watch may bring something unread at any moment; more than twice in a row is not chance.
     for _ in 0..3 {
         match observe::look(operator, name, &operator.memory(name)) {
-            Look::Seen(scene) => {
-                operator.attend(&scene.me).await;
-                return Ok(Some(*scene));
+            Look::Seen(snapshot) => {
+                operator.attend(&snapshot.me).await;
+                return Ok(Some(*snapshot));
             }
             Look::Unread(me) => first_read(operator, &me).await?,
             Look::Gone => {
@@ -100,14 +103,14 @@ async fn observe(operator: &Operator, name: &Name) -> Result<Option<Scene>, Faul
             Look::TooEarly => return Ok(None),
         }
     }
-    Err(Fault::Conflict(
+    Err(Error::Conflict(
         "it changes faster than it can be read".into(),
     ))
 }
 
 /// Asks every resolver that may get traffic what it has seen of this service.
-async fn ask(operator: &Operator, scene: &Scene) {
-    let ready = scene.observed.ready_resolvers();
+async fn ask(operator: &Operator, snapshot: &Snapshot) {
+    let ready = snapshot.observed.ready_resolvers();
     let resolvers: Vec<ResolverAddress> = ready
         .filter_map(|resolver| {
             let ip = *resolver.addresses.first()?;
@@ -115,23 +118,23 @@ async fn ask(operator: &Operator, scene: &Scene) {
             Some(ResolverAddress { name, ip })
         })
         .collect();
-    let service = scene.service();
+    let service = snapshot.service();
     let said = operator
         .reports
         .ask(&resolvers, &service.namespace, &service.name)
         .await;
     let said: std::collections::BTreeMap<String, Report> = said;
-    operator.heard(&scene.me.name, said);
+    operator.heard(&snapshot.me.name, said);
 }
 
 /// Before a step that cannot be taken back: the resolvers and the triggers, too.
-async fn ask_everything(operator: &Operator, scene: &Scene) {
-    let triggers = operator.readings.read_now(&scene.me.name);
-    join(ask(operator, scene), triggers).await;
+async fn ask_everything(operator: &Operator, snapshot: &Snapshot) {
+    let triggers = operator.readings.read_now(&snapshot.me.name);
+    join(ask(operator, snapshot), triggers).await;
 }
 
 /// Reads what came before this service was managed, also what stands in our way under our own names.
-async fn first_read(operator: &Operator, me: &Declared) -> Result<(), Fault> {
+async fn first_read(operator: &Operator, me: &Declared) -> Result<(), Error> {
     let service = me.service();
     let path = EndpointSlice::url_path(&(), Some(&*service.namespace));
     let [v4, v6] = first_slices(&service);
@@ -144,27 +147,27 @@ async fn first_read(operator: &Operator, me: &Declared) -> Result<(), Fault> {
 }
 
 /// Reads the target, the pods and the slices of a service past all caches.
-async fn refresh(operator: &Operator, me: &Declared) -> Result<(), Fault> {
+async fn refresh(operator: &Operator, me: &Declared) -> Result<(), Error> {
     let service = me.service();
     let before = operator.store.begin_reading(&service);
     let read = join(read_target(operator, me), read_parts(operator, &service)).await;
     let (target, parts) = read;
-    let (parts, fault) = match parts {
+    let (parts, error) = match parts {
         Ok(parts) => (Some(parts), None),
-        Err(fault) => (None, Some(fault)),
+        Err(error) => (None, Some(error)),
     };
     let read = operator.store.end_reading(&service, &before, parts);
     target?;
-    match fault {
-        Some(fault) => Err(fault),
+    match error {
+        Some(error) => Err(error),
         None if read => Ok(()),
-        None => Err(Fault::Conflict(
+        None => Err(Error::Conflict(
             "a list is behind what the watch has told".into(),
         )),
     }
 }
 
-async fn read_target(operator: &Operator, me: &Declared) -> Result<(), Fault> {
+async fn read_target(operator: &Operator, me: &Declared) -> Result<(), Error> {
     let name = target_of(me);
     let read = targets::read(operator, &name).await?;
     let mut touched = Default::default();
@@ -182,7 +185,7 @@ async fn read_target(operator: &Operator, me: &Declared) -> Result<(), Fault> {
 }
 
 /// The ElastiService and the public Service: someone may have changed his mind just now.
-async fn read_wishes(operator: &Operator, me: &Declared) -> Result<(), Fault> {
+async fn read_user_requests(operator: &Operator, me: &Declared) -> Result<(), Error> {
     let namespace = Some(&*me.name.namespace);
     let path = ElastiService::url_path(&(), namespace);
     let declared = read_one::<Declared>(operator, path, &me.name);
@@ -195,32 +198,32 @@ async fn read_wishes(operator: &Operator, me: &Declared) -> Result<(), Fault> {
 
 /// A read found nothing. Of what is known, only the watch may say that it is gone: a read may come from a server
 /// that is behind, and nothing would ever bring back what it hides.
-fn unseen(known: bool, said: String) -> Result<(), Fault> {
+fn unseen(known: bool, said: String) -> Result<(), Error> {
     match known {
-        true => Err(Fault::Conflict(said)),
+        true => Err(Error::Conflict(said)),
         false => Ok(()),
     }
 }
 
 /// Reads one object past all caches, into the store.
-async fn read_one<K: Kept>(operator: &Operator, path: String, name: &Name) -> Result<(), Fault> {
+async fn read_one<K: Kept>(operator: &Operator, path: String, name: &Name) -> Result<(), Error> {
     let request = Request::new(path)
         .get(&name.name, &GetParams::default())
         .map_err(kube::Error::BuildRequest)?;
     let change = match targets::ask(&operator.client, request).await {
         Ok(object) => Change::Set(K::read(object).map_err(kube::Error::SerdeError)?),
-        Err(Fault::Missing(said)) => {
+        Err(Error::Missing(said)) => {
             let known = K::names(&operator.store.known()).contains(name);
             return unseen(known, said);
         }
-        Err(fault) => return Err(fault),
+        Err(error) => return Err(error),
     };
     operator.look_at(&operator.store.take_in(None, change));
     Ok(())
 }
 
 /// All pods that the Service selects, and all its slices, ours among them.
-async fn read_parts(operator: &Operator, service: &Name) -> Result<Read, Fault> {
+async fn read_parts(operator: &Operator, service: &Name) -> Result<Read, Error> {
     let view = operator.store.known().service(service).cloned();
     let selector = view
         .map(|view| view.service.selector.clone())
@@ -258,16 +261,16 @@ const WAKE_ATTEMPTS: usize = 8;
 
 /// Wakes a service, on any replica: one conditional write, and everything else after it.
 pub(crate) async fn wake(operator: &Operator, service: &Name) -> WakeOutcome {
-    let Some(name) = operator.store.known().steward(service) else {
+    let Some(name) = operator.store.known().claimant(service) else {
         return match operator.is_ready() {
             true => WakeOutcome::NotManaged,
             false => WakeOutcome::Failed { retry: true },
         };
     };
-    let mut fault = Fault::Conflict("someone else writes the target all the time".into());
+    let mut error = Error::Conflict("someone else writes the target all the time".into());
     for attempt in 0..WAKE_ATTEMPTS {
-        let scene = match observe::look(operator, &name, &operator.memory(&name)) {
-            Look::Seen(scene) => scene,
+        let snapshot = match observe::look(operator, &name, &operator.memory(&name)) {
+            Look::Seen(snapshot) => snapshot,
             Look::Unread(me) => match first_read(operator, &me).await {
                 Ok(()) => continue,
                 Err(_) => return WakeOutcome::Failed { retry: true },
@@ -275,44 +278,44 @@ pub(crate) async fn wake(operator: &Operator, service: &Name) -> WakeOutcome {
             Look::Gone | Look::TooEarly => return WakeOutcome::Failed { retry: true },
         };
         operator.wake_asked(&name);
-        let decision = elasti_core::wake(scene.spec(), &scene.observed);
+        let decision = elasti_core::wake(snapshot.spec(), &snapshot.observed);
         let target = report::Target {
-            name: &scene.target_name,
-            view: scene.target.as_ref(),
+            name: &snapshot.target_name,
+            view: snapshot.target.as_ref(),
         };
         match decision {
             WakeDecision::Refused(why) => return WakeOutcome::Refused(why),
             // A cache may be behind a sleep that has just begun: awake is only what was read now.
             WakeDecision::AlreadyAwake if attempt == 0 => {
-                if read_target(operator, &scene.me).await.is_err() {
+                if read_target(operator, &snapshot.me).await.is_err() {
                     return WakeOutcome::Failed { retry: true };
                 }
             }
             WakeDecision::AlreadyAwake => return WakeOutcome::AlreadyAwake,
             WakeDecision::Scale(replicas) => {
-                let Some(view) = &scene.target else {
+                let Some(view) = &snapshot.target else {
                     return WakeOutcome::Failed { retry: true };
                 };
-                match apply::wake(operator, &scene.target_name, view, replicas).await {
+                match apply::wake(operator, &snapshot.target_name, view, replicas).await {
                     Ok(()) => {
-                        report::woken(operator, &scene.me, &target, replicas);
+                        report::woken(operator, &snapshot.me, &target, replicas);
                         return WakeOutcome::Scaled;
                     }
-                    Err(Fault::Conflict(said)) => {
-                        fault = Fault::Conflict(said);
-                        if read_target(operator, &scene.me).await.is_err() {
+                    Err(Error::Conflict(said)) => {
+                        error = Error::Conflict(said);
+                        if read_target(operator, &snapshot.me).await.is_err() {
                             return WakeOutcome::Failed { retry: true };
                         }
                     }
                     Err(other) => {
-                        report::not_woken(operator, &scene.me, &target, &other);
-                        tracing::warn!(elastiservice = %name, fault = %other, "a wake failed");
+                        report::not_woken(operator, &snapshot.me, &target, &other);
+                        tracing::warn!(elastiservice = %name, error = %other, "a wake failed");
                         return WakeOutcome::Failed { retry: true };
                     }
                 }
             }
         }
     }
-    tracing::warn!(elastiservice = %name, %fault, "a wake was overtaken again and again");
+    tracing::warn!(elastiservice = %name, %error, "a wake was overtaken again and again");
     WakeOutcome::Failed { retry: true }
 }

@@ -18,8 +18,8 @@ use tokio::sync::mpsc;
 use tokio::time::timeout;
 
 use crate::apply::Applied;
-use crate::fault::Fault;
-use crate::observe::Scene;
+use crate::error::Error;
+use crate::observe::Snapshot;
 use crate::operator::Operator;
 use crate::render;
 use crate::slim::{Declared, Slim as _, TargetView};
@@ -28,66 +28,66 @@ use crate::targets;
 
 /// Events that wait to be written; more than that and the newest are dropped, because the status says it too.
 const MOST_WAITING: usize = 1024;
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Something that people should read, about one object.
-pub(crate) struct News {
+pub(crate) struct PendingEvent {
     about: ObjectReference,
     event: Event,
 }
 
-/// Where news is put.
-pub(crate) type Board = mpsc::Sender<News>;
+/// Events that wait to be written.
+pub(crate) type EventQueue = mpsc::Sender<PendingEvent>;
 
-/// A board, and the task that writes what is put on it.
-pub(crate) fn board(client: kube::Client) -> (Board, impl Future<Output = ()>) {
-    let (board, mut news) = mpsc::channel::<News>(MOST_WAITING);
+/// The queue of Events, and the task that writes them.
+pub(crate) fn event_queue(client: kube::Client) -> (EventQueue, impl Future<Output = ()>) {
+    let (events, mut pending) = mpsc::channel::<PendingEvent>(MOST_WAITING);
     let reporter = Reporter {
         controller: names::EVENT_REPORTER.into(),
         instance: None,
     };
     let recorder = Recorder::new(client, reporter);
     let task = async move {
-        while let Some(News { about, event }) = news.recv().await {
-            let written = timeout(PATIENCE, recorder.publish(&event, &about)).await;
+        while let Some(PendingEvent { about, event }) = pending.recv().await {
+            let written = timeout(TIMEOUT, recorder.publish(&event, &about)).await;
             if !matches!(written, Ok(Ok(()))) {
                 tracing::debug!(reason = event.reason, "an Event could not be written");
             }
         }
     };
-    (board, task)
+    (events, task)
 }
 
 /// Tells what was found and what was done.
 pub(crate) async fn report(
     operator: &Operator,
-    scene: &Scene,
+    snapshot: &Snapshot,
     plan: &Plan,
     applied: &Applied,
-) -> Result<(), Fault> {
-    let previous = &*scene.me.status;
-    let next = status(scene.spec(), &scene.observed, plan, previous);
-    tell_metrics(operator, scene, plan, previous, &next, applied);
-    tell_events(operator, scene, plan, previous, &next, applied);
-    let let_go = |step: &Step| matches!(step, Step::RemoveFinalizer(_));
-    if next == *previous || applied.done.iter().any(let_go) {
+) -> Result<(), Error> {
+    let previous = &*snapshot.me.status;
+    let next = status(snapshot.spec(), &snapshot.observed, plan, previous);
+    tell_metrics(operator, snapshot, plan, previous, &next, applied);
+    tell_events(operator, snapshot, plan, previous, &next, applied);
+    let finalize = |step: &Step| matches!(step, Step::RemoveFinalizer(_));
+    if next == *previous || applied.done.iter().any(finalize) {
         return Ok(());
     }
-    write(operator, scene, previous, &next).await
+    write(operator, snapshot, previous, &next).await
 }
 
 async fn write(
     operator: &Operator,
-    scene: &Scene,
+    snapshot: &Snapshot,
     previous: &ElastiServiceStatus,
     next: &ElastiServiceStatus,
-) -> Result<(), Fault> {
-    let name = &scene.me.name;
+) -> Result<(), Error> {
+    let name = &snapshot.me.name;
     // Our own finalizer may have moved the version on within this very look.
     let version = operator.store.known().declared.get(name).cloned();
     let version = version
-        .filter(|now| now.status == scene.me.status && now.generation == scene.me.generation)
-        .map_or_else(|| scene.me.version.clone(), |now| now.version.clone());
+        .filter(|now| now.status == snapshot.me.status && now.generation == snapshot.me.generation)
+        .map_or_else(|| snapshot.me.version.clone(), |now| now.version.clone());
     let value = |status: &ElastiServiceStatus| serde_json::to_value(status);
     let before = value(previous).map_err(kube::Error::SerdeError)?;
     let after = value(next).map_err(kube::Error::SerdeError)?;
@@ -102,16 +102,16 @@ async fn write(
         .map_err(kube::Error::BuildRequest)?;
     let written = targets::ask(&operator.client, request).await;
     let mode = next.mode.unwrap_or(Mode::Serve);
-    let fault = written.as_ref().err().map(Fault::as_str);
-    operator.metrics.status_written(name, mode, fault);
+    let error = written.as_ref().err().map(Error::as_str);
+    operator.metrics.status_written(name, mode, error);
     match written {
         Ok(object) => {
             learn(operator, object);
             Ok(())
         }
         // It went away in between: there is nobody left to tell.
-        Err(Fault::Missing(_)) => Ok(()),
-        Err(fault) => Err(fault),
+        Err(Error::Missing(_)) => Ok(()),
+        Err(error) => Err(error),
     }
 }
 
@@ -125,34 +125,34 @@ fn learn(operator: &Operator, object: Value) {
 
 fn tell_metrics(
     operator: &Operator,
-    scene: &Scene,
+    snapshot: &Snapshot,
     plan: &Plan,
     previous: &ElastiServiceStatus,
     next: &ElastiServiceStatus,
     applied: &Applied,
 ) {
-    let name = &scene.me.name;
+    let name = &snapshot.me.name;
     let mode = next.mode.unwrap_or(Mode::Serve);
     operator.metrics.stands(name, mode, next.held.unwrap_or(0));
-    let service = scene.service();
-    let target = &scene.target_name.name.name;
+    let service = snapshot.service();
+    let target = &snapshot.target_name.name.name;
     for step in &applied.done {
         if let Some(action) = scaling(step) {
             operator.metrics.scaled(&service, target, action, None);
         }
     }
-    if let Some((step, fault)) = &applied.failed
+    if let Some((step, error)) = &applied.failed
         && let Some(action) = scaling(step)
     {
-        let fault = Some(fault.as_str());
-        operator.metrics.scaled(&service, target, action, fault);
+        let error = Some(error.as_str());
+        operator.metrics.scaled(&service, target, action, error);
     }
     let woken_at = next.last_scaled_up_time.as_ref().map(|t| t.0);
     let was_down = matches!(previous.phase, Some(Phase::Asleep | Phase::Waking));
     // Who took the wake itself knows the moment; the status knows the second.
-    let asked = scene.observed.wake_requested_at.max(woken_at);
+    let asked = snapshot.observed.wake_requested_at.max(woken_at);
     if let Some(at) = asked.filter(|_| was_down && plan.phase == Phase::Restoring) {
-        let took = Duration::try_from(scene.observed.since(at)).unwrap_or_default();
+        let took = Duration::try_from(snapshot.observed.since(at)).unwrap_or_default();
         operator.metrics.woke(name, took);
     }
 }
@@ -168,28 +168,28 @@ fn scaling(step: &Step) -> Option<&'static str> {
 
 fn tell_events(
     operator: &Operator,
-    scene: &Scene,
+    snapshot: &Snapshot,
     plan: &Plan,
     previous: &ElastiServiceStatus,
     next: &ElastiServiceStatus,
     applied: &Applied,
 ) {
     let why = &plan.why.sentence;
-    let target = scene.target_name.name.name.as_ref();
+    let target = snapshot.target_name.name.name.as_ref();
     for step in &applied.done {
         match step {
             Step::ScaleToZero(_) => {
                 let note = format!("Scaled {target} to 0. {why}");
-                both(operator, scene, event::SUCCESS_TO_SCALE, "Sleep", &note);
+                both(operator, snapshot, event::SUCCESS_TO_SCALE, "Sleep", &note);
             }
             Step::Wake(replicas) => {
                 let note = format!("Scaled {target} from 0 to {replicas}. {why}");
-                both(operator, scene, event::SUCCESS_TO_SCALE, "Wake", &note);
+                both(operator, snapshot, event::SUCCESS_TO_SCALE, "Wake", &note);
             }
             Step::Unmark(_) if previous.phase == Some(Phase::Draining) => {
                 mine(
                     operator,
-                    scene,
+                    snapshot,
                     Normal,
                     event::SLEEP_CANCELLED,
                     "Sleep",
@@ -199,11 +199,11 @@ fn tell_events(
             _ => {}
         }
     }
-    if let Some((step, fault)) = &applied.failed
+    if let Some((step, error)) = &applied.failed
         && scaling(step).is_some()
-        && !fault.is_routine()
+        && !error.is_routine()
     {
-        let note = format!("{target} could not be scaled: {fault}");
+        let note = format!("{target} could not be scaled: {error}");
         let action = if matches!(step, Step::Wake(_)) {
             "Wake"
         } else {
@@ -211,7 +211,7 @@ fn tell_events(
         };
         mine(
             operator,
-            scene,
+            snapshot,
             Warning,
             event::FAILED_TO_SCALE,
             action,
@@ -219,7 +219,7 @@ fn tell_events(
         );
         onto_target(
             operator,
-            scene,
+            snapshot,
             Warning,
             event::FAILED_TO_SCALE,
             action,
@@ -231,7 +231,7 @@ fn tell_events(
             let note = "New connections go to the resolvers.";
             mine(
                 operator,
-                scene,
+                snapshot,
                 Normal,
                 event::TRAFFIC_REDIRECTED,
                 "Redirect",
@@ -242,7 +242,7 @@ fn tell_events(
             let note = "New connections go to the pods.";
             mine(
                 operator,
-                scene,
+                snapshot,
                 Normal,
                 event::TRAFFIC_RESTORED,
                 "Restore",
@@ -255,7 +255,7 @@ fn tell_events(
     if previous.reason != next.reason
         && let Some(reason) = trouble(plan.why.reason)
     {
-        mine(operator, scene, Warning, reason, "Look", why);
+        mine(operator, snapshot, Warning, reason, "Look", why);
     }
     let contended = |status: &ElastiServiceStatus| {
         let mut conditions = status.conditions.iter();
@@ -266,7 +266,14 @@ fn tell_events(
     if let Some(message) = contended(next)
         && contended(previous).is_none()
     {
-        mine(operator, scene, Warning, event::CONTENDED, "Look", &message);
+        mine(
+            operator,
+            snapshot,
+            Warning,
+            event::CONTENDED,
+            "Look",
+            &message,
+        );
     }
 }
 
@@ -300,12 +307,12 @@ pub(crate) fn woken(operator: &Operator, me: &Declared, target: &Target<'_>, rep
 }
 
 /// Tells that a wake's one write failed.
-pub(crate) fn not_woken(operator: &Operator, me: &Declared, target: &Target<'_>, fault: &Fault) {
+pub(crate) fn not_woken(operator: &Operator, me: &Declared, target: &Target<'_>, error: &Error) {
     let name = &target.name.name.name;
     operator
         .metrics
-        .scaled(&me.service(), name, "scaleUp", Some(fault.as_str()));
-    let note = format!("{name} could not be scaled: {fault}");
+        .scaled(&me.service(), name, "scaleUp", Some(error.as_str()));
+    let note = format!("{name} could not be scaled: {error}");
     let reason = event::FAILED_TO_SCALE;
     send(operator, reference(me), Warning, reason, "Wake", &note);
     if let Some(about) = target.reference(operator) {
@@ -333,33 +340,40 @@ impl Target<'_> {
     }
 }
 
-fn both(operator: &Operator, scene: &Scene, reason: &str, action: &str, note: &str) {
-    mine(operator, scene, Normal, reason, action, note);
-    onto_target(operator, scene, Normal, reason, action, note);
+fn both(operator: &Operator, snapshot: &Snapshot, reason: &str, action: &str, note: &str) {
+    mine(operator, snapshot, Normal, reason, action, note);
+    onto_target(operator, snapshot, Normal, reason, action, note);
 }
 
 fn mine(
     operator: &Operator,
-    scene: &Scene,
+    snapshot: &Snapshot,
     type_: EventType,
     reason: &str,
     action: &str,
     note: &str,
 ) {
-    send(operator, reference(&scene.me), type_, reason, action, note);
+    send(
+        operator,
+        reference(&snapshot.me),
+        type_,
+        reason,
+        action,
+        note,
+    );
 }
 
 fn onto_target(
     operator: &Operator,
-    scene: &Scene,
+    snapshot: &Snapshot,
     type_: EventType,
     reason: &str,
     action: &str,
     note: &str,
 ) {
     let target = Target {
-        name: &scene.target_name,
-        view: scene.target.as_ref(),
+        name: &snapshot.target_name,
+        view: snapshot.target.as_ref(),
     };
     if let Some(about) = target.reference(operator) {
         send(operator, about, type_, reason, action, note);
@@ -395,7 +409,11 @@ fn send(
         action: action.into(),
         secondary: None,
     };
-    if operator.board.try_send(News { about, event }).is_err() {
+    if operator
+        .events
+        .try_send(PendingEvent { about, event })
+        .is_err()
+    {
         tracing::debug!(reason, "too many Events wait; this one is dropped");
     }
 }

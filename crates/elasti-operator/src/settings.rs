@@ -36,7 +36,7 @@ pub struct Settings {
     pub prometheus_address: Option<String>,
     /// What to send to that Prometheus, and to no other.
     pub prometheus_authorization: Option<String>,
-    /// Prometheus may be on a loopback address. Only the in-process town sets it.
+    /// Prometheus may be on a loopback address. Only the in-process simulated cluster sets it.
     pub allow_loopback: bool,
     /// The users whose wakes are taken: the resolvers' service accounts; empty means that nobody's are.
     pub wake_callers: Vec<String>,

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use elasti_api::{ElastiService, ElastiServiceSpec, ElastiServiceStatus, names};
 use elasti_core::facts;
-use elasti_core::observed::{Author, Endpoint, Family, Obstacle, Service, Wish};
+use elasti_core::observed::{Author, Endpoint, Family, Obstacle, Service, UserRequest};
 use elasti_core::view::Requests;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1 as core_v1;
@@ -35,8 +35,8 @@ pub(crate) struct Declared {
     pub(crate) generation: i64,
     pub(crate) deleting_since: Option<Timestamp>,
     pub(crate) finalizers: Vec<String>,
-    pub(crate) wake_wish: Wish,
-    pub(crate) sleep_wish: Wish,
+    pub(crate) wake_request: UserRequest,
+    pub(crate) sleep_request: UserRequest,
     pub(crate) spec: Arc<ElastiServiceSpec>,
     pub(crate) status: Arc<ElastiServiceStatus>,
 }
@@ -60,11 +60,12 @@ impl Slim for Declared {
             status,
         } = serde_json::from_value(object)?;
         let annotations = metadata.annotations.as_ref();
-        let wish = |name: &str| facts::wish(annotations.and_then(|all| all.get(name)));
+        let user_request =
+            |name: &str| facts::user_request(annotations.and_then(|all| all.get(name)));
         Ok(Self {
             name: Name::of(&metadata),
-            wake_wish: wish(names::WAKE_REQUESTED_ANNOTATION),
-            sleep_wish: wish(names::SLEEP_REQUESTED_ANNOTATION),
+            wake_request: user_request(names::WAKE_REQUESTED_ANNOTATION),
+            sleep_request: user_request(names::SLEEP_REQUESTED_ANNOTATION),
             uid: metadata.uid.unwrap_or_default(),
             version: metadata.resource_version.unwrap_or_default(),
             created: metadata

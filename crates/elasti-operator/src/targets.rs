@@ -16,7 +16,7 @@ use tokio::time::{sleep, timeout};
 
 use crate::autoscalers::hpa::HpaView;
 use crate::autoscalers::keda::ScaledObject;
-use crate::fault::Fault;
+use crate::error::Error;
 use crate::name::{KindName, TargetName};
 use crate::operator::Operator;
 use crate::slim::{Slim as _, TargetView};
@@ -25,7 +25,7 @@ use crate::watch::{Followed, follow};
 
 /// How often to look for a kind that the cluster does not have.
 const LOOK_FOR_KIND: Duration = Duration::from_secs(30);
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The kinds that were found.
 #[derive(Debug, Default)]
@@ -61,7 +61,7 @@ async fn follow_kind(operator: Arc<Operator>, kind: KindName, version: String) {
     let pulse = operator.pulses.one_more();
     let found = loop {
         pulse.rest(LOOK_FOR_KIND);
-        match timeout(PATIENCE, find(&operator.client, &gvk)).await {
+        match timeout(TIMEOUT, find(&operator.client, &gvk)).await {
             Ok(Ok(Some(found))) => break found,
             Ok(Ok(None)) => operator.look_at(&operator.store.set_kind(&kind, KindState::Absent)),
             Ok(Err(_)) | Err(_) => {
@@ -169,7 +169,7 @@ fn known_scale(kind: &KindName, mut view: TargetView) -> TargetView {
 pub(crate) async fn read(
     operator: &Operator,
     target: &TargetName,
-) -> Result<Option<TargetView>, Fault> {
+) -> Result<Option<TargetView>, Error> {
     let Some(resource) = operator.kinds.get(&target.kind) else {
         return Ok(None);
     };
@@ -180,8 +180,8 @@ pub(crate) async fn read(
         .map_err(kube::Error::BuildRequest)?;
     let object = match ask(&operator.client, object).await {
         Ok(object) => object,
-        Err(Fault::Missing(_)) => return Ok(None),
-        Err(fault) => return Err(fault),
+        Err(Error::Missing(_)) => return Ok(None),
+        Err(error) => return Err(error),
     };
     let view = TargetView::read(object).map_err(kube::Error::SerdeError)?;
     let mut view = known_scale(&target.kind, view);
@@ -204,10 +204,10 @@ pub(crate) fn replicas(scale: &Value) -> u32 {
 }
 
 /// One read with a limit.
-pub(crate) async fn ask(client: &Client, request: http::Request<Vec<u8>>) -> Result<Value, Fault> {
-    match timeout(PATIENCE, client.request::<Value>(request)).await {
+pub(crate) async fn ask(client: &Client, request: http::Request<Vec<u8>>) -> Result<Value, Error> {
+    match timeout(TIMEOUT, client.request::<Value>(request)).await {
         Ok(answer) => Ok(answer?),
-        Err(_) => Err(Fault::NoAnswer(
+        Err(_) => Err(Error::NoAnswer(
             "the API server did not answer in 10 s".into(),
         )),
     }

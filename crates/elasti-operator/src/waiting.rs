@@ -10,7 +10,7 @@ use crate::operator::Operator;
 
 /// Why it is not known how many wait.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Unheard {
+pub enum HeldUnavailable {
     /// There is nobody to ask.
     #[error("No resolver is ready.")]
     NoResolver,
@@ -28,7 +28,7 @@ impl Waiting {
     ///
     /// # Errors
     /// If no resolver is ready, or if one that is does not answer.
-    pub async fn ask(&self) -> Result<Counts, Unheard> {
+    pub async fn ask(&self) -> Result<Counts, HeldUnavailable> {
         let Self(operator) = self;
         let mut resolvers = Vec::new();
         let mut ending = Vec::new();
@@ -45,14 +45,14 @@ impl Waiting {
             resolvers.push(ResolverAddress { name, ip });
         }
         if resolvers.len() == ending.len() {
-            return Err(Unheard::NoResolver);
+            return Err(HeldUnavailable::NoResolver);
         }
         let mut said = Vec::new();
         for (name, held) in operator.reports.held(&resolvers).await {
             match held {
                 Some(held) => said.push(held),
                 None if ending.contains(&name) => {}
-                None => return Err(Unheard::Silent(name)),
+                None => return Err(HeldUnavailable::Silent(name)),
             }
         }
         Ok(together(said))

@@ -41,12 +41,12 @@ const CONNECTIONS: usize = 1024;
 /// One pod that opens connections for fun takes no more than this.
 const CONNECTIONS_PER_PEER: usize = 64;
 /// Also how long an idle connection is kept.
-const HEAD_PATIENCE: Duration = Duration::from_secs(30);
-const BODY_PATIENCE: Duration = Duration::from_secs(2);
+const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
+const BODY_TIMEOUT: Duration = Duration::from_secs(2);
 /// Two names of 253 bytes, a number and keys are 600 bytes.
 const MOST_BYTES: usize = 4096;
 /// The resolver gives up after 3 s and asks another replica.
-const ANSWER_PATIENCE: Duration = Duration::from_millis(2500);
+const ANSWER_TIMEOUT: Duration = Duration::from_millis(2500);
 /// A resolver that wakes a thousand services at once is served; one that never stops is not.
 const CALLER_PACE: (f64, f64) = (500.0, 2000.0);
 /// 200 resolvers that all ask for one service within a second are served.
@@ -162,8 +162,8 @@ impl WakeEndpoint {
             };
             match accepted {
                 Ok((stream, peer)) => {
-                    if let Some(guest) = peers.welcome(peer.ip(), place) {
-                        connections.spawn(connection(router.clone(), stream, peer, guest));
+                    if let Some(permit) = peers.welcome(peer.ip(), place) {
+                        connections.spawn(connection(router.clone(), stream, peer, permit));
                     }
                 }
                 // Usually too many open files; it passes.
@@ -173,7 +173,7 @@ impl WakeEndpoint {
     }
 }
 
-async fn connection(router: Router, stream: TcpStream, peer: SocketAddr, guest: Guest) {
+async fn connection(router: Router, stream: TcpStream, peer: SocketAddr, permit: ConnectionPermit) {
     let _ = stream.set_nodelay(true);
     let service = service_fn(move |mut request: Request<Incoming>| {
         request.extensions_mut().insert(peer.ip());
@@ -181,11 +181,11 @@ async fn connection(router: Router, stream: TcpStream, peer: SocketAddr, guest: 
     });
     let served = http1::Builder::new()
         .timer(TokioTimer::new())
-        .header_read_timeout(HEAD_PATIENCE)
+        .header_read_timeout(HEAD_TIMEOUT)
         .serve_connection(TokioIo::new(stream), service);
     // A caller that hangs up is none of our business.
     let _ = served.await;
-    drop(guest);
+    drop(permit);
 }
 
 /// How many connections each peer has.
@@ -193,21 +193,25 @@ async fn connection(router: Router, stream: TcpStream, peer: SocketAddr, guest: 
 struct Peers(Mutex<HashMap<IpAddr, usize>>);
 
 /// One connection that counts until it is dropped.
-struct Guest {
+struct ConnectionPermit {
     peers: Arc<Peers>,
     peer: IpAddr,
     _place: OwnedSemaphorePermit,
 }
 
 impl Peers {
-    fn welcome(self: &Arc<Self>, peer: IpAddr, place: OwnedSemaphorePermit) -> Option<Guest> {
+    fn welcome(
+        self: &Arc<Self>,
+        peer: IpAddr,
+        place: OwnedSemaphorePermit,
+    ) -> Option<ConnectionPermit> {
         let mut counts = self.0.lock();
         let count = counts.entry(peer).or_default();
         if *count >= CONNECTIONS_PER_PEER {
             return None;
         }
         *count += 1;
-        Some(Guest {
+        Some(ConnectionPermit {
             peers: self.clone(),
             peer,
             _place: place,
@@ -215,7 +219,7 @@ impl Peers {
     }
 }
 
-impl Drop for Guest {
+impl Drop for ConnectionPermit {
     fn drop(&mut self) {
         let mut counts = self.peers.0.lock();
         if let Some(count) = counts.get_mut(&self.peer) {
@@ -264,7 +268,7 @@ impl WakeEndpoint {
             answer,
         };
         self.wakes.try_send(wake).map_err(|_| Refusal::Busy)?;
-        match timeout(ANSWER_PATIENCE, outcome).await {
+        match timeout(ANSWER_TIMEOUT, outcome).await {
             Ok(Ok(WakeOutcome::Scaled | WakeOutcome::AlreadyAwake)) => Ok(()),
             Ok(Ok(WakeOutcome::NotManaged)) => Err(Refusal::NotManaged),
             Ok(Ok(WakeOutcome::Refused(why))) => Err(Refusal::Refused(why.sentence)),
@@ -293,7 +297,7 @@ impl WakeEndpoint {
 
 /// The service that a caller names.
 async fn wanted(body: Body) -> Result<ServiceKey, Refusal> {
-    let bytes = match timeout(BODY_PATIENCE, to_bytes(body, MOST_BYTES)).await {
+    let bytes = match timeout(BODY_TIMEOUT, to_bytes(body, MOST_BYTES)).await {
         Ok(Ok(bytes)) => bytes,
         Ok(Err(_)) | Err(_) => return Err(Refusal::NotAWake),
     };

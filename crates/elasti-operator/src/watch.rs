@@ -25,12 +25,12 @@ use crate::store::Change;
 const CALM: Duration = Duration::from_secs(18);
 const GRACE: Duration = Duration::from_secs(2);
 /// A page of a list that takes longer is asked for again.
-const LIST_PATIENCE: Duration = Duration::from_secs(30);
+const LIST_TIMEOUT: Duration = Duration::from_secs(30);
 /// 250 pods of 20 KiB each are 5 MiB on the wire, and only one of them is ever held as a whole.
 const PAGE: u32 = 250;
-const FIRST_PAUSE: Duration = Duration::from_millis(100);
+const BACKOFF_MIN: Duration = Duration::from_millis(100);
 /// So that an API server that returns is used within 2 s.
-const LONGEST_PAUSE: Duration = Duration::from_millis(1500);
+const BACKOFF_MAX: Duration = Duration::from_millis(1500);
 /// A kind that does not exist any more may come back, but not soon.
 const ABSENT_PAUSE: Duration = Duration::from_secs(30);
 
@@ -52,7 +52,7 @@ pub(crate) async fn follow<K: Slim>(
     pulse: Arc<Pulse>,
     mut tell: impl FnMut(Change<K>, &str),
 ) {
-    let mut pause = FIRST_PAUSE;
+    let mut pause = BACKOFF_MIN;
     loop {
         pulse.beat();
         match list::<K>(&client, &followed, &pulse).await {
@@ -66,17 +66,17 @@ pub(crate) async fn follow<K: Slim>(
                         // A watch that lived was worth it; one that ends at once must not spin.
                         End::Resume(newer) => {
                             version = newer;
-                            if started.elapsed() >= FIRST_PAUSE {
-                                pause = FIRST_PAUSE;
+                            if started.elapsed() >= BACKOFF_MIN {
+                                pause = BACKOFF_MIN;
                             } else {
-                                sleep(FIRST_PAUSE).await;
+                                sleep(BACKOFF_MIN).await;
                             }
                             watches += 1;
                             if watches == followed.relist_every {
                                 break;
                             }
                         }
-                        End::Relist => break pause = FIRST_PAUSE,
+                        End::Relist => break pause = BACKOFF_MIN,
                         End::Failed => break,
                     }
                 }
@@ -93,7 +93,7 @@ pub(crate) async fn follow<K: Slim>(
         }
         // Half to whole, so that operators do not come back in one blow.
         sleep(pause.mul_f64(rand::random_range(0.5..1.0))).await;
-        pause = pause.saturating_mul(2).min(LONGEST_PAUSE);
+        pause = pause.saturating_mul(2).min(BACKOFF_MAX);
     }
 }
 
@@ -136,7 +136,7 @@ async fn read_page<K: Slim>(
     let request = Request::new(path)
         .list(params)
         .map_err(kube::Error::BuildRequest)?;
-    match timeout(LIST_PATIENCE, client.request(request)).await {
+    match timeout(LIST_TIMEOUT, client.request(request)).await {
         Ok(page) => page,
         Err(late) => Err(kube::Error::Service(late.into())),
     }

@@ -15,10 +15,10 @@ use std::time::Duration;
 
 use elasti_api::{Activity, ActivityReport, ListenPort, RouteGeneration, names};
 use elasti_core::observed::Report;
+use elasti_fake_cluster::api_server::{ApiServer, ApiServerConfig};
 use elasti_operator::activity::{Reports, ResolverAddress};
 use elasti_operator::clock::Clock;
 use elasti_resolver::{Running, Settings};
-use elasti_town::api_server::{ApiServer, ApiServerConfig};
 use jiff::SignedDuration;
 use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
 use k8s_openapi::api::core::v1::ServiceAccount;

@@ -13,10 +13,10 @@ use std::time::Duration;
 
 use elasti_api::names;
 use elasti_core::observed::Leadership;
+use elasti_fake_cluster::api_server::{ApiServer, ApiServerConfig};
+use elasti_fake_cluster::faults::{Calls, Fault, Verb};
 use elasti_operator::clock::Clock;
-use elasti_operator::leader::Seat;
-use elasti_town::api_server::{ApiServer, ApiServerConfig};
-use elasti_town::faults::{Calls, Fault, Verb};
+use elasti_operator::leader::LeaderElection;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::Api;
@@ -28,12 +28,12 @@ use tokio::time::{Instant, sleep};
 const NAMESPACE: &str = "default";
 const LEASE_ENDS_AFTER: SignedDuration = SignedDuration::from_secs(15);
 
-struct Scene {
+struct Snapshot {
     server: ApiServer,
     clock: Clock,
 }
 
-impl Scene {
+impl Snapshot {
     fn start() -> Self {
         Self {
             server: ApiServer::new(ApiServerConfig::default()),
@@ -41,26 +41,26 @@ impl Scene {
         }
     }
 
-    fn candidate(&self) -> Seat {
-        Seat::stand(self.server.client(), NAMESPACE, self.clock)
+    fn candidate(&self) -> LeaderElection {
+        LeaderElection::stand(self.server.client(), NAMESPACE, self.clock)
     }
 
-    fn leads(&self, seat: &Seat) -> bool {
-        self.until_when(seat)
+    fn leads(&self, election: &LeaderElection) -> bool {
+        self.until_when(election)
             .is_some_and(|until| until > self.clock.now())
     }
 
-    fn until_when(&self, seat: &Seat) -> Option<Timestamp> {
-        match *seat.subscribe().borrow() {
+    fn until_when(&self, election: &LeaderElection) -> Option<Timestamp> {
+        match *election.subscribe().borrow() {
             Leadership::Leader { until } => Some(until),
             Leadership::Follower => None,
         }
     }
 
-    async fn leader(&self) -> Seat {
-        let seat = self.candidate();
-        until("it leads", async || self.leads(&seat)).await;
-        seat
+    async fn leader(&self) -> LeaderElection {
+        let election = self.candidate();
+        until("it leads", async || self.leads(&election)).await;
+        election
     }
 
     fn leases(&self) -> Api<Lease> {
@@ -83,17 +83,17 @@ impl Scene {
 
 #[tokio::test(start_paused = true)]
 async fn a_leader_counts_on_less_than_the_lease_and_moves_on_with_each_renewal() {
-    let scene = Scene::start();
-    let seat = scene.leader().await;
-    assert_eq!(seat.watched_before_until(), None);
-    let mut heard = seat.subscribe();
-    let mut last = scene.until_when(&seat).unwrap();
+    let snapshot = Snapshot::start();
+    let election = snapshot.leader().await;
+    assert_eq!(election.watched_before_until(), None);
+    let mut heard = election.subscribe();
+    let mut last = snapshot.until_when(&election).unwrap();
     for _ in 0..20 {
         heard.changed().await.unwrap();
-        let until = scene.until_when(&seat).unwrap();
+        let until = snapshot.until_when(&election).unwrap();
         assert!(until > last);
         last = until;
-        let ends = scene.renewed().await + LEASE_ENDS_AFTER;
+        let ends = snapshot.renewed().await + LEASE_ENDS_AFTER;
         assert!(
             until + SignedDuration::from_secs(4) < ends,
             "{until} and {ends}"
@@ -103,45 +103,45 @@ async fn a_leader_counts_on_less_than_the_lease_and_moves_on_with_each_renewal()
 
 #[tokio::test(start_paused = true)]
 async fn a_second_operator_does_not_lead_while_the_first_lives_r17() {
-    let scene = Scene::start();
-    let first = scene.leader().await;
-    let second = scene.candidate();
+    let snapshot = Snapshot::start();
+    let first = snapshot.leader().await;
+    let second = snapshot.candidate();
     let started = Instant::now();
     while started.elapsed() < Duration::from_secs(600) {
-        assert!(scene.leads(&first));
-        assert_eq!(scene.until_when(&second), None);
+        assert!(snapshot.leads(&first));
+        assert_eq!(snapshot.until_when(&second), None);
         sleep(Duration::from_millis(500)).await;
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn after_a_leader_dies_another_leads_but_not_before_the_first_would_have_stopped_l7() {
-    let scene = Scene::start();
-    let first = scene.leader().await;
-    let second = scene.candidate();
+    let snapshot = Snapshot::start();
+    let first = snapshot.leader().await;
+    let second = snapshot.candidate();
     sleep(Duration::from_secs(60)).await;
-    let promised = scene.until_when(&first).unwrap();
-    let sign_of_life = scene.renewed().await;
+    let promised = snapshot.until_when(&first).unwrap();
+    let sign_of_life = snapshot.renewed().await;
     drop(first);
-    until("the second leads", async || scene.leads(&second)).await;
-    assert!(scene.clock.now() > promised);
-    assert!(scene.clock.now() >= sign_of_life + LEASE_ENDS_AFTER);
-    // The town keeps microseconds.
+    until("the second leads", async || snapshot.leads(&second)).await;
+    assert!(snapshot.clock.now() > promised);
+    assert!(snapshot.clock.now() >= sign_of_life + LEASE_ENDS_AFTER);
+    // The simulated cluster keeps microseconds.
     let told = second.watched_before_until().unwrap();
     assert_eq!(told.as_microsecond(), sign_of_life.as_microsecond());
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_operator_that_ends_cleanly_is_followed_at_once() {
-    let scene = Scene::start();
-    let first = scene.leader().await;
-    let second = scene.candidate();
+    let snapshot = Snapshot::start();
+    let first = snapshot.leader().await;
+    let second = snapshot.candidate();
     sleep(Duration::from_secs(7)).await;
     let heard = first.subscribe();
     let ended = Instant::now();
     first.release().await;
     assert_eq!(*heard.borrow(), Leadership::Follower);
-    until("the second leads", async || scene.leads(&second)).await;
+    until("the second leads", async || snapshot.leads(&second)).await;
     assert!(
         ended.elapsed() < Duration::from_secs(1),
         "{:?}",
@@ -158,66 +158,66 @@ async fn a_leader_that_cannot_renew_stops_before_its_lease_ends_and_comes_back()
             retry_after_seconds: 1,
         },
     ] {
-        let scene = Scene::start();
-        let seat = scene.leader().await;
-        let sign_of_life = scene.renewed().await;
-        scene
+        let snapshot = Snapshot::start();
+        let election = snapshot.leader().await;
+        let sign_of_life = snapshot.renewed().await;
+        snapshot
             .server
             .faults()
             .strike_randomly(1000, Calls::all().kind("leases"), fault);
-        let mut heard = seat.subscribe();
+        let mut heard = election.subscribe();
         let stopped = heard.wait_for(|told| *told == Leadership::Follower);
         stopped.await.unwrap();
         assert!(
-            scene.clock.now() < sign_of_life + LEASE_ENDS_AFTER,
+            snapshot.clock.now() < sign_of_life + LEASE_ENDS_AFTER,
             "{fault:?}"
         );
         sleep(Duration::from_secs(60)).await;
-        assert!(!scene.leads(&seat));
-        scene.server.faults().heal();
-        until("it leads again", async || scene.leads(&seat)).await;
+        assert!(!snapshot.leads(&election));
+        snapshot.server.faults().heal();
+        until("it leads again", async || snapshot.leads(&election)).await;
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_lost_answer_or_a_label_on_the_lease_costs_nothing() {
-    let scene = Scene::start();
-    let seat = scene.leader().await;
+    let snapshot = Snapshot::start();
+    let election = snapshot.leader().await;
     let renewals = || Calls::writes().kind("leases");
-    let mut heard = seat.subscribe();
+    let mut heard = election.subscribe();
     for fault in [Fault::LoseAnswer, Fault::Conflict, Fault::InternalError] {
-        scene.server.faults().strike(1, renewals(), fault);
+        snapshot.server.faults().strike(1, renewals(), fault);
         let label = json!({"metadata": {"labels": {"seen": format!("{fault:?}")}}});
         heard.changed().await.unwrap();
-        scene
+        snapshot
             .leases()
             .patch(names::LEASE, &PatchParams::default(), &Patch::Merge(label))
             .await
             .unwrap();
         for _ in 0..3 {
             heard.changed().await.unwrap();
-            assert!(scene.leads(&seat), "{fault:?}");
+            assert!(snapshot.leads(&election), "{fault:?}");
         }
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_lease_that_someone_else_took_is_not_fought_for() {
-    let scene = Scene::start();
-    let seat = scene.leader().await;
+    let snapshot = Snapshot::start();
+    let election = snapshot.leader().await;
     let taken = json!({"spec": {"holderIdentity": "someone"}});
     let params = PatchParams::default();
-    scene
+    snapshot
         .leases()
         .patch(names::LEASE, &params, &Patch::Merge(taken))
         .await
         .unwrap();
-    let mut heard = seat.subscribe();
+    let mut heard = election.subscribe();
     heard
         .wait_for(|told| *told == Leadership::Follower)
         .await
         .unwrap();
-    let holder = scene
+    let holder = snapshot
         .leases()
         .get(names::LEASE)
         .await
@@ -226,24 +226,24 @@ async fn a_lease_that_someone_else_took_is_not_fought_for() {
         .unwrap()
         .holder_identity;
     assert_eq!(holder.as_deref(), Some("someone"));
-    until("it ends by itself", async || scene.leads(&seat)).await;
+    until("it ends by itself", async || snapshot.leads(&election)).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_dead_leader_is_followed_even_if_no_watch_ever_works() {
-    let scene = Scene::start();
+    let snapshot = Snapshot::start();
     let watches = Calls::all().kind("leases").verb(Verb::Watch);
-    scene
+    snapshot
         .server
         .faults()
         .strike_randomly(1000, watches, Fault::InternalError);
-    let first = scene.leader().await;
-    let second = scene.candidate();
+    let first = snapshot.leader().await;
+    let second = snapshot.candidate();
     sleep(Duration::from_secs(60)).await;
-    assert!(scene.leads(&first) && !scene.leads(&second));
+    assert!(snapshot.leads(&first) && !snapshot.leads(&second));
     drop(first);
     let died = Instant::now();
-    until("the second leads", async || scene.leads(&second)).await;
+    until("the second leads", async || snapshot.leads(&second)).await;
     assert!(
         died.elapsed() < Duration::from_secs(20),
         "{:?}",
@@ -253,16 +253,16 @@ async fn a_dead_leader_is_followed_even_if_no_watch_ever_works() {
 
 #[tokio::test(start_paused = true)]
 async fn a_deleted_lease_is_made_anew() {
-    let scene = Scene::start();
-    let seat = scene.leader().await;
-    scene
+    let snapshot = Snapshot::start();
+    let election = snapshot.leader().await;
+    snapshot
         .leases()
         .delete(names::LEASE, &Default::default())
         .await
         .unwrap();
     until("there is one again, and a leader", async || {
-        scene.leads(&seat)
-            && scene
+        snapshot.leads(&election)
+            && snapshot
                 .leases()
                 .get_opt(names::LEASE)
                 .await
@@ -274,42 +274,47 @@ async fn a_deleted_lease_is_made_anew() {
 
 #[tokio::test(start_paused = true)]
 async fn at_rest_the_leader_writes_twelve_times_a_minute_and_the_others_nothing() {
-    let scene = Scene::start();
-    let _first = scene.leader().await;
-    let _second = scene.candidate();
-    let _third = scene.candidate();
+    let snapshot = Snapshot::start();
+    let _first = snapshot.leader().await;
+    let _second = snapshot.candidate();
+    let _third = snapshot.candidate();
     sleep(Duration::from_secs(30)).await;
-    let (writes, calls) = (scene.lease_writes(), scene.server.faults().calls());
+    let (writes, calls) = (snapshot.lease_writes(), snapshot.server.faults().calls());
     sleep(Duration::from_secs(600)).await;
-    let writes = scene.lease_writes() - writes;
+    let writes = snapshot.lease_writes() - writes;
     assert!((118..=122).contains(&writes), "{writes}");
-    let reads = scene.server.faults().calls() - calls - u64::try_from(writes).unwrap();
+    let reads = snapshot.server.faults().calls() - calls - u64::try_from(writes).unwrap();
     assert!(reads <= 10, "watches instead of questions: {reads}");
 }
 
 #[tokio::test(start_paused = true)]
 async fn whatever_fails_never_do_two_lead_at_once_s11() {
     for seed in 1..=5 {
-        let scene = Scene {
+        let snapshot = Snapshot {
             server: ApiServer::new(ApiServerConfig {
                 seed,
                 ..ApiServerConfig::default()
             }),
             clock: Clock::start(),
         };
-        let faults = scene.server.faults();
+        let faults = snapshot.server.faults();
         let leases = || Calls::all().kind("leases");
         faults.strike_randomly(100, leases(), Fault::InternalError);
         faults.strike_randomly(100, leases(), Fault::LoseAnswer);
         faults.strike_randomly(50, leases(), Fault::Conflict);
         faults.strike_randomly(50, leases(), Fault::StaleRead { versions_back: 2 });
         faults.strike_randomly(50, leases(), Fault::Delay(Duration::from_secs(4)));
-        let mut seats: Vec<Option<Seat>> = (0..3).map(|_| Some(scene.candidate())).collect();
+        let mut seats: Vec<Option<LeaderElection>> =
+            (0..3).map(|_| Some(snapshot.candidate())).collect();
         let (mut terms, mut led_by) = (0, None);
         for step in 0..6000_usize {
             sleep(Duration::from_millis(100)).await;
             let leaders: Vec<usize> = (0..3)
-                .filter(|at| seats[*at].as_ref().is_some_and(|seat| scene.leads(seat)))
+                .filter(|at| {
+                    seats[*at]
+                        .as_ref()
+                        .is_some_and(|election| snapshot.leads(election))
+                })
                 .collect();
             assert!(leaders.len() <= 1, "seed {seed}, step {step}: {leaders:?}");
             if let Some(leader) = leaders.first().filter(|leader| led_by != Some(**leader)) {
@@ -318,13 +323,13 @@ async fn whatever_fails_never_do_two_lead_at_once_s11() {
             if step % 400 == 399
                 && let Some(leader) = leaders.first()
             {
-                let seat = seats[*leader].take().unwrap();
+                let election = seats[*leader].take().unwrap();
                 if step % 800 == 399 {
-                    drop(seat);
+                    drop(election);
                 } else {
-                    seat.release().await;
+                    election.release().await;
                 }
-                seats[*leader] = Some(scene.candidate());
+                seats[*leader] = Some(snapshot.candidate());
             }
         }
         assert!(terms >= 5, "seed {seed}: only {terms} terms");
@@ -333,12 +338,12 @@ async fn whatever_fails_never_do_two_lead_at_once_s11() {
 
 #[tokio::test(start_paused = true)]
 async fn an_operator_that_runs_alone_leads_without_a_lease() {
-    let seat = Seat::alone();
+    let election = LeaderElection::alone();
     sleep(Duration::from_secs(100_000)).await;
     let until = Timestamp::MAX;
-    assert_eq!(*seat.subscribe().borrow(), Leadership::Leader { until });
-    assert_eq!(seat.watched_before_until(), None);
-    let heard = seat.subscribe();
-    seat.release().await;
+    assert_eq!(*election.subscribe().borrow(), Leadership::Leader { until });
+    assert_eq!(election.watched_before_until(), None);
+    let heard = election.subscribe();
+    election.release().await;
     assert_eq!(*heard.borrow(), Leadership::Follower);
 }

@@ -17,10 +17,10 @@ use std::time::Duration;
 
 use elasti_api::Trigger;
 use elasti_core::observed::Reading;
+use elasti_fake_cluster::clock::Clock;
+use elasti_fake_cluster::prometheus::{Prometheus as FakeCluster, Reading as Told};
 use elasti_operator::triggers::prometheus::{Prometheus, PrometheusSettings};
 use elasti_operator::triggers::{Readings, Sources};
-use elasti_town::clock::Clock;
-use elasti_town::prometheus::{Prometheus as Town, Reading as Told};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use stand_in::{Asked, Play, StandIn, answer, one_series, until};
@@ -710,7 +710,7 @@ async fn a_silent_server_delays_only_its_own_services_and_is_not_pressed() {
 
 #[tokio::test(start_paused = true)]
 async fn rounds_go_on_and_only_changes_are_told() {
-    let prometheus = Town::start(Clock::starting_at(Timestamp::now()))
+    let prometheus = FakeCluster::start(Clock::starting_at(Timestamp::now()))
         .await
         .unwrap();
     let _steps = tokio::spawn(stand_in::small_steps());

@@ -15,10 +15,10 @@ use std::time::Duration;
 
 use elasti_api::{Reason, names};
 use elasti_core::Why;
+use elasti_fake_cluster::api_server::{ApiServer, ApiServerConfig};
+use elasti_fake_cluster::faults::{Calls, Fault};
 use elasti_operator::metrics::Metrics;
 use elasti_operator::wake::{WakeEndpoint, WakeOutcome, WakeRequest, WakeSettings};
-use elasti_town::api_server::{ApiServer, ApiServerConfig};
-use elasti_town::faults::{Calls, Fault};
 use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
 use k8s_openapi::api::core::v1::ServiceAccount;
 use kube::Api;
@@ -34,14 +34,14 @@ use tokio::time::{Instant, sleep, timeout};
 const RESOLVER: &str = "system:serviceaccount:default:elasti-resolver";
 const ISSUER: &str = "https://kubernetes.default.svc";
 
-struct Scene {
+struct Snapshot {
     server: ApiServer,
     address: SocketAddr,
     wakes: mpsc::Receiver<WakeRequest>,
     _tasks: JoinSet<()>,
 }
 
-impl Scene {
+impl Snapshot {
     async fn start() -> Self {
         Self::with(false, 16).await
     }
@@ -196,12 +196,12 @@ fn reviews(server: &ApiServer) -> usize {
 
 #[tokio::test(start_paused = true)]
 async fn received_is_said_only_after_the_scale_write_was_accepted_r12() {
-    let mut scene = Scene::start().await;
-    let token = scene.resolver().await;
-    let address = scene.address;
+    let mut snapshot = Snapshot::start().await;
+    let token = snapshot.resolver().await;
+    let address = snapshot.address;
     let mut asked =
         tokio::spawn(async move { post(address, Some(&token), &wake_of("cart")).await });
-    let wake = scene.wakes.recv().await.unwrap();
+    let wake = snapshot.wakes.recv().await.unwrap();
     assert_eq!(
         (wake.namespace.as_str(), wake.service.as_str()),
         ("shop", "cart")
@@ -237,9 +237,9 @@ async fn a_wake_that_failed_is_not_called_received_r12() {
             false,
         ),
     ] {
-        let scene = Scene::start().await;
-        let token = scene.resolver().await;
-        let (_server, address, _tasks) = scene.worker(outcome.clone());
+        let snapshot = Snapshot::start().await;
+        let token = snapshot.resolver().await;
+        let (_server, address, _tasks) = snapshot.worker(outcome.clone());
         let answer = post(address, Some(&token), &wake_of("cart")).await;
         assert_eq!(
             (answer.code, answer.reason().as_str()),
@@ -252,17 +252,17 @@ async fn a_wake_that_failed_is_not_called_received_r12() {
 
 #[tokio::test(start_paused = true)]
 async fn a_worker_that_dies_hangs_or_is_full_is_a_503() {
-    let mut scene = Scene::with(false, 1).await;
-    let token = scene.resolver().await;
-    let address = scene.address;
+    let mut snapshot = Snapshot::with(false, 1).await;
+    let token = snapshot.resolver().await;
+    let address = snapshot.address;
     let one = token.clone();
     let asked = tokio::spawn(async move { post(address, Some(&one), &wake_of("cart")).await });
-    drop(scene.wakes.recv().await.unwrap());
+    drop(snapshot.wakes.recv().await.unwrap());
     assert_eq!(asked.await.unwrap().reason(), "scale-failed");
 
     let one = token.clone();
     let hangs = tokio::spawn(async move { post(address, Some(&one), &wake_of("cart")).await });
-    while scene.wakes.is_empty() {
+    while snapshot.wakes.is_empty() {
         sleep(Duration::from_millis(1)).await;
     }
     let full = post(address, Some(&token), &wake_of("other")).await;
@@ -273,13 +273,13 @@ async fn a_worker_that_dies_hangs_or_is_full_is_a_503() {
 
 #[tokio::test(start_paused = true)]
 async fn only_resolvers_that_kubernetes_vouches_for_can_wake() {
-    let mut scene = Scene::start().await;
-    let foreign_audience = scene.token("elasti-resolver", "vault").await;
-    let no_audience = scene
+    let mut snapshot = Snapshot::start().await;
+    let foreign_audience = snapshot.token("elasti-resolver", "vault").await;
+    let no_audience = snapshot
         .token("elasti-resolver", "https://kubernetes.default.svc")
         .await;
-    let tenant = scene.token("tenant", names::WAKE_AUDIENCE).await;
-    let mut forged = scene.resolver().await;
+    let tenant = snapshot.token("tenant", names::WAKE_AUDIENCE).await;
+    let mut forged = snapshot.resolver().await;
     forged.pop();
     let long = "x".repeat(17 * 1024);
     for (token, code, reason) in [
@@ -292,20 +292,20 @@ async fn only_resolvers_that_kubernetes_vouches_for_can_wake() {
         (Some(no_audience.as_str()), 401, "bad-token"),
         (Some(tenant.as_str()), 403, "stranger"),
     ] {
-        let answer = post(scene.address, token, &wake_of("cart")).await;
+        let answer = post(snapshot.address, token, &wake_of("cart")).await;
         assert_eq!(
             (answer.code, answer.reason().as_str()),
             (code, reason),
             "{token:?}"
         );
     }
-    assert!(scene.wakes.try_recv().is_err(), "nobody was woken");
+    assert!(snapshot.wakes.try_recv().is_err(), "nobody was woken");
 }
 
 #[tokio::test(start_paused = true)]
 async fn callers_without_a_token_are_served_only_where_a_flag_allows_it() {
-    let scene = Scene::with(true, 16).await;
-    let (server, address, _tasks) = scene.worker(WakeOutcome::Scaled);
+    let snapshot = Snapshot::with(true, 16).await;
+    let (server, address, _tasks) = snapshot.worker(WakeOutcome::Scaled);
     assert_eq!(post(address, None, &wake_of("cart")).await.code, 200);
     assert_eq!(reviews(&server), 0);
     // A token that is shown is still checked.
@@ -317,9 +317,9 @@ async fn callers_without_a_token_are_served_only_where_a_flag_allows_it() {
 
 #[tokio::test(start_paused = true)]
 async fn a_token_is_reviewed_once_a_minute_however_many_wakes_come() {
-    let scene = Scene::with(false, 1000).await;
-    let token = scene.resolver().await;
-    let (server, address, _tasks) = scene.worker(WakeOutcome::Scaled);
+    let snapshot = Snapshot::with(false, 1000).await;
+    let token = snapshot.resolver().await;
+    let (server, address, _tasks) = snapshot.worker(WakeOutcome::Scaled);
     // The first review takes a while, so all others come during it.
     let slow = Fault::Delay(Duration::from_millis(500));
     server
@@ -352,9 +352,9 @@ async fn a_token_is_reviewed_once_a_minute_however_many_wakes_come() {
 
 #[tokio::test(start_paused = true)]
 async fn while_kubernetes_cannot_say_whose_token_it_is_the_answer_is_try_again() {
-    let scene = Scene::start().await;
-    let token = scene.resolver().await;
-    let (server, address, _tasks) = scene.worker(WakeOutcome::Scaled);
+    let snapshot = Snapshot::start().await;
+    let token = snapshot.resolver().await;
+    let (server, address, _tasks) = snapshot.worker(WakeOutcome::Scaled);
     for fault in [Fault::InternalError, Fault::Delay(Duration::from_secs(60))] {
         server
             .faults()
@@ -374,9 +374,9 @@ async fn while_kubernetes_cannot_say_whose_token_it_is_the_answer_is_try_again()
 
 #[tokio::test(start_paused = true)]
 async fn guessing_tokens_is_slow_and_keeps_no_resolver_out() {
-    let scene = Scene::start().await;
-    let token = scene.resolver().await;
-    let (server, address, _tasks) = scene.worker(WakeOutcome::Scaled);
+    let snapshot = Snapshot::start().await;
+    let token = snapshot.resolver().await;
+    let (server, address, _tasks) = snapshot.worker(WakeOutcome::Scaled);
     assert_eq!(
         post(address, Some(&token), &wake_of("cart")).await.code,
         200
@@ -402,9 +402,9 @@ async fn guessing_tokens_is_slow_and_keeps_no_resolver_out() {
 
 #[tokio::test(start_paused = true)]
 async fn a_service_that_is_asked_for_without_end_is_slowed_down_and_no_other() {
-    let scene = Scene::start().await;
-    let token = scene.resolver().await;
-    let (_server, address, _tasks) = scene.worker(WakeOutcome::AlreadyAwake);
+    let snapshot = Snapshot::start().await;
+    let token = snapshot.resolver().await;
+    let (_server, address, _tasks) = snapshot.worker(WakeOutcome::AlreadyAwake);
     let mut refused = 0;
     for _ in 0..400 {
         let answer = post(address, Some(&token), &wake_of("noisy")).await;
@@ -427,8 +427,8 @@ async fn a_service_that_is_asked_for_without_end_is_slowed_down_and_no_other() {
 
 #[tokio::test(start_paused = true)]
 async fn a_body_that_is_no_wake_is_refused_and_wakes_nobody() {
-    let mut scene = Scene::start().await;
-    let token = scene.resolver().await;
+    let mut snapshot = Snapshot::start().await;
+    let token = snapshot.resolver().await;
     let large = format!("{}{}", " ".repeat(5000), wake_of("cart"));
     for body in [
         "",
@@ -444,28 +444,28 @@ async fn a_body_that_is_no_wake_is_refused_and_wakes_nobody() {
         r#"{"count":1,"svc":7,"namespace":"shop"}"#,
         large.as_str(),
     ] {
-        let answer = post(scene.address, Some(&token), body).await;
+        let answer = post(snapshot.address, Some(&token), body).await;
         assert_eq!(
             (answer.code, answer.reason().as_str()),
             (400, "not-a-wake"),
             "{body}"
         );
     }
-    assert!(scene.wakes.try_recv().is_err());
+    assert!(snapshot.wakes.try_recv().is_err());
     // A body that never comes.
     let text = format!(
         "POST {} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nAuthorization: Bearer {token}\r\nContent-Length: 50\r\n\r\n{{",
         names::WAKE_PATH
     );
-    assert_eq!(send(scene.address, &text).await.code, 400);
+    assert_eq!(send(snapshot.address, &text).await.code, 400);
 }
 
 #[tokio::test(start_paused = true)]
 async fn metrics_are_served_beside_and_nothing_else() {
-    let scene = Scene::start().await;
+    let snapshot = Snapshot::start().await;
     let get = |path: &str| format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
-    assert_eq!(post(scene.address, None, "{}").await.code, 401);
-    let metrics = send(scene.address, &get("/metrics")).await;
+    assert_eq!(post(snapshot.address, None, "{}").await.code, 401);
+    let metrics = send(snapshot.address, &get("/metrics")).await;
     let refused = "elasti_operator_wake_refusal_counter{reason=\"no-token\"} 1\n";
     assert_eq!(metrics.code, 200);
     assert!(metrics.body.contains(refused), "{}", metrics.body);
@@ -473,14 +473,17 @@ async fn metrics_are_served_beside_and_nothing_else() {
         metrics.head.contains("text/plain; version=0.0.4"),
         "{metrics:?}"
     );
-    assert_eq!(send(scene.address, &get(names::WAKE_PATH)).await.code, 405);
-    assert_eq!(send(scene.address, &get("/")).await.code, 404);
+    assert_eq!(
+        send(snapshot.address, &get(names::WAKE_PATH)).await.code,
+        405
+    );
+    assert_eq!(send(snapshot.address, &get("/")).await.code, 404);
 }
 
 #[tokio::test(start_paused = true)]
 async fn connections_without_a_word_end_and_one_peer_cannot_have_them_all() {
-    let scene = Scene::start().await;
-    let (_server, address, _tasks) = scene.worker(WakeOutcome::Scaled);
+    let snapshot = Snapshot::start().await;
+    let (_server, address, _tasks) = snapshot.worker(WakeOutcome::Scaled);
     let mut silent = Vec::new();
     for _ in 0..64 {
         silent.push(TcpStream::connect(address).await.unwrap());
@@ -521,18 +524,18 @@ fn with_header(token: &str, header: &Value, signature: &str) -> String {
 
 #[tokio::test(start_paused = true)]
 async fn where_reviews_are_not_allowed_only_what_this_cluster_signed_for_us_can_wake() {
-    let mut scene = Scene::without_rights().await;
-    let good = scene.server.sign(&claims());
+    let mut snapshot = Snapshot::without_rights().await;
+    let good = snapshot.server.sign(&claims());
     let but = |name: &str, value: Value| {
         let mut claims = claims();
         claims[name] = value;
-        scene.server.sign(&claims)
+        snapshot.server.sign(&claims)
     };
     let elsewhere = ApiServer::new(ApiServerConfig::default());
     let signature = good.rsplit('.').next().unwrap();
     let header = |part: &str| with_header(&good, &serde_json::from_str(part).unwrap(), signature);
     let seconds = jiff::Timestamp::now().as_second();
-    let other = scene.server.sign(&json!({}));
+    let other = snapshot.server.sign(&json!({}));
     let (said, _) = good.rsplit_once('.').unwrap();
     let forged = format!("{said}.{}", other.rsplit('.').next().unwrap());
     for (token, code, said) in [
@@ -560,20 +563,20 @@ async fn where_reviews_are_not_allowed_only_what_this_cluster_signed_for_us_can_
     ] {
         // Nobody may have tokens checked as fast as they like.
         sleep(Duration::from_secs(1)).await;
-        let answer = post(scene.address, Some(&token), &wake_of("cart")).await;
+        let answer = post(snapshot.address, Some(&token), &wake_of("cart")).await;
         assert_eq!(answer.code, code, "{said}: {answer:?}");
         assert!(answer.body.contains(said), "{said}: {answer:?}");
         let reason = if code == 403 { "stranger" } else { "bad-token" };
         assert_eq!(answer.reason(), reason, "{answer:?}");
     }
     let none = with_header(&good, &json!({"alg": "none", "kid": key_id(&good)}), "");
-    let answer = post(scene.address, Some(&none), &wake_of("cart")).await;
+    let answer = post(snapshot.address, Some(&none), &wake_of("cart")).await;
     assert_eq!(answer.code, 401);
     assert!(answer.body.contains("algorithm"), "{answer:?}");
-    assert!(scene.wakes.try_recv().is_err(), "nobody was woken");
+    assert!(snapshot.wakes.try_recv().is_err(), "nobody was woken");
 
-    let real = scene.resolver().await;
-    let (server, address, _tasks) = scene.worker(WakeOutcome::Scaled);
+    let real = snapshot.resolver().await;
+    let (server, address, _tasks) = snapshot.worker(WakeOutcome::Scaled);
     for token in [good, real] {
         let answer = post(address, Some(&token), &wake_of("cart")).await;
         assert_eq!(answer.code, 200, "{answer:?}");
@@ -591,10 +594,10 @@ fn key_id(token: &str) -> Value {
 
 #[tokio::test(start_paused = true)]
 async fn a_new_signing_key_is_found_before_a_resolver_gives_up() {
-    let scene = Scene::without_rights().await;
-    let before = scene.resolver().await;
-    let server = scene.server.clone();
-    let (_, address, _tasks) = scene.worker(WakeOutcome::Scaled);
+    let snapshot = Snapshot::without_rights().await;
+    let before = snapshot.resolver().await;
+    let server = snapshot.server.clone();
+    let (_, address, _tasks) = snapshot.worker(WakeOutcome::Scaled);
     assert_eq!(
         post(address, Some(&before), &wake_of("cart")).await.code,
         200
@@ -633,9 +636,9 @@ async fn an_operator_that_loses_the_right_to_review_goes_on_with_the_keys() {
         .create(&PostParams::default(), &binding)
         .await
         .unwrap();
-    let scene = Scene::as_account(server).await;
-    let token = scene.resolver().await;
-    let (server, address, _tasks) = scene.worker(WakeOutcome::Scaled);
+    let snapshot = Snapshot::as_account(server).await;
+    let token = snapshot.resolver().await;
+    let (server, address, _tasks) = snapshot.worker(WakeOutcome::Scaled);
     assert_eq!(
         post(address, Some(&token), &wake_of("cart")).await.code,
         200

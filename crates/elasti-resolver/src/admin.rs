@@ -24,7 +24,7 @@ use crate::resolver::Resolver;
 
 /// Probes, Prometheus and operators: a few dozen at most.
 const CONNECTIONS: usize = 256;
-const HEADER_PATIENCE: Duration = Duration::from_secs(10);
+const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Serves until the process ends.
 pub(crate) async fn serve(resolver: Arc<Resolver>, listener: TcpListener) {
@@ -42,7 +42,7 @@ pub(crate) async fn serve(resolver: Arc<Resolver>, listener: TcpListener) {
             let service = service_fn(move |request| answer(resolver.clone(), peer.ip(), request));
             let connection = http1::Builder::new()
                 .timer(TokioTimer::new())
-                .header_read_timeout(HEADER_PATIENCE)
+                .header_read_timeout(HEADER_TIMEOUT)
                 .serve_connection(TokioIo::new(stream), service);
             // A prober that hangs up is none of our business.
             let _ = connection.await;

@@ -27,17 +27,17 @@ use crate::forward::tcp;
 use crate::head;
 use crate::hold::Released;
 use crate::host_route;
-use crate::listener::Guest;
+use crate::listener::ConnectionPermit;
 use crate::net::TcpStream;
 use crate::protocol::{self, Protocol};
 use crate::resolver::Resolver;
 use crate::table::Service;
 
 /// A head must be complete by then, and an idle connection ends after it.
-const HEADER_PATIENCE: Duration = Duration::from_secs(30);
+const HEADER_TIMEOUT: Duration = Duration::from_secs(30);
 /// A client that is refused, or whose pod ended before a word, has this long to show whether it speaks HTTP, so that
 /// it can be told why, or served.
-const REFUSAL_PATIENCE: Duration = Duration::from_secs(1);
+const REFUSAL_TIMEOUT: Duration = Duration::from_secs(1);
 /// Bytes of one head, as the waiting rooms count on (`waiting_room::OWN_BYTES`).
 const HEAD_BYTES: usize = 64 * 1024;
 /// Streams of one client's connection; hyper's default of 200, and of resets that nobody answered, 20.
@@ -58,7 +58,7 @@ pub(crate) enum Aim {
 pub(crate) struct HttpClient {
     /// Its address, as the pod is told.
     pub(crate) forwarded_for: HeaderValue,
-    pub(crate) guest: Guest,
+    pub(crate) permit: ConnectionPermit,
     /// The release that the connection had before its first request was read.
     pub(crate) first: Mutex<Option<Released>>,
     /// Why the connection could not wait. Its first request hears it; a later one is a new guest.
@@ -101,11 +101,11 @@ impl HttpClient {
 /// Serves a connection to one port of one service.
 pub(crate) async fn serve(
     resolver: Arc<Resolver>,
-    guest: Guest,
+    permit: ConnectionPermit,
     stream: TcpStream,
     peer: SocketAddr,
 ) {
-    let listen_port = guest.listen_port;
+    let listen_port = permit.listen_port;
     let Some(service) = resolver.table.load().at(listen_port).cloned() else {
         return;
     };
@@ -130,7 +130,7 @@ pub(crate) async fn serve(
         match verdict {
             Ok(free) => released = Some(free),
             Err(failure) => {
-                let told = hear_out(&resolver, guest, stream, peer, aim, Some(failure));
+                let told = answer_if_http(&resolver, permit, stream, peer, aim, Some(failure));
                 return Box::pin(told).await;
             }
         }
@@ -138,15 +138,15 @@ pub(crate) async fn serve(
     // The Service's `appProtocol` may have become known during the wait. What comes after it is boxed, so that a
     // connection that waits costs no memory for it.
     let declared = resolver.app_protocol(listen_port);
-    match protocol::of(&stream, declared.as_deref(), HEADER_PATIENCE).await {
-        Some(Protocol::Tcp) => Box::pin(tcp::relay(&resolver, &guest, stream, released)).await,
+    match protocol::of(&stream, declared.as_deref(), HEADER_TIMEOUT).await {
+        Some(Protocol::Tcp) => Box::pin(tcp::relay(&resolver, &permit, stream, released)).await,
         Some(Protocol::Silent) => {
-            let serving = serve_silent(&resolver, guest, stream, peer, aim, released);
+            let serving = serve_silent(&resolver, permit, stream, peer, aim, released);
             Box::pin(serving).await;
         }
         Some(http) => {
             let first = released.map(Ok);
-            let serving = serve_http(&resolver, guest, stream, peer, http, aim, first);
+            let serving = serve_http(&resolver, permit, stream, peer, http, aim, first);
             Box::pin(serving).await;
         }
         None => {}
@@ -164,7 +164,7 @@ async fn may_wait_unread(
         return true;
     }
     let declared = resolver.app_protocol(listen_port);
-    match protocol::of(stream, declared.as_deref(), HEADER_PATIENCE).await {
+    match protocol::of(stream, declared.as_deref(), HEADER_TIMEOUT).await {
         Some(Protocol::Http1) => {
             let head = head::peek(stream).await;
             head.is_some_and(|head| needs_a_pod(service, &head))
@@ -185,13 +185,13 @@ async fn gone(resolver: &Resolver, listen_port: u16, stream: &TcpStream) {
 /// Serves a connection to the host route.
 pub(crate) async fn serve_by_host(
     resolver: Arc<Resolver>,
-    guest: Guest,
+    permit: ConnectionPermit,
     stream: TcpStream,
     peer: SocketAddr,
 ) {
-    match protocol::of(&stream, Some("http"), HEADER_PATIENCE).await {
+    match protocol::of(&stream, Some("http"), HEADER_TIMEOUT).await {
         Some(Protocol::Tcp | Protocol::Silent) | None => {}
-        Some(http) => serve_http(&resolver, guest, stream, peer, http, Aim::ByHost, None).await,
+        Some(http) => serve_http(&resolver, permit, stream, peer, http, Aim::ByHost, None).await,
     }
 }
 
@@ -199,42 +199,42 @@ pub(crate) async fn serve_by_host(
 /// have words on the way: a short while later it hears the end too, for it may be one that waits for a greeting.
 async fn serve_silent(
     resolver: &Arc<Resolver>,
-    guest: Guest,
+    permit: ConnectionPermit,
     stream: TcpStream,
     peer: SocketAddr,
     aim: Aim,
     released: Option<Released>,
 ) {
-    let relayed = tcp::relay_silent(resolver, &guest, stream, released).await;
+    let relayed = tcp::relay_silent(resolver, &permit, stream, released).await;
     let Some((stream, failure)) = relayed else {
         return;
     };
-    hear_out(resolver, guest, stream, peer, aim, failure).await;
+    answer_if_http(resolver, permit, stream, peer, aim, failure).await;
 }
 
 /// Gives a client the time to show whether it speaks HTTP. If so it is served, or told why not; else the connection
 /// just ends.
-async fn hear_out(
+async fn answer_if_http(
     resolver: &Arc<Resolver>,
-    guest: Guest,
+    permit: ConnectionPermit,
     stream: TcpStream,
     peer: SocketAddr,
     aim: Aim,
     failure: Option<Failure>,
 ) {
-    let declared = resolver.app_protocol(guest.listen_port);
-    match protocol::of_refused(&stream, declared.as_deref(), REFUSAL_PATIENCE).await {
+    let declared = resolver.app_protocol(permit.listen_port);
+    match protocol::of_refused(&stream, declared.as_deref(), REFUSAL_TIMEOUT).await {
         Some(Protocol::Tcp | Protocol::Silent) | None => {}
         Some(http) => {
             let first = failure.map(Err);
-            serve_http(resolver, guest, stream, peer, http, aim, first).await;
+            serve_http(resolver, permit, stream, peer, http, aim, first).await;
         }
     }
 }
 
 async fn serve_http(
     resolver: &Arc<Resolver>,
-    guest: Guest,
+    permit: ConnectionPermit,
     stream: TcpStream,
     peer: SocketAddr,
     protocol: Protocol,
@@ -251,7 +251,7 @@ async fn serve_http(
     };
     let client = Arc::new(HttpClient {
         forwarded_for: forwarded_for(peer.ip()),
-        guest,
+        permit,
         first: Mutex::new(released),
         refusal: Mutex::new(refusal),
         stream: (protocol == Protocol::Http1).then(|| stream.clone()),
@@ -294,7 +294,7 @@ fn http1_server() -> http1::Builder {
     let mut server = http1::Builder::new();
     server
         .timer(TokioTimer::new())
-        .header_read_timeout(HEADER_PATIENCE)
+        .header_read_timeout(HEADER_TIMEOUT)
         .max_buf_size(HEAD_BYTES);
     server
 }
@@ -306,7 +306,7 @@ fn http2_server() -> http2::Builder<TokioExecutor> {
         .max_concurrent_streams(STREAMS)
         .max_pending_accept_reset_streams(RESETS)
         .max_header_list_size(u32::try_from(HEAD_BYTES).unwrap_or(u32::MAX))
-        .keep_alive_interval(HEADER_PATIENCE)
+        .keep_alive_interval(HEADER_TIMEOUT)
         .adaptive_window(true);
     server
 }

@@ -119,7 +119,7 @@ pub const VARIABLES: [Variable; 26] = [
     variable(
         "ELASTI_RESOLVER_ALLOW_LOOPBACK",
         "false",
-        "true lets pods have loopback addresses, as in the model town; never in a cluster",
+        "true lets pods have loopback addresses, as in the simulated cluster; never in a cluster",
     ),
     variable("RUST_LOG", "info", "which events are logged"),
     sentry::VARIABLES[0],

@@ -29,10 +29,10 @@ const GRACE: Duration = Duration::from_secs(5);
 const URGENT: Duration = Duration::from_secs(1);
 const URGENT_GRACE: Duration = Duration::from_secs(1);
 /// A list that takes longer is asked for again.
-const LIST_PATIENCE: Duration = Duration::from_secs(30);
-const FIRST_PAUSE: Duration = Duration::from_millis(100);
+const LIST_TIMEOUT: Duration = Duration::from_secs(30);
+const BACKOFF_MIN: Duration = Duration::from_millis(100);
 /// So that an API server that returns is used within 2 s.
-const LONGEST_PAUSE: Duration = Duration::from_millis(1500);
+const BACKOFF_MAX: Duration = Duration::from_millis(1500);
 
 /// Why a watch ended.
 enum End {
@@ -53,11 +53,11 @@ pub(crate) async fn follow<K>(
 ) where
     K: Resource + Clone + DeserializeOwned + Debug,
 {
-    let mut pause = FIRST_PAUSE;
+    let mut pause = BACKOFF_MIN;
     loop {
         let mut params = ListParams::default();
         params.label_selector.clone_from(&labels);
-        if let Ok(Ok(list)) = timeout(LIST_PATIENCE, api.list(&params)).await {
+        if let Ok(Ok(list)) = timeout(LIST_TIMEOUT, api.list(&params)).await {
             let mut version = list.metadata.resource_version.unwrap_or_default();
             tell(Change::All(list.items));
             loop {
@@ -66,20 +66,20 @@ pub(crate) async fn follow<K>(
                     // A watch that lived was worth it; one that ends at once must not spin.
                     End::Resume(newer) => {
                         version = newer;
-                        if started.elapsed() >= FIRST_PAUSE {
-                            pause = FIRST_PAUSE;
+                        if started.elapsed() >= BACKOFF_MIN {
+                            pause = BACKOFF_MIN;
                         } else {
-                            sleep(FIRST_PAUSE).await;
+                            sleep(BACKOFF_MIN).await;
                         }
                     }
-                    End::Relist => break pause = FIRST_PAUSE,
+                    End::Relist => break pause = BACKOFF_MIN,
                     End::Failed => break,
                 }
             }
         }
         // Half to whole, so that a thousand resolvers do not come back in one blow.
         sleep(pause.mul_f64(rand::random_range(0.5..1.0))).await;
-        pause = pause.saturating_mul(2).min(LONGEST_PAUSE);
+        pause = pause.saturating_mul(2).min(BACKOFF_MAX);
     }
 }
 

@@ -22,7 +22,7 @@ use crate::hold::Hold;
 use crate::host_route;
 use crate::metrics::Metrics;
 use crate::protocol;
-use crate::routes::{Neighbours, Routes};
+use crate::routes::{BackendFilter, Routes};
 use crate::table::Table;
 use crate::woken::WokenPods;
 
@@ -72,7 +72,7 @@ pub fn routes(input: &[u8]) {
     let table: Arc<ArcSwap<Table>> = Arc::default();
     let limits = Limits::default();
     let hold = Hold::new(&limits, Clock::start(), table.clone());
-    let neighbours = Neighbours {
+    let neighbours = BackendFilter {
         resolvers: BTreeSet::from([IpAddr::from([10, 0, 0, 1])]),
         policy: AddressPolicy::default(),
     };
@@ -142,7 +142,7 @@ fn tell<K: serde::de::DeserializeOwned>(value: Value, gone: bool, tell: impl Fn(
 }
 
 /// Every listen port leads to a service that has it, and every pod may be one (S8).
-fn check(table: &Table, neighbours: &Neighbours) {
+fn check(table: &Table, neighbours: &BackendFilter) {
     for (port, key) in &table.listen_ports {
         if table
             .services

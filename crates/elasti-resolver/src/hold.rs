@@ -139,9 +139,9 @@ impl Hold {
             timeout: SignedDuration::try_from(left).unwrap_or(room.timeout),
             ..*room
         };
-        let (teller, verdict) = oneshot::channel();
+        let (api_client, verdict) = oneshot::channel();
         let waiter = Waiter {
-            verdict: teller,
+            verdict: api_client,
             deadline,
         };
         let _place = self.admit(key, seen, &limits, bytes, waiter)?;

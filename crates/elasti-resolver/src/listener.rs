@@ -25,7 +25,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// One connection's right to be there, shared by everything that belongs to it.
 #[derive(Clone, Debug)]
-pub(crate) struct Guest {
+pub(crate) struct ConnectionPermit {
     pub(crate) listen_port: u16,
     _permit: Arc<OwnedSemaphorePermit>,
     _present: Arc<crate::drain::Present>,
@@ -110,15 +110,15 @@ pub(crate) async fn accept(
                 continue;
             }
         };
-        let guest = Guest {
+        let permit = ConnectionPermit {
             listen_port,
             _permit: Arc::new(permit),
             _present: Arc::new(resolver.presence.enter()),
         };
         let resolver = resolver.clone();
         match kind {
-            Kind::Route => tokio::spawn(connection::serve(resolver, guest, stream, peer)),
-            Kind::ByHost => tokio::spawn(connection::serve_by_host(resolver, guest, stream, peer)),
+            Kind::Route => tokio::spawn(connection::serve(resolver, permit, stream, peer)),
+            Kind::ByHost => tokio::spawn(connection::serve_by_host(resolver, permit, stream, peer)),
         };
     }
 }

@@ -16,7 +16,7 @@ use crate::net::{TcpStream, lookup_host};
 use crate::wake::WakeFault;
 
 /// From the name to the handshake.
-const PATIENCE: Duration = Duration::from_secs(3);
+const TIMEOUT: Duration = Duration::from_secs(3);
 /// While nobody waits, connections are tried no more often than this: what accepts in an operator's stead, a sidecar
 /// or a proxy, may end every connection as soon as it is open.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -90,7 +90,7 @@ pub(crate) async fn keep_one_open(operators: Arc<Operators>, name: String) {
         let next = Instant::now() + PAUSE;
         if !operators.has_open() {
             // Without one, an operator starts or there is none at all: a wake tells if it matters.
-            let connected = timeout(PATIENCE, operators.connect(&name)).await;
+            let connected = timeout(TIMEOUT, operators.connect(&name)).await;
             if let Ok(Ok(connection)) = connected {
                 operators.keep(connection);
                 operators.ended.notified().await;

@@ -11,7 +11,7 @@ use crate::forward::pool::Pool;
 
 /// What stays with a pod while the table around it is rebuilt.
 #[derive(Debug, Default)]
-pub(crate) struct Ties {
+pub(crate) struct PodState {
     pub(crate) in_flight: AtomicU32,
     pub(crate) pool: Pool,
 }
@@ -20,17 +20,17 @@ pub(crate) struct Ties {
 #[derive(Clone, Debug)]
 pub(crate) struct Pod {
     pub(crate) backend: Backend,
-    pub(crate) ties: Arc<Ties>,
+    pub(crate) state: Arc<PodState>,
 }
 
 /// Counts one request as under way to a pod for as long as it lives.
 #[derive(Debug)]
-pub(crate) struct UnderWay(Arc<Ties>);
+pub(crate) struct UnderWay(Arc<PodState>);
 
 impl Pod {
     pub(crate) fn under_way(&self) -> UnderWay {
-        self.ties.in_flight.fetch_add(1, Ordering::Relaxed);
-        UnderWay(self.ties.clone())
+        self.state.in_flight.fetch_add(1, Ordering::Relaxed);
+        UnderWay(self.state.clone())
     }
 }
 
@@ -46,7 +46,7 @@ impl Candidate for Pod {
     }
 
     fn in_flight(&self) -> u32 {
-        self.ties.in_flight.load(Ordering::Relaxed)
+        self.state.in_flight.load(Ordering::Relaxed)
     }
 }
 

@@ -30,7 +30,7 @@ use crate::memory::{self, Pressure};
 use crate::metrics::Metrics;
 use crate::net;
 use crate::operators::keep_one_open;
-use crate::routes::{Neighbours, Routes};
+use crate::routes::{BackendFilter, Routes};
 use crate::settings::Settings;
 use crate::table::{Seen, Service, Table};
 use crate::wake::{self, Wakes};
@@ -65,7 +65,7 @@ impl Resolver {
         let clock = Clock::start();
         let table: Arc<ArcSwap<Table>> = Arc::default();
         let hold = Hold::new(&settings.limits, clock, table.clone());
-        let neighbours = Neighbours {
+        let neighbours = BackendFilter {
             resolvers: settings.resolvers.clone(),
             policy: AddressPolicy {
                 allow_loopback: settings.allow_loopback,

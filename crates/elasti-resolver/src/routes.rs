@@ -19,14 +19,14 @@ use tokio::sync::watch;
 use crate::follow::Change;
 use crate::hold::{Hold, NotHeld};
 use crate::metrics::Metrics;
-use crate::pod::{Pod, Ties};
+use crate::pod::{Pod, PodState};
 use crate::slice::SliceView;
 use crate::table::{Port, Seen, Service, Table};
 use crate::woken::WokenPods;
 
 /// What may be a backend besides what core says.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Neighbours {
+pub(crate) struct BackendFilter {
     /// Addresses of resolvers.
     pub(crate) resolvers: BTreeSet<IpAddr>,
     pub(crate) policy: AddressPolicy,
@@ -60,13 +60,13 @@ struct Known {
     slices_listed: bool,
     woken: HashMap<ServiceKey, WokenPods>,
     seen: HashMap<ServiceKey, Arc<Seen>>,
-    ties: HashMap<ServiceKey, HashMap<(String, SocketAddr), Arc<Ties>>>,
+    state: HashMap<ServiceKey, HashMap<(String, SocketAddr), Arc<PodState>>>,
     /// `appProtocol` by port name: slices of a sleeping service name no ports, so the last word counts.
     protocols: HashMap<ServiceKey, HashMap<String, String>>,
     /// Addresses of resolvers, by name of the slice of their own Service.
     peers: HashMap<String, Vec<IpAddr>>,
     /// What was told at start, and the peers.
-    neighbours: Neighbours,
+    neighbours: BackendFilter,
 }
 
 /// The keeper of the table.
@@ -77,7 +77,7 @@ pub(crate) struct Routes {
     hold: Arc<Hold>,
     limits: Limits,
     /// The addresses that were told at start.
-    neighbours: Neighbours,
+    neighbours: BackendFilter,
     metrics: Arc<Metrics>,
     changed: watch::Sender<()>,
 }
@@ -87,7 +87,7 @@ impl Routes {
         table: Arc<ArcSwap<Table>>,
         hold: Arc<Hold>,
         limits: Limits,
-        neighbours: Neighbours,
+        neighbours: BackendFilter,
         metrics: Arc<Metrics>,
     ) -> Self {
         let known = Known {
@@ -358,14 +358,14 @@ impl Routes {
             let backends = backends(key, &listen.name, &slices, woken, &known.neighbours);
             ports.push((listen, backends));
         }
-        let ties = known.ties.entry(key.clone()).or_default();
+        let state = known.state.entry(key.clone()).or_default();
         let wanted: BTreeSet<(String, SocketAddr)> = ports
             .iter()
             .flat_map(|(_, backends)| backends.iter().map(tie_of))
             .collect();
-        ties.retain(|tie, _| wanted.contains(tie));
+        state.retain(|tie, _| wanted.contains(tie));
         let mut tied = |backend: Backend| Pod {
-            ties: ties.entry(tie_of(&backend)).or_default().clone(),
+            state: state.entry(tie_of(&backend)).or_default().clone(),
             backend,
         };
         let ports = ports.into_iter().map(|(listen, backends)| Port {
@@ -418,7 +418,7 @@ fn backends(
     port: &str,
     slices: &[SliceView],
     woken: Option<&WokenPods>,
-    neighbours: &Neighbours,
+    neighbours: &BackendFilter,
 ) -> Vec<Backend> {
     let mut all = woken
         .map(|pods| pods.backends(port, neighbours))
@@ -464,7 +464,7 @@ fn tie_of(backend: &Backend) -> (String, SocketAddr) {
 fn forget(known: &mut Known, table: &mut Table, key: &ServiceKey) {
     table.services.remove(key);
     known.seen.remove(key);
-    known.ties.remove(key);
+    known.state.remove(key);
     known.protocols.remove(key);
     known.woken.remove(key);
 }

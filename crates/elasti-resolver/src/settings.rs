@@ -30,7 +30,7 @@ pub struct Settings {
     pub limits: Limits,
     /// Addresses of resolvers, which are never backends.
     pub resolvers: BTreeSet<IpAddr>,
-    /// Pods may have loopback addresses. Only the in-process town sets it.
+    /// Pods may have loopback addresses. Only the in-process simulated cluster sets it.
     pub allow_loopback: bool,
     /// The cluster's DNS domain.
     pub cluster_domain: String,

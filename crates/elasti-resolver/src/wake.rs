@@ -21,12 +21,12 @@ use crate::resolver::Resolver;
 use crate::woken::WokenPods;
 
 /// One attempt, kept connection and new one together; the operator answers after one write, usually within 10 ms.
-const PATIENCE: Duration = Duration::from_secs(3);
+const TIMEOUT: Duration = Duration::from_secs(3);
 /// The same over a connection that was kept: its operator's node may be gone without a word.
-const KEPT_PATIENCE: Duration = Duration::from_secs(1);
-const FIRST_PAUSE: Duration = Duration::from_millis(50);
+const KEPT_TIMEOUT: Duration = Duration::from_secs(1);
+const BACKOFF_MIN: Duration = Duration::from_millis(50);
 /// So that a wake goes out within 2 s after the operator is back.
-const LONGEST_PAUSE: Duration = Duration::from_millis(1500);
+const BACKOFF_MAX: Duration = Duration::from_millis(1500);
 /// While someone waits and no pod is ready the wake is said again: somebody may have scaled down in between.
 const SAY_AGAIN: Duration = Duration::from_secs(5);
 /// How often a task looks whether it is still needed; readiness itself is never polled.
@@ -100,20 +100,20 @@ fn is_over(resolver: &Resolver, key: &ServiceKey) -> bool {
 
 /// Tells the operator until it has heard, and again while it does not help.
 async fn ask(resolver: &Arc<Resolver>, key: &ServiceKey) {
-    let mut pause = FIRST_PAUSE;
+    let mut pause = BACKOFF_MIN;
     while resolver.hold.held(key) > 0 {
-        let said = timeout(PATIENCE, say(resolver, key))
+        let said = timeout(TIMEOUT, say(resolver, key))
             .await
             .unwrap_or(Err(WakeFault::NoAnswer));
         resolver.metrics.wake(said);
         let next = match said {
             Ok(()) => {
-                pause = FIRST_PAUSE;
+                pause = BACKOFF_MIN;
                 SAY_AGAIN
             }
             Err(fault) => {
                 tracing::warn!(service = %key, %fault, "a wake was not taken; it is tried again");
-                pause = pause.saturating_mul(2).min(LONGEST_PAUSE);
+                pause = pause.saturating_mul(2).min(BACKOFF_MAX);
                 pause
             }
         };
@@ -132,7 +132,7 @@ async fn ask(resolver: &Arc<Resolver>, key: &ServiceKey) {
 async fn say(resolver: &Resolver, key: &ServiceKey) -> Result<(), WakeFault> {
     let operators = &resolver.wakes.operators;
     if let Some(kept) = operators.kept().await {
-        let said = timeout(KEPT_PATIENCE, say_over(resolver, kept, key)).await;
+        let said = timeout(KEPT_TIMEOUT, say_over(resolver, kept, key)).await;
         match said {
             Ok(Err(WakeFault::NoAnswer)) | Err(_) => {}
             Ok(said) => return said,
@@ -199,7 +199,7 @@ async fn watch_pods(resolver: &Arc<Resolver>, key: &ServiceKey) {
                 tracing::warn!(service = %key, %error, "the private Service cannot be read")
             }
         }
-        sleep(LONGEST_PAUSE).await;
+        sleep(BACKOFF_MAX).await;
     };
     let selector = service
         .spec

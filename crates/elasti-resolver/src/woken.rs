@@ -10,7 +10,7 @@ use k8s_openapi::api::core::v1::{Pod, Service, ServicePort};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::ResourceExt as _;
 
-use crate::routes::Neighbours;
+use crate::routes::BackendFilter;
 
 /// The pods of one service, with what its Service says about ports.
 #[derive(Clone, Debug, Default)]
@@ -72,7 +72,7 @@ impl WokenPods {
     }
 
     /// The backends of the Service's port of this name.
-    pub(crate) fn backends(&self, port: &str, neighbours: &Neighbours) -> Vec<Backend> {
+    pub(crate) fn backends(&self, port: &str, neighbours: &BackendFilter) -> Vec<Backend> {
         let named = |one: &&ServicePort| one.name.as_deref().unwrap_or_default() == port;
         let Some(port) = self.ports.iter().find(named) else {
             return Vec::new();

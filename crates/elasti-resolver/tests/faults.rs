@@ -40,7 +40,7 @@ fn hollow(name: &'static str) -> TestService {
 async fn pods(scene: &Scene, count: usize) -> Vec<SocketAddr> {
     let mut found: Vec<SocketAddr> = Vec::new();
     until("the pods have addresses", async || {
-        let pods = scene.teller.items(PODS).await;
+        let pods = scene.api_client.items(PODS).await;
         let ips = pods
             .iter()
             .filter_map(|pod| pod["status"]["podIP"].as_str()?.parse::<IpAddr>().ok());
@@ -160,7 +160,7 @@ async fn when_one_ready_pod_hangs_and_one_refuses_every_request_goes_to_the_thir
     let address = scene.asleep(hollow("cart")).await;
     let first = tokio::spawn(async move { ask(&address, "/").await });
     pods(&scene, 1).await;
-    scene.teller.scale("cart", 3).await;
+    scene.api_client.scale("cart", 3).await;
     let three = pods(&scene, 3).await;
     let _hanging = hang(three[0]);
     answer_all(TcpListener::bind(three[2]).await.unwrap(), "third");
@@ -425,7 +425,7 @@ async fn a_port_that_changes_hands_never_carries_an_old_clients_bytes_to_the_new
     let mut answer = vec![0; 65_536];
     let read = kept.read(&mut answer).await.unwrap();
     assert!(answer[..read].starts_with(b"HTTP/1.1 200"));
-    scene.teller.delete(&format!("{ELASTI}/old")).await;
+    scene.api_client.delete(&format!("{ELASTI}/old")).await;
     let new = scene.asleep(service("new")).await;
     let served = ask(&new, "/new").await;
     assert!(served.json()["pod"].as_str().unwrap().starts_with("new-"));
@@ -497,7 +497,7 @@ async fn whoever_waits_for_a_deleted_elastiservice_hears_so_at_once() {
     let address = scene.asleep(never).await;
     let client = tokio::spawn(async move { ask(&address, "/").await });
     until("it is held", async || scene.resolver().held() == 1).await;
-    scene.teller.delete(&format!("{ELASTI}/cart")).await;
+    scene.api_client.delete(&format!("{ELASTI}/cart")).await;
     let answer = client.await.unwrap();
     assert_eq!(answer.code(), 503, "{answer:?}");
     assert_eq!(answer.header(names::REASON_HEADER), Some("ServiceDeleted"));
@@ -572,9 +572,9 @@ async fn a_resolver_is_never_forwarded_to_even_if_a_services_slices_name_it() {
     // The pod turns out to be a resolver: the resolvers' own Service selects it too.
     let spec = json!({"selector": {"app": "cart"}, "ports": [{"port": 8013}]});
     let service = json!({"metadata": {"name": "elasti-resolver-service"}, "spec": spec});
-    scene.teller.make(fixture::SERVICES, service).await;
+    scene.api_client.make(fixture::SERVICES, service).await;
     until("its slices name the pod", async || {
-        let slices = scene.teller.items(fixture::SLICES).await;
+        let slices = scene.api_client.items(fixture::SLICES).await;
         slices.iter().any(|slice| {
             slice["metadata"]["labels"][names::SERVICE_NAME_LABEL] == "elasti-resolver-service"
                 && slice["endpoints"][0]["addresses"][0] == pod.ip().to_string()
@@ -587,7 +587,7 @@ async fn a_resolver_is_never_forwarded_to_even_if_a_services_slices_name_it() {
     assert!(reached.is_err(), "nothing is sent to a resolver");
     assert!(!client.is_finished());
     scene
-        .teller
+        .api_client
         .delete(&format!("{}/elasti-resolver-service", fixture::SERVICES))
         .await;
     answer_all(listener, "a pod after all");

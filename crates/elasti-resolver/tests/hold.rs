@@ -109,7 +109,7 @@ async fn probe_rules_are_answered_without_waking() {
     let address = scene.asleep(probed).await;
     assert_eq!(ask(&address, "/healthz").await.code(), 204);
     assert!(scene.operator.wakes().is_empty());
-    assert!(scene.teller.items(PODS).await.is_empty());
+    assert!(scene.api_client.items(PODS).await.is_empty());
     assert_eq!(
         ask(&address, "/healthz/x").await.code(),
         200,
@@ -274,20 +274,20 @@ async fn a_marked_pod_is_not_used_until_it_is_unmarked() {
     let scene = Scene::start().await;
     let address = scene.asleep(service("cart")).await;
     assert_eq!(ask(&address, "/").await.code(), 200);
-    let pod = scene.teller.items(PODS).await[0]["metadata"]["name"]
+    let pod = scene.api_client.items(PODS).await[0]["metadata"]["name"]
         .as_str()
         .unwrap()
         .to_owned();
     let mark = async |status: &str, reason: &str| {
         let body = json!({"status": {"conditions": [{"type": "Ready", "status": status, "reason": reason}]}});
         scene
-            .teller
+            .api_client
             .patch(&format!("{PODS}/{pod}/status"), STRATEGIC, body)
             .await;
     };
     mark("False", names::DRAIN_REASON).await;
     until("the slices follow", async || {
-        let slices = scene.teller.items(fixture::SLICES).await;
+        let slices = scene.api_client.items(fixture::SLICES).await;
         !slices.iter().any(|slice| {
             slice["endpoints"][0]["conditions"]["ready"] == true
                 && slice["endpoints"][0]["targetRef"].is_object()
@@ -310,7 +310,7 @@ async fn a_pod_is_used_as_soon_as_it_says_that_it_is_ready_though_the_slices_are
     let scene = Scene::start().await;
     let address = scene.asleep(service("cart")).await;
     scene
-        .town
+        .fake_cluster
         .controllers
         .lags
         .set_endpoint_slices(Duration::from_secs(500));
@@ -332,13 +332,13 @@ async fn a_pod_that_died_without_notice_is_not_the_clients_problem_r11() {
     // slices, so the client asks the resolver itself, as one of those does that still arrive there.
     let resolver = format!("{}:{}", scene.address, HTTP.listen);
     scene
-        .town
+        .fake_cluster
         .controllers
         .lags
         .set_endpoint_slices(Duration::from_secs(30));
-    scene.teller.scale("cart", 0).await;
+    scene.api_client.scale("cart", 0).await;
     until("no pod is left", async || {
-        scene.teller.items(PODS).await.is_empty()
+        scene.api_client.items(PODS).await.is_empty()
     })
     .await;
     let answer = ask(&resolver, "/late").await;
@@ -354,7 +354,7 @@ async fn the_host_route_reaches_managed_services_only_r16() {
     let scene = Scene::start().await;
     scene.asleep(service("cart")).await;
     let unmanaged = json!({"metadata": {"name": "unmanaged"}, "spec": {"selector": {"app": "cart"}, "ports": [{"port": 80}]}});
-    scene.teller.make(SERVICES, unmanaged).await;
+    scene.api_client.make(SERVICES, unmanaged).await;
     let route = format!("{}:8012", scene.address);
     let to = |host: &str| format!("GET /x HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
     assert_eq!(

@@ -1,5 +1,5 @@
 //! A service of IPv6 alone: client, resolver and pod meet on `::1`, by a slice that the test makes.
-//! Never needs an IPv6 town: the slice carries what the endpoint-slice controller of a dual-stack cluster would write.
+//! Never needs an IPv6 simulated cluster: the slice carries what the endpoint-slice controller of a dual-stack cluster would write.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -30,17 +30,17 @@ async fn a_service_of_ipv6_alone_is_held_and_forwarded_r4() {
     let private = names::private_service("cart");
     let labels =
         json!({names::ELASTI_SERVICE_LABEL: "cart", names::MANAGED_BY_LABEL: names::MANAGED_BY});
-    // The town's own controller knows IPv4 only and would tidy our slice away; it is late by more than the test takes.
-    let lags = &scene.town.controllers.lags;
+    // The simulated cluster's own controller knows IPv4 only and would tidy our slice away; it is late by more than the test takes.
+    let lags = &scene.fake_cluster.controllers.lags;
     lags.set_endpoint_slices(std::time::Duration::from_secs(36_000));
     let service = json!({"metadata": {"name": private, "labels": labels}, "spec": {"ports": [{"name": "http", "port": 80}]}});
-    scene.teller.make(SERVICES, service).await;
+    scene.api_client.make(SERVICES, service).await;
     let spec = json!({
         "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "cart"}, "service": "cart",
         "triggers": [{"type": "prometheus", "metadata": {"query": "x", "threshold": "1", "serverAddress": "http://p"}}],
     });
     let object = json!({"apiVersion": "elasti.truefoundry.com/v1alpha1", "kind": "ElastiService", "metadata": {"name": "cart"}, "spec": spec});
-    scene.teller.make(ELASTI, object).await;
+    scene.api_client.make(ELASTI, object).await;
     let ports = json!([{"name": "http", "port": 80, "listenPort": listen}]);
     scene
         .status(
@@ -75,7 +75,7 @@ async fn a_service_of_ipv6_alone_is_held_and_forwarded_r4() {
         "addressType": "IPv6", "ports": [{"name": "http", "port": pod.local_addr().unwrap().port(), "protocol": "TCP"}],
         "endpoints": [{"addresses": ["::1"], "conditions": {"ready": true}, "targetRef": {"kind": "Pod", "namespace": "default", "name": "cart-1"}}],
     });
-    scene.teller.make(SLICES, slice).await;
+    scene.api_client.make(SLICES, slice).await;
     let (mut stream, _) = pod.accept().await.unwrap();
     let mut head = vec![0; 4096];
     let read = stream.read(&mut head).await.unwrap();

@@ -45,9 +45,9 @@ async fn clients_that_leave_in_the_moment_of_their_release_leak_nothing_r5() {
             scene.resolver().held() == 0
         })
         .await;
-        scene.teller.scale("cart", 0).await;
+        scene.api_client.scale("cart", 0).await;
         until("no pod is left", async || {
-            scene.teller.items(PODS).await.is_empty()
+            scene.api_client.items(PODS).await.is_empty()
         })
         .await;
     }

@@ -40,7 +40,7 @@ fn hollow(name: &'static str) -> TestService {
 async fn pod_address(scene: &Scene) -> (IpAddr, u16) {
     let mut address = None;
     until("a pod has an address", async || {
-        let pods = scene.teller.items(PODS).await;
+        let pods = scene.api_client.items(PODS).await;
         address = pods
             .first()
             .and_then(|pod| pod["status"]["podIP"].as_str()?.parse().ok());

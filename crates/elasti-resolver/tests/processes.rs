@@ -13,8 +13,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use elasti_api::{ActivityReport, ListenPort, RouteGeneration, names};
+use elasti_fake_cluster::faults::{Calls, Fault, Verb, WatchFault};
 use elasti_resolver::{Running, Settings};
-use elasti_town::faults::{Calls, Fault, Verb, WatchFault};
 use fixture::{ELASTI, HTTP, Scene, TestPort, ask, ask_with, own_address, service, until};
 use serde_json::json;
 use tokio::net::{TcpListener, TcpStream};
@@ -26,7 +26,7 @@ async fn token(scene: &Scene) -> String {
     let request =
         json!({"spec": {"audiences": [names::ACTIVITY_AUDIENCE], "expirationSeconds": 3600}});
     let made = scene
-        .teller
+        .api_client
         .make(
             "/api/v1/namespaces/default/serviceaccounts/default/token",
             request,
@@ -55,7 +55,7 @@ async fn activity_is_told_to_the_operator_only_and_says_what_was_seen() {
         ("", 401),
         ("Authorization: Basic Og==\r\n", 401),
         ("Authorization: Bearer guess\r\n", 401),
-        ("Authorization: Bearer town-admin\r\n", 403),
+        ("Authorization: Bearer fake-cluster-admin\r\n", 403),
     ] {
         let text = format!(
             "GET /activity HTTP/1.1\r\nHost: x\r\n{authorization}Connection: close\r\n\r\n"
@@ -142,7 +142,7 @@ async fn a_deleted_service_loses_its_listener_and_keeps_its_open_connections() {
     tokio::io::AsyncReadExt::read_exact(&mut client, &mut greeting)
         .await
         .unwrap();
-    scene.teller.delete(&format!("{ELASTI}/db")).await;
+    scene.api_client.delete(&format!("{ELASTI}/db")).await;
     until("nobody listens", async || {
         TcpListener::bind((scene.address, HTTP.listen))
             .await
@@ -202,7 +202,7 @@ async fn it_is_not_ready_before_its_routes_are_loaded() {
     let lists = Calls::all().kind("endpointslices").verb(Verb::List);
     for call in 1..=3 {
         scene
-            .town
+            .fake_cluster
             .server
             .faults()
             .strike(call, lists.clone(), Fault::InternalError);
@@ -214,7 +214,7 @@ async fn it_is_not_ready_before_its_routes_are_loaded() {
         proxy: (address, 8012).into(),
         ..Settings::default()
     };
-    let resolver = Running::start(settings, scene.town.server.client()).unwrap();
+    let resolver = Running::start(settings, scene.fake_cluster.server.client()).unwrap();
     let ready = ask(&format!("{address}:8013"), "/readyz").await;
     assert_eq!(ready.code(), 503);
     until("the lists succeed", async || resolver.is_ready()).await;
@@ -228,12 +228,12 @@ async fn a_watch_that_falls_silent_is_noticed_while_something_is_held() {
     let silent = Fault::Watch(WatchFault::GoSilent);
     let watches = Calls::all().verb(Verb::Watch);
     scene
-        .town
+        .fake_cluster
         .server
         .faults()
         .strike(1, watches.clone().kind("pods"), silent);
     scene
-        .town
+        .fake_cluster
         .server
         .faults()
         .strike(1, watches.kind("endpointslices"), silent);
@@ -253,7 +253,7 @@ async fn an_api_server_that_is_ill_for_a_while_does_not_stop_what_is_known() {
     assert_eq!(ask(&address, "/").await.code(), 200);
     let direct = format!("{}:{}", scene.address, HTTP.listen);
     for call in 1..=40 {
-        scene.town.server.faults().strike(
+        scene.fake_cluster.server.faults().strike(
             call,
             Calls::all().verb(Verb::Watch),
             Fault::InternalError,

@@ -47,9 +47,9 @@ async fn a_kept_connection_serves_many_requests_and_survives_another_sleep() {
             serde_json::from_slice(&answer.collect().await.unwrap().to_bytes()).unwrap();
         assert_eq!(told["path"], format!("/{at}"));
     }
-    scene.teller.scale("cart", 0).await;
+    scene.api_client.scale("cart", 0).await;
     until("no pod is left", async || {
-        scene.teller.items(PODS).await.is_empty()
+        scene.api_client.items(PODS).await.is_empty()
     })
     .await;
     client.ready().await.unwrap();

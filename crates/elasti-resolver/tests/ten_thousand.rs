@@ -32,7 +32,7 @@ static TURN: Mutex<()> = Mutex::new(());
 /// What ten thousand may cost at most.
 struct Bounds {
     each: usize,
-    /// The whole process: the resolver, and the town with the pod.
+    /// The whole process: the resolver, and the simulated cluster with the pod.
     peak: usize,
 }
 
@@ -72,7 +72,7 @@ fn hold_and_release(how: &str, bounds: &Bounds) {
     runtime.block_on(all_are_answered(clients));
     let peak: usize = resolver.says("peak").parse().unwrap();
     println!(
-        "{MANY} {how}: all answered; at most {} MiB resident, the town included",
+        "{MANY} {how}: all answered; at most {} MiB resident, the simulated cluster included",
         peak / MIB
     );
     assert!(each <= bounds.each, "{each} bytes for each {how} request");

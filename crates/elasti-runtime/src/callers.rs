@@ -26,7 +26,7 @@ use vouching::Vouching;
 
 /// What was found out about a token is taken as true for this long.
 const TRUST: Duration = Duration::from_secs(60);
-const CHECK_PATIENCE: Duration = Duration::from_secs(2);
+const CHECK_TIMEOUT: Duration = Duration::from_secs(2);
 /// One token for each pod that calls, two while it is renewed.
 const MOST_TOKENS: usize = 1024;
 /// A service account token has about 1 KiB.
@@ -151,7 +151,7 @@ impl Callers {
             return Err(NotVouched::TooOften);
         }
         let asked = Instant::now();
-        let owner = timeout(CHECK_PATIENCE, self.vouching.owner(token))
+        let owner = timeout(CHECK_TIMEOUT, self.vouching.owner(token))
             .await
             .unwrap_or(Err(NotVouched::NotChecked))?;
         if !self.allowed.contains(&owner.user) {

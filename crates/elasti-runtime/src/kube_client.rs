@@ -6,9 +6,9 @@ use std::time::Duration;
 use kube::{Client, Config};
 
 /// A server that does not accept a connection by then is tried again.
-const CONNECT_PATIENCE: Duration = Duration::from_secs(5);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Watches end by themselves after 18 s at the latest; one that says nothing for longer than this has no other end any more.
-const READ_PATIENCE: Duration = Duration::from_secs(20);
+const READ_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Why there is no client.
 #[derive(Debug, thiserror::Error)]
@@ -35,11 +35,11 @@ pub async fn from_environment() -> Result<Client, NoClient> {
 /// # Errors
 /// If the configuration cannot be used.
 pub fn of(config: Config) -> Result<Client, kube::Error> {
-    with_read_patience(config, READ_PATIENCE)
+    with_read_patience(config, READ_TIMEOUT)
 }
 
 fn with_read_patience(mut config: Config, patience: Duration) -> Result<Client, kube::Error> {
-    config.connect_timeout = Some(CONNECT_PATIENCE);
+    config.connect_timeout = Some(CONNECT_TIMEOUT);
     config.read_timeout = Some(patience);
     // Else the time that a connection lay idle would count: a wake's write on one that nobody had used for 19 s would be
     // cut off a second later, whether the server was at work on it or not.
@@ -59,7 +59,7 @@ mod tests {
 
     use super::with_read_patience;
 
-    const PATIENCE: Duration = Duration::from_secs(10);
+    const TIMEOUT: Duration = Duration::from_secs(10);
     const ANSWER: &[u8] =
         b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}";
 
@@ -83,15 +83,15 @@ mod tests {
     async fn the_time_that_a_connection_lay_idle_does_not_shorten_the_wait_for_an_answer() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
-        let server = tokio::spawn(slow_server(listener, [Duration::ZERO, PATIENCE / 2]));
-        let client = with_read_patience(Config::new(url.parse().unwrap()), PATIENCE).unwrap();
+        let server = tokio::spawn(slow_server(listener, [Duration::ZERO, TIMEOUT / 2]));
+        let client = with_read_patience(Config::new(url.parse().unwrap()), TIMEOUT).unwrap();
         let ask = async || {
             let request = http::Request::get("/readyz").body(Vec::new()).unwrap();
             client.request::<serde_json::Value>(request).await
         };
         ask().await.unwrap();
         // Together longer than the patience; each for itself well below it.
-        sleep(PATIENCE * 7 / 10).await;
+        sleep(TIMEOUT * 7 / 10).await;
         ask().await.unwrap();
         assert_eq!(server.await.unwrap(), 2, "on the same connection");
     }

@@ -15,9 +15,9 @@ use tokio::task::JoinSet;
 /// Open requests may end within this time; it is below every pod's grace period.
 const GRACE: Duration = Duration::from_secs(20);
 
-/// What its environment says: the same words that the model town reads from a pod.
+/// What its environment says: the same words that the simulated cluster reads from a pod.
 struct Wish {
-    /// The name of the town's image: `echo`, `speaks-first`, `never-ready` or `crash-loop`.
+    /// The name of the simulated cluster's image: `echo`, `speaks-first`, `never-ready` or `crash-loop`.
     name: String,
     ports: Vec<u16>,
     start_after: Duration,

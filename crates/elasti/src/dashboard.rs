@@ -35,7 +35,7 @@ mod command {
     use super::{Price, Running, Settings};
     use crate::commands::access::{Access, block_on};
     use crate::exit::{self, Failed};
-    use crate::held::{Ears, Proxy};
+    use crate::held::{HeldSource, Proxy};
 
     /// Serves a page that shows every service: asleep or awake, why, and what that saves.
     ///
@@ -85,8 +85,8 @@ mod command {
                 writes: !self.read_only,
                 price: self.price,
             };
-            let ears = Ears::Proxy(Proxy::new(cluster.client.clone()));
-            let running = Running::start(settings, cluster.client, ears).await;
+            let held_source = HeldSource::Proxy(Proxy::new(cluster.client.clone()));
+            let running = Running::start(settings, cluster.client, held_source).await;
             let running = running.with_context(|| format!("cannot listen on {}", self.listen))?;
             println!("Dashboard: {}", running.url());
             if !running.address.ip().is_loopback() {

@@ -1,17 +1,17 @@
-//! `elasti demo`: the story of one sleep and one wake, told from what is observed in a town in this process, or in a cluster.
+//! `elasti demo`: the story of one sleep and one wake, told from what is observed in a simulated cluster in this process, or in a cluster.
 //! It never needs a cluster, root, Docker or Prometheus unless asked for `--real`, and never says what it has not seen.
 
-mod chronicle;
+mod backend;
+mod demo_cluster;
 mod ledger;
-mod lodging;
-mod neighbourhood;
 mod objects;
+mod printer;
 mod real;
-mod stage;
+mod real_cluster;
 mod story;
+mod timeline;
 mod traffic;
 mod visitors;
-mod voice;
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
@@ -23,19 +23,19 @@ use elasti_runtime::signals::EndSignals;
 
 use crate::dashboard;
 use crate::exit::Failed;
-use crate::held::{Ears, Proxy};
-use neighbourhood::{COOLDOWN_SECONDS, Neighbourhood, SETTLE_MILLIS};
+use crate::held::{HeldSource, Proxy};
+use backend::Backend as _;
+use demo_cluster::{COOLDOWN_SECONDS, DemoCluster, SETTLE_MILLIS};
+use printer::Printer;
 use real::{Manner, Real};
-use stage::Stage as _;
 use story::Story;
-use voice::Voice;
 
 /// Shorter, and the first request could be answered before anybody sees that it is held.
 const SHORTEST_COLD_START: Duration = Duration::from_millis(200);
 /// The chart's default settle time.
 const USUAL_SETTLE_SECONDS: u64 = 2;
-/// Everything in the town takes milliseconds, but for the app's start.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// Everything in the simulated cluster takes milliseconds, but for the app's start.
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Shows how a service falls asleep and is woken by a request, in this process, without a cluster.
 ///
@@ -80,7 +80,7 @@ fn cold_start(text: &str) -> Result<Duration, String> {
 }
 
 /// The same page that `elasti dashboard` serves, on a free port of this machine.
-async fn serve_dashboard(hood: &Neighbourhood) -> std::io::Result<dashboard::Running> {
+async fn serve_dashboard(hood: &DemoCluster) -> std::io::Result<dashboard::Running> {
     let settings = dashboard::Settings {
         listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
         namespaces: Vec::new(),
@@ -89,8 +89,8 @@ async fn serve_dashboard(hood: &Neighbourhood) -> std::io::Result<dashboard::Run
         price: None,
         place: "demo".to_owned(),
     };
-    let ears = Ears::Proxy(Proxy::new(hood.client()));
-    dashboard::Running::start(settings, hood.client(), ears).await
+    let held_source = HeldSource::Proxy(Proxy::new(hood.client()));
+    dashboard::Running::start(settings, hood.client(), held_source).await
 }
 
 impl Demo {
@@ -101,7 +101,7 @@ impl Demo {
             .context("no runtime")?;
         let ended = runtime.block_on(async {
             match self.real.real {
-                true => self.real.clone().tell(self.manner(real::PATIENCE)).await,
+                true => self.real.clone().tell(self.manner(real::TIMEOUT)).await,
                 false => self.until_told().await.map_err(Failed::from),
             }
         });
@@ -121,31 +121,31 @@ impl Demo {
 
     async fn until_told(self) -> anyhow::Result<()> {
         let mut signals = EndSignals::listen().context("signals cannot be taken over")?;
-        let voice = Voice::new();
-        self.introduce(&voice);
-        let starting = Neighbourhood::start(self.services, self.cold_start);
+        let printer = Printer::new();
+        self.introduce(&printer);
+        let starting = DemoCluster::start(self.services, self.cold_start);
         let hood = tokio::select! {
-            hood = voice.while_waiting("the town starts", starting) => hood.context("the town cannot start")?,
-            () = signals.next() => return self.interrupted(&voice),
+            hood = printer.while_waiting("the simulated cluster starts", starting) => hood.context("the simulated cluster cannot start")?,
+            () = signals.next() => return self.interrupted(&printer),
         };
         let dashboard = serve_dashboard(&hood)
             .await
             .context("the dashboard's port")?;
-        self.show_the_doors(&voice, &hood, &dashboard);
+        self.show_the_doors(&printer, &hood, &dashboard);
         let ended = tokio::select! {
-            ended = self.tell(&voice, &hood) => ended,
-            () = signals.next() => self.interrupted(&voice),
+            ended = self.tell(&printer, &hood) => ended,
+            () = signals.next() => self.interrupted(&printer),
         };
         hood.stop().await;
         ended
     }
 
-    async fn tell(&self, voice: &Voice, hood: &Neighbourhood) -> anyhow::Result<()> {
+    async fn tell(&self, printer: &Printer, hood: &DemoCluster) -> anyhow::Result<()> {
         let story = Story {
-            voice,
-            stage: hood,
+            printer,
+            backend: hood,
             load: self.load,
-            patience: self.patience.unwrap_or(PATIENCE),
+            patience: self.patience.unwrap_or(TIMEOUT),
         };
         loop {
             story.tell().await?.verdict()?;
@@ -156,32 +156,39 @@ impl Demo {
         }
     }
 
-    fn introduce(&self, voice: &Voice) {
-        voice.say("Elasti demo: a small Kubernetes in this process, with the real operator and the real resolver.");
-        voice.say(&format!(
+    fn introduce(&self, printer: &Printer) {
+        printer.say("Elasti demo: a small Kubernetes in this process, with the real operator and the real resolver.");
+        printer.say(&format!(
             "Times are shortened: cooldown {COOLDOWN_SECONDS} s instead of {} s, settle {SETTLE_MILLIS} ms instead of {USUAL_SETTLE_SECONDS} s. The app takes {:?} to start.",
             elasti_api::DEFAULT_COOLDOWN_SECONDS,
             self.cold_start,
         ));
     }
 
-    fn show_the_doors(&self, voice: &Voice, hood: &Neighbourhood, dashboard: &dashboard::Running) {
-        voice.say(&format!("Look:   {}", dashboard.url()));
-        voice.say(&format!(
+    fn show_the_doors(
+        &self,
+        printer: &Printer,
+        hood: &DemoCluster,
+        dashboard: &dashboard::Running,
+    ) {
+        printer.say(&format!("Look:   {}", dashboard.url()));
+        printer.say(&format!(
             "Watch:  kubectl --kubeconfig {} get els",
             hood.kubeconfig().display()
         ));
         for service in hood.services() {
-            voice.say(&format!("Visit:  curl {}", service.url()));
+            printer.say(&format!("Visit:  curl {}", service.url()));
         }
-        voice.say("");
+        printer.say("");
     }
 
     /// Someone who ends a story that was to be told once has not heard its end.
-    fn interrupted(&self, voice: &Voice) -> anyhow::Result<()> {
-        voice.hush();
-        voice.say("");
-        voice.say("Stopped: town, operator and resolver end, and the kubeconfig is deleted.");
+    fn interrupted(&self, printer: &Printer) -> anyhow::Result<()> {
+        printer.hush();
+        printer.say("");
+        printer.say(
+            "Stopped: simulated cluster, operator and resolver end, and the kubeconfig is deleted.",
+        );
         match self.once {
             true => Err(anyhow!("interrupted before the story's end")),
             false => Ok(()),

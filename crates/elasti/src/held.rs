@@ -6,7 +6,7 @@ mod proxy;
 
 use std::time::Duration;
 
-use elasti_core::held::{Ask, Counts, Hearing};
+use elasti_core::held::{Ask, Counts, HeldState};
 use jiff::Timestamp;
 use tokio::time::sleep;
 
@@ -21,7 +21,7 @@ const REFUSED_PAUSE: Duration = Duration::from_secs(10);
 
 /// Why the resolvers were not heard.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum Unheard {
+pub(crate) enum HeldUnavailable {
     /// Whoever looks may not ask them; an operator always may.
     #[cfg(any(feature = "cli", feature = "demo"))]
     #[error("{0}")]
@@ -31,7 +31,7 @@ pub(crate) enum Unheard {
     Silent(String),
 }
 
-impl Unheard {
+impl HeldUnavailable {
     fn pause(&self) -> Duration {
         match self {
             #[cfg(any(feature = "cli", feature = "demo"))]
@@ -42,7 +42,7 @@ impl Unheard {
 }
 
 /// The way to the resolvers.
-pub(crate) enum Ears {
+pub(crate) enum HeldSource {
     /// Through the API server, with the rights of whoever looks.
     #[cfg(any(feature = "cli", feature = "demo"))]
     Proxy(Proxy),
@@ -50,14 +50,14 @@ pub(crate) enum Ears {
     Operator(elasti_operator::Waiting),
 }
 
-impl Ears {
-    pub(crate) async fn ask(&mut self) -> Result<Counts, Unheard> {
+impl HeldSource {
+    pub(crate) async fn ask(&mut self) -> Result<Counts, HeldUnavailable> {
         match self {
             #[cfg(any(feature = "cli", feature = "demo"))]
             Self::Proxy(proxy) => proxy.ask().await,
             Self::Operator(waiting) => {
                 let said = waiting.ask().await;
-                said.map_err(|unheard| Unheard::Silent(unheard.to_string()))
+                said.map_err(|unheard| HeldUnavailable::Silent(unheard.to_string()))
             }
         }
     }
@@ -65,22 +65,22 @@ impl Ears {
 
 /// Listens for ever: asks while `whom` says so, tells `hear` what is new, and sleeps until `somebody` looks.
 pub(crate) async fn listen<Looked: Future<Output = ()>>(
-    mut ears: Ears,
+    mut held_source: HeldSource,
     whom: impl Fn() -> Ask,
     somebody: impl Fn() -> Looked,
-    hear: impl Fn(&Hearing),
+    hear: impl Fn(&HeldState),
 ) {
-    let mut hearing = Hearing::Unasked;
+    let mut hearing = HeldState::Unasked;
     loop {
         let (answer, pause) = match whom() {
             Ask::Nobody => {
-                hearing = Hearing::Unasked;
+                hearing = HeldState::Unasked;
                 hear(&hearing);
                 somebody().await;
                 continue;
             }
             Ask::Needless => (Ok(Counts::new()), EVERY),
-            Ask::Resolvers => match ears.ask().await {
+            Ask::Resolvers => match held_source.ask().await {
                 Ok(counts) => (Ok(counts), EVERY),
                 Err(unheard) => (Err(unheard.to_string()), unheard.pause()),
             },

@@ -60,8 +60,8 @@ impl Board {
             price: self.dashboard_price,
             place: "in the cluster".to_owned(),
         };
-        let ears = crate::held::Ears::Operator(waiting);
-        let running = dashboard::Running::start(settings, client, ears).await;
+        let held_source = crate::held::HeldSource::Operator(waiting);
+        let running = dashboard::Running::start(settings, client, held_source).await;
         let running =
             running.with_context(|| format!("the dashboard cannot listen on {listen}"))?;
         tracing::info!(url = running.url(), "the dashboard is served, read-only");

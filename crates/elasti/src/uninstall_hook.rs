@@ -172,7 +172,7 @@ impl UninstallHook {
                     .await,
             )?;
         }
-        let_go(client, service, &namespace).await
+        finalize(client, service, &namespace).await
     }
 
     /// Only where traffic goes to resolvers is there anything to wait for.
@@ -284,7 +284,7 @@ async fn release_autoscaler(
 }
 
 /// Takes our finalizer off, and no other.
-async fn let_go(client: &Client, service: &ElastiService, namespace: &str) -> anyhow::Result<()> {
+async fn finalize(client: &Client, service: &ElastiService, namespace: &str) -> anyhow::Result<()> {
     let services: Api<ElastiService> = Api::namespaced(client.clone(), namespace);
     let Some(now) = services.get_opt(&service.name_any()).await? else {
         return Ok(());

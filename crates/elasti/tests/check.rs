@@ -35,7 +35,7 @@ async fn an_installation_as_the_chart_makes_it_is_well() {
 
 #[tokio::test]
 async fn an_empty_cluster_and_no_cluster_fail() {
-    let ground = Ground::with_town().await;
+    let ground = Ground::with_fake_cluster().await;
     let mut told = ground.type_in(&["check"]).await;
     let bare = Ground::bare();
     bare.write("kubeconfig", "apiVersion: v1\nkind: Config\nclusters: [{name: a, cluster: {server: 'http://127.0.0.1:9'}}]\ncontexts: [{name: a, context: {cluster: a, user: a}}]\nusers: [{name: a, user: {}}]\ncurrent-context: a\n");

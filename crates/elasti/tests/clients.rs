@@ -26,7 +26,7 @@ use tokio::time::timeout;
 use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 use tonic::{Code, Status};
 
-/// A town and the process; the process ends with it.
+/// A simulated cluster and the process; the process ends with it.
 async fn start() -> (Scene, ResolverProcess) {
     let scene = Scene::without_resolver().await;
     let resolver = ResolverProcess::start(&scene, &[]).await;
@@ -324,7 +324,7 @@ async fn raw_tcp_works_both_ways_round_through_a_wake() {
     client.write_all(b"\x00\x01binary").await.unwrap();
     let mut address = None;
     fixture::until("its pod has an address", async || {
-        let pods = scene.teller.items(fixture::PODS).await;
+        let pods = scene.api_client.items(fixture::PODS).await;
         let pod = pods
             .iter()
             .find(|pod| pod["metadata"]["labels"]["app"] == "queue");

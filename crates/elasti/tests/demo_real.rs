@@ -46,7 +46,7 @@ async fn may(ground: &Ground, name: &str, rules: &[(&str, &str, &str)]) {
 #[tokio::test]
 async fn without_a_cluster_or_without_elasti_it_says_what_to_do() {
     let mut told = Ground::bare().type_in(&DEMO).await;
-    let ground = Ground::with_town().await;
+    let ground = Ground::with_fake_cluster().await;
     told += &ground.type_in(&DEMO).await;
     ground.make_all(DEFINITION).await;
     told += &ground.type_in(&DEMO).await;

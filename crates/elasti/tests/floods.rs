@@ -174,7 +174,7 @@ async fn a_resolver_that_is_killed_loses_what_it_holds_but_not_the_wake() {
     let _ = timeout(LIMIT, held.read_to_end(&mut rest)).await.unwrap();
     assert!(rest.is_empty(), "nobody invents an answer");
     until("the pod gets ready without any resolver", async || {
-        let pods = scene.teller.items(PODS).await;
+        let pods = scene.api_client.items(PODS).await;
         pods.iter().any(|pod| {
             let conditions = pod["status"]["conditions"]
                 .as_array()

@@ -98,8 +98,8 @@ async fn what_stands_beside_it_in_the_files_counts() {
 
 #[tokio::test]
 async fn a_service_that_does_not_fit_the_cluster_is_told() {
-    let ground = Ground::with_town().await;
-    ground.town().install_rollouts_and_keda();
+    let ground = Ground::with_fake_cluster().await;
+    ground.fake_cluster().install_rollouts_and_keda();
     ground.make_all(DEFINITION).await;
     ground.make_all(AROUND).await;
     ground.write("misfits.yaml", MISFITS);
@@ -108,8 +108,8 @@ async fn a_service_that_does_not_fit_the_cluster_is_told() {
 
 #[tokio::test]
 async fn a_change_that_the_cluster_would_refuse_is_told() {
-    let ground = Ground::with_town().await;
-    ground.town().install_rollouts_and_keda();
+    let ground = Ground::with_fake_cluster().await;
+    ground.fake_cluster().install_rollouts_and_keda();
     ground.make_all(DEFINITION).await;
     ground.make_all(AROUND).await;
     let mut fits: Value = serde_saphyr::from_str(GOOD).unwrap();

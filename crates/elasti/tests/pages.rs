@@ -11,7 +11,7 @@ const DEFINITION: &str = include_str!("../../../deploy/crd/elastiservices.yaml")
 
 #[tokio::test]
 async fn the_crd_is_the_one_that_is_deployed_and_a_cluster_takes_it() {
-    let ground = Ground::with_town().await;
+    let ground = Ground::with_fake_cluster().await;
     let text = ground.type_in(&["crd"]).await;
     assert_eq!(text, format!("$ elasti crd\n{DEFINITION}[exit 0]\n"));
     let json = ground.json(&["crd"]).await;

@@ -46,9 +46,9 @@ async fn failing_operator(sentry: &Sentry) -> Option<i32> {
     let port = taken.local_addr().unwrap().port().to_string();
     let files = tempfile::tempdir().unwrap();
     let kubeconfig = files.path().join("kubeconfig");
-    let town = elasti_town::api_server::ApiServer::new(Default::default());
+    let fake_cluster = elasti_fake_cluster::api_server::ApiServer::new(Default::default());
     let nowhere = "127.0.0.1:1".parse().unwrap();
-    std::fs::write(&kubeconfig, town.kubeconfig(nowhere)).unwrap();
+    std::fs::write(&kubeconfig, fake_cluster.kubeconfig(nowhere)).unwrap();
     let ended = elasti(&[
         "operator",
         "--metrics-bind-address=0",

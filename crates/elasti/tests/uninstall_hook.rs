@@ -1,5 +1,5 @@
 //! `elasti uninstall-hook` as Helm runs it: what sleeps is awake afterwards, and nothing of ours is in the way.
-//! Never looks inside: a town, a process and its exit code are all there is.
+//! Never looks inside: a simulated cluster, a process and its exit code are all there is.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -21,7 +21,7 @@ use serde_json::json;
 async fn hook(scene: &Scene, patience_seconds: &str) -> Output {
     let files = tempfile::tempdir().unwrap();
     let kubeconfig = files.path().join("kubeconfig");
-    std::fs::write(&kubeconfig, scene.town.kubeconfig()).unwrap();
+    std::fs::write(&kubeconfig, scene.fake_cluster.kubeconfig()).unwrap();
     elasti(&["uninstall-hook", "--patience-seconds", patience_seconds])
         .args(["--operator-namespace", "default", "--operator", "operator"])
         .args(["--settle-seconds", "1"])
@@ -35,7 +35,7 @@ async fn finalize(scene: &Scene, name: &str) {
     let finalizers = json!([names::FINALIZER, "example.com/other"]);
     let patch = json!({"metadata": {"finalizers": finalizers}});
     scene
-        .teller
+        .api_client
         .patch(&format!("{ELASTI}/{name}"), MERGE, patch)
         .await;
 }
@@ -47,7 +47,7 @@ async fn our_slices(scene: &Scene) -> usize {
         names::SLICE_MANAGED_BY_ELASTI
     );
     scene
-        .teller
+        .api_client
         .items(&format!("{SLICES}?labelSelector={label}"))
         .await
         .len()
@@ -57,7 +57,7 @@ async fn our_slices(scene: &Scene) -> usize {
 async fn what_sleeps_is_awake_afterwards_and_answers_without_a_resolver_r14() {
     let mut scene = Scene::start().await;
     scene
-        .teller
+        .api_client
         .make(DEPLOYMENTS, json!({
             "metadata": {"name": "operator"},
             "spec": {"replicas": 1, "selector": {"matchLabels": {"app": "operator"}}, "template": {
@@ -80,12 +80,12 @@ async fn what_sleeps_is_awake_afterwards_and_answers_without_a_resolver_r14() {
         String::from_utf8_lossy(&ended.stderr)
     );
     let replicas = async |name: &str| {
-        scene.teller.get(&format!("{DEPLOYMENTS}/{name}")).await["spec"]["replicas"].clone()
+        scene.api_client.get(&format!("{DEPLOYMENTS}/{name}")).await["spec"]["replicas"].clone()
     };
     assert_eq!(replicas("cart").await, 2);
     assert_eq!(replicas("operator").await, 0);
     assert_eq!(our_slices(&scene).await, 0);
-    let me = scene.teller.get(&format!("{ELASTI}/cart")).await;
+    let me = scene.api_client.get(&format!("{ELASTI}/cart")).await;
     assert_eq!(me["metadata"]["finalizers"], json!(["example.com/other"]));
     drop(scene.resolver.take());
     fixture::until("its pods answer", async || {
@@ -108,7 +108,7 @@ async fn a_target_that_does_not_start_keeps_its_resolver_and_is_named() {
     let said = String::from_utf8_lossy(&ended.stderr).into_owned();
     assert!(said.contains("default/slow: no pod is ready"), "{said}");
     assert_eq!(our_slices(&scene).await, 1);
-    let me = scene.teller.get(&format!("{ELASTI}/slow")).await;
+    let me = scene.api_client.get(&format!("{ELASTI}/slow")).await;
     assert_eq!(
         me["metadata"]["finalizers"],
         json!([names::FINALIZER, "example.com/other"])

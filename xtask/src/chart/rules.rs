@@ -43,7 +43,7 @@ pub(crate) fn broken(rendering: &Rendering) -> Vec<String> {
     names(rendering, &mut found);
     labels(rendering, &mut found);
     restricted(rendering, &mut found);
-    rights(rendering, &mut found);
+    permissions(rendering, &mut found);
     grace(rendering, &mut found);
     tokens(rendering, &mut found);
     match rendering.name {
@@ -135,7 +135,7 @@ fn restricted(rendering: &Rendering, found: &mut Vec<String>) {
 }
 
 /// No wildcard, no Secret, no exec; the resolver looks and asks whose token it was shown.
-fn rights(rendering: &Rendering, found: &mut Vec<String>) {
+fn permissions(rendering: &Rendering, found: &mut Vec<String>) {
     let roles = rendering
         .of_kind("ClusterRole")
         .chain(rendering.of_kind("Role"));

@@ -7,7 +7,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
 /// Above every hold of these runs; a request that takes longer hangs, and counts as lost.
-const PATIENCE: Duration = Duration::from_secs(150);
+const TIMEOUT: Duration = Duration::from_secs(150);
 
 /// Why a request got no whole answer of the app's own.
 #[derive(Clone, Debug)]
@@ -43,7 +43,7 @@ pub(crate) struct Outcome {
 pub(crate) fn send(to: SocketAddr, id: &str) -> Outcome {
     let sent_at = Instant::now();
     let mut local_port = 0;
-    let result = TcpStream::connect_timeout(&to, PATIENCE)
+    let result = TcpStream::connect_timeout(&to, TIMEOUT)
         .map_err(|error| Lost::Connect(error.to_string()))
         .and_then(|stream| {
             local_port = stream.local_addr().map_or(0, |address| address.port());
@@ -61,7 +61,7 @@ fn exchange(mut stream: TcpStream, to: SocketAddr, id: &str) -> Result<(), Lost>
     let mut answer = Vec::new();
     let mut talk = || -> io::Result<()> {
         stream.set_nodelay(true)?;
-        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_read_timeout(Some(TIMEOUT))?;
         write!(
             stream,
             "GET /anything/{id} HTTP/1.1\r\nHost: {to}\r\nConnection: close\r\n\r\n"

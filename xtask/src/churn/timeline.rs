@@ -74,7 +74,7 @@ struct Known {
 #[derive(Debug, Default)]
 struct Book {
     known: BTreeMap<String, Known>,
-    sightings: Vec<Sighting>,
+    stable_since: Vec<Sighting>,
     cancelled: usize,
 }
 
@@ -152,7 +152,7 @@ impl Timeline {
         let (book, told) = &*self.book;
         let mut book = lock(book);
         loop {
-            let found = book.sightings.iter().rev().take_while(|s| s.at > after);
+            let found = book.stable_since.iter().rev().take_while(|s| s.at > after);
             let found = found.filter(|s| s.target == target && s.edge == edge);
             if let Some(sighting) = found.last() {
                 return Some(sighting.at);
@@ -166,7 +166,7 @@ impl Timeline {
     /// Everything that was seen, and how many sleeps were cancelled.
     pub(crate) fn seen(&self) -> (Vec<Sighting>, usize) {
         let book = lock(&self.book.0);
-        (book.sightings.clone(), book.cancelled)
+        (book.stable_since.clone(), book.cancelled)
     }
 
     /// The address of a ready pod of a target.
@@ -221,7 +221,7 @@ impl Book {
         for edge in edges {
             let target = target.clone();
             let clock = clock();
-            self.sightings.push(Sighting {
+            self.stable_since.push(Sighting {
                 at,
                 clock,
                 target,

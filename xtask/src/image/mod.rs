@@ -20,7 +20,7 @@ pub(crate) const USAGE: &str = "\
 
 /// The image of elasti, under the name that tests use.
 const ELASTI: &str = "docker.io/local/elasti:dev";
-/// The sample app of the journeys, which the model town runs too.
+/// The sample app of the end-to-end tests, which the simulated cluster runs too.
 const SAMPLE_APP: &str = "docker.io/local/sample-app:1";
 /// The sample app of churn and cold starts, which nobody here wrote.
 pub(crate) const HTTPBIN: &str = "docker.io/local/go-httpbin:v2.26.0";
@@ -69,7 +69,7 @@ pub(crate) fn of_the_node() -> Result<Vec<PathBuf>, Box<dyn Error>> {
     ])
 }
 
-/// The sample app of the journeys.
+/// The sample app of the end-to-end tests.
 pub(crate) fn sample_app() -> Result<PathBuf, Box<dyn Error>> {
     write("sample-app", SAMPLE_APP, &programs::sample_app()?)
 }

@@ -15,7 +15,7 @@ const STATIC: &str = "-C target-feature=+crt-static";
 
 /// The one binary of the project, small and static.
 pub(crate) fn elasti() -> Result<PathBuf, Box<dyn Error>> {
-    // The demo brings the model town with it, which never ships.
+    // The demo brings the simulated cluster with it, which never ships.
     build(
         "elasti",
         "image",

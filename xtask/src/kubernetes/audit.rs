@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::{layout, ready};
 
-/// Rights that no call shows, and why they are needed.
+/// Permissions that no call shows, and why they are needed.
 const WITHOUT_CALL: [(&str, &str, &str); 1] = [(
     "elastiservices/finalizers",
     "update",
@@ -109,14 +109,14 @@ fn granted() -> Result<BTreeSet<Call>, Box<dyn Error>> {
                     text(subject, "/namespace"),
                     text(subject, "/name")
                 );
-                granted.extend(rights(&account, rule));
+                granted.extend(permissions(&account, rule));
             }
         }
     }
     Ok(granted)
 }
 
-fn rights(account: &str, rule: &Value) -> Vec<Call> {
+fn permissions(account: &str, rule: &Value) -> Vec<Call> {
     let words = |path| list(rule, path).iter().filter_map(Value::as_str);
     let mut all = Vec::new();
     for group in words("/apiGroups") {
@@ -202,7 +202,7 @@ mod tests {
 
     use serde_json::json;
 
-    use super::{calls, rights};
+    use super::{calls, permissions};
 
     const ACCOUNT: &str = "system:serviceaccount:elasti:elasti-resolver";
 
@@ -221,7 +221,7 @@ mod tests {
     #[test]
     fn a_right_is_used_by_its_own_account_and_verb_only() {
         let rule = json!({"apiGroups": [""], "resources": ["pods"], "verbs": ["list", "watch"]});
-        let granted: BTreeSet<_> = rights(ACCOUNT, &rule).into_iter().collect();
+        let granted: BTreeSet<_> = permissions(ACCOUNT, &rule).into_iter().collect();
         let log = line(ACCOUNT, "list", None, 200) + &line("someone", "watch", None, 200);
         let (made, denied) = calls(&log, &[ACCOUNT].into()).unwrap();
         let unused: Vec<&str> = granted.difference(&made).map(|call| &*call.verb).collect();

@@ -188,10 +188,10 @@ fn a_mapped_address_of_a_pod_is_written_plainly() {
 
 #[test]
 fn the_town_may_use_loopback_but_nothing_else_that_is_refused() {
-    let town = AddressPolicy {
+    let fake_cluster = AddressPolicy {
         allow_loopback: true,
     };
-    let judge = |address: &str| admit(&endpoint(address), "shop", &resolvers(), town);
+    let judge = |address: &str| admit(&endpoint(address), "shop", &resolvers(), fake_cluster);
     for address in ["127.0.0.1", "::1", "::ffff:127.0.0.1"] {
         assert!(judge(address).is_ok(), "{address}");
     }

@@ -9,8 +9,8 @@ use super::*;
 
 const QUARANTINE: SignedDuration = SignedDuration::from_secs(300);
 
-fn book(range: RangeInclusive<u16>) -> PortBook {
-    PortBook::new(range, QUARANTINE)
+fn port_allocator(range: RangeInclusive<u16>) -> PortAllocator {
+    PortAllocator::new(range, QUARANTINE)
 }
 
 fn at(second: i64) -> Timestamp {
@@ -42,10 +42,10 @@ fn the_default_range_has_room_for_ten_thousand_services_and_touches_no_other_ran
     for foreign in [8012, 8013, 8080, 8081, 30_000, 32_768] {
         assert!(!DEFAULT_RANGE.contains(&foreign), "{foreign}");
     }
-    let mut book = PortBook::new(DEFAULT_RANGE, DEFAULT_QUARANTINE);
+    let mut port_allocator = PortAllocator::new(DEFAULT_RANGE, DEFAULT_QUARANTINE);
     for n in 0..10_000 {
         let ports = [wanted("http", 80), wanted("grpc", 9090)];
-        let given = book.assign(&key(&format!("s{n}")), &ports, at(0));
+        let given = port_allocator.assign(&key(&format!("s{n}")), &ports, at(0));
         assert_eq!(given.map(|g| g.len()), Ok(2));
     }
 }
@@ -57,15 +57,15 @@ fn a_key_reads_as_namespace_and_service() {
 
 #[test]
 fn the_start_of_the_search_is_pinned_so_that_an_upgrade_moves_no_port() {
-    let mut book = PortBook::new(DEFAULT_RANGE, DEFAULT_QUARANTINE);
-    let given = book.assign(&key("cart"), &[wanted("http", 80)], at(0));
+    let mut port_allocator = PortAllocator::new(DEFAULT_RANGE, DEFAULT_QUARANTINE);
+    let given = port_allocator.assign(&key("cart"), &[wanted("http", 80)], at(0));
     assert_eq!(given, Ok(vec![listen("http", 80, 20_174)]));
 }
 
 #[test]
 fn a_pair_keeps_its_listen_port_when_other_ports_come_and_go() {
-    let mut book = book(100..=199);
-    let before = book
+    let mut port_allocator = port_allocator(100..=199);
+    let before = port_allocator
         .assign(&key("cart"), &[wanted("http", 80)], at(0))
         .unwrap();
     let more = [
@@ -73,10 +73,10 @@ fn a_pair_keeps_its_listen_port_when_other_ports_come_and_go() {
         wanted("http", 80),
         wanted("admin", 81),
     ];
-    let after = book.assign(&key("cart"), &more, at(1)).unwrap();
+    let after = port_allocator.assign(&key("cart"), &more, at(1)).unwrap();
     assert_eq!(after.len(), 3);
     assert!(after.contains(&before[0]));
-    let fewer = book
+    let fewer = port_allocator
         .assign(&key("cart"), &[wanted("http", 80)], at(2))
         .unwrap();
     assert_eq!(fewer, before);
@@ -91,24 +91,29 @@ fn the_order_of_the_services_ports_does_not_matter() {
     ];
     let mut turned = ports.clone();
     turned.reverse();
-    let given = book(100..=199).assign(&key("cart"), &ports, at(0));
-    assert_eq!(given, book(100..=199).assign(&key("cart"), &turned, at(0)));
+    let given = port_allocator(100..=199).assign(&key("cart"), &ports, at(0));
+    assert_eq!(
+        given,
+        port_allocator(100..=199).assign(&key("cart"), &turned, at(0))
+    );
 }
 
 #[test]
 fn a_port_that_is_wanted_twice_is_given_once() {
     let twice = [wanted("http", 80), wanted("http", 80)];
-    let given = book(100..=199).assign(&key("cart"), &twice, at(0)).unwrap();
+    let given = port_allocator(100..=199)
+        .assign(&key("cart"), &twice, at(0))
+        .unwrap();
     assert_eq!(given.len(), 1);
 }
 
 #[test]
 fn a_renamed_port_keeps_its_listen_port() {
-    let mut book = book(100..=199);
-    let before = book
+    let mut port_allocator = port_allocator(100..=199);
+    let before = port_allocator
         .assign(&key("cart"), &[wanted("web", 80)], at(0))
         .unwrap();
-    let after = book
+    let after = port_allocator
         .assign(&key("cart"), &[wanted("http", 80)], at(1))
         .unwrap();
     assert_eq!(before[0].listen_port, after[0].listen_port);
@@ -116,40 +121,45 @@ fn a_renamed_port_keeps_its_listen_port() {
 
 #[test]
 fn a_port_number_that_changes_does_not_inherit_what_still_arrives_for_the_old_one() {
-    let mut book = book(100..=100);
-    book.assign(&key("cart"), &[wanted("http", 80)], at(0))
+    let mut port_allocator = port_allocator(100..=100);
+    port_allocator
+        .assign(&key("cart"), &[wanted("http", 80)], at(0))
         .unwrap();
-    let changed = book.assign(&key("cart"), &[wanted("http", 81)], at(1));
+    let changed = port_allocator.assign(&key("cart"), &[wanted("http", 81)], at(1));
     assert!(changed.is_err());
-    book.release(&key("cart"), at(2));
-    let returned = book.assign(&key("cart"), &[wanted("http", 81)], at(3));
+    port_allocator.release(&key("cart"), at(2));
+    let returned = port_allocator.assign(&key("cart"), &[wanted("http", 81)], at(3));
     assert!(returned.is_err());
 }
 
 #[test]
 fn a_released_port_rests_before_another_service_gets_it() {
-    let mut book = book(100..=100);
-    book.assign(&key("cart"), &[wanted("", 80)], at(0)).unwrap();
-    book.release(&key("cart"), at(10));
-    assert_eq!(book.owner_of(100), None);
+    let mut port_allocator = port_allocator(100..=100);
+    port_allocator
+        .assign(&key("cart"), &[wanted("", 80)], at(0))
+        .unwrap();
+    port_allocator.release(&key("cart"), at(10));
+    assert_eq!(port_allocator.owner_of(100), None);
 
-    let early = book.assign(&key("till"), &[wanted("", 80)], at(309));
+    let early = port_allocator.assign(&key("till"), &[wanted("", 80)], at(309));
     let exhausted = PortsExhausted {
         missing: 1,
-        look_again: Some(at(310)),
+        requeue_at: Some(at(310)),
     };
     assert_eq!(early, Err(exhausted));
-    let late = book.assign(&key("till"), &[wanted("", 80)], at(310));
+    let late = port_allocator.assign(&key("till"), &[wanted("", 80)], at(310));
     assert_eq!(late, Ok(vec![listen("", 80, 100)]));
-    assert_eq!(book.owner_of(100), Some(&key("till")));
+    assert_eq!(port_allocator.owner_of(100), Some(&key("till")));
 }
 
 #[test]
 fn a_service_that_comes_back_gets_its_old_port_at_once() {
-    let mut book = book(100..=199);
-    let before = book.assign(&key("cart"), &[wanted("", 80)], at(0)).unwrap();
-    book.release(&key("cart"), at(10));
-    let after = book
+    let mut port_allocator = port_allocator(100..=199);
+    let before = port_allocator
+        .assign(&key("cart"), &[wanted("", 80)], at(0))
+        .unwrap();
+    port_allocator.release(&key("cart"), at(10));
+    let after = port_allocator
         .assign(&key("cart"), &[wanted("", 80)], at(11))
         .unwrap();
     assert_eq!(before, after);
@@ -157,45 +167,61 @@ fn a_service_that_comes_back_gets_its_old_port_at_once() {
 
 #[test]
 fn too_few_free_ports_leave_the_book_unchanged() {
-    let mut book = book(100..=101);
-    book.assign(&key("cart"), &[wanted("a", 1)], at(0)).unwrap();
-    book.assign(&key("till"), &[wanted("a", 1)], at(0)).unwrap();
-    let before = book.clone();
+    let mut port_allocator = port_allocator(100..=101);
+    port_allocator
+        .assign(&key("cart"), &[wanted("a", 1)], at(0))
+        .unwrap();
+    port_allocator
+        .assign(&key("till"), &[wanted("a", 1)], at(0))
+        .unwrap();
+    let before = port_allocator.clone();
     let more = [wanted("b", 2), wanted("c", 3)];
-    let refused = book.assign(&key("cart"), &more, at(1)).unwrap_err();
-    assert_eq!((refused.missing, refused.look_again), (2, None));
-    assert_eq!(book, before);
+    let refused = port_allocator
+        .assign(&key("cart"), &more, at(1))
+        .unwrap_err();
+    assert_eq!((refused.missing, refused.requeue_at), (2, None));
+    assert_eq!(port_allocator, before);
 }
 
 #[test]
 fn an_empty_range_gives_nothing() {
     #[allow(clippy::reversed_empty_ranges)]
-    let mut book = book(2..=1);
-    assert!(book.assign(&key("cart"), &[wanted("", 80)], at(0)).is_err());
-    assert_eq!(book.assign(&key("cart"), &[], at(0)), Ok(vec![]));
+    let mut port_allocator = port_allocator(2..=1);
+    assert!(
+        port_allocator
+            .assign(&key("cart"), &[wanted("", 80)], at(0))
+            .is_err()
+    );
+    assert_eq!(port_allocator.assign(&key("cart"), &[], at(0)), Ok(vec![]));
 }
 
 #[test]
 fn the_last_port_of_all_can_be_given() {
-    let mut book = book(u16::MAX..=u16::MAX);
-    let given = book.assign(&key("cart"), &[wanted("", 80)], at(0));
+    let mut port_allocator = port_allocator(u16::MAX..=u16::MAX);
+    let given = port_allocator.assign(&key("cart"), &[wanted("", 80)], at(0));
     assert_eq!(given, Ok(vec![listen("", 80, u16::MAX)]));
 }
 
 #[test]
 fn what_a_status_remembers_is_kept_and_given_again() {
-    let mut book = book(100..=199);
+    let mut port_allocator = port_allocator(100..=199);
     let ports = [listen("grpc", 9090, 142), listen("http", 80, 117)];
-    assert_eq!(book.remember(&key("cart"), &ports), vec![]);
-    assert_eq!(book.remember(&key("cart"), &ports), vec![]);
+    assert_eq!(port_allocator.remember(&key("cart"), &ports), vec![]);
+    assert_eq!(port_allocator.remember(&key("cart"), &ports), vec![]);
     let both = [wanted("http", 80), wanted("grpc", 9090)];
-    assert_eq!(book.assign(&key("cart"), &both, at(0)), Ok(ports.to_vec()));
+    assert_eq!(
+        port_allocator.assign(&key("cart"), &both, at(0)),
+        Ok(ports.to_vec())
+    );
 }
 
 #[test]
 fn what_a_status_remembers_is_refused_where_it_cannot_be_true() {
-    let mut book = book(100..=199);
-    assert_eq!(book.remember(&key("cart"), &[listen("", 80, 117)]), vec![]);
+    let mut port_allocator = port_allocator(100..=199);
+    assert_eq!(
+        port_allocator.remember(&key("cart"), &[listen("", 80, 117)]),
+        vec![]
+    );
     let table = [
         ("till", listen("", 80, 117), "another has it"),
         ("till", listen("", 80, 99), "outside the range"),
@@ -204,13 +230,16 @@ fn what_a_status_remembers_is_refused_where_it_cannot_be_true() {
         ("cart", listen("", 81, 117), "used for another pair"),
     ];
     for (service, port, why) in table {
-        let refused = book.remember(&key(service), std::slice::from_ref(&port));
+        let refused = port_allocator.remember(&key(service), std::slice::from_ref(&port));
         assert_eq!(refused, vec![port], "{why}");
     }
-    book.release(&key("cart"), at(0));
+    port_allocator.release(&key("cart"), at(0));
     let resting = [listen("", 80, 117)];
-    assert_eq!(book.remember(&key("till"), &resting), resting.to_vec());
-    assert_eq!(book.remember(&key("cart"), &resting), vec![]);
+    assert_eq!(
+        port_allocator.remember(&key("till"), &resting),
+        resting.to_vec()
+    );
+    assert_eq!(port_allocator.remember(&key("cart"), &resting), vec![]);
 }
 
 #[derive(Clone, Debug)]
@@ -239,9 +268,9 @@ fn want(ports: &BTreeSet<u16>) -> Vec<WantedPort> {
 /// Who held each port last, and until when it rests: kept apart from the book, to check it.
 type History = BTreeMap<u16, (ServiceKey, Option<Timestamp>)>;
 
-fn follow(book: &PortBook, history: &mut History, now: Timestamp) {
+fn follow(port_allocator: &PortAllocator, history: &mut History, now: Timestamp) {
     for listen_port in 90u16..=120 {
-        let owner = book.owner_of(listen_port);
+        let owner = port_allocator.owner_of(listen_port);
         match (owner, history.get(&listen_port).cloned()) {
             (Some(owner), before) => {
                 if let Some((last, until)) = before
@@ -266,37 +295,37 @@ proptest! {
     fn no_port_has_two_owners_and_none_changes_hands_before_its_rest(
         changes in prop::collection::vec(change(), 1..60),
     ) {
-        let mut book = book(100..=111);
+        let mut port_allocator = port_allocator(100..=111);
         let mut history = History::new();
         let mut second = 0;
         for change in changes {
             let now = at(second);
             match change {
                 Change::Assign(s, ports) => {
-                    let before = book.clone();
-                    match book.assign(&key(&format!("s{s}")), &want(&ports), now) {
+                    let before = port_allocator.clone();
+                    match port_allocator.assign(&key(&format!("s{s}")), &want(&ports), now) {
                         Ok(given) => prop_assert_eq!(given.len(), ports.len()),
-                        Err(_) => prop_assert_eq!(&book, &before),
+                        Err(_) => prop_assert_eq!(&port_allocator, &before),
                     }
                 }
-                Change::Release(s) => book.release(&key(&format!("s{s}")), now),
+                Change::Release(s) => port_allocator.release(&key(&format!("s{s}")), now),
                 Change::Remember(s, port, listen_port) => {
                     let port = listen(&format!("p{port}"), port, listen_port);
-                    book.remember(&key(&format!("s{s}")), &[port]);
+                    port_allocator.remember(&key(&format!("s{s}")), &[port]);
                 }
                 Change::Wait(seconds) => second += seconds,
             }
             let mut seen = BTreeSet::new();
-            for (owner, ports) in &book.given {
+            for (owner, ports) in &port_allocator.given {
                 for port in ports {
                     prop_assert!(seen.insert(port.listen_port));
                     prop_assert!((100..=111).contains(&port.listen_port));
-                    prop_assert_eq!(book.owner_of(port.listen_port), Some(owner));
-                    prop_assert!(!book.resting.contains_key(&port.listen_port));
+                    prop_assert_eq!(port_allocator.owner_of(port.listen_port), Some(owner));
+                    prop_assert!(!port_allocator.resting.contains_key(&port.listen_port));
                 }
             }
-            prop_assert_eq!(seen.len(), book.owners.len());
-            follow(&book, &mut history, now);
+            prop_assert_eq!(seen.len(), port_allocator.owners.len());
+            follow(&port_allocator, &mut history, now);
         }
     }
 
@@ -305,35 +334,35 @@ proptest! {
         before in prop::collection::vec(change(), 0..20),
         after in prop::collection::vec(change(), 0..40),
     ) {
-        let mut book = book(100..=120);
+        let mut port_allocator = port_allocator(100..=120);
         let mut second = 0;
         let mine = key("mine");
         let ports = [wanted("http", 80), wanted("grpc", 81)];
-        let mut run = |book: &mut PortBook, changes: Vec<Change>| {
+        let mut run = |port_allocator: &mut PortAllocator, changes: Vec<Change>| {
             for change in changes {
                 let now = at(second);
                 match change {
                     Change::Assign(s, ports) => {
-                        let _ = book.assign(&key(&format!("s{s}")), &want(&ports), now);
+                        let _ = port_allocator.assign(&key(&format!("s{s}")), &want(&ports), now);
                     }
-                    Change::Release(s) => book.release(&key(&format!("s{s}")), now),
+                    Change::Release(s) => port_allocator.release(&key(&format!("s{s}")), now),
                     Change::Remember(s, port, listen_port) => {
                         let port = listen(&format!("p{port}"), port, listen_port);
-                        book.remember(&key(&format!("s{s}")), &[port]);
+                        port_allocator.remember(&key(&format!("s{s}")), &[port]);
                     }
                     Change::Wait(seconds) => second += seconds,
                 }
             }
             at(second)
         };
-        let now = run(&mut book, before);
-        let Ok(given) = book.assign(&mine, &ports, now) else { return Ok(()) };
-        let now = run(&mut book, after);
-        prop_assert_eq!(book.assign(&mine, &ports, now), Ok(given.clone()));
+        let now = run(&mut port_allocator, before);
+        let Ok(given) = port_allocator.assign(&mine, &ports, now) else { return Ok(()) };
+        let now = run(&mut port_allocator, after);
+        prop_assert_eq!(port_allocator.assign(&mine, &ports, now), Ok(given.clone()));
 
         // A restarted operator that reads the statuses in any order gives the same.
-        let mut restarted = PortBook::new(100..=120, QUARANTINE);
-        for (owner, ports) in book.given.iter().rev() {
+        let mut restarted = PortAllocator::new(100..=120, QUARANTINE);
+        for (owner, ports) in port_allocator.given.iter().rev() {
             prop_assert_eq!(restarted.remember(owner, ports), vec![]);
         }
         prop_assert_eq!(restarted.assign(&mine, &ports, now), Ok(given));

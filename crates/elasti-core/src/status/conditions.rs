@@ -7,7 +7,7 @@ use elasti_api::{Condition, ElastiServiceSpec, ElastiServiceStatus, Handover, Re
 use super::{crossed, whole};
 use crate::observed::{Author, Observed, Owned, Reading};
 use crate::plan::Plan;
-use crate::wishes;
+use crate::user_requests;
 
 /// One condition before it has its transition time.
 struct Fact {
@@ -111,7 +111,7 @@ fn ready(spec: &ElastiServiceSpec, o: &Observed, plan: &Plan) -> Fact {
     if !trouble && !o.may_mark && spec.handover.unwrap_or_default() == Handover::Drain {
         message.push_str(" The operator may not patch pods/status, so it hands over by redirect instead of drain.");
     }
-    if let Some(ignored) = wishes::ignored(o) {
+    if let Some(ignored) = user_requests::ignored(o) {
         message = format!("{message} {ignored}");
     }
     if !trouble && o.service.as_ref().is_some_and(|s| s.external_local) {

@@ -7,7 +7,7 @@ use jiff::{Timestamp, TimestampRound, Unit};
 use super::{Crossed, crossed};
 use crate::desire;
 use crate::observed::{Author, Observed, Report};
-use crate::wishes;
+use crate::user_requests;
 
 /// The last wake: a new one if the target has just left zero, else the one that was told, and that its first pod is
 /// ready once it is. All else is told along with other news.
@@ -62,21 +62,21 @@ pub(super) fn asleep_seconds(o: &Observed, previous: &ElastiServiceStatus) -> Op
 }
 
 /// What this process has seen of the wake that the status tells of.
-fn seen(o: &Observed, told: &LastWake) -> Option<crate::sightings::WakeSeen> {
-    let seen = o.sightings.wake?;
+fn seen(o: &Observed, told: &LastWake) -> Option<crate::stable_since::WakeSeen> {
+    let seen = o.stable_since.wake?;
     (told.scaled_at == Some(micro(seen.scaled))).then_some(seen)
 }
 
 /// A wake whose replicas were seen just now.
 fn begun(spec: &ElastiServiceSpec, o: &Observed) -> LastWake {
     let recorded = o.target.as_ref().and_then(|t| t.replicas_at);
-    let scaled = o.sightings.wake.map(|seen| seen.scaled).or(recorded);
+    let scaled = o.stable_since.wake.map(|seen| seen.scaled).or(recorded);
     let by = by(spec, o);
     // A look that plans a wake is the last one at zero.
-    let decided = o.sightings.zero_at;
+    let decided = o.stable_since.zero_at;
     let asked = match by {
         Reason::Traffic => o.wake_requested_at,
-        Reason::WakeRequested => wishes::wake_asked_at(o),
+        Reason::WakeRequested => user_requests::wake_asked_at(o),
         Reason::Manual => None,
         _ => decided,
     };

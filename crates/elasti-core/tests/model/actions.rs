@@ -205,7 +205,7 @@ pub fn unfair(config: &Config, w: &World, actions: &mut Vec<Action>) {
             let other = if svc.replicas == Some(0) { all } else { 0 };
             actions.push(Action::OutsideScale(s, other));
         }
-        if w.budget.wishes > 0 {
+        if w.budget.user_requests > 0 {
             actions.extend([Action::WishWake(s), Action::WishSleep(s)]);
         }
         if w.budget.deletions > 0 {
@@ -390,12 +390,12 @@ fn simple(config: &Config, w: &mut World, action: Action) -> bool {
             scale_from_outside(w, s, replicas);
         }
         Action::WishWake(s) => {
-            w.budget.wishes -= 1;
-            w.svcs[s].wake_wish = Some(0);
+            w.budget.user_requests -= 1;
+            w.svcs[s].wake_request = Some(0);
         }
         Action::WishSleep(s) => {
-            w.budget.wishes -= 1;
-            w.svcs[s].sleep_wish = Some(0);
+            w.budget.user_requests -= 1;
+            w.svcs[s].sleep_request = Some(0);
         }
         Action::Delete(s) => {
             w.budget.deletions -= 1;
@@ -474,12 +474,12 @@ fn remember_ports(w: &mut World, op: usize) {
             port: 80,
         }];
         let given = w.ops[op]
-            .book
+            .port_allocator
             .clone()
             .assign(&key(s), &wanted, now())
             .unwrap_or_default();
         if w.svcs[s].status.ports {
-            w.ops[op].book.remember(&key(s), &given);
+            w.ops[op].port_allocator.remember(&key(s), &given);
         }
     }
 }

@@ -5,8 +5,8 @@ use elasti_api::{
     Autoscaler, AutoscalerType, ElastiServiceSpec, Handover, ScaleTargetRef, Trigger, TriggerType,
 };
 use elasti_core::observed::Settings;
-use elasti_core::ports::PortBook;
-use elasti_core::sightings::Sightings;
+use elasti_core::ports::PortAllocator;
+use elasti_core::stable_since::StableSince;
 use jiff::SignedDuration;
 
 use crate::world::{
@@ -18,7 +18,7 @@ pub const COOLDOWN: Age = 3;
 pub const LEASE: Age = 3;
 pub const HOLD: Age = 4;
 pub const GRACE: Age = 3;
-pub const PATIENCE: Age = 5;
+pub const TIMEOUT: Age = 5;
 /// How many may wait in the shared part of a resolver's rooms.
 pub const SHARED_WAITERS: u32 = 2;
 
@@ -91,7 +91,7 @@ pub const NO_BUDGET: Budget = Budget {
     outside: 0,
     readings: 0,
     deletions: 0,
-    wishes: 0,
+    user_requests: 0,
 };
 
 impl Config {
@@ -147,11 +147,11 @@ impl Config {
         Settings {
             settle: seconds(SETTLE),
             tick_period: seconds(self.tick_period()),
-            tick_patience: seconds(self.tick_period() + 1),
+            tick_timeout: seconds(self.tick_period() + 1),
             margin: seconds(1),
             resolver_grace: seconds(GRACE),
             report_fresh: seconds(1),
-            deletion_patience: seconds(PATIENCE),
+            deletion_timeout: seconds(TIMEOUT),
             blind_limit: SignedDuration::from_hours(1),
             contention_pause: seconds(1),
         }
@@ -214,8 +214,8 @@ impl Config {
             foreign: self.foreign,
             keda: self.keda.then_some(Keda::Running),
             reading: self.reading,
-            wake_wish: None,
-            sleep_wish: None,
+            wake_request: None,
+            sleep_request: None,
             excused: false,
             news: vec![(true, true); self.operators],
         };
@@ -248,8 +248,8 @@ impl Config {
     pub fn operator(&self) -> Op {
         Op {
             up: true,
-            memory: vec![Sightings::fresh(now(), Some(now())); self.services],
-            book: PortBook::new(20_000..=20_009, SignedDuration::from_secs(60)),
+            memory: vec![StableSince::fresh(now(), Some(now())); self.services],
+            port_allocator: PortAllocator::new(20_000..=20_009, SignedDuration::from_secs(60)),
             pending: None,
             frozen: None,
         }

@@ -96,7 +96,7 @@ fn apply_effect(
             return scale_to_zero(config, w, op, pending, by_redirect);
         }
         Effect::Wake(n) => return scale_up(config, w, s, n, pending.evidence.wake_justified),
-        Effect::RemoveFinalizer => let_go(w, pending),
+        Effect::RemoveFinalizer => finalize(w, pending),
         Effect::Status(status) => {
             w.judge(&Deed::Stated {
                 proxy: status.proxy,
@@ -213,7 +213,7 @@ pub fn scale_up(config: &Config, w: &mut World, s: usize, n: u8, justified: bool
     true
 }
 
-fn let_go(w: &mut World, pending: &Pending) {
+fn finalize(w: &mut World, pending: &Pending) {
     let s = pending.svc;
     let svc = &w.svcs[s];
     let deed = Deed::LetGo {

@@ -93,7 +93,7 @@ fn each(world: &World) -> impl Iterator<Item = &world::Carried> {
 fn violations(config: &Config, world: &World) -> Vec<laws::Violation> {
     let mut broken = world.broken.clone();
     for s in (0..world.svcs.len()).filter(|s| world.svcs[*s].exists) {
-        broken.extend(laws::check(&world.scene(s, config)));
+        broken.extend(laws::check(&world.snapshot(s, config)));
     }
     broken
 }
@@ -191,7 +191,7 @@ fn configurations() -> Vec<Config> {
         outside,
         readings,
         deletions,
-        wishes: 0,
+        user_requests: 0,
     };
     vec![
         Config {
@@ -228,7 +228,7 @@ fn configurations() -> Vec<Config> {
         },
         Config {
             budget: Budget {
-                wishes: 2,
+                user_requests: 2,
                 ..budget(1, 1, 0, 0, 0)
             },
             ..Config::new("a person asks for sleep and wakes")

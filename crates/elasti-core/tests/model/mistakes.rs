@@ -15,7 +15,7 @@ pub fn settings(config: &Config) -> Settings {
     if config.is(Mistake::TickInsideSettle) {
         let ignorant = SignedDuration::from_hours(1);
         return Settings {
-            tick_patience: SignedDuration::ZERO,
+            tick_timeout: SignedDuration::ZERO,
             tick_period: ignorant,
             ..right
         };

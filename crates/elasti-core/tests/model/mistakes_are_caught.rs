@@ -14,7 +14,7 @@ fn cases() -> Vec<(Mistake, &'static str, Config)> {
             outside: 0,
             readings: 0,
             deletions: 0,
-            wishes: 0,
+            user_requests: 0,
         },
         ..Config::new("mistake")
     };

@@ -9,16 +9,16 @@ use elasti_core::observed::{
     Author, Autoscaler, Claim, Endpoint, Family, KedaBefore, KedaPause, Leadership, Me, Observed,
     Obstacle, ObstacleKind, Owned, Pod as PodFact, PortsGiven, PrivateServiceShape, Reading,
     Remembered, Report, Resolver, Rival, Service, ServiceKind, ServicePort, SliceShape, Target,
-    Wish,
+    UserRequest,
 };
-use elasti_core::ports::{PortBook, ServiceKey, WantedPort};
-use elasti_core::sightings::Sightings;
+use elasti_core::ports::{PortAllocator, ServiceKey, WantedPort};
+use elasti_core::stable_since::StableSince;
 use elasti_core::status::status;
 use elasti_core::step::PodRef;
 use elasti_core::{Plan, Step, plan};
 use jiff::{SignedDuration, Timestamp};
 
-use crate::config::{Config, GRACE, LEASE, Mistake, PATIENCE, SETTLE};
+use crate::config::{Config, GRACE, LEASE, Mistake, SETTLE, TIMEOUT};
 use crate::world::{Age, Effect, Evidence, Keda, Op, Pod, Said, Status, Svc, World, ago, now};
 
 /// What operator `op` does about service `s` when it looks now.
@@ -51,8 +51,8 @@ fn zero_in(effects: &[(Effect, Option<Age>)]) -> bool {
 
 fn look_at(config: &Config, world: &World, op: usize, s: usize, read: &Svc) -> Look {
     let mut operator = world.ops[op].clone();
-    let mut o = observed(config, world, op, s, read, &mut operator.book);
-    o.sightings = operator.memory[s].clone().look(&o);
+    let mut o = observed(config, world, op, s, read, &mut operator.port_allocator);
+    o.stable_since = operator.memory[s].clone().look(&o);
     let spec = config.spec();
     let plan = plan(&spec, &o);
     let timed = |step: &Step| {
@@ -60,7 +60,7 @@ fn look_at(config: &Config, world: &World, op: usize, s: usize, read: &Svc) -> L
         effect(config, step).map(|effect| (effect, valid_for))
     };
     let mut effects: Vec<(Effect, Option<Age>)> = plan.steps.iter().filter_map(timed).collect();
-    operator.memory[s] = aged(config, o.sightings.clone().after(&plan.steps), 0);
+    operator.memory[s] = aged(config, o.stable_since.clone().after(&plan.steps), 0);
     crate::mistakes::alter(config, read, &plan, &mut effects);
     let stated = stated(config, &spec, &o, &plan, &read.status);
     if stated != read.status && o.leadership != Leadership::Follower {
@@ -85,13 +85,13 @@ pub fn observed(
     op: usize,
     s: usize,
     read: &Svc,
-    book: &mut PortBook,
+    port_allocator: &mut PortAllocator,
 ) -> Observed {
     let wanted = [WantedPort {
         name: String::new(),
         port: 80,
     }];
-    let given = book
+    let given = port_allocator
         .assign(&key(s), &wanted, now())
         .expect("the model's range is wide enough");
     let slices = read
@@ -148,7 +148,7 @@ pub fn observed(
         readings: vec![reading(config, read.reading)],
         wake_requested_at: None,
         may_mark: true,
-        sightings: world.ops[op].memory[s].clone(),
+        stable_since: world.ops[op].memory[s].clone(),
         settings: crate::mistakes::settings(config),
     }
 }
@@ -163,11 +163,11 @@ fn me(config: &Config, read: &Svc, given: &[ListenPort]) -> Me {
         generation: 1,
         deleting_since: read.deleting.map(ago),
         finalizer: read.finalizer,
-        wake_wish: wish(read.wake_wish),
-        sleep_wish: if config.is(Mistake::WishesNeverEnd) {
-            Wish::At(now())
+        wake_request: user_request(read.wake_request),
+        sleep_request: if config.is(Mistake::WishesNeverEnd) {
+            UserRequest::At(now())
         } else {
-            wish(read.sleep_wish)
+            user_request(read.sleep_request)
         },
         remembered: Remembered {
             generation: read.status.observed.then_some(1),
@@ -192,8 +192,8 @@ fn me(config: &Config, read: &Svc, given: &[ListenPort]) -> Me {
     }
 }
 
-fn wish(age: Option<Age>) -> Wish {
-    age.map_or(Wish::None, |age| Wish::At(ago(age)))
+fn user_request(age: Option<Age>) -> UserRequest {
+    age.map_or(UserRequest::None, |age| UserRequest::At(ago(age)))
 }
 
 fn leadership(config: &Config, world: &World, op: usize) -> Leadership {
@@ -430,8 +430,8 @@ fn evidence(world: &World, op: usize, s: usize, read: &Svc) -> Evidence {
     let truth = &world.svcs[s];
     let up = || world.res.iter().filter(|r| r.up).map(|r| &r.carried[s]);
     // Nobody can ask for more than a deletion that was attended to for the whole patience.
-    let watched = world.ops[op].memory[s].watching_since <= ago(PATIENCE);
-    let attended = watched && read.deleting.is_some_and(|age| age >= PATIENCE);
+    let watched = world.ops[op].memory[s].watching_since <= ago(TIMEOUT);
+    let attended = watched && read.deleting.is_some_and(|age| age >= TIMEOUT);
     let waits = up().any(|c| c.held > 0);
     Evidence {
         busy: up().any(|c| c.held + c.held_again + c.open > 0),
@@ -439,10 +439,10 @@ fn evidence(world: &World, op: usize, s: usize, read: &Svc) -> Evidence {
         reading: truth.reading,
         since_wake: truth.woken,
         asked_since_wake: truth
-            .sleep_wish
+            .sleep_request
             .is_some_and(|asked| truth.woken.is_none_or(|woken| asked < woken)),
         wake_justified: waits
-            || read.wake_wish.is_some()
+            || read.wake_request.is_some()
             || read.reading == Said::Active
             || read.deleting.is_some()
             || !world.res.iter().any(|r| r.up),
@@ -452,11 +452,11 @@ fn evidence(world: &World, op: usize, s: usize, read: &Svc) -> Evidence {
     }
 }
 
-/// The same sightings `units` of time later, with every span that no rule can tell from a longer one cut short.
-pub fn aged(config: &Config, mut seen: Sightings, units: Age) -> Sightings {
+/// The same stable_since `units` of time later, with every span that no rule can tell from a longer one cut short.
+pub fn aged(config: &Config, mut seen: StableSince, units: Age) -> StableSince {
     let later = SignedDuration::from_secs(i64::from(units));
     let age = |moment: &mut Timestamp, most: Age| *moment = (*moment - later).max(ago(most));
-    age(&mut seen.watching_since, PATIENCE);
+    age(&mut seen.watching_since, TIMEOUT);
     seen.watched_before_until = Some(seen.watching_since);
     seen.endpoints_version = seen.endpoints_version.map(|_| version(false));
     seen.pod_versions

@@ -4,7 +4,7 @@
 use std::cmp::Ordering;
 
 use crate::actions::needs_replication;
-use crate::config::{COOLDOWN, Config, HOLD, LEASE, PATIENCE, SETTLE};
+use crate::config::{COOLDOWN, Config, HOLD, LEASE, SETTLE, TIMEOUT};
 use crate::observe::aged;
 use crate::world::{Kubelet, World, older};
 
@@ -74,10 +74,12 @@ fn age_service(w: &mut World, s: usize) {
     // The replica controller follows within the settle time, like everyone else.
     svc.owed = svc.owed.map(|age| age + 1).filter(|age| *age < SETTLE);
     // A wish as old as a cooldown asks for nothing that the cooldown does not give.
-    for wish in [&mut svc.wake_wish, &mut svc.sleep_wish] {
-        *wish = wish.map(|age| age + 1).filter(|age| *age <= COOLDOWN);
+    for user_request in [&mut svc.wake_request, &mut svc.sleep_request] {
+        *user_request = user_request
+            .map(|age| age + 1)
+            .filter(|age| *age <= COOLDOWN);
     }
-    svc.deleting = svc.deleting.map(|age| older(age, PATIENCE));
+    svc.deleting = svc.deleting.map(|age| older(age, TIMEOUT));
     let status = &mut svc.status;
     let order = status.wake.cmp(&status.sleep);
     status.quiet = status.quiet.map(|age| older(age, COOLDOWN));

@@ -149,8 +149,8 @@ pub fn forwards(config: &Config, w: &mut World, r: usize, s: usize, outcome: Out
 /// A resolver's wake reaches an operator, which decides with the real `wake` on fresh facts.
 pub fn wakes(config: &Config, w: &mut World, r: usize, s: usize, op: usize) -> bool {
     w.res[r].carried[s].woke = true;
-    let mut book = w.ops[op].book.clone();
-    let o = observed(config, w, op, s, &w.svcs[s], &mut book);
+    let mut port_allocator = w.ops[op].port_allocator.clone();
+    let o = observed(config, w, op, s, &w.svcs[s], &mut port_allocator);
     if let WakeDecision::Scale(n) = wake(&config.spec(), &o) {
         scale_up(config, w, s, u8::try_from(n).unwrap(), true);
     }

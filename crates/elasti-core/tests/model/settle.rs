@@ -158,9 +158,9 @@ fn at_rest(config: &Config, w: &World) -> Result<(), String> {
         let status = &svc.status;
         let honest = status.proxy == svc.slice.is_some() && status.asleep == asleep;
         check(honest, "S15: the status at rest is not the truth", w)?;
-        let mut scene = w.scene(s, config);
-        scene.at_rest = true;
-        if let Some(broken) = laws::check(&scene).first() {
+        let mut snapshot = w.snapshot(s, config);
+        snapshot.at_rest = true;
+        if let Some(broken) = laws::check(&snapshot).first() {
             return Err(format!("{:?} at rest: {}\n{w:?}", broken.law, broken.seen));
         }
         let leader = w.lease.holder;

@@ -16,7 +16,7 @@ const BUDGET: Budget = Budget {
     outside: 4,
     readings: 8,
     deletions: 0,
-    wishes: 4,
+    user_requests: 4,
 };
 
 /// A small generator (xorshift64*), so that a seed means the same walk everywhere.

@@ -1,9 +1,9 @@
 //! The modelled world: an API store, nodes with views that lag, pods, kubelets, resolvers, operators, clients.
 //! It never decides for Elasti: operators run the real `plan`, resolvers the real waiting rooms.
 
-use elasti_core::laws::{self, Deed, NodeView, Scene, Violation};
-use elasti_core::ports::PortBook;
-use elasti_core::sightings::Sightings;
+use elasti_core::laws::{self, Deed, NodeView, Snapshot, Violation};
+use elasti_core::ports::PortAllocator;
+use elasti_core::stable_since::StableSince;
 use jiff::{SignedDuration, Timestamp};
 
 /// A span in time units. Each saturates where no rule can tell it from a longer one.
@@ -170,9 +170,9 @@ pub struct Svc {
     pub keda: Option<Keda>,
     pub reading: Said,
     /// How long ago a person asked for a wake.
-    pub wake_wish: Option<Age>,
+    pub wake_request: Option<Age>,
     /// How long ago a person asked for sleep.
-    pub sleep_wish: Option<Age>,
+    pub sleep_request: Option<Age>,
     /// Someone else's hand broke the paths.
     pub excused: bool,
     /// For each operator: the endpoints, and the pods, changed since it last looked.
@@ -244,8 +244,8 @@ pub struct Pending {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Op {
     pub up: bool,
-    pub memory: Vec<Sightings>,
-    pub book: PortBook,
+    pub memory: Vec<StableSince>,
+    pub port_allocator: PortAllocator,
     pub pending: Option<Pending>,
     /// A cache that stopped following the store.
     pub frozen: Option<Vec<Svc>>,
@@ -265,7 +265,7 @@ pub struct Budget {
     pub outside: u8,
     pub readings: u8,
     pub deletions: u8,
-    pub wishes: u8,
+    pub user_requests: u8,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -293,7 +293,7 @@ impl World {
     }
 
     /// The true state of one service, for the laws.
-    pub fn scene(&self, s: usize, model: &crate::config::Config) -> Scene {
+    pub fn snapshot(&self, s: usize, model: &crate::config::Config) -> Snapshot {
         let svc = &self.svcs[s];
         let holding = |r: &&Res| r.up && r.carried[s].held + r.carried[s].held_again > 0;
         let held = self
@@ -302,7 +302,7 @@ impl World {
             .filter(holding)
             .map(|r| u32::from(r.carried[s].held))
             .sum();
-        Scene {
+        Snapshot {
             excused: svc.excused || !svc.exists || svc.replicas.is_none(),
             nodes: self.node_views(s),
             replicas: svc.replicas.map(u32::from),

@@ -62,7 +62,7 @@ fn agree(spec: &elasti_api::ElastiServiceSpec, o: &Observed) -> Vec<Reason> {
 }
 
 #[test]
-fn nothing_is_told_exactly_if_the_wish_is_sleep_and_the_first_is_the_wish_s_own() {
+fn nothing_is_told_exactly_if_the_request_is_sleep_and_the_first_is_the_request_s_own() {
     for facts in [idle, serving, draining, asleep, waking, restoring] {
         for (change, _) in CHANGES {
             let mut o = facts();

@@ -10,9 +10,9 @@ use elasti_api::{
 use elasti_core::observed::{
     Author, Autoscaler, Endpoint, Family, Leadership, Me, Owned, Pod, PortsGiven,
     PrivateServiceShape, Reading, Remembered, Report, Resolver, Service, ServiceKind, ServicePort,
-    Settings, SliceShape, Target, Wish,
+    Settings, SliceShape, Target, UserRequest,
 };
-use elasti_core::sightings::{Sightings, Undone};
+use elasti_core::stable_since::{StableSince, Undone};
 use elasti_core::{Observed, Plan, plan};
 use jiff::{SignedDuration, Timestamp};
 
@@ -64,7 +64,7 @@ pub fn planned_for(spec: &ElastiServiceSpec, o: &Observed) -> Plan {
 
 pub fn looked(o: &Observed) -> Observed {
     let mut o = o.clone();
-    o.sightings = o.sightings.clone().look(&o);
+    o.stable_since = o.stable_since.clone().look(&o);
     o
 }
 
@@ -98,7 +98,7 @@ pub fn idle() -> Observed {
         readings: vec![quiet()],
         wake_requested_at: None,
         may_mark: true,
-        sightings: sightings(),
+        stable_since: stable_since(),
         settings: Settings::default(),
     }
 }
@@ -163,53 +163,53 @@ pub fn restoring() -> Observed {
 }
 
 /// Deleted, with everything given back: the last steps are due.
-pub fn let_go() -> Observed {
+pub fn finalize() -> Observed {
     let mut o = serving();
     o.me.deleting_since = Some(ago(5));
-    o.sightings.slice_gone_since = Some(ago(3));
+    o.stable_since.slice_gone_since = Some(ago(3));
     o
 }
 
 pub fn redirect(o: &mut Observed, seconds: i64) {
     let shape = vec![slice()];
     o.slice = Owned::Ours(shape.clone());
-    o.sightings.slice = Some((shape, ago(seconds)));
-    o.sightings.slice_gone_since = None;
+    o.stable_since.slice = Some((shape, ago(seconds)));
+    o.stable_since.slice_gone_since = None;
 }
 
 pub fn mark(o: &mut Observed, seconds: i64) {
     o.pods[0].ready = false;
     o.pods[0].marked = true;
     o.endpoints = vec![endpoint(false)];
-    o.sightings.rotation_since = None;
-    o.sightings.ready_since.clear();
-    o.sightings.no_rotation_since = Some(ago(seconds));
-    o.sightings.pods_out_since = Some(ago(seconds));
+    o.stable_since.rotation_since = None;
+    o.stable_since.ready_since.clear();
+    o.stable_since.no_rotation_since = Some(ago(seconds));
+    o.stable_since.pods_out_since = Some(ago(seconds));
     let tick = Undone {
         after: ago(seconds),
         by: ago(seconds),
     };
-    o.sightings.ticks = BTreeMap::from([("node-a".to_owned(), tick)]);
+    o.stable_since.ticks = BTreeMap::from([("node-a".to_owned(), tick)]);
 }
 
 pub fn no_pods(o: &mut Observed) {
     o.pods.clear();
     o.endpoints.clear();
-    o.sightings.pod_versions.clear();
-    o.sightings.ready_since.clear();
-    o.sightings.rotation_since = None;
-    o.sightings.no_rotation_since = Some(ago(LONG));
-    o.sightings.pods_out_since = Some(ago(LONG));
+    o.stable_since.pod_versions.clear();
+    o.stable_since.ready_since.clear();
+    o.stable_since.rotation_since = None;
+    o.stable_since.no_rotation_since = Some(ago(LONG));
+    o.stable_since.pods_out_since = Some(ago(LONG));
 }
 
 pub fn in_rotation(o: &mut Observed, seconds: i64) {
     o.pods = vec![pod()];
     o.endpoints = vec![endpoint(true)];
-    o.sightings.pod_versions = BTreeMap::from([("web-1".to_owned(), "1".to_owned())]);
-    o.sightings.no_rotation_since = None;
-    o.sightings.pods_out_since = None;
-    o.sightings.rotation_since = Some(ago(seconds));
-    o.sightings.ready_since = BTreeMap::from([("web-1".to_owned(), ago(seconds))]);
+    o.stable_since.pod_versions = BTreeMap::from([("web-1".to_owned(), "1".to_owned())]);
+    o.stable_since.no_rotation_since = None;
+    o.stable_since.pods_out_since = None;
+    o.stable_since.rotation_since = Some(ago(seconds));
+    o.stable_since.ready_since = BTreeMap::from([("web-1".to_owned(), ago(seconds))]);
 }
 
 /// The report of one resolver, changed.
@@ -319,8 +319,8 @@ fn me() -> Me {
         generation: 1,
         deleting_since: None,
         finalizer: true,
-        wake_wish: Wish::None,
-        sleep_wish: Wish::None,
+        wake_request: UserRequest::None,
+        sleep_request: UserRequest::None,
         remembered: Remembered {
             generation: Some(1),
             ports: ports(),
@@ -333,8 +333,8 @@ fn me() -> Me {
     }
 }
 
-fn sightings() -> Sightings {
-    let mut seen = Sightings::fresh(ago(LONG), Some(ago(LONG)));
+fn stable_since() -> StableSince {
+    let mut seen = StableSince::fresh(ago(LONG), Some(ago(LONG)));
     seen.slice_gone_since = Some(ago(LONG));
     seen.rotation_since = Some(ago(LONG));
     seen.ready_since = BTreeMap::from([("web-1".to_owned(), ago(LONG))]);

@@ -33,7 +33,7 @@ fn r1_a_request_just_before_sleep_is_not_lost_because_the_redirect_comes_before_
         plan.steps.is_empty(),
         "a redirect must settle first: {plan:?}"
     );
-    assert!(plan.look_again.is_some());
+    assert!(plan.requeue_at.is_some());
 }
 
 #[test]
@@ -59,14 +59,14 @@ fn r3_the_status_says_serve_as_long_as_the_switch_has_not_happened() {
 fn r14_services_do_not_stay_dead_when_every_resolver_is_deleted() {
     let mut o = asleep();
     o.resolvers.clear();
-    o.sightings.no_resolver_since = Some(ago(29));
+    o.stable_since.no_resolver_since = Some(ago(29));
     let plan = planned(&o);
     assert!(plan.steps.is_empty(), "within the grace: {plan:?}");
     assert_eq!(
-        plan.look_again,
+        plan.requeue_at,
         Some(now() + jiff::SignedDuration::from_secs(1))
     );
-    o.sightings.no_resolver_since = Some(ago(30));
+    o.stable_since.no_resolver_since = Some(ago(30));
     assert_eq!(planned(&o).steps, [Step::Wake(1)]);
 }
 
@@ -88,14 +88,14 @@ fn r19_deleting_the_elasti_service_at_zero_does_not_leave_a_dead_service() {
     o.me.deleting_since = Some(ago(1));
     let plan = planned(&o);
     assert_eq!(plan.steps, [Step::Wake(1)]);
-    assert!(plan.look_again.is_some(), "the patience ends some time");
+    assert!(plan.requeue_at.is_some(), "the patience ends some time");
 }
 
 #[test]
 fn r20_a_target_already_at_zero_when_the_operator_starts_is_redirected_at_once() {
     let mut o = asleep();
     o.slice = Owned::Missing;
-    o.sightings.slice = None;
+    o.stable_since.slice = None;
     o.me.remembered.last_sleep = None;
     let plan = planned(&o);
     assert!(
@@ -106,5 +106,5 @@ fn r20_a_target_already_at_zero_when_the_operator_starts_is_redirected_at_once()
         .iter_mut()
         .for_each(|r| r.report = elasti_core::observed::Report::NotAsked);
     let plan = planned(&o);
-    assert!(plan.ask_resolvers && plan.look_again.is_some(), "{plan:?}");
+    assert!(plan.ask_resolvers && plan.requeue_at.is_some(), "{plan:?}");
 }

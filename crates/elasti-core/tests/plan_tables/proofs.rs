@@ -4,14 +4,14 @@
 use elasti_api::{EnabledPeriod, RouteGeneration};
 use elasti_core::observed::{
     Autoscaler, Claim, Family, KedaPause, Leadership, Obstacle, ObstacleKind, Owned, PortsGiven,
-    Reading, Report, Rival, ServiceKind, Wish,
+    Reading, Report, Rival, ServiceKind, UserRequest,
 };
 use elasti_core::step::PodRef;
 use elasti_core::{Observed, Plan, Step};
 use jiff::SignedDuration;
 
 use crate::facts::{
-    Change, active, address, ago, asleep, drained, draining, endpoint, idle, let_go, looked, now,
+    Change, active, address, ago, asleep, drained, draining, endpoint, finalize, idle, looked, now,
     planned, planned_for, pod, ports, redirected, redirecting, report, resolver, restoring, spec,
 };
 
@@ -84,8 +84,8 @@ const NOT_IDLE: &[(&str, Change)] = &[
         o.wake_requested_at = Some(ago(60))
     }),
     ("nobody watched for long", |o| {
-        o.sightings.watching_since = ago(60);
-        o.sightings.watched_before_until = Some(ago(600));
+        o.stable_since.watching_since = ago(60);
+        o.stable_since.watched_before_until = Some(ago(600));
     }),
     ("the pods are on their way up", |o| {
         let mut starting = pod();
@@ -185,10 +185,10 @@ fn a_resolver_that_does_not_listen_is_left_out_of_the_slice() {
 const NOT_REDIRECTED: &[(&str, Change)] = &[
     ("our slice is missing", |o| o.slice = Owned::Missing),
     ("our slice is younger than the settle time", |o| {
-        o.sightings.slice.as_mut().unwrap().1 = ago(1);
+        o.stable_since.slice.as_mut().unwrap().1 = ago(1);
     }),
     ("this process has not seen our slice before", |o| {
-        o.sightings.slice = None
+        o.stable_since.slice = None
     }),
     ("our slice points elsewhere", |o| {
         let Owned::Ours(slices) = &mut o.slice else {
@@ -234,11 +234,11 @@ fn zero_needs_every_clause_of_s2() {
         (
             "the pods have been out for less than the settle time",
             |o| {
-                o.sightings.pods_out_since = Some(ago(1));
+                o.stable_since.pods_out_since = Some(ago(1));
             },
         ),
         ("this process has not seen the pods out", |o| {
-            o.sightings.pods_out_since = None
+            o.stable_since.pods_out_since = None
         }),
         ("a pod changed since the last look", |o| {
             o.pods[0].version = "2".into()
@@ -249,17 +249,17 @@ fn zero_needs_every_clause_of_s2() {
         (
             "the endpoints have been empty for less than the settle time",
             |o| {
-                o.sightings.no_rotation_since = Some(ago(1));
+                o.stable_since.no_rotation_since = Some(ago(1));
             },
         ),
         ("the endpoints changed since the last look", |o| {
             o.endpoints_version = "2".into()
         }),
         ("the node's tick was never awaited", |o| {
-            o.sightings.ticks.clear()
+            o.stable_since.ticks.clear()
         }),
         ("a tick is nearer than the margin", |o| {
-            let undone = o.sightings.ticks.get_mut("node-a").unwrap();
+            let undone = o.stable_since.ticks.get_mut("node-a").unwrap();
             (undone.after, undone.by) = (ago(10), ago(9));
         }),
         ("the lease ends within the margin", |o| {
@@ -350,11 +350,11 @@ fn our_slice_goes_only_after_the_services_own_slices_have_shown_a_ready_pod_for_
         (
             "the endpoint has been ready for less than the settle time",
             |o| {
-                o.sightings.rotation_since = Some(ago(1));
+                o.stable_since.rotation_since = Some(ago(1));
             },
         ),
         ("this process has not seen it", |o| {
-            o.sightings.rotation_since = None
+            o.stable_since.rotation_since = None
         }),
         ("the endpoints changed since the last look", |o| {
             o.endpoints_version = "2".into()
@@ -368,7 +368,7 @@ fn our_slice_goes_only_after_the_services_own_slices_have_shown_a_ready_pod_for_
         (
             "the pod has been ready for less than the settle time",
             |o| {
-                o.sightings.ready_since.insert("web-1".into(), ago(1));
+                o.stable_since.ready_since.insert("web-1".into(), ago(1));
             },
         ),
         ("the pod changed since the last look", |o| {
@@ -412,7 +412,7 @@ fn a_pod_that_the_last_zero_may_still_end_is_not_put_back_into_rotation() {
     let now = o.now;
     written(&mut o, now);
     assert!(!unmarks(&o), "written now");
-    assert!(planned(&o).look_again <= Some(now + settled));
+    assert!(planned(&o).requeue_at <= Some(now + settled));
     written(&mut o, now - settled + SignedDuration::from_millis(1));
     assert!(!unmarks(&o), "controllers may not have followed yet");
     written(&mut o, now - settled);
@@ -420,12 +420,12 @@ fn a_pod_that_the_last_zero_may_still_end_is_not_put_back_into_rotation() {
         unmarks(&o),
         "controllers have followed, and the pod is still there"
     );
-    o.sightings.zeroed_at = Some(now);
+    o.stable_since.zeroed_at = Some(now);
     assert!(
         !unmarks(&o),
         "we have zeroed it now, whatever the record says"
     );
-    o.sightings.zeroed_at = Some(now - o.settings.settle);
+    o.stable_since.zeroed_at = Some(now - o.settings.settle);
     assert!(unmarks(&o));
 }
 
@@ -436,12 +436,16 @@ fn a_zero_of_ours_is_remembered_even_if_no_look_sees_it() {
     let plan = planned(&o);
     let sent = |step: &&Step| matches!(step, Step::ScaleToZero(_));
     let expires = plan.steps.iter().find(sent).unwrap().expires();
-    o.sightings = o.sightings.clone().after(&plan.steps);
-    assert_eq!(o.sightings.zeroed_at, expires);
+    o.stable_since = o.stable_since.clone().after(&plan.steps);
+    assert_eq!(o.stable_since.zeroed_at, expires);
     o.now += SignedDuration::from_millis(30);
     o.readings = vec![active()];
     let o = looked(&o);
-    assert_eq!(o.sightings.zeroed_at, Some(o.now), "it was sent before now");
+    assert_eq!(
+        o.stable_since.zeroed_at,
+        Some(o.now),
+        "it was sent before now"
+    );
     let is_unmark = |step: &Step| matches!(step, Step::Unmark(_));
     assert!(!planned(&o).steps.iter().any(is_unmark));
 }
@@ -477,11 +481,11 @@ fn the_ports_are_let_go_only_after_our_slice_has_been_gone_for_the_settle_time()
         (
             "our slice has been gone for less than the settle time",
             |o| {
-                o.sightings.slice_gone_since = Some(ago(1));
+                o.stable_since.slice_gone_since = Some(ago(1));
             },
         ),
         ("this process has not seen it gone", |o| {
-            o.sightings.slice_gone_since = None
+            o.stable_since.slice_gone_since = None
         }),
         ("the target is at zero", |o| {
             o.target.as_mut().unwrap().replicas = 0
@@ -494,7 +498,7 @@ fn the_ports_are_let_go_only_after_our_slice_has_been_gone_for_the_settle_time()
             o.leadership = Leadership::Follower
         }),
     ];
-    each_fact_counts(let_go, cleans_up, broken);
+    each_fact_counts(finalize, cleans_up, broken);
 }
 
 #[test]
@@ -507,7 +511,7 @@ fn pods_that_cannot_start_do_not_count_as_on_their_way_up() {
         kind: ObstacleKind::CrashLoop,
         message: "it dies".into(),
     });
-    o.sightings.pod_versions = [("web-1".to_owned(), "1".to_owned())].into();
+    o.stable_since.pod_versions = [("web-1".to_owned(), "1".to_owned())].into();
     assert!(scales_to_zero(&planned(&o)));
 }
 
@@ -522,7 +526,7 @@ fn an_answer_of_a_resolver_that_came_too_late_is_asked_for_again() {
         let plan = planned(&o);
         assert!(plan.ask_resolvers, "{plan:?}");
         // Nothing else may ever happen to this service.
-        assert!(plan.look_again.is_some(), "{plan:?}");
+        assert!(plan.requeue_at.is_some(), "{plan:?}");
     }
 }
 
@@ -538,11 +542,11 @@ const WAITING_TIMES: &[&str] = &[
 ];
 
 #[test]
-fn a_wish_for_sleep_waives_waiting_times_and_nothing_else() {
+fn a_request_for_sleep_waives_waiting_times_and_nothing_else() {
     for (what, change) in NOT_IDLE {
         let mut o = drained();
         change(&mut o);
-        o.me.sleep_wish = Wish::At(ago(30));
+        o.me.sleep_request = UserRequest::At(ago(30));
         let plan = planned(&o);
         let waived = WAITING_TIMES.contains(what);
         assert_eq!(scales_to_zero(&plan), waived, "{what}: {plan:?}");
@@ -550,17 +554,17 @@ fn a_wish_for_sleep_waives_waiting_times_and_nothing_else() {
 }
 
 #[test]
-fn a_wish_for_sleep_counts_for_nothing_against_what_came_after_it() {
+fn a_request_for_sleep_counts_for_nothing_against_what_came_after_it() {
     for (what, change) in NOT_IDLE {
         let mut o = drained();
         change(&mut o);
-        o.me.sleep_wish = Wish::At(ago(900));
+        o.me.sleep_request = UserRequest::At(ago(900));
         assert!(!scales_to_zero(&planned(&o)), "{what}");
     }
     let mut paused = spec();
     paused.paused = Some(true);
     let mut o = drained();
-    o.me.sleep_wish = Wish::At(ago(30));
+    o.me.sleep_request = UserRequest::At(ago(30));
     assert!(!scales_to_zero(&planned_for(&paused, &o)));
     paused.paused = None;
     paused.enabled_period = Some(EnabledPeriod {

@@ -2,13 +2,13 @@
 //! It never looks at an intention.
 
 use elasti_api::{Condition, ElastiServiceStatus, Time};
-use elasti_core::observed::{Author, Reading, Remembered, Wish};
+use elasti_core::observed::{Author, Reading, Remembered, UserRequest};
 use elasti_core::status::status;
 use elasti_core::{Observed, Plan};
 use jiff::SignedDuration;
 
 use crate::facts::{
-    active, ago, asleep, draining, let_go, looked, now, planned, redirecting, restoring, serving,
+    active, ago, asleep, draining, finalize, looked, now, planned, redirecting, restoring, serving,
     spec, waking,
 };
 
@@ -33,7 +33,7 @@ fn planning_twice_gives_the_same_plan_and_the_same_status_in_every_phase() {
         asleep(),
         waking(),
         restoring(),
-        let_go(),
+        finalize(),
     ] {
         let (_, first) = tell(&mut o, &ElastiServiceStatus::default());
         let (plan, second) = tell(&mut o, &first);
@@ -205,7 +205,7 @@ fn triggers_that_are_not_read_yet_change_nothing_in_the_status() {
 fn woken(change: impl FnOnce(&mut Observed)) -> ElastiServiceStatus {
     let mut o = asleep();
     let (_, down) = tell(&mut o, &ElastiServiceStatus::default());
-    o.sightings = looked(&o).sightings;
+    o.stable_since = looked(&o).stable_since;
     o.now += SignedDuration::from_millis(1_234);
     let target = o.target.as_mut().unwrap();
     (target.replicas, target.replicas_at) = (1, Some(o.now));
@@ -219,14 +219,17 @@ fn the_last_wake_says_what_woke_it() {
     assert_eq!(by(|o| o.wake_requested_at = Some(o.now)), "Traffic");
     assert_eq!(by(|_| {}), "Traffic", "another replica took the call");
     assert_eq!(by(|o| o.readings = vec![active()]), "TriggerActive");
-    assert_eq!(by(|o| o.me.wake_wish = Wish::At(o.now)), "WakeRequested");
+    assert_eq!(
+        by(|o| o.me.wake_request = UserRequest::At(o.now)),
+        "WakeRequested"
+    );
     assert_eq!(by(|o| o.me.deleting_since = Some(o.now)), "Deleting");
     let other = |o: &mut Observed| {
         o.target.as_mut().unwrap().replicas_by = Author::Other("kubectl".into());
     };
     assert_eq!(by(other), "Manual");
     assert_eq!(
-        by(|o| o.sightings.no_resolver_since = {
+        by(|o| o.stable_since.no_resolver_since = {
             o.resolvers.clear();
             Some(ago(60))
         }),
@@ -238,14 +241,14 @@ fn the_last_wake_says_what_woke_it() {
 fn a_wake_is_told_in_few_writes_and_adds_to_the_time_asleep() {
     let mut o = asleep();
     let (_, down) = tell(&mut o, &ElastiServiceStatus::default());
-    o.sightings = looked(&o).sightings;
+    o.stable_since = looked(&o).stable_since;
     o.wake_requested_at = Some(o.now + SignedDuration::from_millis(5));
     let later = |o: &mut Observed, millis| o.now += SignedDuration::from_millis(millis);
     later(&mut o, 10);
     let scaled = o.now;
     o.target.as_mut().unwrap().replicas = 1;
     let (_, up) = tell(&mut o, &down);
-    o.sightings = looked(&o).sightings;
+    o.stable_since = looked(&o).stable_since;
     let told = up.last_wake.clone().unwrap();
     assert_eq!(told.asked_at.0, now() + SignedDuration::from_millis(5));
     assert_eq!(told.scaled_at.as_ref().map(|at| at.0), Some(scaled));
@@ -257,14 +260,14 @@ fn a_wake_is_told_in_few_writes_and_adds_to_the_time_asleep() {
     let pod = waking().pods.remove(0);
     o.pods = vec![pod];
     let (_, same) = tell(&mut o, &up);
-    o.sightings = looked(&o).sightings;
+    o.stable_since = looked(&o).stable_since;
     assert_eq!(same, up, "a pod that has a node is no news");
 
     later(&mut o, 300);
     let ready = o.now;
     o.pods = vec![crate::facts::pod()];
     let (_, done) = tell(&mut o, &same);
-    o.sightings = looked(&o).sightings;
+    o.stable_since = looked(&o).stable_since;
     let told = done.last_wake.clone().unwrap();
     let at = |moment: &Option<elasti_api::MicroTime>| moment.as_ref().map(|at| at.0);
     assert_eq!(at(&told.scheduled_at), Some(scheduled));

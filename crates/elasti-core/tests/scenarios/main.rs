@@ -28,5 +28,5 @@ mod rivals;
 mod target;
 mod ticks;
 mod unsupported;
+mod user_requests;
 mod window;
-mod wishes;

@@ -7,7 +7,7 @@ use elasti_core::observed::{
     Report, Resolver, Settings, Target,
 };
 use elasti_core::ports::{ServiceKey, WantedPort};
-use elasti_core::sightings::Sightings;
+use elasti_core::stable_since::StableSince;
 use elasti_core::status::status;
 use elasti_core::{Plan, Step, WakeDecision, plan, wake};
 use jiff::{SignedDuration, Timestamp};
@@ -16,7 +16,7 @@ use crate::world::World;
 
 /// One running operator.
 pub struct Operator {
-    pub sightings: Sightings,
+    pub stable_since: StableSince,
     /// What each resolver said when it was last asked.
     pub reports: Vec<Report>,
     pub readings: Vec<Reading>,
@@ -33,7 +33,7 @@ pub struct Look {
 impl Operator {
     pub fn start(world: &World, watched_before_until: Option<Timestamp>) -> Self {
         Self {
-            sightings: Sightings::fresh(world.clock(), watched_before_until),
+            stable_since: StableSince::fresh(world.clock(), watched_before_until),
             reports: vec![Report::NotAsked; world.resolvers.len()],
             readings: vec![Reading::Unread; world.spec.triggers.len()],
             wake_requested_at: None,
@@ -47,14 +47,14 @@ impl Operator {
             self.ask(world);
             look = self.plan(world, world.clock());
         }
-        self.sightings = look.observed.sightings.clone().after(&look.plan.steps);
+        self.stable_since = look.observed.stable_since.clone().after(&look.plan.steps);
         look
     }
 
     /// What would be planned at a moment, if nothing but the clock changed.
     pub fn would(&self, world: &mut World, moment: Timestamp) -> Look {
         let mut then = Self {
-            sightings: self.sightings.clone(),
+            stable_since: self.stable_since.clone(),
             reports: self.reports.clone(),
             readings: self.readings.clone(),
             wake_requested_at: self.wake_requested_at,
@@ -69,7 +69,7 @@ impl Operator {
 
     fn plan(&mut self, world: &mut World, now: Timestamp) -> Look {
         let mut observed = self.observe(world, now);
-        observed.sightings = self.sightings.clone().look(&observed);
+        observed.stable_since = self.stable_since.clone().look(&observed);
         let plan = plan(&world.spec, &observed);
         let status = status(&world.spec, &observed, &plan, &world.status);
         Look {
@@ -103,7 +103,7 @@ impl Operator {
     pub fn wake(&mut self, world: &mut World) -> WakeDecision {
         self.wake_requested_at = Some(world.clock());
         let mut observed = self.observe(world, world.clock());
-        observed.sightings = self.sightings.clone().look(&observed);
+        observed.stable_since = self.stable_since.clone().look(&observed);
         let decision = wake(&world.spec, &observed);
         if let WakeDecision::Scale(replicas) = decision {
             world.scale(replicas, Author::Elasti);
@@ -138,7 +138,7 @@ impl Operator {
             readings: self.readings.clone(),
             wake_requested_at: self.wake_requested_at,
             may_mark: world.may_mark,
-            sightings: self.sightings.clone(),
+            stable_since: self.stable_since.clone(),
             settings: Settings::default(),
         }
     }
@@ -162,8 +162,8 @@ fn me(world: &World) -> Me {
         generation: world.generation,
         deleting_since: world.deleting_since,
         finalizer: world.finalizer,
-        wake_wish: world.wake_wish,
-        sleep_wish: world.sleep_wish,
+        wake_request: world.wake_request,
+        sleep_request: world.sleep_request,
         remembered: Remembered::from(&world.status),
     }
 }

@@ -8,9 +8,11 @@ use elasti_api::{
     Autoscaler as NamedAutoscaler, AutoscalerType, ElastiServiceSpec, Phase, ScaleTargetRef,
     Trigger, TriggerType,
 };
-use elasti_core::observed::{Author, Autoscaler, Claim, Owned, Reading, Remembered, Rival, Wish};
+use elasti_core::observed::{
+    Author, Autoscaler, Claim, Owned, Reading, Remembered, Rival, UserRequest,
+};
 use elasti_core::phase::allowed;
-use elasti_core::ports::{DEFAULT_QUARANTINE, PortBook, ServiceKey};
+use elasti_core::ports::{DEFAULT_QUARANTINE, PortAllocator, ServiceKey};
 use elasti_core::status::status;
 use elasti_core::{Step, WakeDecision};
 use jiff::{SignedDuration, Timestamp};
@@ -250,16 +252,16 @@ impl Day {
     }
 
     /// A person annotates the ElastiService with the time of now.
-    pub fn wake_wished(mut self) -> Self {
+    pub fn wake_requested(mut self) -> Self {
         self.say("a person asks for a wake");
-        self.world.wake_wish = Wish::At(self.world.now);
+        self.world.wake_request = UserRequest::At(self.world.now);
         self
     }
 
     /// A person annotates the ElastiService with the time of now.
-    pub fn sleep_wished(mut self) -> Self {
+    pub fn sleep_requested(mut self) -> Self {
         self.say("a person asks for sleep");
-        self.world.sleep_wish = Wish::At(self.world.now);
+        self.world.sleep_request = UserRequest::At(self.world.now);
         self
     }
 
@@ -374,7 +376,7 @@ impl Day {
 
     fn operator_starts(&mut self) {
         let (_, died) = self.back_at.take().unwrap();
-        self.world.ports = PortBook::new(20_000..=20_999, DEFAULT_QUARANTINE);
+        self.world.ports = PortAllocator::new(20_000..=20_999, DEFAULT_QUARANTINE);
         let key = ServiceKey::new("shop", "web");
         self.world.ports.remember(&key, &self.world.status.ports);
         self.operator = Some(Operator::start(&self.world, Some(died)));
@@ -419,7 +421,7 @@ impl Day {
             w.deleting_since,
             &w.status,
             w.may_mark,
-            (w.wake_wish, w.sleep_wish),
+            (w.wake_request, w.sleep_request),
         );
         let seen = format!(
             "{pods:?}{ready:?}{target:?}{}{objects:?}{me:?}",
@@ -445,7 +447,7 @@ impl Day {
             apply(&mut self.world, step);
         }
         let ahead = self.world.clock_ahead;
-        self.look_at = look.plan.look_again.map(|at| at - ahead);
+        self.look_at = look.plan.requeue_at.map(|at| at - ahead);
         let rests = look.plan.steps.is_empty() && look.status == self.world.status;
         if self.world.status != look.status {
             self.world.status = look.status.clone();
@@ -517,7 +519,7 @@ impl Day {
             .world
             .next_event()
             .map(|at| at + self.world.clock_ahead);
-        let horizon = [event, look.plan.look_again].into_iter().flatten().min();
+        let horizon = [event, look.plan.requeue_at].into_iter().flatten().min();
         let offsets = [
             50, 500, 1_000, 2_500, 5_000, 10_000, 20_000, 60_000, 600_000, 3_600_000,
         ];
@@ -532,7 +534,7 @@ impl Day {
             assert!(
                 same,
                 "{millis} ms later time alone gives {:?} {} {:?}, but the plan says to look again at {:?}:\n{}",
-                then.phase, then.why.sentence, then.steps, look.plan.look_again, self.told
+                then.phase, then.why.sentence, then.steps, look.plan.requeue_at, self.told
             );
         }
     }
@@ -549,7 +551,7 @@ impl Day {
         let now = words::clock(self.world.now);
         let again = look
             .plan
-            .look_again
+            .requeue_at
             .map(|at| format!(" [again {}]", words::clock(at)));
         let _ = writeln!(self.told, "{now}  {standing}{}", again.unwrap_or_default());
         for step in &look.plan.steps {

@@ -5,7 +5,7 @@ use crate::script::{day_with, sleeping_day};
 use crate::world::quiet;
 use elasti_api::Handover;
 use elasti_core::observed::{Service, ServiceKind};
-use elasti_core::ports::{DEFAULT_QUARANTINE, PortBook, ServiceKey, WantedPort};
+use elasti_core::ports::{DEFAULT_QUARANTINE, PortAllocator, ServiceKey, WantedPort};
 
 fn refused(change: impl Fn(&mut Service)) -> String {
     day_with(|world| {
@@ -83,7 +83,7 @@ fn a_used_up_port_range_keeps_the_service_awake_until_a_port_is_free() {
     }];
     let day = day_with(|world| {
         world.trigger = quiet();
-        world.ports = PortBook::new(20_000..=20_000, DEFAULT_QUARANTINE);
+        world.ports = PortAllocator::new(20_000..=20_000, DEFAULT_QUARANTINE);
         world.ports.assign(&other, &wanted, world.now).unwrap();
     })
     .at("08:20")

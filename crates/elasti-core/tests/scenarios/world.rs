@@ -7,9 +7,9 @@ use std::net::{IpAddr, Ipv4Addr};
 use elasti_api::{ElastiServiceSpec, ElastiServiceStatus, ListenPort};
 use elasti_core::observed::{
     Author, Autoscaler, Endpoint, Family, KedaPause, Obstacle, Owned, PrivateServiceShape, Reading,
-    Rival, Service, ServiceKind, ServicePort, SliceShape, Wish,
+    Rival, Service, ServiceKind, ServicePort, SliceShape, UserRequest,
 };
-use elasti_core::ports::PortBook;
+use elasti_core::ports::PortAllocator;
 use elasti_core::step::PodRef;
 use jiff::{SignedDuration, Timestamp};
 
@@ -82,8 +82,8 @@ pub struct World {
     pub created: Timestamp,
     pub deleting_since: Option<Timestamp>,
     pub finalizer: bool,
-    pub wake_wish: Wish,
-    pub sleep_wish: Wish,
+    pub wake_request: UserRequest,
+    pub sleep_request: UserRequest,
     pub exists: bool,
     pub status: ElastiServiceStatus,
     pub rival: Option<Rival>,
@@ -102,7 +102,7 @@ pub struct World {
     pub slice: Owned<Vec<SliceShape>>,
     pub private_service: Owned<PrivateServiceShape>,
     pub resolvers: Vec<Resolver>,
-    pub ports: PortBook,
+    pub ports: PortAllocator,
     pub autoscaler: Autoscaler,
     pub keda_acts_at: Option<Timestamp>,
     /// What the trigger will say when it is next read.
@@ -127,8 +127,8 @@ impl World {
             created: now,
             deleting_since: None,
             finalizer: false,
-            wake_wish: Wish::None,
-            sleep_wish: Wish::None,
+            wake_request: UserRequest::None,
+            sleep_request: UserRequest::None,
             exists: true,
             status: ElastiServiceStatus::default(),
             rival: None,
@@ -146,7 +146,7 @@ impl World {
             slice: Owned::Missing,
             private_service: Owned::Missing,
             resolvers: (1..=2).map(resolver).collect(),
-            ports: PortBook::new(20_000..=20_999, elasti_core::ports::DEFAULT_QUARANTINE),
+            ports: PortAllocator::new(20_000..=20_999, elasti_core::ports::DEFAULT_QUARANTINE),
             autoscaler: Autoscaler::None,
             keda_acts_at: None,
             trigger: active(),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use elasti_api::ElastiService;
-use elasti_core::ports::PortBook;
+use elasti_core::ports::PortAllocator;
 use k8s_openapi::api::core::v1::{Pod, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::{Client, Resource as _};
@@ -20,19 +20,19 @@ use tokio::time::{sleep, timeout};
 use crate::activity::Reports;
 use crate::clock::Clock;
 use crate::health::{self, Pulses};
-use crate::leader::Seat;
+use crate::leader::LeaderElection;
 use crate::metrics::Metrics;
+use crate::permissions::{Permissions, ask_for_rights};
 use crate::queue::Queue;
 use crate::report;
-use crate::rights::{Rights, ask_for_rights};
 use crate::savings;
+use crate::scale_locks::ScaleLocks;
 use crate::settings::Settings;
 use crate::slim::{Declared, PodView, ServiceView, SliceView};
 use crate::store::{Change, Kept, ResolverPod, Store};
 use crate::targets::{self, Kinds};
 use crate::triggers::prometheus::{Prometheus, PrometheusSettings};
 use crate::triggers::{Readings, Sources};
-use crate::turns::Turns;
 use crate::waiting::Waiting;
 use crate::wake::{WakeEndpoint, WakeSettings};
 use crate::watch::{Followed, follow, resolver_labels};
@@ -72,7 +72,7 @@ pub enum NoStart {
 #[derive(Debug)]
 pub struct Running {
     operator: Arc<Operator>,
-    seat: Option<Arc<Seat>>,
+    election: Option<Arc<LeaderElection>>,
     tasks: JoinSet<()>,
 }
 
@@ -102,13 +102,13 @@ impl Running {
         };
         let (readings, changed) = Readings::start(sources, settings.polling_interval);
         let reports = Reports::new(settings.resolver_port, settings.token_file.clone(), clock)?;
-        let seat = Arc::new(match settings.leader_elect {
-            true => Seat::stand(client.clone(), &settings.operator_namespace, clock),
-            false => Seat::alone(),
+        let election = Arc::new(match settings.leader_elect {
+            true => LeaderElection::stand(client.clone(), &settings.operator_namespace, clock),
+            false => LeaderElection::alone(),
         });
-        let (board, events) = report::board(client.clone());
+        let (events, event_writer) = report::event_queue(client.clone());
         let operator = Arc::new(Operator {
-            book: Mutex::new(PortBook::new(
+            port_allocator: Mutex::new(PortAllocator::new(
                 settings.ports.clone(),
                 settings.port_quarantine,
             )),
@@ -117,18 +117,18 @@ impl Running {
             store: Store::new(scopes(&settings)),
             queue: Queue::default(),
             kinds: Kinds::default(),
-            turns: Turns::default(),
+            scale_locks: ScaleLocks::default(),
             readings,
             reports,
             metrics,
             pulses: Pulses::default(),
-            board,
-            leadership: seat.subscribe(),
+            events,
+            leadership: election.subscribe(),
             term: watch::Sender::default(),
             memories: Mutex::default(),
             wakes: Mutex::default(),
             waking: Mutex::default(),
-            rights: Rights::default(),
+            permissions: Permissions::default(),
             terminating: Mutex::default(),
             services: Mutex::default(),
             stopping: watch::Sender::new(false),
@@ -141,18 +141,18 @@ impl Running {
             }
         });
         let mut tasks = JoinSet::new();
-        tasks.spawn(events);
+        tasks.spawn(event_writer);
         serve(&operator, &mut tasks, wake).await?;
         watch_all(&operator, &mut tasks);
         tasks.spawn(ask_for_rights(operator.clone()));
         tasks.spawn(hear_triggers(operator.clone(), changed));
-        tasks.spawn(keep_terms(operator.clone(), seat.clone()));
+        tasks.spawn(keep_terms(operator.clone(), election.clone()));
         for _ in 0..operator.settings.concurrency.max(1) {
             tasks.spawn(work(operator.clone()));
         }
         Ok(Self {
             operator,
-            seat: Some(seat),
+            election: Some(election),
             tasks,
         })
     }
@@ -192,8 +192,8 @@ impl Running {
         // What does not end by then is cut off; its writes are conditional.
         let _ = ends.await;
         self.tasks.shutdown().await;
-        if let Some(seat) = self.seat.take().and_then(Arc::into_inner) {
-            seat.release().await;
+        if let Some(election) = self.election.take().and_then(Arc::into_inner) {
+            election.release().await;
         }
     }
 }

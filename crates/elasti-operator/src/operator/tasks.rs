@@ -9,7 +9,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
-use crate::leader::Seat;
+use crate::leader::LeaderElection;
 use crate::name::Name;
 use crate::reconcile;
 use crate::wake::WakeRequest;
@@ -17,8 +17,8 @@ use crate::wake::WakeRequest;
 use super::{Operator, Term};
 
 /// Begins and ends terms as the lease comes and goes.
-pub(super) async fn keep_terms(operator: Arc<Operator>, seat: Arc<Seat>) {
-    let mut leadership = seat.subscribe();
+pub(super) async fn keep_terms(operator: Arc<Operator>, election: Arc<LeaderElection>) {
+    let mut leadership = election.subscribe();
     loop {
         let leads = matches!(*leadership.borrow_and_update(), Leadership::Leader { .. });
         let had = operator.term.borrow().is_some();
@@ -29,7 +29,7 @@ pub(super) async fn keep_terms(operator: Arc<Operator>, seat: Arc<Seat>) {
             }
             operator.begin_term(Term {
                 began: operator.clock.now(),
-                watched_before_until: seat.watched_before_until(),
+                watched_before_until: election.watched_before_until(),
             });
         } else if !leads && had {
             operator.end_term();
@@ -55,14 +55,14 @@ pub(super) async fn work(operator: Arc<Operator>) {
             continue;
         }
         match reconcile::reconcile(&operator, &name).await {
-            Ok(look_again) => {
-                let at = look_again.map(|moment| operator.clock.instant(moment));
+            Ok(requeue_at) => {
+                let at = requeue_at.map(|moment| operator.clock.instant(moment));
                 operator.queue.done(&name, at);
             }
-            Err(fault) => {
-                match fault.is_routine() {
-                    true => tracing::debug!(elastiservice = %name, %fault, "again, on new facts"),
-                    false => tracing::warn!(elastiservice = %name, %fault, "it is tried again"),
+            Err(error) => {
+                match error.is_routine() {
+                    true => tracing::debug!(elastiservice = %name, %error, "again, on new facts"),
+                    false => tracing::warn!(elastiservice = %name, %error, "it is tried again"),
                 }
                 operator.queue.failed(&name);
             }
@@ -104,6 +104,6 @@ async fn wake_one(operator: Arc<Operator>, service: Name) {
         // Who has left does not need an answer.
         let _ = answer.send(outcome.clone());
     }
-    let steward = operator.store.known().steward(&service);
-    operator.look_at(steward.as_slice());
+    let claimant = operator.store.known().claimant(&service);
+    operator.look_at(claimant.as_slice());
 }

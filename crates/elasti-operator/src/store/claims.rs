@@ -16,7 +16,7 @@ const MOST_KINDS: usize = 64;
 
 impl Known {
     /// The oldest ElastiService that claims a Service.
-    pub(crate) fn steward(&self, service: &Name) -> Option<Name> {
+    pub(crate) fn claimant(&self, service: &Name) -> Option<Name> {
         let (_, name) = self.by_service.get(service)?.first()?;
         Some(service.sibling(name.clone()))
     }

@@ -163,14 +163,14 @@ fn the_oldest_claim_wins_and_the_next_one_follows_it() {
         one.spec = declared("cart", 1).spec;
         store.take_in(None, Change::Set(one.clone()));
     }
-    assert_eq!(store.known().steward(&name("cart")), Some(name("old")));
+    assert_eq!(store.known().claimant(&name("cart")), Some(name("old")));
     assert_eq!(
         store.known().older_for_service(&young).as_deref(),
         Some("old")
     );
     assert_eq!(store.known().older_for_service(&old), None);
     store.take_in::<Declared>(None, Change::Gone(name("old")));
-    assert_eq!(store.known().steward(&name("cart")), Some(name("young")));
+    assert_eq!(store.known().claimant(&name("cart")), Some(name("young")));
 }
 
 #[test]

@@ -163,7 +163,7 @@ impl Wanted {
 
 /// The readings of every service; `K` names a service.
 pub struct Readings<K> {
-    board: Arc<Board<K>>,
+    events: Arc<EventQueue<K>>,
     tasks: [JoinHandle<()>; 2],
 }
 
@@ -182,7 +182,7 @@ impl<K> Drop for Readings<K> {
 }
 
 /// What is wanted, what is new, and what has changed.
-struct Board<K> {
+struct EventQueue<K> {
     sources: Sources,
     every: Duration,
     wanted: Mutex<HashMap<K, Arc<Wanted>>>,
@@ -196,7 +196,7 @@ impl<K: Clone + Eq + Ord + Hash + Send + Sync + 'static> Readings<K> {
     /// Starts reading, a round every `every`; the receiver hears which services have news.
     #[must_use]
     pub fn start(sources: Sources, every: Duration) -> (Self, mpsc::Receiver<K>) {
-        let board = Arc::new(Board {
+        let events = Arc::new(EventQueue {
             sources,
             every,
             wanted: Mutex::default(),
@@ -207,28 +207,28 @@ impl<K: Clone + Eq + Ord + Hash + Send + Sync + 'static> Readings<K> {
         });
         let (send, receive) = mpsc::channel(ANNOUNCED);
         let tasks = [
-            tokio::spawn(rounds(board.clone())),
-            tokio::spawn(announcements(board.clone(), send)),
+            tokio::spawn(rounds(events.clone())),
+            tokio::spawn(announcements(events.clone(), send)),
         ];
-        (Self { board, tasks }, receive)
+        (Self { events, tasks }, receive)
     }
 
     /// From now on these triggers are read; the same ones again change nothing, others start unread.
     pub fn want(&self, key: &K, triggers: &[Trigger], cooldown: Duration) {
-        let mut wanted = self.board.wanted.lock();
+        let mut wanted = self.events.wanted.lock();
         if let Some(have) = wanted.get(key)
             && have.triggers == triggers
             && have.cooldown == cooldown
         {
             return;
         }
-        let announce = announces(&self.board, key);
+        let announce = announces(&self.events, key);
         let slot = |_| {
             Arc::new(Slot {
                 told: Mutex::default(),
                 in_round: AtomicBool::new(false),
                 announce: announce.clone(),
-                metrics: self.board.sources.metrics.clone(),
+                metrics: self.events.sources.metrics.clone(),
             })
         };
         let new = Wanted {
@@ -238,15 +238,15 @@ impl<K: Clone + Eq + Ord + Hash + Send + Sync + 'static> Readings<K> {
         };
         wanted.insert(key.clone(), Arc::new(new));
         drop(wanted);
-        self.board.fresh.lock().insert(key.clone());
-        self.board.fresh_came.notify_one();
+        self.events.fresh.lock().insert(key.clone());
+        self.events.fresh_came.notify_one();
     }
 
     /// The readings in the order of the triggers; unread as long as there is none, unknown once it is old.
     #[must_use]
     pub fn of(&self, key: &K) -> Vec<Reading> {
-        let wanted = self.board.wanted.lock().get(key).cloned();
-        let stale_after = self.board.every.saturating_mul(STALE_ROUNDS);
+        let wanted = self.events.wanted.lock().get(key).cloned();
+        let stale_after = self.events.every.saturating_mul(STALE_ROUNDS);
         let shown = |slot: &Arc<Slot>| match &*slot.told.lock() {
             None => Reading::Unread,
             Some(told) if told.asked_at.elapsed() > stale_after => Reading::Unknown {
@@ -259,14 +259,14 @@ impl<K: Clone + Eq + Ord + Hash + Send + Sync + 'static> Readings<K> {
 
     /// Reads a service's triggers now, whatever was read before; ends when each has answered or given up.
     pub async fn read_now(&self, key: &K) {
-        let Some(wanted) = self.board.wanted.lock().get(key).cloned() else {
+        let Some(wanted) = self.events.wanted.lock().get(key).cloned() else {
             return;
         };
         let (waits, mut answered) = mpsc::channel(1);
         let pairs = wanted.triggers.iter().zip(&wanted.slots);
         let asks =
             pairs.map(|(trigger, slot)| wanted.ask(trigger, slot, Reader::Waits(waits.clone())));
-        self.board.sources.read(asks.collect());
+        self.events.sources.read(asks.collect());
         drop(waits);
         // Nothing is ever sent: it ends when the last question is dropped.
         while answered.recv().await.is_some() {}
@@ -274,70 +274,70 @@ impl<K: Clone + Eq + Ord + Hash + Send + Sync + 'static> Readings<K> {
 
     /// The service is gone.
     pub fn forget(&self, key: &K) {
-        self.board.wanted.lock().remove(key);
-        self.board.changed.lock().remove(key);
+        self.events.wanted.lock().remove(key);
+        self.events.changed.lock().remove(key);
     }
 }
 
 /// Notes a change. It holds the board weakly, because the board holds it.
-fn announces<K>(board: &Arc<Board<K>>, key: &K) -> Arc<Announce>
+fn announces<K>(events: &Arc<EventQueue<K>>, key: &K) -> Arc<Announce>
 where
     K: Clone + Ord + Send + Sync + 'static,
 {
-    let (board, key): (Weak<Board<K>>, K) = (Arc::downgrade(board), key.clone());
+    let (events, key): (Weak<EventQueue<K>>, K) = (Arc::downgrade(events), key.clone());
     Arc::new(move || {
-        if let Some(board) = board.upgrade() {
-            board.changed.lock().insert(key.clone());
-            board.change_came.notify_one();
+        if let Some(events) = events.upgrade() {
+            events.changed.lock().insert(key.clone());
+            events.change_came.notify_one();
         }
     })
 }
 
 /// Hands the changes on, each service once; a slow listener makes them wait, not grow.
-async fn announcements<K: Ord>(board: Arc<Board<K>>, send: mpsc::Sender<K>) {
+async fn announcements<K: Ord>(events: Arc<EventQueue<K>>, send: mpsc::Sender<K>) {
     loop {
         let Ok(place) = send.reserve().await else {
             return;
         };
         loop {
-            let next = board.changed.lock().pop_first();
+            let next = events.changed.lock().pop_first();
             match next {
                 Some(key) => {
                     place.send(key);
                     break;
                 }
-                None => board.change_came.notified().await,
+                None => events.change_came.notified().await,
             }
         }
     }
 }
 
 /// Everything in each round, and what is new soon after it came.
-async fn rounds<K: Eq + Ord + Hash>(board: Arc<Board<K>>) {
+async fn rounds<K: Eq + Ord + Hash>(events: Arc<EventQueue<K>>) {
     // A tenth up or down, so that operators do not ask in step.
-    let later = || Instant::now() + board.every.mul_f64(rand::random_range(0.9..1.1));
+    let later = || Instant::now() + events.every.mul_f64(rand::random_range(0.9..1.1));
     let mut next = later();
     loop {
         tokio::select! {
             () = sleep_until(next) => {
                 next = later();
-                board.fresh.lock().clear();
-                let all: Vec<Arc<Wanted>> = board.wanted.lock().values().cloned().collect();
-                board.read(&all);
+                events.fresh.lock().clear();
+                let all: Vec<Arc<Wanted>> = events.wanted.lock().values().cloned().collect();
+                events.read(&all);
             }
-            () = board.fresh_came.notified() => {
+            () = events.fresh_came.notified() => {
                 sleep(GATHER).await;
-                let fresh = std::mem::take(&mut *board.fresh.lock());
-                let wanted = board.wanted.lock();
+                let fresh = std::mem::take(&mut *events.fresh.lock());
+                let wanted = events.wanted.lock();
                 let new: Vec<Arc<Wanted>> = fresh.iter().filter_map(|key| wanted.get(key).cloned()).collect();
                 drop(wanted);
-                board.read(&new);
+                events.read(&new);
             }
         }
     }
 }
 
-impl<K> Board<K> {
+impl<K> EventQueue<K> {
     fn read(&self, wanted: &[Arc<Wanted>]) {
         let asks = wanted.iter().flat_map(|one| one.for_round());
         self.sources.read(asks.collect());
@@ -370,7 +370,7 @@ mod tests {
             &[serde_json::from_value(trigger).unwrap()],
             Duration::ZERO,
         );
-        let wanted = readings.board.wanted.lock().get("a").cloned().unwrap();
+        let wanted = readings.events.wanted.lock().get("a").cloned().unwrap();
         let ask = || wanted.ask(&wanted.triggers[0], &wanted.slots[0], Reader::Round);
         let quiet = |value| Reading::Quiet {
             value,

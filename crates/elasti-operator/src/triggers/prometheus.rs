@@ -131,7 +131,7 @@ pub struct PrometheusSettings {
     pub server: Option<Url>,
     /// Sent to that server only.
     pub authorization: Option<HeaderValue>,
-    /// Ask any address, loopback included: for tests and the model town only.
+    /// Ask any address, loopback included: for tests and the simulated cluster only.
     pub any_address: bool,
 }
 

@@ -10,7 +10,7 @@ use http_body::{Frame, SizeHint};
 use hyper::body::Incoming;
 
 use super::pool::Http1;
-use crate::pod::{Ties, UnderWay};
+use crate::pod::{PodState, UnderWay};
 use crate::table::Open;
 
 /// What lives as long as an answer is under way.
@@ -19,7 +19,7 @@ pub(crate) struct Carried {
     pub(crate) _open: Open,
     pub(crate) _under_way: UnderWay,
     /// The connection to give back at the end.
-    pub(crate) back: Option<(Arc<Ties>, Http1)>,
+    pub(crate) back: Option<(Arc<PodState>, Http1)>,
 }
 
 /// An answer's body.
@@ -48,8 +48,8 @@ impl Body {
 
 /// The answer has ended in order, so its connection can carry the next one.
 fn finish(carried: &mut Option<Carried>) {
-    if let Some((ties, sender)) = carried.take().and_then(|carried| carried.back) {
-        ties.pool.keep(sender);
+    if let Some((state, sender)) = carried.take().and_then(|carried| carried.back) {
+        state.pool.keep(sender);
     }
 }
 

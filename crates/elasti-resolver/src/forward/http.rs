@@ -151,26 +151,26 @@ impl Journey<'_> {
         request: Request<Incoming>,
     ) -> Result<Response<Body>, NoAnswer> {
         let (open, under_way) = (Open::count(&service.seen), pod.under_way());
-        let (pool, address) = (&pod.ties.pool, pod.backend.address);
+        let (pool, address) = (&pod.state.pool, pod.backend.address);
         let (mut answer, back) = if request.version() == Version::HTTP_2 {
             (pool.send_http2(address, request).await?, None)
         } else {
             let left = self.client.left();
             let (answer, sender) = pool.send_http1(address, request, left).await?;
-            (answer, Some((pod.ties.clone(), sender)))
+            (answer, Some((pod.state.clone(), sender)))
         };
         if answer.status() == StatusCode::SWITCHING_PROTOCOLS {
             let Some(client) = self.upgrade.take() else {
                 return Err(NoAnswer::Lost);
             };
-            let guest = self.client.guest.clone();
+            let permit = self.client.permit.clone();
             return Ok(upgrade::switch(
                 answer,
                 client,
                 Stream {
                     _open: open,
                     _under_way: under_way,
-                    _guest: guest,
+                    _permit: permit,
                     longest_idle: self.resolver.settings.longest_idle,
                 },
             ));

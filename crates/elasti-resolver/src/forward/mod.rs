@@ -17,14 +17,14 @@ use tokio::time::timeout;
 use crate::net::TcpStream;
 
 /// A pod that takes longer to accept is passed over; a node answers within a few milliseconds.
-const CONNECT_PATIENCE: Duration = Duration::from_secs(3);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// 64 KiB a direction: large enough for full speed, small enough for thousands of relays (1,000 x 128 KiB = 128 MiB).
 pub(crate) const RELAY_BUFFER: usize = 64 * 1024;
 
 /// A connection to a pod, or nothing: why does not matter, the next pod is tried.
 async fn connect(address: SocketAddr) -> Option<TcpStream> {
-    let stream = timeout(CONNECT_PATIENCE, TcpStream::connect(address))
+    let stream = timeout(CONNECT_TIMEOUT, TcpStream::connect(address))
         .await
         .ok()?
         .ok()?;

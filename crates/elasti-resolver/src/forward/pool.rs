@@ -18,7 +18,7 @@ const LONGEST_IDLE: Duration = Duration::from_secs(4);
 /// Idle connections to one pod: the predecessor's `MAX_IDLE_PROXY_CONNS_PER_HOST`.
 const MOST_IDLE: usize = 100;
 /// The answer's end and the connection's readiness are a few microseconds apart.
-const READY_PATIENCE: Duration = Duration::from_millis(50);
+const READY_TIMEOUT: Duration = Duration::from_millis(50);
 
 /// A connection that speaks HTTP/1.1.
 pub(crate) type Http1 = http1::SendRequest<Incoming>;
@@ -133,7 +133,7 @@ impl Pool {
             }
             // Nearly always it is ready by now, and then no timer is needed.
             if sender.is_ready()
-                || matches!(timeout(READY_PATIENCE, sender.ready()).await, Ok(Ok(())))
+                || matches!(timeout(READY_TIMEOUT, sender.ready()).await, Ok(Ok(())))
             {
                 return Some(sender);
             }

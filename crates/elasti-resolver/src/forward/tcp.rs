@@ -13,7 +13,7 @@ use crate::answer::Failure;
 use crate::client_stream::abandoned;
 use crate::clock::to_std;
 use crate::hold::Released;
-use crate::listener::Guest;
+use crate::listener::ConnectionPermit;
 use crate::net::TcpStream;
 use crate::pod::{Pod, UnderWay, choose};
 use crate::protocol::{self, Protocol};
@@ -23,11 +23,11 @@ use crate::table::Open;
 /// Relays until both sides have ended. Without a pod the connection is closed: there are no words to say why.
 pub(crate) async fn relay(
     resolver: &Arc<Resolver>,
-    guest: &Guest,
+    permit: &ConnectionPermit,
     client: TcpStream,
     released: Option<Released>,
 ) {
-    if let Ok(mut reached) = open(resolver, guest, &client, released).await {
+    if let Ok(mut reached) = open(resolver, permit, &client, released).await {
         reached.carry(resolver, client).await;
     }
 }
@@ -37,15 +37,15 @@ pub(crate) async fn relay(
 /// has ended before anybody said a word, or no pod could be reached, which is told.
 pub(crate) async fn relay_silent(
     resolver: &Arc<Resolver>,
-    guest: &Guest,
+    permit: &ConnectionPermit,
     client: TcpStream,
     released: Option<Released>,
 ) -> Option<(TcpStream, Option<Failure>)> {
     let opened = tokio::select! {
         biased;
-        opened = open(resolver, guest, &client, released) => opened,
+        opened = open(resolver, permit, &client, released) => opened,
         // It waits better as what it is: then it is noticed when it leaves, whatever it has said.
-        () = speaks_http(resolver, guest, &client) => return Some((client, None)),
+        () = speaks_http(resolver, permit, &client) => return Some((client, None)),
     };
     let mut reached = match opened {
         Ok(reached) => reached,
@@ -57,7 +57,7 @@ pub(crate) async fn relay_silent(
         // A pod that closes idle connections may say so in the moment in which a request comes.
         biased;
         _ = client.peek(&mut of_client) => {
-            if says_http(resolver, guest, &client).await {
+            if says_http(resolver, permit, &client).await {
                 return Some((client, None));
             }
         }
@@ -73,17 +73,17 @@ pub(crate) async fn relay_silent(
 }
 
 /// Ends if a client's first words are HTTP's.
-async fn speaks_http(resolver: &Resolver, guest: &Guest, client: &TcpStream) {
+async fn speaks_http(resolver: &Resolver, permit: &ConnectionPermit, client: &TcpStream) {
     let mut first = [0; 1];
     let spoke = matches!(client.peek(&mut first).await, Ok(1));
-    if !(spoke && says_http(resolver, guest, client).await) {
+    if !(spoke && says_http(resolver, permit, client).await) {
         std::future::pending().await
     }
 }
 
 /// Whether what a client has said is HTTP's.
-async fn says_http(resolver: &Resolver, guest: &Guest, client: &TcpStream) -> bool {
-    let declared = resolver.app_protocol(guest.listen_port);
+async fn says_http(resolver: &Resolver, permit: &ConnectionPermit, client: &TcpStream) -> bool {
+    let declared = resolver.app_protocol(permit.listen_port);
     let said = protocol::of(client, declared.as_deref(), Duration::ZERO).await;
     matches!(said, Some(Protocol::Http1 | Protocol::Http2))
 }
@@ -111,13 +111,13 @@ impl Reached {
 
 async fn open(
     resolver: &Arc<Resolver>,
-    guest: &Guest,
+    permit: &ConnectionPermit,
     client: &TcpStream,
     released: Option<Released>,
 ) -> Result<Reached, Failure> {
-    let (pod, under_way) = reach_a_pod(resolver, guest.listen_port, client, released).await?;
+    let (pod, under_way) = reach_a_pod(resolver, permit.listen_port, client, released).await?;
     let table = resolver.table.load();
-    let service = table.at(guest.listen_port).ok_or(Failure::NotManaged)?;
+    let service = table.at(permit.listen_port).ok_or(Failure::NotManaged)?;
     let open = Open::count(&service.seen);
     Ok(Reached {
         pod,

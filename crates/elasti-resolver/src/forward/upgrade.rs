@@ -10,7 +10,7 @@ use hyper_util::rt::TokioIo;
 
 use super::body::Body;
 use super::relay::relay;
-use crate::listener::Guest;
+use crate::listener::ConnectionPermit;
 use crate::pod::UnderWay;
 use crate::table::Open;
 
@@ -18,7 +18,7 @@ use crate::table::Open;
 pub(crate) struct Stream {
     pub(crate) _open: Open,
     pub(crate) _under_way: UnderWay,
-    pub(crate) _guest: Guest,
+    pub(crate) _permit: ConnectionPermit,
     pub(crate) longest_idle: Option<Duration>,
 }
 

@@ -43,7 +43,7 @@ async fn stage() -> (Scene, Oracle, String) {
     let first = tokio::spawn(async move { ask(&address, "/first").await });
     let mut pod: Option<IpAddr> = None;
     until("a pod has an address", async || {
-        let pods = scene.teller.items(PODS).await;
+        let pods = scene.api_client.items(PODS).await;
         pod = pods
             .first()
             .and_then(|pod| pod["status"]["podIP"].as_str()?.parse().ok());

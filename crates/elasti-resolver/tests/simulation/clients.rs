@@ -23,7 +23,7 @@ use crate::world::World;
 type Body = BoxBody<Bytes, Infallible>;
 
 /// Longer than any hold; a client of a pod that hangs leaves after this.
-const PATIENCE: Duration = Duration::from_secs(100);
+const TIMEOUT: Duration = Duration::from_secs(100);
 
 /// Some connect ahead of their first word, as browsers do. A resolver connects a silent client to a pod after 200 ms; if
 /// that pod ends, or the client is refused, its word has a second to come. This and two late links stay below that.
@@ -74,7 +74,7 @@ impl Client {
         let span = if self.dice.percent(15) {
             self.dice.millis(0, 12_000)
         } else {
-            PATIENCE
+            TIMEOUT
         };
         Instant::now() + span
     }
@@ -166,7 +166,7 @@ impl Client {
                 () = sleep_until(leaves) => Outcome::Left(Some(fate.clone())),
             };
             let outcome = match outcome {
-                Outcome::Lost(_) if fate.heard() == 0 => Outcome::Unheard(*since),
+                Outcome::Lost(_) if fate.heard() == 0 => Outcome::HeldUnavailable(*since),
                 Outcome::Lost(_) if fate.heard() == before => Outcome::Crossed,
                 other => other,
             };
@@ -218,7 +218,7 @@ impl Client {
                     () = sleep_until(leaves + pause) => Outcome::Left(None),
                 };
                 let outcome = match outcome {
-                    Outcome::Lost(_) if fate.heard() == 0 => Outcome::Unheard(since),
+                    Outcome::Lost(_) if fate.heard() == 0 => Outcome::HeldUnavailable(since),
                     other => other,
                 };
                 ledger.end(&id, outcome);

@@ -32,7 +32,7 @@ pub enum Outcome {
     /// A kept connection ended in order before any byte of the request reached it.
     Crossed,
     /// The same on a connection, made at this time, that no byte ever reached.
-    Unheard(Instant),
+    HeldUnavailable(Instant),
     /// The connection was known to have ended before a byte was sent; a client asks again on another one.
     Unsent,
     /// A reset or an end without an answer, although the request was accepted.
@@ -263,7 +263,7 @@ impl Ledger {
                 Some((_, Outcome::NotAccepted | Outcome::Unsent)) => "not accepted",
                 Some((_, Outcome::SentAway)) => "sent away (GOAWAY)",
                 Some((_, Outcome::Crossed)) => "crossed a drain's end",
-                Some((_, Outcome::Unheard(_))) => "ended unheard",
+                Some((_, Outcome::HeldUnavailable(_))) => "ended unheard",
                 Some((_, Outcome::Lost(_)))
                     if entry
                         .receipts
@@ -403,7 +403,7 @@ fn faults(book: &Book, entry: &Entry) -> Vec<String> {
                 faults.push("its connection ended although nobody did".into());
             }
         }
-        Outcome::Unheard(since) => {
+        Outcome::HeldUnavailable(since) => {
             // Nobody could know that it was to carry a request: a client that says nothing may wait for its server to
             // speak first, so it is connected to a pod, and hears that pod's end as it would without us. A refusal
             // needs its words as well, to be told in HTTP's. They have a second to come, from the refusal or the pod's

@@ -14,7 +14,7 @@ use tokio::time::{sleep, timeout};
 use super::keys::Keys;
 use super::review::{self, NoReview};
 use super::signed::Token;
-use super::{CHECK_PATIENCE, NotVouched, Owner};
+use super::{CHECK_TIMEOUT, NotVouched, Owner};
 
 /// How long after a failed question the next one comes, at the start.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -49,7 +49,7 @@ impl Vouching {
     }
 
     pub(super) async fn prepare(&self) {
-        while !matches!(timeout(CHECK_PATIENCE, self.way()).await, Ok(Ok(_))) {
+        while !matches!(timeout(CHECK_TIMEOUT, self.way()).await, Ok(Ok(_))) {
             sleep(PAUSE).await;
         }
     }

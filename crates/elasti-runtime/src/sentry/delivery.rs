@@ -17,10 +17,10 @@ use crate::pace::Pace;
 const OUTBOX: usize = 32;
 /// Reports a second, and at once: an error that repeats says the same every time.
 const PACE: (f64, f64) = (0.2, 20.0);
-const CONNECT_PATIENCE: Duration = Duration::from_secs(3);
-const PATIENCE: Duration = Duration::from_secs(5);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
+const TIMEOUT: Duration = Duration::from_secs(5);
 /// How long the end of the process waits for reports that are on their way; there are none in most lives.
-const LAST_PATIENCE: Duration = Duration::from_secs(5);
+const LAST_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long Sentry is left alone when it says "too many" without saying how long.
 const QUIET: Duration = Duration::from_secs(60);
 const LONGEST_QUIET: Duration = Duration::from_secs(3600);
@@ -70,8 +70,8 @@ impl Delivery {
         crate::tls::install_provider();
         let client = Client::builder()
             .redirect(reqwest::redirect::Policy::none())
-            .connect_timeout(CONNECT_PATIENCE)
-            .timeout(PATIENCE)
+            .connect_timeout(CONNECT_TIMEOUT)
+            .timeout(TIMEOUT)
             .pool_max_idle_per_host(1)
             .build()?;
         let (letters, waiting) = mpsc::channel(OUTBOX);
@@ -99,7 +99,7 @@ impl Delivery {
                 let _ = ended.await;
             }
         };
-        let _ = timeout(LAST_PATIENCE, last).await;
+        let _ = timeout(LAST_TIMEOUT, last).await;
     }
 }
 

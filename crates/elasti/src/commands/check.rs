@@ -6,8 +6,8 @@ mod fleet;
 pub(crate) mod installation;
 pub(crate) mod line;
 mod network;
+mod permissions;
 mod remains;
-mod rights;
 
 use clap::Args;
 use serde::Serialize;
@@ -96,7 +96,7 @@ async fn look(cluster: &Cluster, namespace: Option<&str>) -> Vec<Line> {
     lines.push(definition);
     let installation = Installation::find(client, namespace, &mut lines).await;
     installation.check(client, &mut lines).await;
-    rights::check(client, &installation, &mut lines).await;
+    permissions::check(client, &installation, &mut lines).await;
     if is_defined && let Some(fleet) = Fleet::read(client, &installation, &mut lines).await {
         fleet.check(&mut lines);
         network::check(client, &installation, &fleet, &mut lines).await;

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use elasti_api::{ElastiService, ScaleTargetRef};
-use elasti_core::held::{Ask, Counts, Hearing};
+use elasti_core::held::{Ask, Counts, HeldState};
 use elasti_core::view::{Facts, Looked, View, Workload, view};
 use futures::future::join_all;
 use jiff::Timestamp;
@@ -36,7 +36,7 @@ pub(crate) struct Fleet {
     /// Kinds that the user may not see, in words.
     pub(crate) unseen: Vec<String>,
     /// Who waits, where the resolvers were asked.
-    pub(crate) hearing: Hearing,
+    pub(crate) hearing: HeldState,
 }
 
 impl From<&ScaleTargetRef> for Kind {
@@ -182,7 +182,7 @@ impl Fleet {
             Ask::Resolvers => Proxy::new(cluster.client.clone()).ask().await,
         };
         let answer = answer.map_err(|unheard| unheard.to_string());
-        self.hearing = Hearing::Unasked.after(answer, now);
+        self.hearing = HeldState::Unasked.after(answer, now);
     }
 
     /// Whom to ask who waits: somebody looks.

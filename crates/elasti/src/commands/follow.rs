@@ -129,9 +129,18 @@ fn refusal(error: &watcher::Error, one: &Chosen) -> Option<Refusal> {
 }
 
 /// What is waited for, in a line.
-pub(crate) fn waiting_for(one: &Chosen, wish: &str, last: &RefCell<Option<View>>) -> String {
+pub(crate) fn waiting_for(
+    one: &Chosen,
+    user_request: &str,
+    last: &RefCell<Option<View>>,
+) -> String {
     match &*last.borrow() {
-        Some(view) => format!("{} is {}, {wish}: {}", one.name, phase(view), view.sentence),
-        None => format!("{} {wish}", one.name),
+        Some(view) => format!(
+            "{} is {}, {user_request}: {}",
+            one.name,
+            phase(view),
+            view.sentence
+        ),
+        None => format!("{} {user_request}", one.name),
     }
 }

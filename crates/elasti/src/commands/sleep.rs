@@ -67,13 +67,13 @@ impl Sleep {
             Progress::Going => {}
         }
         let at = progress::sleep_asked_at(&before, Timestamp::now());
-        let wish = json!({"metadata": {"annotations": {
+        let user_request = json!({"metadata": {"annotations": {
             names::SLEEP_REQUESTED_ANNOTATION: at.to_string(),
             names::WAKE_REQUESTED_ANNOTATION: null,
         }}});
         let params = self.trial.params();
         if let Err(error) = services
-            .patch(&one.name, &params, &Patch::Merge(&wish))
+            .patch(&one.name, &params, &Patch::Merge(&user_request))
             .await
         {
             return Outcome::failed(one, asked("patch").refused(&error).to_string());

@@ -10,7 +10,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use clap::Args;
 use elasti_api::ElastiService;
-use elasti_core::held::Hearing;
+use elasti_core::held::HeldState;
 use elasti_core::view::{Looked, Totals, View};
 use elasti_runtime::signals::EndSignals;
 use futures::stream::{BoxStream, SelectAll};
@@ -30,7 +30,7 @@ use crate::commands::refusal::{Asked, Refusal};
 use crate::commands::span::amount;
 use crate::commands::terminal::{Terminal, Tone};
 use crate::exit::{self, Failed};
-use crate::held::{Ears, Proxy, listen};
+use crate::held::{HeldSource, Proxy, listen};
 
 /// Watches end by themselves before the client gives them up.
 const WATCH_SECONDS: u32 = 15;
@@ -163,10 +163,10 @@ impl Top {
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut drawn = String::new();
         let (ask, whom) = watch::channel(watched.fleet.ask());
-        let (heard, hearing) = watch::channel(Hearing::Unasked);
-        let ears = Ears::Proxy(Proxy::new(cluster.client.clone()));
-        let hear = |now: &Hearing| drop(heard.send_replace(now.clone()));
-        let mut listening = pin!(listen(ears, || *whom.borrow(), || ready(()), hear));
+        let (heard, hearing) = watch::channel(HeldState::Unasked);
+        let held_source = HeldSource::Proxy(Proxy::new(cluster.client.clone()));
+        let hear = |now: &HeldState| drop(heard.send_replace(now.clone()));
+        let mut listening = pin!(listen(held_source, || *whom.borrow(), || ready(()), hear));
         loop {
             tokio::select! {
                 () = &mut listening => {}

@@ -58,13 +58,13 @@ impl Wake {
             Err(error) => return Outcome::failed(one, asked("get").refused(&error).to_string()),
         };
         let since = Timestamp::now();
-        let wish = json!({"metadata": {"annotations": {
+        let user_request = json!({"metadata": {"annotations": {
             names::WAKE_REQUESTED_ANNOTATION: since.to_string(),
             names::SLEEP_REQUESTED_ANNOTATION: null,
         }}});
         let params = self.trial.params();
         if let Err(error) = services
-            .patch(&one.name, &params, &Patch::Merge(&wish))
+            .patch(&one.name, &params, &Patch::Merge(&user_request))
             .await
         {
             return Outcome::failed(one, asked("patch").refused(&error).to_string());

@@ -12,7 +12,7 @@ use super::known::Name;
 
 /// What a person wants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Wish {
+pub(crate) enum UserRequest {
     Wake,
     Sleep,
     Pause,
@@ -26,7 +26,7 @@ pub(crate) struct Refused {
     pub(crate) message: String,
 }
 
-impl Wish {
+impl UserRequest {
     pub(crate) fn read(word: &str) -> Option<Self> {
         Some(match word {
             "wake" => Self::Wake,
@@ -64,15 +64,19 @@ impl Wish {
 }
 
 /// Asks, and gives the sentence for the person.
-pub(crate) async fn ask(client: &Client, name: &Name, wish: Wish) -> Result<String, Refused> {
+pub(crate) async fn ask(
+    client: &Client,
+    name: &Name,
+    user_request: UserRequest,
+) -> Result<String, Refused> {
     let services: Api<ElastiService> = Api::namespaced(client.clone(), &name.namespace);
     let params = PatchParams {
         field_manager: Some(names::CLI_FIELD_MANAGER.into()),
         ..PatchParams::default()
     };
-    let patch = Patch::Merge(wish.patch(Timestamp::now()));
+    let patch = Patch::Merge(user_request.patch(Timestamp::now()));
     match services.patch(&name.name, &params, &patch).await {
-        Ok(_) => Ok(wish.taken(&name.name)),
+        Ok(_) => Ok(user_request.taken(&name.name)),
         Err(kube::Error::Api(status)) => {
             let (code, reason) = match status.code {
                 401 | 403 => (StatusCode::FORBIDDEN, "Forbidden"),

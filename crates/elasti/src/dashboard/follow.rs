@@ -15,10 +15,10 @@ use tokio::time::{Instant, sleep, timeout, timeout_at};
 /// A watch ends by itself after this; the client takes one that is silent for 20 s for dead.
 const CALM: Duration = Duration::from_secs(18);
 const GRACE: Duration = Duration::from_secs(2);
-const LIST_PATIENCE: Duration = Duration::from_secs(30);
+const LIST_TIMEOUT: Duration = Duration::from_secs(30);
 const PAGE: u32 = 250;
-const FIRST_PAUSE: Duration = Duration::from_millis(200);
-const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+const BACKOFF_MIN: Duration = Duration::from_millis(200);
+const BACKOFF_MAX: Duration = Duration::from_secs(2);
 /// A right or a kind that is missing may be given, but not within the second.
 const REFUSED_PAUSE: Duration = Duration::from_secs(5);
 
@@ -76,11 +76,11 @@ impl Trouble {
 
 /// Follows objects as long as the future lives.
 pub(crate) async fn follow(client: Client, followed: Followed, mut tell: impl FnMut(Told)) {
-    let mut pause = FIRST_PAUSE;
+    let mut pause = BACKOFF_MIN;
     loop {
         match list(&client, &followed).await {
             Ok((version, items)) => {
-                pause = FIRST_PAUSE;
+                pause = BACKOFF_MIN;
                 tell(Told::All(items));
                 watch(&client, &followed, version, &mut tell).await;
             }
@@ -93,7 +93,7 @@ pub(crate) async fn follow(client: Client, followed: Followed, mut tell: impl Fn
             }
         }
         sleep(pause).await;
-        pause = pause.saturating_mul(2).min(LONGEST_PAUSE);
+        pause = pause.saturating_mul(2).min(BACKOFF_MAX);
     }
 }
 
@@ -108,7 +108,7 @@ async fn list(client: &Client, followed: &Followed) -> Result<(String, Vec<Value
         let request = Request::new(followed.path.as_str())
             .list(&params)
             .map_err(kube::Error::BuildRequest)?;
-        let page: Page = match timeout(LIST_PATIENCE, client.request(request)).await {
+        let page: Page = match timeout(LIST_TIMEOUT, client.request(request)).await {
             Ok(page) => page?,
             Err(late) => return Err(kube::Error::Service(late.into())),
         };
@@ -146,8 +146,8 @@ async fn watch(
             }
         }
         // One that ends at once must not spin.
-        if started.elapsed() < FIRST_PAUSE {
-            sleep(FIRST_PAUSE).await;
+        if started.elapsed() < BACKOFF_MIN {
+            sleep(BACKOFF_MIN).await;
         }
     }
 }

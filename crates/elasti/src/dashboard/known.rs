@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use elasti_api::ElastiService;
-use elasti_core::held::{Ask, Hearing};
+use elasti_core::held::{Ask, HeldState};
 use elasti_core::view::{Facts, Looked, View, Workload, view};
 use jiff::Timestamp;
 use serde::Serialize;
@@ -73,7 +73,7 @@ pub(crate) struct Known {
     events: BTreeMap<Name, VecDeque<Event>>,
     pub(crate) events_forbidden: bool,
     pub(crate) cluster: Cluster,
-    hearing: Hearing,
+    hearing: HeldState,
     /// Services that may look different now.
     touched: BTreeSet<Name>,
     /// Told as `name: message` to whoever shows a service that cannot be read.
@@ -111,7 +111,7 @@ impl Default for Known {
                 state: "loading",
                 message: String::new(),
             },
-            hearing: Hearing::default(),
+            hearing: HeldState::default(),
             touched: BTreeSet::new(),
             broken: BTreeMap::new(),
         }
@@ -281,17 +281,17 @@ impl Known {
     }
 
     /// What the resolvers said, or that they said nothing.
-    pub(crate) fn hear(&mut self, hearing: Hearing) {
+    pub(crate) fn hear(&mut self, hearing: HeldState) {
         let changed = self.services.iter().filter(|(_, one)| {
             let told = one.me.status.as_ref().and_then(|status| status.held);
-            let held = |hearing: &Hearing| hearing.held(&one.me).or(told).unwrap_or(0);
+            let held = |hearing: &HeldState| hearing.held(&one.me).or(told).unwrap_or(0);
             held(&hearing) != held(&self.hearing)
         });
         self.touched.extend(changed.map(|(name, _)| name.clone()));
         self.hearing = hearing;
     }
 
-    pub(crate) fn hearing(&self) -> &Hearing {
+    pub(crate) fn hearing(&self) -> &HeldState {
         &self.hearing
     }
 

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 
 use axum::body::Bytes;
-use elasti_core::held::Hearing;
+use elasti_core::held::HeldState;
 use futures::Stream;
 use futures::stream;
 use jiff::Timestamp;
@@ -66,12 +66,12 @@ struct Held {
     message: String,
 }
 
-impl From<&Hearing> for Held {
-    fn from(hearing: &Hearing) -> Self {
+impl From<&HeldState> for Held {
+    fn from(hearing: &HeldState) -> Self {
         let (state, since, message) = match hearing {
-            Hearing::Unasked => ("unasked", None, String::new()),
-            Hearing::Live { since, .. } => ("live", Some(*since), String::new()),
-            Hearing::Told { since, why } => ("told", Some(*since), why.clone()),
+            HeldState::Unasked => ("unasked", None, String::new()),
+            HeldState::Live { since, .. } => ("live", Some(*since), String::new()),
+            HeldState::Told { since, why } => ("told", Some(*since), why.clone()),
         };
         Self {
             state,
@@ -88,7 +88,7 @@ impl News {
             frame,
             told: Mutex::new(ToldSoFar {
                 cluster,
-                held: Held::from(&Hearing::Unasked),
+                held: Held::from(&HeldState::Unasked),
                 ..ToldSoFar::default()
             }),
             wire: broadcast::channel(MOST_BEHIND).0,

@@ -16,7 +16,7 @@ use jiff::Timestamp;
 use parking_lot::Mutex;
 use serde_json::json;
 
-use super::ask::{self, Wish};
+use super::ask::{self, UserRequest};
 use super::guard::{self, Guard};
 use super::known::{Known, Name};
 use super::news::News;
@@ -39,7 +39,10 @@ pub(crate) fn router(desk: Desk, guard: Guard) -> Router {
         .route(one, get(service))
         .route("/api/v1/services/{namespace}/{name}/why", get(why));
     if guard.may_write() {
-        router = router.route("/api/v1/services/{namespace}/{name}/{wish}", post(write));
+        router = router.route(
+            "/api/v1/services/{namespace}/{name}/{user_request}",
+            post(write),
+        );
     }
     router
         .fallback(file)
@@ -113,9 +116,9 @@ fn missing(known: &Known, name: &Name) -> Response {
 
 async fn write(
     State(desk): State<Desk>,
-    Path((namespace, name, wish)): Path<(String, String, String)>,
+    Path((namespace, name, user_request)): Path<(String, String, String)>,
 ) -> Response {
-    let Some(wish) = Wish::read(&wish) else {
+    let Some(user_request) = UserRequest::read(&user_request) else {
         return failed(StatusCode::NOT_FOUND, "NotFound", "There is no such wish.");
     };
     let name = Name { namespace, name };
@@ -123,7 +126,7 @@ async fn write(
     if desk.known.lock().one(&name).is_none() {
         return missing(&desk.known.lock(), &name);
     }
-    match ask::ask(&desk.client, &name, wish).await {
+    match ask::ask(&desk.client, &name, user_request).await {
         Ok(message) => Json(json!({"message": message})).into_response(),
         Err(refused) => failed(refused.code, refused.reason, &refused.message),
     }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use elasti_core::held::Hearing;
+use elasti_core::held::HeldState;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -28,11 +28,11 @@ use super::known::{Known, Scope, TargetKind};
 use super::news::{Frame, News};
 use super::price::Price;
 use super::routes::{Desk, router};
-use crate::held::{Ears, listen};
+use crate::held::{HeldSource, listen};
 
 /// A browser opens 6; 40 of them fit.
 const CONNECTIONS: usize = 256;
-const HEAD_PATIENCE: Duration = Duration::from_secs(30);
+const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
 /// Changes within this time are told together.
 const TOGETHER: Duration = Duration::from_millis(80);
 const BEAT: Duration = Duration::from_secs(10);
@@ -69,7 +69,7 @@ impl Running {
     pub(crate) async fn start(
         settings: Settings,
         client: Client,
-        ears: Ears,
+        held_source: HeldSource,
     ) -> std::io::Result<Self> {
         let listener = TcpListener::bind(settings.listen).await?;
         let address = listener.local_addr()?;
@@ -97,7 +97,7 @@ impl Running {
         };
         let mut tasks = JoinSet::new();
         tasks.spawn(tell(watches.clone(), news.clone()));
-        tasks.spawn(hear(watches.clone(), news.clone(), ears));
+        tasks.spawn(hear(watches.clone(), news.clone(), held_source));
         tasks.spawn(watches.run());
         tasks.spawn(serve(
             listener,
@@ -226,14 +226,14 @@ async fn tell(watches: Watches, news: Arc<News>) {
 }
 
 /// Keeps up with who waits, while a browser looks.
-async fn hear(watches: Watches, news: Arc<News>, ears: Ears) {
+async fn hear(watches: Watches, news: Arc<News>, held_source: HeldSource) {
     let whom = || watches.known.lock().ask(news.lookers());
     let somebody = || news.clone().somebody_looks();
-    let hear = |hearing: &Hearing| {
+    let hear = |hearing: &HeldState| {
         watches.known.lock().hear(hearing.clone());
         watches.changed.notify_one();
     };
-    listen(ears, whom, somebody, hear).await;
+    listen(held_source, whom, somebody, hear).await;
 }
 
 async fn serve(listener: TcpListener, router: Router) {
@@ -263,7 +263,7 @@ async fn connection(router: Router, stream: TcpStream, place: OwnedSemaphorePerm
         service_fn(move |request: hyper::Request<Incoming>| router.clone().oneshot(request));
     let served = http1::Builder::new()
         .timer(TokioTimer::new())
-        .header_read_timeout(HEAD_PATIENCE)
+        .header_read_timeout(HEAD_TIMEOUT)
         .serve_connection(TokioIo::new(stream), service);
     // A browser that hangs up is none of our business.
     let _ = served.await;

@@ -1,4 +1,4 @@
-//! Held requests on the event stream, with a real operator and real resolvers on a town.
+//! Held requests on the event stream, with a real operator and real resolvers on a simulated cluster.
 //! Never asserts how fast: a law says what must come, and what must not come with it.
 #![allow(
     clippy::unwrap_used,
@@ -10,20 +10,20 @@
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
 
-use elasti_journeys::{MERGE, Neighbourhood, OPERATOR_USER, PATIENCE, until};
-use elasti_town::faults::{Calls, Fault};
+use elasti_e2e::{MERGE, OPERATOR_USER, TIMEOUT, TestEnv, until};
+use elasti_fake_cluster::faults::{Calls, Fault};
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader, Lines};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use super::{Running, Settings};
-use crate::held::{Ears, Proxy};
+use crate::held::{HeldSource, Proxy};
 
 const VISITORS: u64 = 3;
 const ROLES: &str = "/apis/rbac.authorization.k8s.io/v1/clusterroles";
 
-async fn dashboard(client: kube::Client, ears: Ears) -> Running {
+async fn dashboard(client: kube::Client, held_source: HeldSource) -> Running {
     let settings = Settings {
         listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
         namespaces: Vec::new(),
@@ -32,7 +32,7 @@ async fn dashboard(client: kube::Client, ears: Ears) -> Running {
         price: None,
         place: "test".to_owned(),
     };
-    Running::start(settings, client, ears).await.unwrap()
+    Running::start(settings, client, held_source).await.unwrap()
 }
 
 /// Everything, asked for once.
@@ -90,7 +90,7 @@ impl Page {
     }
 
     async fn until(&mut self, what: &str, holds: impl Fn(&Self) -> bool) {
-        let waited = timeout(PATIENCE, async {
+        let waited = timeout(TIMEOUT, async {
             while !holds(self) {
                 self.next().await;
             }
@@ -113,17 +113,17 @@ impl Page {
 }
 
 /// The law: the stream follows who waits, up and down, and no status is written for it.
-async fn the_stream_follows_who_waits(ears: impl FnOnce(&Neighbourhood) -> Ears) {
-    let hood = Neighbourhood::with(|plot| plot.resolvers = 2).await;
+async fn the_stream_follows_who_waits(held_source: impl FnOnce(&TestEnv) -> HeldSource) {
+    let hood = TestEnv::with(|config| config.resolvers = 2).await;
     let web = hood.deploy("web").await;
     web.until_serving().await;
     web.fall_asleep().await;
-    let running = dashboard(hood.town().server.client(), ears(&hood)).await;
+    let running = dashboard(hood.fake_cluster().server.client(), held_source(&hood)).await;
     until("the dashboard knows it", async || {
         fleet(&running).await["services"][0]["phase"] == "Asleep"
     })
     .await;
-    let faults = hood.town().server.faults();
+    let faults = hood.fake_cluster().server.faults();
     let asked = || {
         let calls = faults.journal();
         calls.iter().filter(|c| c.subresource == "proxy").count()
@@ -157,12 +157,15 @@ async fn the_stream_follows_who_waits(ears: impl FnOnce(&Neighbourhood) -> Ears)
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_waits_goes_up_and_down_on_a_desk_without_a_status_write() {
-    the_stream_follows_who_waits(|hood| Ears::Proxy(Proxy::new(hood.town().server.client()))).await;
+    the_stream_follows_who_waits(|hood| {
+        HeldSource::Proxy(Proxy::new(hood.fake_cluster().server.client()))
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_waits_goes_up_and_down_in_the_operator_without_a_status_write() {
-    the_stream_follows_who_waits(|hood| Ears::Operator(hood.waiting(0))).await;
+    the_stream_follows_who_waits(|hood| HeldSource::Operator(hood.waiting(0))).await;
 }
 
 /// The rules of somebody who may look, and ask these subresources of pods.
@@ -181,9 +184,9 @@ fn looker(more: &[&str]) -> Value {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_may_not_ask_the_resolvers_sees_what_was_last_told_until_the_right_is_given() {
-    let hood = Neighbourhood::with(|plot| {
-        plot.operators = 0;
-        plot.api.enforce_rbac = true;
+    let hood = TestEnv::with(|config| {
+        config.operators = 0;
+        config.api.enforce_rbac = true;
     })
     .await;
     let web = hood.deploy("web").await;
@@ -203,7 +206,7 @@ async fn who_may_not_ask_the_resolvers_sees_what_was_last_told_until_the_right_i
     let bindings = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings";
     api.make(bindings, binding).await;
     let client = hood.client_as("looker").await;
-    let running = dashboard(client.clone(), Ears::Proxy(Proxy::new(client))).await;
+    let running = dashboard(client.clone(), HeldSource::Proxy(Proxy::new(client))).await;
     let mut page = Page::open(&running).await;
     page.until_held("told", 7).await;
     let message = page.from["message"].as_str().unwrap();

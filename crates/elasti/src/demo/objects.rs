@@ -8,7 +8,7 @@ use elasti_api::names;
 use kube::Client;
 use serde_json::{Value, json};
 
-use super::chronicle::APP_LABEL;
+use super::timeline::APP_LABEL;
 
 /// Above 1023, so that nobody needs to be root.
 pub(crate) const PORT: u16 = 8080;

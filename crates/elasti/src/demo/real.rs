@@ -9,14 +9,14 @@ use clap::Args;
 use elasti_runtime::signals::EndSignals;
 use kube::Client;
 
-use super::lodging::{self, Host, Lodging, Wish};
+use super::printer::Printer;
+use super::real_cluster::{self, Host, RealCluster, Wish};
 use super::story::Story;
-use super::voice::Voice;
 use crate::commands::access::Access;
 use crate::exit::Failed;
 
 /// Polling, cooldown, a kubelet's tick and settle times have their full length there.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(240);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(240);
 
 /// Options of a story in a real cluster.
 #[derive(Args, Clone, Debug)]
@@ -57,26 +57,26 @@ pub(crate) struct Manner {
 impl Real {
     pub(crate) async fn tell(self, manner: Manner) -> Result<(), Failed> {
         let mut signals = EndSignals::listen().context("signals cannot be taken over")?;
-        let voice = Voice::new();
+        let printer = Printer::new();
         let access = Access::of(self.context.clone(), self.kubeconfig.clone());
         let client = access.connect().await?.client;
         let finding = Host::find(&client, self.prometheus.clone());
-        let host = voice
+        let host = printer
             .while_waiting("looking at the cluster", finding)
             .await?;
-        let namespace = lodging::make_namespace(&client).await?;
-        self.introduce(&voice, &host, &namespace);
+        let namespace = real_cluster::make_namespace(&client).await?;
+        self.introduce(&printer, &host, &namespace);
         let wish = Wish {
             services: manner.services,
             cold_start: manner.cold_start,
             image: self.image,
         };
         let ended = tokio::select! {
-            ended = play(&voice, &client, host, &namespace, &wish, manner) => ended,
+            ended = play(&printer, &client, host, &namespace, &wish, manner) => ended,
             () = signals.next() => {
-                voice.hush();
-                voice.say("");
-                voice.say("Stopped.");
+                printer.hush();
+                printer.say("");
+                printer.say("Stopped.");
                 match manner.once {
                     true => Err(anyhow!("interrupted before the story's end").into()),
                     false => Ok(()),
@@ -84,7 +84,7 @@ impl Real {
             }
         };
         let removed = tokio::select! {
-            removed = remove(&voice, &client, &namespace) => removed,
+            removed = remove(&printer, &client, &namespace) => removed,
             () = signals.next() => Err(anyhow!("interrupted")),
         };
         let removed = removed.with_context(|| {
@@ -96,34 +96,36 @@ impl Real {
         ended.and(removed.map_err(Failed::from))
     }
 
-    fn introduce(&self, voice: &Voice, host: &Host, namespace: &str) {
-        voice.say(&format!(
+    fn introduce(&self, printer: &Printer, host: &Host, namespace: &str) {
+        printer.say(&format!(
             "Elasti demo in a real cluster: Kubernetes {}, with Elasti as it is installed in namespace {}.",
             host.version, host.namespace
         ));
-        voice.say(&format!(
+        printer.say(&format!(
             "Namespace {namespace} is made for it, and removed at the end. The app is {}.",
             self.image
         ));
-        voice.say("No Prometheus knows this app, so its trigger is always quiet: it may sleep as soon as its cooldown after a wake is over.");
-        voice.say(&format!("Watch:  kubectl -n {namespace} get els --watch"));
-        voice.say("");
+        printer.say("No Prometheus knows this app, so its trigger is always quiet: it may sleep as soon as its cooldown after a wake is over.");
+        printer.say(&format!("Watch:  kubectl -n {namespace} get els --watch"));
+        printer.say("");
     }
 }
 
 async fn play(
-    voice: &Voice,
+    printer: &Printer,
     client: &Client,
     host: Host,
     namespace: &str,
     wish: &Wish,
     manner: Manner,
 ) -> Result<(), Failed> {
-    let furnishing = Lodging::furnish(client, host, namespace, wish);
-    let stage = voice.while_waiting("objects are made", furnishing).await?;
+    let furnishing = RealCluster::furnish(client, host, namespace, wish);
+    let backend = printer
+        .while_waiting("objects are made", furnishing)
+        .await?;
     let story = Story {
-        voice,
-        stage: &stage,
+        printer,
+        backend: &backend,
         load: manner.load,
         patience: manner.patience,
     };
@@ -136,10 +138,12 @@ async fn play(
     }
 }
 
-async fn remove(voice: &Voice, client: &Client, namespace: &str) -> anyhow::Result<()> {
-    let removing = lodging::remove_namespace(client, namespace);
-    voice.while_waiting("the namespace goes", removing).await?;
-    voice.say(&format!(
+async fn remove(printer: &Printer, client: &Client, namespace: &str) -> anyhow::Result<()> {
+    let removing = real_cluster::remove_namespace(client, namespace);
+    printer
+        .while_waiting("the namespace goes", removing)
+        .await?;
+    printer.say(&format!(
         "Removed: namespace {namespace} is gone, with all that was made in it."
     ));
     Ok(())

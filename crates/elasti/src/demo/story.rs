@@ -10,10 +10,10 @@ use futures::future::try_join_all;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::chronicle::{Moment, View};
+use super::backend::{Backend, First, Service};
 use super::ledger::{Entry, Reckoning};
-use super::stage::{First, Service, Stage};
-use super::voice::Voice;
+use super::printer::Printer;
+use super::timeline::{Moment, View};
 
 /// Time to read the first line before the request comes.
 const BREATH: Duration = Duration::from_secs(1);
@@ -27,20 +27,20 @@ const REST: Duration = Duration::from_secs(20);
 
 /// Who tells, where, and how.
 pub(crate) struct Story<'a, S> {
-    pub(crate) voice: &'a Voice,
-    pub(crate) stage: &'a S,
+    pub(crate) printer: &'a Printer,
+    pub(crate) backend: &'a S,
     pub(crate) load: bool,
     pub(crate) patience: Duration,
 }
 
-impl<S: Stage> Story<'_, S> {
+impl<S: Backend> Story<'_, S> {
     /// One round.
     pub(crate) async fn tell(&self) -> anyhow::Result<Reckoning> {
-        self.stage.ledger().clear();
-        self.stage.chronicle().turn_page();
+        self.backend.ledger().clear();
+        self.backend.timeline().turn_page();
         tokio::select! {
             ended = self.round() => ended,
-            () = self.stage.meter() => Err(anyhow!("the meter stopped")),
+            () = self.backend.meter() => Err(anyhow!("the meter stopped")),
         }
     }
 
@@ -57,7 +57,7 @@ impl<S: Stage> Story<'_, S> {
         let who = self.who();
         let asleep = self.all("asleep", Instant::now(), View::is_asleep).await?;
         let text = format!("{who} at 0 replicas, without a pod; the Service leads to the resolver");
-        self.voice.tell(last(&asleep), "asleep", &text);
+        self.printer.tell(last(&asleep), "asleep", &text);
         sleep(BREATH).await;
         Ok(())
     }
@@ -65,9 +65,9 @@ impl<S: Stage> Story<'_, S> {
     /// A request comes, is held, and is answered by a pod that was not there; gives when each service was ready, and
     /// the traffic that goes on.
     async fn wake(&self) -> anyhow::Result<(Vec<Moment>, S::Traffic)> {
-        let sent = self.stage.send_first(self.visitors_patience());
+        let sent = self.backend.send_first(self.visitors_patience());
         let First { sent_at, answers } = self.step("request", sent).await?;
-        self.voice.tell(
+        self.printer.tell(
             sent_at,
             "request",
             &match self.services() {
@@ -76,7 +76,7 @@ impl<S: Stage> Story<'_, S> {
             },
         );
         let held = self.step("held", self.held()).await?;
-        self.voice.tell(
+        self.printer.tell(
             Instant::now(),
             "held",
             &match held {
@@ -101,7 +101,7 @@ impl<S: Stage> Story<'_, S> {
             span(&to),
             since(&scaled, sent_at)
         );
-        self.voice.tell(last(&scaled), "scaled", &text);
+        self.printer.tell(last(&scaled), "scaled", &text);
         let ready = self
             .all("ready", sent_at, |view| view.ready_pod().is_some())
             .await?;
@@ -109,7 +109,7 @@ impl<S: Stage> Story<'_, S> {
             [one] => format!("pod {} is ready", one.view.ready_pod().unwrap_or_default()),
             all => format!("a pod of each of {} services is ready", all.len()),
         };
-        self.voice.tell(last(&ready), "ready", &text);
+        self.printer.tell(last(&ready), "ready", &text);
         let answers = self
             .step("answered", async { ended(answers).await })
             .await?;
@@ -151,7 +151,7 @@ impl<S: Stage> Story<'_, S> {
             "{who} after {} ms: a slow answer, not an error",
             span(&took)
         );
-        self.voice.tell(at, "answered", &text);
+        self.printer.tell(at, "answered", &text);
         Ok(())
     }
 
@@ -160,21 +160,21 @@ impl<S: Stage> Story<'_, S> {
         let serving = |view: &View| view.phase == Some(Phase::Serving) && !view.redirected();
         let serving = self.all("serving", last(ready), serving).await?;
         let text = "traffic goes straight to the pods; the resolver is out of the path";
-        self.voice.tell(last(&serving), "serving", text);
+        self.printer.tell(last(&serving), "serving", text);
         let direct = self.step("direct", self.direct(last(&serving))).await?;
         let text = format!(
             "{} requests in a row without the resolver, {} ms each",
             direct.len(),
             span(&direct)
         );
-        self.voice.tell(Instant::now(), "direct", &text);
-        self.step("answered", self.stage.stop(traffic)).await
+        self.printer.tell(Instant::now(), "direct", &text);
+        self.step("answered", self.backend.stop(traffic)).await
     }
 
     /// Nobody comes any more.
     async fn fall_asleep(&self) -> anyhow::Result<()> {
         let redirecting = |view: &View| view.phase == Some(Phase::Redirecting) && view.redirected();
-        let quiet_at = |service: &Service| self.stage.ledger().last_ended_at(&service.name);
+        let quiet_at = |service: &Service| self.backend.ledger().last_ended_at(&service.name);
         let idle = self.each("idle", quiet_at, redirecting).await?;
         let pairs = self.services().iter().zip(&idle);
         let quiet: Vec<u64> = pairs
@@ -182,9 +182,9 @@ impl<S: Stage> Story<'_, S> {
             .collect();
         let text = format!(
             "{}: new connections go to the resolver again",
-            self.stage.why_idle(&span(&quiet)),
+            self.backend.why_idle(&span(&quiet)),
         );
-        self.voice.tell(last(&idle), "idle", &text);
+        self.printer.tell(last(&idle), "idle", &text);
         let drained = |view: &View| {
             view.phase == Some(Phase::Draining)
                 && !view.pods.is_empty()
@@ -193,43 +193,45 @@ impl<S: Stage> Story<'_, S> {
         let drained = self.all("drained", first(&idle), drained).await?;
         let text =
             "the pods are alive but out of rotation, so that none dies with a request in its hands";
-        self.voice.tell(last(&drained), "drained", text);
+        self.printer.tell(last(&drained), "drained", text);
         let asleep = self.all("asleep", first(&drained), View::is_asleep).await?;
         let text = format!("{} at 0 replicas again", self.who());
-        self.voice.tell(last(&asleep), "asleep", &text);
+        self.printer.tell(last(&asleep), "asleep", &text);
         Ok(())
     }
 
     fn sum_up(&self, ready: &[Moment]) -> Reckoning {
         let names = self.services().iter().map(|service| service.name.clone());
         let ready = names.zip(ready.iter().map(|moment| moment.at)).collect();
-        let reckoning = self.stage.ledger().reckon(&ready);
-        self.voice
+        let reckoning = self.backend.ledger().reckon(&ready);
+        self.printer
             .tell(Instant::now(), "requests", &reckoning.to_string());
         reckoning
     }
 
     /// Between two rounds: says how to take part, and tells what happens then.
     pub(crate) async fn rest(&self) {
-        self.voice.say("");
-        self.voice.say(&format!(
+        self.printer.say("");
+        self.printer.say(&format!(
             "Your turn: {}. Next round in {} s; Ctrl-C leaves.",
-            self.stage.invitation(),
+            self.backend.invitation(),
             REST.as_secs(),
         ));
         let _ = timeout(REST, self.comment()).await;
-        self.voice.say("");
+        self.printer.say("");
     }
 
     /// Tells every change of phase, for ever.
     async fn comment(&self) {
         let seen = || -> Vec<View> {
             let names = self.services().iter().map(|service| service.name.as_str());
-            names.map(|name| self.stage.chronicle().now(name)).collect()
+            names
+                .map(|name| self.backend.timeline().now(name))
+                .collect()
         };
         let mut before = seen();
         loop {
-            self.stage.chronicle().changed().await;
+            self.backend.timeline().changed().await;
             let now = seen();
             for ((service, before), now) in self.services().iter().zip(&before).zip(&now) {
                 if let (true, Some(phase)) = (before.phase != now.phase, now.phase) {
@@ -237,7 +239,7 @@ impl<S: Stage> Story<'_, S> {
                         "{} is {phase:?}, replicas {}, {}",
                         service.name, now.replicas, now.reason
                     );
-                    self.voice.tell(Instant::now(), "seen", &text);
+                    self.printer.tell(Instant::now(), "seen", &text);
                 }
             }
             before = now;
@@ -245,11 +247,11 @@ impl<S: Stage> Story<'_, S> {
     }
 
     fn services(&self) -> &[Service] {
-        self.stage.services()
+        self.backend.services()
     }
 
     async fn traffic(&self, every: Duration) -> anyhow::Result<S::Traffic> {
-        self.stage.send(every, self.visitors_patience()).await
+        self.backend.send(every, self.visitors_patience()).await
     }
 
     /// A visitor outwaits the steps of a wake, so that the step that failed is named, and not its visitor.
@@ -269,11 +271,11 @@ impl<S: Stage> Story<'_, S> {
     async fn held(&self) -> anyhow::Result<usize> {
         let mut most = 0;
         loop {
-            most = most.max(self.stage.held().await);
+            most = most.max(self.backend.held().await);
             let mut views = self
                 .services()
                 .iter()
-                .map(|service| self.stage.chronicle().now(&service.name));
+                .map(|service| self.backend.timeline().now(&service.name));
             let early = most > 0 && views.any(|view| view.ready_pod().is_some());
             if early || most >= self.services().len() {
                 return Ok(most);
@@ -288,7 +290,7 @@ impl<S: Stage> Story<'_, S> {
             let rows = self
                 .services()
                 .iter()
-                .map(|service| self.stage.ledger().direct_in_a_row(&service.name, since));
+                .map(|service| self.backend.ledger().direct_in_a_row(&service.name, since));
             let rows: Vec<Vec<Duration>> = rows.collect();
             if rows.iter().all(|row| row.len() >= DIRECT) {
                 return Ok(rows.into_iter().flatten().map(millis).collect());
@@ -314,9 +316,9 @@ impl<S: Stage> Story<'_, S> {
         since: impl Fn(&Service) -> Instant,
         holds: impl Fn(&View) -> bool,
     ) -> anyhow::Result<Vec<Moment>> {
-        let chronicle = self.stage.chronicle();
+        let timeline = self.backend.timeline();
         let waits = self.services().iter().map(|service| {
-            let moment = chronicle.until(&service.name, since(service), &holds);
+            let moment = timeline.until(&service.name, since(service), &holds);
             async { anyhow::Ok(moment.await) }
         });
         self.step(word, try_join_all(waits)).await
@@ -329,7 +331,7 @@ impl<S: Stage> Story<'_, S> {
         comes: impl Future<Output = anyhow::Result<T>>,
     ) -> anyhow::Result<T> {
         let came = timeout(self.patience, comes);
-        match self.voice.while_waiting(awaited(word), came).await {
+        match self.printer.while_waiting(awaited(word), came).await {
             Ok(came) => came,
             Err(_) => Err(anyhow!(
                 "the step \"{word}\" did not come within {} ms; {}",
@@ -342,7 +344,7 @@ impl<S: Stage> Story<'_, S> {
     /// What is seen right now, for whoever must find out why.
     async fn state(&self) -> String {
         let states = self.services().iter().map(|service| {
-            let view = self.stage.chronicle().now(&service.name);
+            let view = self.backend.timeline().now(&service.name);
             let phase = view.phase.map_or_else(
                 || "without a phase".to_owned(),
                 |phase| format!("{phase:?}"),
@@ -354,8 +356,8 @@ impl<S: Stage> Story<'_, S> {
             )
         });
         let mut states: Vec<String> = states.collect();
-        states.push(format!("requests held: {}", self.stage.held().await));
-        if let Err(lost) = self.stage.ledger().reckon(&BTreeMap::new()).verdict() {
+        states.push(format!("requests held: {}", self.backend.held().await));
+        if let Err(lost) = self.backend.ledger().reckon(&BTreeMap::new()).verdict() {
             states.push(lost.to_string());
         }
         states.join("; ")

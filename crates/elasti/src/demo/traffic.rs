@@ -7,8 +7,8 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
+use super::backend::Service;
 use super::ledger::{Entry, Ledger};
-use super::stage::Service;
 use crate::visit::visit;
 
 /// Traffic under way.

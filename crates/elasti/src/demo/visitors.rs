@@ -14,10 +14,10 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
-use super::chronicle::APP_LABEL;
+use super::backend::First;
 use super::ledger::{Entry, Ledger};
-use super::lodging::harmless;
-use super::stage::First;
+use super::real_cluster::harmless;
+use super::timeline::APP_LABEL;
 use crate::commands::refusal::Asked;
 use crate::visit::{Line, Word};
 

@@ -6,13 +6,13 @@ use super::commands::Shown;
 /// Who runs it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Class {
-    /// `elasti` alone: tests/documents/town.rs, as a process against a town.
-    Town,
+    /// `elasti` alone: tests/documents/fake_cluster.rs, as a process against a simulated cluster.
+    FakeCluster,
     /// With `kubectl` or `helm` in it: tests/documents/cluster.rs, on a real cluster with the chart.
     Cluster,
     /// A sentence that speaks of a command: its help is run, where that command would be.
     Spoken { of_elasti: bool },
-    /// `curl`: tests/documents/town.rs, which asks the dashboard that the page has started.
+    /// `curl`: tests/documents/fake_cluster.rs, which asks the dashboard that the page has started.
     Request,
     /// A chore that a check of `cargo xtask test --ci` runs; the check's name.
     Checked(&'static str),
@@ -28,15 +28,15 @@ pub(super) const CHECKED: [(&str, &str); 16] = [
     ("cargo xtask campaign", "crash campaign"),
     ("cargo xtask dashboard", "dashboard"),
     ("cargo xtask kustomize", "chart"),
-    ("cargo xtask image", "real: journeys"),
-    ("cargo xtask journeys", "real: journeys"),
-    ("elasti demo --real", "real: journeys"),
-    ("cargo xtask kubernetes up", "real: journeys"),
+    ("cargo xtask image", "real: e2e"),
+    ("cargo xtask e2e", "real: e2e"),
+    ("elasti demo --real", "real: e2e"),
+    ("cargo xtask kubernetes up", "real: e2e"),
     ("cargo xtask kubernetes audit", "real: rights"),
     ("cargo xtask kubernetes down", "real: end"),
     ("cargo xtask churn", "real: churn"),
     (
-        "cargo run -p elasti-town --example compare",
+        "cargo run -p elasti-fake-cluster --example compare",
         "real: API server",
     ),
     ("cargo test", "tests"),
@@ -50,7 +50,7 @@ pub(super) const UNCHECKED: [(&str, &str); 7] = [
         "it measures, and a machine that does other things measures nothing",
     ),
     (
-        "cargo run --release -p elasti-journeys --example thousand",
+        "cargo run --release -p elasti-e2e --example thousand",
         "it measures, as the benches do",
     ),
     (
@@ -108,7 +108,7 @@ impl Shown {
         }
         match own.iter().any(|words| needs_cluster(words)) {
             true => Ok(Class::Cluster),
-            false => Ok(Class::Town),
+            false => Ok(Class::FakeCluster),
         }
     }
 }

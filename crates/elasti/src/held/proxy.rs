@@ -14,14 +14,14 @@ use kube::api::ListParams;
 use kube::{Api, Client, ResourceExt as _};
 use tokio::time::{Instant, timeout};
 
-use super::Unheard;
+use super::HeldUnavailable;
 
 /// Where the chart is usually installed: tried where pods of all namespaces may not be listed.
 const USUAL_NAMESPACE: &str = "elasti";
 /// The chart's name for the resolver's own port, and what that port is where nobody says.
 const PORT_NAME: &str = "http";
 const USUAL_PORT: i32 = 8013;
-const PATIENCE: Duration = Duration::from_secs(3);
+const TIMEOUT: Duration = Duration::from_secs(3);
 /// Resolvers come and go rarely; one that does not answer is looked up again at once.
 const LOOKED_UP_EVERY: Duration = Duration::from_secs(10);
 /// A service is about 170 bytes with the longest names: 10,000 of them are 2 MB. One without `?name=` says more.
@@ -52,17 +52,21 @@ impl Proxy {
     }
 
     /// All resolvers together. One that ends may still hold requests, but need not answer.
-    pub(crate) async fn ask(&mut self) -> Result<Counts, Unheard> {
-        let asked = match timeout(PATIENCE, self.places()).await {
+    pub(crate) async fn ask(&mut self) -> Result<Counts, HeldUnavailable> {
+        let asked = match timeout(TIMEOUT, self.places()).await {
             Ok(places) => places?,
-            Err(_) => return Err(Unheard::Silent("The API server does not answer.".into())),
+            Err(_) => {
+                return Err(HeldUnavailable::Silent(
+                    "The API server does not answer.".into(),
+                ));
+            }
         };
         let answers = asked.iter().map(async |place| {
             let late = || {
                 let Place { name, .. } = place;
-                Unheard::Silent(format!("Resolver {name} does not answer."))
+                HeldUnavailable::Silent(format!("Resolver {name} does not answer."))
             };
-            let answer = timeout(PATIENCE, place.ask(&self.client)).await;
+            let answer = timeout(TIMEOUT, place.ask(&self.client)).await;
             answer.unwrap_or_else(|_| Err(late()))
         });
         let mut said = Vec::new();
@@ -79,7 +83,7 @@ impl Proxy {
         Ok(together(said))
     }
 
-    async fn places(&mut self) -> Result<Vec<Place>, Unheard> {
+    async fn places(&mut self) -> Result<Vec<Place>, HeldUnavailable> {
         if let Some((at, places)) = &self.found
             && at.elapsed() < LOOKED_UP_EVERY
         {
@@ -95,7 +99,7 @@ impl Proxy {
         };
         let places = places.map_err(|error| unheard(&error, "The resolvers cannot be found"))?;
         if places.iter().all(|place| place.ending) {
-            return Err(Unheard::Silent("No resolver is ready.".into()));
+            return Err(HeldUnavailable::Silent("No resolver is ready.".into()));
         }
         self.found = Some((Instant::now(), places.clone()));
         Ok(places)
@@ -127,7 +131,7 @@ impl Place {
         })
     }
 
-    async fn ask(&self, client: &Client) -> Result<Counts, Unheard> {
+    async fn ask(&self, client: &Client) -> Result<Counts, HeldUnavailable> {
         let Self {
             namespace,
             name,
@@ -142,12 +146,12 @@ impl Place {
         );
         let request = http::Request::get(path)
             .body(Vec::new())
-            .map_err(|error| Unheard::Silent(format!("{doubt}: {error}.")))?;
+            .map_err(|error| HeldUnavailable::Silent(format!("{doubt}: {error}.")))?;
         let answer = client.request_stream(request).await;
         let answer = answer.map_err(|error| unheard(&error, &doubt))?;
         let mut lines = std::pin::pin!(answer.take(MOST_BYTES).lines());
         let mut counts = Counts::new();
-        let broken = |error: std::io::Error| Unheard::Silent(format!("{doubt}: {error}."));
+        let broken = |error: std::io::Error| HeldUnavailable::Silent(format!("{doubt}: {error}."));
         while let Some(line) = lines.try_next().await.map_err(broken)? {
             if let Some((service, held)) = waiting(&line) {
                 counts.insert(service, held);
@@ -158,13 +162,15 @@ impl Place {
 }
 
 /// Whether a right is missing, or an answer.
-fn unheard(error: &kube::Error, doubt: &str) -> Unheard {
+fn unheard(error: &kube::Error, doubt: &str) -> HeldUnavailable {
     match error {
         kube::Error::Api(status) if matches!(status.code, 401 | 403) => {
-            Unheard::Refused(format!("{}.", status.message.trim_end_matches('.')))
+            HeldUnavailable::Refused(format!("{}.", status.message.trim_end_matches('.')))
         }
-        kube::Error::Api(status) => Unheard::Silent(format!("{doubt}: {}.", status.message)),
-        _ => Unheard::Silent(format!("{doubt}.")),
+        kube::Error::Api(status) => {
+            HeldUnavailable::Silent(format!("{doubt}: {}.", status.message))
+        }
+        _ => HeldUnavailable::Silent(format!("{doubt}.")),
     }
 }
 

@@ -1,14 +1,14 @@
 //! The wake that no real cluster should be asked for, since it takes the resolvers of everyone: none is ready.
 //! Never writes a status: the operator does. All other causes are told on any ground, in commands_any_ground.
 
-use elasti_journeys::until;
+use elasti_e2e::until;
 use serde_json::json;
 
 use crate::scene::Scene;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn no_resolver_is_ready() {
-    let scene = Scene::with(|plot| plot.resolvers = 0).await;
+    let scene = Scene::with(|config| config.resolvers = 0).await;
     scene.resolver(false).await;
     scene.workload("web", 1, json!({})).await;
     scene.declare("web", json!({"cooldownPeriod": 1})).await;

@@ -3,7 +3,7 @@
 
 use std::process::Stdio;
 
-use elasti_journeys::{MERGE, until};
+use elasti_e2e::{MERGE, until};
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::time::timeout;
@@ -107,11 +107,11 @@ async fn the_same_as_data() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_kind_that_may_not_be_seen_is_told_and_the_rest_is_shown() {
-    let scene = Scene::with(|plot| {
-        plot.operators = 0;
-        plot.resolvers = 0;
-        plot.api.epoch = Some(jiff::Timestamp::now() - jiff::SignedDuration::from_hours(480));
-        plot.api.enforce_rbac = true;
+    let scene = Scene::with(|config| {
+        config.operators = 0;
+        config.resolvers = 0;
+        config.api.epoch = Some(jiff::Timestamp::now() - jiff::SignedDuration::from_hours(480));
+        config.api.enforce_rbac = true;
     })
     .await;
     scene.workload("web", 0, json!({})).await;
@@ -139,7 +139,7 @@ async fn a_thousand_services_are_one_list_a_kind_and_fit_80_columns() {
         scene.hood.api().make(DEPLOYMENTS, target).await;
         scene.status(&name, asleep()).await;
     }
-    let faults = scene.hood.town().server.faults();
+    let faults = scene.hood.fake_cluster().server.faults();
     // `top` also asks where the resolvers are: there is none, so it asks nobody who waits.
     for (arguments, calls) in [
         (&["list", "-A"] as &[&str], 2),

@@ -1,4 +1,4 @@
-//! The commands that people use, as processes on a town: what they print, where, and with which exit code.
+//! The commands that people use, as processes on a simulated cluster: what they print, where, and with which exit code.
 //! Never looks inside: each transcript is kept as a snapshot beside these files.
 #![cfg(feature = "cli")]
 #![allow(
@@ -21,4 +21,4 @@ mod manners;
 mod pausing;
 mod reasons;
 mod screens;
-mod wishes;
+mod user_requests;

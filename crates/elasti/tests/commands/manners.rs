@@ -33,17 +33,19 @@ pub async fn as_account(scene: &Scene, name: &str, rules: Value) {
         )
         .await;
     let token = answer["status"]["token"].as_str().unwrap();
-    let town = scene.hood.town();
-    let config = town.server.kubeconfig_with_token(town.address(), token);
+    let fake_cluster = scene.hood.fake_cluster();
+    let config = fake_cluster
+        .server
+        .kubeconfig_with_token(fake_cluster.address(), token);
     std::fs::write(scene.kubeconfig(), config).unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_missing_right_is_named_with_the_rule_that_gives_it() {
-    let scene = Scene::with(|plot| {
-        plot.operators = 0;
-        plot.resolvers = 0;
-        plot.api.enforce_rbac = true;
+    let scene = Scene::with(|config| {
+        config.operators = 0;
+        config.resolvers = 0;
+        config.api.enforce_rbac = true;
     })
     .await;
     scene.workload("web", 0, json!({})).await;
@@ -66,12 +68,12 @@ async fn a_missing_right_is_named_with_the_rule_that_gives_it() {
 #[tokio::test(flavor = "multi_thread")]
 async fn clusters_that_cannot_be_reached_or_are_not_ours() {
     let scene = Scene::unattended().await;
-    let bare = elasti_town::Town::start(Default::default(), 0)
+    let bare = elasti_fake_cluster::FakeCluster::start(Default::default(), 0)
         .await
         .unwrap();
     std::fs::write(scene.files.path().join("bare"), bare.kubeconfig()).unwrap();
-    let closed = scene.hood.town().kubeconfig();
-    let address = scene.hood.town().address().to_string();
+    let closed = scene.hood.fake_cluster().kubeconfig();
+    let address = scene.hood.fake_cluster().address().to_string();
     std::fs::write(
         scene.files.path().join("closed"),
         closed.replace(&address, "127.0.0.1:1"),
@@ -79,9 +81,9 @@ async fn clusters_that_cannot_be_reached_or_are_not_ours() {
     .unwrap();
     let wrong = scene
         .hood
-        .town()
+        .fake_cluster()
         .kubeconfig()
-        .replace("town-admin", "somebody");
+        .replace("fake-cluster-admin", "somebody");
     std::fs::write(scene.files.path().join("wrong"), wrong).unwrap();
     std::fs::write(scene.files.path().join("broken"), "clusters: 5").unwrap();
     let file = |name: &str| scene.files.path().join(name).display().to_string();
@@ -94,7 +96,10 @@ async fn clusters_that_cannot_be_reached_or_are_not_ours() {
         ("broken", &["list"]),
         ("none", &["list"]),
         ("config", &["list", "--context", "nowhere"]),
-        ("config", &["list", "--context", "town", "-n", "default"]),
+        (
+            "config",
+            &["list", "--context", "fake-cluster", "-n", "default"],
+        ),
         ("config", &["why", "nobody"]),
         ("config", &["why"]),
         ("config", &["wyh", "web"]),

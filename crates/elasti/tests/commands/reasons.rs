@@ -260,7 +260,7 @@ async fn never_ready_pod(scene: &Scene) {
     scene
         .hood
         .api()
-        .patch(&path, elasti_journeys::STRATEGIC, status)
+        .patch(&path, elasti_e2e::STRATEGIC, status)
         .await;
     let event = json!({
         "metadata": {"name": "web-by-hand.1"}, "type": "Warning", "reason": "Unhealthy",
@@ -287,11 +287,7 @@ async fn a_pod_never_becomes_ready() {
     scene
         .hood
         .api()
-        .patch(
-            &format!("{DEPLOYMENTS}/web"),
-            elasti_journeys::MERGE,
-            replicas,
-        )
+        .patch(&format!("{DEPLOYMENTS}/web"), elasti_e2e::MERGE, replicas)
         .await;
     // The Deployment's own pod waits for a node that does not exist: two causes at once.
     let sentence = "Pod web-by-hand cannot start: it has not become ready for 60 s.";
@@ -300,7 +296,7 @@ async fn a_pod_never_becomes_ready() {
         "lastScaledUpTime": days_ago(1), "triggers": [trigger("quiet", Some("0"), None)], "quietSince": days_ago(9),
         "conditions": [condition("Ready", false, "NeverReady", sentence)],
     })).await;
-    elasti_journeys::until("no node takes the other pod", async || {
+    elasti_e2e::until("no node takes the other pod", async || {
         let pods = scene
             .hood
             .api()

@@ -1,12 +1,12 @@
-//! A town with services in any state, and a person at a terminal in it.
+//! A simulated cluster with services in any state, and a person at a terminal in it.
 //! Never sets a clock: everything that is told in time lies days apart.
 
 use std::path::PathBuf;
 use std::process::Stdio;
 use std::time::Duration;
 
-use elasti_journeys::{MERGE, Neighbourhood, Plot, STRATEGIC, until};
-use elasti_town::prometheus::Reading;
+use elasti_e2e::{MERGE, STRATEGIC, TestEnv, TestEnvConfig, until};
+use elasti_fake_cluster::prometheus::Reading;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -33,28 +33,32 @@ pub fn seconds_ago(seconds: i64) -> String {
         .to_string()
 }
 
-/// A town and a kubeconfig.
+/// A simulated cluster and a kubeconfig.
 pub struct Scene {
-    pub hood: Neighbourhood,
+    pub hood: TestEnv,
     pub files: TempDir,
 }
 
 impl Scene {
-    /// A town that was founded twenty days ago, with nobody in it: statuses are what a test writes.
+    /// A simulated cluster that was founded twenty days ago, with nobody in it: statuses are what a test writes.
     pub async fn unattended() -> Self {
         let epoch = Timestamp::now() - SignedDuration::from_secs(20 * DAY + 1800);
-        Self::with(|plot| {
-            plot.operators = 0;
-            plot.resolvers = 0;
-            plot.api.epoch = Some(epoch);
+        Self::with(|config| {
+            config.operators = 0;
+            config.resolvers = 0;
+            config.api.epoch = Some(epoch);
         })
         .await
     }
 
-    pub async fn with(change: impl FnOnce(&mut Plot)) -> Self {
-        let hood = Neighbourhood::with(change).await;
+    pub async fn with(change: impl FnOnce(&mut TestEnvConfig)) -> Self {
+        let hood = TestEnv::with(change).await;
         let files = tempfile::tempdir().unwrap();
-        std::fs::write(files.path().join("config"), hood.town().kubeconfig()).unwrap();
+        std::fs::write(
+            files.path().join("config"),
+            hood.fake_cluster().kubeconfig(),
+        )
+        .unwrap();
         Self { hood, files }
     }
 
@@ -104,7 +108,7 @@ impl Scene {
     /// An ElastiService of a Deployment and a Service of the same name.
     pub async fn declare(&self, name: &str, more: Value) {
         let query = format!("sum(rate(http_requests_total{{service=\"{name}\"}}[1m]))");
-        let prometheus = format!("http://{}", self.hood.town().prometheus.address);
+        let prometheus = format!("http://{}", self.hood.fake_cluster().prometheus.address);
         let mut spec = json!({
             "service": name, "cooldownPeriod": 604_800,
             "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": name},
@@ -124,7 +128,7 @@ impl Scene {
     /// What the trigger of a service reads.
     pub fn reads(&self, name: &str, value: f64) {
         let query = format!("sum(rate(http_requests_total{{service=\"{name}\"}}[1m]))");
-        let prometheus = &self.hood.town().prometheus;
+        let prometheus = &self.hood.fake_cluster().prometheus;
         prometheus.set(&query, Reading::Value(value));
     }
 
@@ -156,7 +160,7 @@ impl Scene {
         self.hood.api().patch(&path, STRATEGIC, status).await;
     }
 
-    /// The binary, with the town's kubeconfig and nothing else of this process.
+    /// The binary, with the simulated cluster's kubeconfig and nothing else of this process.
     pub fn elasti(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_elasti"));
         command

@@ -4,7 +4,7 @@
 use std::process::Stdio;
 use std::time::Duration;
 
-use elasti_journeys::until;
+use elasti_e2e::until;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::process::{Child, Command};

@@ -1,13 +1,13 @@
 //! `elasti demo --real` as it is meant: on a real cluster with the chart, through its Services, by visitors in pods.
 //! Never leaves a namespace behind.
 
-use elasti_journeys::until;
+use elasti_e2e::until;
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::process::Command;
 
 use crate::person::Person;
 
-/// The sample app that `cargo xtask journeys` gives to the node.
+/// The sample app that `cargo xtask e2e` gives to the node.
 const IMAGE: &str = "docker.io/local/sample-app:1";
 /// The story, word by word.
 const WORDS: [&str; 12] = [
@@ -22,7 +22,7 @@ async fn demos(person: &Person) -> usize {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "needs a real cluster: cargo xtask journeys"]
+#[ignore = "needs a real cluster: cargo xtask e2e"]
 async fn the_story_is_told_on_a_real_cluster_and_no_request_is_lost() {
     let person = Person::on_any_ground().await;
     let prometheus = person.hood.prometheus();
@@ -43,7 +43,7 @@ async fn the_story_is_told_on_a_real_cluster_and_no_request_is_lost() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "needs a real cluster: cargo xtask journeys"]
+#[ignore = "needs a real cluster: cargo xtask e2e"]
 async fn ctrl_c_while_a_request_is_held_removes_all_of_it() {
     let person = Person::on_any_ground().await;
     let prometheus = person.hood.prometheus();

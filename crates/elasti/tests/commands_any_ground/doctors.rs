@@ -1,7 +1,7 @@
 //! `elasti lint` and `elasti check` against a cluster: content where all is well, and plain where something is not.
 //! Never leaves the installation other than it was.
 
-use elasti_journeys::{RESOLVER, until};
+use elasti_e2e::{RESOLVER, until};
 use serde_json::json;
 
 use crate::person::Person;
@@ -16,7 +16,7 @@ async fn lint_holds_a_file_against_the_cluster() {
         "metadata": {"name": "web", "namespace": namespace},
         "spec": web.object().await["spec"],
     });
-    // The town's Prometheus is at an address that lint rightly doubts.
+    // The simulated cluster's Prometheus is at an address that lint rightly doubts.
     object["spec"]["triggers"] = json!([{"type": "prometheus", "metadata": {
         "query": "sum(requests) or vector(0)", "threshold": "1", "serverAddress": "http://prometheus.monitoring:9090",
     }}]);
@@ -33,7 +33,7 @@ async fn lint_holds_a_file_against_the_cluster() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "needs a real cluster: cargo xtask journeys"]
+#[ignore = "needs a real cluster: cargo xtask e2e"]
 async fn check_is_content_with_the_chart_and_names_what_is_ill() {
     let person = Person::on_any_ground().await;
     let elasti = person.hood.installation();

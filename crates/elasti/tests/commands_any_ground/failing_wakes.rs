@@ -1,7 +1,7 @@
 //! Wakes that fail: `elasti why` names the cause that was injected, and the command that shows or mends it.
 //! Never writes a status: the operator does, from what the cluster says about ordinary objects.
 
-use elasti_journeys::{App, Blueprint, blueprint, until};
+use elasti_e2e::{App, Blueprint, blueprint, until};
 use serde_json::json;
 
 use crate::person::Person;

@@ -1,4 +1,4 @@
-//! Commands for any ground: the town, and with `cargo xtask journeys` the chart on a real cluster, word for word the same.
+//! Commands for any ground: the simulated cluster, and with `cargo xtask e2e` the chart on a real cluster, word for word the same.
 //! Never looks inside: each transcript is kept as a snapshot beside these files, one for both grounds.
 #![cfg(feature = "cli")]
 #![allow(

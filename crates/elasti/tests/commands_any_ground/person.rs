@@ -1,11 +1,11 @@
-//! A person at a terminal, on ground that may be the town or a real cluster.
+//! A person at a terminal, on ground that may be the simulated cluster or a real cluster.
 //! Never has another way into the cluster than the ground's kubeconfig.
 
 use std::path::PathBuf;
 use std::process::Stdio;
 use std::time::Duration;
 
-use elasti_journeys::Neighbourhood;
+use elasti_e2e::TestEnv;
 use tempfile::TempDir;
 use tokio::process::Command;
 use tokio::time::timeout;
@@ -14,13 +14,13 @@ use tokio::time::timeout;
 const LIMIT: Duration = Duration::from_secs(900);
 
 pub struct Person {
-    pub hood: Neighbourhood,
+    pub hood: TestEnv,
     files: TempDir,
 }
 
 impl Person {
     pub async fn on_any_ground() -> Self {
-        let hood = Neighbourhood::start().await;
+        let hood = TestEnv::start().await;
         let person = Self {
             files: tempfile::tempdir().unwrap(),
             hood,

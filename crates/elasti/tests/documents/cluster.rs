@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-use elasti_journeys::until;
+use elasti_e2e::until;
 use serde_json::json;
 
 use crate::class::Class;
@@ -39,7 +39,7 @@ enum Installed {
 }
 
 #[tokio::test]
-#[ignore = "needs a real cluster of our own: cargo xtask journeys"]
+#[ignore = "needs a real cluster of our own: cargo xtask e2e"]
 async fn every_command_of_kubectl_and_helm_works_on_a_real_cluster() {
     let mut faults = Faults::default();
     let mut reader = Reader::sits_down().await;
@@ -90,7 +90,7 @@ fn is_for_cluster(item: &Item<'_>, said: &BTreeSet<String>) -> bool {
 }
 
 fn is_in_between(shown: &Shown) -> bool {
-    !shown.in_prose && shown.class() == Ok(Class::Town) && !shown.text.contains("demo")
+    !shown.in_prose && shown.class() == Ok(Class::FakeCluster) && !shown.text.contains("demo")
 }
 
 /// What a command finds when it is typed: the way of installing that it is about.
@@ -122,8 +122,7 @@ fn leaves(line: &str) -> Option<Installed> {
 
 fn variable(name: &str) -> String {
     let name = format!("ELASTI_JOURNEYS_{name}");
-    std::env::var(&name)
-        .unwrap_or_else(|_| panic!("{name} is not set: cargo xtask journeys does it"))
+    std::env::var(&name).unwrap_or_else(|_| panic!("{name} is not set: cargo xtask e2e does it"))
 }
 
 /// Someone with the pages in front of a cluster.
@@ -166,7 +165,7 @@ impl Reader {
         prometheus::serve(prometheus.parse().unwrap());
         let mut reader = Self {
             desk,
-            // As far as this reader knows: what `cargo xtask journeys` has installed is upgraded.
+            // As far as this reader knows: what `cargo xtask e2e` has installed is upgraded.
             installed: Installed::No,
             prometheus,
         };
@@ -197,8 +196,8 @@ impl Reader {
         self.desk.types(&line).await.map(drop)
     }
 
-    async fn installs(&mut self, wish: Installed) -> Result<(), String> {
-        if self.installed == wish {
+    async fn installs(&mut self, user_request: Installed) -> Result<(), String> {
+        if self.installed == user_request {
             return Ok(());
         }
         match self.installed {
@@ -210,7 +209,7 @@ impl Reader {
             Installed::ByKustomize => self.removes_overlay().await?,
         }
         self.installed = Installed::No;
-        match wish {
+        match user_request {
             Installed::No => return Ok(()),
             Installed::ByHelm => {
                 let values = variable("VALUES");
@@ -234,7 +233,7 @@ impl Reader {
                 self.is_rolled_out().await?;
             }
         }
-        self.installed = wish;
+        self.installed = user_request;
         Ok(())
     }
 

@@ -17,13 +17,13 @@ mod cluster;
 mod commands;
 mod data;
 mod desk;
+mod fake_cluster;
 #[path = "../ground/mod.rs"]
 mod ground;
 mod objects;
 #[path = "../../src/documents/page.rs"]
 mod page;
 mod prometheus;
-mod town;
 mod typed;
 
 use commands::Shown;

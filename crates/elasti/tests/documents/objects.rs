@@ -10,7 +10,7 @@ const FOREIGN: [(&str, &str); 2] = [
     ("Application", "Argo CD's own; its CRD comes with Argo CD"),
     (
         "ScaledObject",
-        "KEDA's own; the town knows it, a real cluster may not",
+        "KEDA's own; the simulated cluster knows it, a real cluster may not",
     ),
 ];
 

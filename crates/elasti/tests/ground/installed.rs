@@ -1,5 +1,5 @@
-//! A town with everything that the chart makes in it, and one service that sleeps.
-//! Never runs an operator or a resolver: their pods are the town's, and what they would have written is written here.
+//! A simulated cluster with everything that the chart makes in it, and one service that sleeps.
+//! Never runs an operator or a resolver: their pods are the simulated cluster's, and what they would have written is written here.
 
 use elasti_api::names::{self, IpFamily};
 use serde_json::{Value, json};

@@ -1,4 +1,4 @@
-//! A town, and the binary in front of it: what a person types, what comes back, and how it ends.
+//! A simulated cluster, and the binary in front of it: what a person types, what comes back, and how it ends.
 //! Never looks inside the binary.
 #![allow(
     dead_code,
@@ -15,8 +15,8 @@ pub mod installed;
 use std::process::Stdio;
 use std::time::Duration;
 
-use elasti_town::Town;
-use elasti_town::api_server::ApiServerConfig;
+use elasti_fake_cluster::FakeCluster;
+use elasti_fake_cluster::api_server::ApiServerConfig;
 use http::Request;
 use kube::Client;
 use serde_json::{Value, json};
@@ -40,9 +40,9 @@ const CHART: [&str; 7] = [
 ];
 const DEPLOYMENTS: &str = include_str!("../../../../deploy/kustomize/base/deployment.yaml");
 
-/// A folder to type commands in, with or without a town behind the kubeconfig.
+/// A folder to type commands in, with or without a simulated cluster behind the kubeconfig.
 pub struct Ground {
-    pub town: Option<Town>,
+    pub fake_cluster: Option<FakeCluster>,
     pub files: TempDir,
 }
 
@@ -50,21 +50,21 @@ impl Ground {
     /// Without a cluster.
     pub fn bare() -> Self {
         Self {
-            town: None,
+            fake_cluster: None,
             files: tempfile::tempdir().unwrap(),
         }
     }
 
-    pub async fn with_town() -> Self {
+    pub async fn with_fake_cluster() -> Self {
         let config = ApiServerConfig {
             enforce_rbac: true,
             ..ApiServerConfig::default()
         };
-        let town = Town::start(config, 1).await.unwrap();
+        let fake_cluster = FakeCluster::start(config, 1).await.unwrap();
         let ground = Self::bare();
-        ground.write("kubeconfig", &town.kubeconfig());
+        ground.write("kubeconfig", &fake_cluster.kubeconfig());
         let ground = Self {
-            town: Some(town),
+            fake_cluster: Some(fake_cluster),
             ..ground
         };
         ground
@@ -75,7 +75,7 @@ impl Ground {
 
     /// With the objects of an installation; nobody is at work in its pods.
     pub async fn with_chart() -> Self {
-        let ground = Self::with_town().await;
+        let ground = Self::with_fake_cluster().await;
         ground.make_all(DEFINITION).await;
         for part in CHART {
             ground.make_all(part).await;
@@ -102,17 +102,19 @@ impl Ground {
         self.make(&account).await;
         let request = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"audiences": []}});
         let token = self.token(name, &request).await;
-        let town = self.town();
-        let config = town.server.kubeconfig_with_token(town.address(), &token);
+        let fake_cluster = self.fake_cluster();
+        let config = fake_cluster
+            .server
+            .kubeconfig_with_token(fake_cluster.address(), &token);
         self.write(name, &config);
     }
 
-    pub fn town(&self) -> &Town {
-        self.town.as_ref().unwrap()
+    pub fn fake_cluster(&self) -> &FakeCluster {
+        self.fake_cluster.as_ref().unwrap()
     }
 
     fn client(&self) -> Client {
-        self.town().server.client()
+        self.fake_cluster().server.client()
     }
 
     pub fn write(&self, name: &str, text: &str) {
@@ -197,7 +199,11 @@ impl Ground {
             .current_dir(self.files.path())
             .env_clear()
             .env("HOME", self.files.path())
-            .envs(self.town.is_some().then_some(("KUBECONFIG", "kubeconfig")))
+            .envs(
+                self.fake_cluster
+                    .is_some()
+                    .then_some(("KUBECONFIG", "kubeconfig")),
+            )
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())

@@ -1,4 +1,4 @@
-//! The binary as a process of its own in a town: how it is started, asked, told to end.
+//! The binary as a process of its own in a simulated cluster: how it is started, asked, told to end.
 //! Never leaves a process behind: whatever a test does, dropping ends it.
 #![allow(
     dead_code,
@@ -48,7 +48,7 @@ pub fn hollow(name: &'static str) -> TestService {
 pub async fn pod_address(scene: &Scene) -> (IpAddr, u16) {
     let mut address = None;
     until("a pod has an address", async || {
-        let pods = scene.teller.items(PODS).await;
+        let pods = scene.api_client.items(PODS).await;
         address = pods
             .first()
             .and_then(|pod| pod["status"]["podIP"].as_str()?.parse().ok());
@@ -71,7 +71,7 @@ impl ResolverProcess {
     pub async fn start(scene: &Scene, more: &[(&str, &str)]) -> Self {
         let files = tempfile::tempdir().unwrap();
         let kubeconfig: PathBuf = files.path().join("kubeconfig");
-        std::fs::write(&kubeconfig, scene.town.kubeconfig()).unwrap();
+        std::fs::write(&kubeconfig, scene.fake_cluster.kubeconfig()).unwrap();
         let address = scene.address.to_string();
         let mut child = elasti(&["resolver"])
             .env("KUBECONFIG", &kubeconfig)

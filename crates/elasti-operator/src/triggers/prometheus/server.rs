@@ -16,7 +16,7 @@ use super::{Doubt, answer};
 use crate::triggers::address::{self, CheckedNames};
 
 /// One question, from the first packet to the last byte.
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 /// One series with 60 labels of 256 bytes is 15 KiB.
 const MOST_BYTES: usize = 1 << 20;
 /// Shorter than servers and balancers keep a connection, so that none is used that is just being closed.
@@ -116,7 +116,7 @@ fn client(
             .redirect(reqwest::redirect::Policy::none())
             .no_proxy()
             .retry(reqwest::retry::never())
-            .connect_timeout(PATIENCE)
+            .connect_timeout(TIMEOUT)
             .pool_max_idle_per_host(CONNECTIONS)
             .pool_idle_timeout(KEPT)
             .user_agent(concat!("elasti/", env!("CARGO_PKG_VERSION")));
@@ -164,7 +164,7 @@ impl Server {
         if unanswered.saturating_sub(before) >= GIVE_UP_AFTER {
             return Err(Doubt::TimedOut);
         }
-        let asked = timeout(PATIENCE, self.ask(headers, query))
+        let asked = timeout(TIMEOUT, self.ask(headers, query))
             .await
             .unwrap_or(Err(Doubt::TimedOut));
         match &asked {

@@ -18,7 +18,7 @@ use super::spec::is_elasti_service;
 use crate::commands::access::Cluster;
 
 /// A cluster that does not answer by then is not asked.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Where neighbours are looked for.
 pub(crate) struct Neighbours<'a> {
@@ -42,7 +42,7 @@ pub(crate) struct Look {
 
 /// Whether there is a cluster that answers.
 pub(crate) async fn answers(cluster: &Cluster) -> anyhow::Result<()> {
-    let version = tokio::time::timeout(PATIENCE, cluster.client.apiserver_version()).await;
+    let version = tokio::time::timeout(TIMEOUT, cluster.client.apiserver_version()).await;
     version.context("it does not answer")??;
     Ok(())
 }

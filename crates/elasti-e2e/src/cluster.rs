@@ -1,0 +1,243 @@
+//! The other ground: a real cluster with Elasti as its chart installed it; `cargo xtask e2e` says where it is.
+//! Never touches a namespace that it did not make, but for the installation's own.
+
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use elasti_api::names;
+use elasti_fake_cluster::controllers::stand_in_definitions;
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use serde_json::{Value, json};
+use tokio::process::Command;
+
+use crate::api_client::{ApiClient, MERGE};
+use crate::client::get;
+use crate::readings::Readings;
+use crate::until;
+
+/// The operators' Deployment.
+pub const OPERATOR: &str = "elasti-operator-controller-manager";
+/// The resolvers' Deployment.
+pub const RESOLVER: &str = "elasti-resolver";
+/// On every namespace of a journey.
+pub(crate) const JOURNEY_LABEL: &str = "elasti.example/journey";
+
+const KUBECONFIG: &str = "ELASTI_JOURNEYS_KUBECONFIG";
+const PROMETHEUS: &str = "ELASTI_JOURNEYS_PROMETHEUS";
+const READINGS: &str = "ELASTI_JOURNEYS_READINGS";
+const HELM: &str = "ELASTI_JOURNEYS_HELM";
+const KUBECTL: &str = "ELASTI_JOURNEYS_KUBECTL";
+const CHART: &str = "ELASTI_JOURNEYS_CHART";
+const VALUES: &str = "ELASTI_JOURNEYS_VALUES";
+
+const RELEASE: &str = "elasti";
+const PODS: &str = "/api/v1/namespaces/elasti/pods";
+const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/elasti/deployments";
+const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+
+fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok().filter(|value| !value.is_empty())
+}
+
+/// Whether end-to-end tests go to a real cluster.
+pub(crate) fn is_meant() -> bool {
+    variable(KUBECONFIG).is_some()
+}
+
+/// A real cluster, and one journey's own part of it.
+pub(crate) struct Cluster {
+    pub(crate) client: kube::Client,
+    pub(crate) prometheus: String,
+    pub(crate) readings: Readings,
+    kubeconfig: PathBuf,
+    number: u32,
+}
+
+impl Cluster {
+    /// The cluster that the environment names, if it names one.
+    pub(crate) async fn from_environment() -> Option<Self> {
+        static NEXT: AtomicU32 = AtomicU32::new(1);
+        let kubeconfig = PathBuf::from(variable(KUBECONFIG)?);
+        let must = |name| variable(name).unwrap_or_else(|| panic!("{name} is not set"));
+        let address: SocketAddr = must(READINGS).parse().unwrap();
+        let file = Kubeconfig::read_from(&kubeconfig).unwrap();
+        let options = KubeConfigOptions::default();
+        let config = kube::Config::from_custom_kubeconfig(file, &options).await;
+        Some(Self {
+            client: kube::Client::try_from(config.unwrap()).unwrap(),
+            prometheus: must(PROMETHEUS),
+            readings: Readings::served_at(address),
+            kubeconfig,
+            number: NEXT.fetch_add(1, Ordering::Relaxed),
+        })
+    }
+
+    pub(crate) fn kubeconfig(&self) -> String {
+        std::fs::read_to_string(&self.kubeconfig).unwrap()
+    }
+
+    /// A namespace's name that no other journey has.
+    pub(crate) fn own_name(&self, name: &str) -> &'static str {
+        let process = std::process::id();
+        let name = format!("journey-{process}-{}-{name}", self.number);
+        // As long as the test: a few bytes.
+        Box::leak(name.into_boxed_str())
+    }
+
+    /// Definitions of Rollouts and ScaledObjects, unless the real ones are there.
+    pub(crate) async fn install_definitions(&self) {
+        let api_client = ApiClient(self.client.clone());
+        for definition in stand_in_definitions() {
+            let name = definition["metadata"]["name"].as_str().unwrap().to_owned();
+            let sent = definition.to_string();
+            let (code, said) = api_client
+                .send("POST", DEFINITIONS, "application/json", sent)
+                .await;
+            assert!([201, 409].contains(&code), "{said}");
+            until("the definition is served", async || {
+                let found = api_client.get(&format!("{DEFINITIONS}/{name}")).await;
+                condition(&found, "Established")
+            })
+            .await;
+        }
+    }
+}
+
+fn condition(object: &Value, type_: &str) -> bool {
+    let conditions = object["status"]["conditions"].as_array();
+    let mut conditions = conditions.into_iter().flatten();
+    conditions.any(|c| c["type"] == type_ && c["status"] == "True")
+}
+
+/// Elasti as installed, and verbs for what may happen to it.
+#[derive(Clone, Debug)]
+pub struct Installation {
+    api: ApiClient,
+    kubeconfig: PathBuf,
+}
+
+impl Installation {
+    pub(crate) fn of(cluster: &Cluster, api: ApiClient) -> Self {
+        Self {
+            api,
+            kubeconfig: cluster.kubeconfig.clone(),
+        }
+    }
+
+    async fn helm(&self, arguments: &[&str]) {
+        let helm = variable(HELM).unwrap_or_else(|| "helm".into());
+        let patience = ["--namespace", RELEASE, "--timeout", "280s"];
+        self.run(&helm, &[arguments, &patience].concat()).await;
+    }
+
+    /// Runs a command of `kubectl` in the installation's namespace, to its good end.
+    pub async fn kubectl(&self, arguments: &[&str]) {
+        let kubectl = variable(KUBECTL).unwrap_or_else(|| "kubectl".into());
+        self.run(&kubectl, &[arguments, &["--namespace", RELEASE]].concat())
+            .await;
+    }
+
+    async fn run(&self, program: &str, arguments: &[&str]) {
+        let mut command = Command::new(program);
+        command.env("KUBECONFIG", &self.kubeconfig).args(arguments);
+        let output = command.output().await.unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{program} {arguments:?}: {said}");
+    }
+
+    /// Installs the chart, or upgrades it: as it was, but for these values.
+    pub async fn install(&self, more: &[&str]) {
+        let chart = variable(CHART).unwrap();
+        let mut values = variable(VALUES).unwrap_or_default();
+        for one in more {
+            values = format!("{values},{one}");
+        }
+        self.helm(&[
+            "upgrade",
+            "--install",
+            RELEASE,
+            &chart,
+            "--wait",
+            "--set",
+            &values,
+        ])
+        .await;
+    }
+
+    /// Uninstalls the chart, with its hooks.
+    pub async fn uninstall(&self) {
+        self.helm(&["uninstall", RELEASE, "--wait"]).await;
+    }
+
+    /// `kubectl rollout restart`, and its end.
+    pub async fn restart(&self, deployment: &str) {
+        let path = format!("{DEPLOYMENTS}/{deployment}");
+        let at = jiff::Timestamp::now().to_string();
+        let annotations = json!({"kubectl.kubernetes.io/restartedAt": at});
+        let template = json!({"metadata": {"annotations": annotations}});
+        let patch = json!({"spec": {"template": template}});
+        let patched = self.api.patch(&path, MERGE, patch).await;
+        let generation = patched["metadata"]["generation"].as_u64();
+        until("it is rolled out", async || {
+            let found = self.api.get(&path).await;
+            let status = &found["status"];
+            status["observedGeneration"].as_u64() >= generation
+                && ["updatedReplicas", "availableReplicas", "replicas"]
+                    .iter()
+                    .all(|field| status[field] == found["spec"]["replicas"])
+        })
+        .await;
+    }
+
+    /// `kubectl scale`, and its end.
+    pub async fn scale(&self, deployment: &str, replicas: u32) {
+        let path = format!("{DEPLOYMENTS}/{deployment}");
+        let patch = json!({"spec": {"replicas": replicas}});
+        self.api.patch(&format!("{path}/scale"), MERGE, patch).await;
+        until("it is scaled", async || {
+            let status = &self.api.get(&path).await["status"];
+            let count = |field: &str| status[field].as_u64().unwrap_or(0);
+            count("replicas") == u64::from(replicas)
+                && count("readyReplicas") == u64::from(replicas)
+        })
+        .await;
+    }
+
+    async fn pods_of(&self, app: &str) -> Vec<Value> {
+        let path = format!("{PODS}?labelSelector={}%3D{app}", names::RESOLVER_LABEL);
+        self.api.items(&path).await
+    }
+
+    /// The addresses of the resolvers that are ready and not about to end.
+    pub async fn resolver_addresses(&self) -> BTreeSet<String> {
+        let mut pods = self.pods_of(names::RESOLVER_LABEL_VALUE).await;
+        pods.retain(|pod| {
+            condition(pod, "Ready") && pod["metadata"]["deletionTimestamp"].is_null()
+        });
+        pods.iter()
+            .filter_map(|pod| pod["status"]["podIP"].as_str().map(str::to_owned))
+            .collect()
+    }
+
+    /// How many requests to a Service wait at resolvers, also at those that are about to end.
+    pub(crate) async fn held_for(&self, namespace: &str, service: &str) -> usize {
+        let wanted = format!(
+            "elasti_resolver_queued_count{{namespace=\"{namespace}\",service=\"{service}\"}} "
+        );
+        let mut held = 0;
+        for pod in self.pods_of(names::RESOLVER_LABEL_VALUE).await {
+            let Some(address) = pod["status"]["podIP"].as_str() else {
+                continue;
+            };
+            // One that has just ended holds nobody.
+            let Ok(answer) = get(&format!("{address}:8013"), "/metrics").await else {
+                continue;
+            };
+            let line = answer.body.lines().find_map(|l| l.strip_prefix(&wanted));
+            held += line.and_then(|n| n.parse::<usize>().ok()).unwrap_or(0);
+        }
+        held
+    }
+}

@@ -1,0 +1,65 @@
+//! A neighbourhood for tests: ground (the simulated cluster, or a real cluster), operators, resolvers, clients, and a ledger of
+//! every request. Never ships, and never reaches into an operator or a resolver: everything goes over sockets and the API.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::needless_pass_by_value,
+    clippy::missing_panics_doc
+)]
+
+mod api_client;
+mod app;
+mod client;
+mod cluster;
+mod ledger;
+mod permissions;
+mod pod_watcher;
+mod readings;
+mod stand_in;
+mod test_env;
+
+pub use api_client::{ApiClient, MERGE, STRATEGIC};
+pub use app::{App, Blueprint, Target, blueprint};
+pub use client::{Answer, Lost, Regular, get, greeting};
+pub use cluster::{Installation, OPERATOR, RESOLVER};
+pub use ledger::{Entry, Ledger};
+pub use pod_watcher::{Edge, PodWatcher};
+pub use test_env::{OPERATOR_USER, RESOLVER_USER, TestEnv, TestEnvConfig, times};
+
+use std::time::Duration;
+
+use tokio::time::{sleep, timeout};
+
+/// How long a test waits for something that must come: only a broken build reaches it. On a real node a kubelet's ticks
+/// and settle times have their full length.
+pub const TIMEOUT: Duration = Duration::from_secs(120);
+
+fn patience() -> Duration {
+    match cluster::is_meant() {
+        true => 3 * TIMEOUT,
+        false => TIMEOUT,
+    }
+}
+
+/// Waits for a condition.
+pub async fn until(what: &str, mut holds: impl AsyncFnMut() -> bool) {
+    let waited = timeout(patience(), async {
+        while !holds().await {
+            sleep(Duration::from_millis(15)).await;
+        }
+    });
+    waited.await.unwrap_or_else(|_| panic!("never: {what}"));
+}
+
+/// Logs of a failing test, if `RUST_LOG` asks for them.
+pub fn logs() {
+    let filter = tracing_subscriber::EnvFilter::try_from_default_env();
+    if let Ok(filter) = filter {
+        let _ = tracing_subscriber::fmt()
+            .with_env_filter(filter)
+            .with_test_writer()
+            .try_init();
+    }
+}

@@ -1,0 +1,120 @@
+//! The simulated cluster's machines: a kubelet whose pods are servers in this process, and a kube-proxy.
+//! Never runs a container.
+
+mod app;
+mod kube_proxy;
+mod kubelet;
+mod pod;
+mod probe;
+mod process;
+mod visits;
+
+pub use visits::Visit;
+
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use serde_json::json;
+use tokio::task::JoinSet;
+
+use crate::api_server::ApiServer;
+use crate::api_server::object::Object as _;
+use crate::controllers::{Desk, Kind, run};
+use visits::Visits;
+
+/// Kubernetes' period of the kubelet's status manager.
+const KUBELET_TICK: Duration = Duration::from_secs(10);
+
+/// How a node behaves.
+#[derive(Clone, Debug)]
+pub struct NodeConfig {
+    /// Its name.
+    pub name: String,
+    /// The first address of its pods, a loopback address; pods get the ones after it.
+    pub pod_network: Ipv4Addr,
+    /// When its first status tick comes.
+    pub first_tick: Duration,
+    /// How far the ticks are apart.
+    pub tick: Duration,
+}
+
+impl NodeConfig {
+    /// The `index`th node of a simulated cluster (`node-1`, `node-2`, …) with its pods behind `pod_network`.
+    #[must_use]
+    pub fn numbered(index: u8, pod_network: Ipv4Addr) -> Self {
+        Self {
+            name: format!("node-{index}"),
+            pod_network,
+            // Nodes tick at different moments, as machines do.
+            first_tick: Duration::from_millis(10_000 - 1_700 * u64::from(index % 5)),
+            tick: KUBELET_TICK,
+        }
+    }
+}
+
+/// A running node; dropping it is pulling its plug.
+#[derive(Debug)]
+pub struct Node {
+    proxy_lag: Arc<Mutex<Duration>>,
+    visits: Visits,
+    _tasks: JoinSet<()>,
+}
+
+impl Node {
+    /// Registers the node and starts its kubelet and kube-proxy.
+    #[must_use]
+    pub fn start(server: &ApiServer, config: &NodeConfig) -> Self {
+        let desk = Desk::new(server, "kubelet");
+        register(&desk, config);
+        let proxy_lag = Arc::new(Mutex::new(Duration::ZERO));
+        let mut tasks = JoinSet::new();
+        let visits = Visits::default();
+        let kubelet = kubelet::Kubelet::new(config, visits.clone());
+        tasks.spawn(kubelet::tick(kubelet.truths(), desk, config.clone()));
+        tasks.spawn(run(kubelet, server.clone()));
+        tasks.spawn(run(
+            kube_proxy::KubeProxy::new(proxy_lag.clone()),
+            server.clone(),
+        ));
+        Self {
+            proxy_lag,
+            visits,
+            _tasks: tasks,
+        }
+    }
+
+    /// Every request that reached a pod of this node.
+    #[must_use]
+    pub fn visits(&self) -> Vec<Visit> {
+        self.visits.all()
+    }
+
+    /// How long this node's kube-proxy takes to follow a slice.
+    pub fn set_proxy_lag(&self, lag: Duration) {
+        *self.proxy_lag.lock() = lag;
+    }
+}
+
+fn register(desk: &Desk, config: &NodeConfig) {
+    let now = desk.clock().time();
+    let mut node = json!({
+        "metadata": {"name": config.name, "labels": {"kubernetes.io/hostname": config.name, "kubernetes.io/os": "linux"}},
+        "status": {
+            "addresses": [{"type": "InternalIP", "address": "127.0.0.1"}, {"type": "Hostname", "address": config.name}],
+            "capacity": {"cpu": "64", "memory": "256Gi", "pods": "1000"},
+            "allocatable": {"cpu": "64", "memory": "256Gi", "pods": "1000"},
+            "nodeInfo": {
+                "kubeletVersion": "v1.34.4", "osImage": "fake-cluster", "kernelVersion": "fake-cluster", "containerRuntimeVersion": "fake-cluster://1",
+                "architecture": "amd64", "operatingSystem": "linux", "bootID": "", "machineID": "", "systemUUID": "", "kubeProxyVersion": "",
+            },
+        },
+    });
+    node.put("/status/conditions", json!([{
+        "type": "Ready", "status": "True", "reason": "KubeletReady", "message": "kubelet is posting ready status",
+        "lastHeartbeatTime": now, "lastTransitionTime": now,
+    }]));
+    // A node that is already there is the same node after a restart.
+    let _ = desk.create(Kind::NODES, "", &node);
+}
