@@ -144,7 +144,7 @@ fn whole_model() -> Ended {
         ("ELASTI_MODEL_STATES", "1000000"),
         ("ELASTI_MODEL_WALKS", "1500"),
     ];
-    let arguments = "test --workspace --test model -- --nocapture every_law_holds long_random";
+    let arguments = "test --workspace --test core -- --nocapture model::every_law_holds model::walks::long_random";
     let arguments: Vec<&str> = arguments.split(' ').collect();
     cargo_with(&variables, &arguments)
 }

@@ -17,7 +17,7 @@ mod kubernetes;
 mod limit;
 mod real;
 mod simulate;
-#[path = "../../crates/elasti-api/tests/acceptance/table.rs"]
+#[path = "../../crates/elasti-api/tests/api/acceptance/table.rs"]
 mod table;
 
 use std::path::Path;

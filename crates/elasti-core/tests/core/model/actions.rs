@@ -1,0 +1,558 @@
+//! Everything that can happen next in the modelled world, and what the machinery around Elasti changes.
+//! It never decides for Elasti.
+
+use crate::model::config::{Config, HOLD, LEASE, Mistake};
+use crate::model::effects::{applies, looks};
+use crate::model::observe::{key, uid};
+use crate::model::passing::time_passes;
+use crate::model::requests::{arrives, forwards, one_less, usable_pod, wakes};
+use crate::model::world::{Effect, Keda, Kubelet, Pipe, Pod, Said, World, now};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Backend {
+    Pod(usize),
+    Resolver(usize),
+    Nothing,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Outcome {
+    Answered,
+    Streams,
+    BreaksAfterFirstByte,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Action {
+    TimePasses,
+    // The API machinery and the nodes.
+    Replicate(usize),
+    ReplicateLate(usize),
+    PodReady(usize, usize),
+    PodGone(usize, usize),
+    PodFixed(usize, usize),
+    PodWell(usize, usize),
+    KubeletTick(usize, usize),
+    Publish(usize),
+    NodeSeesPods(usize, usize),
+    NodeSeesResolvers(usize, usize),
+    // Elasti.
+    Look(usize, usize),
+    Apply(usize),
+    Renew(usize),
+    Acquire(usize),
+    Listen(usize, usize),
+    Forward(usize, usize, Outcome),
+    StreamEnds(usize, usize),
+    Expire(usize, usize),
+    Wake(usize, usize, usize),
+    // Clients.
+    Arrive(usize, usize, Backend),
+    Leave(usize, usize),
+    // The rest of the world, within its budget.
+    SetReading(usize, Said),
+    OutsideScale(usize, u8),
+    WishWake(usize),
+    WishSleep(usize),
+    Delete(usize),
+    DeleteTarget(usize),
+    // Faults, within their budget.
+    Crash(usize),
+    Restart(usize),
+    AnswerLost(usize),
+    Refused(usize),
+    Freeze(usize),
+    Thaw(usize),
+    ResolverDies(usize),
+    ResolverStarts(usize),
+    PodSticks(usize, usize),
+    PodSickens(usize, usize),
+    KubeletSyncs(usize, usize),
+    KedaActs(usize),
+}
+
+/// What a fair world does without being asked, in the order in which a fair run tries it.
+pub fn fair(config: &Config, w: &World, actions: &mut Vec<Action>) {
+    for (op, operator) in w.ops.iter().enumerate() {
+        if !operator.up && !config.no_restart {
+            actions.push(Action::Restart(op));
+        }
+        if operator.frozen.is_some() {
+            actions.push(Action::Thaw(op));
+        }
+        let leads = w.lease.holder == op;
+        if operator.up && leads && w.lease.age > 0 && w.lease.age < LEASE {
+            actions.push(Action::Renew(op));
+        }
+        let barred = config.is(Mistake::NobodyTakesOver) && !leads;
+        if operator.up && w.lease.age >= LEASE && !barred {
+            actions.push(Action::Acquire(op));
+        }
+    }
+    for r in (0..w.res.len()).filter(|r| !w.res[*r].up) {
+        actions.push(Action::ResolverStarts(r));
+    }
+    for r in (0..w.res.len()).filter(|r| w.res[*r].up) {
+        for s in 0..w.svcs.len() {
+            resolver(config, w, r, s, actions);
+        }
+    }
+    for op in (0..w.ops.len()).filter(|op| w.ops[*op].up) {
+        match &w.ops[op].pending {
+            Some(_) => actions.push(Action::Apply(op)),
+            None => {
+                let exists = (0..w.svcs.len()).filter(|s| w.svcs[*s].exists);
+                actions.extend(exists.map(|s| Action::Look(op, s)));
+            }
+        }
+    }
+    for s in 0..w.svcs.len() {
+        machinery(config, w, s, actions);
+    }
+    actions.push(Action::TimePasses);
+}
+
+fn machinery(config: &Config, w: &World, s: usize, actions: &mut Vec<Action>) {
+    let svc = &w.svcs[s];
+    if needs_replication(w, s) {
+        actions.push(Action::Replicate(s));
+    }
+    for (i, pod) in svc.pods.iter().enumerate() {
+        match pod {
+            Pod::Starting => actions.push(Action::PodReady(s, i)),
+            Pod::Stuck if config.broken_image => {}
+            Pod::Stuck => actions.push(Action::PodFixed(s, i)),
+            Pod::Terminating => actions.push(Action::PodGone(s, i)),
+            // Assumed: none gets ready out of turn between a zero and the end of its pods; nobody could take it back.
+            Pod::Up { healthy: false, .. } if svc.owed.is_some() => {}
+            Pod::Up { healthy: false, .. } => actions.push(Action::PodWell(s, i)),
+            Pod::Up { .. } | Pod::None => {}
+        }
+        if matches!(svc.kubelets[i], Kubelet::Sometime(_) | Kubelet::In(0)) {
+            actions.push(Action::KubeletTick(s, i));
+        }
+    }
+    if !svc.own.coming.is_empty() {
+        actions.push(Action::Publish(s));
+    }
+    for n in 0..svc.pods_at.len() {
+        if !svc.pods_at[n].coming.is_empty() {
+            actions.push(Action::NodeSeesPods(s, n));
+        }
+        if !svc.resolvers_at[n].coming.is_empty() {
+            actions.push(Action::NodeSeesResolvers(s, n));
+        }
+    }
+}
+
+fn resolver(config: &Config, w: &World, r: usize, s: usize, actions: &mut Vec<Action>) {
+    let carried = &w.res[r].carried[s];
+    if !carried.listens && w.svcs[s].status.ports && w.svcs[s].exists {
+        actions.push(Action::Listen(r, s));
+    }
+    let waiting = carried.held + carried.held_again > 0;
+    let usable = usable_pod(config, w, s).is_some() && !config.is(Mistake::MissesReadiness);
+    if waiting && usable {
+        actions.push(Action::Forward(r, s, Outcome::Answered));
+    }
+    if carried.open > 0 && !config.endless_stream {
+        actions.push(Action::StreamEnds(r, s));
+    }
+    if waiting && carried.held_for >= HOLD && !config.is(Mistake::HoldsForEver) {
+        actions.push(Action::Expire(r, s));
+    }
+    if waiting && !usable && w.svcs[s].replicas == Some(0) && config.will_wake(carried) {
+        let awake = (0..w.ops.len()).filter(|op| w.ops[*op].up);
+        actions.extend(awake.map(|op| Action::Wake(r, s, op)));
+    }
+}
+
+/// What an unfair world may do besides.
+pub fn unfair(config: &Config, w: &World, actions: &mut Vec<Action>) {
+    for r in (0..w.res.len()).filter(|r| w.res[*r].up) {
+        for s in 0..w.svcs.len() {
+            let waiting = w.res[r].carried[s].held > 0;
+            if waiting {
+                actions.push(Action::Leave(r, s));
+            }
+            if waiting && usable_pod(config, w, s).is_some() {
+                actions.push(Action::Forward(r, s, Outcome::Streams));
+                if w.budget.faults > 0 {
+                    actions.push(Action::Forward(r, s, Outcome::BreaksAfterFirstByte));
+                }
+            }
+        }
+    }
+    let owed = (0..w.svcs.len()).filter(|s| w.svcs[*s].owed.is_some());
+    actions.extend(owed.map(Action::ReplicateLate));
+    for (s, svc) in w.svcs.iter().enumerate().filter(|(_, svc)| svc.exists) {
+        if w.budget.clients > 0 {
+            for n in 0..svc.pods_at.len() {
+                actions.extend(
+                    backends(w, s, n)
+                        .into_iter()
+                        .map(|b| Action::Arrive(s, n, b)),
+                );
+            }
+        }
+        if w.budget.readings > 0 {
+            let others = [Said::Quiet, Said::Active, Said::Unknown];
+            let change = others.into_iter().filter(|said| *said != svc.reading);
+            actions.extend(change.map(|said| Action::SetReading(s, said)));
+        }
+        if w.budget.outside > 0 && svc.replicas.is_some() {
+            let all = u8::try_from(svc.pods.len()).unwrap();
+            let other = if svc.replicas == Some(0) { all } else { 0 };
+            actions.push(Action::OutsideScale(s, other));
+        }
+        if w.budget.user_requests > 0 {
+            actions.extend([Action::WishWake(s), Action::WishSleep(s)]);
+        }
+        if w.budget.deletions > 0 {
+            if svc.deleting.is_none() {
+                actions.push(Action::Delete(s));
+            } else if svc.replicas.is_some() {
+                actions.push(Action::DeleteTarget(s));
+            }
+        }
+    }
+    if w.budget.faults > 0 {
+        faults(w, actions);
+    }
+}
+
+fn faults(w: &World, actions: &mut Vec<Action>) {
+    for (op, operator) in w.ops.iter().enumerate().filter(|(_, operator)| operator.up) {
+        actions.push(Action::Crash(op));
+        if operator.pending.is_some() {
+            actions.extend([Action::AnswerLost(op), Action::Refused(op)]);
+        } else if operator.frozen.is_none() {
+            actions.push(Action::Freeze(op));
+        }
+    }
+    // Assumed: at least one other resolver lives, and every node knows of it or is about to.
+    for r in (0..w.res.len()).filter(|r| w.res[*r].up) {
+        if (0..w.res.len()).any(|other| other != r && everyone_knows(w, other)) {
+            actions.push(Action::ResolverDies(r));
+        }
+    }
+    for (s, svc) in w.svcs.iter().enumerate() {
+        for (i, pod) in svc.pods.iter().enumerate() {
+            match pod {
+                Pod::Starting => actions.push(Action::PodSticks(s, i)),
+                Pod::Up { healthy: true, .. } => actions.push(Action::PodSickens(s, i)),
+                _ => {}
+            }
+            if pod.marked() && svc.replicas != Some(0) && svc.owed.is_none() {
+                actions.push(Action::KubeletSyncs(s, i));
+            }
+        }
+        if svc.keda == Some(Keda::Pinned) && svc.replicas.is_some_and(|n| n > 0) {
+            actions.push(Action::KedaActs(s));
+        }
+    }
+}
+
+/// This resolver is in every slice that is published, on its way, or about to be written.
+fn everyone_knows(w: &World, r: usize) -> bool {
+    let has = |mask: u8| mask & (1 << r) != 0;
+    let pipe = |pipe: &Pipe| has(pipe.seen) && pipe.coming.iter().all(|(mask, _)| has(*mask));
+    let about_to_be = |s: usize| {
+        let pending = w
+            .ops
+            .iter()
+            .flat_map(|op| &op.pending)
+            .filter(|p| p.svc == s);
+        let mut effects = pending.flat_map(|p| &p.effects);
+        effects.all(|(effect, _)| !matches!(effect, Effect::EnsureSlice(mask) if !has(*mask)))
+    };
+    w.res[r].up
+        && (0..w.svcs.len())
+            .filter(|s| w.svcs[*s].slice.is_some())
+            .all(|s| {
+                let known =
+                    w.svcs[s].slice.is_some_and(has) && w.svcs[s].resolvers_at.iter().all(pipe);
+                known && about_to_be(s) && w.res[r].carried[s].listens
+            })
+}
+
+fn backends(w: &World, s: usize, n: usize) -> Vec<Backend> {
+    let svc = &w.svcs[s];
+    let pods = (0..svc.pods.len()).filter(|i| svc.pods_at[n].seen & (1 << i) != 0);
+    let resolvers = (0..w.res.len()).filter(|r| svc.resolvers_at[n].seen & (1 << r) != 0);
+    let mut all: Vec<Backend> = pods
+        .map(Backend::Pod)
+        .chain(resolvers.map(Backend::Resolver))
+        .collect();
+    if all.is_empty() {
+        all.push(Backend::Nothing);
+    }
+    all
+}
+
+pub fn needs_replication(w: &World, s: usize) -> bool {
+    let svc = &w.svcs[s];
+    let wanted = usize::from(svc.replicas.unwrap_or(0));
+    let living = svc.pods.iter().filter(|p| p.living()).count();
+    wanted < living || wanted > living && svc.pods.contains(&Pod::None)
+}
+
+/// The world after an action; `None` if it changes nothing or cannot happen.
+pub fn after(config: &Config, before: &World, action: Action) -> Option<World> {
+    let mut w = before.clone();
+    let happened = match action {
+        Action::TimePasses => time_passes(config, &mut w),
+        Action::Look(op, s) => looks(config, &mut w, op, s),
+        Action::Apply(op) => applies(config, &mut w, op),
+        Action::Crash(_)
+        | Action::AnswerLost(_)
+        | Action::Refused(_)
+        | Action::Freeze(_)
+        | Action::ResolverDies(_)
+        | Action::PodSticks(..)
+        | Action::PodSickens(..)
+        | Action::KubeletSyncs(..)
+        | Action::KedaActs(_) => fault(config, &mut w, action),
+        Action::Arrive(s, n, backend) => arrives(config, &mut w, s, n, backend),
+        Action::Forward(r, s, outcome) => forwards(config, &mut w, r, s, outcome),
+        Action::Wake(r, s, op) => wakes(config, &mut w, r, s, op),
+        other => simple(config, &mut w, other),
+    };
+    (happened && w != *before).then_some(w)
+}
+
+/// Actions that change one thing.
+fn simple(config: &Config, w: &mut World, action: Action) -> bool {
+    match action {
+        Action::Replicate(s) => {
+            let wanted = w.svcs[s].replicas.unwrap_or(0);
+            replicate(config, w, s, wanted);
+        }
+        // It has seen the zero, and not yet that it was undone.
+        Action::ReplicateLate(s) => replicate(config, w, s, 0),
+        Action::PodReady(s, i) | Action::PodWell(s, i) => {
+            set_pod(
+                w,
+                s,
+                i,
+                Pod::Up {
+                    ready: true,
+                    healthy: true,
+                    marked: false,
+                },
+            );
+        }
+        Action::PodFixed(s, i) => set_pod(w, s, i, Pod::Starting),
+        Action::PodGone(s, i) => set_pod(w, s, i, Pod::None),
+        Action::KubeletTick(s, i) => {
+            // Without a drain nobody knows or cares when the next tick comes.
+            let up = matches!(w.svcs[s].pods[i], Pod::Up { .. });
+            let drains = w.svcs[s].pods[i].marked() || up && w.svcs[s].slice.is_some();
+            let next = if drains {
+                Kubelet::In(config.tick_period())
+            } else {
+                Kubelet::Calm
+            };
+            w.svcs[s].kubelets[i] = next;
+            undo_mark(w, s, i);
+        }
+        Action::Publish(s) => w.svcs[s].publish(),
+        Action::NodeSeesPods(s, n) => return w.svcs[s].pods_at[n].apply(),
+        Action::NodeSeesResolvers(s, n) => return w.svcs[s].resolvers_at[n].apply(),
+        Action::Renew(_) => w.lease.age = 0,
+        Action::Acquire(op) => {
+            w.lease.age = 0;
+            // Who does not lead does not look, and what it saw before proves nothing later.
+            let before = std::mem::replace(&mut w.lease.holder, op);
+            w.ops[before].memory = config.operator().memory;
+            w.svcs
+                .iter_mut()
+                .for_each(|svc| svc.news[before] = (true, true));
+        }
+        Action::Restart(op) => w.ops[op].up = true,
+        Action::Thaw(op) => w.ops[op].frozen = None,
+        Action::Listen(r, s) => w.res[r].carried[s].listens = true,
+        Action::ResolverStarts(r) => {
+            w.res[r].up = true;
+            for s in 0..w.svcs.len() {
+                // It is ready only once it has loaded its routes.
+                w.res[r].carried[s].listens = w.svcs[s].exists && w.svcs[s].status.ports;
+            }
+        }
+        Action::StreamEnds(r, s) => w.res[r].carried[s].open -= 1,
+        Action::Leave(r, s) | Action::Expire(r, s) => one_less(w, r, s),
+        Action::SetReading(s, said) => {
+            w.budget.readings -= 1;
+            w.svcs[s].reading = said;
+        }
+        Action::OutsideScale(s, replicas) => {
+            w.budget.outside -= 1;
+            scale_from_outside(w, s, replicas);
+        }
+        Action::WishWake(s) => {
+            w.budget.user_requests -= 1;
+            w.svcs[s].wake_request = Some(0);
+        }
+        Action::WishSleep(s) => {
+            w.budget.user_requests -= 1;
+            w.svcs[s].sleep_request = Some(0);
+        }
+        Action::Delete(s) => {
+            w.budget.deletions -= 1;
+            w.svcs[s].deleting = Some(0);
+            if !w.svcs[s].finalizer {
+                w.svcs[s].exists = false;
+            }
+        }
+        Action::DeleteTarget(s) => {
+            w.budget.deletions -= 1;
+            w.svcs[s].replicas = None;
+            w.svcs[s].excused = true;
+            target_changed(w, s);
+        }
+        _ => unreachable!("{config:?} has an action without an effect: {action:?}"),
+    }
+    true
+}
+
+fn fault(config: &Config, w: &mut World, action: Action) -> bool {
+    w.budget.faults -= 1;
+    match action {
+        Action::Crash(op) => {
+            w.svcs
+                .iter_mut()
+                .for_each(|svc| svc.news[op] = (true, true));
+            w.ops[op] = config.operator();
+            w.ops[op].up = false;
+            remember_ports(w, op);
+        }
+        Action::AnswerLost(op) => {
+            applies(config, w, op);
+            w.ops[op].pending = None;
+        }
+        Action::Refused(op) => w.ops[op].pending = None,
+        Action::Freeze(op) => w.ops[op].frozen = Some(w.svcs.clone()),
+        Action::ResolverDies(r) => {
+            w.res[r].up = false;
+            for carried in &mut w.res[r].carried {
+                // Killed: it takes with it what it physically holds.
+                (carried.held, carried.held_again, carried.open) = (0, 0, 0);
+                (carried.listens, carried.last, carried.woke) = (false, None, false);
+                carried.held_for = 0;
+            }
+        }
+        Action::PodSticks(s, i) => set_pod(w, s, i, Pod::Stuck),
+        Action::PodSickens(s, i) => {
+            let marked = w.svcs[s].pods[i].marked();
+            w.svcs[s].excused = true;
+            set_pod(
+                w,
+                s,
+                i,
+                Pod::Up {
+                    ready: false,
+                    healthy: false,
+                    marked,
+                },
+            );
+        }
+        Action::KubeletSyncs(s, i) => {
+            undo_mark(w, s, i);
+            target_changed(w, s);
+        }
+        Action::KedaActs(s) => scale_from_outside(w, s, 0),
+        _ => return false,
+    }
+    true
+}
+
+/// After a restart the port book is made from what the statuses remember.
+fn remember_ports(w: &mut World, op: usize) {
+    for s in 0..w.svcs.len() {
+        let wanted = [elasti_core::ports::WantedPort {
+            name: String::new(),
+            port: 80,
+        }];
+        let given = w.ops[op]
+            .port_allocator
+            .clone()
+            .assign(&key(s), &wanted, now())
+            .unwrap_or_default();
+        if w.svcs[s].status.ports {
+            w.ops[op].port_allocator.remember(&key(s), &given);
+        }
+    }
+}
+
+fn scale_from_outside(w: &mut World, s: usize, replicas: u8) {
+    w.svcs[s].replicas = Some(replicas);
+    w.svcs[s].by_us = false;
+    w.svcs[s].written = 0;
+    if replicas == 0 {
+        w.svcs[s].excused = true;
+        // Someone else has undone our wake; there is none left to protect.
+        w.svcs[s].woken = None;
+    }
+    target_changed(w, s);
+}
+
+pub fn target_changed(w: &mut World, s: usize) {
+    for pending in w.ops.iter_mut().filter_map(|op| op.pending.as_mut()) {
+        pending.target_changed |= pending.svc == s;
+    }
+}
+
+fn set_pod(w: &mut World, s: usize, i: usize, pod: Pod) {
+    // A pod that becomes ready out of turn: assumed is that the target's own status counts it
+    // before the nodes follow, so that a write which was decided before is refused.
+    if pod.ready() {
+        target_changed(w, s);
+    }
+    w.svcs[s].pods[i] = pod;
+    w.svcs[s].pods_changed();
+}
+
+fn undo_mark(w: &mut World, s: usize, i: usize) {
+    if let Pod::Up {
+        healthy,
+        marked: true,
+        ..
+    } = w.svcs[s].pods[i]
+    {
+        w.svcs[s].pods[i] = Pod::Up {
+            ready: healthy,
+            healthy,
+            marked: false,
+        };
+        w.svcs[s].pods_changed();
+    }
+}
+
+/// The replica controller makes pods, or sends SIGTERM: from then on a pod refuses.
+fn replicate(config: &Config, w: &mut World, s: usize, wanted: u8) {
+    let wanted = usize::from(wanted);
+    w.svcs[s].owed = None;
+    for i in 0..w.svcs[s].pods.len() {
+        let living = w.svcs[s].pods.iter().filter(|p| p.living()).count();
+        let pod = w.svcs[s].pods[i];
+        if living < wanted && pod == Pod::None {
+            // A new pod has a uid that nobody has seen; the model keeps one uid for each place,
+            // so what was known of the old pod is taken away instead.
+            for op in &mut w.ops {
+                op.memory[s].marks.remove(&uid(i));
+            }
+            set_pod(
+                w,
+                s,
+                i,
+                if config.broken_image {
+                    Pod::Stuck
+                } else {
+                    Pod::Starting
+                },
+            );
+        } else if living > wanted && pod.living() {
+            set_pod(w, s, i, Pod::Terminating);
+        }
+    }
+}

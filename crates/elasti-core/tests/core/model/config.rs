@@ -1,0 +1,264 @@
+//! What one run of the model looks like: how many of everything, what may go wrong, and which mistake is built in.
+//! It never holds state.
+
+use elasti_api::{
+    Autoscaler, AutoscalerType, ElastiServiceSpec, Handover, ScaleTargetRef, Trigger, TriggerType,
+};
+use elasti_core::observed::Settings;
+use elasti_core::ports::PortAllocator;
+use elasti_core::stable_since::StableSince;
+use jiff::SignedDuration;
+
+use crate::model::world::{
+    Age, Budget, Carried, Keda, Kubelet, Lease, Op, Pipe, Pod, Res, Said, Status, Svc, World, now,
+};
+
+pub const SETTLE: Age = 2;
+pub const COOLDOWN: Age = 3;
+pub const LEASE: Age = 3;
+pub const HOLD: Age = 4;
+pub const GRACE: Age = 3;
+pub const TIMEOUT: Age = 5;
+/// How many may wait in the shared part of a resolver's rooms.
+pub const SHARED_WAITERS: u32 = 2;
+
+/// A mistake that is built in to see whether the laws notice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Mistake {
+    None,
+    SliceRemovedOnPodReadiness,
+    UnmarksSickPods,
+    UnmarksCondemnedPods,
+    TickInsideSettle,
+    ScalesBeforeRedirect,
+    MarksBeforeNodesFollow,
+    TrustsStaleCache,
+    WakesOnce,
+    SleepsOnOpenStreams,
+    ForgetsWakes,
+    WishesNeverEnd,
+    WakeLowers,
+    TakesForeignObjects,
+    SendsTwice,
+    ForwardsToMarkedPods,
+    ForwardsToAnyService,
+    OnePoolForAll,
+    UnknownIsQuiet,
+    UnknownIsActive,
+    OldLeaderGoesOn,
+    IgnoresRival,
+    LetsGoAtOnce,
+    KeepsKedaPaused,
+    StatusFromIntent,
+    // Liveness.
+    Flaps,
+    HoldsForEver,
+    MissesReadiness,
+    NeverIdle,
+    WritesAtRest,
+    DeletionNeedsTarget,
+    NobodyTakesOver,
+}
+
+#[derive(Clone, Debug)]
+pub struct Config {
+    pub name: &'static str,
+    pub services: usize,
+    pub nodes: usize,
+    pub resolvers: usize,
+    pub operators: usize,
+    pub keda: bool,
+    pub handover: Handover,
+    /// The second ElastiService claims what the first one has.
+    pub rivals: bool,
+    /// An object of our name was there before us.
+    pub foreign: bool,
+    /// Pods of the target never get ready.
+    pub broken_image: bool,
+    /// The first request is a stream that never ends.
+    pub endless_stream: bool,
+    /// A crashed operator stays down.
+    pub no_restart: bool,
+    /// The trigger's reading at the start.
+    pub reading: Said,
+    pub budget: Budget,
+    pub mistake: Mistake,
+}
+
+pub const NO_BUDGET: Budget = Budget {
+    faults: 0,
+    clients: 0,
+    outside: 0,
+    readings: 0,
+    deletions: 0,
+    user_requests: 0,
+};
+
+impl Config {
+    pub fn new(name: &'static str) -> Self {
+        Self {
+            name,
+            services: 1,
+            nodes: 1,
+            resolvers: 2,
+            operators: 1,
+            keda: false,
+            handover: Handover::Drain,
+            rivals: false,
+            foreign: false,
+            broken_image: false,
+            endless_stream: false,
+            no_restart: false,
+            reading: Said::Quiet,
+            budget: NO_BUDGET,
+            mistake: Mistake::None,
+        }
+    }
+
+    pub fn with(mut self, mistake: Mistake) -> Self {
+        self.mistake = mistake;
+        self
+    }
+
+    pub fn is(&self, mistake: Mistake) -> bool {
+        self.mistake == mistake
+    }
+
+    /// A resolver that holds sends wakes until a pod is ready.
+    pub fn will_wake(&self, carried: &Carried) -> bool {
+        !(self.is(Mistake::WakesOnce) && carried.woke)
+    }
+
+    /// One slot for each service, and the shared ones, at every resolver.
+    pub fn held_bound(&self) -> u32 {
+        let resolvers = u32::try_from(self.resolvers).unwrap();
+        resolvers * (SHARED_WAITERS + u32::try_from(self.services).unwrap())
+    }
+
+    /// Long enough that the widest gap between the ticks of all nodes holds a margin, the settle time and a margin,
+    /// and one unit more, because a fair operator looks once in a unit and knows a tick only that well.
+    pub fn tick_period(&self) -> Age {
+        let gap = 1 + SETTLE + 1 + 1;
+        gap * u8::try_from(self.nodes).unwrap()
+    }
+
+    pub fn settings(&self) -> Settings {
+        let seconds = |n: Age| SignedDuration::from_secs(i64::from(n));
+        Settings {
+            settle: seconds(SETTLE),
+            tick_period: seconds(self.tick_period()),
+            tick_timeout: seconds(self.tick_period() + 1),
+            margin: seconds(1),
+            resolver_grace: seconds(GRACE),
+            report_fresh: seconds(1),
+            deletion_timeout: seconds(TIMEOUT),
+            blind_limit: SignedDuration::from_hours(1),
+            contention_pause: seconds(1),
+        }
+    }
+
+    pub fn spec(&self) -> ElastiServiceSpec {
+        ElastiServiceSpec {
+            scale_target_ref: ScaleTargetRef {
+                api_version: "apps/v1".into(),
+                kind: "Deployment".into(),
+                name: "target".into(),
+            },
+            service: "service".into(),
+            min_target_replicas: u32::try_from(self.nodes).unwrap(),
+            cooldown_period: u32::from(COOLDOWN),
+            triggers: vec![Trigger {
+                type_: TriggerType::Prometheus,
+                metadata: std::collections::BTreeMap::default(),
+            }],
+            autoscaler: self.keda.then(|| Autoscaler {
+                type_: AutoscalerType::Keda,
+                name: "scaled".into(),
+            }),
+            enabled_period: None,
+            probe_response: Vec::new(),
+            paused: None,
+            hold: None,
+            handover: Some(self.handover),
+            waiting_page: None,
+        }
+    }
+
+    /// Everything serves, nothing is ours yet.
+    pub fn start(&self) -> World {
+        let svc = Svc {
+            exists: true,
+            created: 0,
+            deleting: None,
+            finalizer: false,
+            status: Status::default(),
+            replicas: Some(u8::try_from(self.nodes).unwrap()),
+            by_us: false,
+            written: COOLDOWN,
+            owed: None,
+            woken: None,
+            pods: vec![
+                Pod::Up {
+                    ready: true,
+                    healthy: true,
+                    marked: false
+                };
+                self.nodes
+            ],
+            kubelets: vec![Kubelet::Calm; self.nodes],
+            own: full(self.nodes),
+            pods_at: vec![full(self.nodes); self.nodes],
+            slice: None,
+            resolvers_at: vec![Pipe::default(); self.nodes],
+            private: false,
+            foreign: self.foreign,
+            keda: self.keda.then_some(Keda::Running),
+            reading: self.reading,
+            wake_request: None,
+            sleep_request: None,
+            excused: false,
+            news: vec![(true, true); self.operators],
+        };
+        let carried = Carried {
+            listens: false,
+            held: 0,
+            held_again: 0,
+            held_for: 0,
+            open: 0,
+            last: None,
+            woke: false,
+        };
+        World {
+            ops: (0..self.operators).map(|_| self.operator()).collect(),
+            res: vec![
+                Res {
+                    up: true,
+                    carried: vec![carried; self.services]
+                };
+                self.resolvers
+            ],
+            svcs: vec![svc; self.services],
+            lease: Lease { holder: 0, age: 0 },
+            budget: self.budget.clone(),
+            broken: Vec::new(),
+        }
+    }
+
+    /// An operator that has just started.
+    pub fn operator(&self) -> Op {
+        Op {
+            up: true,
+            memory: vec![StableSince::fresh(now(), Some(now())); self.services],
+            port_allocator: PortAllocator::new(20_000..=20_009, SignedDuration::from_secs(60)),
+            pending: None,
+            frozen: None,
+        }
+    }
+}
+
+fn full(pods: usize) -> Pipe {
+    Pipe {
+        seen: (1 << pods) - 1,
+        coming: Vec::new(),
+    }
+}

@@ -1,0 +1,230 @@
+//! An operator of the modelled world looks, and carries out what it decided, one write at a time.
+//! It never decides: what it carries out comes from the real plan.
+
+use elasti_core::laws::{Deed, ScaledToZero};
+use jiff::SignedDuration;
+
+use crate::model::actions::target_changed;
+use crate::model::config::{COOLDOWN, Config, LEASE, Mistake};
+use crate::model::observe::look;
+use crate::model::world::{Effect, Keda, Kubelet, Pending, Pod, Said, World};
+
+pub fn looks(config: &Config, w: &mut World, op: usize, s: usize) -> bool {
+    let leads = w.lease.holder == op && w.lease.age < LEASE;
+    if w.ops[op].pending.is_some() || !leads && !config.is(Mistake::OldLeaderGoesOn) {
+        return false;
+    }
+    let seen = look(config, w, op, s);
+    w.ops[op] = seen.op;
+    if seen.fresh {
+        w.svcs[s].news[op] = (false, false);
+    }
+    if !seen.effects.is_empty() {
+        w.ops[op].pending = Some(Pending {
+            svc: s,
+            effects: seen.effects,
+            target_changed: false,
+            stale_pods: w.ops[op]
+                .frozen
+                .as_ref()
+                .filter(|_| !seen.fresh)
+                .map(|f| f[s].pods.clone()),
+            evidence: seen.evidence,
+        });
+    }
+    true
+}
+
+/// The operator carries out its next effect.
+pub fn applies(config: &Config, w: &mut World, op: usize) -> bool {
+    let Some(mut pending) = w.ops[op].pending.take() else {
+        return false;
+    };
+    let (effect, valid_for) = pending.effects.remove(0);
+    let s = pending.svc;
+    let too_late = valid_for == Some(0) && !config.is(Mistake::OldLeaderGoesOn);
+    if too_late || !w.svcs[s].exists {
+        return true;
+    }
+    judge_write(config, w, s, &effect);
+    let accepted = apply_effect(config, w, op, &pending, effect);
+    if accepted && !pending.effects.is_empty() {
+        w.ops[op].pending = Some(pending);
+    }
+    true
+}
+
+fn judge_write(config: &Config, w: &mut World, s: usize, effect: &Effect) {
+    if matches!(
+        effect,
+        Effect::Status(_) | Effect::AddFinalizer | Effect::RemoveFinalizer
+    ) {
+        return;
+    }
+    let ours = matches!(effect, Effect::EnsurePrivate | Effect::EnsureSlice(_));
+    let foreign = ours && w.svcs[s].foreign;
+    w.judge(&Deed::Wrote {
+        foreign,
+        in_charge: !(config.rivals && s > 0),
+    });
+}
+
+fn apply_effect(
+    config: &Config,
+    w: &mut World,
+    op: usize,
+    pending: &Pending,
+    effect: Effect,
+) -> bool {
+    let s = pending.svc;
+    match effect {
+        Effect::AddFinalizer => w.svcs[s].finalizer = true,
+        Effect::EnsurePrivate => w.svcs[s].private = true,
+        Effect::DeletePrivate => w.svcs[s].private = false,
+        Effect::EnsureSlice(mask) => w.svcs[s].set_slice(Some(mask)),
+        Effect::RemoveSlice => {
+            // A deletion that has waited its patience out may leave a service without pods.
+            w.svcs[s].excused |= pending.evidence.pointless;
+            w.svcs[s].set_slice(None);
+        }
+        Effect::Keda(keda) => w.svcs[s].keda = Some(keda),
+        // A write to a pod is conditional on its version.
+        Effect::Mark(_) | Effect::Unmark(_) if pods_moved_on(w, op, pending) => return false,
+        Effect::Mark(pods) => pods.into_iter().for_each(|i| mark(w, s, i)),
+        Effect::Unmark(pods) => pods.into_iter().for_each(|i| unmark(w, s, i)),
+        Effect::Zero { by_redirect } => {
+            return scale_to_zero(config, w, op, pending, by_redirect);
+        }
+        Effect::Wake(n) => return scale_up(config, w, s, n, pending.evidence.wake_justified),
+        Effect::RemoveFinalizer => finalize(w, pending),
+        Effect::Status(status) => {
+            w.judge(&Deed::Stated {
+                proxy: status.proxy,
+                slice_was_there: pending.evidence.slice,
+                asleep: status.asleep,
+                was_zero: pending.evidence.zero,
+            });
+            w.svcs[s].status = status;
+        }
+    }
+    true
+}
+
+/// A pod is no longer as it was when the plan was made.
+fn pods_moved_on(w: &World, op: usize, pending: &Pending) -> bool {
+    let svc = &w.svcs[pending.svc];
+    pending
+        .stale_pods
+        .as_ref()
+        .map_or(svc.news[op].1, |pods| *pods != svc.pods)
+}
+
+fn mark(w: &mut World, s: usize, i: usize) {
+    if let Pod::Up { healthy, .. } = w.svcs[s].pods[i] {
+        w.svcs[s].pods[i] = Pod::Up {
+            ready: false,
+            healthy,
+            marked: true,
+        };
+        if w.svcs[s].kubelets[i] == Kubelet::Calm {
+            w.svcs[s].kubelets[i] = Kubelet::Sometime(0);
+        }
+        w.svcs[s].pods_changed();
+    }
+}
+
+fn unmark(w: &mut World, s: usize, i: usize) {
+    if let Pod::Up {
+        healthy,
+        marked: true,
+        ..
+    } = w.svcs[s].pods[i]
+    {
+        w.judge(&Deed::Unmarked {
+            ready_by_itself: healthy,
+        });
+        w.svcs[s].pods[i] = Pod::Up {
+            ready: true,
+            healthy,
+            marked: false,
+        };
+        w.svcs[s].kubelets[i] = Kubelet::Calm;
+        w.svcs[s].pods_changed();
+    }
+}
+
+fn scale_to_zero(
+    config: &Config,
+    w: &mut World,
+    op: usize,
+    pending: &Pending,
+    by_redirect: bool,
+) -> bool {
+    let s = pending.svc;
+    let reckless = config.is(Mistake::OldLeaderGoesOn);
+    let refused = pending.target_changed;
+    if w.svcs[s].replicas.is_none_or(|n| n == 0) || refused && !reckless {
+        return false;
+    }
+    let facts = ScaledToZero {
+        nodes: w.node_views(s),
+        pods_in_slices: w.svcs[s].own.seen != 0,
+        busy_when_decided: pending.evidence.busy,
+        resolver_silent_when_decided: pending.evidence.silent,
+        quiet_when_decided: pending.evidence.reading == Said::Quiet,
+        since_wake: pending
+            .evidence
+            .since_wake
+            .map(|a| SignedDuration::from_secs(i64::from(a))),
+        asked_since_wake: pending.evidence.asked_since_wake,
+        cooldown: SignedDuration::from_secs(i64::from(COOLDOWN)),
+        writer_leads: w.lease.holder == op && w.lease.age < LEASE,
+        by_redirect,
+    };
+    w.judge(&Deed::ScaledToZero(facts));
+    w.svcs[s].replicas = Some(0);
+    w.svcs[s].by_us = true;
+    w.svcs[s].written = 0;
+    w.svcs[s].owed = (!by_redirect).then_some(0);
+    if by_redirect {
+        // The user chose the way that can lose a connection at the edge.
+        w.svcs[s].excused = true;
+    }
+    target_changed(w, s);
+    true
+}
+
+pub fn scale_up(config: &Config, w: &mut World, s: usize, n: u8, justified: bool) -> bool {
+    let Some(from) = w.svcs[s].replicas else {
+        return false;
+    };
+    // The write is conditional: from zero only.
+    if from != 0 && !config.is(Mistake::WakeLowers) {
+        return false;
+    }
+    w.judge(&Deed::Woke {
+        from: u32::from(from),
+        to: u32::from(n),
+        justified,
+    });
+    let svc = &mut w.svcs[s];
+    (svc.replicas, svc.by_us, svc.written, svc.woken) = (Some(n), true, 0, Some(0));
+    target_changed(w, s);
+    true
+}
+
+fn finalize(w: &mut World, pending: &Pending) {
+    let s = pending.svc;
+    let svc = &w.svcs[s];
+    let deed = Deed::LetGo {
+        leftovers: svc.slice.is_some() || svc.private,
+        awake_or_pointless: svc.replicas != Some(0) || pending.evidence.pointless || !svc.by_us,
+        keda_paused_by_us: matches!(svc.keda, Some(Keda::Held | Keda::Pinned)),
+    };
+    w.judge(&deed);
+    w.svcs[s].finalizer = false;
+    w.svcs[s].exists = false;
+    for r in 0..w.res.len() {
+        w.res[r].carried[s].listens = false;
+    }
+}

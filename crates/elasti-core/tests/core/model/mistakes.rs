@@ -1,0 +1,83 @@
+//! Planners that are wrong on purpose, to see whether the laws notice.
+//! Nothing here runs unless a test names the mistake.
+
+use elasti_api::Phase;
+use elasti_core::Plan;
+use elasti_core::observed::Settings;
+use jiff::SignedDuration;
+
+use crate::model::config::{Config, Mistake};
+use crate::model::world::{Age, Effect, Pod, Said, Svc};
+
+/// The settings, or those of an operator that knows nothing of kubelet ticks.
+pub fn settings(config: &Config) -> Settings {
+    let right = config.settings();
+    if config.is(Mistake::TickInsideSettle) {
+        let ignorant = SignedDuration::from_hours(1);
+        return Settings {
+            tick_timeout: SignedDuration::ZERO,
+            tick_period: ignorant,
+            ..right
+        };
+    }
+    right
+}
+
+/// Bends what the real plan says.
+pub fn alter(config: &Config, read: &Svc, plan: &Plan, effects: &mut Vec<(Effect, Option<Age>)>) {
+    let ready: Vec<usize> = which(read, Pod::ready);
+    let zero = Effect::Zero { by_redirect: false };
+    match config.mistake {
+        Mistake::SliceRemovedOnPodReadiness
+            if plan.phase == Phase::Restoring
+                && !ready.is_empty()
+                && !effects.iter().any(|(e, _)| *e == Effect::RemoveSlice) =>
+        {
+            effects.push((Effect::RemoveSlice, None));
+        }
+        Mistake::UnmarksSickPods if matches!(plan.phase, Phase::Restoring | Phase::Waking) => {
+            let sick = which(read, |p| p.marked() && !p.answers());
+            if !sick.is_empty() {
+                effects.push((Effect::Unmark(sick), None));
+            }
+        }
+        Mistake::UnmarksCondemnedPods if matches!(plan.phase, Phase::Restoring | Phase::Waking) => {
+            let well = which(read, |p| p.marked() && p.answers());
+            if !well.is_empty() {
+                effects.push((Effect::Unmark(well), None));
+            }
+        }
+        Mistake::ScalesBeforeRedirect if plan.phase == Phase::Redirecting => {
+            *effects = vec![(zero, None)]
+        }
+        Mistake::MarksBeforeNodesFollow
+            if plan.phase == Phase::Redirecting && read.slice.is_some() && !ready.is_empty() =>
+        {
+            effects.push((Effect::Mark(ready), None));
+        }
+        Mistake::WakeLowers if plan.phase == Phase::Serving && read.replicas == Some(2) => {
+            effects.push((Effect::Wake(1), None));
+        }
+        Mistake::LetsGoAtOnce if read.deleting.is_some() && read.finalizer => {
+            *effects = vec![(Effect::RemoveFinalizer, None)];
+        }
+        Mistake::DeletionNeedsTarget if read.deleting.is_some() && read.replicas.is_none() => {
+            effects.clear();
+        }
+        Mistake::Flaps
+            if plan.phase == Phase::Serving && read.reading == Said::Active && read.private =>
+        {
+            effects.push((Effect::EnsureSlice(3), None));
+        }
+        Mistake::WritesAtRest if effects.is_empty() => {
+            effects.push((Effect::Status(read.status.clone()), None));
+        }
+        _ => {}
+    }
+}
+
+fn which(read: &Svc, pod: impl Fn(Pod) -> bool) -> Vec<usize> {
+    (0..read.pods.len())
+        .filter(|i| pod(read.pods[*i]))
+        .collect()
+}

@@ -1,0 +1,145 @@
+//! For each law a planner or a world that is wrong on purpose: a law that never fails is not a law.
+//! Each case also runs without the mistake, so that it is the mistake that is caught.
+
+use crate::model::config::{Config, Mistake};
+use crate::model::explore;
+use crate::model::world::{Budget, Said};
+
+/// The mistake, the law that must notice, and where.
+fn cases() -> Vec<(Mistake, &'static str, Config)> {
+    let base = |clients, faults| Config {
+        budget: Budget {
+            clients,
+            faults,
+            outside: 0,
+            readings: 0,
+            deletions: 0,
+            user_requests: 0,
+        },
+        ..Config::new("mistake")
+    };
+    let with = |change: fn(&mut Config)| {
+        let mut config = base(1, 0);
+        change(&mut config);
+        config
+    };
+    vec![
+        (Mistake::SliceRemovedOnPodReadiness, "S1", base(1, 0)),
+        (Mistake::UnmarksSickPods, "S8", base(1, 1)),
+        (
+            Mistake::UnmarksCondemnedPods,
+            "S1",
+            with(|c| (c.resolvers, c.budget.clients) = (1, 2)),
+        ),
+        (Mistake::MarksBeforeNodesFollow, "S1", base(0, 0)),
+        (Mistake::TrustsStaleCache, "S2", base(0, 1)),
+        (Mistake::ScalesBeforeRedirect, "S2", base(0, 0)),
+        (Mistake::TickInsideSettle, "S2", base(0, 0)),
+        (Mistake::WakesOnce, "S3", with(|c| c.budget.outside = 1)),
+        (
+            Mistake::SleepsOnOpenStreams,
+            "S4",
+            with(|c| c.endless_stream = true),
+        ),
+        (Mistake::ForgetsWakes, "S4", base(1, 1)),
+        (Mistake::WishesNeverEnd, "S4", base(1, 0)),
+        (Mistake::WakeLowers, "S5", with(|c| c.nodes = 2)),
+        (
+            Mistake::TakesForeignObjects,
+            "S6",
+            with(|c| c.foreign = true),
+        ),
+        (Mistake::SendsTwice, "S7", base(1, 1)),
+        (Mistake::ForwardsToMarkedPods, "S8", base(1, 0)),
+        (
+            Mistake::ForwardsToAnyService,
+            "S8",
+            with(|c| (c.services, c.budget.clients) = (2, 2)),
+        ),
+        (
+            Mistake::OnePoolForAll,
+            "S9",
+            with(|c| (c.services, c.budget.clients) = (2, 3)),
+        ),
+        (
+            Mistake::UnknownIsQuiet,
+            "S10",
+            with(|c| c.reading = Said::Unknown),
+        ),
+        (
+            Mistake::UnknownIsActive,
+            "S10",
+            with(|c| c.budget.readings = 1),
+        ),
+        (
+            Mistake::OldLeaderGoesOn,
+            "S11",
+            with(|c| (c.operators, c.budget.clients) = (2, 0)),
+        ),
+        (
+            Mistake::IgnoresRival,
+            "S12",
+            with(|c| (c.services, c.rivals) = (2, true)),
+        ),
+        (
+            Mistake::LetsGoAtOnce,
+            "S13",
+            with(|c| c.budget.deletions = 1),
+        ),
+        (
+            Mistake::KeepsKedaPaused,
+            "S14",
+            with(|c| (c.keda, c.budget.readings, c.budget.clients) = (true, 1, 0)),
+        ),
+        (Mistake::StatusFromIntent, "S15", base(0, 0)),
+        (Mistake::Flaps, "L1", with(|c| c.reading = Said::Active)),
+        (Mistake::HoldsForEver, "L2", with(|c| c.broken_image = true)),
+        (Mistake::MissesReadiness, "L3", base(1, 0)),
+        (Mistake::NeverIdle, "L4", base(0, 0)),
+        (Mistake::WritesAtRest, "L5", base(0, 0)),
+        (
+            Mistake::DeletionNeedsTarget,
+            "L6",
+            with(|c| c.budget.deletions = 2),
+        ),
+        (
+            Mistake::NobodyTakesOver,
+            "L7",
+            with(|c| {
+                (c.operators, c.no_restart, c.budget.faults, c.budget.clients) = (2, true, 1, 0);
+            }),
+        ),
+    ]
+}
+
+#[test]
+fn every_mistake_is_caught_by_its_law() {
+    let most = 1_500_000;
+    let mut uncaught = Vec::new();
+    for (mistake, law, config) in cases() {
+        println!("{mistake:?} must break {law}");
+        let property = if law.starts_with('S') && law != "S14" {
+            "safe"
+        } else {
+            "settles"
+        };
+        let found = explore(&config.clone().with(mistake), most, &[property]);
+        if !found
+            .failures
+            .iter()
+            .any(|failure| failure.starts_with(law))
+        {
+            uncaught.push(format!(
+                "{mistake:?} was not caught by {law}: {:?}",
+                found.failures
+            ));
+        }
+        if let Some(failure) = explore(&config, 20_000, &["safe", "settles"])
+            .failures
+            .first()
+        {
+            uncaught.push(format!("without {mistake:?}: {failure}"));
+        }
+    }
+    assert!(uncaught.is_empty(), "{}", uncaught.join("\n\n"));
+}

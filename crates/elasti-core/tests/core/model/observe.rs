@@ -1,0 +1,498 @@
+//! What an operator of the modelled world reads and does: the world -> `Observed` -> the real `plan` -> effects.
+//! It never changes the world.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, Ipv4Addr};
+
+use elasti_api::{ElastiServiceStatus, Handover, ListenPort, RouteGeneration, Time};
+use elasti_core::observed::{
+    Author, Autoscaler, Claim, Endpoint, Family, KedaBefore, KedaPause, Leadership, Me, Observed,
+    Obstacle, ObstacleKind, Owned, Pod as PodFact, PortsGiven, PrivateServiceShape, Reading,
+    Remembered, Report, Resolver, Rival, Service, ServiceKind, ServicePort, SliceShape, Target,
+    UserRequest,
+};
+use elasti_core::ports::{PortAllocator, ServiceKey, WantedPort};
+use elasti_core::stable_since::StableSince;
+use elasti_core::status::status;
+use elasti_core::step::PodRef;
+use elasti_core::{Plan, Step, plan};
+use jiff::{SignedDuration, Timestamp};
+
+use crate::model::config::{Config, GRACE, LEASE, Mistake, SETTLE, TIMEOUT};
+use crate::model::world::{
+    Age, Effect, Evidence, Keda, Op, Pod, Said, Status, Svc, World, ago, now,
+};
+
+/// What operator `op` does about service `s` when it looks now.
+pub struct Look {
+    pub op: Op,
+    pub effects: Vec<(Effect, Option<Age>)>,
+    pub evidence: Evidence,
+    pub plan: Plan,
+    /// It read the store, not a cache that stopped following.
+    pub fresh: bool,
+}
+
+pub fn look(config: &Config, world: &World, op: usize, s: usize) -> Look {
+    let frozen = world.ops[op].frozen.as_ref();
+    let cached = frozen.map_or(&world.svcs, |svcs| svcs);
+    let mut first = look_at(config, world, op, s, &cached[s]);
+    first.fresh = frozen.is_none();
+    let fresh_needed = first.plan.needs_fresh_facts() || zero_in(&first.effects);
+    if fresh_needed && frozen.is_some() && !config.is(Mistake::TrustsStaleCache) {
+        return look_at(config, world, op, s, &world.svcs[s]);
+    }
+    first
+}
+
+fn zero_in(effects: &[(Effect, Option<Age>)]) -> bool {
+    effects
+        .iter()
+        .any(|(e, _)| matches!(e, Effect::Zero { .. }))
+}
+
+fn look_at(config: &Config, world: &World, op: usize, s: usize, read: &Svc) -> Look {
+    let mut operator = world.ops[op].clone();
+    let mut o = observed(config, world, op, s, read, &mut operator.port_allocator);
+    o.stable_since = operator.memory[s].clone().look(&o);
+    let spec = config.spec();
+    let plan = plan(&spec, &o);
+    let timed = |step: &Step| {
+        let valid_for = step.expires().map(|moment| age(moment, true));
+        effect(config, step).map(|effect| (effect, valid_for))
+    };
+    let mut effects: Vec<(Effect, Option<Age>)> = plan.steps.iter().filter_map(timed).collect();
+    operator.memory[s] = aged(config, o.stable_since.clone().after(&plan.steps), 0);
+    crate::model::mistakes::alter(config, read, &plan, &mut effects);
+    let stated = stated(config, &spec, &o, &plan, &read.status);
+    if stated != read.status && o.leadership != Leadership::Follower {
+        // The finalizer goes last: after it there is nothing to write a status on.
+        let last = effects.last().map(|(effect, _)| effect);
+        let at = effects.len() - usize::from(last == Some(&Effect::RemoveFinalizer));
+        effects.insert(at, (Effect::Status(stated), None));
+    }
+    Look {
+        op: operator,
+        effects,
+        evidence: evidence(world, op, s, read),
+        plan,
+        fresh: true,
+    }
+}
+
+/// The facts as operator `op` reads them.
+pub fn observed(
+    config: &Config,
+    world: &World,
+    op: usize,
+    s: usize,
+    read: &Svc,
+    port_allocator: &mut PortAllocator,
+) -> Observed {
+    let wanted = [WantedPort {
+        name: String::new(),
+        port: 80,
+    }];
+    let given = port_allocator
+        .assign(&key(s), &wanted, now())
+        .expect("the model's range is wide enough");
+    let slices = read
+        .slice
+        .map(|mask| vec![shape(&given, mask, world.res.len())]);
+    let private = PrivateServiceShape {
+        selector: service().selector,
+        ports: service().ports,
+        families: service().families,
+    };
+    let owned = |there: bool| match (read.foreign, there) {
+        (true, _) if !config.is(Mistake::TakesForeignObjects) => Owned::Foreign,
+        (_, true) => Owned::Ours(private.clone()),
+        (_, false) => Owned::Missing,
+    };
+    Observed {
+        now: now(),
+        me: me(config, read, &given),
+        leadership: leadership(config, world, op),
+        rival: (config.rivals && s > 0 && !config.is(Mistake::IgnoresRival)).then(|| Rival {
+            name: "first".into(),
+            claim: Claim::Service,
+        }),
+        namespace_terminating: false,
+        service: Some(service()),
+        target: read.replicas.map(|replicas| Target {
+            replicas: u32::from(replicas),
+            version: "1".into(),
+            replicas_by: if read.by_us {
+                Author::Elasti
+            } else {
+                Author::Other("kubectl".into())
+            },
+            replicas_at: (read.by_us && !config.is(Mistake::ForgetsWakes))
+                .then(|| ago(read.written)),
+        }),
+        pods: read
+            .pods
+            .iter()
+            .enumerate()
+            .filter_map(|(i, pod)| pod_fact(i, *pod, read.news[op].1))
+            .collect(),
+        endpoints: endpoints(read),
+        endpoints_version: version(read.news[op].0),
+        slice: slices.map_or(Owned::Missing, Owned::Ours),
+        private_service: owned(read.private),
+        resolvers: (0..world.res.len())
+            .map(|r| resolver(config, world, r, s, &given))
+            .collect(),
+        ports: PortsGiven::Given(given),
+        autoscaler: read
+            .keda
+            .map_or(Autoscaler::None, |keda| Autoscaler::Keda(pause(keda))),
+        readings: vec![reading(config, read.reading)],
+        wake_requested_at: None,
+        may_mark: true,
+        stable_since: world.ops[op].memory[s].clone(),
+        settings: crate::model::mistakes::settings(config),
+    }
+}
+
+fn me(config: &Config, read: &Svc, given: &[ListenPort]) -> Me {
+    Me {
+        created: if config.is(Mistake::NeverIdle) {
+            now()
+        } else {
+            ago(read.created)
+        },
+        generation: 1,
+        deleting_since: read.deleting.map(ago),
+        finalizer: read.finalizer,
+        wake_request: user_request(read.wake_request),
+        sleep_request: if config.is(Mistake::WishesNeverEnd) {
+            UserRequest::At(now())
+        } else {
+            user_request(read.sleep_request)
+        },
+        remembered: Remembered {
+            generation: read.status.observed.then_some(1),
+            ports: if read.status.ports {
+                given.to_vec()
+            } else {
+                Vec::new()
+            },
+            quiet_since: read.status.quiet.map(ago),
+            last_active: read.status.quiet.map(ago),
+            last_wake: read
+                .status
+                .wake
+                .map(ago)
+                .filter(|_| !config.is(Mistake::ForgetsWakes)),
+            last_sleep: read.status.sleep.map(ago),
+            replicas: read
+                .status
+                .observed
+                .then_some(u32::from(!read.status.asleep)),
+        },
+    }
+}
+
+fn user_request(age: Option<Age>) -> UserRequest {
+    age.map_or(UserRequest::None, |age| UserRequest::At(ago(age)))
+}
+
+fn leadership(config: &Config, world: &World, op: usize) -> Leadership {
+    if config.is(Mistake::OldLeaderGoesOn) {
+        return Leadership::Leader {
+            until: now() + SignedDuration::from_hours(1),
+        };
+    }
+    if world.lease.holder != op || world.lease.age >= LEASE {
+        return Leadership::Follower;
+    }
+    let left = LEASE - world.lease.age;
+    Leadership::Leader {
+        until: now() + SignedDuration::from_secs(i64::from(left)),
+    }
+}
+
+pub fn key(s: usize) -> ServiceKey {
+    ServiceKey {
+        namespace: "ns".into(),
+        service: format!("service-{s}"),
+    }
+}
+
+pub fn uid(i: usize) -> String {
+    format!("uid-{i}")
+}
+
+fn service() -> Service {
+    Service {
+        kind: ServiceKind::ClusterIp,
+        selector: BTreeMap::from([("app".to_owned(), "target".to_owned())]),
+        ports: vec![ServicePort {
+            name: String::new(),
+            port: 80,
+            target_port: "8080".into(),
+            tcp: true,
+            app_protocol: None,
+        }],
+        families: BTreeSet::from([Family::V4]),
+        external_local: false,
+        publishes_unready: false,
+    }
+}
+
+fn address(r: usize) -> IpAddr {
+    IpAddr::V4(Ipv4Addr::new(10, 0, 0, u8::try_from(r).unwrap() + 1))
+}
+
+fn shape(ports: &[ListenPort], mask: u8, resolvers: usize) -> SliceShape {
+    SliceShape {
+        family: Family::V4,
+        ports: ports.to_vec(),
+        addresses: (0..resolvers)
+            .filter(|r| mask & (1 << r) != 0)
+            .map(address)
+            .collect(),
+    }
+}
+
+/// What was seen at the last look is version "old"; anything since then is "new".
+fn version(news: bool) -> String {
+    if news { "new".into() } else { "old".into() }
+}
+
+fn pod_fact(i: usize, pod: Pod, news: bool) -> Option<PodFact> {
+    let (ready, containers_ready, marked, terminating) = match pod {
+        Pod::None => return None,
+        Pod::Starting | Pod::Stuck => (false, false, false, false),
+        Pod::Up {
+            ready,
+            healthy,
+            marked,
+        } => (ready, healthy, marked, false),
+        Pod::Terminating => (false, false, false, true),
+    };
+    Some(PodFact {
+        name: format!("pod-{i}"),
+        uid: uid(i),
+        version: version(news),
+        node: format!("node-{i}"),
+        started: ready,
+        ready,
+        containers_ready,
+        marked,
+        terminating,
+        obstacle: (pod == Pod::Stuck).then(|| Obstacle {
+            kind: ObstacleKind::CrashLoop,
+            message: "it dies".into(),
+        }),
+    })
+}
+
+fn endpoints(read: &Svc) -> Vec<Endpoint> {
+    (0..read.pods.len())
+        .map(|i| Endpoint {
+            pod: format!("pod-{i}"),
+            ready: read.own.seen & (1 << i) != 0,
+            terminating: false,
+        })
+        .collect()
+}
+
+fn resolver(config: &Config, world: &World, r: usize, s: usize, given: &[ListenPort]) -> Resolver {
+    let carried = &world.res[r].carried[s];
+    let blind = config.is(Mistake::SleepsOnOpenStreams);
+    Resolver {
+        name: format!("resolver-{r}"),
+        addresses: vec![address(r)],
+        ready: world.res[r].up,
+        terminating: false,
+        report: Report::Seen {
+            at: now(),
+            route: carried.listens.then(|| RouteGeneration::of(given)),
+            held: u32::from(carried.held),
+            open: if blind { 0 } else { u32::from(carried.open) },
+            last_connection: carried.last.filter(|_| !blind).map(ago),
+            first_answer: None,
+        },
+    }
+}
+
+fn pause(keda: Keda) -> KedaPause {
+    let before = Some(KedaBefore::default());
+    match keda {
+        Keda::Running => KedaPause {
+            paused: Some("false".into()),
+            paused_replicas: None,
+            before: None,
+        },
+        Keda::Held => KedaPause {
+            paused: Some("true".into()),
+            paused_replicas: None,
+            before,
+        },
+        Keda::Pinned => KedaPause {
+            paused: Some("true".into()),
+            paused_replicas: Some("0".into()),
+            before,
+        },
+    }
+}
+
+fn reading(config: &Config, said: Said) -> Reading {
+    match said {
+        Said::Unknown if config.is(Mistake::UnknownIsQuiet) => reading(config, Said::Quiet),
+        Said::Unknown if config.is(Mistake::UnknownIsActive) => reading(config, Said::Active),
+        Said::Quiet => Reading::Quiet {
+            value: 0.0,
+            threshold: 1.0,
+        },
+        Said::Active => Reading::Active {
+            value: 2.0,
+            threshold: 1.0,
+        },
+        Said::Unknown => Reading::Unknown {
+            why: "no answer".into(),
+        },
+    }
+}
+
+/// A step as the modelled store understands it.
+fn effect(config: &Config, step: &Step) -> Option<Effect> {
+    let index = |pod: &PodRef| pod.name.trim_start_matches("pod-").parse().unwrap();
+    Some(match step {
+        Step::AddFinalizer => Effect::AddFinalizer,
+        Step::EnsurePrivateService(_) => Effect::EnsurePrivate,
+        Step::EnsureSlice(routed) => Effect::EnsureSlice(
+            routed.slices()[0]
+                .addresses
+                .iter()
+                .map(|a| match a {
+                    IpAddr::V4(v4) => 1 << (v4.octets()[3] - 1),
+                    IpAddr::V6(_) => 0,
+                })
+                .sum(),
+        ),
+        Step::HoldAutoscaler(_) => Effect::Keda(Keda::Held),
+        Step::PinAutoscaler(_) => Effect::Keda(Keda::Pinned),
+        Step::ReleaseAutoscaler(_) if config.is(Mistake::KeepsKedaPaused) => return None,
+        Step::ReleaseAutoscaler(_) => Effect::Keda(Keda::Running),
+        Step::Mark { pods, .. } => Effect::Mark(pods.iter().map(index).collect()),
+        Step::Unmark(pods) => Effect::Unmark(pods.iter().map(index).collect()),
+        Step::ScaleToZero(_) => Effect::Zero {
+            by_redirect: config.handover == Handover::Redirect,
+        },
+        Step::Wake(n) => Effect::Wake(u8::try_from(*n).unwrap()),
+        Step::RemoveSlice(_) => Effect::RemoveSlice,
+        Step::DeletePrivateService(_) => Effect::DeletePrivate,
+        Step::RemoveFinalizer(_) => Effect::RemoveFinalizer,
+    })
+}
+
+/// Units between a moment and now, ahead or behind.
+fn age(moment: Timestamp, ahead: bool) -> Age {
+    let span = now().duration_since(moment).as_secs();
+    let span = if ahead { -span } else { span };
+    u8::try_from(span.clamp(0, 9)).unwrap()
+}
+
+fn stated(
+    config: &Config,
+    spec: &elasti_api::ElastiServiceSpec,
+    o: &Observed,
+    plan: &Plan,
+    before: &Status,
+) -> Status {
+    let previous = ElastiServiceStatus {
+        phase: before.phase,
+        quiet_since: before.quiet.map(|a| Time(ago(a))),
+        ..ElastiServiceStatus::default()
+    };
+    let next = status(spec, o, plan, &previous);
+    let stamp = |time: &Option<Time>| time.as_ref().map(|t| age(t.0, false));
+    let asleep = next
+        .conditions
+        .iter()
+        .any(|c| c.type_ == "Asleep" && c.status == "True");
+    let intends_proxy = plan.steps.iter().any(|s| matches!(s, Step::EnsureSlice(_)));
+    Status {
+        phase: next.phase,
+        proxy: next.mode == Some(elasti_api::Mode::Proxy)
+            || config.is(Mistake::StatusFromIntent) && intends_proxy,
+        asleep,
+        ports: !next.ports.is_empty(),
+        observed: next.observed_generation == Some(1),
+        quiet: stamp(&next.quiet_since),
+        wake: stamp(&next.last_scaled_up_time),
+        sleep: stamp(&next.last_sleep_time),
+    }
+}
+
+fn evidence(world: &World, op: usize, s: usize, read: &Svc) -> Evidence {
+    let truth = &world.svcs[s];
+    let up = || world.res.iter().filter(|r| r.up).map(|r| &r.carried[s]);
+    // Nobody can ask for more than a deletion that was attended to for the whole patience.
+    let watched = world.ops[op].memory[s].watching_since <= ago(TIMEOUT);
+    let attended = watched && read.deleting.is_some_and(|age| age >= TIMEOUT);
+    let waits = up().any(|c| c.held > 0);
+    Evidence {
+        busy: up().any(|c| c.held + c.held_again + c.open > 0),
+        silent: up().any(|c| !c.listens),
+        reading: truth.reading,
+        since_wake: truth.woken,
+        asked_since_wake: truth
+            .sleep_request
+            .is_some_and(|asked| truth.woken.is_none_or(|woken| asked < woken)),
+        wake_justified: waits
+            || read.wake_request.is_some()
+            || read.reading == Said::Active
+            || read.deleting.is_some()
+            || !world.res.iter().any(|r| r.up),
+        slice: read.slice.is_some(),
+        zero: read.replicas == Some(0),
+        pointless: read.replicas.is_none() || attended,
+    }
+}
+
+/// The same stable_since `units` of time later, with every span that no rule can tell from a longer one cut short.
+pub fn aged(config: &Config, mut seen: StableSince, units: Age) -> StableSince {
+    let later = SignedDuration::from_secs(i64::from(units));
+    let age = |moment: &mut Timestamp, most: Age| *moment = (*moment - later).max(ago(most));
+    age(&mut seen.watching_since, TIMEOUT);
+    seen.watched_before_until = Some(seen.watching_since);
+    seen.endpoints_version = seen.endpoints_version.map(|_| version(false));
+    seen.pod_versions
+        .values_mut()
+        .for_each(|seen| *seen = version(false));
+    for mark in seen.marks.values_mut() {
+        age(&mut mark.seen_at, config.tick_period());
+        age(&mut mark.since, config.tick_period() + 1);
+    }
+    for span in [
+        &mut seen.slice_gone_since,
+        &mut seen.rotation_since,
+        &mut seen.no_rotation_since,
+        &mut seen.pods_out_since,
+        &mut seen.zeroed_at,
+    ] {
+        span.iter_mut().for_each(|moment| age(moment, SETTLE));
+    }
+    seen.ready_since
+        .values_mut()
+        .for_each(|moment| age(moment, SETTLE));
+    seen.no_resolver_since
+        .iter_mut()
+        .for_each(|moment| age(moment, GRACE));
+    seen.slice
+        .iter_mut()
+        .for_each(|(_, moment)| age(moment, SETTLE));
+    for undone in seen.ticks.values_mut() {
+        undone.after -= later;
+        undone.by -= later;
+    }
+    // Told, but no rule asks for it.
+    (seen.zero_at, seen.wake) = (None, None);
+    let forgotten = ago(config.tick_period() + 2);
+    seen.ticks.retain(|_, undone| undone.by > forgotten);
+    seen
+}

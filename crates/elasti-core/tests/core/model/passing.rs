@@ -1,0 +1,111 @@
+//! How time passes in the modelled world: everything ages, and nothing gets later than the world promises.
+//! It never changes anything but ages.
+
+use std::cmp::Ordering;
+
+use crate::model::actions::needs_replication;
+use crate::model::config::{COOLDOWN, Config, HOLD, LEASE, SETTLE, TIMEOUT};
+use crate::model::observe::aged;
+use crate::model::world::{Kubelet, World, older};
+
+/// One unit of time, unless something would then be later than the world promises.
+pub fn time_passes(config: &Config, w: &mut World) -> bool {
+    for s in 0..w.svcs.len() {
+        let svc = &w.svcs[s];
+        let pipes = || {
+            std::iter::once(&svc.own)
+                .chain(&svc.pods_at)
+                .chain(&svc.resolvers_at)
+        };
+        let overdue = pipes().any(|pipe| !pipe.may_wait(SETTLE));
+        let tick_due = svc.kubelets.iter().any(|k| match k {
+            Kubelet::In(left) => *left == 0,
+            Kubelet::Sometime(age) => age + 1 >= config.tick_period(),
+            Kubelet::Calm => false,
+        });
+        if overdue || tick_due || needs_replication(w, s) {
+            return false;
+        }
+    }
+    // A single operator renews in time; only a second one could take over.
+    if config.operators > 1 {
+        w.lease.age = older(w.lease.age, LEASE);
+    }
+    for s in 0..w.svcs.len() {
+        age_service(w, s);
+    }
+    for carried in w.res.iter_mut().flat_map(|r| &mut r.carried) {
+        carried.last = carried.last.map(|age| older(age, COOLDOWN.max(SETTLE)));
+        if carried.held + carried.held_again > 0 {
+            carried.held_for = older(carried.held_for, HOLD);
+        }
+    }
+    for op in &mut w.ops {
+        op.memory = std::mem::take(&mut op.memory)
+            .into_iter()
+            .map(|m| aged(config, m, 1))
+            .collect();
+        for (_, valid_for) in op.pending.iter_mut().flat_map(|p| &mut p.effects) {
+            *valid_for = valid_for.map(|left| left.saturating_sub(1));
+        }
+    }
+    true
+}
+
+fn age_service(w: &mut World, s: usize) {
+    // An excuse ends when every node sees what is published, and all of it answers.
+    let svc = &w.svcs[s];
+    let mut pipes = std::iter::once(&svc.own)
+        .chain(&svc.pods_at)
+        .chain(&svc.resolvers_at);
+    let calm = pipes.all(|pipe| pipe.coming.is_empty());
+    let healed = calm
+        && w.node_views(s).iter().all(|view| {
+            !view.pods.contains(&false)
+                && (view.pods.contains(&true) || view.resolvers.contains(&true))
+        });
+    let svc = &mut w.svcs[s];
+    if healed {
+        svc.excused = false;
+    }
+    svc.created = older(svc.created, COOLDOWN);
+    svc.written = older(svc.written, COOLDOWN);
+    svc.woken = svc.woken.map(|age| older(age, COOLDOWN));
+    // The replica controller follows within the settle time, like everyone else.
+    svc.owed = svc.owed.map(|age| age + 1).filter(|age| *age < SETTLE);
+    // A wish as old as a cooldown asks for nothing that the cooldown does not give.
+    for user_request in [&mut svc.wake_request, &mut svc.sleep_request] {
+        *user_request = user_request
+            .map(|age| age + 1)
+            .filter(|age| *age <= COOLDOWN);
+    }
+    svc.deleting = svc.deleting.map(|age| older(age, TIMEOUT));
+    let status = &mut svc.status;
+    let order = status.wake.cmp(&status.sleep);
+    status.quiet = status.quiet.map(|age| older(age, COOLDOWN));
+    let oldest = COOLDOWN + 1;
+    for age in [&mut status.wake, &mut status.sleep] {
+        *age = age.map(|age| older(age, oldest));
+    }
+    // Two stamps that are both too old to matter otherwise still keep their order.
+    if status.wake == Some(oldest) && status.sleep == Some(oldest) {
+        match order {
+            Ordering::Less => status.wake = Some(COOLDOWN),
+            Ordering::Greater => status.sleep = Some(COOLDOWN),
+            Ordering::Equal => {}
+        }
+    }
+    for pipe in std::iter::once(&mut svc.own)
+        .chain(&mut svc.pods_at)
+        .chain(&mut svc.resolvers_at)
+    {
+        pipe.tick();
+    }
+    for kubelet in &mut svc.kubelets {
+        *kubelet = match *kubelet {
+            Kubelet::Calm => Kubelet::Calm,
+            Kubelet::Sometime(age) => Kubelet::Sometime(age + 1),
+            Kubelet::In(left) => Kubelet::In(left.saturating_sub(1)),
+        };
+    }
+}

@@ -1,0 +1,158 @@
+//! Requests in the modelled world: they arrive, wait by the real waiting rooms, wake, are forwarded and leave.
+//! It never moves time.
+
+use elasti_core::laws::Deed;
+use elasti_core::waiting_room::{Limits, WaitingRooms};
+use elasti_core::{WakeDecision, wake};
+
+use crate::model::actions::{Backend, Outcome};
+use crate::model::config::{Config, Mistake, SHARED_WAITERS};
+use crate::model::effects::scale_up;
+use crate::model::observe::{key, observed};
+use crate::model::world::{Pod, World, now};
+
+/// A pod that a resolver may forward to, and whether that is right.
+pub fn usable_pod(config: &Config, w: &World, s: usize) -> Option<(bool, bool)> {
+    let other = if config.is(Mistake::ForwardsToAnyService) {
+        (s + 1) % w.svcs.len()
+    } else {
+        s
+    };
+    let ready = w.svcs[other].pods.iter().any(|p| p.ready() && p.answers());
+    let marked = w.svcs[other].pods.iter().any(|p| p.marked() && p.answers());
+    if ready {
+        return Some((other == s, true));
+    }
+    (config.is(Mistake::ForwardsToMarkedPods) && marked).then_some((other == s, false))
+}
+
+pub fn one_less(w: &mut World, r: usize, s: usize) {
+    let carried = &mut w.res[r].carried[s];
+    if carried.held > 0 {
+        carried.held -= 1;
+    } else {
+        carried.held_again = carried.held_again.saturating_sub(1);
+    }
+    if carried.held + carried.held_again == 0 {
+        carried.held_for = 0;
+        carried.woke = false;
+    }
+}
+
+pub fn arrives(config: &Config, w: &mut World, s: usize, _node: usize, backend: Backend) -> bool {
+    w.budget.clients -= 1;
+    let excused = w.svcs[s].excused;
+    match backend {
+        Backend::Nothing => w.judge(&Deed::Connected {
+            answered: false,
+            excused,
+        }),
+        Backend::Pod(i) => {
+            // A sick pod that its own kubelet took out of rotation answers for itself until nodes follow;
+            // one that is ready only because we said so is our fault.
+            let answered = match w.svcs[s].pods[i] {
+                Pod::Up { ready, healthy, .. } => healthy || !ready,
+                _ => false,
+            };
+            w.judge(&Deed::Connected { answered, excused });
+        }
+        // Assumed: connections to a killed resolver are lost until the nodes follow.
+        Backend::Resolver(r) if !w.res[r].up => {}
+        Backend::Resolver(r) => {
+            let listens = w.res[r].carried[s].listens;
+            w.judge(&Deed::Connected {
+                answered: listens,
+                excused,
+            });
+            w.res[r].carried[s].last = Some(0);
+            admit(config, w, r, s);
+        }
+    }
+    true
+}
+
+/// A resolver takes a request in, by the real waiting rooms.
+fn admit(config: &Config, w: &mut World, r: usize, s: usize) {
+    let mut rooms = rooms(config, w, r);
+    let room = if config.is(Mistake::OnePoolForAll) {
+        0
+    } else {
+        s
+    };
+    match rooms.admit(&key(room), &limits().room(None), 0, now()) {
+        Ok(_) => w.res[r].carried[s].held += 1,
+        Err(_) => {
+            let first = w.res[r].carried[s].held + w.res[r].carried[s].held_again == 0;
+            w.judge(&Deed::RefusedFull {
+                first_of_its_service: first,
+            });
+        }
+    }
+}
+
+/// The waiting rooms of one resolver as they stand.
+fn rooms(config: &Config, w: &World, r: usize) -> WaitingRooms {
+    let mut rooms = WaitingRooms::new(&limits());
+    for (s, carried) in w.res[r].carried.iter().enumerate() {
+        let room = if config.is(Mistake::OnePoolForAll) {
+            0
+        } else {
+            s
+        };
+        for _ in 0..carried.held + carried.held_again {
+            rooms.admit(&key(room), &limits().room(None), 0, now()).ok();
+        }
+    }
+    rooms
+}
+
+fn limits() -> Limits {
+    Limits {
+        shared_requests: SHARED_WAITERS,
+        ..Limits::default()
+    }
+}
+
+pub fn forwards(config: &Config, w: &mut World, r: usize, s: usize, outcome: Outcome) -> bool {
+    let Some((right_service, pod_usable)) = usable_pod(config, w, s) else {
+        return false;
+    };
+    let again = w.res[r].carried[s].held == 0;
+    let room = if config.is(Mistake::OnePoolForAll) {
+        0
+    } else {
+        s
+    };
+    if rooms(config, w, r).release(&key(room), 1).is_empty() {
+        return false;
+    }
+    let times = if again { 2 } else { 1 };
+    w.judge(&Deed::Delivered {
+        times,
+        right_service,
+        pod_usable,
+    });
+    one_less(w, r, s);
+    match outcome {
+        Outcome::Answered => {}
+        Outcome::Streams => w.res[r].carried[s].open += 1,
+        Outcome::BreaksAfterFirstByte => {
+            w.budget.faults -= 1;
+            if config.is(Mistake::SendsTwice) {
+                w.res[r].carried[s].held_again += 1;
+            }
+        }
+    }
+    true
+}
+
+/// A resolver's wake reaches an operator, which decides with the real `wake` on fresh facts.
+pub fn wakes(config: &Config, w: &mut World, r: usize, s: usize, op: usize) -> bool {
+    w.res[r].carried[s].woke = true;
+    let mut port_allocator = w.ops[op].port_allocator.clone();
+    let o = observed(config, w, op, s, &w.svcs[s], &mut port_allocator);
+    if let WakeDecision::Scale(n) = wake(&config.spec(), &o) {
+        scale_up(config, w, s, u8::try_from(n).unwrap(), true);
+    }
+    true
+}

@@ -1,0 +1,182 @@
+//! Liveness by settling: from any state, a fair run without faults comes to rest, and rest is where it should be.
+//! It never explores: a fair run has exactly one next step, so what one state learns serves all that lead to it.
+
+use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Mutex;
+
+use elasti_core::laws;
+
+use crate::model::actions::{Action, after, fair};
+use crate::model::config::Config;
+use crate::model::observe::look;
+use crate::model::world::{Pod, Said, World};
+
+/// What is known of states: how many steps to rest, or why they never rest well.
+#[derive(Default)]
+pub struct Settling {
+    known: Mutex<HashMap<u64, Result<u32, String>>>,
+}
+
+impl Settling {
+    /// How many steps a fair run takes to rest, or which law of liveness it breaks.
+    pub fn of(&self, config: &Config, start: &World) -> Result<u32, String> {
+        let mut path: Vec<u64> = Vec::new();
+        let mut trace: Vec<Action> = Vec::new();
+        let mut world = start.clone();
+        // From the last state of the path.
+        let mut steps = loop {
+            let id = identity(&world);
+            if let Some(known) = self.known.lock().unwrap().get(&id) {
+                break known.clone().map(|n| n + 1);
+            }
+            if let Some(first) = path.iter().position(|seen| *seen == id) {
+                break Err(restless(&trace[first..], &world));
+            }
+            path.push(id);
+            match next(config, &world) {
+                Ok(Some((action, after))) => {
+                    trace.push(action);
+                    world = after;
+                }
+                Ok(None) => break Ok(0),
+                Err(broken) => break Err(broken),
+            }
+        };
+        let mut known = self.known.lock().unwrap();
+        for id in path.into_iter().rev() {
+            known.insert(id, steps.clone());
+            steps = steps.map(|n| n + 1);
+        }
+        known[&identity(start)].clone()
+    }
+
+    /// The longest way to rest of all states that were asked for.
+    pub fn bound(&self) -> u32 {
+        let known = self.known.lock().unwrap();
+        known
+            .values()
+            .filter_map(|k| k.as_ref().ok())
+            .copied()
+            .max()
+            .unwrap_or(0)
+    }
+}
+
+/// The next step of a fair run; none at rest; an error if a law is broken.
+fn next(config: &Config, world: &World) -> Result<Option<(Action, World)>, String> {
+    if let Some(broken) = world.broken.first() {
+        return Err(format!("{:?}: {} in a fair run", broken.law, broken.seen));
+    }
+    match fair_step(config, world) {
+        Some((Action::Expire(_, s), _)) if world.svcs[s].pods.iter().any(|p| p.ready()) => {
+            Err("L3: a request expires although a pod is ready".into())
+        }
+        Some(step) => Ok(Some(step)),
+        None => at_rest(config, world).map(|()| None),
+    }
+}
+
+/// A fair run that comes back to where it was never rests.
+fn restless(cycle: &[Action], world: &World) -> String {
+    let law = if !world.ops[world.lease.holder].up {
+        "L7: nobody leads"
+    } else if cycle.len() == 2 {
+        "L5: writes that change nothing"
+    } else {
+        "L1: no rest"
+    };
+    format!("{law}: {cycle:?}\n{world:?}")
+}
+
+fn identity(world: &World) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    world.hash(&mut hasher);
+    hasher.finish()
+}
+
+/// The one next step of a fair run: the first thing that changes anything; time passes only when nothing else does.
+pub fn fair_step(config: &Config, world: &World) -> Option<(Action, World)> {
+    let mut actions = Vec::new();
+    fair(config, world, &mut actions);
+    let changed = |action| {
+        let next = after(config, world, action)?;
+        // The lease is renewed for ever; that alone is rest.
+        let renewed = world.ops[world.lease.holder].up;
+        let as_before = World {
+            lease: world.lease.clone(),
+            ..next.clone()
+        };
+        let only_lease = renewed && action == Action::TimePasses && as_before == *world;
+        (!only_lease).then_some((action, next))
+    };
+    actions.into_iter().find_map(changed)
+}
+
+/// Rest must be where the facts say.
+fn at_rest(config: &Config, w: &World) -> Result<(), String> {
+    check(w.ops[w.lease.holder].up, "L7: nobody leads", w)?;
+    for (s, svc) in w.svcs.iter().enumerate() {
+        let held: u8 = w
+            .res
+            .iter()
+            .map(|r| r.carried[s].held + r.carried[s].held_again)
+            .sum();
+        let open: u8 = w.res.iter().map(|r| r.carried[s].open).sum();
+        check(held == 0, "L2/L3: requests wait for ever", w)?;
+        if !svc.exists || config.rivals && s > 0 || svc.foreign {
+            continue;
+        }
+        check(svc.deleting.is_none(), "L6: the deletion never ends", w)?;
+        if svc.replicas.is_none() {
+            continue;
+        }
+        let asleep = svc.replicas == Some(0);
+        match svc.reading {
+            Said::Quiet if open > 0 => check(!asleep, "L1: it sleeps under a stream", w)?,
+            Said::Quiet => check(asleep, "L4: idle for ever, and not asleep", w)?,
+            Said::Active => check(!asleep, "L1: a trigger is active, and it sleeps", w)?,
+            Said::Unknown => {}
+        }
+        let marked = svc.pods.iter().any(|p| p.marked());
+        let ready = svc.pods.iter().any(|p| p.ready());
+        check(
+            svc.slice.is_some() == asleep,
+            "L1: the redirect does not match the replicas",
+            w,
+        )?;
+        check(
+            !marked && ready != asleep,
+            "L1: pods are not where they belong",
+            w,
+        )?;
+        check(
+            !svc.pods.contains(&Pod::Terminating),
+            "L1: pods are left over",
+            w,
+        )?;
+        let status = &svc.status;
+        let honest = status.proxy == svc.slice.is_some() && status.asleep == asleep;
+        check(honest, "S15: the status at rest is not the truth", w)?;
+        let mut snapshot = w.snapshot(s, config);
+        snapshot.at_rest = true;
+        if let Some(broken) = laws::check(&snapshot).first() {
+            return Err(format!("{:?} at rest: {}\n{w:?}", broken.law, broken.seen));
+        }
+        let leader = w.lease.holder;
+        check(
+            look(config, w, leader, s).effects.is_empty(),
+            "L5: writes at rest",
+            w,
+        )?;
+    }
+    Ok(())
+}
+
+fn check(holds: bool, law: &str, w: &World) -> Result<(), String> {
+    if holds {
+        Ok(())
+    } else {
+        Err(format!("{law}\n{w:?}"))
+    }
+}

@@ -1,0 +1,370 @@
+//! The modelled world: an API store, nodes with views that lag, pods, kubelets, resolvers, operators, clients.
+//! It never decides for Elasti: operators run the real `plan`, resolvers the real waiting rooms.
+
+use elasti_core::laws::{self, Deed, NodeView, Snapshot, Violation};
+use elasti_core::ports::PortAllocator;
+use elasti_core::stable_since::StableSince;
+use jiff::{SignedDuration, Timestamp};
+
+/// A span in time units. Each saturates where no rule can tell it from a longer one.
+pub type Age = u8;
+/// Every moment is `NOW` minus an age, so that the same situation later is the same state.
+pub const NOW_SECOND: i64 = 1_000_000;
+
+pub fn now() -> Timestamp {
+    Timestamp::from_second(NOW_SECOND).unwrap()
+}
+
+pub fn ago(age: Age) -> Timestamp {
+    now() - SignedDuration::from_secs(i64::from(age))
+}
+
+/// One unit older, but no older than `most`.
+pub fn older(age: Age, most: Age) -> Age {
+    (age + 1).min(most)
+}
+
+/// What is published, and the changes that a follower has not applied yet, oldest first.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Default)]
+pub struct Pipe {
+    pub seen: u8,
+    pub coming: Vec<(u8, Age)>,
+}
+
+impl Pipe {
+    /// The source has changed.
+    pub fn push(&mut self, value: u8) {
+        let last = self.coming.last().map_or(self.seen, |(value, _)| *value);
+        if last != value {
+            self.coming.push((value, 0));
+        }
+        // A burst of changes within one unit may be seen as one; three in a row are enough to show every flap.
+        if self.coming.len() > 3 {
+            self.coming.remove(1);
+        }
+    }
+
+    /// The follower applies the oldest change; true if there was one.
+    pub fn apply(&mut self) -> bool {
+        if self.coming.is_empty() {
+            return false;
+        }
+        self.seen = self.coming.remove(0).0;
+        true
+    }
+
+    /// Time may pass only if no change becomes older than the assumption allows.
+    pub fn may_wait(&self, bound: Age) -> bool {
+        self.coming.first().is_none_or(|(_, age)| age + 1 < bound)
+    }
+
+    pub fn tick(&mut self) {
+        for (_, age) in &mut self.coming {
+            *age += 1;
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Pod {
+    None,
+    Starting,
+    /// Never gets ready: the obstacle is known.
+    Stuck,
+    Up {
+        /// Condition Ready.
+        ready: bool,
+        /// Condition ContainersReady: what the application itself says.
+        healthy: bool,
+        marked: bool,
+    },
+    /// Got SIGTERM: refuses from now on.
+    Terminating,
+}
+
+impl Pod {
+    pub fn ready(self) -> bool {
+        matches!(self, Self::Up { ready: true, .. })
+    }
+
+    pub fn marked(self) -> bool {
+        matches!(self, Self::Up { marked: true, .. })
+    }
+
+    pub fn answers(self) -> bool {
+        matches!(self, Self::Up { healthy: true, .. })
+    }
+
+    pub fn living(self) -> bool {
+        matches!(self, Self::Starting | Self::Stuck | Self::Up { .. })
+    }
+}
+
+/// What a node's kubelet will do about marks on its pod.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Kubelet {
+    /// Nothing to undo.
+    Calm,
+    /// Its next tick comes at any time within a period; this long it has waited.
+    Sometime(Age),
+    /// Its next tick comes in exactly this many units.
+    In(Age),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Said {
+    Quiet,
+    Active,
+    Unknown,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Keda {
+    Running,
+    Held,
+    Pinned,
+}
+
+/// The part of the status that decisions read.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Default)]
+pub struct Status {
+    pub phase: Option<elasti_api::Phase>,
+    pub proxy: bool,
+    pub asleep: bool,
+    pub ports: bool,
+    pub observed: bool,
+    pub quiet: Option<Age>,
+    pub wake: Option<Age>,
+    pub sleep: Option<Age>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Svc {
+    /// The ElastiService exists.
+    pub exists: bool,
+    pub created: Age,
+    pub deleting: Option<Age>,
+    pub finalizer: bool,
+    pub status: Status,
+    /// `spec.replicas` of the target; `None` if it was deleted.
+    pub replicas: Option<u8>,
+    pub by_us: bool,
+    pub written: Age,
+    /// How long ago we asked for a zero that the replica controller has neither acted on nor seen undone.
+    pub owed: Option<Age>,
+    /// The true age of the last wake by us.
+    pub woken: Option<Age>,
+    pub pods: Vec<Pod>,
+    pub kubelets: Vec<Kubelet>,
+    /// Pod readiness -> the Service's own slices.
+    pub own: Pipe,
+    /// The Service's own slices -> each node.
+    pub pods_at: Vec<Pipe>,
+    /// Our slice: a set of resolvers.
+    pub slice: Option<u8>,
+    /// Our slice -> each node.
+    pub resolvers_at: Vec<Pipe>,
+    pub private: bool,
+    /// An object of our name that is not ours.
+    pub foreign: bool,
+    pub keda: Option<Keda>,
+    pub reading: Said,
+    /// How long ago a person asked for a wake.
+    pub wake_request: Option<Age>,
+    /// How long ago a person asked for sleep.
+    pub sleep_request: Option<Age>,
+    /// Someone else's hand broke the paths.
+    pub excused: bool,
+    /// For each operator: the endpoints, and the pods, changed since it last looked.
+    pub news: Vec<(bool, bool)>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Carried {
+    pub listens: bool,
+    /// Held requests that no pod has seen a byte of.
+    pub held: u8,
+    /// Held requests that a pod has seen a byte of: there must be none.
+    pub held_again: u8,
+    pub held_for: Age,
+    pub open: u8,
+    pub last: Option<Age>,
+    /// A wake was sent since the first of those that wait came.
+    pub woke: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Res {
+    pub up: bool,
+    pub carried: Vec<Carried>,
+}
+
+/// What one operator is about to do.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Effect {
+    AddFinalizer,
+    EnsurePrivate,
+    EnsureSlice(u8),
+    Keda(Keda),
+    Mark(Vec<usize>),
+    Unmark(Vec<usize>),
+    Zero { by_redirect: bool },
+    Wake(u8),
+    RemoveSlice,
+    DeletePrivate,
+    RemoveFinalizer,
+    Status(Status),
+}
+
+/// What was true when a plan was made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Evidence {
+    pub busy: bool,
+    pub silent: bool,
+    pub reading: Said,
+    pub since_wake: Option<Age>,
+    pub asked_since_wake: bool,
+    pub wake_justified: bool,
+    pub slice: bool,
+    pub zero: bool,
+    pub pointless: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Pending {
+    pub svc: usize,
+    /// In order, each with how long it may still be sent.
+    pub effects: Vec<(Effect, Option<Age>)>,
+    pub target_changed: bool,
+    /// The pods as a stale cache showed them, if the plan was made from one.
+    pub stale_pods: Option<Vec<Pod>>,
+    pub evidence: Evidence,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Op {
+    pub up: bool,
+    pub memory: Vec<StableSince>,
+    pub port_allocator: PortAllocator,
+    pub pending: Option<Pending>,
+    /// A cache that stopped following the store.
+    pub frozen: Option<Vec<Svc>>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Lease {
+    pub holder: usize,
+    pub age: Age,
+}
+
+/// What the world may still do to us.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Budget {
+    pub faults: u8,
+    pub clients: u8,
+    pub outside: u8,
+    pub readings: u8,
+    pub deletions: u8,
+    pub user_requests: u8,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct World {
+    pub svcs: Vec<Svc>,
+    pub ops: Vec<Op>,
+    pub res: Vec<Res>,
+    pub lease: Lease,
+    pub budget: Budget,
+    pub broken: Vec<Violation>,
+}
+
+impl World {
+    /// Judges a deed by the laws.
+    pub fn judge(&mut self, deed: &Deed) {
+        for violation in laws::check_deed(deed) {
+            self.break_law(violation);
+        }
+    }
+
+    pub fn break_law(&mut self, violation: Violation) {
+        if !self.broken.contains(&violation) {
+            self.broken.push(violation);
+        }
+    }
+
+    /// The true state of one service, for the laws.
+    pub fn snapshot(&self, s: usize, model: &crate::model::config::Config) -> Snapshot {
+        let svc = &self.svcs[s];
+        let holding = |r: &&Res| r.up && r.carried[s].held + r.carried[s].held_again > 0;
+        let held = self
+            .res
+            .iter()
+            .filter(holding)
+            .map(|r| u32::from(r.carried[s].held))
+            .sum();
+        Snapshot {
+            excused: svc.excused || !svc.exists || svc.replicas.is_none(),
+            nodes: self.node_views(s),
+            replicas: svc.replicas.map(u32::from),
+            held,
+            wake_will_come: self
+                .res
+                .iter()
+                .filter(holding)
+                .all(|r| model.will_wake(&r.carried[s])),
+            held_bound: model.held_bound(),
+            at_rest: false,
+            keda_paused_by_us: matches!(svc.keda, Some(Keda::Held | Keda::Pinned)),
+        }
+    }
+
+    pub fn node_views(&self, s: usize) -> Vec<NodeView> {
+        let svc = &self.svcs[s];
+        let bits = |mask: u8, n: usize| (0..n).filter(move |i| mask & (1 << i) != 0);
+        svc.pods_at
+            .iter()
+            .zip(&svc.resolvers_at)
+            .map(|(pods, resolvers)| NodeView {
+                pods: bits(pods.seen, svc.pods.len())
+                    .map(|i| svc.pods[i].answers())
+                    .collect(),
+                resolvers: bits(resolvers.seen, self.res.len())
+                    .map(|r| self.res[r].up && self.res[r].carried[s].listens)
+                    .collect(),
+            })
+            .collect()
+    }
+}
+
+impl Svc {
+    /// Pod conditions changed: the endpoint-slice controller will follow.
+    pub fn pods_changed(&mut self) {
+        let mask = self
+            .pods
+            .iter()
+            .enumerate()
+            .map(|(i, p)| u8::from(p.ready()) << i)
+            .sum();
+        self.own.push(mask);
+        self.news.iter_mut().for_each(|(_, pods)| *pods = true);
+    }
+
+    /// The endpoint-slice controller publishes the oldest change; nodes will follow.
+    pub fn publish(&mut self) {
+        if self.own.apply() {
+            self.news
+                .iter_mut()
+                .for_each(|(endpoints, _)| *endpoints = true);
+            for node in &mut self.pods_at {
+                node.push(self.own.seen);
+            }
+        }
+    }
+
+    pub fn set_slice(&mut self, slice: Option<u8>) {
+        self.slice = slice;
+        for node in &mut self.resolvers_at {
+            node.push(slice.unwrap_or(0));
+        }
+    }
+}

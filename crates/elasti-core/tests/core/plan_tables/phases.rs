@@ -1,0 +1,144 @@
+//! The table of moves: every row is what two sets of facts, one after the other, show.
+//! It never lets a row stand that nothing reaches.
+
+use elasti_api::Phase::{self, Asleep, Draining, Redirecting, Restoring, Serving, Waking};
+use elasti_core::Observed;
+use elasti_core::observed::{Obstacle, ObstacleKind, Owned};
+use elasti_core::phase::{MOVES, allowed};
+
+use crate::plan_tables::facts::{
+    Change, LONG, active, ago, asleep, draining, in_rotation, no_pods, planned, pod, quiet,
+    redirect, redirecting, restoring, serving, waking,
+};
+
+fn standing(phase: Phase) -> Observed {
+    match phase {
+        Serving => serving(),
+        Redirecting => redirecting(),
+        Draining => draining(),
+        Asleep => asleep(),
+        Waking => waking(),
+        Restoring => restoring(),
+    }
+}
+
+fn use_it(o: &mut Observed) {
+    o.readings = vec![active()];
+}
+
+fn zero(o: &mut Observed) {
+    o.target.as_mut().unwrap().replicas = 0;
+}
+
+fn scale_up(o: &mut Observed) {
+    o.target.as_mut().unwrap().replicas = 1;
+}
+
+fn idle_again(o: &mut Observed) {
+    o.me.remembered.last_wake = Some(ago(2 * LONG));
+    o.me.remembered.last_sleep = Some(ago(3 * LONG));
+    o.target.as_mut().unwrap().replicas_at = Some(ago(2 * LONG));
+}
+
+fn stuck(o: &mut Observed) {
+    o.pods[0].obstacle = Some(Obstacle {
+        kind: ObstacleKind::ImagePull,
+        message: "no such image".into(),
+    });
+}
+
+/// From the facts of the first phase, what changes until the second.
+const SEEN: &[(Phase, Phase, Change)] = &[
+    (Serving, Redirecting, |o| o.readings = vec![quiet()]),
+    (Serving, Asleep, |o| {
+        o.readings = vec![quiet()];
+        zero(o);
+    }),
+    (Serving, Waking, zero),
+    (Redirecting, Draining, |o| redirect(o, LONG)),
+    (Redirecting, Restoring, use_it),
+    (Redirecting, Serving, |o| {
+        use_it(o);
+        o.slice = Owned::Missing;
+    }),
+    (Redirecting, Waking, |o| {
+        use_it(o);
+        no_pods(o);
+    }),
+    (Redirecting, Asleep, zero),
+    (Draining, Asleep, zero),
+    (Draining, Restoring, use_it),
+    (Draining, Waking, |o| {
+        use_it(o);
+        no_pods(o);
+    }),
+    (Draining, Redirecting, |o| o.resolvers[1].ready = false),
+    (Asleep, Waking, use_it),
+    (Asleep, Restoring, |o| {
+        scale_up(o);
+        in_rotation(o, 1);
+    }),
+    (Asleep, Serving, |o| {
+        scale_up(o);
+        o.slice = Owned::Missing;
+    }),
+    (Waking, Restoring, |o| o.pods = vec![pod()]),
+    (Waking, Asleep, zero),
+    (Waking, Serving, |o| {
+        o.me.deleting_since = Some(ago(LONG));
+        o.slice = Owned::Missing;
+    }),
+    (Waking, Redirecting, |o| {
+        idle_again(o);
+        stuck(o);
+        redirect(o, 1);
+    }),
+    (Waking, Draining, |o| {
+        idle_again(o);
+        stuck(o);
+    }),
+    (Restoring, Serving, |o| o.slice = Owned::Missing),
+    (Restoring, Waking, |o| {
+        no_pods(o);
+    }),
+    (Restoring, Redirecting, |o| {
+        idle_again(o);
+        redirect(o, 1);
+    }),
+    (Restoring, Draining, idle_again),
+    (Restoring, Asleep, zero),
+];
+
+#[test]
+fn each_phase_has_facts_that_show_it() {
+    for phase in [Serving, Redirecting, Draining, Asleep, Waking, Restoring] {
+        assert_eq!(planned(&standing(phase)).phase, phase);
+    }
+}
+
+#[test]
+fn every_move_of_the_table_is_shown_by_a_pair_of_plans() {
+    for (from, to, change) in SEEN {
+        let mut o = standing(*from);
+        change(&mut o);
+        let plan = planned(&o);
+        assert_eq!(plan.phase, *to, "from {from:?}: {plan:?}");
+        assert!(allowed(*from, *to), "the table lacks {from:?} to {to:?}");
+    }
+    for (from, to, why) in MOVES {
+        let shown = SEEN.iter().any(|(f, t, _)| (f, t) == (from, to));
+        assert!(shown, "nothing shows {from:?} to {to:?} ({why})");
+    }
+}
+
+#[test]
+fn nothing_falls_from_serving_to_draining_and_nothing_asleep_goes_down() {
+    for (from, to) in [
+        (Serving, Draining),
+        (Serving, Restoring),
+        (Asleep, Draining),
+        (Asleep, Redirecting),
+    ] {
+        assert!(!allowed(from, to), "{from:?} to {to:?}");
+    }
+}

@@ -1,0 +1,577 @@
+//! Every clause of every proof: from facts that prove a dangerous step, each single fact is broken in turn.
+//! It never accepts the step without the fact.
+
+use elasti_api::{EnabledPeriod, RouteGeneration};
+use elasti_core::observed::{
+    Autoscaler, Claim, Family, KedaPause, Leadership, Obstacle, ObstacleKind, Owned, PortsGiven,
+    Reading, Report, Rival, ServiceKind, UserRequest,
+};
+use elasti_core::step::PodRef;
+use elasti_core::{Observed, Plan, Step};
+use jiff::SignedDuration;
+
+use crate::plan_tables::facts::{
+    Change, active, address, ago, asleep, drained, draining, endpoint, finalize, idle, looked, now,
+    planned, planned_for, pod, ports, redirected, redirecting, report, resolver, restoring, spec,
+};
+
+fn sends_traffic(plan: &Plan) -> bool {
+    plan.steps.iter().any(|s| matches!(s, Step::EnsureSlice(_)))
+}
+
+fn marks(plan: &Plan) -> bool {
+    plan.steps.iter().any(|s| matches!(s, Step::Mark { .. }))
+}
+
+fn scales_to_zero(plan: &Plan) -> bool {
+    plan.steps.iter().any(|s| matches!(s, Step::ScaleToZero(_)))
+}
+
+fn removes_slice(plan: &Plan) -> bool {
+    plan.steps.iter().any(|s| matches!(s, Step::RemoveSlice(_)))
+}
+
+fn cleans_up(plan: &Plan) -> bool {
+    let last = |s: &Step| matches!(s, Step::DeletePrivateService(_) | Step::RemoveFinalizer(_));
+    plan.steps.iter().any(last)
+}
+
+/// The step is planned for `facts`, and for none of the broken ones.
+fn each_fact_counts(facts: fn() -> Observed, step: fn(&Plan) -> bool, broken: &[(&str, Change)]) {
+    let whole = planned(&facts());
+    assert!(step(&whole), "the facts must prove the step: {whole:?}");
+    for (what, change) in broken {
+        let mut o = facts();
+        change(&mut o);
+        let plan = planned(&o);
+        assert!(!step(&plan), "planned although {what}: {plan:?}");
+    }
+}
+
+/// What keeps an idle service from any step down, wherever it is on its way.
+const NOT_IDLE: &[(&str, Change)] = &[
+    ("a trigger is active", |o| o.readings = vec![active()]),
+    ("a reading is unknown", |o| {
+        o.readings = vec![Reading::Unknown {
+            why: "no answer".into(),
+        }];
+    }),
+    ("a reading is missing", |o| o.readings.clear()),
+    ("a request is held", |o| {
+        report(o, |_, held, _, _| *held = 1)
+    }),
+    ("a stream is open", |o| report(o, |_, _, open, _| *open = 1)),
+    ("a connection came within the cooldown", |o| {
+        report(o, |_, _, _, last| *last = Some(ago(899)));
+    }),
+    ("it became quiet within the cooldown", |o| {
+        o.me.remembered.quiet_since = Some(ago(899));
+    }),
+    ("its spec has changed", |o| o.me.generation = 2),
+    ("it is younger than the cooldown", |o| {
+        o.me.created = ago(899)
+    }),
+    ("it was woken within the cooldown", |o| {
+        o.me.remembered.last_wake = Some(ago(899));
+    }),
+    ("our wake stands in the target only", |o| {
+        o.target.as_mut().unwrap().replicas_at = Some(ago(899));
+    }),
+    ("it was at zero when last seen", |o| {
+        o.me.remembered.last_sleep = Some(ago(60))
+    }),
+    ("a wake was asked for", |o| {
+        o.wake_requested_at = Some(ago(60))
+    }),
+    ("nobody watched for long", |o| {
+        o.stable_since.watching_since = ago(60);
+        o.stable_since.watched_before_until = Some(ago(600));
+    }),
+    ("the pods are on their way up", |o| {
+        let mut starting = pod();
+        (starting.name, starting.ready) = ("web-2".into(), false);
+        o.pods.push(starting);
+    }),
+    ("a ready resolver does not answer", |o| {
+        o.resolvers[1].report = Report::Unreachable;
+    }),
+    ("a ready resolver was not asked", |o| {
+        o.resolvers[1].report = Report::NotAsked
+    }),
+    ("no resolver is ready", |o| {
+        o.resolvers.iter_mut().for_each(|r| r.ready = false)
+    }),
+    ("the ports are used up", |o| o.ports = PortsGiven::Exhausted),
+    ("the autoscaler is missing", |o| {
+        o.autoscaler = Autoscaler::Missing
+    }),
+    ("an older ElastiService has the say", |o| {
+        o.rival = Some(Rival {
+            name: "older".into(),
+            claim: Claim::Target,
+        });
+    }),
+    ("the private Service is foreign", |o| {
+        o.private_service = Owned::Foreign
+    }),
+    ("the slice is foreign", |o| o.slice = Owned::Foreign),
+    ("the namespace goes away", |o| {
+        o.namespace_terminating = true
+    }),
+    ("the Service is gone", |o| o.service = None),
+    ("the Service is headless", |o| {
+        o.service.as_mut().unwrap().kind = ServiceKind::Headless
+    }),
+    ("the target is gone", |o| o.target = None),
+    ("the target is at zero already", |o| {
+        o.target.as_mut().unwrap().replicas = 0
+    }),
+    ("another operator leads", |o| {
+        o.leadership = Leadership::Follower
+    }),
+    ("it is being deleted", |o| {
+        o.me.deleting_since = Some(ago(1))
+    }),
+];
+
+#[test]
+fn traffic_goes_only_to_ready_resolvers_that_said_they_listen() {
+    let broken: &[(&str, Change)] = &[
+        ("the ports are not recorded", |o| {
+            o.me.remembered.ports.clear()
+        }),
+        ("other ports are recorded", |o| {
+            o.me.remembered.ports[0].listen_port = 20_001
+        }),
+        ("the ports are used up", |o| o.ports = PortsGiven::Exhausted),
+        ("no resolver is ready", |o| {
+            o.resolvers.iter_mut().for_each(|r| r.ready = false)
+        }),
+        ("every resolver terminates", |o| {
+            o.resolvers.iter_mut().for_each(|r| r.terminating = true);
+        }),
+        ("no resolver was asked", |o| {
+            o.resolvers
+                .iter_mut()
+                .for_each(|r| r.report = Report::NotAsked);
+        }),
+        ("every resolver listens on other ports", |o| {
+            for r in &mut o.resolvers {
+                let Report::Seen { route, .. } = &mut r.report else {
+                    return;
+                };
+                *route = Some(RouteGeneration::of(&[]));
+            }
+        }),
+        ("no resolver has an address of the family", |o| {
+            o.service.as_mut().unwrap().families = [Family::V6].into();
+        }),
+    ];
+    each_fact_counts(idle, sends_traffic, broken);
+}
+
+#[test]
+fn a_resolver_that_does_not_listen_is_left_out_of_the_slice() {
+    let mut o = idle();
+    o.resolvers[0].report = Report::NotAsked;
+    let plan = planned(&o);
+    let addresses = plan.steps.iter().find_map(|s| match s {
+        Step::EnsureSlice(routed) => Some(routed.slices()[0].addresses.clone()),
+        _ => None,
+    });
+    assert_eq!(addresses, Some([address(2)].into()));
+}
+
+const NOT_REDIRECTED: &[(&str, Change)] = &[
+    ("our slice is missing", |o| o.slice = Owned::Missing),
+    ("our slice is younger than the settle time", |o| {
+        o.stable_since.slice.as_mut().unwrap().1 = ago(1);
+    }),
+    ("this process has not seen our slice before", |o| {
+        o.stable_since.slice = None
+    }),
+    ("our slice points elsewhere", |o| {
+        let Owned::Ours(slices) = &mut o.slice else {
+            return;
+        };
+        slices[0].addresses = [address(9)].into();
+    }),
+    (
+        "a resolver has become ready that is not in the slice",
+        |o| o.resolvers.push(resolver(3)),
+    ),
+    ("a resolver of the slice is no longer ready", |o| {
+        o.resolvers[1].ready = false
+    }),
+    ("a report is stale", |o| {
+        report(o, |at, _, _, _| *at = ago(2))
+    }),
+    ("a ready resolver listens on other ports", |o| {
+        let Report::Seen { route, .. } = &mut o.resolvers[1].report else {
+            return;
+        };
+        *route = None;
+    }),
+    ("the listen ports have changed", |o| {
+        let mut changed = ports();
+        changed[0].listen_port = 20_001;
+        o.ports = PortsGiven::Given(changed);
+    }),
+];
+
+#[test]
+fn pods_leave_rotation_only_when_every_node_and_resolver_has_the_redirect() {
+    each_fact_counts(redirected, marks, NOT_REDIRECTED);
+    each_fact_counts(redirected, marks, NOT_IDLE);
+}
+
+#[test]
+fn zero_needs_every_clause_of_s2() {
+    let broken: &[(&str, Change)] = &[
+        ("a pod is still ready", |o| {
+            (o.pods[0].ready, o.pods[0].marked) = (true, false);
+        }),
+        (
+            "the pods have been out for less than the settle time",
+            |o| {
+                o.stable_since.pods_out_since = Some(ago(1));
+            },
+        ),
+        ("this process has not seen the pods out", |o| {
+            o.stable_since.pods_out_since = None
+        }),
+        ("a pod changed since the last look", |o| {
+            o.pods[0].version = "2".into()
+        }),
+        ("an endpoint is still ready", |o| {
+            o.endpoints = vec![endpoint(true)]
+        }),
+        (
+            "the endpoints have been empty for less than the settle time",
+            |o| {
+                o.stable_since.no_rotation_since = Some(ago(1));
+            },
+        ),
+        ("the endpoints changed since the last look", |o| {
+            o.endpoints_version = "2".into()
+        }),
+        ("the node's tick was never awaited", |o| {
+            o.stable_since.ticks.clear()
+        }),
+        ("a tick is nearer than the margin", |o| {
+            let undone = o.stable_since.ticks.get_mut("node-a").unwrap();
+            (undone.after, undone.by) = (ago(10), ago(9));
+        }),
+        ("the lease ends within the margin", |o| {
+            o.leadership = Leadership::Leader {
+                until: now() + SignedDuration::from_secs(1),
+            };
+        }),
+        ("the lease has ended", |o| {
+            o.leadership = Leadership::Leader { until: ago(1) }
+        }),
+        ("KEDA is not held", |o| {
+            o.autoscaler = Autoscaler::Keda(KedaPause::default())
+        }),
+        ("a connection came within the settle time", |o| {
+            report(o, |_, _, _, last| *last = Some(ago(1)));
+        }),
+    ];
+    each_fact_counts(drained, scales_to_zero, broken);
+    each_fact_counts(drained, scales_to_zero, NOT_REDIRECTED);
+    each_fact_counts(drained, scales_to_zero, NOT_IDLE);
+}
+
+#[test]
+fn a_paused_or_closed_or_unreadable_spec_never_scales_to_zero() {
+    let window = |schedule: &str, duration: &str| {
+        Some(EnabledPeriod {
+            schedule: schedule.into(),
+            duration: duration.into(),
+        })
+    };
+    let mut paused = spec();
+    paused.paused = Some(true);
+    let mut closed = spec();
+    closed.enabled_period = window("0 20 * * *", "8h");
+    let mut unreadable = spec();
+    unreadable.enabled_period = window("0 0 * * *", "8 hours");
+    let mut no_trigger = spec();
+    no_trigger.triggers.clear();
+    for spec in [paused, closed, unreadable, no_trigger] {
+        let plan = planned_for(&spec, &drained());
+        assert!(!scales_to_zero(&plan), "{plan:?}");
+    }
+}
+
+#[test]
+fn the_step_to_zero_names_the_version_it_speaks_of_and_expires_before_the_next_tick() {
+    let plan = planned(&drained());
+    let Some(Step::ScaleToZero(proof)) = plan.steps.last() else {
+        panic!("{plan:?}");
+    };
+    assert_eq!(proof.version(), "7");
+    let expires = plan.steps.last().unwrap().expires().unwrap();
+    assert!(expires <= now() + SignedDuration::from_secs(1), "{expires}");
+    assert!(plan.needs_fresh_facts());
+}
+
+#[test]
+fn without_a_drain_zero_still_needs_the_redirect_and_quiet_resolvers() {
+    let mut may_not_mark = redirected();
+    may_not_mark.may_mark = false;
+    assert!(scales_to_zero(&planned(&may_not_mark)));
+    for (what, change) in NOT_REDIRECTED.iter().chain(NOT_IDLE) {
+        let mut o = may_not_mark.clone();
+        change(&mut o);
+        let plan = planned(&o);
+        assert!(
+            !scales_to_zero(&plan) && !marks(&plan),
+            "although {what}: {plan:?}"
+        );
+    }
+}
+
+#[test]
+fn our_slice_goes_only_after_the_services_own_slices_have_shown_a_ready_pod_for_the_settle_time() {
+    let facts = || {
+        let mut o = restoring();
+        crate::plan_tables::facts::in_rotation(&mut o, 3);
+        o
+    };
+    let broken: &[(&str, Change)] = &[
+        ("only the pod is ready, not the endpoint", |o| {
+            o.endpoints = vec![endpoint(false)]
+        }),
+        ("there is no endpoint", |o| o.endpoints.clear()),
+        ("the endpoint terminates", |o| {
+            o.endpoints[0].terminating = true
+        }),
+        (
+            "the endpoint has been ready for less than the settle time",
+            |o| {
+                o.stable_since.rotation_since = Some(ago(1));
+            },
+        ),
+        ("this process has not seen it", |o| {
+            o.stable_since.rotation_since = None
+        }),
+        ("the endpoints changed since the last look", |o| {
+            o.endpoints_version = "2".into()
+        }),
+        ("the pod behind it is not ready", |o| {
+            o.pods[0].ready = false
+        }),
+        ("the pod behind it terminates", |o| {
+            o.pods[0].terminating = true
+        }),
+        (
+            "the pod has been ready for less than the settle time",
+            |o| {
+                o.stable_since.ready_since.insert("web-1".into(), ago(1));
+            },
+        ),
+        ("the pod changed since the last look", |o| {
+            o.pods[0].version = "2".into()
+        }),
+        ("another operator leads", |o| {
+            o.leadership = Leadership::Follower
+        }),
+    ];
+    each_fact_counts(facts, removes_slice, broken);
+}
+
+/// Else its slice would lead to resolvers that are gone, and clients would hang instead of hearing the reason.
+#[test]
+fn a_service_without_its_target_follows_the_resolvers_too() {
+    let mut o = asleep();
+    o.target = None;
+    o.resolvers = vec![resolver(9)];
+    o.resolvers[0].report = Report::NotAsked;
+    let plan = planned(&o);
+    assert!(
+        plan.ask_resolvers,
+        "nobody else says that the new one listens"
+    );
+    assert!(!sends_traffic(&plan));
+    o.resolvers = vec![resolver(9)];
+    assert!(sends_traffic(&planned(&o)), "it listens");
+}
+
+/// Scaled to zero and woken within milliseconds: the replica controller still ends the pod for the zero that it saw.
+#[test]
+fn a_pod_that_the_last_zero_may_still_end_is_not_put_back_into_rotation() {
+    let unmarks = |o: &Observed| {
+        let is_unmark = |step: &Step| matches!(step, Step::Unmark(_));
+        planned(o).steps.iter().any(is_unmark)
+    };
+    let mut o = drained();
+    o.readings = vec![active()];
+    let settled = SignedDuration::from_secs(1) + o.settings.settle;
+    let written = |o: &mut Observed, at| o.target.as_mut().unwrap().replicas_at = Some(at);
+    let now = o.now;
+    written(&mut o, now);
+    assert!(!unmarks(&o), "written now");
+    assert!(planned(&o).requeue_at <= Some(now + settled));
+    written(&mut o, now - settled + SignedDuration::from_millis(1));
+    assert!(!unmarks(&o), "controllers may not have followed yet");
+    written(&mut o, now - settled);
+    assert!(
+        unmarks(&o),
+        "controllers have followed, and the pod is still there"
+    );
+    o.stable_since.zeroed_at = Some(now);
+    assert!(
+        !unmarks(&o),
+        "we have zeroed it now, whatever the record says"
+    );
+    o.stable_since.zeroed_at = Some(now - o.settings.settle);
+    assert!(unmarks(&o));
+}
+
+/// The zero of this process may be undone by a wake before its next look, so it is remembered when it is sent.
+#[test]
+fn a_zero_of_ours_is_remembered_even_if_no_look_sees_it() {
+    let mut o = drained();
+    let plan = planned(&o);
+    let sent = |step: &&Step| matches!(step, Step::ScaleToZero(_));
+    let expires = plan.steps.iter().find(sent).unwrap().expires();
+    o.stable_since = o.stable_since.clone().after(&plan.steps);
+    assert_eq!(o.stable_since.zeroed_at, expires);
+    o.now += SignedDuration::from_millis(30);
+    o.readings = vec![active()];
+    let o = looked(&o);
+    assert_eq!(
+        o.stable_since.zeroed_at,
+        Some(o.now),
+        "it was sent before now"
+    );
+    let is_unmark = |step: &Step| matches!(step, Step::Unmark(_));
+    assert!(!planned(&o).steps.iter().any(is_unmark));
+}
+
+#[test]
+fn only_pods_that_would_be_ready_by_themselves_are_unmarked() {
+    let mut o = drained();
+    o.readings = vec![active()];
+    let unmarks = |o: &Observed| {
+        let is_web = |pods: &[PodRef]| pods.len() == 1 && pods[0].name == "web-1";
+        let unmarks = |step: &Step| matches!(step, Step::Unmark(pods) if is_web(pods));
+        planned(o).steps.iter().any(unmarks)
+    };
+    assert!(unmarks(&o));
+    let broken: &[(&str, Change)] = &[
+        ("its containers are not ready", |o| {
+            o.pods[0].containers_ready = false
+        }),
+        ("the mark is not ours", |o| o.pods[0].marked = false),
+        ("it terminates", |o| o.pods[0].terminating = true),
+    ];
+    for (what, change) in broken {
+        let mut o = o.clone();
+        change(&mut o);
+        assert!(!unmarks(&o), "unmarked although {what}");
+    }
+}
+
+#[test]
+fn the_ports_are_let_go_only_after_our_slice_has_been_gone_for_the_settle_time() {
+    let broken: &[(&str, Change)] = &[
+        ("our slice is still there", |o| {
+            crate::plan_tables::facts::redirect(o, 5)
+        }),
+        (
+            "our slice has been gone for less than the settle time",
+            |o| {
+                o.stable_since.slice_gone_since = Some(ago(1));
+            },
+        ),
+        ("this process has not seen it gone", |o| {
+            o.stable_since.slice_gone_since = None
+        }),
+        ("the target is at zero", |o| {
+            o.target.as_mut().unwrap().replicas = 0
+        }),
+        ("the finalizer is not ours to remove", |o| {
+            o.me.finalizer = false
+        }),
+        ("it is not being deleted", |o| o.me.deleting_since = None),
+        ("another operator leads", |o| {
+            o.leadership = Leadership::Follower
+        }),
+    ];
+    each_fact_counts(finalize, cleans_up, broken);
+}
+
+#[test]
+fn pods_that_cannot_start_do_not_count_as_on_their_way_up() {
+    let mut o = crate::plan_tables::facts::waking();
+    o.me.remembered.last_wake = Some(ago(2 * 3600));
+    o.me.remembered.last_sleep = Some(ago(3 * 3600));
+    o.target.as_mut().unwrap().replicas_at = Some(ago(2 * 3600));
+    o.pods[0].obstacle = Some(Obstacle {
+        kind: ObstacleKind::CrashLoop,
+        message: "it dies".into(),
+    });
+    o.stable_since.pod_versions = [("web-1".to_owned(), "1".to_owned())].into();
+    assert!(scales_to_zero(&planned(&o)));
+}
+
+#[test]
+fn an_answer_of_a_resolver_that_came_too_late_is_asked_for_again() {
+    for mut o in [redirecting(), redirected(), draining(), drained()] {
+        for resolver in &mut o.resolvers {
+            if let Report::Seen { at, .. } = &mut resolver.report {
+                *at = ago(2);
+            }
+        }
+        let plan = planned(&o);
+        assert!(plan.ask_resolvers, "{plan:?}");
+        // Nothing else may ever happen to this service.
+        assert!(plan.requeue_at.is_some(), "{plan:?}");
+    }
+}
+
+/// What a person who asks for sleep need not wait for.
+const WAITING_TIMES: &[&str] = &[
+    "a connection came within the cooldown",
+    "it became quiet within the cooldown",
+    "it is younger than the cooldown",
+    "it was woken within the cooldown",
+    "our wake stands in the target only",
+    "a wake was asked for",
+    "nobody watched for long",
+];
+
+#[test]
+fn a_request_for_sleep_waives_waiting_times_and_nothing_else() {
+    for (what, change) in NOT_IDLE {
+        let mut o = drained();
+        change(&mut o);
+        o.me.sleep_request = UserRequest::At(ago(30));
+        let plan = planned(&o);
+        let waived = WAITING_TIMES.contains(what);
+        assert_eq!(scales_to_zero(&plan), waived, "{what}: {plan:?}");
+    }
+}
+
+#[test]
+fn a_request_for_sleep_counts_for_nothing_against_what_came_after_it() {
+    for (what, change) in NOT_IDLE {
+        let mut o = drained();
+        change(&mut o);
+        o.me.sleep_request = UserRequest::At(ago(900));
+        assert!(!scales_to_zero(&planned(&o)), "{what}");
+    }
+    let mut paused = spec();
+    paused.paused = Some(true);
+    let mut o = drained();
+    o.me.sleep_request = UserRequest::At(ago(30));
+    assert!(!scales_to_zero(&planned_for(&paused, &o)));
+    paused.paused = None;
+    paused.enabled_period = Some(EnabledPeriod {
+        schedule: "0 20 * * *".into(),
+        duration: "1h".into(),
+    });
+    assert!(!scales_to_zero(&planned_for(&paused, &o)));
+}

@@ -1,0 +1,290 @@
+//! What the status says, since when, and that it changes only when something else does.
+//! It never looks at an intention.
+
+use elasti_api::{Condition, ElastiServiceStatus, Time};
+use elasti_core::observed::{Author, Reading, Remembered, UserRequest};
+use elasti_core::status::status;
+use elasti_core::{Observed, Plan};
+use jiff::SignedDuration;
+
+use crate::plan_tables::facts::{
+    active, ago, asleep, draining, finalize, looked, now, planned, redirecting, restoring, serving,
+    spec, waking,
+};
+
+/// The status of these facts after another, and what it makes the next look remember.
+fn tell(o: &mut Observed, previous: &ElastiServiceStatus) -> (Plan, ElastiServiceStatus) {
+    let plan = planned(o);
+    let next = status(&spec(), &looked(o), &plan, previous);
+    o.me.remembered = Remembered::from(&next);
+    (plan, next)
+}
+
+fn condition<'a>(status: &'a ElastiServiceStatus, type_: &str) -> &'a Condition {
+    status.conditions.iter().find(|c| c.type_ == type_).unwrap()
+}
+
+#[test]
+fn planning_twice_gives_the_same_plan_and_the_same_status_in_every_phase() {
+    for mut o in [
+        serving(),
+        redirecting(),
+        draining(),
+        asleep(),
+        waking(),
+        restoring(),
+        finalize(),
+    ] {
+        let (_, first) = tell(&mut o, &ElastiServiceStatus::default());
+        let (plan, second) = tell(&mut o, &first);
+        let (again, third) = tell(&mut o, &second);
+        assert_eq!((plan, &second), (again, &third));
+    }
+}
+
+#[test]
+fn at_rest_nothing_is_written_however_much_time_passes() {
+    let mut held = serving();
+    held.readings = vec![active()];
+    for mut o in [held, asleep()] {
+        let (_, before) = tell(&mut o, &ElastiServiceStatus::default());
+        for _ in 0..5 {
+            o.now += SignedDuration::from_millis(30_037);
+            let (plan, after) = tell(&mut o, &before);
+            assert!(plan.steps.is_empty(), "{plan:?}");
+            assert_eq!(after, before);
+        }
+    }
+}
+
+#[test]
+fn every_moment_in_a_status_is_whole_seconds_as_the_api_server_keeps_it() {
+    let mut o = waking();
+    o.now += SignedDuration::from_micros(123_456);
+    o.wake_requested_at = Some(o.now);
+    let (_, told) = tell(&mut o, &ElastiServiceStatus::default());
+    let stamps = [
+        &told.quiet_since,
+        &told.last_active_time,
+        &told.last_scaled_up_time,
+    ];
+    let stamps = stamps
+        .into_iter()
+        .chain([&told.last_sleep_time, &told.last_reconciled_time]);
+    for Time(at) in stamps.flatten() {
+        assert_eq!(at.subsec_nanosecond(), 0, "{told:?}");
+    }
+}
+
+#[test]
+fn a_sleep_and_a_wake_within_one_second_are_both_seen() {
+    let mut o = serving();
+    let (_, awake) = tell(&mut o, &ElastiServiceStatus::default());
+    o.target.as_mut().unwrap().replicas = 0;
+    o.now += SignedDuration::from_millis(100);
+    let (_, down) = tell(&mut o, &awake);
+    assert_eq!(down.last_sleep_time, Some(Time(now())));
+    o.target.as_mut().unwrap().replicas = 1;
+    o.now += SignedDuration::from_millis(100);
+    let (_, up) = tell(&mut o, &down);
+    assert_eq!(up.last_scaled_up_time, Some(Time(now())));
+    let (_, again) = tell(&mut o, &up);
+    assert_eq!(again, up);
+}
+
+#[test]
+fn a_condition_keeps_its_transition_time_until_its_status_turns() {
+    let mut o = serving();
+    let (_, first) = tell(&mut o, &ElastiServiceStatus::default());
+    o.now += SignedDuration::from_secs(60);
+    o.wake_requested_at = Some(o.now);
+    o.readings = vec![crate::plan_tables::facts::quiet()];
+    let (_, second) = tell(&mut o, &first);
+    let (before, after) = (condition(&first, "Ready"), condition(&second, "Ready"));
+    assert_ne!(before.reason, after.reason, "another reason");
+    assert_eq!(before.last_transition_time, after.last_transition_time);
+    o.now += SignedDuration::from_secs(60);
+    o.target = None;
+    let (_, third) = tell(&mut o, &second);
+    let turned = condition(&third, "Ready");
+    assert_eq!(
+        (turned.status.as_str(), &turned.last_transition_time),
+        ("False", &Time(o.now))
+    );
+}
+
+#[test]
+fn each_condition_carries_the_generation_that_it_speaks_of() {
+    let mut o = serving();
+    o.me.generation = 4;
+    let (_, told) = tell(&mut o, &ElastiServiceStatus::default());
+    assert!(
+        told.conditions
+            .iter()
+            .all(|c| c.observed_generation == Some(4))
+    );
+    assert_eq!(told.observed_generation, Some(4));
+}
+
+#[test]
+fn contended_names_who_moved_the_target_across_zero_until_we_do() {
+    let mut o = serving();
+    let (_, awake) = tell(&mut o, &ElastiServiceStatus::default());
+    assert_eq!(condition(&awake, "Contended").status, "False");
+    let target = o.target.as_mut().unwrap();
+    (target.replicas, target.replicas_by) = (0, Author::Other("kubectl".into()));
+    let (_, zeroed) = tell(&mut o, &awake);
+    assert_eq!(
+        condition(&zeroed, "Contended").message,
+        "kubectl set replicas to 0."
+    );
+    let target = o.target.as_mut().unwrap();
+    (target.replicas, target.replicas_by) = (1, Author::Elasti);
+    let (_, woken) = tell(&mut o, &zeroed);
+    assert_eq!(condition(&woken, "Contended").status, "False");
+}
+
+#[test]
+fn a_held_count_alone_is_no_reason_to_write() {
+    let mut o = asleep();
+    let (_, before) = tell(&mut o, &ElastiServiceStatus::default());
+    crate::plan_tables::facts::report(&mut o, |at, _, _, last| {
+        *at = ago(0);
+        *last = None;
+    });
+    let (_, after) = tell(&mut o, &before);
+    assert_eq!(after, before);
+}
+
+#[test]
+fn a_trigger_is_told_when_its_reading_turns_and_its_value_along_with_other_news() {
+    let mut o = serving();
+    let (_, first) = tell(&mut o, &ElastiServiceStatus::default());
+    let entry = |status: &ElastiServiceStatus| {
+        let told = status.triggers.first().unwrap();
+        let value = told.value.clone();
+        (told.reading.clone(), value, told.since.0)
+    };
+    assert_eq!(entry(&first), ("active".into(), Some("12".into()), now()));
+    o.now += SignedDuration::from_secs(30);
+    o.readings = vec![Reading::Active {
+        value: 40.0,
+        threshold: 5.0,
+    }];
+    let (_, same) = tell(&mut o, &first);
+    assert_eq!(same, first, "another value is no news");
+    o.me.generation += 1;
+    let (_, news) = tell(&mut o, &same);
+    assert_eq!(entry(&news), ("active".into(), Some("40".into()), now()));
+    o.readings = vec![Reading::Unknown {
+        why: "no answer".into(),
+    }];
+    let (_, doubt) = tell(&mut o, &news);
+    assert_eq!(entry(&doubt), ("unknown".into(), None, o.now));
+    let message = doubt.triggers.first().unwrap().message.as_deref();
+    assert_eq!(message, Some("no answer."));
+}
+
+#[test]
+fn triggers_that_are_not_read_yet_change_nothing_in_the_status() {
+    let mut quiet = serving();
+    quiet.readings = vec![crate::plan_tables::facts::quiet()];
+    quiet.me.remembered.quiet_since = Some(ago(60));
+    for mut o in [serving(), quiet, asleep()] {
+        let (_, before) = tell(&mut o, &ElastiServiceStatus::default());
+        for unread in [Vec::new(), vec![Reading::Unread]] {
+            o.readings = unread;
+            let (plan, after) = tell(&mut o, &before);
+            assert_eq!(after, before);
+            assert!(!plan.needs_fresh_facts(), "{plan:?}");
+        }
+    }
+}
+
+/// Asleep for half an hour, and then awake by some hand.
+fn woken(change: impl FnOnce(&mut Observed)) -> ElastiServiceStatus {
+    let mut o = asleep();
+    let (_, down) = tell(&mut o, &ElastiServiceStatus::default());
+    o.stable_since = looked(&o).stable_since;
+    o.now += SignedDuration::from_millis(1_234);
+    let target = o.target.as_mut().unwrap();
+    (target.replicas, target.replicas_at) = (1, Some(o.now));
+    change(&mut o);
+    tell(&mut o, &down).1
+}
+
+#[test]
+fn the_last_wake_says_what_woke_it() {
+    let by = |change: fn(&mut Observed)| woken(change).last_wake.unwrap().by;
+    assert_eq!(by(|o| o.wake_requested_at = Some(o.now)), "Traffic");
+    assert_eq!(by(|_| {}), "Traffic", "another replica took the call");
+    assert_eq!(by(|o| o.readings = vec![active()]), "TriggerActive");
+    assert_eq!(
+        by(|o| o.me.wake_request = UserRequest::At(o.now)),
+        "WakeRequested"
+    );
+    assert_eq!(by(|o| o.me.deleting_since = Some(o.now)), "Deleting");
+    let other = |o: &mut Observed| {
+        o.target.as_mut().unwrap().replicas_by = Author::Other("kubectl".into());
+    };
+    assert_eq!(by(other), "Manual");
+    assert_eq!(
+        by(|o| o.stable_since.no_resolver_since = {
+            o.resolvers.clear();
+            Some(ago(60))
+        }),
+        "NoResolver"
+    );
+}
+
+#[test]
+fn a_wake_is_told_in_few_writes_and_adds_to_the_time_asleep() {
+    let mut o = asleep();
+    let (_, down) = tell(&mut o, &ElastiServiceStatus::default());
+    o.stable_since = looked(&o).stable_since;
+    o.wake_requested_at = Some(o.now + SignedDuration::from_millis(5));
+    let later = |o: &mut Observed, millis| o.now += SignedDuration::from_millis(millis);
+    later(&mut o, 10);
+    let scaled = o.now;
+    o.target.as_mut().unwrap().replicas = 1;
+    let (_, up) = tell(&mut o, &down);
+    o.stable_since = looked(&o).stable_since;
+    let told = up.last_wake.clone().unwrap();
+    assert_eq!(told.asked_at.0, now() + SignedDuration::from_millis(5));
+    assert_eq!(told.scaled_at.as_ref().map(|at| at.0), Some(scaled));
+    assert_eq!((&told.scheduled_at, &told.ready_at), (&None, &None));
+    assert_eq!(up.asleep_seconds, Some(1800));
+
+    later(&mut o, 200);
+    let scheduled = o.now;
+    let pod = waking().pods.remove(0);
+    o.pods = vec![pod];
+    let (_, same) = tell(&mut o, &up);
+    o.stable_since = looked(&o).stable_since;
+    assert_eq!(same, up, "a pod that has a node is no news");
+
+    later(&mut o, 300);
+    let ready = o.now;
+    o.pods = vec![crate::plan_tables::facts::pod()];
+    let (_, done) = tell(&mut o, &same);
+    o.stable_since = looked(&o).stable_since;
+    let told = done.last_wake.clone().unwrap();
+    let at = |moment: &Option<elasti_api::MicroTime>| moment.as_ref().map(|at| at.0);
+    assert_eq!(at(&told.scheduled_at), Some(scheduled));
+    assert_eq!(
+        (at(&told.started_at), at(&told.ready_at)),
+        (Some(ready), Some(ready))
+    );
+    assert_eq!(told.answered_at, None);
+    assert_eq!(done.asleep_seconds, Some(1800), "a wake is counted once");
+}
+
+#[test]
+fn a_wake_that_a_restart_cut_in_two_keeps_what_was_told_of_it() {
+    let mut told = woken(|o| o.wake_requested_at = Some(o.now));
+    told.last_wake.as_mut().unwrap().ready_at = None;
+    let mut o = restoring();
+    o.me.remembered = Remembered::from(&told);
+    let (_, after) = tell(&mut o, &told);
+    assert_eq!(after.last_wake, told.last_wake, "nobody saw the rest");
+}

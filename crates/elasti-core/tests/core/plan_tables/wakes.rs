@@ -1,0 +1,114 @@
+//! What "wake this" is answered, and with how many replicas.
+//! It never looks at what a target has reached, only at what it asks for.
+
+use elasti_api::{ElastiServiceSpec, Reason};
+use elasti_core::observed::{Author, Autoscaler, Claim, Leadership, Owned, Rival, ServiceKind};
+use elasti_core::replicas::on_wake;
+use elasti_core::{Observed, Step, WakeDecision, wake};
+
+use crate::plan_tables::facts::{Change, active, ago, asleep, planned, serving, spec};
+
+fn answer(change: Change) -> WakeDecision {
+    let mut o = asleep();
+    change(&mut o);
+    wake(&spec(), &o)
+}
+
+#[test]
+fn a_wake_scales_from_zero_whoever_leads_and_whatever_the_state_of_the_resolvers() {
+    let fine: &[(&str, Change)] = &[
+        ("asleep", |_| {}),
+        ("on a follower", |o| o.leadership = Leadership::Follower),
+        ("no resolver ready", |o| o.resolvers.clear()),
+        ("before the redirect was there", |o| {
+            o.slice = Owned::Missing
+        }),
+        ("a Service that became headless", |o| {
+            o.service.as_mut().unwrap().kind = ServiceKind::Headless;
+        }),
+        ("someone zeroed it long after the last wake", |o| {
+            o.target.as_mut().unwrap().replicas_by = Author::Other("kubectl".into());
+        }),
+    ];
+    for (what, change) in fine {
+        assert_eq!(answer(*change), WakeDecision::Scale(1), "{what}");
+    }
+}
+
+#[test]
+fn a_wake_is_refused_with_the_reason_where_this_elasti_service_has_no_say() {
+    let refused: &[(Change, Reason)] = &[
+        (
+            |o| {
+                o.rival = Some(Rival {
+                    name: "older".into(),
+                    claim: Claim::Service,
+                })
+            },
+            Reason::Conflict,
+        ),
+        (|o| o.slice = Owned::Foreign, Reason::Conflict),
+        (|o| o.private_service = Owned::Foreign, Reason::Conflict),
+        (|o| o.namespace_terminating = true, Reason::Deleting),
+        (|o| o.service = None, Reason::ServiceNotFound),
+        (|o| o.target = None, Reason::TargetNotFound),
+        (
+            |o| {
+                o.target.as_mut().unwrap().replicas_by = Author::Other("argocd".into());
+                o.me.remembered.last_wake = Some(ago(3));
+            },
+            Reason::Contended,
+        ),
+    ];
+    for (change, reason) in refused {
+        match answer(*change) {
+            WakeDecision::Refused(why) => assert_eq!(why.reason, *reason),
+            other => panic!("{reason}: {other:?}"),
+        }
+    }
+}
+
+#[test]
+fn a_wake_never_writes_a_target_that_asks_for_replicas() {
+    for replicas in [1, 5] {
+        let mut o = serving();
+        o.target.as_mut().unwrap().replicas = replicas;
+        assert_eq!(wake(&spec(), &o), WakeDecision::AlreadyAwake);
+    }
+}
+
+#[test]
+fn r18_an_omitted_min_target_replicas_wakes_to_one() {
+    let mut omitted = spec();
+    omitted.min_target_replicas = 0;
+    let cases: &[(u32, Autoscaler, u32)] = &[
+        (0, Autoscaler::None, 1),
+        (1, Autoscaler::None, 1),
+        (3, Autoscaler::None, 3),
+        (1, Autoscaler::Hpa { min_replicas: 4 }, 4),
+        (5, Autoscaler::Hpa { min_replicas: 4 }, 5),
+        (0, Autoscaler::Hpa { min_replicas: 0 }, 1),
+        (2, Autoscaler::Missing, 2),
+    ];
+    for (written, autoscaler, woken) in cases {
+        let spec = ElastiServiceSpec {
+            min_target_replicas: *written,
+            ..omitted.clone()
+        };
+        assert_eq!(
+            on_wake(&spec, autoscaler),
+            *woken,
+            "{written} {autoscaler:?}"
+        );
+    }
+}
+
+#[test]
+fn a_wake_comes_before_everything_else_in_its_plan() {
+    let mut o: Observed = asleep();
+    o.readings = vec![active()];
+    o.me.finalizer = false;
+    o.private_service = Owned::Missing;
+    o.resolvers[1].ready = false;
+    assert_eq!(planned(&o).steps.first(), Some(&Step::Wake(1)));
+}

@@ -1,0 +1,233 @@
+//! The shell of the simulation: the world -> `Observed` -> the real `plan` and `status` -> the world.
+//! It never decides: what a plan leaves open it does not fill in.
+
+use elasti_api::{ElastiServiceStatus, RouteGeneration};
+use elasti_core::observed::{
+    Author, Autoscaler, Leadership, Me, Observed, Owned, Pod, PortsGiven, Reading, Remembered,
+    Report, Resolver, Settings, Target,
+};
+use elasti_core::ports::{ServiceKey, WantedPort};
+use elasti_core::stable_since::StableSince;
+use elasti_core::status::status;
+use elasti_core::{Plan, Step, WakeDecision, plan, wake};
+use jiff::{SignedDuration, Timestamp};
+
+use crate::scenarios::world::World;
+
+/// One running operator.
+pub struct Operator {
+    pub stable_since: StableSince,
+    /// What each resolver said when it was last asked.
+    pub reports: Vec<Report>,
+    pub readings: Vec<Reading>,
+    pub wake_requested_at: Option<Timestamp>,
+}
+
+/// One look: what was planned, and the status that goes with it.
+pub struct Look {
+    pub plan: Plan,
+    pub observed: Observed,
+    pub status: ElastiServiceStatus,
+}
+
+impl Operator {
+    pub fn start(world: &World, watched_before_until: Option<Timestamp>) -> Self {
+        Self {
+            stable_since: StableSince::fresh(world.clock(), watched_before_until),
+            reports: vec![Report::NotAsked; world.resolvers.len()],
+            readings: vec![Reading::Unread; world.spec.triggers.len()],
+            wake_requested_at: None,
+        }
+    }
+
+    /// Observe, plan, and if the plan wants to know what resolvers have seen, ask them and plan anew.
+    pub fn look(&mut self, world: &mut World) -> Look {
+        let mut look = self.plan(world, world.clock());
+        if look.plan.ask_resolvers {
+            self.ask(world);
+            look = self.plan(world, world.clock());
+        }
+        self.stable_since = look.observed.stable_since.clone().after(&look.plan.steps);
+        look
+    }
+
+    /// What would be planned at a moment, if nothing but the clock changed.
+    pub fn would(&self, world: &mut World, moment: Timestamp) -> Look {
+        let mut then = Self {
+            stable_since: self.stable_since.clone(),
+            reports: self.reports.clone(),
+            readings: self.readings.clone(),
+            wake_requested_at: self.wake_requested_at,
+        };
+        for report in &mut then.reports {
+            if let Report::Seen { at, .. } = report {
+                *at = moment;
+            }
+        }
+        then.plan(world, moment)
+    }
+
+    fn plan(&mut self, world: &mut World, now: Timestamp) -> Look {
+        let mut observed = self.observe(world, now);
+        observed.stable_since = self.stable_since.clone().look(&observed);
+        let plan = plan(&world.spec, &observed);
+        let status = status(&world.spec, &observed, &plan, &world.status);
+        Look {
+            plan,
+            observed,
+            status,
+        }
+    }
+
+    /// Every resolver says what it has seen.
+    fn ask(&mut self, world: &World) {
+        let clock = world.clock();
+        let say = |r: &crate::scenarios::world::Resolver| match r.answers {
+            false => Report::Unreachable,
+            true => Report::Seen {
+                at: clock,
+                route: Some(RouteGeneration::of(&r.listens)).filter(|_| !r.listens.is_empty()),
+                held: r.held,
+                open: r.open,
+                last_connection: r
+                    .last_connection
+                    .map(|at| clock - world.now.duration_since(at)),
+                first_answer: r
+                    .first_answer
+                    .map(|at| clock - world.now.duration_since(at)),
+            },
+        };
+        self.reports = world.resolvers.iter().map(say).collect();
+    }
+
+    pub fn wake(&mut self, world: &mut World) -> WakeDecision {
+        self.wake_requested_at = Some(world.clock());
+        let mut observed = self.observe(world, world.clock());
+        observed.stable_since = self.stable_since.clone().look(&observed);
+        let decision = wake(&world.spec, &observed);
+        if let WakeDecision::Scale(replicas) = decision {
+            world.scale(replicas, Author::Elasti);
+        }
+        decision
+    }
+
+    fn observe(&self, world: &mut World, now: Timestamp) -> Observed {
+        Observed {
+            now,
+            me: me(world),
+            leadership: Leadership::Leader {
+                until: now + SignedDuration::from_secs(15),
+            },
+            rival: world.rival.clone(),
+            namespace_terminating: false,
+            service: world.service.clone(),
+            target: world.target.as_ref().map(|t| Target {
+                replicas: t.replicas,
+                version: t.version.to_string(),
+                replicas_by: t.by.clone(),
+                replicas_at: Some(t.at),
+            }),
+            pods: world.pods.iter().map(pod).collect(),
+            endpoints: world.endpoints.clone(),
+            endpoints_version: world.endpoints_version.to_string(),
+            slice: world.slice.clone(),
+            private_service: world.private_service.clone(),
+            resolvers: self.resolvers(world),
+            ports: ports(world),
+            autoscaler: world.autoscaler.clone(),
+            readings: self.readings.clone(),
+            wake_requested_at: self.wake_requested_at,
+            may_mark: world.may_mark,
+            stable_since: self.stable_since.clone(),
+            settings: Settings::default(),
+        }
+    }
+
+    fn resolvers(&self, world: &World) -> Vec<Resolver> {
+        let both = world.resolvers.iter().zip(&self.reports);
+        both.map(|(r, report)| Resolver {
+            name: r.name.clone(),
+            addresses: vec![r.address],
+            ready: r.ready,
+            terminating: false,
+            report: report.clone(),
+        })
+        .collect()
+    }
+}
+
+fn me(world: &World) -> Me {
+    Me {
+        created: world.created,
+        generation: world.generation,
+        deleting_since: world.deleting_since,
+        finalizer: world.finalizer,
+        wake_request: world.wake_request,
+        sleep_request: world.sleep_request,
+        remembered: Remembered::from(&world.status),
+    }
+}
+
+fn pod(p: &crate::scenarios::world::Pod) -> Pod {
+    Pod {
+        name: p.name.clone(),
+        uid: p.name.clone(),
+        version: p.version.to_string(),
+        node: p.node.clone(),
+        started: p.starts_at.is_none(),
+        ready: p.ready,
+        containers_ready: p.containers_ready,
+        marked: p.marked,
+        terminating: p.gone_at.is_some(),
+        obstacle: p.obstacle.clone(),
+    }
+}
+
+fn ports(world: &mut World) -> PortsGiven {
+    let tcp = |service: &elasti_core::observed::Service| -> Vec<WantedPort> {
+        let ports = service.ports.iter().filter(|p| p.tcp);
+        ports
+            .map(|p| WantedPort {
+                name: p.name.clone(),
+                port: p.port,
+            })
+            .collect()
+    };
+    let wanted = world.service.as_ref().map(tcp).unwrap_or_default();
+    let now = world.now;
+    match world
+        .ports
+        .assign(&ServiceKey::new("shop", "web"), &wanted, now)
+    {
+        Ok(given) => PortsGiven::Given(given),
+        Err(_) => PortsGiven::Exhausted,
+    }
+}
+
+/// Carries one step out.
+pub fn apply(world: &mut World, step: &Step) {
+    match step {
+        Step::AddFinalizer => world.finalizer = true,
+        Step::EnsurePrivateService(shape) => world.private_service = Owned::Ours(shape.clone()),
+        Step::EnsureSlice(routed) => world.slice = Owned::Ours(routed.slices().to_vec()),
+        Step::HoldAutoscaler(pause)
+        | Step::PinAutoscaler(pause)
+        | Step::ReleaseAutoscaler(pause) => {
+            world.autoscaler = Autoscaler::Keda(pause.clone());
+            world.keda_notices();
+        }
+        Step::Mark { pods, .. } => world.mark(pods, true),
+        Step::Unmark(pods) => world.mark(pods, false),
+        Step::ScaleToZero(_) => world.scale(0, Author::Elasti),
+        Step::Wake(replicas) => {
+            assert_eq!(world.replicas(), Some(0), "a wake only goes up from zero");
+            world.scale(*replicas, Author::Elasti);
+        }
+        Step::RemoveSlice(_) => world.slice = Owned::Missing,
+        Step::DeletePrivateService(_) => world.private_service = Owned::Missing,
+        Step::RemoveFinalizer(_) => {
+            world.finalizer = false;
+            world.exists = world.deleting_since.is_none();
+        }
+    }
+}

@@ -1,0 +1,150 @@
+//! Steps, states and statuses in words, as the transcripts print them.
+//! It never leaves out a step.
+
+use elasti_api::{Condition, ElastiServiceStatus, LastWake, Mode, TriggerStatus};
+use elasti_core::Step;
+use elasti_core::observed::KedaPause;
+use elasti_core::step::PodRef;
+use jiff::Timestamp;
+
+use crate::scenarios::operator::Look;
+
+pub fn clock(moment: Timestamp) -> String {
+    moment.strftime("%H:%M:%S%.3f").to_string()
+}
+
+pub fn step(step: &Step) -> String {
+    match step {
+        Step::AddFinalizer => "add the finalizer".into(),
+        Step::EnsurePrivateService(_) => "write the private Service".into(),
+        Step::EnsureSlice(routed) => {
+            let slices = routed.slices().iter();
+            let addresses: Vec<String> = slices
+                .flat_map(|s| s.addresses.iter().map(ToString::to_string))
+                .collect();
+            format!("point the Service at {} too", addresses.join(" and "))
+        }
+        Step::HoldAutoscaler(pause) => format!("hold KEDA: {}", annotations(pause)),
+        Step::Mark { pods, .. } => format!("take {} out of rotation", names(pods)),
+        Step::ScaleToZero(_) => "scale to 0".into(),
+        Step::PinAutoscaler(pause) => format!("pin KEDA: {}", annotations(pause)),
+        Step::Wake(n) => format!("scale to {n}"),
+        Step::ReleaseAutoscaler(pause) => format!("release KEDA: {}", annotations(pause)),
+        Step::Unmark(pods) => format!("put {} back into rotation", names(pods)),
+        Step::RemoveSlice(_) => "point the Service at its pods only".into(),
+        Step::DeletePrivateService(_) => "delete the private Service".into(),
+        Step::RemoveFinalizer(_) => "remove the finalizer".into(),
+    }
+}
+
+fn annotations(pause: &KedaPause) -> String {
+    let shown = |value: &Option<String>| value.clone().unwrap_or_else(|| "absent".into());
+    format!(
+        "paused {}, paused-replicas {}",
+        shown(&pause.paused),
+        shown(&pause.paused_replicas)
+    )
+}
+
+/// One look in one line: phase, mode, replicas, reason, sentence.
+pub fn standing(look: &Look) -> String {
+    let mode = match look.status.mode {
+        Some(Mode::Proxy) => "proxy",
+        Some(Mode::Serve) => "serve",
+        None => "-",
+    };
+    let replicas = look.status.replicas.map_or("-".into(), |n| n.to_string());
+    let phase = format!("{:?}", look.plan.phase);
+    let why = &look.plan.why;
+    format!(
+        "{phase:<12} {mode}  {replicas}  {}: {}",
+        why.reason, why.sentence
+    )
+}
+
+/// The conditions whose status differs from before, as far as they say more than phase and mode do.
+pub fn turned(before: &[Condition], now: &[Condition]) -> Vec<String> {
+    let telling = [
+        "Ready",
+        "TargetFound",
+        "TriggersHealthy",
+        "Conflict",
+        "Contended",
+    ];
+    let normal = |c: &Condition| (c.status == "True") == telling[..3].contains(&c.type_.as_str());
+    now.iter()
+        .filter(|c| telling.contains(&c.type_.as_str()))
+        .filter(|c| match before.iter().find(|b| b.type_ == c.type_) {
+            Some(was) => was.status != c.status,
+            None => !normal(c),
+        })
+        .map(|c| format!("{} is {}: {}", c.type_, c.status, c.message))
+        .collect()
+}
+
+/// The whole status, as the last words of a transcript.
+pub fn whole(status: &ElastiServiceStatus) -> Vec<String> {
+    let mut lines: Vec<String> = status
+        .conditions
+        .iter()
+        .map(|c| {
+            let since = clock(c.last_transition_time.0);
+            format!(
+                "{:<17} {:<5} since {since}  {}: {}",
+                c.type_, c.status, c.reason, c.message
+            )
+        })
+        .collect();
+    let stamps = [
+        ("quietSince", &status.quiet_since),
+        ("lastActiveTime", &status.last_active_time),
+        ("lastSleepTime", &status.last_sleep_time),
+        ("lastScaledUpTime", &status.last_scaled_up_time),
+    ];
+    let said = stamps
+        .iter()
+        .filter_map(|(name, time)| time.as_ref().map(|t| format!("{name} {}", clock(t.0))));
+    lines.push(said.collect::<Vec<String>>().join(", "));
+    lines.extend(status.triggers.iter().map(trigger));
+    lines.extend(status.last_wake.as_ref().map(wake));
+    lines.extend(status.asleep_seconds.map(|n| format!("asleepSeconds {n}")));
+    lines
+}
+
+fn trigger(told: &TriggerStatus) -> String {
+    let since = clock(told.since.0);
+    let value = told.value.as_deref().unwrap_or("-");
+    let threshold = told.threshold.as_deref().unwrap_or("-");
+    let message = told.message.as_deref().unwrap_or_default();
+    let line = format!(
+        "trigger {} {} {value}/{threshold} since {since} {message}",
+        told.kind, told.reading
+    );
+    line.trim_end().to_owned()
+}
+
+fn wake(told: &LastWake) -> String {
+    let moments = [
+        ("scaled", &told.scaled_at),
+        ("scheduled", &told.scheduled_at),
+        ("started", &told.started_at),
+        ("ready", &told.ready_at),
+        ("answered", &told.answered_at),
+    ];
+    let seen = moments
+        .iter()
+        .filter_map(|(name, at)| at.as_ref().map(|at| format!(", {name} {}", clock(at.0))));
+    let asked = clock(told.asked_at.0);
+    format!(
+        "lastWake by {}, asked {asked}{}",
+        told.by,
+        seen.collect::<String>()
+    )
+}
+
+pub fn names(pods: &[PodRef]) -> String {
+    pods.iter()
+        .map(|pod| pod.name.as_str())
+        .collect::<Vec<_>>()
+        .join(", ")
+}
