@@ -16,7 +16,7 @@ pub struct RouteGeneration(String);
 impl RouteGeneration {
     /// The generation of a route with these ports, in any order.
     #[must_use]
-    pub fn of(ports: &[ListenPort]) -> Self {
+    pub fn from_ports(ports: &[ListenPort]) -> Self {
         let mut sorted: Vec<&ListenPort> = ports.iter().collect();
         sorted.sort_unstable();
         let parts: Vec<String> = sorted
@@ -83,7 +83,7 @@ mod tests {
                 Activity {
                     namespace: "shop".into(),
                     service: "cart".into(),
-                    route_generation: RouteGeneration::of(&[port("http", 80, 20_001)]),
+                    route_generation: RouteGeneration::from_ports(&[port("http", 80, 20_001)]),
                     held: 2,
                     open: 1,
                     last_connection_millis_ago: Some(350),
@@ -92,7 +92,7 @@ mod tests {
                 Activity {
                     namespace: "shop".into(),
                     service: "search".into(),
-                    route_generation: RouteGeneration::of(&[]),
+                    route_generation: RouteGeneration::from_ports(&[]),
                     held: 0,
                     open: 0,
                     last_connection_millis_ago: None,
@@ -131,8 +131,8 @@ mod tests {
     fn the_order_of_ports_does_not_matter() {
         let (http, grpc) = (port("http", 80, 1), port("grpc", 81, 2));
         assert_eq!(
-            RouteGeneration::of(&[http.clone(), grpc.clone()]),
-            RouteGeneration::of(&[grpc, http])
+            RouteGeneration::from_ports(&[http.clone(), grpc.clone()]),
+            RouteGeneration::from_ports(&[grpc, http])
         );
     }
 
@@ -146,7 +146,7 @@ mod tests {
         #[test]
         fn generations_are_equal_exactly_when_the_ports_are(one in routes(), other in routes()) {
             let generation = |route: &BTreeSet<ListenPort>| {
-                RouteGeneration::of(&route.iter().cloned().collect::<Vec<_>>())
+                RouteGeneration::from_ports(&route.iter().cloned().collect::<Vec<_>>())
             };
             prop_assert_eq!(generation(&one) == generation(&other), one == other);
         }

@@ -79,7 +79,7 @@ pub mod condition {
     pub const READY: &str = "Ready";
     /// The target exists and can be scaled.
     pub const TARGET_FOUND: &str = "TargetFound";
-    /// Every trigger gives a usable reading.
+    /// Every trigger has a usable reading.
     pub const TRIGGERS_HEALTHY: &str = "TriggersHealthy";
     /// New connections go to the resolver.
     pub const TRAFFIC_REDIRECTED: &str = "TrafficRedirected";

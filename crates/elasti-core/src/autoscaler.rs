@@ -1,5 +1,4 @@
-//! What KEDA and an HPA need before and after zero.
-//! It never touches replicas: an HPA rests at zero by itself, KEDA must be told.
+//! What KEDA and an HPA need before and after a scale to zero: an HPA disables itself at zero, KEDA must be paused.
 
 use crate::observed::{Autoscaler, KedaBefore, KedaPause};
 
@@ -13,7 +12,7 @@ pub fn is_held(autoscaler: &Autoscaler) -> bool {
     }
 }
 
-/// The annotations that hold KEDA still at its present replicas, if they are not there.
+/// The annotations that pause KEDA at its current replicas, if they are missing.
 ///
 /// `paused-replicas` must not be written yet: KEDA would scale to it at once, before the pods are drained.
 #[must_use]
@@ -35,7 +34,7 @@ pub fn hold(autoscaler: &Autoscaler) -> Option<KedaPause> {
     })
 }
 
-/// The annotations that pin KEDA at zero, once the target is there, if they are missing.
+/// The annotations that pause KEDA at zero, once the target is scaled to zero, if they are missing.
 #[must_use]
 pub fn pin(autoscaler: &Autoscaler) -> Option<KedaPause> {
     let Autoscaler::Keda(pause) = autoscaler else {
@@ -49,7 +48,7 @@ pub fn pin(autoscaler: &Autoscaler) -> Option<KedaPause> {
     })
 }
 
-/// The annotations that give KEDA back to its owner, if it is paused by us.
+/// The annotations that restore the owner's pause settings, if KEDA is paused by us.
 #[must_use]
 pub fn release(autoscaler: &Autoscaler) -> Option<KedaPause> {
     let Autoscaler::Keda(pause) = autoscaler else {
@@ -57,7 +56,7 @@ pub fn release(autoscaler: &Autoscaler) -> Option<KedaPause> {
     };
     let before = match &pause.before {
         Some(before) => before.clone(),
-        None if is_predecessors_pause(pause) => KedaBefore::default(),
+        None if is_kube_elasti_pause(pause) => KedaBefore::default(),
         None => return None,
     };
     Some(KedaPause {
@@ -67,8 +66,8 @@ pub fn release(autoscaler: &Autoscaler) -> Option<KedaPause> {
     })
 }
 
-/// A pause that the predecessor left: it kept no memo, but only it pauses at zero in this way.
-fn is_predecessors_pause(pause: &KedaPause) -> bool {
+/// A pause that KubeElasti left: it recorded nothing, but only it pauses at zero in this way.
+fn is_kube_elasti_pause(pause: &KedaPause) -> bool {
     pause.paused.as_deref() == Some("true") && pause.paused_replicas.as_deref() == Some("0")
 }
 
@@ -81,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn keda_is_held_then_pinned_then_given_back_as_the_contract_says() {
+    fn keda_is_held_then_pinned_then_released() {
         let untouched = keda(KedaPause::default());
         assert!(!is_held(&untouched));
         let held = hold(&untouched).unwrap();
@@ -134,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn a_service_that_the_predecessor_put_to_sleep_gets_its_keda_back() {
+    fn a_pause_that_kube_elasti_left_is_released() {
         let left = KedaPause {
             paused: Some("true".into()),
             paused_replicas: Some("0".into()),

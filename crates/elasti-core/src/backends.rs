@@ -1,5 +1,5 @@
-//! Which addresses may get a service's requests at all, and which ready pod gets the next one.
-//! It never connects, and never takes an address on trust: an endpoint is a backend only if nothing speaks against it.
+//! Which addresses may receive a service's requests at all, and which ready pod gets the next one.
+//! Addresses in EndpointSlices are not trusted: anyone who may write slices could aim requests anywhere.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -13,16 +13,16 @@ pub struct Backend {
     pub pod: String,
     /// Its address and the port behind the Service's port; an IPv4 address is always written as one.
     pub address: SocketAddr,
-    /// It takes traffic.
+    /// It is ready.
     pub ready: bool,
-    /// It is on its way out.
+    /// It is terminating.
     pub terminating: bool,
-    /// It carries our drain mark: about to be stopped, or to be un-marked.
+    /// It has our drain mark: about to be stopped, or to be unmarked.
     pub marked: bool,
 }
 
 impl Backend {
-    /// It may get a request.
+    /// It may receive a request.
     #[must_use]
     pub fn usable(&self) -> bool {
         self.ready && !self.terminating && !self.marked
@@ -48,7 +48,7 @@ pub struct SliceEndpoint {
     pub terminating: Option<bool>,
 }
 
-/// What stands behind an endpoint.
+/// What an endpoint refers to.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct TargetRef {
     /// Its kind.
@@ -69,16 +69,16 @@ pub struct AddressPolicy {
 /// Why an endpoint is not a backend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, thiserror::Error)]
 pub enum NotABackend {
-    /// Another hand than the endpoint-slice controller's made the slice.
-    #[error("the slice was not made by the endpoint-slice controller")]
+    /// Something other than the endpoint-slice controller created the slice.
+    #[error("the slice was not created by the endpoint-slice controller")]
     ForeignSlice,
     /// The slice or the pod is in another namespace.
     #[error("the slice or its pod is in another namespace")]
     ForeignNamespace,
-    /// Something else than a pod, or nothing, stands behind it.
-    #[error("no pod stands behind the endpoint")]
+    /// The endpoint refers to something other than a pod, or to nothing.
+    #[error("the endpoint does not refer to a pod")]
     NotAPod,
-    /// The address cannot be read.
+    /// The address cannot be parsed.
     #[error("the address is not an IP address")]
     NotAnAddress,
     /// There is no port to connect to.
@@ -96,10 +96,10 @@ pub enum NotABackend {
     /// The address is the unspecified one, or of "this network".
     #[error("the address is unspecified")]
     Unspecified,
-    /// The address is of a group.
+    /// The address is of a group of hosts.
     #[error("the address is a multicast or broadcast address")]
     Multicast,
-    /// The address is a resolver's: the request would come back.
+    /// The address is a resolver's: the request would loop.
     #[error("the address is a resolver's own")]
     Resolver,
 }
@@ -108,7 +108,7 @@ pub enum NotABackend {
 /// `resolvers` are the addresses of all resolvers.
 ///
 /// # Errors
-/// If anything speaks against it.
+/// If a check fails.
 pub fn admit(
     endpoint: &SliceEndpoint,
     namespace: &str,
@@ -156,20 +156,20 @@ pub fn check_address(
     policy: AddressPolicy,
 ) -> Result<IpAddr, NotABackend> {
     let plain = address.to_canonical();
-    let carried = match plain {
+    let embedded = match plain {
         IpAddr::V4(_) => None,
-        IpAddr::V6(v6) => carried_v4(v6).map(IpAddr::V4),
+        IpAddr::V6(v6) => embedded_v4(v6).map(IpAddr::V4),
     };
-    let allowed = |fault: &NotABackend| *fault == NotABackend::Loopback && policy.allow_loopback;
-    if let Some(fault) = fault_of(plain).filter(|fault| !allowed(fault)) {
-        return Err(fault);
+    let allowed = |reason: &NotABackend| *reason == NotABackend::Loopback && policy.allow_loopback;
+    if let Some(reason) = forbidden(plain).filter(|reason| !allowed(reason)) {
+        return Err(reason);
     }
-    if let Some(fault) = carried.and_then(fault_of) {
-        return Err(fault);
+    if let Some(reason) = embedded.and_then(forbidden) {
+        return Err(reason);
     }
     let is_own = |own: &IpAddr| {
         let own = own.to_canonical();
-        own == plain || Some(own) == carried
+        own == plain || Some(own) == embedded
     };
     if resolvers.iter().any(is_own) {
         return Err(NotABackend::Resolver);
@@ -178,7 +178,7 @@ pub fn check_address(
 }
 
 /// Why no pod can have this address.
-fn fault_of(address: IpAddr) -> Option<NotABackend> {
+fn forbidden(address: IpAddr) -> Option<NotABackend> {
     if address.is_loopback() {
         return Some(NotABackend::Loopback);
     }
@@ -204,9 +204,9 @@ const METADATA_V6: [Ipv6Addr; 2] = [
     Ipv6Addr::new(0xfd20, 0x00ce, 0, 0, 0, 0, 0, 0x254),
 ];
 
-/// The IPv4 address that a translator or tunnel on the way would take this one for: IPv4-compatible (`::a.b.c.d`),
+/// The IPv4 address that a translator or tunnel on the path would turn this one into: IPv4-compatible (`::a.b.c.d`),
 /// NAT64 (`64:ff9b::a.b.c.d`) and 6to4 (`2002:ab:cd::`). IPv4-mapped ones are already plain.
-fn carried_v4(address: Ipv6Addr) -> Option<Ipv4Addr> {
+fn embedded_v4(address: Ipv6Addr) -> Option<Ipv4Addr> {
     let v4 = |high: u16, low: u16| Ipv4Addr::from((u32::from(high) << 16) | u32::from(low));
     match address.segments() {
         [0, 0, 0, 0, 0, 0, 0, 0 | 1] => None,
@@ -218,20 +218,20 @@ fn carried_v4(address: Ipv6Addr) -> Option<Ipv4Addr> {
     }
 }
 
-/// Something that can get a request, as whoever sends them keeps it.
+/// Something that can receive a request.
 pub trait Candidate {
     /// The pod behind it.
     fn backend(&self) -> &Backend;
-    /// Requests that are under way to it from here.
+    /// Requests in flight to it from this resolver.
     fn in_flight(&self) -> u32;
 }
 
 /// The usable candidate with the fewest requests in flight, except those whose pod was `tried`; `pick` breaks ties.
 ///
-/// This looks at every candidate. Two random choices would do where there are thousands, or where counting them is
-/// dear; a service has a handful of pods, their counts are at hand, and the least loaded is then exact.
+/// This scans every candidate. Two random choices would do where there are thousands, or where counting is
+/// expensive; a service has a handful of pods with counts at hand, so the least loaded is exact.
 /// Ties must be broken at random all the same: right after a wake all counts are 0, and every resolver asks at once.
-/// Counts may move while this looks; then it may be any usable candidate, but it is one if there is one.
+/// Counts may change meanwhile; then it may be any usable candidate, but it is one if there is one.
 #[must_use]
 pub fn choose<'a, C: Candidate>(
     all: &'a [C],
@@ -246,10 +246,10 @@ pub fn choose<'a, C: Candidate>(
     };
     let fewest = candidates().map(Candidate::in_flight).min()?;
     let least_loaded = || candidates().filter(|one| one.in_flight() <= fewest);
-    let state = u64::try_from(least_loaded().count()).unwrap_or(u64::MAX);
-    let turn = pick.checked_rem(state).unwrap_or(0);
+    let ties = u64::try_from(least_loaded().count()).unwrap_or(u64::MAX);
+    let index = pick.checked_rem(ties).unwrap_or(0);
     least_loaded()
-        .nth(usize::try_from(turn).unwrap_or(0))
+        .nth(usize::try_from(index).unwrap_or(0))
         .or_else(|| candidates().next())
 }
 

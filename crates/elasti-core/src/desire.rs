@@ -1,32 +1,32 @@
 //! Should this service sleep, be awake, or stay as it is?
-//! It never looks at phases or steps: the same facts give the same wish, wherever the service is in its life.
+//! The phase plays no part: the same facts give the same desire at every point of a service's life.
 
 use elasti_api::{ElastiServiceSpec, Reason};
 use jiff::Timestamp;
 
 use crate::idle;
 use crate::observed::{Autoscaler, Observed, PortsGiven, Report};
-use crate::plan::{ASK_AGAIN, drains};
-use crate::schedule::{ActiveWindow, Standing};
+use crate::plan::{ASK_INTERVAL, drains};
+use crate::schedule::{ActiveWindow, WindowState};
 use crate::step;
 use crate::user_requests;
 use crate::why::{Why, clock};
 
-/// What the facts ask for.
+/// What the facts call for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Desire {
     /// Zero replicas.
     Sleep(Why),
-    /// No sleep; but what sleeps is not woken for this.
+    /// Do not put it to sleep, but do not wake it either.
     Stay(Why),
-    /// Awake, even if that means to wake it.
+    /// Keep it awake, or wake it.
     Awake(Why),
 }
 
 /// One reason not to sleep, if the facts give it.
 type Rule = fn(&ElastiServiceSpec, &Observed) -> Option<Why>;
 
-/// What wakes a sleeping service; the first that holds is told.
+/// What wakes a sleeping service; the first that holds is reported.
 const WAKES: [Rule; 5] = [
     |_, o| held_now(o),
     wake_requested,
@@ -35,15 +35,15 @@ const WAKES: [Rule; 5] = [
     |_, o| no_resolver_for_long(o),
 ];
 
-/// What forbids sleep but wakes nothing; the first that holds is told.
+/// What prevents sleep but wakes nothing; the first that holds is reported.
 const KEEPS_AWAKE: [Rule; 4] = [
-    ruled_out,
+    misconfigured,
     |spec, o| idle::idle(spec, o).err(),
-    |_, o| resolvers_answer(o).err(),
-    |spec, o| pods_are_settled(spec, o).err(),
+    |_, o| resolvers_respond(o).err(),
+    |spec, o| pods_are_stable(spec, o).err(),
 ];
 
-/// What the facts ask for.
+/// What the facts call for.
 #[must_use]
 pub fn desire(spec: &ElastiServiceSpec, o: &Observed) -> Desire {
     if let Some(why) = must_be_awake(spec, o) {
@@ -67,12 +67,12 @@ fn first(rules: &[Rule], spec: &ElastiServiceSpec, o: &Observed) -> Option<Why> 
     rules.iter().find_map(|rule| rule(spec, o))
 }
 
-/// Everything that keeps the service from sleeping, not only the first of it: empty exactly if it may sleep.
+/// Everything that keeps the service from sleeping, not only the first: empty exactly if it may sleep.
 #[must_use]
-pub fn against_sleep(spec: &ElastiServiceSpec, o: &Observed) -> Vec<Why> {
+pub fn blockers(spec: &ElastiServiceSpec, o: &Observed) -> Vec<Why> {
     let mut found: Vec<Why> = Vec::new();
     for rule in WAKES.iter().chain(&KEEPS_AWAKE) {
-        // What two rules say is said once.
+        // Two rules may give the same reason.
         if let Some(why) = rule(spec, o)
             && !found.iter().any(|one| one.reason == why.reason)
         {
@@ -82,8 +82,8 @@ pub fn against_sleep(spec: &ElastiServiceSpec, o: &Observed) -> Vec<Why> {
     found
 }
 
-/// What no passing of time changes.
-fn ruled_out(spec: &ElastiServiceSpec, o: &Observed) -> Option<Why> {
+/// What only a change to the spec or the cluster resolves.
+fn misconfigured(spec: &ElastiServiceSpec, o: &Observed) -> Option<Why> {
     if spec.paused == Some(true) {
         return Some(Why::new(
             Reason::Paused,
@@ -93,11 +93,11 @@ fn ruled_out(spec: &ElastiServiceSpec, o: &Observed) -> Option<Why> {
     if let Some(Err(invalid)) = window(spec) {
         return Some(Why::new(
             Reason::InvalidWindow,
-            format!("{invalid}; until it is corrected, the service never sleeps."),
+            format!("{invalid}; the service does not sleep until this is fixed."),
         ));
     }
     if o.autoscaler == Autoscaler::Missing {
-        let sentence = "The autoscaler that the ElastiService names does not exist.";
+        let sentence = "The autoscaler named in the ElastiService does not exist.";
         return Some(Why::new(Reason::AutoscalerNotFound, sentence));
     }
     if o.ports == PortsGiven::Exhausted {
@@ -114,24 +114,24 @@ fn held_now(o: &Observed) -> Option<Why> {
             Report::Seen { at, held, .. }
                 if *held > 0 && o.since(*at) <= o.settings.report_fresh =>
             {
-                let sentence = format!("Resolver {} holds requests.", resolver.name);
+                let sentence = format!("Resolver {} is holding requests.", resolver.name);
                 Some(Why::new(Reason::Traffic, sentence))
             }
             Report::Seen { .. } | Report::NotAsked | Report::Unreachable => None,
         })
 }
 
-/// A wake was asked for after the service was last put to sleep, within the cooldown, and no sleep since.
+/// A wake was requested after the service was last put to sleep and within the cooldown, and no sleep since.
 fn wake_requested(spec: &ElastiServiceSpec, o: &Observed) -> Option<Why> {
-    let at = user_requests::wake_asked_at(o)?;
+    let at = user_requests::wake_requested_at(o)?;
     let answered = o.me.remembered.last_sleep.is_some_and(|slept| slept > at);
-    let called_off = user_requests::sleep_asked_after(o, at).is_some();
-    if answered || called_off || o.since(at) >= idle::cooldown(spec) {
+    let cancelled = user_requests::sleep_requested_after(o, at).is_some();
+    if answered || cancelled || o.since(at) >= idle::cooldown(spec) {
         return None;
     }
     let why = Why::new(
         Reason::WakeRequested,
-        format!("A wake was asked for at {}.", clock(at)),
+        format!("A wake was requested at {}.", clock(at)),
     );
     Some(
         why.until(
@@ -143,9 +143,9 @@ fn wake_requested(spec: &ElastiServiceSpec, o: &Observed) -> Option<Why> {
 
 fn outside_window(spec: &ElastiServiceSpec, o: &Observed) -> Option<Why> {
     let window = window(spec)?.ok()?;
-    match window.standing(o.now) {
-        Standing::Inside { .. } => None,
-        Standing::Outside { until } => {
+    match window.state_at(o.now) {
+        WindowState::Inside { .. } => None,
+        WindowState::Outside { until } => {
             let sentence = format!(
                 "Sleep is allowed only inside the active window, which opens at {}.",
                 clock(until)
@@ -162,9 +162,9 @@ fn window(spec: &ElastiServiceSpec) -> Option<Result<ActiveWindow, crate::schedu
 /// When the window around `now` closes, so that a sleeping service is woken on time.
 #[must_use]
 pub fn window_closes(spec: &ElastiServiceSpec, now: Timestamp) -> Option<Timestamp> {
-    match window(spec)?.ok()?.standing(now) {
-        Standing::Inside { until } => Some(until),
-        Standing::Outside { .. } => None,
+    match window(spec)?.ok()?.state_at(now) {
+        WindowState::Inside { until } => Some(until),
+        WindowState::Outside { .. } => None,
     }
 }
 
@@ -172,14 +172,14 @@ fn no_resolver_for_long(o: &Observed) -> Option<Why> {
     let since = o.stable_since.no_resolver_since?;
     (o.since(since) >= o.settings.resolver_grace).then(|| {
         let sentence = format!(
-            "No resolver has been ready since {}, so nothing may sleep.",
+            "No resolver has been ready since {}, so the service must stay awake.",
             clock(since)
         );
         Why::new(Reason::NoResolver, sentence)
     })
 }
 
-fn resolvers_answer(o: &Observed) -> Result<(), Why> {
+fn resolvers_respond(o: &Observed) -> Result<(), Why> {
     if let Some(since) = o.stable_since.no_resolver_since {
         let grace_ends = since
             .checked_add(o.settings.resolver_grace)
@@ -192,14 +192,14 @@ fn resolvers_answer(o: &Observed) -> Result<(), Why> {
     {
         Some(silent) => {
             let sentence = format!("Resolver {} does not answer the operator.", silent.name);
-            Err(Why::new(Reason::ResolverUnreachable, sentence).until(o.now + ASK_AGAIN))
+            Err(Why::new(Reason::ResolverUnreachable, sentence).until(o.now + ASK_INTERVAL))
         }
         None => Ok(()),
     }
 }
 
-/// No pod is on its way up, and the nodes leave room for a drain.
-fn pods_are_settled(spec: &ElastiServiceSpec, o: &Observed) -> Result<(), Why> {
+/// No pod is starting, and the kubelets' ticks leave room for a drain.
+fn pods_are_stable(spec: &ElastiServiceSpec, o: &Observed) -> Result<(), Why> {
     let starting = o
         .pods
         .iter()
@@ -207,7 +207,7 @@ fn pods_are_settled(spec: &ElastiServiceSpec, o: &Observed) -> Result<(), Why> {
     if let Some(pod) = starting {
         return Err(Why::new(
             Reason::Starting,
-            format!("Pod {} is on its way up.", pod.name),
+            format!("Pod {} is starting.", pod.name),
         ));
     }
     if o.stable_since.too_dense_on.is_some() && drains(spec, o) {

@@ -1,5 +1,4 @@
-//! Are all readings quiet, and have they been for the whole cooldown?
-//! It never wakes and never sleeps anything; doubt is not idle.
+//! Are all readings quiet, and have they been for the whole cooldown? Doubt is not idle.
 
 use elasti_api::{ElastiServiceSpec, Reason};
 use jiff::{SignedDuration, Timestamp};
@@ -11,22 +10,22 @@ use crate::why::{Why, clock};
 /// Since when the service has been quiet, or why it is not.
 ///
 /// # Errors
-/// If a reading is active or unknown, or a resolver holds or carries requests.
+/// If a reading is active or unknown, or a resolver has requests waiting or in flight.
 pub fn quiet_since(spec: &ElastiServiceSpec, o: &Observed) -> Result<Timestamp, Why> {
     all_quiet(spec, o)?;
     let remembered = match o.me.remembered.quiet_since {
-        // Other triggers or thresholds: what was quiet before says nothing about them.
+        // The triggers or thresholds have changed, so the old quiet time does not count.
         Some(_) if o.me.remembered.generation != Some(o.me.generation) => o.now,
         Some(since) if since > o.now => o.now,
-        Some(since) if was_blind(o) => since.max(o.stable_since.watching_since.min(o.now)),
+        Some(since) if was_unobserved(o) => since.max(o.stable_since.watching_since.min(o.now)),
         Some(since) => since,
         None => o.now,
     };
     Ok(last_connection(o).map_or(remembered, |at| remembered.max(at.min(o.now))))
 }
 
-/// Quiet for the whole cooldown, and neither created nor woken within it; or someone asked for sleep since
-/// all of these. Gives why sleep is right.
+/// Quiet for the whole cooldown, and neither created nor woken within it; or a user requested sleep after
+/// all of these. Gives the reason for sleep.
 ///
 /// # Errors
 /// If not, with the reason and the moment from which it could be.
@@ -34,14 +33,14 @@ pub fn idle(spec: &ElastiServiceSpec, o: &Observed) -> Result<Why, Why> {
     let quiet = quiet_since(spec, o)?;
     let cooldown = cooldown(spec);
     let woken = last_wake(o);
-    // Moments that another clock wrote may lie ahead of ours. They count as they are: cut to `now`
-    // they would move with every look, and the status with them.
-    let asked = user_requests::wake_asked_at(o);
-    let starts = [Some(quiet), Some(o.me.created), woken, asked];
+    // Times that another clock wrote may be ahead of ours. They count as they are: clamped to `now`
+    // they would move with every reconcile, and the status with them.
+    let requested = user_requests::wake_requested_at(o);
+    let starts = [Some(quiet), Some(o.me.created), woken, requested];
     let start = starts.into_iter().flatten().max().unwrap_or(o.now);
-    if let Some(at) = user_requests::sleep_asked_after(o, start) {
+    if let Some(at) = user_requests::sleep_requested_after(o, start) {
         let sentence = format!(
-            "Sleep was asked for at {}; every trigger is quiet and nothing has come since.",
+            "Sleep was requested at {}; every trigger is quiet and no request has arrived since.",
             clock(at)
         );
         return Ok(Why::new(Reason::SleepRequested, sentence));
@@ -51,11 +50,11 @@ pub fn idle(spec: &ElastiServiceSpec, o: &Observed) -> Result<Why, Why> {
     if o.now >= over {
         let since = clock(start);
         let sentence = format!(
-            "Every trigger has been quiet and nothing has come since {since}, longer than the cooldown of {seconds} s."
+            "Every trigger has been quiet and no request has arrived since {since}, longer than the cooldown of {seconds} s."
         );
         return Ok(Why::new(Reason::Idle, sentence));
     }
-    let what = if Some(start) == woken || Some(start) == asked {
+    let what = if Some(start) == woken || Some(start) == requested {
         "was woken at"
     } else if start == quiet {
         "has been quiet since"
@@ -63,7 +62,7 @@ pub fn idle(spec: &ElastiServiceSpec, o: &Observed) -> Result<Why, Why> {
         "was created at"
     };
     let sentence = format!(
-        "The service {what} {}; it may sleep at {}, when the cooldown of {seconds} s is over.",
+        "The service {what} {}; it may sleep at {}, when the cooldown of {seconds} s ends.",
         clock(start),
         clock(over),
     );
@@ -98,7 +97,7 @@ pub fn active_trigger(o: &Observed) -> Option<Why> {
         .iter()
         .enumerate()
         .find_map(|(index, reading)| match reading {
-            // The value itself changes with every reading; a status that told it would be written as often.
+            // The value changes with every reading; with it in the sentence the status would be written as often.
             Reading::Active { threshold, .. } => Some(Why::new(
                 Reason::TriggerActive,
                 format!("Trigger {index} is at or above its threshold of {threshold}."),
@@ -119,13 +118,12 @@ fn all_quiet(spec: &ElastiServiceSpec, o: &Observed) -> Result<(), Why> {
     }
     for (index, reading) in o.readings.iter().enumerate() {
         if let Reading::Unknown { why } = reading {
-            let sentence = format!("Trigger {index} gives no usable reading: {why}.");
+            let sentence = format!("Trigger {index} has no usable reading: {why}.");
             return Err(Why::new(Reason::TriggerUnknown, sentence));
         }
     }
     if spec.triggers.is_empty() {
-        let sentence =
-            "The ElastiService has no trigger, so nothing can tell that it is idle; add one.";
+        let sentence = "The ElastiService has no trigger, so idleness cannot be detected; add one.";
         return Err(Why::new(Reason::TriggerUnknown, sentence));
     }
     if unread(spec, o) {
@@ -137,7 +135,7 @@ fn all_quiet(spec: &ElastiServiceSpec, o: &Observed) -> Result<(), Why> {
     traffic(o).map_or(Ok(()), Err)
 }
 
-/// Requests held or carried by a resolver, by what each resolver last said.
+/// Requests that wait or are in flight at a resolver, by the last report of each.
 #[must_use]
 pub fn traffic(o: &Observed) -> Option<Why> {
     o.resolvers
@@ -145,13 +143,16 @@ pub fn traffic(o: &Observed) -> Option<Why> {
         .find_map(|resolver| match &resolver.report {
             Report::Seen { held, open, .. } if held + open > 0 => Some(Why::new(
                 Reason::Traffic,
-                format!("Resolver {} holds or carries requests.", resolver.name),
+                format!(
+                    "Resolver {} has requests waiting or in flight.",
+                    resolver.name
+                ),
             )),
             Report::Seen { .. } | Report::NotAsked | Report::Unreachable => None,
         })
 }
 
-/// The last new connection at any resolver, by what each last said.
+/// The last new connection at any resolver, by the last report of each.
 fn last_connection(o: &Observed) -> Option<Timestamp> {
     o.resolvers
         .iter()
@@ -164,8 +165,8 @@ fn last_connection(o: &Observed) -> Option<Timestamp> {
         .max()
 }
 
-/// Nobody read the triggers for longer than the limit before this process took over.
-fn was_blind(o: &Observed) -> bool {
+/// No operator read the triggers for longer than the limit before this process took over.
+fn was_unobserved(o: &Observed) -> bool {
     let Some(until) = o.stable_since.watched_before_until else {
         return true;
     };

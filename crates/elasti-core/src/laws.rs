@@ -1,63 +1,62 @@
-//! The laws of guarantees.md as code: what must hold in every state, and for every deed.
-//! It never looks at plans or phases: it judges the world as it truly is, so the model, simulations and `why` can share it.
+//! The laws of docs/guarantees.md as code: what must hold in every state and for every event.
+//! They judge the true state of the cluster, not plans or phases, so that the model and simulations can share them.
 
 use jiff::SignedDuration;
 
-/// The safety laws.
+/// The safety laws, in the order of docs/guarantees.md.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[allow(missing_docs, reason = "each law's sentence is its documentation")]
 pub enum Law {
+    /// No black hole: each node's view of a managed Service holds a live backend.
     S1,
+    /// Redirect before zero: nothing is scaled down that a node may still send connections to.
     S2,
+    /// No wake lost: a request held at zero means that a wake is in flight or will be sent.
     S3,
+    /// No sleep under load, nor within a cooldown after a wake unless a user requests it.
     S4,
+    /// A wake only scales up, from zero; only going to sleep scales down.
     S5,
+    /// Own objects only: a foreign object with our name is not touched.
     S6,
+    /// A request is delivered at most once after its first byte.
     S7,
+    /// Right destination: bytes go only to ready, running pods of the Service they were sent to.
     S8,
+    /// Limits hold, and a flood on one service never causes another's first request to be refused.
     S9,
+    /// Doubt is not idle: what is unknown neither sleeps nor wakes anything.
     S10,
+    /// One leader scales down: a scale-down by an old leader is refused.
     S11,
+    /// One ElastiService for each Service and target has effects: the oldest.
     S12,
+    /// Clean exit: after the finalizer nothing of ours is left and the target is awake.
     S13,
+    /// KEDA is never left paused by us while the target has replicas.
     S14,
+    /// Honest status: what it states held when it was written.
     S15,
 }
 
 impl Law {
-    /// The law in one sentence.
-    #[must_use]
-    pub fn sentence(self) -> &'static str {
-        match self {
-            Self::S1 => "no black hole: each node's view of a managed Service holds a live backend",
-            Self::S2 => {
-                "redirect before zero: nothing is scaled down that a node may still send connections to"
-            }
-            Self::S3 => {
-                "no wake lost: held at zero means that a wake is on its way or will be sent"
-            }
-            Self::S4 => {
-                "no sleep under load, nor within a cooldown after a wake unless someone asks for it"
-            }
-            Self::S5 => "wakes only go up from zero; only the way to zero goes down",
-            Self::S6 => "own objects only: a foreign object of our name is not touched",
-            Self::S7 => "a request is delivered at most once after its first byte",
-            Self::S8 => {
-                "right place: bytes go only to ready, living pods of the Service they were sent to"
-            }
-            Self::S9 => {
-                "bounds hold, and one service's flood never refuses another's first request"
-            }
-            Self::S10 => "doubt is not idle: what is unknown neither sleeps nor wakes anything",
-            Self::S11 => "one sleeper: a downward step of an old leader is refused",
-            Self::S12 => "one ElastiService for each Service and target has effects: the oldest",
-            Self::S13 => {
-                "clean exit: after the finalizer nothing of ours is left and the target is awake"
-            }
-            Self::S14 => "KEDA is never left paused by us while replicas are asked for",
-            Self::S15 => "honest status: what it states held when it was written",
-        }
-    }
+    /// Every law, for tables and tests.
+    pub const ALL: [Self; 15] = [
+        Self::S1,
+        Self::S2,
+        Self::S3,
+        Self::S4,
+        Self::S5,
+        Self::S6,
+        Self::S7,
+        Self::S8,
+        Self::S9,
+        Self::S10,
+        Self::S11,
+        Self::S12,
+        Self::S13,
+        Self::S14,
+        Self::S15,
+    ];
 }
 
 /// A law that was broken, and how.
@@ -65,26 +64,26 @@ impl Law {
 pub struct Violation {
     /// Which.
     pub law: Law,
-    /// What was seen.
+    /// What was observed.
     pub seen: &'static str,
 }
 
 /// The true state of one managed service.
 #[derive(Clone, Debug)]
 pub struct Snapshot {
-    /// A hand that is not ours broke it (scaled to zero, killed every resolver); nothing about paths can be asked then.
+    /// Something outside Elasti broke it (scaled to zero, killed every resolver), so the laws about paths do not apply.
     pub excused: bool,
     /// What each node would send new connections to.
     pub nodes: Vec<NodeView>,
-    /// What the target asks for; `None` if there is no target.
+    /// `spec.replicas` of the target; `None` if there is no target.
     pub replicas: Option<u32>,
     /// Requests held by living resolvers.
     pub held: u32,
-    /// A wake is on its way, or a resolver that holds will send one.
+    /// A wake is under way, or a resolver that holds requests will send one.
     pub wake_will_come: bool,
-    /// How many may be held in all, and how many are.
+    /// How many requests may be held in total.
     pub held_bound: u32,
-    /// Nothing is under way: no plan has a step left.
+    /// Nothing is in progress: no plan has a step left.
     pub at_rest: bool,
     /// KEDA is paused, and we did it.
     pub keda_paused_by_us: bool,
@@ -93,7 +92,7 @@ pub struct Snapshot {
 /// What one node would send a new connection to.
 #[derive(Clone, Debug)]
 pub struct NodeView {
-    /// For each pod in the view: does it answer?
+    /// For each pod in the view: does it accept connections?
     pub pods: Vec<bool>,
     /// For each resolver in the view: does it listen for this service?
     pub resolvers: Vec<bool>,
@@ -105,18 +104,18 @@ impl NodeView {
     }
 }
 
-/// Something that was done, with what was true when it was decided or done.
+/// Something that happened, with what was true when it was decided or done.
 #[derive(Clone, Debug)]
-pub enum Deed {
-    /// The target was asked for zero replicas, by us.
+pub enum TraceEvent {
+    /// Elasti scaled the target to zero.
     ScaledToZero(ScaledToZero),
-    /// The target was asked for replicas, by us.
+    /// Elasti scaled the target up.
     Woke {
-        /// What it asked for before.
+        /// The replicas before.
         from: u32,
-        /// What it asks for now.
+        /// The replicas after.
         to: u32,
-        /// Someone waits, a trigger is active, the window is closed, no resolver is ready, or it is deleted.
+        /// A request waits, a trigger is active, the window is closed, no resolver is ready, or it is deleted.
         justified: bool,
     },
     /// An object was written or deleted.
@@ -128,9 +127,9 @@ pub enum Deed {
     },
     /// A client opened a new connection to the Service.
     Connected {
-        /// Something took it.
+        /// Something accepted it.
         answered: bool,
-        /// A hand that is not ours broke the path.
+        /// Something outside Elasti broke the path.
         excused: bool,
     },
     /// A request's first byte went to a pod.
@@ -147,34 +146,34 @@ pub enum Deed {
         /// The pod's own containers are ready.
         ready_by_itself: bool,
     },
-    /// A request was refused because a room was full.
+    /// A request was refused because a waiting room was full.
     RefusedFull {
         /// No other request of this service was held there.
-        first_of_its_service: bool,
+        first_of_service: bool,
     },
     /// The finalizer was removed.
-    LetGo {
-        /// Our slice or private Service is still there.
+    FinalizerRemoved {
+        /// Our slice or private Service still exists.
         leftovers: bool,
-        /// The target is asked for replicas, or cannot be any more.
+        /// The target is scaled up, or cannot be any more.
         awake_or_pointless: bool,
         /// KEDA is still paused by us.
         keda_paused_by_us: bool,
     },
     /// A status was written.
-    Stated {
+    StatusWritten {
         /// It says `mode: proxy`.
         proxy: bool,
-        /// Our slice was there when the facts were read.
-        slice_was_there: bool,
+        /// Our slice existed when the facts were read.
+        slice_existed: bool,
         /// It says `Asleep=True`.
         asleep: bool,
-        /// The target asked for zero when the facts were read.
+        /// The target was scaled to zero when the facts were read.
         was_zero: bool,
     },
 }
 
-/// What was true about a step to zero.
+/// What was true about a scale to zero.
 #[derive(Clone, Debug)]
 #[allow(
     clippy::struct_excessive_bools,
@@ -185,16 +184,16 @@ pub struct ScaledToZero {
     pub nodes: Vec<NodeView>,
     /// The Service's own slices showed a ready pod when it was written.
     pub pods_in_slices: bool,
-    /// A resolver held or carried a request when it was decided.
+    /// A resolver had a request waiting or in flight when it was decided.
     pub busy_when_decided: bool,
-    /// A ready resolver did not answer or did not know the route when it was decided.
+    /// A ready resolver did not respond or did not have the route when it was decided.
     pub resolver_silent_when_decided: bool,
     /// Every trigger was truly quiet when it was decided.
     pub quiet_when_decided: bool,
     /// How long ago the last wake was when it was decided.
     pub since_wake: Option<SignedDuration>,
-    /// A person asked for sleep after that wake.
-    pub asked_since_wake: bool,
+    /// A user requested sleep after that wake.
+    pub sleep_requested_since_wake: bool,
     /// The cooldown.
     pub cooldown: SignedDuration,
     /// The writer held the lease when it was written.
@@ -206,182 +205,169 @@ pub struct ScaledToZero {
 /// The laws that this state breaks.
 #[must_use]
 pub fn check(snapshot: &Snapshot) -> Vec<Violation> {
-    let mut broken = Vec::new();
-    let mut law = |holds: bool, law: Law, seen: &'static str| {
-        if !holds {
-            broken.push(Violation { law, seen });
-        }
-    };
     let hole = snapshot.nodes.iter().any(|view| !view.alive());
-    law(
-        snapshot.excused || !hole,
-        Law::S1,
-        "a node has nowhere to send a new connection",
-    );
-    let forgotten = snapshot.held > 0 && snapshot.replicas == Some(0) && !snapshot.wake_will_come;
-    law(
-        !forgotten,
-        Law::S3,
-        "requests are held at zero and nobody will send a wake",
-    );
-    law(
-        snapshot.held <= snapshot.held_bound,
-        Law::S9,
-        "more requests are held than the bound allows",
-    );
-    let keda_stuck =
-        snapshot.at_rest && snapshot.keda_paused_by_us && snapshot.replicas.is_some_and(|n| n > 0);
-    law(
-        !keda_stuck,
-        Law::S14,
-        "KEDA is paused by us at rest while replicas are asked for",
-    );
-    broken
+    let asleep = snapshot.replicas == Some(0);
+    let forgotten = snapshot.held > 0 && asleep && !snapshot.wake_will_come;
+    let awake = snapshot.replicas.is_some_and(|n| n > 0);
+    let keda_stuck = snapshot.at_rest && snapshot.keda_paused_by_us && awake;
+    broken(&[
+        (
+            snapshot.excused || !hole,
+            Law::S1,
+            "a node has nowhere to send a new connection",
+        ),
+        (
+            !forgotten,
+            Law::S3,
+            "requests are held at zero and no wake will be sent",
+        ),
+        (
+            snapshot.held <= snapshot.held_bound,
+            Law::S9,
+            "more requests are held than the limit allows",
+        ),
+        (
+            !keda_stuck,
+            Law::S14,
+            "KEDA is paused by us at rest while the target has replicas",
+        ),
+    ])
 }
 
-/// The laws that this deed breaks.
+/// The laws that this event breaks.
 #[must_use]
-pub fn check_deed(deed: &Deed) -> Vec<Violation> {
-    let mut broken = Vec::new();
-    let mut law = |holds: bool, law: Law, seen: &'static str| {
-        if !holds {
-            broken.push(Violation { law, seen });
-        }
-    };
-    match deed {
-        Deed::ScaledToZero(facts) => return check_zero(facts),
-        Deed::Woke {
+pub fn check_event(event: &TraceEvent) -> Vec<Violation> {
+    match event {
+        TraceEvent::ScaledToZero(facts) => check_zero(facts),
+        TraceEvent::Woke {
             from,
             to,
             justified,
-        } => {
-            law(
+        } => broken(&[
+            (
                 *from == 0 && to > from,
                 Law::S5,
                 "a wake did not go up from zero",
-            );
-            law(*justified, Law::S10, "something was woken without a reason");
-        }
-        Deed::Wrote { foreign, in_charge } => {
-            law(!foreign, Law::S6, "a foreign object was touched");
-            law(
+            ),
+            (
+                *justified,
+                Law::S10,
+                "the target was woken without a reason",
+            ),
+        ]),
+        TraceEvent::Wrote { foreign, in_charge } => broken(&[
+            (!foreign, Law::S6, "a foreign object was written"),
+            (
                 *in_charge,
                 Law::S12,
-                "an ElastiService that is not in charge had an effect",
-            );
-        }
-        Deed::Connected { answered, excused } => {
-            law(
-                *answered || *excused,
-                Law::S1,
-                "a new connection was refused",
-            );
-        }
-        Deed::Delivered {
+                "an ElastiService without precedence had an effect",
+            ),
+        ]),
+        TraceEvent::Connected { answered, excused } => broken(&[(
+            *answered || *excused,
+            Law::S1,
+            "a new connection was refused",
+        )]),
+        TraceEvent::Delivered {
             times,
             right_service,
             pod_usable,
-        } => {
-            law(*times <= 1, Law::S7, "a request was delivered twice");
-            law(
+        } => broken(&[
+            (*times <= 1, Law::S7, "a request was delivered twice"),
+            (
                 *right_service && *pod_usable,
                 Law::S8,
                 "a request went to the wrong place",
-            );
+            ),
+        ]),
+        TraceEvent::Unmarked { ready_by_itself } => broken(&[(
+            *ready_by_itself,
+            Law::S8,
+            "a pod was put into rotation that is not ready by itself",
+        )]),
+        TraceEvent::RefusedFull { first_of_service } => {
+            broken(&[(!first_of_service, Law::S9, "a first request was refused")])
         }
-        Deed::Unmarked { ready_by_itself } => {
-            law(
-                *ready_by_itself,
-                Law::S8,
-                "a pod was put into rotation that is not ready by itself",
-            );
-        }
-        Deed::RefusedFull {
-            first_of_its_service,
-        } => {
-            law(
-                !first_of_its_service,
-                Law::S9,
-                "a service's first request was refused",
-            );
-        }
-        Deed::LetGo {
+        TraceEvent::FinalizerRemoved {
             leftovers,
             awake_or_pointless,
             keda_paused_by_us,
-        } => {
-            law(!leftovers, Law::S13, "objects of ours were left behind");
-            law(*awake_or_pointless, Law::S13, "the target was left asleep");
-            law(!keda_paused_by_us, Law::S13, "KEDA was left paused");
-        }
-        Deed::Stated {
+        } => broken(&[
+            (!leftovers, Law::S13, "objects of ours were left behind"),
+            (*awake_or_pointless, Law::S13, "the target was left asleep"),
+            (!keda_paused_by_us, Law::S13, "KEDA was left paused"),
+        ]),
+        TraceEvent::StatusWritten {
             proxy,
-            slice_was_there,
+            slice_existed,
             asleep,
             was_zero,
-        } => {
-            law(
-                proxy == slice_was_there,
-                Law::S15,
-                "the mode in the status is not what was read",
-            );
-            law(
-                asleep == was_zero,
-                Law::S15,
-                "the status says asleep, or awake, against what was read",
-            );
-        }
+        } => check_status(proxy == slice_existed, asleep == was_zero),
     }
-    broken
+}
+
+fn check_status(mode_is_true: bool, asleep_is_true: bool) -> Vec<Violation> {
+    broken(&[
+        (
+            mode_is_true,
+            Law::S15,
+            "the mode in the status is not what was read",
+        ),
+        (
+            asleep_is_true,
+            Law::S15,
+            "the status says asleep, or awake, against what was read",
+        ),
+    ])
 }
 
 fn check_zero(facts: &ScaledToZero) -> Vec<Violation> {
-    let mut broken = Vec::new();
-    let mut law = |holds: bool, law: Law, seen: &'static str| {
-        if !holds {
-            broken.push(Violation { law, seen });
-        }
-    };
-    let redirected = facts
-        .nodes
-        .iter()
-        .all(|view| view.resolvers.iter().any(|alive| *alive));
-    law(
-        redirected,
-        Law::S2,
-        "a node does not send new connections to a living resolver",
-    );
-    let pod_seen = facts.pods_in_slices || facts.nodes.iter().any(|view| !view.pods.is_empty());
-    law(
-        facts.by_redirect || !pod_seen,
-        Law::S2,
-        "a node may still send connections to a pod",
-    );
-    law(
-        !facts.resolver_silent_when_decided,
-        Law::S2,
-        "a ready resolver had not confirmed the route",
-    );
-    law(
-        !facts.busy_when_decided,
-        Law::S4,
-        "a resolver held or carried a request",
-    );
+    let to_resolver = |view: &NodeView| view.resolvers.iter().any(|alive| *alive);
+    let to_pod = |view: &NodeView| !view.pods.is_empty();
+    let pod_seen = facts.pods_in_slices || facts.nodes.iter().any(to_pod);
     let young = facts.since_wake.is_some_and(|since| since < facts.cooldown);
-    law(
-        !young || facts.asked_since_wake,
-        Law::S4,
-        "the last wake was less than a cooldown ago",
-    );
-    law(
-        facts.quiet_when_decided,
-        Law::S10,
-        "a trigger was not quiet",
-    );
-    law(
-        facts.writer_leads,
-        Law::S11,
-        "the writer did not hold the lease",
-    );
-    broken
+    broken(&[
+        (
+            facts.nodes.iter().all(to_resolver),
+            Law::S2,
+            "a node does not send new connections to a living resolver",
+        ),
+        (
+            facts.by_redirect || !pod_seen,
+            Law::S2,
+            "a node may still send connections to a pod",
+        ),
+        (
+            !facts.resolver_silent_when_decided,
+            Law::S2,
+            "a ready resolver had not confirmed the route",
+        ),
+        (
+            !facts.busy_when_decided,
+            Law::S4,
+            "a resolver had a request waiting or in flight",
+        ),
+        (
+            !young || facts.sleep_requested_since_wake,
+            Law::S4,
+            "the last wake was less than a cooldown ago",
+        ),
+        (
+            facts.quiet_when_decided,
+            Law::S10,
+            "a trigger was not quiet",
+        ),
+        (
+            facts.writer_leads,
+            Law::S11,
+            "the writer did not hold the lease",
+        ),
+    ])
+}
+
+/// A violation for each check that does not hold.
+fn broken(checks: &[(bool, Law, &'static str)]) -> Vec<Violation> {
+    let failed = checks.iter().filter(|(holds, ..)| !holds);
+    let violation = |(_, law, seen): &(bool, Law, &'static str)| Violation { law: *law, seen };
+    failed.map(violation).collect()
 }

@@ -1,5 +1,5 @@
-//! The brain: every decision, pure.
-//! It never does I/O, reads a clock, the environment or a random source, and depends on `elasti-api` and Kubernetes' types only.
+//! The core: every decision, pure.
+//! No I/O, clock, environment or random source here: the crate depends on `elasti-api` and Kubernetes' types only.
 
 pub mod autoscaler;
 pub mod backends;

@@ -1,5 +1,5 @@
-//! THE function to read first: what to do next for one service, and why.
-//! It never does anything: it turns facts into an ordered list of steps, and shells carry them out.
+//! The planner, and the file to read first: what to do next for one service, and why.
+//! It turns facts into an ordered list of steps; the operator carries them out.
 
 use elasti_api::{ElastiServiceSpec, Handover, Phase, Reason};
 use jiff::{SignedDuration, Timestamp};
@@ -10,23 +10,24 @@ use crate::observed::{
     Service, ServiceKind, Target,
 };
 use crate::step::{
-    Drained, PodRef, Redirected, Restored, Routed, SliceGone, Step, out_of_patience, patience_ends,
+    Drained, PodRef, Redirected, Restored, Routed, SliceGone, Step, deletion_deadline,
+    deletion_timed_out,
 };
 use crate::why::{Why, clock};
 use crate::{autoscaler, idle, replicas, user_requests};
 
-/// What to do next, where the service stands, why, and when to look again.
+/// What to do next, the phase that the service is in, why, and when to reconcile again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
-    /// In order; the shell stops at the first that fails, and plans anew.
+    /// In order; the operator stops at the first that fails, and plans again.
     pub steps: Vec<Step>,
-    /// Where the service stands.
+    /// The phase of the service as observed.
     pub phase: Phase,
-    /// Why, in a word and a sentence.
+    /// Why, as a reason and a sentence.
     pub why: Why,
-    /// Look again at the latest then, even if no event comes.
+    /// Reconcile again by then, even if no event arrives.
     pub requeue_at: Option<Timestamp>,
-    /// Ask every ready resolver what it has seen, then plan anew.
+    /// Ask every ready resolver for its activity, then plan again.
     pub ask_resolvers: bool,
 }
 
@@ -37,8 +38,8 @@ pub fn plan(spec: &ElastiServiceSpec, o: &Observed) -> Plan {
         finalize(spec, o)
     } else {
         match preconditions(spec, o) {
-            Ok((service, target)) => steer(spec, service, target, o),
-            Err(loose) => hands_off(spec, loose, o),
+            Ok((service, target)) => manage(spec, service, target, o),
+            Err(unmanageable) => leave(spec, unmanageable, o),
         }
     };
     if o.leadership == Leadership::Follower {
@@ -50,24 +51,25 @@ pub fn plan(spec: &ElastiServiceSpec, o: &Observed) -> Plan {
     plan
 }
 
-/// The answer to "wake this", on any replica of the operator.
+/// The response to a wake request, on any replica of the operator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WakeDecision {
-    /// Ask the target for this many replicas, if it still asks for zero.
+    /// Scale the target to this many replicas, if it is still scaled to zero.
     Scale(u32),
-    /// Replicas are already asked for.
+    /// The target is not scaled to zero.
     AlreadyAwake,
     /// This ElastiService must not touch the target.
     Refused(Why),
 }
 
-/// Decides a wake. It looks at what the target asks for, never at what it has reached.
+/// Decides a wake by `spec.replicas` of the target. Its status is not considered: pods that are still
+/// terminating after a scale to zero must not suppress a wake.
 #[must_use]
 pub fn wake(spec: &ElastiServiceSpec, o: &Observed) -> WakeDecision {
     match preconditions(spec, o) {
-        Err(Unmanageable::Idle(why) | Unmanageable::NoTarget(why) | Unmanageable::Rival(why)) => {
-            WakeDecision::Refused(why)
-        }
+        Err(
+            Unmanageable::Untouchable(why) | Unmanageable::NoTarget(why) | Unmanageable::Rival(why),
+        ) => WakeDecision::Refused(why),
         Err(Unmanageable::Unsupported(..)) | Ok(_) => match (o.replicas(), contention_pause(o)) {
             (Some(0), None) => WakeDecision::Scale(replicas::on_wake(spec, &o.autoscaler)),
             (Some(0), Some(why)) => WakeDecision::Refused(why),
@@ -76,19 +78,19 @@ pub fn wake(spec: &ElastiServiceSpec, o: &Observed) -> WakeDecision {
     }
 }
 
-/// Why a service cannot be steered.
+/// Why a service cannot be managed.
 enum Unmanageable {
-    /// Something is missing or foreign: touch nothing.
-    Idle(Why),
-    /// There is no target: scale nothing, but let no request run into resolvers that are gone.
+    /// Something is missing or belongs to someone else: change nothing.
+    Untouchable(Why),
+    /// There is no target: scale nothing, but keep the slice pointing at resolvers that are alive.
     NoTarget(Why),
-    /// An older ElastiService has the say: give back what is ours.
+    /// An older ElastiService takes precedence: restore what we changed.
     Rival(Why),
-    /// The Service cannot be redirected: wake it and give it back.
+    /// The Service cannot be redirected: wake it and restore it.
     Unsupported(Why),
 }
 
-/// The Service and the target, if this ElastiService may steer them.
+/// The Service and the target, if this ElastiService may manage them.
 fn preconditions<'o>(
     spec: &ElastiServiceSpec,
     o: &'o Observed,
@@ -105,17 +107,20 @@ fn preconditions<'o>(
         return Err(Unmanageable::Rival(Why::new(Reason::Conflict, sentence)));
     }
     if o.namespace_terminating {
-        return Err(Unmanageable::Idle(Why::new(
+        return Err(Unmanageable::Untouchable(Why::new(
             Reason::Deleting,
-            "The namespace is going away.",
+            "The namespace is being deleted.",
         )));
     }
     if matches!(o.slice, Owned::Foreign) || matches!(o.private_service, Owned::Foreign) {
-        let sentence = "An object that Elasti did not make has the name of one that it needs; rename or delete it.";
-        return Err(Unmanageable::Idle(Why::new(Reason::Conflict, sentence)));
+        let sentence = "An object that Elasti did not create has the name of one that it needs; rename or delete it.";
+        return Err(Unmanageable::Untouchable(Why::new(
+            Reason::Conflict,
+            sentence,
+        )));
     }
     let Some(service) = &o.service else {
-        return Err(Unmanageable::Idle(Why::new(
+        return Err(Unmanageable::Untouchable(Why::new(
             Reason::ServiceNotFound,
             "The Service does not exist.",
         )));
@@ -135,34 +140,34 @@ fn preconditions<'o>(
     }
 }
 
-/// Why a Service of this shape cannot be redirected, or not drained where that is wished.
+/// Why a Service of this shape cannot be redirected, or drained where the spec asks for a drain.
 fn unsupported(service: &Service, drains: bool) -> Option<&'static str> {
     match service.kind {
-        ServiceKind::Headless => {
-            Some("The Service is headless: clients dial the pods themselves. Give it a cluster IP.")
-        }
+        ServiceKind::Headless => Some(
+            "The Service is headless: clients connect to the pods directly. Give it a cluster IP.",
+        ),
         ServiceKind::ExternalName => {
             Some("The Service is of type ExternalName: it has no endpoints to redirect.")
         }
         ServiceKind::ClusterIp if service.selector.is_empty() => {
-            Some("The Service has no selector: its pods are not known.")
+            Some("The Service has no selector, so Elasti cannot find its pods.")
         }
         ServiceKind::ClusterIp if !service.ports.iter().any(|p| p.tcp) => {
             Some("The Service has no TCP port, and only TCP can be held.")
         }
         ServiceKind::ClusterIp if service.publishes_unready && drains => Some(
-            "The Service publishes pods that are not ready, so no drain takes them out of rotation. Remove publishNotReadyAddresses, or write handover: redirect.",
+            "The Service publishes pods that are not ready, so they cannot be drained. Remove publishNotReadyAddresses, or set `handover: redirect`.",
         ),
         ServiceKind::ClusterIp => None,
     }
 }
 
-/// The normal case: the desire and the replicas say which way to go.
-fn steer(spec: &ElastiServiceSpec, service: &Service, target: &Target, o: &Observed) -> Plan {
+/// The normal case: replicas and desire decide the direction.
+fn manage(spec: &ElastiServiceSpec, service: &Service, target: &Target, o: &Observed) -> Plan {
     let mut plan = match (target.replicas, desire(spec, o)) {
         (0, desire) => at_zero(spec, service, desire, o),
-        (_, Desire::Sleep(why)) => go_down(spec, service, why, o),
-        (_, Desire::Stay(why) | Desire::Awake(why)) => stay_up(Some(service), why, o),
+        (_, Desire::Sleep(why)) => go_to_sleep(spec, service, why, o),
+        (_, Desire::Stay(why) | Desire::Awake(why)) => stay_awake(Some(service), why, o),
     };
     plan.keep_asking(o);
     let at = plan
@@ -174,7 +179,7 @@ fn steer(spec: &ElastiServiceSpec, service: &Service, target: &Target, o: &Obser
     plan
 }
 
-/// What every managed service has at all times, whatever its phase.
+/// What every managed service has in every phase.
 fn upkeep(service: &Service, o: &Observed) -> Vec<Step> {
     let mut steps = Vec::new();
     if !o.me.finalizer {
@@ -191,54 +196,8 @@ fn upkeep(service: &Service, o: &Observed) -> Vec<Step> {
     steps
 }
 
-/// The target asks for zero: keep the resolvers in the path, and wake if that is wished.
-fn at_zero(spec: &ElastiServiceSpec, service: &Service, desire: Desire, o: &Observed) -> Plan {
-    let closes = desire::window_closes(spec, o.now);
-    let mut plan = match (desire, contention_pause(o)) {
-        (Desire::Awake(_), Some(why)) => Plan::at(Phase::Asleep, why),
-        (Desire::Awake(why), None) => {
-            let mut plan = Plan::at(Phase::Waking, why);
-            plan.steps
-                .push(Step::Wake(replicas::on_wake(spec, &o.autoscaler)));
-            plan.steps
-                .extend(autoscaler::release(&o.autoscaler).map(Step::ReleaseAutoscaler));
-            plan
-        }
-        (Desire::Sleep(why) | Desire::Stay(why), _) => {
-            let mut plan = Plan::at(Phase::Asleep, at_rest(why, o));
-            plan.steps
-                .extend(autoscaler::pin(&o.autoscaler).map(Step::PinAutoscaler));
-            plan
-        }
-    };
-    plan.keep_redirected(service, o);
-    plan.requeue_at = earliest(plan.requeue_at, closes);
-    plan
-}
-
-/// A cooldown says when a service may sleep; one that does already needs another sentence.
-fn at_rest(why: Why, o: &Observed) -> Why {
-    if why.reason != Reason::CoolingDown {
-        return why;
-    }
-    let rest = match o.target.as_ref().map(|t| &t.replicas_by) {
-        Some(Author::Other(writer)) => Why::new(
-            Reason::Contended,
-            format!("{writer} set replicas to 0; a request or an active trigger wakes it."),
-        ),
-        _ => Why::new(
-            Reason::Idle,
-            "The target asks for zero replicas; a request or an active trigger wakes it.",
-        ),
-    };
-    Why {
-        until: why.until,
-        ..rest
-    }
-}
-
-/// Idle, with replicas: redirect, then drain, then zero.
-fn go_down(spec: &ElastiServiceSpec, service: &Service, idle: Why, o: &Observed) -> Plan {
+/// Idle, with replicas: redirect, then drain, then scale to zero.
+fn go_to_sleep(spec: &ElastiServiceSpec, service: &Service, idle: Why, o: &Observed) -> Plan {
     let mut plan = Plan::at(Phase::Redirecting, idle);
     plan.ask_resolvers = true;
     let routed = match Routed::observe(service, o) {
@@ -256,7 +215,7 @@ fn go_down(spec: &ElastiServiceSpec, service: &Service, idle: Why, o: &Observed)
     };
     let drained = if drains(spec, o) {
         plan.phase = Phase::Draining;
-        let pods = refs(o, |p| p.ready && !p.terminating);
+        let pods = pod_refs(o, |p| p.ready && !p.terminating);
         if !pods.is_empty() {
             plan.steps.push(Step::Mark {
                 redirected: redirected.clone(),
@@ -276,10 +235,56 @@ fn go_down(spec: &ElastiServiceSpec, service: &Service, idle: Why, o: &Observed)
     }
 }
 
-/// Replicas, and no sleep: pods in rotation, resolvers out of the path.
-fn stay_up(service: Option<&Service>, why: Why, o: &Observed) -> Plan {
+/// Scaled to zero: keep the resolvers in the path, and wake the target if it should be awake.
+fn at_zero(spec: &ElastiServiceSpec, service: &Service, desire: Desire, o: &Observed) -> Plan {
+    let closes = desire::window_closes(spec, o.now);
+    let mut plan = match (desire, contention_pause(o)) {
+        (Desire::Awake(_), Some(why)) => Plan::at(Phase::Asleep, why),
+        (Desire::Awake(why), None) => {
+            let mut plan = Plan::at(Phase::Waking, why);
+            plan.steps
+                .push(Step::Wake(replicas::on_wake(spec, &o.autoscaler)));
+            plan.steps
+                .extend(autoscaler::release(&o.autoscaler).map(Step::ReleaseAutoscaler));
+            plan
+        }
+        (Desire::Sleep(why) | Desire::Stay(why), _) => {
+            let mut plan = Plan::at(Phase::Asleep, why_asleep(why, o));
+            plan.steps
+                .extend(autoscaler::pin(&o.autoscaler).map(Step::PinAutoscaler));
+            plan
+        }
+    };
+    plan.keep_redirected(service, o);
+    plan.requeue_at = earliest(plan.requeue_at, closes);
+    plan
+}
+
+/// A cooldown says when a service may sleep; one that already does needs another sentence.
+fn why_asleep(why: Why, o: &Observed) -> Why {
+    if why.reason != Reason::CoolingDown {
+        return why;
+    }
+    let asleep = match o.target.as_ref().map(|t| &t.replicas_by) {
+        Some(Author::Other(writer)) => Why::new(
+            Reason::Contended,
+            format!("{writer} set replicas to 0; a request or an active trigger wakes it."),
+        ),
+        _ => Why::new(
+            Reason::Idle,
+            "The target is scaled to zero; a request or an active trigger wakes it.",
+        ),
+    };
+    Why {
+        until: why.until,
+        ..asleep
+    }
+}
+
+/// Awake: pods back into rotation, then resolvers out of the path.
+fn stay_awake(service: Option<&Service>, why: Why, o: &Observed) -> Plan {
     let redirected = o.slice.ours().is_some();
-    let mut plan = Plan::at(standing(o), why);
+    let mut plan = Plan::at(current_phase(o), why);
     plan.steps
         .extend(autoscaler::release(&o.autoscaler).map(Step::ReleaseAutoscaler));
     plan.unmark(o);
@@ -301,8 +306,8 @@ fn stay_up(service: Option<&Service>, why: Why, o: &Observed) -> Plan {
     plan
 }
 
-/// Where a service stands that is not on its way down.
-fn standing(o: &Observed) -> Phase {
+/// The phase of a service that is not going to sleep.
+fn current_phase(o: &Observed) -> Phase {
     let pod_up = o.in_rotation() || o.pods.iter().any(|p| !p.terminating && p.containers_ready);
     match (o.replicas().unwrap_or(0), o.slice.ours().is_some()) {
         (0, true) => Phase::Asleep,
@@ -313,22 +318,22 @@ fn standing(o: &Observed) -> Phase {
     }
 }
 
-/// A service that cannot be steered.
-fn hands_off(spec: &ElastiServiceSpec, loose: Unmanageable, o: &Observed) -> Plan {
-    match loose {
-        Unmanageable::Idle(why) => Plan::at(standing(o), why),
+/// A service that cannot be managed: restore what we changed, as far as that is safe.
+fn leave(spec: &ElastiServiceSpec, unmanageable: Unmanageable, o: &Observed) -> Plan {
+    match unmanageable {
+        Unmanageable::Untouchable(why) => Plan::at(current_phase(o), why),
         Unmanageable::NoTarget(why) => {
-            let mut plan = Plan::at(standing(o), why);
+            let mut plan = Plan::at(current_phase(o), why);
             if let (Some(service), Some(_)) = (&o.service, o.slice.ours()) {
                 plan.keep_redirected(service, o);
                 plan.keep_asking(o);
             }
             plan
         }
-        Unmanageable::Rival(why) if o.slice.ours().is_none() => Plan::at(standing(o), why),
-        Unmanageable::Rival(why) => stay_up(None, why, o),
+        Unmanageable::Rival(why) if o.slice.ours().is_none() => Plan::at(current_phase(o), why),
+        Unmanageable::Rival(why) => stay_awake(None, why, o),
         Unmanageable::Unsupported(why) => {
-            let mut plan = stay_up(None, why, o);
+            let mut plan = stay_awake(None, why, o);
             if o.replicas() == Some(0) && o.slice.ours().is_some() && contention_pause(o).is_none()
             {
                 plan.steps
@@ -340,17 +345,17 @@ fn hands_off(spec: &ElastiServiceSpec, loose: Unmanageable, o: &Observed) -> Pla
     }
 }
 
-/// The ElastiService is being deleted: wake, wait for a pod, restore, clean up, let go.
+/// The ElastiService is being deleted: wake, wait for a ready pod, restore, clean up, remove the finalizer.
 fn finalize(spec: &ElastiServiceSpec, o: &Observed) -> Plan {
     let mut plan = Plan::at(
-        standing(o),
+        current_phase(o),
         Why::new(Reason::Deleting, "The ElastiService is being deleted."),
     );
     if !o.me.finalizer {
         return plan;
     }
     let in_charge = o.rival.is_none();
-    let asleep = o.replicas() == Some(0) && !o.namespace_terminating && !out_of_patience(o);
+    let asleep = o.replicas() == Some(0) && !o.namespace_terminating && !deletion_timed_out(o);
     if in_charge {
         if asleep {
             plan.phase = Phase::Waking;
@@ -364,11 +369,11 @@ fn finalize(spec: &ElastiServiceSpec, o: &Observed) -> Plan {
     if o.slice.ours().is_some() {
         return match Restored::pointless(o).map_or_else(|| Restored::observe(o), Ok) {
             Ok(restored) => plan.with(Step::RemoveSlice(restored)),
-            Err(why) => plan.letting_go(why, o).by_patience(o),
+            Err(why) => plan.waiting_to_finalize(why, o).by_deletion_deadline(o),
         };
     }
     if in_charge && asleep {
-        return plan.by_patience(o);
+        return plan.by_deletion_deadline(o);
     }
     match SliceGone::observe(o) {
         Ok(gone) => {
@@ -382,8 +387,8 @@ fn finalize(spec: &ElastiServiceSpec, o: &Observed) -> Plan {
 }
 
 impl Plan {
-    /// The plan takes a way out of the path or a way down: the shell must read every fact anew,
-    /// past all caches, plan again, and carry out only that second plan.
+    /// A step of this plan is safe only on current facts: the operator must read everything again from the API
+    /// server, plan again, and carry out only that second plan.
     #[must_use]
     pub fn needs_fresh_facts(&self) -> bool {
         self.steps.iter().any(|step| {
@@ -410,15 +415,15 @@ impl Plan {
         self
     }
 
-    /// Still on the way: this is what it waits for.
+    /// The phase is not complete: this is what it waits for.
     fn waiting(mut self, why: Why) -> Self {
         self.requeue_at = earliest(self.requeue_at, why.until);
         self.why = why;
         self
     }
 
-    /// A deletion under way: what keeps the pods from starting, or else what it waits for.
-    fn letting_go(self, why: Why, o: &Observed) -> Self {
+    /// A deletion in progress: what keeps the pods from starting, or else what it waits for.
+    fn waiting_to_finalize(self, why: Why, o: &Observed) -> Self {
         let stuck = obstacle(o).filter(|_| self.phase == Phase::Waking);
         let why = Why {
             reason: Reason::Deleting,
@@ -427,32 +432,36 @@ impl Plan {
         self.waiting(stuck.unwrap_or(why))
     }
 
-    /// Look again when the patience of a deletion ends.
-    fn by_patience(mut self, o: &Observed) -> Self {
-        self.requeue_at = earliest(self.requeue_at, patience_ends(o));
+    /// Reconcile again when the deletion stops waiting for a ready pod.
+    fn by_deletion_deadline(mut self, o: &Observed) -> Self {
+        self.requeue_at = earliest(self.requeue_at, deletion_deadline(o));
         self
     }
 
     /// A resolver that does not listen yet, or that had requests when it was last asked, is asked again
-    /// soon: no event tells when that changes. At zero without a redirect nobody else answers, so at once.
+    /// soon, because no event announces the change; sooner still at zero without a redirect, where nothing answers.
     fn keep_asking(&mut self, o: &Observed) {
         let busy = idle::traffic(o).is_some();
-        let unrouted = o.ready_resolvers().any(|r| !knows_route(r, o));
-        // An answer that came too late proves nothing, and no event tells when to ask anew.
-        let late = self.ask_resolvers && o.ready_resolvers().any(|r| !is_fresh(r, o));
-        if !busy && !unrouted && !late {
+        let unrouted = o.ready_resolvers().any(|r| !has_route(r, o));
+        // A report that is too old proves nothing, and no event tells when to ask again.
+        let stale = self.ask_resolvers && o.ready_resolvers().any(|r| !is_fresh(r, o));
+        if !busy && !unrouted && !stale {
             return;
         }
         self.ask_resolvers = true;
-        let dark = o.replicas() == Some(0) && o.slice.ours().is_none();
-        let wait = if dark { ASK_SOON } else { ASK_AGAIN };
+        let unanswered = o.replicas() == Some(0) && o.slice.ours().is_none();
+        let wait = if unanswered {
+            ASK_INTERVAL_UNANSWERED
+        } else {
+            ASK_INTERVAL
+        };
         self.requeue_at = earliest(self.requeue_at, o.now.checked_add(wait).ok());
     }
 
-    /// Takes our own marks off, but only from pods that would be ready without them, and that nobody is about to end.
+    /// Takes our marks off, but only from pods that are ready without them and that no controller is about to stop.
     fn unmark(&mut self, o: &Observed) {
-        let pods = refs(o, |p| p.marked && p.containers_ready && !p.terminating);
-        match zero_may_be_believed_until(o) {
+        let pods = pod_refs(o, |p| p.marked && p.containers_ready && !p.terminating);
+        match zero_may_be_acted_on_until(o) {
             _ if pods.is_empty() => {}
             Some(moment) if o.now < moment => {
                 self.requeue_at = earliest(self.requeue_at, Some(moment));
@@ -461,8 +470,8 @@ impl Plan {
         }
     }
 
-    /// Keeps the slice at the ready resolvers that listen. With none, the slice stays as it is:
-    /// an empty one refuses for certain, an old one may still find a resolver alive.
+    /// Keeps the slice pointing at the ready resolvers that listen. With none, the slice stays as it is:
+    /// an empty one refuses every connection, an old one may still reach a living resolver.
     fn keep_redirected(&mut self, service: &Service, o: &Observed) {
         match Routed::observe(service, o) {
             Ok(routed) if o.slice.ours().map(Vec::as_slice) != Some(routed.slices()) => {
@@ -479,30 +488,30 @@ impl Plan {
     }
 }
 
-/// Replicas that were just written may have been zero a moment before: whoever has seen that zero still ends pods, and
-/// one that is put back into rotation meanwhile takes a request with it. By then controllers have followed.
-fn zero_may_be_believed_until(o: &Observed) -> Option<Timestamp> {
+/// Replicas that were just written may have been zero a moment before: a controller that saw the zero still stops pods,
+/// and a pod put back into rotation meanwhile would lose requests. After this moment controllers have caught up.
+fn zero_may_be_acted_on_until(o: &Observed) -> Option<Timestamp> {
     let written = o.target.as_ref().and_then(|target| target.replicas_at);
-    let recorded = written.and_then(|at| at.checked_add(RECORD_GRAIN).ok());
-    // The record may be another process's; what we did ourselves, we know better.
+    let recorded = written.and_then(|at| at.checked_add(FIELD_MANAGER_TIME_PRECISION).ok());
+    // The record may be of another process's write; our own writes are known more precisely.
     let last = recorded.max(o.stable_since.zeroed_at)?;
     last.checked_add(o.settings.settle).ok()
 }
 
-/// The API server's record of field managers counts whole seconds.
-const RECORD_GRAIN: SignedDuration = SignedDuration::from_secs(1);
+/// The API server records the times of field managers in whole seconds.
+const FIELD_MANAGER_TIME_PRECISION: SignedDuration = SignedDuration::from_secs(1);
 
 /// How soon to ask a resolver again.
-pub(crate) const ASK_AGAIN: SignedDuration = SignedDuration::from_secs(5);
-/// How soon to ask again while nobody answers for the service.
-const ASK_SOON: SignedDuration = SignedDuration::from_secs(1);
+pub(crate) const ASK_INTERVAL: SignedDuration = SignedDuration::from_secs(5);
+/// How soon to ask again while nothing answers for the service.
+const ASK_INTERVAL_UNANSWERED: SignedDuration = SignedDuration::from_secs(1);
 
-/// Drain is the default; without the right to mark pods only redirecting is left.
+/// Drain is the default; without permission to mark pods only the redirect is left.
 pub(crate) fn drains(spec: &ElastiServiceSpec, o: &Observed) -> bool {
     o.may_mark && spec.handover.unwrap_or_default() == Handover::Drain
 }
 
-/// Someone else put the target back to zero just after we woke it: wait a little, do not fight.
+/// Someone else scaled the target to zero just after we woke it: wait before the next wake instead of fighting.
 fn contention_pause(o: &Observed) -> Option<Why> {
     let target = o.target.as_ref()?;
     let Author::Other(writer) = &target.replicas_by else {
@@ -542,19 +551,19 @@ fn obstacle(o: &Observed) -> Option<Why> {
     ))
 }
 
-/// The resolver has said that it listens for the ports that are recorded, and not at a time that,
-/// by a clock that was set back, is still to come.
-fn knows_route(resolver: &crate::observed::Resolver, o: &Observed) -> bool {
-    let wanted = elasti_api::RouteGeneration::of(&o.me.remembered.ports);
+/// The resolver has reported that it listens on the recorded ports, and not at a time that is still
+/// in the future because the clock was set back.
+fn has_route(resolver: &crate::observed::Resolver, o: &Observed) -> bool {
+    let wanted = elasti_api::RouteGeneration::from_ports(&o.me.remembered.ports);
     matches!(&resolver.report, Report::Seen { route: Some(route), at, .. } if *route == wanted && *at <= o.now)
 }
 
-/// What the resolver last said is young enough to prove something.
+/// The resolver's last report is recent enough to prove something.
 fn is_fresh(resolver: &crate::observed::Resolver, o: &Observed) -> bool {
     matches!(&resolver.report, Report::Seen { at, .. } if o.since(*at) <= o.settings.report_fresh)
 }
 
-fn refs(o: &Observed, which: impl Fn(&Pod) -> bool) -> Vec<PodRef> {
+fn pod_refs(o: &Observed, which: impl Fn(&Pod) -> bool) -> Vec<PodRef> {
     let pods = o.pods.iter().filter(|p| which(p));
     pods.map(|p| PodRef {
         name: p.name.clone(),

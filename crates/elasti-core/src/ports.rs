@@ -1,5 +1,5 @@
-//! A stable listen port at every resolver for each (service, port), and a rest before a port changes hands.
-//! It never opens a port and never asks the system whether one is free: the whole range belongs to the book.
+//! Allocates a stable listen port at every resolver for each (service, port), with a quarantine before reuse.
+//! It does not ask the system whether a port is free: the whole range belongs to Elasti.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -10,24 +10,24 @@ use jiff::{SignedDuration, Timestamp};
 
 /// Where listen ports come from unless the operator's settings say otherwise.
 ///
-/// 29,999 - 10,000 + 1 = 20,000 ports: 10,000 services of two ports each, or 10,000 of one port while as many rest.
+/// 29,999 - 10,000 + 1 = 20,000 ports: 10,000 services of two ports each, or 10,000 of one port while as many are in quarantine.
 /// It ends below Kubernetes' node ports (30,000 to 32,767) and Linux' ephemeral ports (32,768 to 60,999),
 /// so that no outgoing connection can sit on a listen port, and starts above every fixed port of ours
 /// (8012, 8013, 8080, 8081).
 pub const DEFAULT_RANGE: RangeInclusive<u16> = 10_000..=29_999;
 
-/// How long a released port rests before another service may have it.
+/// How long a released port stays unused before another service may have it.
 ///
-/// A connection for the old owner can still arrive while a resolver follows a silent watch (20 s until it notices) and
-/// nodes apply the slice's end (settle time 2 s); ingress controllers and meshes, which follow slices on their own, get
-/// a minute: 20 + 2 + 60 = 82 s, rounded up to 5 min. The cost: 20,000 ports carry 66 releases a second for ever.
+/// A connection for the old owner can still arrive while a resolver has a silent watch (20 s until it notices) and
+/// nodes apply the removal of the slice (settle time 2 s); ingress controllers and meshes, which follow slices on their own, get
+/// a minute: 20 + 2 + 60 = 82 s, rounded up to 5 min. The cost: 20,000 ports sustain 66 releases a second.
 ///
-/// The rest lives in memory only. After a restart the plan's own order still holds (a service that is deleted lets go
-/// only after its slice has been gone for the settle time), and a new service's search starts at a just released port
-/// with a chance of one in 20,000.
+/// The quarantine is in memory only. After a restart the order of the plan still holds (a deleted service releases its
+/// ports only after its slice has been gone for the settle time), and the chance that a new service's search starts at a
+/// port that was just released is one in 20,000.
 pub const DEFAULT_QUARANTINE: SignedDuration = SignedDuration::from_mins(5);
 
-/// One Service in one namespace: what rooms, ports and routes are kept by.
+/// One Service in one namespace: the key of waiting rooms, ports and routes.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ServiceKey {
     /// Its namespace.
@@ -76,19 +76,19 @@ impl WantedPort {
 pub struct PortsExhausted {
     /// How many more are needed than are free.
     pub missing: usize,
-    /// When the next resting port becomes free; `None` if none rests.
+    /// When the next port leaves quarantine; `None` if none is in it.
     pub requeue_at: Option<Timestamp>,
 }
 
-/// A released port on its way to the next service.
+/// A released port in quarantine.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Resting {
+struct Quarantined {
     owner: ServiceKey,
     port: u16,
     until: Timestamp,
 }
 
-/// Who has which listen port.
+/// Which service has which listen port.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct PortAllocator {
     range: RangeInclusive<u16>,
@@ -96,11 +96,11 @@ pub struct PortAllocator {
     given: BTreeMap<ServiceKey, Vec<ListenPort>>,
     /// The same by listen port.
     owners: BTreeMap<u16, ServiceKey>,
-    resting: BTreeMap<u16, Resting>,
+    quarantined: BTreeMap<u16, Quarantined>,
 }
 
 impl PortAllocator {
-    /// An empty book for a range of ports.
+    /// An empty allocator for a range of ports.
     #[must_use]
     pub fn new(range: RangeInclusive<u16>, quarantine: SignedDuration) -> Self {
         Self {
@@ -108,16 +108,16 @@ impl PortAllocator {
             quarantine,
             given: BTreeMap::new(),
             owners: BTreeMap::new(),
-            resting: BTreeMap::new(),
+            quarantined: BTreeMap::new(),
         }
     }
 
-    /// Takes in what a status remembers, at start. Returns the entries that cannot be kept: the listen port is outside
-    /// the range, in another's hands or resting, or the service already has a different one for that port.
+    /// Restores the ports recorded in a status, at start. Returns the entries that cannot be kept: the listen port is
+    /// outside the range, another service's or quarantined, or the service already has a different one for that port.
     pub fn remember(&mut self, owner: &ServiceKey, ports: &[ListenPort]) -> Vec<ListenPort> {
         let mut refused = Vec::new();
         for port in ports {
-            if self.given_to(owner).contains(port) {
+            if self.ports_of(owner).contains(port) {
                 continue;
             }
             if self.may_remember(owner, port) {
@@ -130,10 +130,10 @@ impl PortAllocator {
     }
 
     /// The listen ports of a service whose Service has the ports `wanted`, sorted by name.
-    /// A pair (name, port) that has one keeps it; a new pair gets a free one; a pair that is no longer wanted lets go.
+    /// A pair (name, port) that has one keeps it; a new pair gets a free one; that of a pair no longer wanted is released.
     ///
     /// # Errors
-    /// If too few are free. The book is then as it was.
+    /// If too few are free. Nothing has changed then.
     pub fn assign(
         &mut self,
         owner: &ServiceKey,
@@ -142,7 +142,7 @@ impl PortAllocator {
     ) -> Result<Vec<ListenPort>, PortsExhausted> {
         let wanted: BTreeSet<&WantedPort> = wanted.iter().collect();
         let (kept, dropped): (Vec<_>, Vec<_>) = self
-            .given_to(owner)
+            .ports_of(owner)
             .iter()
             .cloned()
             .partition(|given| wanted.iter().any(|w| w.is(given)));
@@ -152,21 +152,21 @@ impl PortAllocator {
             .collect();
         let chosen = self.choose(owner, &new, &dropped, now)?;
 
-        self.resting.retain(|_, rest| rest.until > now);
+        self.quarantined.retain(|_, port| port.until > now);
         for port in &dropped {
-            self.take_back(owner, port, now);
+            self.reclaim(owner, port, now);
         }
         for port in chosen {
             self.give(owner, port);
         }
-        Ok(self.given_to(owner).to_vec())
+        Ok(self.ports_of(owner).to_vec())
     }
 
-    /// Takes all listen ports back from a service; they rest before another may have them.
+    /// Releases all listen ports of a service; they are quarantined before another may have them.
     pub fn release(&mut self, owner: &ServiceKey, now: Timestamp) {
-        self.resting.retain(|_, rest| rest.until > now);
-        for port in self.given_to(owner).to_vec() {
-            self.take_back(owner, &port, now);
+        self.quarantined.retain(|_, port| port.until > now);
+        for port in self.ports_of(owner).to_vec() {
+            self.reclaim(owner, &port, now);
         }
     }
 
@@ -176,26 +176,26 @@ impl PortAllocator {
         self.owners.get(&listen_port)
     }
 
-    fn given_to(&self, owner: &ServiceKey) -> &[ListenPort] {
+    fn ports_of(&self, owner: &ServiceKey) -> &[ListenPort] {
         self.given.get(owner).map_or(&[], Vec::as_slice)
     }
 
     fn may_remember(&self, owner: &ServiceKey, port: &ListenPort) -> bool {
-        let mine = self.given_to(owner);
+        let mine = self.ports_of(owner);
         let has_another = mine
             .iter()
             .any(|given| given.name == port.name && given.port == port.port);
-        let rests_for_another = self
-            .resting
+        let quarantined_for_another = self
+            .quarantined
             .get(&port.listen_port)
-            .is_some_and(|rest| rest.owner != *owner || rest.port != port.port);
+            .is_some_and(|one| one.owner != *owner || one.port != port.port);
         self.range.contains(&port.listen_port)
             && !self.owners.contains_key(&port.listen_port)
             && !has_another
-            && !rests_for_another
+            && !quarantined_for_another
     }
 
-    /// One free listen port for each of `new`; changes nothing. Those of `dropped` are about to rest.
+    /// One free listen port for each of `new`; changes nothing. Those of `dropped` are about to be quarantined.
     fn choose(
         &self,
         owner: &ServiceKey,
@@ -212,7 +212,7 @@ impl PortAllocator {
                     && (self.is_free(*listen_port, now) || had_it(listen_port))
             };
             let own = dropped.iter().map(|d| d.listen_port);
-            let own = own.chain(self.resting.keys().copied()).filter(had_it);
+            let own = own.chain(self.quarantined.keys().copied()).filter(had_it);
             match own.chain(self.candidates(owner, wanted.port)).find(free) {
                 Some(listen_port) => {
                     chosen.insert(listen_port, wanted);
@@ -221,7 +221,7 @@ impl PortAllocator {
             }
         }
         if missing > 0 {
-            let ends = self.resting.values().map(|rest| rest.until);
+            let ends = self.quarantined.values().map(|port| port.until);
             let requeue_at = ends.filter(|until| *until > now).min();
             return Err(PortsExhausted {
                 missing,
@@ -236,24 +236,24 @@ impl PortAllocator {
         Ok(chosen.into_iter().map(listen).collect())
     }
 
-    /// Nobody has it and it does not rest.
+    /// No service has it and it is not quarantined.
     fn is_free(&self, listen_port: u16, now: Timestamp) -> bool {
-        let rests = |rest: &Resting| rest.until > now;
+        let quarantined = |port: &Quarantined| port.until > now;
         !self.owners.contains_key(&listen_port)
-            && !self.resting.get(&listen_port).is_some_and(rests)
+            && !self.quarantined.get(&listen_port).is_some_and(quarantined)
     }
 
     /// This service had this listen port for this very port until just now: what still arrives there is meant for it,
-    /// so it may have it back without a rest.
+    /// so it may have it back without a quarantine.
     fn had(&self, owner: &ServiceKey, port: u16, listen_port: u16, dropped: &[ListenPort]) -> bool {
         let just_dropped = dropped
             .iter()
             .any(|d| d.listen_port == listen_port && d.port == port);
-        let rests = self
-            .resting
+        let quarantined = self
+            .quarantined
             .get(&listen_port)
-            .is_some_and(|rest| rest.owner == *owner && rest.port == port);
-        just_dropped || rests
+            .is_some_and(|one| one.owner == *owner && one.port == port);
+        just_dropped || quarantined
     }
 
     /// The whole range, from a start that depends on the owner and the port only: a restarted operator or another
@@ -267,21 +267,21 @@ impl PortAllocator {
     }
 
     fn give(&mut self, owner: &ServiceKey, port: ListenPort) {
-        self.resting.remove(&port.listen_port);
+        self.quarantined.remove(&port.listen_port);
         self.owners.insert(port.listen_port, owner.clone());
         let ports = self.given.entry(owner.clone()).or_default();
         ports.push(port);
         ports.sort();
     }
 
-    fn take_back(&mut self, owner: &ServiceKey, port: &ListenPort, now: Timestamp) {
+    fn reclaim(&mut self, owner: &ServiceKey, port: &ListenPort, now: Timestamp) {
         let until = now.checked_add(self.quarantine).unwrap_or(Timestamp::MAX);
-        let rest = Resting {
+        let released = Quarantined {
             owner: owner.clone(),
             port: port.port,
             until,
         };
-        self.resting.insert(port.listen_port, rest);
+        self.quarantined.insert(port.listen_port, released);
         self.owners.remove(&port.listen_port);
         if let Some(ports) = self.given.get_mut(owner) {
             ports.retain(|given| given != port);

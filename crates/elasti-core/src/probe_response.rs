@@ -1,5 +1,5 @@
 //! Requests that are answered while a service is asleep, without waking it: health checks and bots.
-//! It never answers anything by a rule that cannot be read: such a rule matches nothing and is named.
+//! An invalid rule matches nothing and is reported, so that it can never answer requests that should wake.
 
 use std::borrow::Cow;
 
@@ -12,16 +12,16 @@ use regex::bytes::{Regex, RegexBuilder};
 /// Most bytes of one compiled regular expression, and again of its cache.
 ///
 /// A usual expression, such as `^/api/v\d+/[^/]+/status$`, needs less than 3 KiB; one with a Unicode class about 50 KiB.
-const EXPRESSION_BYTES: usize = 128 * 1024;
+const MAX_EXPRESSION_BYTES: usize = 128 * 1024;
 
 /// Most regular expressions of one service: 64 x 2 x 128 KiB = 16 MiB at the very worst.
-/// The contract's 32 rules may have two each; its limits alone (32 x 33 matches) would allow 264 MiB.
-const EXPRESSIONS: usize = 64;
+/// The 32 rules that the CRD allows may have two each; its limits alone (32 x 33 matches) would allow 264 MiB.
+const MAX_EXPRESSIONS: usize = 64;
 
-/// What the rules look at.
+/// The parts of a request that rules match.
 #[derive(Clone, Copy, Debug)]
 pub struct ProbeRequest<'a> {
-    /// As it stands in the request.
+    /// As in the request.
     pub method: &'a str,
     /// Without the query, still percent-encoded.
     pub path: &'a str,
@@ -39,25 +39,25 @@ pub struct ProbeRules {
 
 /// A rule that matches nothing.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("probeResponse[{rule}] matches nothing: {fault}.")]
+#[error("probeResponse[{rule}] matches nothing: {error}.")]
 pub struct InvalidRule {
-    /// Its place in the spec, from 0.
+    /// Its index in the spec, from 0.
     pub rule: usize,
     /// What is wrong with it.
-    pub fault: RuleFault,
+    pub error: RuleError,
 }
 
 /// What is wrong with a rule.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum RuleFault {
+pub enum RuleError {
     /// No request has such a path.
     #[error("its path {0:?} does not start with a slash")]
     RelativePath(String),
     /// A header or query parameter has no name.
     #[error("one of its matches has no name")]
     NoName,
-    /// A regular expression cannot be read.
-    #[error("its regular expression {expression:?} cannot be read ({problem})")]
+    /// A regular expression is invalid.
+    #[error("its regular expression {expression:?} is invalid ({problem})")]
     Expression {
         /// The expression.
         expression: String,
@@ -68,15 +68,15 @@ pub enum RuleFault {
     #[error("its regular expression {0:?} needs too much memory")]
     ExpressionTooLarge(String),
     /// The service has too many regular expressions.
-    #[error("the service has more than {EXPRESSIONS} regular expressions")]
+    #[error("the service has more than {MAX_EXPRESSIONS} regular expressions")]
     TooManyExpressions,
-    /// HTTP has no such status for an answer.
-    #[error("{0} is not a status that an answer can have")]
+    /// Not a status that a response can have.
+    #[error("{0} is not a valid response status")]
     Status(u16),
 }
 
 impl ProbeRules {
-    /// Makes rules ready to use, and names those that cannot be.
+    /// Compiles the rules, and reports the invalid ones.
     #[must_use]
     pub fn compile(rules: &[ProbeResponse]) -> (Self, Vec<InvalidRule>) {
         let mut compiler = Compiler { expressions: 0 };
@@ -85,13 +85,13 @@ impl ProbeRules {
         for (index, rule) in rules.iter().enumerate() {
             match compiler.rule(rule) {
                 Ok(rule) => compiled.rules.push(rule),
-                Err(fault) => invalid.push(InvalidRule { rule: index, fault }),
+                Err(error) => invalid.push(InvalidRule { rule: index, error }),
             }
         }
         (compiled, invalid)
     }
 
-    /// The answer of the first rule that matches; `None` means that the request wakes the service.
+    /// The response of the first rule that matches; `None` means that the request wakes the service.
     #[must_use]
     pub fn answer(&self, request: &ProbeRequest<'_>) -> Option<&ProbeAnswer> {
         if self.is_empty() {
@@ -104,7 +104,7 @@ impl ProbeRules {
             .map(|rule| &rule.answer)
     }
 
-    /// There is nothing to match, so no request needs to be read before it waits.
+    /// There is nothing to match, so no request needs to be parsed before it waits.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.rules.is_empty()
@@ -234,7 +234,7 @@ struct Compiler {
 }
 
 impl Compiler {
-    fn rule(&mut self, rule: &ProbeResponse) -> Result<Rule, RuleFault> {
+    fn rule(&mut self, rule: &ProbeResponse) -> Result<Rule, RuleError> {
         let ProbeResponse {
             path,
             headers,
@@ -243,7 +243,7 @@ impl Compiler {
             response,
         } = rule;
         if !(200..=599).contains(&response.status) {
-            return Err(RuleFault::Status(response.status));
+            return Err(RuleError::Status(response.status));
         }
         let path = self.path(path.as_ref())?;
         let headers = headers.iter().map(|header| {
@@ -265,7 +265,7 @@ impl Compiler {
     }
 
     /// A missing path, like an empty prefix, means every path.
-    fn path(&mut self, path: Option<&PathMatch>) -> Result<PathTest, RuleFault> {
+    fn path(&mut self, path: Option<&PathMatch>) -> Result<PathTest, RuleError> {
         let Some(PathMatch { type_, value }) = path else {
             return Ok(PathTest::Prefix(String::new()));
         };
@@ -273,7 +273,7 @@ impl Compiler {
             if value.starts_with('/') {
                 return Ok(value.as_str());
             }
-            Err(RuleFault::RelativePath(value.clone()))
+            Err(RuleError::RelativePath(value.clone()))
         };
         Ok(match type_ {
             PathMatchType::PathPrefix if value.is_empty() => PathTest::Prefix(String::new()),
@@ -292,9 +292,9 @@ impl Compiler {
         name: &str,
         type_: ValueMatchType,
         value: &str,
-    ) -> Result<(String, ValueTest), RuleFault> {
+    ) -> Result<(String, ValueTest), RuleError> {
         if name.trim().is_empty() {
-            return Err(RuleFault::NoName);
+            return Err(RuleError::NoName);
         }
         let test = match type_ {
             ValueMatchType::Exact => ValueTest::Exact(value.to_owned()),
@@ -306,15 +306,15 @@ impl Compiler {
     /// An expression matches if it is found anywhere, as with KubeElasti (Go's `MatchString`).
     /// Most Gateway API implementations match the whole value: a rule for them has the same effect here
     /// if it is written with `^` and `$`, which both understand.
-    fn expression(&mut self, expression: &str) -> Result<Regex, RuleFault> {
+    fn expression(&mut self, expression: &str) -> Result<Regex, RuleError> {
         self.expressions += 1;
-        if self.expressions > EXPRESSIONS {
-            return Err(RuleFault::TooManyExpressions);
+        if self.expressions > MAX_EXPRESSIONS {
+            return Err(RuleError::TooManyExpressions);
         }
         let compiled = compile(expression, false).or_else(|_| compile(expression, true));
         compiled.map_err(|error| match error {
-            regex::Error::CompiledTooBig(_) => RuleFault::ExpressionTooLarge(expression.to_owned()),
-            other => RuleFault::Expression {
+            regex::Error::CompiledTooBig(_) => RuleError::ExpressionTooLarge(expression.to_owned()),
+            other => RuleError::Expression {
                 expression: expression.to_owned(),
                 problem: last_line(&other.to_string()),
             },
@@ -323,12 +323,12 @@ impl Compiler {
 }
 
 /// Without Unicode `\w`, `\d` and `\s` mean ASCII, as in Go, and need a fiftieth of the memory;
-/// an expression that spells Unicode classes out is read with it.
+/// an expression with explicit Unicode classes is compiled with it.
 fn compile(expression: &str, unicode: bool) -> Result<Regex, regex::Error> {
     RegexBuilder::new(expression)
         .unicode(unicode)
-        .size_limit(EXPRESSION_BYTES)
-        .dfa_size_limit(EXPRESSION_BYTES)
+        .size_limit(MAX_EXPRESSION_BYTES)
+        .dfa_size_limit(MAX_EXPRESSION_BYTES)
         .build()
 }
 

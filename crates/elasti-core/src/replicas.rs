@@ -1,11 +1,10 @@
-//! How many replicas a wake asks for.
-//! It never lowers anything.
+//! How many replicas a wake scales to.
 
 use elasti_api::ElastiServiceSpec;
 
 use crate::observed::Autoscaler;
 
-/// The replicas of a wake: the spec's, but at least one and at least what the HPA would insist on.
+/// The replicas of a wake: the spec's, but at least one and at least the HPA's minimum.
 #[must_use]
 pub fn on_wake(spec: &ElastiServiceSpec, autoscaler: &Autoscaler) -> u32 {
     let floor = match autoscaler {

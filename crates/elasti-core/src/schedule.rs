@@ -1,5 +1,4 @@
-//! The active window: a cron expression in UTC and a duration in Go's format.
-//! It never reads a clock and knows no time zone, so no change of clocks can move it.
+//! The active window: a cron expression in UTC and a duration in Go's format. UTC, so daylight saving cannot move it.
 
 use std::str::FromStr;
 use std::time::Duration;
@@ -12,14 +11,14 @@ use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp};
 use thiserror::Error;
 
-/// The stretches of time in which sleep is allowed.
+/// The periods in which sleep is allowed.
 #[derive(Clone, Debug)]
 pub struct ActiveWindow {
     schedule: Cron,
     duration: SignedDuration,
 }
 
-/// Why an `enabledPeriod` cannot be read; each says what to write instead.
+/// Why an `enabledPeriod` is invalid; each says what to write instead.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum WindowError {
     /// The schedule is not a cron expression.
@@ -27,37 +26,37 @@ pub enum WindowError {
         "enabledPeriod.schedule {0:?} is not a five-field cron expression such as \"0 20 * * *\""
     )]
     Schedule(String),
-    /// The schedule names a date that never comes.
-    #[error("enabledPeriod.schedule {0:?} names a time that never comes")]
+    /// The schedule names a date that never occurs.
+    #[error("enabledPeriod.schedule {0:?} names a date that never occurs")]
     Never(String),
     /// The duration is not in Go's format.
     #[error("enabledPeriod.duration {0:?} is not a positive duration such as \"8h\" or \"1h30m\"")]
     Duration(String),
 }
 
-/// Where a moment lies.
+/// Where a time lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Standing {
-    /// Inside; at the latest then it is worth looking again.
+pub enum WindowState {
+    /// Inside, until then at the earliest.
     Inside {
-        /// End of the current stretch.
+        /// End of the current period.
         until: Timestamp,
     },
     /// Outside, until then.
     Outside {
-        /// Start of the next stretch.
+        /// Start of the next period.
         until: Timestamp,
     },
 }
 
 impl ActiveWindow {
-    /// Reads the spec.
+    /// Parses the spec.
     ///
     /// # Errors
-    /// If the schedule or the duration cannot be read.
+    /// If the schedule or the duration is invalid.
     pub fn parse(period: &EnabledPeriod) -> Result<Self, WindowError> {
         let text = period.schedule.trim();
-        // Step ranges such as `0/10` are what the predecessor's parser reads, so they stay readable.
+        // Step ranges such as `0/10` are accepted because KubeElasti's parser accepts them.
         let schedule = CronParser::builder()
             .seconds(Seconds::Disallowed)
             .year(Year::Disallowed)
@@ -78,7 +77,7 @@ impl ActiveWindow {
 
     /// Where `now` lies.
     #[must_use]
-    pub fn standing(&self, now: Timestamp) -> Standing {
+    pub fn state_at(&self, now: Timestamp) -> WindowState {
         let civil = now.to_zoned(TimeZone::UTC).datetime();
         let started = self
             .schedule
@@ -88,14 +87,14 @@ impl ActiveWindow {
         if let Some(end) = started.and_then(|start| start.checked_add(self.duration).ok())
             && now < end
         {
-            return Standing::Inside { until: end };
+            return WindowState::Inside { until: end };
         }
         let next = self
             .schedule
             .find_next_occurrence(&civil, false)
             .ok()
             .and_then(utc);
-        Standing::Outside {
+        WindowState::Outside {
             until: next.unwrap_or(Timestamp::MAX),
         }
     }
@@ -113,20 +112,20 @@ fn utc(civil: DateTime) -> Option<Timestamp> {
 pub struct GoDuration(pub Duration);
 
 impl FromStr for GoDuration {
-    type Err = NoDuration;
+    type Err = InvalidDuration;
 
-    fn from_str(text: &str) -> Result<Self, NoDuration> {
+    fn from_str(text: &str) -> Result<Self, InvalidDuration> {
         let duration = parse_go_duration(text).and_then(|duration| duration.try_into().ok());
         let above_zero = duration.filter(|duration: &Duration| !duration.is_zero());
-        above_zero.map(Self).ok_or(NoDuration)
+        above_zero.map(Self).ok_or(InvalidDuration)
     }
 }
 
-/// The text is no duration above zero.
+/// The text is not a duration above zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct NoDuration;
+pub struct InvalidDuration;
 
-/// Reads a duration as Go's `time.ParseDuration` does: `1h30m`, `1.5h`, `300ms`, `-2m`; `None` if it is not one.
+/// Parses a duration as Go's `time.ParseDuration` does: `1h30m`, `1.5h`, `300ms`, `-2m`; `None` if it is not one.
 #[must_use]
 pub fn parse_go_duration(text: &str) -> Option<SignedDuration> {
     let (negative, mut rest) = match text.as_bytes().first()? {
@@ -211,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn go_durations_read_as_go_reads_them() {
+    fn go_durations_parse_as_in_go() {
         let good = [
             ("24h", 86_400_000),
             ("1h30m", 5_400_000),
@@ -256,17 +255,17 @@ mod tests {
         let night = window("0 20 * * *", "12h").unwrap();
         let until = at("2026-03-02T08:00:00Z");
         assert_eq!(
-            night.standing(at("2026-03-01T20:00:00Z")),
-            Standing::Inside { until }
+            night.state_at(at("2026-03-01T20:00:00Z")),
+            WindowState::Inside { until }
         );
         assert_eq!(
-            night.standing(at("2026-03-02T07:59:59Z")),
-            Standing::Inside { until }
+            night.state_at(at("2026-03-02T07:59:59Z")),
+            WindowState::Inside { until }
         );
         let next = at("2026-03-02T20:00:00Z");
         assert_eq!(
-            night.standing(at("2026-03-02T08:00:00Z")),
-            Standing::Outside { until: next }
+            night.state_at(at("2026-03-02T08:00:00Z")),
+            WindowState::Outside { until: next }
         );
     }
 
@@ -279,7 +278,7 @@ mod tests {
             "2024-02-29T23:59:59Z",
         ] {
             assert!(
-                matches!(always.standing(at(text)), Standing::Inside { .. }),
+                matches!(always.state_at(at(text)), WindowState::Inside { .. }),
                 "{text}"
             );
         }
@@ -289,21 +288,21 @@ mod tests {
     fn weekdays_and_steps_work() {
         let work = window("0/30 9-16 * * MON-FRI", "30m").unwrap();
         assert!(matches!(
-            work.standing(at("2026-03-02T16:59:59Z")),
-            Standing::Inside { .. }
+            work.state_at(at("2026-03-02T16:59:59Z")),
+            WindowState::Inside { .. }
         ));
         assert!(matches!(
-            work.standing(at("2026-03-02T17:00:00Z")),
-            Standing::Outside { .. }
+            work.state_at(at("2026-03-02T17:00:00Z")),
+            WindowState::Outside { .. }
         ));
         assert!(matches!(
-            work.standing(at("2026-03-01T12:00:00Z")),
-            Standing::Outside { .. }
+            work.state_at(at("2026-03-01T12:00:00Z")),
+            WindowState::Outside { .. }
         ));
     }
 
     #[test]
-    fn what_cannot_be_read_says_what_to_write() {
+    fn an_invalid_window_says_what_to_write() {
         let bad = [
             "",
             "nonsense",

@@ -1,5 +1,5 @@
-//! What one process has seen over time: since when something has held without a break.
-//! It never outlives the process: after a restart every span starts anew, which is slower but always safe.
+//! What one process has observed over time: since when each fact has held without interruption.
+//! Do not persist it: after a restart every span must start again, which is slower but always safe.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,18 +8,18 @@ use jiff::{SignedDuration, Timestamp};
 use crate::observed::{Observed, Pod, Settings, SliceShape};
 use crate::step::Step;
 
-/// Spans without a break, up to now.
+/// Since when each fact has held without interruption, up to now.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct StableSince {
     /// This process has watched since then.
     pub watching_since: Timestamp,
-    /// The last sign of life of the process that led before, from the lease; `None` if there is none.
+    /// The last renewal of the lease by the leader before; `None` if there is none.
     pub watched_before_until: Option<Timestamp>,
     /// Our slice as it is now, and since when.
     pub slice: Option<(Vec<SliceShape>, Timestamp)>,
     /// Our slice has been gone since then.
     pub slice_gone_since: Option<Timestamp>,
-    /// The Service's own slices have shown a pod that takes traffic since then.
+    /// The Service's own slices have shown a pod that receives traffic since then.
     pub rotation_since: Option<Timestamp>,
     /// The Service's own slices have shown no such pod since then.
     pub no_rotation_since: Option<Timestamp>,
@@ -29,28 +29,28 @@ pub struct StableSince {
     pub ready_since: BTreeMap<String, Timestamp>,
     /// No resolver has been ready since then.
     pub no_resolver_since: Option<Timestamp>,
-    /// The version of the Service's own slices when we last looked.
+    /// The version of the Service's own slices at the last reconcile.
     pub endpoints_version: Option<String>,
-    /// The versions of the living pods when we last looked.
+    /// The versions of the living pods at the last reconcile.
     pub pod_versions: BTreeMap<String, String>,
-    /// The pods that carried our mark when we last looked, by their uid.
+    /// The pods that had our mark at the last reconcile, by their uid.
     pub marks: BTreeMap<String, Mark>,
     /// For each node that hosts pods which we drain: the last tick that undid a mark.
-    pub ticks: BTreeMap<String, Undone>,
+    pub ticks: BTreeMap<String, ObservedTick>,
     /// The nodes on which a drain failed because their ticks leave no gap.
     pub too_dense_on: Option<BTreeSet<String>>,
-    /// When the target was last seen at zero, in a row of looks that ends with the last one or with a wake.
+    /// When the target was last observed at zero, in a series of reconciles that ends with the last one or with a wake.
     pub zero_at: Option<Timestamp>,
-    /// The way up since then, as far as it was seen.
-    pub wake: Option<WakeSeen>,
-    /// We may have asked for zero until then, even if no look has seen it.
+    /// The wake since then, as far as it was observed.
+    pub wake: Option<WakeTimeline>,
+    /// We may have scaled to zero until then, even if no reconcile has observed it.
     pub zeroed_at: Option<Timestamp>,
 }
 
-/// When each part of a wake was first seen.
+/// When each part of a wake was first observed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct WakeSeen {
-    /// Replicas are asked for.
+pub struct WakeTimeline {
+    /// The target is scaled up.
     pub scaled: Timestamp,
     /// A pod has a node.
     pub scheduled: Option<Timestamp>,
@@ -60,23 +60,23 @@ pub struct WakeSeen {
     pub ready: Option<Timestamp>,
 }
 
-/// A mark of ours that was there when we last looked.
+/// A mark of ours that existed at the last reconcile.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Mark {
     /// The pod's node.
     pub node: String,
-    /// Since when we have seen it without a break.
+    /// Since when it has been observed without interruption.
     pub since: Timestamp,
-    /// When we last saw it.
+    /// When it was last observed.
     pub seen_at: Timestamp,
 }
 
-/// A tick happened between two looks: the mark was seen in the first and gone in the second.
+/// A tick that happened between two reconciles: the first still saw the mark, the second no longer did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Undone {
-    /// The look that still saw the mark.
+pub struct ObservedTick {
+    /// The reconcile that still saw the mark.
     pub after: Timestamp,
-    /// The look that no longer did.
+    /// The reconcile that no longer did.
     pub by: Timestamp,
 }
 
@@ -87,14 +87,14 @@ pub enum TickWindow {
     ClearUntil(Timestamp),
     /// No node that hosts a pod ticks.
     NoTicks,
-    /// A node's tick is not known yet; it is by then.
+    /// A node's tick is not known yet; it will be by then.
     WaitUntil(Timestamp),
     /// The ticks of several nodes leave no gap that is wide enough.
     TooDense,
 }
 
 impl StableSince {
-    /// The stable_since of a process that has just started.
+    /// What a process knows that has just started.
     #[must_use]
     pub fn fresh(now: Timestamp, watched_before_until: Option<Timestamp>) -> Self {
         Self {
@@ -118,47 +118,47 @@ impl StableSince {
         }
     }
 
-    /// These stable_since after one more look at the facts.
+    /// Updated with the facts of one more reconcile.
     #[must_use]
-    pub fn look(mut self, o: &Observed) -> Self {
+    pub fn observe(mut self, o: &Observed) -> Self {
         let now = o.now;
-        self.forget_the_future(now);
+        self.clamp_to_now(now);
         self.slice = o.slice.ours().map(|shape| match self.slice.take() {
             Some((before, since)) if before == *shape => (before, since),
             _ => (shape.clone(), now),
         });
-        self.slice_gone_since = hold(self.slice_gone_since, self.slice.is_none(), now);
-        // A change that was undone between two looks still ends the span: nodes may be showing it now.
+        self.slice_gone_since = span(self.slice_gone_since, self.slice.is_none(), now);
+        // A change that was undone between two reconciles still ends the span: nodes may be applying it now.
         if self.endpoints_version.as_ref() != Some(&o.endpoints_version) {
             (self.rotation_since, self.no_rotation_since) = (None, None);
             self.endpoints_version = Some(o.endpoints_version.clone());
         }
-        self.rotation_since = hold(self.rotation_since, o.in_rotation(), now);
-        self.no_rotation_since = hold(self.no_rotation_since, !o.in_rotation(), now);
+        self.rotation_since = span(self.rotation_since, o.in_rotation(), now);
+        self.no_rotation_since = span(self.no_rotation_since, !o.in_rotation(), now);
         let versions: BTreeMap<String, String> = o
             .pods
             .iter()
             .filter(|p| !p.terminating)
             .map(|p| (p.name.clone(), p.version.clone()))
             .collect();
-        self.look_at_readiness(o, &versions);
+        self.observe_readiness(o, &versions);
         if self.pod_versions != versions {
             self.pods_out_since = None;
             self.pod_versions = versions;
         }
-        self.pods_out_since = hold(self.pods_out_since, !o.any_pod_ready(), now);
+        self.pods_out_since = span(self.pods_out_since, !o.any_pod_ready(), now);
         let no_resolver = o.ready_resolvers().next().is_none();
-        self.no_resolver_since = hold(self.no_resolver_since, no_resolver, now);
-        self.look_at_wake(o);
-        // Whatever was sent before this look was sent before now.
+        self.no_resolver_since = span(self.no_resolver_since, no_resolver, now);
+        self.observe_wake(o);
+        // What was sent before this reconcile was sent before now.
         self.zeroed_at = self.zeroed_at.map(|at| at.min(now));
-        self.look_at_marks(&o.pods, now);
-        // A tick that was not followed by another when it was due foretells nothing any more.
+        self.observe_marks(&o.pods, now);
+        // A tick that was not followed by another when that was due predicts nothing any more.
         let known_for = o.settings.tick_period + o.settings.margin;
         self.ticks
-            .retain(|_, undone| now.duration_since(undone.by) <= known_for);
+            .retain(|_, tick| now.duration_since(tick.by) <= known_for);
         if self.slice.is_none() {
-            // No drain is under way; what was learned about ticks would only grow stale.
+            // No drain is in progress, so what is known about ticks would only become stale.
             self.marks.clear();
             self.ticks.clear();
         }
@@ -175,9 +175,9 @@ impl StableSince {
         self
     }
 
-    /// The clock was set back: a span that began later than now began now, and what was seen of the
-    /// kubelets' ticks says nothing about when the next one comes.
-    fn forget_the_future(&mut self, now: Timestamp) {
+    /// The clock was set back: a span that began later than now began now, and the kubelets' ticks that were
+    /// observed no longer predict the next one.
+    fn clamp_to_now(&mut self, now: Timestamp) {
         let spans = [
             &mut self.slice_gone_since,
             &mut self.rotation_since,
@@ -193,15 +193,15 @@ impl StableSince {
         }
         self.watching_since = now.min(self.watching_since);
         let marked = self.marks.values().map(|mark| mark.seen_at);
-        let ticked = self.ticks.values().map(|undone| undone.by);
+        let ticked = self.ticks.values().map(|tick| tick.by);
         if marked.chain(ticked).any(|at| at > now) {
             self.marks.clear();
             self.ticks.clear();
         }
     }
 
-    /// These stable_since after the process has begun to carry out `steps`:
-    /// a mark that we take off ourselves is not a kubelet's tick, and a zero of ours may be gone again at the next look.
+    /// Updated after the process has begun to carry out `steps`: a mark that we take off ourselves is not a kubelet's
+    /// tick, and a scale to zero may be undone again by the next reconcile.
     #[must_use]
     pub fn after(mut self, steps: &[Step]) -> Self {
         for step in steps {
@@ -216,7 +216,7 @@ impl StableSince {
         self
     }
 
-    fn look_at_readiness(&mut self, o: &Observed, versions: &BTreeMap<String, String>) {
+    fn observe_readiness(&mut self, o: &Observed, versions: &BTreeMap<String, String>) {
         let ready = o.pods.iter().filter(|p| p.ready && !p.terminating);
         self.ready_since = ready
             .map(|pod| {
@@ -227,12 +227,12 @@ impl StableSince {
             .collect();
     }
 
-    /// Nothing is decided by this; it is told.
-    fn look_at_wake(&mut self, o: &Observed) {
+    /// For the status only; no decision depends on it.
+    fn observe_wake(&mut self, o: &Observed) {
         match o.replicas() {
             Some(0) => (self.zero_at, self.wake) = (Some(o.now), None),
             Some(_) if self.zero_at.is_some() && self.wake.is_none() => {
-                self.wake = Some(WakeSeen {
+                self.wake = Some(WakeTimeline {
                     scaled: o.now,
                     scheduled: None,
                     started: None,
@@ -252,7 +252,7 @@ impl StableSince {
         wake.ready = first(wake.ready, living().any(|p| p.ready));
     }
 
-    fn look_at_marks(&mut self, pods: &[Pod], now: Timestamp) {
+    fn observe_marks(&mut self, pods: &[Pod], now: Timestamp) {
         for pod in pods.iter().filter(|p| !p.terminating) {
             if pod.marked {
                 let since = self.marks.get(&pod.uid).map_or(now, |mark| mark.since);
@@ -263,11 +263,11 @@ impl StableSince {
                 };
                 self.marks.insert(pod.uid.clone(), mark);
             } else if let Some(mark) = self.marks.remove(&pod.uid) {
-                let undone = Undone {
+                let tick = ObservedTick {
                     after: mark.seen_at,
                     by: now,
                 };
-                self.ticks.insert(mark.node, undone);
+                self.ticks.insert(mark.node, tick);
             }
         }
         let living: BTreeSet<&str> = pods
@@ -288,15 +288,15 @@ impl StableSince {
         let mut ticked: BTreeSet<(&str, Timestamp)> = BTreeSet::new();
         for pod in pods.iter().filter(|p| p.marked && !p.terminating) {
             let since = self.marks.get(&pod.uid).map_or(now, |mark| mark.since);
-            let patience_ends = since + settings.tick_timeout;
+            let timeout = since + settings.tick_timeout;
             match self.ticks.get(&pod.node) {
-                Some(undone) => {
-                    ticked.insert((&pod.node, undone.by));
-                    let due = next_tick(*undone, settings.tick_period, now);
+                Some(tick) => {
+                    ticked.insert((&pod.node, tick.by));
+                    let due = next_tick(*tick, settings.tick_period, now);
                     next = Some(next.map_or(due, |n| n.min(due)));
                 }
-                None if patience_ends > now => {
-                    wait_until = Some(wait_until.map_or(patience_ends, |w| w.max(patience_ends)));
+                None if timeout > now => {
+                    wait_until = Some(wait_until.map_or(timeout, |w| w.max(timeout)));
                 }
                 None => {}
             }
@@ -312,13 +312,14 @@ impl StableSince {
     }
 }
 
-/// A gap must hold the re-mark and its way to the slices (a margin), the settle time, and the margin before the next tick.
+/// A gap must fit the new mark and its propagation to the slices (a margin), the settle time, and the margin before the
+/// next tick.
 fn gap_needed(settings: &Settings) -> SignedDuration {
     settings.margin + settings.settle + settings.margin
 }
 
-/// The earliest moment, from `now` on, at which a kubelet can tick that ticked then.
-fn next_tick(last: Undone, period: SignedDuration, now: Timestamp) -> Timestamp {
+/// The earliest time, from `now` on, of a kubelet's next tick after `last`.
+fn next_tick(last: ObservedTick, period: SignedDuration, now: Timestamp) -> Timestamp {
     let period_millis = period.as_millis().max(1).unsigned_abs();
     let since_by = now
         .duration_since(last.by)
@@ -360,6 +361,6 @@ fn hosting_nodes(pods: &[Pod]) -> BTreeSet<String> {
 }
 
 /// Keeps the start of a span while it holds, starts it at `now`, or ends it.
-fn hold(since: Option<Timestamp>, holds: bool, now: Timestamp) -> Option<Timestamp> {
+fn span(since: Option<Timestamp>, holds: bool, now: Timestamp) -> Option<Timestamp> {
     holds.then(|| since.unwrap_or(now))
 }

@@ -1,5 +1,5 @@
 //! The status that follows from the facts and the plan.
-//! It never states an intention as a fact, and it never changes when nothing else does.
+//! It reports what was observed, never what is planned, and is written only when something changes.
 
 mod conditions;
 mod readings;
@@ -12,7 +12,7 @@ use crate::observed::{Observed, PortsGiven, Report};
 use crate::plan::Plan;
 use crate::{idle, user_requests};
 
-/// The status to write; equal to `previous` when there is nothing to say.
+/// The status to write; equal to `previous` if there is nothing to write.
 #[must_use]
 pub fn status(
     spec: &ElastiServiceSpec,
@@ -20,10 +20,10 @@ pub fn status(
     plan: &Plan,
     previous: &ElastiServiceStatus,
 ) -> ElastiServiceStatus {
-    let stamps = Stamps::after(spec, o);
+    let times = Timestamps::after(spec, o);
     let mut next = ElastiServiceStatus {
         last_reconciled_time: previous.last_reconciled_time.clone(),
-        last_scaled_up_time: stamps.last_wake.map(whole),
+        last_scaled_up_time: times.last_wake.map(whole_seconds),
         mode: Some(if o.slice.ours().is_some() {
             Mode::Proxy
         } else {
@@ -38,20 +38,20 @@ pub fn status(
             PortsGiven::Given(ports) => ports.clone(),
             PortsGiven::Exhausted => o.me.remembered.ports.clone(),
         },
-        quiet_since: stamps.quiet_since.map(whole),
-        last_active_time: stamps.last_active.map(whole),
-        last_sleep_time: stamps.last_sleep.map(whole),
+        quiet_since: times.quiet_since.map(whole_seconds),
+        last_active_time: times.last_active.map(whole_seconds),
+        last_sleep_time: times.last_sleep.map(whole_seconds),
         held: previous.held,
-        triggers: readings::turned(spec, o, &previous.triggers),
-        last_wake: wakes::turned(spec, o, previous),
+        triggers: readings::changed(spec, o, &previous.triggers),
+        last_wake: wakes::changed(spec, o, previous),
         asleep_seconds: wakes::asleep_seconds(o, previous),
     };
-    if no_news_yet(spec, o, plan, previous) {
+    if unread_since_start(spec, o, plan, previous) {
         next.reason.clone_from(&previous.reason);
         conditions::keep(&mut next.conditions, &previous.conditions);
     }
     if next != *previous {
-        next.last_reconciled_time = Some(whole(o.now));
+        next.last_reconciled_time = Some(whole_seconds(o.now));
         next.held = held(o);
         readings::refresh(spec, o, &mut next.triggers);
         wakes::refresh(o, &mut next.last_wake);
@@ -59,9 +59,9 @@ pub fn status(
     next
 }
 
-/// After a start the triggers are unread for a moment. What the status said of them before is neither better nor
-/// worse known for that, so it stays, and a restart with a thousand services is not two thousand writes.
-fn no_news_yet(
+/// After a start the triggers are unread for a moment. What the status says about them stays until they are read,
+/// so that a restart with a thousand services does not cause two thousand writes.
+fn unread_since_start(
     spec: &ElastiServiceSpec,
     o: &Observed,
     plan: &Plan,
@@ -73,44 +73,44 @@ fn no_news_yet(
         && plan.why.reason == Reason::TriggerUnknown
 }
 
-/// A moment as the API server keeps it: in whole seconds. A finer one would differ from what is read
-/// back, and so be written again at every look.
-fn whole(moment: Timestamp) -> Time {
+/// A time as the API server stores it: in whole seconds. A finer one would differ from what is read
+/// back, and be written again by every reconcile.
+fn whole_seconds(moment: Timestamp) -> Time {
     Time(Timestamp::from_second(moment.as_second()).unwrap_or(moment))
 }
 
-/// How many wait, by what the resolvers last said. It changes with every request,
-/// so it is told along with other news and is never a reason to write.
+/// How many requests wait, by the resolvers' last reports. It changes with every request,
+/// so it is written along with other changes and is never a reason to write.
 fn held(o: &Observed) -> Option<u32> {
-    let said = o
+    let reported = o
         .resolvers
         .iter()
         .filter_map(|resolver| match &resolver.report {
             Report::Seen { held, .. } => Some(*held),
             Report::NotAsked | Report::Unreachable => None,
         });
-    said.reduce(u32::saturating_add)
+    reported.reduce(u32::saturating_add)
 }
 
-/// The moments that outlive a restart.
-struct Stamps {
+/// The times that outlive a restart.
+struct Timestamps {
     quiet_since: Option<Timestamp>,
     last_active: Option<Timestamp>,
     last_wake: Option<Timestamp>,
     last_sleep: Option<Timestamp>,
 }
 
-impl Stamps {
+impl Timestamps {
     fn after(spec: &ElastiServiceSpec, o: &Observed) -> Self {
         let before = &o.me.remembered;
         let quiet_since = match idle::quiet_since(spec, o) {
             Ok(since) => Some(since),
-            // Whether it is still quiet is told by the first reading.
+            // The first reading decides whether it is still quiet.
             Err(_) if idle::unread(spec, o) => before.quiet_since,
             Err(_) => None,
         };
-        let turned = quiet_since.is_some() != before.quiet_since.is_some();
-        let last_active = if turned || before.last_active.is_none() {
+        let changed = quiet_since.is_some() != before.quiet_since.is_some();
+        let last_active = if changed || before.last_active.is_none() {
             Some(quiet_since.unwrap_or(o.now))
         } else {
             before
@@ -127,7 +127,7 @@ impl Stamps {
         Self {
             quiet_since,
             last_active: clamp(
-                last_active.max(user_requests::wake_asked_at(o).filter(|at| *at <= o.now)),
+                last_active.max(user_requests::wake_requested_at(o).filter(|at| *at <= o.now)),
                 o,
             ),
             last_wake,
@@ -136,14 +136,14 @@ impl Stamps {
     }
 }
 
-/// The target was last seen on the other side of zero.
+/// In which direction the target has crossed zero.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Crossed {
     Down,
     Up,
 }
 
-/// Which way the target has crossed zero since the status was written, even if nobody watched.
+/// Whether the target has crossed zero since the status was written, even if no operator watched.
 fn crossed(o: &Observed) -> Option<Crossed> {
     let was_zero = o.me.remembered.was_at_zero();
     match o.replicas()? {
@@ -153,7 +153,7 @@ fn crossed(o: &Observed) -> Option<Crossed> {
     }
 }
 
-/// A stamp from the future (the clock was set back) would block sleep until then.
-fn clamp(stamp: Option<Timestamp>, o: &Observed) -> Option<Timestamp> {
-    stamp.map(|at| at.min(o.now))
+/// A time in the future (the clock was set back) would block sleep until then.
+fn clamp(time: Option<Timestamp>, o: &Observed) -> Option<Timestamp> {
+    time.map(|at| at.min(o.now))
 }

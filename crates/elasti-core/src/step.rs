@@ -1,5 +1,5 @@
 //! The closed list of effects, and the proofs without which the dangerous ones cannot be built.
-//! It never carries an effect out, and a proof is made from observed facts only, never from hope.
+//! A proof has no constructor but from observed facts: do not add one that a test or a shortcut could use.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -15,44 +15,44 @@ use crate::observed::{
 use crate::stable_since::TickWindow;
 use crate::why::Why;
 
-/// One effect. The shell carries a plan's steps out in order and stops at the first that fails.
+/// One effect. The operator carries a plan's steps out in order and stops at the first that fails.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
     /// Put our finalizer on the ElastiService, before any other effect.
     AddFinalizer,
     /// Create or correct the private Service.
     EnsurePrivateService(PrivateServiceShape),
-    /// Point the Service at resolvers that listen.
+    /// Route the Service to resolvers that listen, beside its pods.
     EnsureSlice(Routed),
-    /// Hold KEDA still before the way down.
+    /// Pause KEDA at its current replicas before the target goes to sleep.
     HoldAutoscaler(KedaPause),
-    /// Take pods out of rotation while they still answer.
+    /// Take pods out of rotation while they still serve.
     Mark {
         /// New connections have somewhere else to go.
         redirected: Redirected,
         /// The pods, as they were observed.
         pods: Vec<PodRef>,
     },
-    /// Ask the target for zero replicas, if nothing about it has changed.
+    /// Scale the target to zero, if nothing about it has changed.
     ScaleToZero(Drained),
-    /// Pin KEDA at zero.
+    /// Pause KEDA at zero replicas.
     PinAutoscaler(KedaPause),
-    /// Ask the target for this many replicas, if it still asks for zero.
+    /// Scale the target to this many replicas, if it is still scaled to zero.
     Wake(u32),
-    /// Give KEDA back.
+    /// Restore KEDA's own pause settings.
     ReleaseAutoscaler(KedaPause),
     /// Take our mark off these pods.
     Unmark(Vec<PodRef>),
-    /// Point the Service at its pods only.
+    /// Route the Service to its pods only.
     RemoveSlice(Restored),
     /// Delete the private Service.
     DeletePrivateService(SliceGone),
-    /// Let the ElastiService go.
+    /// Remove our finalizer, so that the ElastiService can be deleted.
     RemoveFinalizer(SliceGone),
 }
 
 /// A pod as it was observed. A write to it must be conditional on the version:
-/// what has changed since may no longer be ready by itself, or may be another pod of the same name.
+/// a pod that has changed since may no longer be ready by itself, or may be another pod of the same name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PodRef {
     /// Its name.
@@ -62,7 +62,7 @@ pub struct PodRef {
 }
 
 impl Step {
-    /// The step must not be sent at or after this moment: what proved it may no longer hold.
+    /// The step must not be sent at or after this moment: its proof may no longer hold.
     #[must_use]
     pub fn expires(&self) -> Option<Timestamp> {
         match self {
@@ -89,7 +89,7 @@ impl Routed {
         &self.slices
     }
 
-    /// Looks for the proof.
+    /// Proves it from the facts.
     ///
     /// # Errors
     /// If the ports are not recorded yet, or no ready resolver listens on them.
@@ -133,17 +133,17 @@ impl Routed {
     }
 }
 
-/// What a person reads when the port range is used up.
+/// The sentence for a port range that is used up.
 pub const PORTS_EXHAUSTED: &str =
     "No listen port is free; widen the operator's port range or remove unused ElastiServices.";
 
-/// The resolver said that it listens on exactly these ports.
+/// The resolver reported that it listens on exactly these ports.
 fn listens(resolver: &Resolver, ports: &[ListenPort]) -> bool {
-    let wanted = RouteGeneration::of(ports);
+    let wanted = RouteGeneration::from_ports(ports);
     matches!(&resolver.report, Report::Seen { route: Some(route), .. } if *route == wanted)
 }
 
-/// The resolver was proven to listen on these ports when it was put into our slice.
+/// The resolver was proven to listen on these ports when it was added to our slice.
 fn is_in_slice(resolver: &Resolver, ports: &[ListenPort], o: &Observed) -> bool {
     o.slice.ours().is_some_and(|slices| {
         slices
@@ -152,22 +152,22 @@ fn is_in_slice(resolver: &Resolver, ports: &[ListenPort], o: &Observed) -> bool 
     })
 }
 
-/// Proof: every node sends new connections to a resolver too, and every ready resolver takes them.
+/// Proof: every node sends new connections to a resolver too, and every ready resolver accepts them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Redirected {
     expires: Timestamp,
 }
 
 impl Redirected {
-    /// Looks for the proof.
+    /// Proves it from the facts.
     ///
     /// # Errors
-    /// If our slice is not there for the settle time yet, or a ready resolver has not confirmed the route just now.
+    /// If our slice has not existed for the settle time yet, or a ready resolver has not just confirmed the route.
     pub fn observe(routed: &Routed, o: &Observed) -> Result<Self, Why> {
         let since = match &o.stable_since.slice {
             Some((shape, since)) if *shape == routed.slices => *since,
             _ => {
-                let sentence = "The Service is being pointed at the resolvers.";
+                let sentence = "The Service is being redirected to the resolvers.";
                 return Err(Why::new(Reason::Redirecting, sentence));
             }
         };
@@ -176,7 +176,7 @@ impl Redirected {
         }
         let waiting = Why::new(
             Reason::Redirecting,
-            "Nodes may not send new connections to the resolvers yet.",
+            "Waiting until every node sends new connections to the resolvers.",
         );
         settled(since, o, waiting)?;
         Ok(Self {
@@ -212,7 +212,7 @@ fn confirms(resolver: &Resolver, routed: &Routed, o: &Observed) -> Result<(), Wh
     ))
 }
 
-/// Proof: no node sends anything to the pods, none will before `expires`, and nobody waits.
+/// Proof: no node sends anything to the pods, none will before `expires`, and no request waits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Drained {
     version: String,
@@ -220,13 +220,13 @@ pub struct Drained {
 }
 
 impl Drained {
-    /// The version of the target that this proof speaks of; the write must be conditional on it.
+    /// The version of the target that was observed; the write must be conditional on it.
     #[must_use]
     pub fn version(&self) -> &str {
         &self.version
     }
 
-    /// Looks for the proof, after pods were taken out of rotation.
+    /// Proves it from the facts, after pods were taken out of rotation.
     ///
     /// # Errors
     /// If a pod may still get traffic, a kubelet tick is near or unknown, or a resolver has seen something.
@@ -244,15 +244,15 @@ impl Drained {
         )?;
         out(
             o.stable_since.no_rotation_since,
-            "Nodes may still send connections to pods.",
+            "Some nodes may still send connections to the pods.",
         )?;
         let window = o.stable_since.tick_window(&o.pods, &o.settings, o.now);
         let tick = match window {
             TickWindow::NoTicks => Timestamp::MAX,
             TickWindow::ClearUntil(tick) => tick,
             TickWindow::WaitUntil(moment) => {
-                let sentence = "Waiting for the kubelet's next status tick, so that none can cut the drain short.";
-                let until = moment.min(add(o.now, TICK_LOOKS));
+                let sentence = "Waiting for the kubelet's next status tick, so that none interrupts the drain.";
+                let until = moment.min(add(o.now, TICK_POLL_INTERVAL));
                 return Err(Why::new(Reason::Draining, sentence).until(until));
             }
             TickWindow::TooDense => return Err(too_dense()),
@@ -270,13 +270,16 @@ impl Drained {
 
     fn unless_seen(o: &Observed, tick: Timestamp) -> Result<Self, Why> {
         let Leadership::Leader { until } = o.leadership else {
-            return Err(Why::new(Reason::NotLeader, "Another operator leads."));
+            return Err(Why::new(
+                Reason::NotLeader,
+                "Another operator is the leader.",
+            ));
         };
         if !autoscaler::is_held(&o.autoscaler) {
             return Err(Why::new(Reason::Draining, "KEDA is being paused."));
         }
         for resolver in o.ready_resolvers() {
-            saw_nothing(resolver, o)?;
+            is_quiet(resolver, o)?;
         }
         let Some(target) = &o.target else {
             return Err(Why::new(
@@ -286,10 +289,10 @@ impl Drained {
         };
         let expires = sub(tick.min(until), o.settings.margin).min(fresh_until(o));
         if expires <= o.now {
-            let sentence = "A kubelet tick or the end of the lease is too near for the last step.";
-            return Err(
-                Why::new(Reason::Draining, sentence).until(add(tick.min(until), TICK_LOOKS))
-            );
+            let sentence =
+                "A kubelet tick or the end of the lease is too close to scale to zero safely.";
+            return Err(Why::new(Reason::Draining, sentence)
+                .until(add(tick.min(until), TICK_POLL_INTERVAL)));
         }
         Ok(Self {
             version: target.version.clone(),
@@ -298,21 +301,21 @@ impl Drained {
     }
 }
 
-/// How often to look while a tick is awaited. A tick is known to lie between two looks, so the time
+/// How often to reconcile while waiting for a tick. A tick is known to lie between two reconciles, so the time
 /// between them is lost from the gap that follows; the tick itself is seen by its event.
-const TICK_LOOKS: SignedDuration = SignedDuration::from_secs(1);
+const TICK_POLL_INTERVAL: SignedDuration = SignedDuration::from_secs(1);
 
-/// What a person reads when ticks leave no gap.
+/// The reason for staying awake where ticks leave no gap.
 #[must_use]
 pub fn too_dense() -> Why {
     Why::new(
         Reason::TicksTooDense,
-        "The pods' nodes restore them too often for a safe drain; set `handover: redirect` to sleep without one.",
+        "The kubelets undo the drain too often for it to be safe; set `handover: redirect` to sleep without a drain.",
     )
 }
 
-/// Nothing is held or carried, and nothing new has come for the settle time.
-fn saw_nothing(resolver: &Resolver, o: &Observed) -> Result<(), Why> {
+/// No request waits or is in flight, and no connection has arrived for the settle time.
+fn is_quiet(resolver: &Resolver, o: &Observed) -> Result<(), Why> {
     let name = &resolver.name;
     match &resolver.report {
         Report::Seen {
@@ -323,7 +326,7 @@ fn saw_nothing(resolver: &Resolver, o: &Observed) -> Result<(), Why> {
         } if last_connection.is_none_or(|at| o.since(at) >= o.settings.settle) => Ok(()),
         Report::Seen { .. } => Err(Why::new(
             Reason::Traffic,
-            format!("Resolver {name} has had connections within the settle time."),
+            format!("Resolver {name} has just had connections."),
         )),
         Report::NotAsked | Report::Unreachable => Err(Why::new(
             Reason::ResolverUnreachable,
@@ -339,7 +342,7 @@ pub struct Restored {
 }
 
 impl Restored {
-    /// Looks for the proof: the Service's own slices, not the pods, have shown a ready pod for the settle time.
+    /// Proves it from the facts: the Service's own slices, not the pods, have shown a ready pod for the settle time.
     ///
     /// # Errors
     /// If they have not.
@@ -350,10 +353,10 @@ impl Restored {
         };
         let waiting = Why::new(
             Reason::Restoring,
-            "Nodes may not send new connections to the pods yet.",
+            "Waiting until every node sends new connections to the pods.",
         );
         settled(since, o, waiting)?;
-        // The slices may lag behind a pod that left and came back; so the pod itself must have stayed, too.
+        // The slices may lag behind a pod that left and came back, so the pod itself must have stayed ready, too.
         let in_rotation = |name: &String| o.endpoints.iter().any(|e| e.ready && e.pod == *name);
         let steady = o
             .stable_since
@@ -361,7 +364,7 @@ impl Restored {
             .iter()
             .filter(|(pod, _)| in_rotation(pod));
         let Some(since) = steady.map(|(_, since)| *since).min() else {
-            let sentence = "The pods in rotation have stopped being ready.";
+            let sentence = "The pods in rotation are no longer ready.";
             return Err(Why::new(Reason::Restoring, sentence));
         };
         let waiting = Why::new(Reason::Restoring, "A pod has only just become ready.");
@@ -371,11 +374,11 @@ impl Restored {
         })
     }
 
-    /// Nothing can become ready any more: there is no target, no Service, no namespace, or the patience of a deletion has ended.
+    /// No pod can become ready any more: the target, the Service or the namespace is gone, or the deletion has timed out.
     #[must_use]
     pub fn pointless(o: &Observed) -> Option<Self> {
         let nothing_left = o.target.is_none() || o.service.is_none() || o.namespace_terminating;
-        (nothing_left || out_of_patience(o)).then_some(Self {
+        (nothing_left || deletion_timed_out(o)).then_some(Self {
             expires: Timestamp::MAX,
         })
     }
@@ -383,14 +386,14 @@ impl Restored {
 
 /// A deletion has waited long enough for a ready pod.
 #[must_use]
-pub fn out_of_patience(o: &Observed) -> bool {
-    patience_ends(o).is_some_and(|ends| o.now >= ends)
+pub fn deletion_timed_out(o: &Observed) -> bool {
+    deletion_deadline(o).is_some_and(|deadline| o.now >= deadline)
 }
 
-/// When a deletion gives up waiting for a ready pod. It counts only time in which this process could wake
-/// the target and pods could start: a deletion that nobody attended to is not impatient.
+/// When a deletion stops waiting for a ready pod. Only time counts in which this process could wake the target
+/// and pods could start, not time in which no operator ran.
 #[must_use]
-pub fn patience_ends(o: &Observed) -> Option<Timestamp> {
+pub fn deletion_deadline(o: &Observed) -> Option<Timestamp> {
     let deleting = o.me.deleting_since?;
     let woken = o
         .target
@@ -403,37 +406,37 @@ pub fn patience_ends(o: &Observed) -> Option<Timestamp> {
     Some(add(since.min(o.now), o.settings.deletion_timeout))
 }
 
-/// Proof: no node sends anything to our listen ports any more, so they may be given away.
+/// Proof: no node sends anything to our listen ports any more, so they may be reused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SliceGone(());
 
 impl SliceGone {
-    /// Looks for the proof.
+    /// Proves it from the facts.
     ///
     /// # Errors
-    /// If our slice is still there or has not been gone for the settle time.
+    /// If our slice still exists or has not been gone for the settle time.
     pub fn observe(o: &Observed) -> Result<Self, Why> {
         let Some(since) = o.stable_since.slice_gone_since else {
             return Err(Why::new(
                 Reason::Deleting,
-                "The Service still points at the resolvers.",
+                "The Service still routes to the resolvers.",
             ));
         };
         let waiting = Why::new(
             Reason::Deleting,
-            "Nodes may still send connections to the resolvers.",
+            "Some nodes may still send connections to the resolvers.",
         );
         settled(since, o, waiting)?;
         Ok(Self(()))
     }
 }
 
-/// What was observed now proves nothing after this.
+/// What was observed now proves nothing after this moment.
 fn fresh_until(o: &Observed) -> Timestamp {
     add(o.now, o.settings.report_fresh)
 }
 
-/// Fine if the settle time has passed since then; else the reason to wait, and until when.
+/// Ok if the settle time has passed since then; else the reason to wait, and until when.
 fn settled(since: Timestamp, o: &Observed, waiting: Why) -> Result<(), Why> {
     if o.since(since) >= o.settings.settle {
         return Ok(());

@@ -276,7 +276,7 @@ pub(crate) fn blockers(
     let mut found: Vec<Blocker> = match status.phase {
         None => Vec::new(),
         Some(_) => {
-            let rules = desire::against_sleep(&facts.me.spec, observed);
+            let rules = desire::blockers(&facts.me.spec, observed);
             rules.into_iter().map(Blocker::from).collect()
         }
     };

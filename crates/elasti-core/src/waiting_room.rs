@@ -1,5 +1,5 @@
-//! Who may wait for a pod, how many, how long, and who leaves first: bounds that hold, and fairness between services.
-//! It never holds a connection or a byte of a request: the shell keeps those and shows its ticket.
+//! Which requests may wait for a pod, how many, for how long, and in which order they leave: limits and fairness.
+//! It only counts: the resolver keeps the connections and bytes, and identifies each by its ticket.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,21 +8,21 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::ports::ServiceKey;
 
-/// What each service may hold without drawing on the shared pool: its first request, with up to this many bytes.
+/// What each service may hold without using the shared pool: its first request, with up to this many bytes.
 ///
 /// 64 KiB is the most that a resolver reads of one request before it holds it (the head; everything after it stays
-/// unread in the kernel), so a first request never needs the pool, and no flood of another service can refuse it (S9).
+/// unread in the kernel), so a first request never needs the pool, and no flood of another service can cause its refusal (S9).
 /// At worst 10,000 sleeping services x 64 KiB = 640 MiB; a usual head is below 2 KiB: 10,000 x 2 KiB = 20 MiB.
-pub const OWN_BYTES: u64 = 64 * 1024;
+pub const RESERVED_BYTES: u64 = 64 * 1024;
 
-/// The bounds of one resolver.
+/// The limits of one resolver.
 ///
-/// Each service owns one request and [`OWN_BYTES`]. What it holds beyond that draws on a pool that all share, under a
+/// Each service has one request and [`RESERVED_BYTES`] reserved. What it holds beyond that comes from a shared pool, under a
 /// dynamic threshold (Choudhury and Hahne, alpha = 1): a service may take from the pool at most as much as is still
 /// free in it. One busy service alone thus ends at 1/2 of the pool, two end at 1/3 each, n at 1/(n+1) each, and
 /// 1/(n+1) is always left for the next one; no service needs a fixed share, and none can take everything.
 ///
-/// So at all times: requests <= `shared_requests` + services, bytes <= `shared_bytes` + services x [`OWN_BYTES`].
+/// So at all times: requests <= `shared_requests` + services, bytes <= `shared_bytes` + services x [`RESERVED_BYTES`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Limits {
     /// Requests in the pool.
@@ -38,9 +38,9 @@ pub struct Limits {
 }
 
 /// 20,000 shared requests let one busy service hold 10,000 (a half) and cost 20,000 x 4 KiB = 80 MiB while unread.
-/// 128 MiB of shared bytes are 6.5 KiB for each of them, three usual heads; one service may have the half that it
+/// 128 MiB of shared bytes are 6.5 KiB for each of them, three usual heads; one service may use the half that it
 /// could reach alone. 80 + 128 = 208 MiB: half of what a resolver of 512 MiB has below its watermark of 80 % (410 MiB).
-/// 600 s is the contract's `REQ_TIMEOUT`.
+/// 600 s is the default of `REQ_TIMEOUT`.
 impl Default for Limits {
     fn default() -> Self {
         Self {
@@ -54,8 +54,8 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// The bounds of one service's room. `spec.hold` may ask for more requests or bytes than the default, because the
-    /// pool bounds them all; at least one request may always wait.
+    /// The limits of one service's room. `spec.hold` may ask for more requests or bytes than the default, because the
+    /// pool limits them all; at least one request may always wait.
     #[must_use]
     pub fn room(&self, hold: Option<&Hold>) -> RoomLimits {
         let Hold {
@@ -72,7 +72,7 @@ impl Limits {
     }
 }
 
-/// The bounds of one service's room.
+/// The limits of one service's room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct RoomLimits {
     /// Most requests.
@@ -83,26 +83,26 @@ pub struct RoomLimits {
     pub timeout: SignedDuration,
 }
 
-/// One waiter's place. Tickets are given in arrival order and never twice.
+/// Identifies one waiting request. Tickets are given in arrival order and never twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ticket(u64);
 
-/// Why a request may not wait. A retry is always worth it: once the service is awake nothing waits.
+/// Why a request may not wait. A retry always makes sense: once the service is awake nothing waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, thiserror::Error)]
 pub enum Refusal {
-    /// The service's own bound of requests.
-    #[error("Too many requests already wait for this service; it is starting.")]
+    /// The service's own limit of requests.
+    #[error("Too many requests are already waiting for this service, which is starting.")]
     ServiceFull,
-    /// The service's own bound of bytes.
-    #[error("The requests that wait for this service hold too many bytes; it is starting.")]
+    /// The service's own limit of bytes.
+    #[error("The requests waiting for this service use too much memory; it is starting.")]
     ServiceBytes,
     /// The shared pool's requests.
-    #[error("Too many requests wait for services that are starting.")]
+    #[error("Too many requests are waiting for services that are starting.")]
     SharedFull,
     /// The shared pool's bytes.
-    #[error("The requests that wait for services that are starting hold too many bytes.")]
+    #[error("The requests waiting for services that are starting use too much memory.")]
     SharedBytes,
-    /// The resolver is about to stop.
+    /// The resolver is shutting down.
     #[error("This resolver is shutting down; another one answers a retry.")]
     ShuttingDown,
     /// The resolver's memory is near its limit.
@@ -110,9 +110,9 @@ pub enum Refusal {
     MemoryHigh,
 }
 
-/// Whose bound a refusal hit.
+/// Whose limit a refusal hit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Fault {
+pub enum LimitScope {
     /// The service's own load or settings.
     Service,
     /// The load of all services together.
@@ -132,7 +132,7 @@ impl Refusal {
         Self::MemoryHigh,
     ];
 
-    /// The word, fit for `x-elasti-reason` and a metric label.
+    /// The reason for `x-elasti-reason` and metric labels.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -145,18 +145,18 @@ impl Refusal {
         }
     }
 
-    /// Whose bound it was.
+    /// Whose limit it was.
     #[must_use]
-    pub fn fault(self) -> Fault {
+    pub fn scope(self) -> LimitScope {
         match self {
-            Self::ServiceFull | Self::ServiceBytes => Fault::Service,
-            Self::SharedFull | Self::SharedBytes => Fault::Shared,
-            Self::ShuttingDown | Self::MemoryHigh => Fault::Resolver,
+            Self::ServiceFull | Self::ServiceBytes => LimitScope::Service,
+            Self::SharedFull | Self::SharedBytes => LimitScope::Shared,
+            Self::ShuttingDown | Self::MemoryHigh => LimitScope::Resolver,
         }
     }
 
-    /// The value of `Retry-After`: a usual start takes about 5 s, another resolver is there at once,
-    /// and memory frees as waiters leave.
+    /// The value of `Retry-After`: a usual start takes about 5 s, another resolver is available at once,
+    /// and memory is freed as waiters leave.
     #[must_use]
     pub fn retry_after_seconds(self) -> u32 {
         match self {
@@ -167,15 +167,15 @@ impl Refusal {
     }
 }
 
-/// Who is let in at all.
+/// Which requests are admitted at all.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Door {
-    /// Everyone within the bounds.
+pub enum Admission {
+    /// All within the limits.
     #[default]
     Open,
-    /// Memory is high: only what a service owns, nothing from the pool. A first request still gets in (S9).
-    OwnOnly,
-    /// The resolver shuts down: nobody new. Who waits goes on waiting.
+    /// Memory is high: only what a service has reserved, nothing from the pool. A first request is still admitted (S9).
+    ReservedOnly,
+    /// The resolver is shutting down: no new requests. Those that wait keep waiting.
     Closed,
 }
 
@@ -194,7 +194,7 @@ struct Load {
 }
 
 impl Load {
-    /// `None` where the sum cannot be counted.
+    /// `None` on overflow.
     fn with(self, bytes: u64) -> Option<Self> {
         Some(Self {
             requests: self.requests.checked_add(1)?,
@@ -209,11 +209,11 @@ impl Load {
         }
     }
 
-    /// The part of a service's load that draws on the pool.
-    fn drawn(self) -> Self {
+    /// The part of a service's load that comes from the pool.
+    fn pooled(self) -> Self {
         Self {
             requests: self.requests.saturating_sub(1),
-            bytes: self.bytes.saturating_sub(OWN_BYTES),
+            bytes: self.bytes.saturating_sub(RESERVED_BYTES),
         }
     }
 
@@ -243,14 +243,14 @@ struct Room {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct WaitingRooms {
     pool: Load,
-    door: Door,
+    admission: Admission,
     next_ticket: u64,
     waiters: BTreeMap<Ticket, Waiter>,
-    /// A service that nobody waits for has no room here, so this map is as bounded as the waiters.
+    /// A service without waiters has no room here, so this map is as bounded as the waiters.
     rooms: BTreeMap<ServiceKey, Room>,
     deadlines: BTreeSet<(Timestamp, Ticket)>,
-    /// What all rooms together draw on the pool.
-    drawn: Load,
+    /// What all rooms together use of the pool.
+    pooled: Load,
 }
 
 impl WaitingRooms {
@@ -262,25 +262,25 @@ impl WaitingRooms {
                 requests: limits.shared_requests.into(),
                 bytes: limits.shared_bytes,
             },
-            door: Door::Open,
+            admission: Admission::Open,
             next_ticket: 0,
             waiters: BTreeMap::new(),
             rooms: BTreeMap::new(),
             deadlines: BTreeSet::new(),
-            drawn: Load::default(),
+            pooled: Load::default(),
         }
     }
 
-    /// Changes who is let in; whoever waits stays.
-    pub fn set_door(&mut self, door: Door) {
-        self.door = door;
+    /// Changes which requests are admitted; those that wait stay.
+    pub fn set_admission(&mut self, admission: Admission) {
+        self.admission = admission;
     }
 
     /// Lets one more request wait, with this many bytes of it in memory.
     /// A request that was released and found no pod after all comes back here, with what is left of its time.
     ///
     /// # Errors
-    /// If a bound would be exceeded, or the door is not open. Nothing has changed then.
+    /// If a limit would be exceeded, or no requests are admitted. Nothing has changed then.
     pub fn admit(
         &mut self,
         service: &ServiceKey,
@@ -290,7 +290,7 @@ impl WaitingRooms {
     ) -> Result<Ticket, Refusal> {
         let before = self.load(service);
         let after = before.with(bytes).ok_or(Refusal::ServiceBytes)?;
-        self.check_door(before, after)?;
+        self.check_admission(before, after)?;
         check_service(after, limits)?;
         self.check_pool(before, after)?;
 
@@ -307,11 +307,11 @@ impl WaitingRooms {
         let room = self.rooms.entry(service.clone()).or_default();
         room.tickets.insert(ticket);
         room.load = after;
-        self.drawn = self.drawn.minus(before.drawn()).plus(after.drawn());
+        self.pooled = self.pooled.minus(before.pooled()).plus(after.pooled());
         Ok(ticket)
     }
 
-    /// The waiter has left. False if it was no longer waiting; saying so twice does no harm.
+    /// The waiter has left. False if it was no longer waiting; calling it twice is harmless.
     pub fn leave(&mut self, ticket: Ticket) -> bool {
         let Some(waiter) = self.waiters.remove(&ticket) else {
             return false;
@@ -324,7 +324,7 @@ impl WaitingRooms {
         self.deadlines.remove(&(deadline, ticket));
         let before = self.load(&service);
         let after = before.without(bytes);
-        self.drawn = self.drawn.minus(before.drawn()).plus(after.drawn());
+        self.pooled = self.pooled.minus(before.pooled()).plus(after.pooled());
         if let Some(room) = self.rooms.get_mut(&service) {
             room.tickets.remove(&ticket);
             room.load = after;
@@ -335,7 +335,7 @@ impl WaitingRooms {
         true
     }
 
-    /// The waiters whose time is up, first deadline first. They have left the rooms and must be answered.
+    /// The waiters whose deadline has passed, first deadline first. They have left the rooms and must be answered.
     #[must_use = "these waiters have left the rooms and must be answered"]
     pub fn expired(&mut self, now: Timestamp) -> Vec<Ticket> {
         let due: Vec<Ticket> = self
@@ -350,7 +350,7 @@ impl WaitingRooms {
         due
     }
 
-    /// When the next waiter's time is up.
+    /// The deadline of the next waiter.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Timestamp> {
         self.deadlines.first().map(|(deadline, _)| *deadline)
@@ -375,26 +375,26 @@ impl WaitingRooms {
         self.rooms.get(service).map_or(0, |room| room.tickets.len())
     }
 
-    /// How many wait in all.
+    /// How many wait in total.
     #[must_use]
     pub fn held_total(&self) -> usize {
         self.waiters.len()
     }
 
-    /// The bytes in memory of those who wait for a service.
+    /// The bytes in memory of the requests that wait for a service.
     #[must_use]
     pub fn held_bytes(&self, service: &ServiceKey) -> u64 {
         self.load(service).bytes
     }
 
-    /// The bytes in memory of all who wait.
+    /// The bytes in memory of all waiting requests.
     #[must_use]
     pub fn held_bytes_total(&self) -> u64 {
         let bytes = self.rooms.values().map(|room| room.load.bytes);
         bytes.fold(0, u64::saturating_add)
     }
 
-    /// The services that someone waits for.
+    /// The services that requests wait for.
     pub fn services(&self) -> impl Iterator<Item = &ServiceKey> {
         self.rooms.keys()
     }
@@ -405,23 +405,25 @@ impl WaitingRooms {
             .map_or_else(Load::default, |r| r.load)
     }
 
-    fn check_door(&self, before: Load, after: Load) -> Result<(), Refusal> {
-        match self.door {
-            Door::Closed => Err(Refusal::ShuttingDown),
-            Door::OwnOnly if after.drawn() != before.drawn() => Err(Refusal::MemoryHigh),
-            Door::OwnOnly | Door::Open => Ok(()),
+    fn check_admission(&self, before: Load, after: Load) -> Result<(), Refusal> {
+        match self.admission {
+            Admission::Closed => Err(Refusal::ShuttingDown),
+            Admission::ReservedOnly if after.pooled() != before.pooled() => {
+                Err(Refusal::MemoryHigh)
+            }
+            Admission::ReservedOnly | Admission::Open => Ok(()),
         }
     }
 
     /// The dynamic threshold: what a service takes from the pool is at most what is free in it just before.
-    /// A first request takes no request of the pool, and one without bytes of its own takes no bytes.
+    /// A first request takes no request from the pool, and one without bytes takes no bytes.
     fn check_pool(&self, before: Load, after: Load) -> Result<(), Refusal> {
-        let free = self.pool.minus(self.drawn);
-        let takes = after.drawn();
+        let free = self.pool.minus(self.pooled);
+        let takes = after.pooled();
         if takes.requests > free.requests {
             return Err(Refusal::SharedFull);
         }
-        if takes.bytes > before.drawn().bytes && takes.bytes > free.bytes {
+        if takes.bytes > before.pooled().bytes && takes.bytes > free.bytes {
             return Err(Refusal::SharedBytes);
         }
         Ok(())
@@ -438,11 +440,11 @@ fn check_service(after: Load, limits: &RoomLimits) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// How many waiters to let go at once, so that the herd does not trample the first pod.
+/// How many waiters to release at once, so that they do not overload the first pod.
 ///
 /// It starts with [`ReleasePace::START`] requests in flight per ready pod and doubles with each whole batch that was
 /// answered, up to [`ReleasePace::MOST`]; a failure halves it. 10,000 waiters at one pod need
-/// 8 + 16 + ... + 512 = 1,016 in 7 rounds, then 9 rounds of 1,024: 16 round trips instead of one blow.
+/// 8 + 16 + ... + 512 = 1,016 in 7 rounds, then 9 rounds of 1,024: 16 round trips instead of one burst.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ReleasePace {
     per_pod: usize,
@@ -464,7 +466,7 @@ impl ReleasePace {
         }
     }
 
-    /// How many more may go now; never anything without a ready pod.
+    /// How many more may be released now; none without a ready pod.
     #[must_use]
     pub fn allowance(&self, ready_pods: usize, in_flight: usize) -> usize {
         self.batch(ready_pods).saturating_sub(in_flight)

@@ -1,10 +1,9 @@
-//! Why something is as it is: a word from the closed list, one sentence, and when it is worth looking again.
-//! It never decides; the rooms that decide build it.
+//! The reason for a decision: a word from the closed list, one sentence, and when it may change.
 
 use elasti_api::Reason;
 use jiff::Timestamp;
 
-/// A moment for a sentence: in whole seconds, as everywhere else in a status.
+/// A time for a sentence: in whole seconds, as everywhere else in a status.
 pub(crate) fn clock(moment: Timestamp) -> impl std::fmt::Display {
     Timestamp::from_second(moment.as_second()).unwrap_or(moment)
 }
@@ -12,9 +11,9 @@ pub(crate) fn clock(moment: Timestamp) -> impl std::fmt::Display {
 /// The reason for a decision, fit for `why`, a condition and an Event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Why {
-    /// The word.
+    /// The machine-readable reason.
     pub reason: Reason,
-    /// One sentence for a person.
+    /// One sentence for people.
     pub sentence: String,
     /// When the answer may change by the passing of time alone.
     pub until: Option<Timestamp>,
@@ -31,7 +30,7 @@ impl Why {
         }
     }
 
-    /// The same reason, worth another look at `moment`.
+    /// The same reason, which may change at `moment`.
     #[must_use]
     pub fn until(mut self, moment: Timestamp) -> Self {
         self.until = Some(moment);

@@ -120,7 +120,7 @@ pub(crate) fn look(operator: &Operator, name: &Name, memory: &Memory) -> Look {
         settings: operator.settings.times,
         me: remembered(&me),
     };
-    observed.stable_since = observed.stable_since.clone().look(&observed);
+    observed.stable_since = observed.stable_since.clone().observe(&observed);
     let mine = |slice: &&&Arc<SliceView>| slice.owner.as_deref() == Some(me.uid.as_str());
     let our_slices = slices.iter().filter(mine);
     let our_slices = our_slices

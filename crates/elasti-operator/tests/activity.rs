@@ -29,7 +29,7 @@ use tempfile::NamedTempFile;
 use tokio::time::{Instant, sleep};
 
 fn route() -> RouteGeneration {
-    RouteGeneration::of(&[ListenPort {
+    RouteGeneration::from_ports(&[ListenPort {
         name: "http".into(),
         port: 80,
         listen_port: 20_001,
@@ -199,7 +199,7 @@ async fn ten_thousand_services_with_long_names_fit_into_one_report() {
         .map(|at| Activity {
             namespace: "n".repeat(63),
             service: format!("{at:063}"),
-            route_generation: RouteGeneration::of(&ports),
+            route_generation: RouteGeneration::from_ports(&ports),
             held: u32::MAX,
             open: u32::MAX,
             last_connection_millis_ago: Some(100_000_000),

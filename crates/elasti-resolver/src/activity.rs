@@ -56,7 +56,7 @@ pub(crate) fn report(resolver: &Resolver) -> ActivityReport {
         Activity {
             namespace: service.key.namespace.clone(),
             service: service.key.service.clone(),
-            route_generation: RouteGeneration::of(&open),
+            route_generation: RouteGeneration::from_ports(&open),
             held: service.seen.held.load(Ordering::Relaxed),
             open: service.seen.open.load(Ordering::Relaxed),
             last_connection_millis_ago: ago(&service.seen.last_millis),

@@ -3,7 +3,7 @@
 
 use elasti_api::{AnswerReason, ProbeAnswer, Reason, names};
 use elasti_core::ports::ServiceKey;
-use elasti_core::waiting_room::{Fault, Refusal};
+use elasti_core::waiting_room::{LimitScope, Refusal};
 use http::header::{self, HeaderName, HeaderValue};
 use http::{HeaderMap, Response, StatusCode};
 
@@ -93,10 +93,10 @@ impl Failure {
     /// Whose fault it was, as a word for metrics.
     pub(crate) fn fault(self) -> &'static str {
         match self {
-            Self::Refused(refusal) => match refusal.fault() {
-                Fault::Service => "service",
-                Fault::Shared => "shared",
-                Fault::Resolver => "resolver",
+            Self::Refused(refusal) => match refusal.scope() {
+                LimitScope::Service => "service",
+                LimitScope::Shared => "shared",
+                LimitScope::Resolver => "resolver",
             },
             Self::Deadline | Self::Obstacle(_) | Self::PodClosed | Self::Deleted => "service",
             Self::NotManaged

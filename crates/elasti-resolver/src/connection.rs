@@ -38,7 +38,7 @@ const HEADER_TIMEOUT: Duration = Duration::from_secs(30);
 /// A client that is refused, or whose pod ended before a word, has this long to show whether it speaks HTTP, so that
 /// it can be told why, or served.
 const REFUSAL_TIMEOUT: Duration = Duration::from_secs(1);
-/// Bytes of one head, as the waiting rooms count on (`waiting_room::OWN_BYTES`).
+/// Bytes of one head, as the waiting rooms count on (`waiting_room::RESERVED_BYTES`).
 const HEAD_BYTES: usize = 64 * 1024;
 /// Streams of one client's connection; hyper's default of 200, and of resets that nobody answered, 20.
 const STREAMS: u32 = 200;

@@ -10,7 +10,7 @@ use arc_swap::ArcSwap;
 use elasti_api::Reason;
 use elasti_core::ports::ServiceKey;
 use elasti_core::waiting_room::{
-    Door, Limits, Refusal, ReleasePace, RoomLimits, Ticket, WaitingRooms,
+    Admission, Limits, Refusal, ReleasePace, RoomLimits, Ticket, WaitingRooms,
 };
 use jiff::SignedDuration;
 use parking_lot::Mutex;
@@ -118,8 +118,8 @@ impl Hold {
     }
 
     /// Changes who is let in; whoever waits stays.
-    pub(crate) fn set_door(&self, door: Door) {
-        self.state.lock().rooms.set_door(door);
+    pub(crate) fn set_admission(&self, admission: Admission) {
+        self.state.lock().rooms.set_admission(admission);
     }
 
     /// Waits for a pod, with this many bytes in memory, at most until `deadline`. Dropping the future gives the place

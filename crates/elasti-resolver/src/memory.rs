@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use elasti_core::waiting_room::Door;
+use elasti_core::waiting_room::Admission;
 use tokio::sync::watch;
 use tokio::time::sleep;
 
@@ -66,10 +66,10 @@ pub(crate) async fn watch(resolver: Arc<Resolver>) {
             .send_if_modified(|before| std::mem::replace(before, now) != now);
         if changed {
             tracing::warn!(pressure = ?now, "memory pressure changed");
-            resolver.hold.set_door(if now == Pressure::Calm {
-                Door::Open
+            resolver.hold.set_admission(if now == Pressure::Calm {
+                Admission::Open
             } else {
-                Door::OwnOnly
+                Admission::ReservedOnly
             });
         }
         sleep(LOOK_EVERY).await;

@@ -71,7 +71,10 @@ async fn activity_is_told_to_the_operator_only_and_says_what_was_seen() {
         listen_port: HTTP.listen,
     };
     assert_eq!(before.len(), 1);
-    assert_eq!(before[0].route_generation, RouteGeneration::of(&[port]));
+    assert_eq!(
+        before[0].route_generation,
+        RouteGeneration::from_ports(&[port])
+    );
     assert_eq!(
         (
             before[0].held,
@@ -115,7 +118,7 @@ async fn a_taken_port_is_missing_from_the_route_and_shown_by_a_metric_until_it_i
     let http = port("http", 80, HTTP.listen);
     until("the free port is told", async || {
         activity(&scene, &token).await.services[0].route_generation
-            == RouteGeneration::of(std::slice::from_ref(&http))
+            == RouteGeneration::from_ports(std::slice::from_ref(&http))
     })
     .await;
     let metrics = scene.admin("/metrics").await.body;
@@ -124,7 +127,7 @@ async fn a_taken_port_is_missing_from_the_route_and_shown_by_a_metric_until_it_i
         "{metrics}"
     );
     drop(taken);
-    let both = RouteGeneration::of(&[http.clone(), port("admin", 81, 20_002)]);
+    let both = RouteGeneration::from_ports(&[http.clone(), port("admin", 81, 20_002)]);
     until("both are told", async || {
         activity(&scene, &token).await.services[0].route_generation == both
     })

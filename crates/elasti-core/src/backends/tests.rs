@@ -1,5 +1,4 @@
-//! Tests: which endpoints become backends, and which one is next.
-//! They never reach past the public items of the room.
+//! Which endpoints become backends, and which one is next.
 
 use proptest::prelude::*;
 
@@ -29,7 +28,7 @@ fn judge(endpoint: &SliceEndpoint) -> Result<Backend, NotABackend> {
     admit(endpoint, "shop", &resolvers(), AddressPolicy::default())
 }
 
-/// A backend and what is under way to it.
+/// A backend and its requests in flight.
 type Loaded = (Backend, u32);
 
 impl Candidate for Loaded {
@@ -187,7 +186,7 @@ fn a_mapped_address_of_a_pod_is_written_plainly() {
 }
 
 #[test]
-fn the_town_may_use_loopback_but_nothing_else_that_is_refused() {
+fn the_simulated_cluster_may_use_loopback_but_nothing_else_that_is_refused() {
     let fake_cluster = AddressPolicy {
         allow_loopback: true,
     };

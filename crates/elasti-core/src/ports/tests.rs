@@ -1,5 +1,4 @@
-//! Tests: listen ports stay, and are not given away too early.
-//! They never reach past the public items of the room.
+//! Listen ports are stable, and not reused too early.
 
 use std::collections::BTreeSet;
 
@@ -133,7 +132,7 @@ fn a_port_number_that_changes_does_not_inherit_what_still_arrives_for_the_old_on
 }
 
 #[test]
-fn a_released_port_rests_before_another_service_gets_it() {
+fn a_released_port_is_quarantined_before_another_service_gets_it() {
     let mut port_allocator = port_allocator(100..=100);
     port_allocator
         .assign(&key("cart"), &[wanted("", 80)], at(0))
@@ -166,7 +165,7 @@ fn a_service_that_comes_back_gets_its_old_port_at_once() {
 }
 
 #[test]
-fn too_few_free_ports_leave_the_book_unchanged() {
+fn too_few_free_ports_leave_the_allocator_unchanged() {
     let mut port_allocator = port_allocator(100..=101);
     port_allocator
         .assign(&key("cart"), &[wanted("a", 1)], at(0))
@@ -203,7 +202,7 @@ fn the_last_port_of_all_can_be_given() {
 }
 
 #[test]
-fn what_a_status_remembers_is_kept_and_given_again() {
+fn what_a_status_records_is_kept_and_given_again() {
     let mut port_allocator = port_allocator(100..=199);
     let ports = [listen("grpc", 9090, 142), listen("http", 80, 117)];
     assert_eq!(port_allocator.remember(&key("cart"), &ports), vec![]);
@@ -216,7 +215,7 @@ fn what_a_status_remembers_is_kept_and_given_again() {
 }
 
 #[test]
-fn what_a_status_remembers_is_refused_where_it_cannot_be_true() {
+fn what_a_status_records_is_refused_where_it_cannot_be_true() {
     let mut port_allocator = port_allocator(100..=199);
     assert_eq!(
         port_allocator.remember(&key("cart"), &[listen("", 80, 117)]),
@@ -234,12 +233,12 @@ fn what_a_status_remembers_is_refused_where_it_cannot_be_true() {
         assert_eq!(refused, vec![port], "{why}");
     }
     port_allocator.release(&key("cart"), at(0));
-    let resting = [listen("", 80, 117)];
+    let quarantined = [listen("", 80, 117)];
     assert_eq!(
-        port_allocator.remember(&key("till"), &resting),
-        resting.to_vec()
+        port_allocator.remember(&key("till"), &quarantined),
+        quarantined.to_vec()
     );
-    assert_eq!(port_allocator.remember(&key("cart"), &resting), vec![]);
+    assert_eq!(port_allocator.remember(&key("cart"), &quarantined), vec![]);
 }
 
 #[derive(Clone, Debug)]
@@ -265,7 +264,7 @@ fn want(ports: &BTreeSet<u16>) -> Vec<WantedPort> {
     ports.iter().map(|p| wanted(&format!("p{p}"), *p)).collect()
 }
 
-/// Who held each port last, and until when it rests: kept apart from the book, to check it.
+/// Which service had each port last, and until when it is quarantined: tracked apart from the allocator, to check it.
 type History = BTreeMap<u16, (ServiceKey, Option<Timestamp>)>;
 
 fn follow(port_allocator: &PortAllocator, history: &mut History, now: Timestamp) {
@@ -292,7 +291,7 @@ fn follow(port_allocator: &PortAllocator, history: &mut History, now: Timestamp)
 
 proptest! {
     #[test]
-    fn no_port_has_two_owners_and_none_changes_hands_before_its_rest(
+    fn no_port_has_two_owners_and_none_is_reused_before_its_quarantine_ends(
         changes in prop::collection::vec(change(), 1..60),
     ) {
         let mut port_allocator = port_allocator(100..=111);
@@ -321,7 +320,7 @@ proptest! {
                     prop_assert!(seen.insert(port.listen_port));
                     prop_assert!((100..=111).contains(&port.listen_port));
                     prop_assert_eq!(port_allocator.owner_of(port.listen_port), Some(owner));
-                    prop_assert!(!port_allocator.resting.contains_key(&port.listen_port));
+                    prop_assert!(!port_allocator.quarantined.contains_key(&port.listen_port));
                 }
             }
             prop_assert_eq!(seen.len(), port_allocator.owners.len());

@@ -1,5 +1,4 @@
-//! Tests: which requests are answered while asleep.
-//! They never reach past the public items of the room.
+//! Which requests are answered while asleep.
 
 use proptest::prelude::*;
 
@@ -273,7 +272,7 @@ fn the_first_rule_that_matches_answers() {
 }
 
 #[test]
-fn a_rule_that_cannot_be_read_is_named_and_the_others_still_answer() {
+fn an_invalid_rule_is_reported_and_the_others_still_answer() {
     let large = r"(\pL{1000}){1000}";
     let rules = [
         regex("("),
@@ -288,11 +287,11 @@ fn a_rule_that_cannot_be_read_is_named_and_the_others_still_answer() {
     assert_eq!(
         sentences,
         [
-            "probeResponse[0] matches nothing: its regular expression \"(\" cannot be read (unclosed group).",
+            "probeResponse[0] matches nothing: its regular expression \"(\" is invalid (unclosed group).",
             "probeResponse[1] matches nothing: its path \"health\" does not start with a slash.",
             "probeResponse[2] matches nothing: one of its matches has no name.",
             "probeResponse[3] matches nothing: its regular expression \"(\\\\pL{1000}){1000}\" needs too much memory.",
-            "probeResponse[4] matches nothing: 99 is not a status that an answer can have.",
+            "probeResponse[4] matches nothing: 99 is not a valid response status.",
         ]
     );
     assert!(!compiled.is_empty());
@@ -319,11 +318,11 @@ fn usual_expressions_fit_and_their_number_is_bounded() {
         let (_, invalid) = ProbeRules::compile(&[regex(expression)]);
         assert_eq!(invalid, vec![], "{expression}");
     }
-    let many = vec![regex("x"); EXPRESSIONS + 1];
+    let many = vec![regex("x"); MAX_EXPRESSIONS + 1];
     let (_, invalid) = ProbeRules::compile(&many);
     let one_too_many = InvalidRule {
-        rule: EXPRESSIONS,
-        fault: RuleFault::TooManyExpressions,
+        rule: MAX_EXPRESSIONS,
+        error: RuleError::TooManyExpressions,
     };
     assert_eq!(invalid, vec![one_too_many]);
 }

@@ -1,15 +1,14 @@
 //! The conditions of a status, by the Kubernetes conventions.
-//! It never gives a condition a new transition time while its status stays.
 
 use elasti_api::names::condition;
 use elasti_api::{Condition, ElastiServiceSpec, ElastiServiceStatus, Handover, Reason};
 
-use super::{crossed, whole};
+use super::{crossed, whole_seconds};
 use crate::observed::{Author, Observed, Owned, Reading};
 use crate::plan::Plan;
 use crate::user_requests;
 
-/// One condition before it has its transition time.
+/// One condition without its transition time.
 struct Fact {
     type_: &'static str,
     holds: bool,
@@ -17,7 +16,7 @@ struct Fact {
     message: String,
 }
 
-/// Every condition, with the moment since which it has stood as it stands.
+/// Every condition, with its last transition time.
 pub(super) fn conditions(
     spec: &ElastiServiceSpec,
     o: &Observed,
@@ -39,15 +38,15 @@ pub(super) fn conditions(
         .collect()
 }
 
-/// Keeps what was said before by the conditions that speak of triggers, where they stand as they stood.
+/// Keeps the previous conditions that depend on triggers, where their status is unchanged.
 pub(super) fn keep(next: &mut [Condition], previous: &[Condition]) {
-    let speaks = [
+    let about_triggers = [
         condition::READY,
         condition::TRIGGERS_HEALTHY,
         condition::ASLEEP,
     ];
-    let spoken = |c: &&mut Condition| speaks.contains(&c.type_.as_str());
-    for condition in next.iter_mut().filter(spoken) {
+    let kept = |c: &&mut Condition| about_triggers.contains(&c.type_.as_str());
+    for condition in next.iter_mut().filter(kept) {
         let unread = condition.type_ == condition::TRIGGERS_HEALTHY;
         let before = previous.iter().find(|c| c.type_ == condition.type_);
         if let Some(before) = before.filter(|c| unread || c.status == condition.status) {
@@ -76,7 +75,7 @@ impl Fact {
         let since = previous
             .iter()
             .find(|c| c.type_ == self.type_ && c.status == status)
-            .map_or_else(|| whole(o.now), |c| c.last_transition_time.clone());
+            .map_or_else(|| whole_seconds(o.now), |c| c.last_transition_time.clone());
         Condition {
             type_: self.type_.to_owned(),
             status: status.to_owned(),
@@ -88,7 +87,7 @@ impl Fact {
     }
 }
 
-/// Elasti can do its work for this service.
+/// Elasti can manage this service.
 fn ready(spec: &ElastiServiceSpec, o: &Observed, plan: &Plan) -> Fact {
     let reason = plan.why.reason;
     let trouble = matches!(
@@ -109,13 +108,13 @@ fn ready(spec: &ElastiServiceSpec, o: &Observed, plan: &Plan) -> Fact {
     );
     let mut message = plan.why.sentence.clone();
     if !trouble && !o.may_mark && spec.handover.unwrap_or_default() == Handover::Drain {
-        message.push_str(" The operator may not patch pods/status, so it hands over by redirect instead of drain.");
+        message.push_str(" The operator is not allowed to patch pods/status, so it hands over by redirect instead of drain.");
     }
     if let Some(ignored) = user_requests::ignored(o) {
         message = format!("{message} {ignored}");
     }
     if !trouble && o.service.as_ref().is_some_and(|s| s.external_local) {
-        message.push_str(" externalTrafficPolicy is Local: outside clients reach it only through nodes that run a resolver.");
+        message.push_str(" externalTrafficPolicy is Local: external clients reach it only through nodes that run a resolver.");
     }
     Fact::new(condition::READY, !trouble, reason.as_str(), message)
 }
@@ -139,7 +138,7 @@ fn triggers(o: &Observed) -> Fact {
         .enumerate()
         .find_map(|(index, reading)| match reading {
             Reading::Unknown { why } => {
-                Some(format!("Trigger {index} gives no usable reading: {why}."))
+                Some(format!("Trigger {index} has no usable reading: {why}."))
             }
             Reading::Active { .. } | Reading::Quiet { .. } | Reading::Unread => None,
         });
@@ -154,7 +153,7 @@ fn triggers(o: &Observed) -> Fact {
             condition::TRIGGERS_HEALTHY,
             true,
             "Read",
-            "Every trigger gives a usable reading.",
+            "Every trigger has a usable reading.",
         ),
     }
 }
@@ -165,13 +164,13 @@ fn redirected(o: &Observed) -> Fact {
             condition::TRAFFIC_REDIRECTED,
             true,
             "Proxy",
-            "The Service points at the resolvers.",
+            "The Service routes to the resolvers.",
         ),
         Owned::Missing | Owned::Foreign => Fact::new(
             condition::TRAFFIC_REDIRECTED,
             false,
             "Serve",
-            "The Service points at its pods.",
+            "The Service routes to its pods.",
         ),
     }
 }
@@ -204,7 +203,7 @@ fn conflict(o: &Observed, plan: &Plan) -> Fact {
     )
 }
 
-/// Someone else moved the target across zero; said until it crosses zero again by our hand.
+/// Someone else scaled the target from or to zero; reported until Elasti does.
 fn contended(o: &Observed, previous: &ElastiServiceStatus) -> Fact {
     let before = &o.me.remembered;
     let seen_before = before.last_sleep.is_some() || before.replicas.is_some();

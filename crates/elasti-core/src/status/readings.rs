@@ -1,13 +1,12 @@
-//! What each trigger says, as the status tells it.
-//! It never takes a value that moves on the same side of its threshold for news.
+//! The readings of the triggers in the status. A value that moves on the same side of its threshold is no reason to write.
 
 use elasti_api::{ElastiServiceSpec, Trigger, TriggerStatus, TriggerType};
 
-use super::whole;
+use super::whole_seconds;
 use crate::observed::{Observed, Reading};
 
-/// One entry for each trigger, in the order of the spec. An entry whose reading has not turned stays as it is.
-pub(super) fn turned(
+/// One entry for each trigger, in the order of the spec. An entry whose reading has not changed stays as it is.
+pub(super) fn changed(
     spec: &ElastiServiceSpec,
     o: &Observed,
     previous: &[TriggerStatus],
@@ -19,7 +18,7 @@ pub(super) fn turned(
         let before = previous.get(index).filter(|entry| entry.kind == kind);
         let word = match (word(reading), before) {
             (Some(word), _) => word,
-            // Not read yet says nothing new of a trigger that was read before.
+            // Not read by this process yet: the last reading stays.
             (None, Some(before)) => return before.clone(),
             (None, None) => UNKNOWN,
         };
@@ -31,14 +30,14 @@ pub(super) fn turned(
                 value: None,
                 threshold: None,
                 message: None,
-                since: whole(o.now),
+                since: whole_seconds(o.now),
             },
         }
     })
     .collect()
 }
 
-/// The numbers and words that are told along with other news.
+/// Fills in the values and messages, which are written along with other changes.
 pub(super) fn refresh(spec: &ElastiServiceSpec, o: &Observed, entries: &mut [TriggerStatus]) {
     let readings = spec.triggers.iter().zip(&o.readings);
     for (entry, (trigger, reading)) in entries.iter_mut().zip(readings) {

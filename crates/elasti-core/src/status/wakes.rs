@@ -1,5 +1,4 @@
-//! The last wake and the time asleep, as the status tells them.
-//! It never makes a moment up: one that nobody saw is absent.
+//! The last wake and the time asleep in the status. A time that no operator observed is absent.
 
 use elasti_api::{ElastiServiceSpec, ElastiServiceStatus, LastWake, MicroTime, Reason};
 use jiff::{Timestamp, TimestampRound, Unit};
@@ -7,31 +6,32 @@ use jiff::{Timestamp, TimestampRound, Unit};
 use super::{Crossed, crossed};
 use crate::desire;
 use crate::observed::{Author, Observed, Report};
+use crate::stable_since::WakeTimeline;
 use crate::user_requests;
 
-/// The last wake: a new one if the target has just left zero, else the one that was told, and that its first pod is
-/// ready once it is. All else is told along with other news.
-pub(super) fn turned(
+/// The last wake: a new one if the target has just been scaled up from zero, else the previous one, with the time at
+/// which its first pod became ready. All else is written along with other changes.
+pub(super) fn changed(
     spec: &ElastiServiceSpec,
     o: &Observed,
     previous: &ElastiServiceStatus,
 ) -> Option<LastWake> {
     if crossed(o) == Some(Crossed::Up) {
-        return Some(begun(spec, o));
+        return Some(new_wake(spec, o));
     }
     let mut wake = previous.last_wake.clone()?;
-    if let (None, Some(seen)) = (&wake.ready_at, seen(o, &wake)) {
-        wake.ready_at = seen.ready.map(micro);
+    if let (None, Some(seen)) = (&wake.ready_at, observed_wake(o, &wake)) {
+        wake.ready_at = seen.ready.map(whole_micros);
     }
     Some(wake)
 }
 
-/// Fills in what has been seen of the wake since it was told.
+/// Fills in what has been observed of the wake since it was written.
 pub(super) fn refresh(o: &Observed, wake: &mut Option<LastWake>) {
     let Some(wake) = wake else {
         return;
     };
-    let Some(seen) = seen(o, wake) else {
+    let Some(seen) = observed_wake(o, wake) else {
         return;
     };
     fill(&mut wake.scheduled_at, seen.scheduled);
@@ -48,7 +48,7 @@ pub(super) fn refresh(o: &Observed, wake: &mut Option<LastWake>) {
     fill(&mut wake.answered_at, first);
 }
 
-/// How long the target has slept in all, up to the last wake.
+/// For how long the target has slept in total, up to the last wake.
 pub(super) fn asleep_seconds(o: &Observed, previous: &ElastiServiceStatus) -> Option<i64> {
     let before = previous.asleep_seconds;
     let slept = o.me.remembered.last_sleep;
@@ -61,30 +61,30 @@ pub(super) fn asleep_seconds(o: &Observed, previous: &ElastiServiceStatus) -> Op
     }
 }
 
-/// What this process has seen of the wake that the status tells of.
-fn seen(o: &Observed, told: &LastWake) -> Option<crate::stable_since::WakeSeen> {
+/// What this process has observed of the wake in the status.
+fn observed_wake(o: &Observed, written: &LastWake) -> Option<WakeTimeline> {
     let seen = o.stable_since.wake?;
-    (told.scaled_at == Some(micro(seen.scaled))).then_some(seen)
+    (written.scaled_at == Some(whole_micros(seen.scaled))).then_some(seen)
 }
 
-/// A wake whose replicas were seen just now.
-fn begun(spec: &ElastiServiceSpec, o: &Observed) -> LastWake {
+/// A wake that was observed just now.
+fn new_wake(spec: &ElastiServiceSpec, o: &Observed) -> LastWake {
     let recorded = o.target.as_ref().and_then(|t| t.replicas_at);
     let scaled = o.stable_since.wake.map(|seen| seen.scaled).or(recorded);
-    let by = by(spec, o);
-    // A look that plans a wake is the last one at zero.
+    let by = woken_by(spec, o);
+    // The reconcile that plans a wake is the last one at zero.
     let decided = o.stable_since.zero_at;
-    let asked = match by {
+    let requested = match by {
         Reason::Traffic => o.wake_requested_at,
-        Reason::WakeRequested => user_requests::wake_asked_at(o),
+        Reason::WakeRequested => user_requests::wake_requested_at(o),
         Reason::Manual => None,
         _ => decided,
     };
     let latest = scaled.unwrap_or(o.now).min(o.now);
     LastWake {
         by: by.as_str().to_owned(),
-        asked_at: micro(asked.map_or(latest, |asked| asked.min(latest))),
-        scaled_at: scaled.map(micro),
+        asked_at: whole_micros(requested.map_or(latest, |at| at.min(latest))),
+        scaled_at: scaled.map(whole_micros),
         scheduled_at: None,
         started_at: None,
         ready_at: None,
@@ -92,8 +92,8 @@ fn begun(spec: &ElastiServiceSpec, o: &Observed) -> LastWake {
     }
 }
 
-/// What woke it, by what holds a moment later.
-fn by(spec: &ElastiServiceSpec, o: &Observed) -> Reason {
+/// What woke it, as far as the facts a moment later show.
+fn woken_by(spec: &ElastiServiceSpec, o: &Observed) -> Reason {
     let slept = o.me.remembered.last_sleep;
     if o.wake_requested_at.is_some_and(|at| Some(at) > slept) {
         return Reason::Traffic;
@@ -105,18 +105,18 @@ fn by(spec: &ElastiServiceSpec, o: &Observed) -> Reason {
     if o.me.deleting_since.is_some() {
         return Reason::Deleting;
     }
-    // Nothing but a resolver's call to another replica wakes without a reason that this one sees.
+    // Without a reason that this replica knows, it was a wake request to another replica.
     desire::must_be_awake(spec, o).map_or(Reason::Traffic, |why| why.reason)
 }
 
-fn fill(told: &mut Option<MicroTime>, seen: Option<Timestamp>) {
-    if told.is_none() {
-        *told = seen.map(micro);
+fn fill(field: &mut Option<MicroTime>, seen: Option<Timestamp>) {
+    if field.is_none() {
+        *field = seen.map(whole_micros);
     }
 }
 
-/// A moment as the API server keeps it: in whole microseconds.
-fn micro(moment: Timestamp) -> MicroTime {
+/// A time as the API server stores it: in whole microseconds.
+fn whole_micros(moment: Timestamp) -> MicroTime {
     let cut = TimestampRound::new()
         .smallest(Unit::Microsecond)
         .mode(jiff::RoundMode::Trunc);

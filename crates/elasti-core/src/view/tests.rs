@@ -146,7 +146,7 @@ fn an_operator_that_has_just_begun_has_not_read_its_triggers_and_that_is_no_doub
     assert_eq!(view.triggers[0].reading, "unknown");
     assert_eq!(
         view.blockers[0].sentence,
-        "Trigger 0 gives no usable reading: the server is down."
+        "Trigger 0 has no usable reading: the server is down."
     );
 }
 

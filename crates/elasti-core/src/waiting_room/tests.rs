@@ -1,5 +1,4 @@
-//! Tests: who may wait, who leaves first, and that no slot leaks.
-//! They never reach past the public items of the room.
+//! Which requests may wait, which leave first, and that no slot leaks.
 
 use proptest::prelude::*;
 
@@ -13,7 +12,7 @@ fn key(service: &str) -> ServiceKey {
     ServiceKey::new("shop", service)
 }
 
-/// A pool of 10 requests and 100 bytes beyond what each service owns; rooms that only the pool bounds.
+/// A pool of 10 requests and 100 bytes beyond what each service has reserved; rooms that only the pool limits.
 fn small() -> (WaitingRooms, RoomLimits) {
     let limits = Limits {
         shared_requests: 10,
@@ -37,7 +36,7 @@ fn flood(rooms: &mut WaitingRooms, room: &RoomLimits, service: &str) -> (Vec<Tic
 }
 
 #[test]
-fn one_service_alone_takes_its_own_slot_and_half_of_the_pool() {
+fn one_service_alone_takes_its_reserved_slot_and_half_of_the_pool() {
     let (mut rooms, room) = small();
     let (tickets, refusal) = flood(&mut rooms, &room, "cart");
     assert_eq!(tickets.len(), 1 + 5);
@@ -64,7 +63,7 @@ fn s9_a_flood_never_refuses_another_services_first_request() {
     }
     for n in 0..1_000 {
         let quiet = key(&format!("quiet{n}"));
-        let first = rooms.admit(&quiet, &room, OWN_BYTES, at(0));
+        let first = rooms.admit(&quiet, &room, RESERVED_BYTES, at(0));
         assert!(first.is_ok(), "{first:?}");
     }
 }
@@ -73,23 +72,27 @@ fn s9_a_flood_never_refuses_another_services_first_request() {
 fn s9_holds_while_memory_is_high() {
     let (mut rooms, room) = small();
     flood(&mut rooms, &room, "noisy");
-    rooms.set_door(Door::OwnOnly);
+    rooms.set_admission(Admission::ReservedOnly);
     assert!(rooms.admit(&key("quiet"), &room, 1_000, at(0)).is_ok());
     let second = rooms.admit(&key("quiet"), &room, 0, at(0));
     assert_eq!(second, Err(Refusal::MemoryHigh));
-    rooms.set_door(Door::Open);
+    rooms.set_admission(Admission::Open);
     assert!(rooms.admit(&key("quiet"), &room, 0, at(0)).is_ok());
 }
 
 #[test]
-fn a_first_request_with_more_bytes_than_a_service_owns_draws_the_rest_from_the_pool() {
+fn a_first_request_with_more_bytes_than_are_reserved_takes_the_rest_from_the_pool() {
     let (mut rooms, room) = small();
-    let large = rooms.admit(&key("cart"), &room, OWN_BYTES + 100, at(0));
+    let large = rooms.admit(&key("cart"), &room, RESERVED_BYTES + 100, at(0));
     assert!(large.is_ok());
-    let larger = rooms.admit(&key("till"), &room, OWN_BYTES + 1, at(0));
+    let larger = rooms.admit(&key("till"), &room, RESERVED_BYTES + 1, at(0));
     assert_eq!(larger, Err(Refusal::SharedBytes));
     assert!(rooms.admit(&key("cart"), &room, 0, at(0)).is_ok());
-    assert!(rooms.admit(&key("till"), &room, OWN_BYTES, at(0)).is_ok());
+    assert!(
+        rooms
+            .admit(&key("till"), &room, RESERVED_BYTES, at(0))
+            .is_ok()
+    );
 }
 
 #[test]
@@ -97,7 +100,7 @@ fn bytes_of_the_pool_are_shared_by_the_same_threshold() {
     let (mut rooms, room) = small();
     assert!(
         rooms
-            .admit(&key("cart"), &room, OWN_BYTES + 50, at(0))
+            .admit(&key("cart"), &room, RESERVED_BYTES + 50, at(0))
             .is_ok()
     );
     let one_more = rooms.admit(&key("cart"), &room, 1, at(0));
@@ -105,7 +108,7 @@ fn bytes_of_the_pool_are_shared_by_the_same_threshold() {
     assert!(rooms.admit(&key("cart"), &room, 0, at(0)).is_ok());
     assert!(
         rooms
-            .admit(&key("till"), &room, OWN_BYTES + 50, at(0))
+            .admit(&key("till"), &room, RESERVED_BYTES + 50, at(0))
             .is_ok()
     );
 }
@@ -152,7 +155,7 @@ fn a_hold_never_outlives_the_resolvers_timeout_and_lets_at_least_one_wait() {
 }
 
 #[test]
-fn a_size_that_cannot_be_counted_is_refused() {
+fn a_size_that_overflows_is_refused() {
     let (mut rooms, mut room) = small();
     room.bytes = u64::MAX;
     assert!(rooms.admit(&key("cart"), &room, 1, at(0)).is_ok());
@@ -191,17 +194,17 @@ fn a_waiter_ends_exactly_at_its_deadline() {
 }
 
 #[test]
-fn a_closed_door_keeps_those_who_wait() {
+fn closing_admission_keeps_those_that_wait() {
     let (mut rooms, room) = small();
     let ticket = rooms.admit(&key("cart"), &room, 0, at(0)).unwrap();
-    rooms.set_door(Door::Closed);
+    rooms.set_admission(Admission::Closed);
     let late = rooms.admit(&key("till"), &room, 0, at(0));
     assert_eq!(late, Err(Refusal::ShuttingDown));
     assert_eq!(rooms.release(&key("cart"), 1), vec![ticket]);
 }
 
 #[test]
-fn every_refusal_has_a_word_a_sentence_and_a_time_to_retry() {
+fn every_refusal_has_a_reason_a_sentence_and_a_time_to_retry() {
     let mut words = BTreeSet::new();
     for refusal in Refusal::ALL {
         assert!(words.insert(refusal.as_str()));
@@ -209,9 +212,9 @@ fn every_refusal_has_a_word_a_sentence_and_a_time_to_retry() {
         assert!(refusal.to_string().ends_with('.'));
         assert!((1..=10).contains(&refusal.retry_after_seconds()));
     }
-    assert_eq!(Refusal::ServiceFull.fault(), Fault::Service);
-    assert_eq!(Refusal::SharedBytes.fault(), Fault::Shared);
-    assert_eq!(Refusal::MemoryHigh.fault(), Fault::Resolver);
+    assert_eq!(Refusal::ServiceFull.scope(), LimitScope::Service);
+    assert_eq!(Refusal::SharedBytes.scope(), LimitScope::Shared);
+    assert_eq!(Refusal::MemoryHigh.scope(), LimitScope::Resolver);
 }
 
 #[test]
@@ -283,43 +286,47 @@ enum Move {
     Leave(usize),
     Release { service: u8, at_most: usize },
     Expire(i64),
-    Door(Door),
+    Admission(Admission),
 }
 
 fn a_move() -> impl Strategy<Value = Move> {
-    let bytes = prop_oneof![0u64..60, OWN_BYTES - 5..OWN_BYTES + 60];
-    let door = prop_oneof![Just(Door::Open), Just(Door::OwnOnly), Just(Door::Closed)];
+    let bytes = prop_oneof![0u64..60, RESERVED_BYTES - 5..RESERVED_BYTES + 60];
+    let admission = prop_oneof![
+        Just(Admission::Open),
+        Just(Admission::ReservedOnly),
+        Just(Admission::Closed)
+    ];
     prop_oneof![
         12 => (0u8..4, bytes).prop_map(|(service, bytes)| Move::Admit { service, bytes }),
         3 => any::<usize>().prop_map(Move::Leave),
         2 => (0u8..4, 0usize..4).prop_map(|(service, at_most)| Move::Release { service, at_most }),
         2 => (1i64..40).prop_map(Move::Expire),
-        1 => door.prop_map(Move::Door),
+        1 => admission.prop_map(Move::Admission),
     ]
 }
 
-/// What the rooms should hold, kept in the plainest way.
-type Ledger = Vec<(Ticket, ServiceKey, u64, Timestamp)>;
+/// What the rooms should hold, counted in the simplest way.
+type Expected = Vec<(Ticket, ServiceKey, u64, Timestamp)>;
 
-fn check(rooms: &WaitingRooms, ledger: &Ledger) {
-    let mut drawn = Load::default();
+fn check(rooms: &WaitingRooms, expected: &Expected) {
+    let mut pooled = Load::default();
     for n in 0..4 {
         let service = key(&format!("s{n}"));
-        let mine: Vec<_> = ledger.iter().filter(|w| w.1 == service).collect();
+        let mine: Vec<_> = expected.iter().filter(|w| w.1 == service).collect();
         let bytes = mine.iter().map(|w| w.2).sum::<u64>();
         assert_eq!(rooms.held(&service), mine.len());
         assert_eq!(rooms.held_bytes(&service), bytes);
         let requests = mine.len() as u64;
-        drawn = drawn.plus(Load { requests, bytes }.drawn());
+        pooled = pooled.plus(Load { requests, bytes }.pooled());
     }
-    assert_eq!(rooms.drawn, drawn);
-    assert!(drawn.requests <= rooms.pool.requests && drawn.bytes <= rooms.pool.bytes);
-    assert_eq!(rooms.held_total(), ledger.len());
+    assert_eq!(rooms.pooled, pooled);
+    assert!(pooled.requests <= rooms.pool.requests && pooled.bytes <= rooms.pool.bytes);
+    assert_eq!(rooms.held_total(), expected.len());
     assert_eq!(
         rooms.held_bytes_total(),
-        ledger.iter().map(|w| w.2).sum::<u64>()
+        expected.iter().map(|w| w.2).sum::<u64>()
     );
-    assert_eq!(rooms.next_deadline(), ledger.iter().map(|w| w.3).min());
+    assert_eq!(rooms.next_deadline(), expected.iter().map(|w| w.3).min());
 }
 
 proptest! {
@@ -329,7 +336,7 @@ proptest! {
     ) {
         let (mut rooms, room) = small();
         let empty = rooms.clone();
-        let mut ledger = Ledger::new();
+        let mut expected = Expected::new();
         let mut gone: Vec<Ticket> = Vec::new();
         let mut second = 0;
         for next in moves {
@@ -340,49 +347,49 @@ proptest! {
                     let before = rooms.clone();
                     match rooms.admit(&service, &room, bytes, at(second)) {
                         Ok(ticket) => {
-                            prop_assert!(rooms.door != Door::Closed);
-                            ledger.push((ticket, service, bytes, at(second + 60)));
+                            prop_assert!(rooms.admission != Admission::Closed);
+                            expected.push((ticket, service, bytes, at(second + 60)));
                         }
                         Err(refusal) => {
                             prop_assert_eq!(&rooms, &before);
-                            let own = first && bytes <= OWN_BYTES;
+                            let own = first && bytes <= RESERVED_BYTES;
                             prop_assert!(!own || refusal == Refusal::ShuttingDown, "S9");
                         }
                     }
                 }
-                Move::Leave(n) if !ledger.is_empty() => {
-                    let ticket = ledger.remove(n % ledger.len()).0;
+                Move::Leave(n) if !expected.is_empty() => {
+                    let ticket = expected.remove(n % expected.len()).0;
                     prop_assert!(rooms.leave(ticket));
                     gone.push(ticket);
                 }
                 Move::Leave(_) => {}
                 Move::Release { service, at_most } => {
                     let service = key(&format!("s{service}"));
-                    let mine = ledger.iter().filter(|w| w.1 == service);
+                    let mine = expected.iter().filter(|w| w.1 == service);
                     let first: Vec<Ticket> = mine.take(at_most).map(|w| w.0).collect();
                     prop_assert_eq!(&rooms.release(&service, at_most), &first);
-                    ledger.retain(|w| !first.contains(&w.0));
+                    expected.retain(|w| !first.contains(&w.0));
                     gone.extend(first);
                 }
                 Move::Expire(seconds) => {
                     second += seconds;
                     let due = rooms.expired(at(second));
-                    for waiter in &ledger {
+                    for waiter in &expected {
                         prop_assert_eq!(due.contains(&waiter.0), waiter.3 <= at(second));
                     }
-                    ledger.retain(|w| !due.contains(&w.0));
+                    expected.retain(|w| !due.contains(&w.0));
                     gone.extend(due);
                 }
-                Move::Door(door) => rooms.set_door(door),
+                Move::Admission(admission) => rooms.set_admission(admission),
             }
             for ticket in &gone {
                 prop_assert!(!rooms.leave(*ticket));
             }
-            check(&rooms, &ledger);
+            check(&rooms, &expected);
         }
         let _ = rooms.expired(Timestamp::MAX);
         rooms.next_ticket = empty.next_ticket;
-        rooms.set_door(Door::Open);
+        rooms.set_admission(Admission::Open);
         prop_assert_eq!(rooms, empty);
     }
 

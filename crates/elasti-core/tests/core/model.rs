@@ -1,5 +1,5 @@
-//! The model checker: the real `plan`, `wake`, waiting rooms and port book against a modelled cluster.
-//! It never samples: within each configuration's budget every interleaving is explored.
+//! The model checker: the real `plan`, `wake`, waiting rooms and port allocator against a modelled cluster.
+//! Within each configuration's budget it explores every interleaving.
 
 mod actions;
 mod config;
@@ -57,7 +57,7 @@ impl Model for Cluster {
                 violations(&model.config, world).is_empty()
             }),
             Property::always("settles", |model, world| {
-                model.settling.of(&model.config, world).is_ok()
+                model.settling.steps_to_rest(&model.config, world).is_ok()
             }),
             Property::sometimes("serves", |_, w| in_phase(w, Phase::Serving)),
             Property::sometimes("redirects", |_, w| in_phase(w, Phase::Redirecting)),
@@ -66,7 +66,7 @@ impl Model for Cluster {
             Property::sometimes("wakes", |_, w| in_phase(w, Phase::Waking)),
             Property::sometimes("restores", |_, w| in_phase(w, Phase::Restoring)),
             Property::sometimes("holds a request", |_, w| each(w).any(|c| c.held > 0)),
-            Property::sometimes("carries a stream", |_, w| each(w).any(|c| c.open > 0)),
+            Property::sometimes("forwards a stream", |_, w| each(w).any(|c| c.open > 0)),
             Property::sometimes("activity cancels sleep", |_, w| {
                 in_phase(w, Phase::Restoring) && w.svcs.iter().any(|s| s.status.sleep.is_none())
             }),
@@ -78,11 +78,11 @@ fn in_phase(world: &World, phase: Phase) -> bool {
     world.svcs.iter().any(|s| s.status.phase == Some(phase))
 }
 
-fn each(world: &World) -> impl Iterator<Item = &world::Carried> {
-    world.res.iter().flat_map(|r| &r.carried)
+fn each(world: &World) -> impl Iterator<Item = &world::RouteState> {
+    world.res.iter().flat_map(|r| &r.routes)
 }
 
-/// Every law that this state, or a deed on the way to it, breaks.
+/// Every law that this state, or an event on the path to it, breaks.
 fn violations(config: &Config, world: &World) -> Vec<laws::Violation> {
     let mut broken = world.broken.clone();
     for s in (0..world.svcs.len()).filter(|s| world.svcs[*s].exists) {
@@ -91,7 +91,7 @@ fn violations(config: &Config, world: &World) -> Vec<laws::Violation> {
     broken
 }
 
-/// What one run found.
+/// The result of one run.
 struct Found {
     states: usize,
     depth: usize,
@@ -144,7 +144,7 @@ fn explore(config: &Config, most: usize, until: &[&'static str]) -> Found {
     found
 }
 
-/// Each law that was broken, with the way there.
+/// Each law that was broken, with the path there.
 fn failures(cluster: &Cluster, checker: &impl Checker<Cluster>) -> Vec<String> {
     let mut failures = Vec::new();
     for (name, path) in checker.discoveries() {
@@ -155,21 +155,21 @@ fn failures(cluster: &Cluster, checker: &impl Checker<Cluster>) -> Vec<String> {
         let broken = violations(&cluster.config, &last)
             .iter()
             .map(|v| format!("{:?}: {}", v.law, v.seen))
-            .chain(cluster.settling.of(&cluster.config, &last).err())
+            .chain(cluster.settling.steps_to_rest(&cluster.config, &last).err())
             .collect::<Vec<_>>()
             .join("; ");
-        let way: Vec<String> = path
+        let actions: Vec<String> = path
             .into_actions()
             .iter()
             .map(|a| format!("{a:?}"))
             .collect();
-        failures.push(format!("{broken}\n    by way of {}", way.join(", ")));
+        failures.push(format!("{broken}\n    after {}", actions.join(", ")));
     }
     failures
 }
 
-/// How many states one configuration explores: a taste, unless `cargo xtask test` asks for the meal.
-fn most() -> usize {
+/// How many states one configuration explores: few by default, more with `cargo xtask test`.
+fn most_states() -> usize {
     std::env::var("ELASTI_MODEL_STATES")
         .ok()
         .and_then(|s| s.parse().ok())
@@ -224,7 +224,7 @@ fn configurations() -> Vec<Config> {
                 user_requests: 2,
                 ..budget(1, 1, 0, 0, 0)
             },
-            ..Config::new("a person asks for sleep and wakes")
+            ..Config::new("a user requests sleep and wakes")
         },
         Config {
             keda: true,
@@ -244,7 +244,7 @@ fn every_law_holds_in_every_configuration() {
     let mut states = 0;
     let mut reached: Vec<&str> = Vec::new();
     for config in configurations() {
-        let found = explore(&config, most(), &["safe", "settles"]);
+        let found = explore(&config, most_states(), &["safe", "settles"]);
         assert!(
             found.failures.is_empty(),
             "{}: {}",
@@ -265,17 +265,17 @@ fn every_law_holds_in_every_configuration() {
     ] {
         assert!(
             reached.contains(&wanted),
-            "no state {wanted}: the laws would hold for nothing"
+            "no state {wanted}: the laws would hold vacuously"
         );
     }
     for wanted in [
         "holds a request",
-        "carries a stream",
+        "forwards a stream",
         "activity cancels sleep",
     ] {
         assert!(
             reached.contains(&wanted),
-            "nothing {wanted}: the laws would hold for nothing"
+            "nothing {wanted}: the laws would hold vacuously"
         );
     }
 }

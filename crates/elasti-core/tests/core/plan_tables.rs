@@ -1,5 +1,5 @@
-//! Tables over the planner: each proof and each refusal, fact by fact, and what users of the predecessor felt.
-//! It never simulates time: every test is one set of facts and the plan that they give.
+//! Tables over the planner: each proof and each refusal, fact by fact, and the known bugs of KubeElasti.
+//! Every test is one set of facts and the plan that follows from it; scenarios simulate time.
 
 mod facts;
 

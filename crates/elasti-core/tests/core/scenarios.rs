@@ -1,9 +1,9 @@
-//! Golden scenarios: one service's world on a timeline of real seconds, the real planner, and a transcript of what a user would see.
-//! It never samples and never sleeps: time is a number, and the same script always tells the same story.
+//! Golden scenarios: one service on a simulated timeline, the real planner, and a transcript of what a user would see.
+//! Time is a number, so the same script always gives the same transcript.
 
 mod operator;
 mod script;
-mod words;
+mod transcript;
 mod world;
 
 mod autoscalers;
@@ -14,7 +14,7 @@ mod doubt;
 mod drain;
 mod first_request;
 mod obstacles;
-mod quiet_day;
+mod quiet;
 mod resolvers;
 mod restart;
 mod rivals;

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use elasti_api::names;
-use elasti_core::laws::{self, Deed, NodeView, ScaledToZero, Snapshot};
+use elasti_core::laws::{self, NodeView, ScaledToZero, Snapshot, TraceEvent};
 use elasti_e2e::TestEnv;
 use elasti_fake_cluster::api_server::Changed;
 use jiff::SignedDuration;
@@ -147,19 +147,19 @@ impl Witness {
         let now = &moments[moments.len() - 1].1;
         let mut deeds = Vec::new();
         match (before.replicas, now.replicas) {
-            (Some(1..), Some(0)) => deeds.push(Deed::ScaledToZero(ScaledToZero {
+            (Some(1..), Some(0)) => deeds.push(TraceEvent::ScaledToZero(ScaledToZero {
                 nodes: self.views(moments, changed.at),
                 pods_in_slices: now.endpoints().iter().any(|(is_ours, _)| !is_ours),
                 busy_when_decided: false,
                 resolver_silent_when_decided: false,
                 quiet_when_decided: self.journey == Journey::GoingToSleep,
                 since_wake: None,
-                asked_since_wake: false,
+                sleep_requested_since_wake: false,
                 cooldown: SignedDuration::ZERO,
                 writer_leads: true,
                 by_redirect: false,
             })),
-            (Some(from), Some(to)) if from != to => deeds.push(Deed::Woke {
+            (Some(from), Some(to)) if from != to => deeds.push(TraceEvent::Woke {
                 from: u32::try_from(from).unwrap(),
                 to: u32::try_from(to).unwrap(),
                 justified: matches!(
@@ -170,7 +170,7 @@ impl Witness {
             _ => {}
         }
         if before.declared.is_some() && now.declared.is_none() {
-            deeds.push(Deed::LetGo {
+            deeds.push(TraceEvent::FinalizerRemoved {
                 leftovers: now.is_redirected() || now.private_service,
                 awake_or_pointless: now.replicas != Some(0),
                 keda_paused_by_us: false,
@@ -181,7 +181,7 @@ impl Witness {
         {
             deeds.push(self.statement(stated, changed.at, moments));
         }
-        for violation in deeds.iter().flat_map(laws::check_deed) {
+        for violation in deeds.iter().flat_map(laws::check_event) {
             let (law, seen) = (violation.law, violation.seen);
             let when = (changed.at - self.since).as_millis();
             broken.push(format!("{law:?} at {when} ms: {seen}: {deeds:?}"));
@@ -189,7 +189,7 @@ impl Witness {
     }
 
     /// A status may speak of any moment shortly before it was written.
-    fn statement(&self, stated: Stated, at: Instant, moments: &[(Instant, Moment)]) -> Deed {
+    fn statement(&self, stated: Stated, at: Instant, moments: &[(Instant, Moment)]) -> TraceEvent {
         let recent = || {
             let after = moments
                 .iter()
@@ -200,9 +200,9 @@ impl Witness {
         let (proxy, asleep) = (stated.proxy, stated.asleep);
         let slice_held = recent().any(|moment| moment.is_redirected() == proxy);
         let zero_held = recent().any(|moment| (moment.replicas == Some(0)) == asleep);
-        Deed::Stated {
+        TraceEvent::StatusWritten {
             proxy,
-            slice_was_there: proxy == slice_held,
+            slice_existed: proxy == slice_held,
             asleep,
             was_zero: asleep == zero_held,
         }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use elasti_core::ports::ServiceKey;
 use elasti_core::probe_response::ProbeRequest;
-use elasti_core::waiting_room::OWN_BYTES;
+use elasti_core::waiting_room::RESERVED_BYTES;
 use futures::FutureExt as _;
 use http::{Method, Request, Response, StatusCode, Version, header};
 use hyper::body::Incoming;
@@ -197,7 +197,7 @@ fn unfit<B>(request: &Request<B>, head_bytes: u64) -> Option<Failure> {
         return Some(Failure::Malformed);
     }
     // hyper's buffer may overshoot its bound by one read.
-    (head_bytes > OWN_BYTES).then_some(Failure::HeadTooLarge)
+    (head_bytes > RESERVED_BYTES).then_some(Failure::HeadTooLarge)
 }
 
 fn gets_waiting_page<B>(service: &Service, request: &Request<B>) -> bool {

@@ -75,7 +75,7 @@ async fn a_trigger_is_active() {
 async fn a_trigger_gives_no_reading() {
     let message = "the server did not answer within 5 s";
     let unknown = json!({"triggers": [trigger("unknown", None, Some(message))]});
-    let sentence = "Trigger 0 gives no usable reading: the server did not answer within 5 s.";
+    let sentence = "Trigger 0 has no usable reading: the server did not answer within 5 s.";
     why!(
         one(
             json!({}),
@@ -126,7 +126,7 @@ async fn a_resolver_carries_requests() {
     let status = with(
         serving(
             "Traffic",
-            "Resolver elasti-resolver-1 holds or carries requests.",
+            "Resolver elasti-resolver-1 has requests waiting or in flight.",
         ),
         quiet(),
     );
@@ -219,7 +219,7 @@ async fn its_service_is_headless() {
     scene.service("web", json!({"clusterIP": "None"})).await;
     scene.declare("web", json!({})).await;
     let sentence =
-        "The Service is headless: clients dial the pods themselves. Give it a cluster IP.";
+        "The Service is headless: clients connect to the pods directly. Give it a cluster IP.";
     let mut status = with(serving("Unsupported", sentence), quiet());
     status["conditions"] = json!([condition("Ready", false, "Unsupported", sentence)]);
     scene.status("web", status).await;

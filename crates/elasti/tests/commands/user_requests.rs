@@ -145,7 +145,12 @@ async fn a_sleep_that_is_called_off_by_a_request() {
         "Sleep was asked for.",
         true,
     );
-    let back = status("Restoring", "Traffic", "Resolver r-1 holds requests.", true);
+    let back = status(
+        "Restoring",
+        "Traffic",
+        "Resolver r-1 is holding requests.",
+        true,
+    );
     // Between two statuses the watch must see the first.
     let play = async {
         play(&scene, "sleep-requested", Vec::new()).await;

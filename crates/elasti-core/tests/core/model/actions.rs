@@ -1,12 +1,11 @@
-//! Everything that can happen next in the modelled world, and what the machinery around Elasti changes.
-//! It never decides for Elasti.
+//! Everything that can happen next in the modelled cluster, and what Kubernetes itself changes.
 
 use crate::model::config::{Config, HOLD, LEASE, Mistake};
-use crate::model::effects::{applies, looks};
+use crate::model::effects::{applies, reconciles};
 use crate::model::observe::{key, uid};
 use crate::model::passing::time_passes;
 use crate::model::requests::{arrives, forwards, one_less, usable_pod, wakes};
-use crate::model::world::{Effect, Keda, Kubelet, Pipe, Pod, Said, World, now};
+use crate::model::world::{Effect, Keda, Kubelet, Pipe, Pod, TriggerState, World, now};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Backend {
@@ -25,7 +24,7 @@ pub enum Outcome {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Action {
     TimePasses,
-    // The API machinery and the nodes.
+    // Kubernetes' controllers and nodes.
     Replicate(usize),
     ReplicateLate(usize),
     PodReady(usize, usize),
@@ -37,7 +36,7 @@ pub enum Action {
     NodeSeesPods(usize, usize),
     NodeSeesResolvers(usize, usize),
     // Elasti.
-    Look(usize, usize),
+    Reconcile(usize, usize),
     Apply(usize),
     Renew(usize),
     Acquire(usize),
@@ -49,11 +48,11 @@ pub enum Action {
     // Clients.
     Arrive(usize, usize, Backend),
     Leave(usize, usize),
-    // The rest of the world, within its budget.
-    SetReading(usize, Said),
+    // Users and other controllers, within their budget.
+    SetReading(usize, TriggerState),
     OutsideScale(usize, u8),
-    WishWake(usize),
-    WishSleep(usize),
+    RequestWake(usize),
+    RequestSleep(usize),
     Delete(usize),
     DeleteTarget(usize),
     // Faults, within their budget.
@@ -71,7 +70,7 @@ pub enum Action {
     KedaActs(usize),
 }
 
-/// What a fair world does without being asked, in the order in which a fair run tries it.
+/// What a fair run does by itself, in the order in which it tries it.
 pub fn fair(config: &Config, w: &World, actions: &mut Vec<Action>) {
     for (op, operator) in w.ops.iter().enumerate() {
         if !operator.up && !config.no_restart {
@@ -84,7 +83,7 @@ pub fn fair(config: &Config, w: &World, actions: &mut Vec<Action>) {
         if operator.up && leads && w.lease.age > 0 && w.lease.age < LEASE {
             actions.push(Action::Renew(op));
         }
-        let barred = config.is(Mistake::NobodyTakesOver) && !leads;
+        let barred = config.is(Mistake::NoTakeover) && !leads;
         if operator.up && w.lease.age >= LEASE && !barred {
             actions.push(Action::Acquire(op));
         }
@@ -102,7 +101,7 @@ pub fn fair(config: &Config, w: &World, actions: &mut Vec<Action>) {
             Some(_) => actions.push(Action::Apply(op)),
             None => {
                 let exists = (0..w.svcs.len()).filter(|s| w.svcs[*s].exists);
-                actions.extend(exists.map(|s| Action::Look(op, s)));
+                actions.extend(exists.map(|s| Action::Reconcile(op, s)));
             }
         }
     }
@@ -123,7 +122,7 @@ fn machinery(config: &Config, w: &World, s: usize, actions: &mut Vec<Action>) {
             Pod::Stuck if config.broken_image => {}
             Pod::Stuck => actions.push(Action::PodFixed(s, i)),
             Pod::Terminating => actions.push(Action::PodGone(s, i)),
-            // Assumed: none gets ready out of turn between a zero and the end of its pods; nobody could take it back.
+            // Assumed: none gets ready out of turn between a zero and the end of its pods; nothing could undo it.
             Pod::Up { healthy: false, .. } if svc.owed.is_some() => {}
             Pod::Up { healthy: false, .. } => actions.push(Action::PodWell(s, i)),
             Pod::Up { .. } | Pod::None => {}
@@ -146,32 +145,32 @@ fn machinery(config: &Config, w: &World, s: usize, actions: &mut Vec<Action>) {
 }
 
 fn resolver(config: &Config, w: &World, r: usize, s: usize, actions: &mut Vec<Action>) {
-    let carried = &w.res[r].carried[s];
-    if !carried.listens && w.svcs[s].status.ports && w.svcs[s].exists {
+    let route = &w.res[r].routes[s];
+    if !route.listens && w.svcs[s].status.ports && w.svcs[s].exists {
         actions.push(Action::Listen(r, s));
     }
-    let waiting = carried.held + carried.held_again > 0;
+    let waiting = route.held + route.held_again > 0;
     let usable = usable_pod(config, w, s).is_some() && !config.is(Mistake::MissesReadiness);
     if waiting && usable {
         actions.push(Action::Forward(r, s, Outcome::Answered));
     }
-    if carried.open > 0 && !config.endless_stream {
+    if route.open > 0 && !config.endless_stream {
         actions.push(Action::StreamEnds(r, s));
     }
-    if waiting && carried.held_for >= HOLD && !config.is(Mistake::HoldsForEver) {
+    if waiting && route.held_for >= HOLD && !config.is(Mistake::HoldsForever) {
         actions.push(Action::Expire(r, s));
     }
-    if waiting && !usable && w.svcs[s].replicas == Some(0) && config.will_wake(carried) {
+    if waiting && !usable && w.svcs[s].replicas == Some(0) && config.will_wake(route) {
         let awake = (0..w.ops.len()).filter(|op| w.ops[*op].up);
         actions.extend(awake.map(|op| Action::Wake(r, s, op)));
     }
 }
 
-/// What an unfair world may do besides.
+/// What may happen besides in an unfair run.
 pub fn unfair(config: &Config, w: &World, actions: &mut Vec<Action>) {
     for r in (0..w.res.len()).filter(|r| w.res[*r].up) {
         for s in 0..w.svcs.len() {
-            let waiting = w.res[r].carried[s].held > 0;
+            let waiting = w.res[r].routes[s].held > 0;
             if waiting {
                 actions.push(Action::Leave(r, s));
             }
@@ -196,7 +195,11 @@ pub fn unfair(config: &Config, w: &World, actions: &mut Vec<Action>) {
             }
         }
         if w.budget.readings > 0 {
-            let others = [Said::Quiet, Said::Active, Said::Unknown];
+            let others = [
+                TriggerState::Quiet,
+                TriggerState::Active,
+                TriggerState::Unknown,
+            ];
             let change = others.into_iter().filter(|said| *said != svc.reading);
             actions.extend(change.map(|said| Action::SetReading(s, said)));
         }
@@ -206,7 +209,7 @@ pub fn unfair(config: &Config, w: &World, actions: &mut Vec<Action>) {
             actions.push(Action::OutsideScale(s, other));
         }
         if w.budget.user_requests > 0 {
-            actions.extend([Action::WishWake(s), Action::WishSleep(s)]);
+            actions.extend([Action::RequestWake(s), Action::RequestSleep(s)]);
         }
         if w.budget.deletions > 0 {
             if svc.deleting.is_none() {
@@ -230,9 +233,9 @@ fn faults(w: &World, actions: &mut Vec<Action>) {
             actions.push(Action::Freeze(op));
         }
     }
-    // Assumed: at least one other resolver lives, and every node knows of it or is about to.
+    // Assumed: at least one other resolver lives, and every node routes to it or is about to.
     for r in (0..w.res.len()).filter(|r| w.res[*r].up) {
-        if (0..w.res.len()).any(|other| other != r && everyone_knows(w, other)) {
+        if (0..w.res.len()).any(|other| other != r && in_every_slice(w, other)) {
             actions.push(Action::ResolverDies(r));
         }
     }
@@ -253,8 +256,8 @@ fn faults(w: &World, actions: &mut Vec<Action>) {
     }
 }
 
-/// This resolver is in every slice that is published, on its way, or about to be written.
-fn everyone_knows(w: &World, r: usize) -> bool {
+/// This resolver is in every slice that is published, in transit, or about to be written.
+fn in_every_slice(w: &World, r: usize) -> bool {
     let has = |mask: u8| mask & (1 << r) != 0;
     let pipe = |pipe: &Pipe| has(pipe.seen) && pipe.coming.iter().all(|(mask, _)| has(*mask));
     let about_to_be = |s: usize| {
@@ -272,7 +275,7 @@ fn everyone_knows(w: &World, r: usize) -> bool {
             .all(|s| {
                 let known =
                     w.svcs[s].slice.is_some_and(has) && w.svcs[s].resolvers_at.iter().all(pipe);
-                known && about_to_be(s) && w.res[r].carried[s].listens
+                known && about_to_be(s) && w.res[r].routes[s].listens
             })
 }
 
@@ -302,7 +305,7 @@ pub fn after(config: &Config, before: &World, action: Action) -> Option<World> {
     let mut w = before.clone();
     let happened = match action {
         Action::TimePasses => time_passes(config, &mut w),
-        Action::Look(op, s) => looks(config, &mut w, op, s),
+        Action::Reconcile(op, s) => reconciles(config, &mut w, op, s),
         Action::Apply(op) => applies(config, &mut w, op),
         Action::Crash(_)
         | Action::AnswerLost(_)
@@ -316,13 +319,13 @@ pub fn after(config: &Config, before: &World, action: Action) -> Option<World> {
         Action::Arrive(s, n, backend) => arrives(config, &mut w, s, n, backend),
         Action::Forward(r, s, outcome) => forwards(config, &mut w, r, s, outcome),
         Action::Wake(r, s, op) => wakes(config, &mut w, r, s, op),
-        other => simple(config, &mut w, other),
+        other => kubernetes_acts(config, &mut w, other),
     };
     (happened && w != *before).then_some(w)
 }
 
-/// Actions that change one thing.
-fn simple(config: &Config, w: &mut World, action: Action) -> bool {
+/// Kubernetes' controllers and nodes.
+fn kubernetes_acts(config: &Config, w: &mut World, action: Action) -> bool {
     match action {
         Action::Replicate(s) => {
             let wanted = w.svcs[s].replicas.unwrap_or(0);
@@ -345,13 +348,13 @@ fn simple(config: &Config, w: &mut World, action: Action) -> bool {
         Action::PodFixed(s, i) => set_pod(w, s, i, Pod::Starting),
         Action::PodGone(s, i) => set_pod(w, s, i, Pod::None),
         Action::KubeletTick(s, i) => {
-            // Without a drain nobody knows or cares when the next tick comes.
+            // Without a drain the time of the next tick does not matter.
             let up = matches!(w.svcs[s].pods[i], Pod::Up { .. });
             let drains = w.svcs[s].pods[i].marked() || up && w.svcs[s].slice.is_some();
             let next = if drains {
                 Kubelet::In(config.tick_period())
             } else {
-                Kubelet::Calm
+                Kubelet::Idle
             };
             w.svcs[s].kubelets[i] = next;
             undo_mark(w, s, i);
@@ -359,28 +362,44 @@ fn simple(config: &Config, w: &mut World, action: Action) -> bool {
         Action::Publish(s) => w.svcs[s].publish(),
         Action::NodeSeesPods(s, n) => return w.svcs[s].pods_at[n].apply(),
         Action::NodeSeesResolvers(s, n) => return w.svcs[s].resolvers_at[n].apply(),
+        other => return elasti_acts(config, w, other),
+    }
+    true
+}
+
+/// Elasti and its clients, where only one thing changes.
+fn elasti_acts(config: &Config, w: &mut World, action: Action) -> bool {
+    match action {
         Action::Renew(_) => w.lease.age = 0,
         Action::Acquire(op) => {
             w.lease.age = 0;
-            // Who does not lead does not look, and what it saw before proves nothing later.
+            // A follower does not reconcile, and what it observed before proves nothing later.
             let before = std::mem::replace(&mut w.lease.holder, op);
             w.ops[before].memory = config.operator().memory;
             w.svcs
                 .iter_mut()
-                .for_each(|svc| svc.news[before] = (true, true));
+                .for_each(|svc| svc.changed[before] = (true, true));
         }
         Action::Restart(op) => w.ops[op].up = true,
         Action::Thaw(op) => w.ops[op].frozen = None,
-        Action::Listen(r, s) => w.res[r].carried[s].listens = true,
+        Action::Listen(r, s) => w.res[r].routes[s].listens = true,
         Action::ResolverStarts(r) => {
             w.res[r].up = true;
             for s in 0..w.svcs.len() {
                 // It is ready only once it has loaded its routes.
-                w.res[r].carried[s].listens = w.svcs[s].exists && w.svcs[s].status.ports;
+                w.res[r].routes[s].listens = w.svcs[s].exists && w.svcs[s].status.ports;
             }
         }
-        Action::StreamEnds(r, s) => w.res[r].carried[s].open -= 1,
+        Action::StreamEnds(r, s) => w.res[r].routes[s].open -= 1,
         Action::Leave(r, s) | Action::Expire(r, s) => one_less(w, r, s),
+        other => return users_act(config, w, other),
+    }
+    true
+}
+
+/// Users and other controllers.
+fn users_act(config: &Config, w: &mut World, action: Action) -> bool {
+    match action {
         Action::SetReading(s, said) => {
             w.budget.readings -= 1;
             w.svcs[s].reading = said;
@@ -389,11 +408,11 @@ fn simple(config: &Config, w: &mut World, action: Action) -> bool {
             w.budget.outside -= 1;
             scale_from_outside(w, s, replicas);
         }
-        Action::WishWake(s) => {
+        Action::RequestWake(s) => {
             w.budget.user_requests -= 1;
             w.svcs[s].wake_request = Some(0);
         }
-        Action::WishSleep(s) => {
+        Action::RequestSleep(s) => {
             w.budget.user_requests -= 1;
             w.svcs[s].sleep_request = Some(0);
         }
@@ -421,7 +440,7 @@ fn fault(config: &Config, w: &mut World, action: Action) -> bool {
         Action::Crash(op) => {
             w.svcs
                 .iter_mut()
-                .for_each(|svc| svc.news[op] = (true, true));
+                .for_each(|svc| svc.changed[op] = (true, true));
             w.ops[op] = config.operator();
             w.ops[op].up = false;
             remember_ports(w, op);
@@ -434,11 +453,11 @@ fn fault(config: &Config, w: &mut World, action: Action) -> bool {
         Action::Freeze(op) => w.ops[op].frozen = Some(w.svcs.clone()),
         Action::ResolverDies(r) => {
             w.res[r].up = false;
-            for carried in &mut w.res[r].carried {
+            for route in &mut w.res[r].routes {
                 // Killed: it takes with it what it physically holds.
-                (carried.held, carried.held_again, carried.open) = (0, 0, 0);
-                (carried.listens, carried.last, carried.woke) = (false, None, false);
-                carried.held_for = 0;
+                (route.held, route.held_again, route.open) = (0, 0, 0);
+                (route.listens, route.last, route.woke) = (false, None, false);
+                route.held_for = 0;
             }
         }
         Action::PodSticks(s, i) => set_pod(w, s, i, Pod::Stuck),
@@ -466,7 +485,7 @@ fn fault(config: &Config, w: &mut World, action: Action) -> bool {
     true
 }
 
-/// After a restart the port book is made from what the statuses remember.
+/// After a restart the port allocator is restored from the statuses.
 fn remember_ports(w: &mut World, op: usize) {
     for s in 0..w.svcs.len() {
         let wanted = [elasti_core::ports::WantedPort {
@@ -536,8 +555,8 @@ fn replicate(config: &Config, w: &mut World, s: usize, wanted: u8) {
         let living = w.svcs[s].pods.iter().filter(|p| p.living()).count();
         let pod = w.svcs[s].pods[i];
         if living < wanted && pod == Pod::None {
-            // A new pod has a uid that nobody has seen; the model keeps one uid for each place,
-            // so what was known of the old pod is taken away instead.
+            // A new pod has a new uid; the model keeps one uid for each pod index,
+            // so what was known of the old pod is removed instead.
             for op in &mut w.ops {
                 op.memory[s].marks.remove(&uid(i));
             }

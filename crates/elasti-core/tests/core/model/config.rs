@@ -1,5 +1,4 @@
-//! What one run of the model looks like: how many of everything, what may go wrong, and which mistake is built in.
-//! It never holds state.
+//! The configuration of one run: how many of everything, what may go wrong, and which mistake is built in.
 
 use elasti_api::{
     Autoscaler, AutoscalerType, ElastiServiceSpec, Handover, ScaleTargetRef, Trigger, TriggerType,
@@ -10,7 +9,8 @@ use elasti_core::stable_since::StableSince;
 use jiff::SignedDuration;
 
 use crate::model::world::{
-    Age, Budget, Carried, Keda, Kubelet, Lease, Op, Pipe, Pod, Res, Said, Status, Svc, World, now,
+    Age, Budget, Keda, Kubelet, Lease, Op, Pipe, Pod, Res, RouteState, Status, Svc, TriggerState,
+    World, now,
 };
 
 pub const SETTLE: Age = 2;
@@ -22,13 +22,13 @@ pub const TIMEOUT: Age = 5;
 /// How many may wait in the shared part of a resolver's rooms.
 pub const SHARED_WAITERS: u32 = 2;
 
-/// A mistake that is built in to see whether the laws notice.
+/// A mistake that is built in to see whether the laws catch it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Mistake {
     None,
     SliceRemovedOnPodReadiness,
     UnmarksSickPods,
-    UnmarksCondemnedPods,
+    UnmarksPodsAboutToStop,
     TickInsideSettle,
     ScalesBeforeRedirect,
     MarksBeforeNodesFollow,
@@ -36,7 +36,7 @@ pub enum Mistake {
     WakesOnce,
     SleepsOnOpenStreams,
     ForgetsWakes,
-    WishesNeverEnd,
+    SleepRequestsNeverExpire,
     WakeLowers,
     TakesForeignObjects,
     SendsTwice,
@@ -47,17 +47,17 @@ pub enum Mistake {
     UnknownIsActive,
     OldLeaderGoesOn,
     IgnoresRival,
-    LetsGoAtOnce,
+    RemovesFinalizerAtOnce,
     KeepsKedaPaused,
     StatusFromIntent,
     // Liveness.
     Flaps,
-    HoldsForEver,
+    HoldsForever,
     MissesReadiness,
     NeverIdle,
     WritesAtRest,
     DeletionNeedsTarget,
-    NobodyTakesOver,
+    NoTakeover,
 }
 
 #[derive(Clone, Debug)]
@@ -69,9 +69,9 @@ pub struct Config {
     pub operators: usize,
     pub keda: bool,
     pub handover: Handover,
-    /// The second ElastiService claims what the first one has.
+    /// The second ElastiService claims the same Service as the first.
     pub rivals: bool,
-    /// An object of our name was there before us.
+    /// An object with our name existed before.
     pub foreign: bool,
     /// Pods of the target never get ready.
     pub broken_image: bool,
@@ -80,7 +80,7 @@ pub struct Config {
     /// A crashed operator stays down.
     pub no_restart: bool,
     /// The trigger's reading at the start.
-    pub reading: Said,
+    pub reading: TriggerState,
     pub budget: Budget,
     pub mistake: Mistake,
 }
@@ -109,7 +109,7 @@ impl Config {
             broken_image: false,
             endless_stream: false,
             no_restart: false,
-            reading: Said::Quiet,
+            reading: TriggerState::Quiet,
             budget: NO_BUDGET,
             mistake: Mistake::None,
         }
@@ -124,9 +124,9 @@ impl Config {
         self.mistake == mistake
     }
 
-    /// A resolver that holds sends wakes until a pod is ready.
-    pub fn will_wake(&self, carried: &Carried) -> bool {
-        !(self.is(Mistake::WakesOnce) && carried.woke)
+    /// A resolver that holds requests sends wakes until a pod is ready.
+    pub fn will_wake(&self, route: &RouteState) -> bool {
+        !(self.is(Mistake::WakesOnce) && route.woke)
     }
 
     /// One slot for each service, and the shared ones, at every resolver.
@@ -136,7 +136,7 @@ impl Config {
     }
 
     /// Long enough that the widest gap between the ticks of all nodes holds a margin, the settle time and a margin,
-    /// and one unit more, because a fair operator looks once in a unit and knows a tick only that well.
+    /// and one unit more, because a fair operator reconciles once in a unit and knows a tick only that precisely.
     pub fn tick_period(&self) -> Age {
         let gap = 1 + SETTLE + 1 + 1;
         gap * u8::try_from(self.nodes).unwrap()
@@ -184,7 +184,7 @@ impl Config {
         }
     }
 
-    /// Everything serves, nothing is ours yet.
+    /// Everything serves, and Elasti has changed nothing yet.
     pub fn start(&self) -> World {
         let svc = Svc {
             exists: true,
@@ -205,7 +205,7 @@ impl Config {
                 };
                 self.nodes
             ],
-            kubelets: vec![Kubelet::Calm; self.nodes],
+            kubelets: vec![Kubelet::Idle; self.nodes],
             own: full(self.nodes),
             pods_at: vec![full(self.nodes); self.nodes],
             slice: None,
@@ -217,9 +217,9 @@ impl Config {
             wake_request: None,
             sleep_request: None,
             excused: false,
-            news: vec![(true, true); self.operators],
+            changed: vec![(true, true); self.operators],
         };
-        let carried = Carried {
+        let route = RouteState {
             listens: false,
             held: 0,
             held_again: 0,
@@ -233,7 +233,7 @@ impl Config {
             res: vec![
                 Res {
                     up: true,
-                    carried: vec![carried; self.services]
+                    routes: vec![route; self.services]
                 };
                 self.resolvers
             ],

@@ -1,23 +1,22 @@
-//! An operator of the modelled world looks, and carries out what it decided, one write at a time.
-//! It never decides: what it carries out comes from the real plan.
+//! An operator of the modelled cluster reconciles, and carries out the steps of the real plan one write at a time.
 
-use elasti_core::laws::{Deed, ScaledToZero};
+use elasti_core::laws::{ScaledToZero, TraceEvent};
 use jiff::SignedDuration;
 
 use crate::model::actions::target_changed;
 use crate::model::config::{COOLDOWN, Config, LEASE, Mistake};
-use crate::model::observe::look;
-use crate::model::world::{Effect, Keda, Kubelet, Pending, Pod, Said, World};
+use crate::model::observe::reconcile;
+use crate::model::world::{Effect, Keda, Kubelet, Pending, Pod, TriggerState, World};
 
-pub fn looks(config: &Config, w: &mut World, op: usize, s: usize) -> bool {
+pub fn reconciles(config: &Config, w: &mut World, op: usize, s: usize) -> bool {
     let leads = w.lease.holder == op && w.lease.age < LEASE;
     if w.ops[op].pending.is_some() || !leads && !config.is(Mistake::OldLeaderGoesOn) {
         return false;
     }
-    let seen = look(config, w, op, s);
+    let seen = reconcile(config, w, op, s);
     w.ops[op] = seen.op;
     if seen.fresh {
-        w.svcs[s].news[op] = (false, false);
+        w.svcs[s].changed[op] = (false, false);
     }
     if !seen.effects.is_empty() {
         w.ops[op].pending = Some(Pending {
@@ -63,7 +62,7 @@ fn judge_write(config: &Config, w: &mut World, s: usize, effect: &Effect) {
     }
     let ours = matches!(effect, Effect::EnsurePrivate | Effect::EnsureSlice(_));
     let foreign = ours && w.svcs[s].foreign;
-    w.judge(&Deed::Wrote {
+    w.judge(&TraceEvent::Wrote {
         foreign,
         in_charge: !(config.rivals && s > 0),
     });
@@ -83,13 +82,13 @@ fn apply_effect(
         Effect::DeletePrivate => w.svcs[s].private = false,
         Effect::EnsureSlice(mask) => w.svcs[s].set_slice(Some(mask)),
         Effect::RemoveSlice => {
-            // A deletion that has waited its patience out may leave a service without pods.
+            // A deletion that has timed out may leave a service without pods.
             w.svcs[s].excused |= pending.evidence.pointless;
             w.svcs[s].set_slice(None);
         }
         Effect::Keda(keda) => w.svcs[s].keda = Some(keda),
         // A write to a pod is conditional on its version.
-        Effect::Mark(_) | Effect::Unmark(_) if pods_moved_on(w, op, pending) => return false,
+        Effect::Mark(_) | Effect::Unmark(_) if pods_changed(w, op, pending) => return false,
         Effect::Mark(pods) => pods.into_iter().for_each(|i| mark(w, s, i)),
         Effect::Unmark(pods) => pods.into_iter().for_each(|i| unmark(w, s, i)),
         Effect::Zero { by_redirect } => {
@@ -98,9 +97,9 @@ fn apply_effect(
         Effect::Wake(n) => return scale_up(config, w, s, n, pending.evidence.wake_justified),
         Effect::RemoveFinalizer => finalize(w, pending),
         Effect::Status(status) => {
-            w.judge(&Deed::Stated {
+            w.judge(&TraceEvent::StatusWritten {
                 proxy: status.proxy,
-                slice_was_there: pending.evidence.slice,
+                slice_existed: pending.evidence.slice,
                 asleep: status.asleep,
                 was_zero: pending.evidence.zero,
             });
@@ -110,13 +109,13 @@ fn apply_effect(
     true
 }
 
-/// A pod is no longer as it was when the plan was made.
-fn pods_moved_on(w: &World, op: usize, pending: &Pending) -> bool {
+/// A pod has changed since the plan was made.
+fn pods_changed(w: &World, op: usize, pending: &Pending) -> bool {
     let svc = &w.svcs[pending.svc];
     pending
         .stale_pods
         .as_ref()
-        .map_or(svc.news[op].1, |pods| *pods != svc.pods)
+        .map_or(svc.changed[op].1, |pods| *pods != svc.pods)
 }
 
 fn mark(w: &mut World, s: usize, i: usize) {
@@ -126,7 +125,7 @@ fn mark(w: &mut World, s: usize, i: usize) {
             healthy,
             marked: true,
         };
-        if w.svcs[s].kubelets[i] == Kubelet::Calm {
+        if w.svcs[s].kubelets[i] == Kubelet::Idle {
             w.svcs[s].kubelets[i] = Kubelet::Sometime(0);
         }
         w.svcs[s].pods_changed();
@@ -140,7 +139,7 @@ fn unmark(w: &mut World, s: usize, i: usize) {
         ..
     } = w.svcs[s].pods[i]
     {
-        w.judge(&Deed::Unmarked {
+        w.judge(&TraceEvent::Unmarked {
             ready_by_itself: healthy,
         });
         w.svcs[s].pods[i] = Pod::Up {
@@ -148,7 +147,7 @@ fn unmark(w: &mut World, s: usize, i: usize) {
             healthy,
             marked: false,
         };
-        w.svcs[s].kubelets[i] = Kubelet::Calm;
+        w.svcs[s].kubelets[i] = Kubelet::Idle;
         w.svcs[s].pods_changed();
     }
 }
@@ -171,23 +170,23 @@ fn scale_to_zero(
         pods_in_slices: w.svcs[s].own.seen != 0,
         busy_when_decided: pending.evidence.busy,
         resolver_silent_when_decided: pending.evidence.silent,
-        quiet_when_decided: pending.evidence.reading == Said::Quiet,
+        quiet_when_decided: pending.evidence.reading == TriggerState::Quiet,
         since_wake: pending
             .evidence
             .since_wake
             .map(|a| SignedDuration::from_secs(i64::from(a))),
-        asked_since_wake: pending.evidence.asked_since_wake,
+        sleep_requested_since_wake: pending.evidence.sleep_requested_since_wake,
         cooldown: SignedDuration::from_secs(i64::from(COOLDOWN)),
         writer_leads: w.lease.holder == op && w.lease.age < LEASE,
         by_redirect,
     };
-    w.judge(&Deed::ScaledToZero(facts));
+    w.judge(&TraceEvent::ScaledToZero(facts));
     w.svcs[s].replicas = Some(0);
     w.svcs[s].by_us = true;
     w.svcs[s].written = 0;
     w.svcs[s].owed = (!by_redirect).then_some(0);
     if by_redirect {
-        // The user chose the way that can lose a connection at the edge.
+        // The user chose the handover that can lose a connection.
         w.svcs[s].excused = true;
     }
     target_changed(w, s);
@@ -202,7 +201,7 @@ pub fn scale_up(config: &Config, w: &mut World, s: usize, n: u8, justified: bool
     if from != 0 && !config.is(Mistake::WakeLowers) {
         return false;
     }
-    w.judge(&Deed::Woke {
+    w.judge(&TraceEvent::Woke {
         from: u32::from(from),
         to: u32::from(n),
         justified,
@@ -216,15 +215,15 @@ pub fn scale_up(config: &Config, w: &mut World, s: usize, n: u8, justified: bool
 fn finalize(w: &mut World, pending: &Pending) {
     let s = pending.svc;
     let svc = &w.svcs[s];
-    let deed = Deed::LetGo {
+    let event = TraceEvent::FinalizerRemoved {
         leftovers: svc.slice.is_some() || svc.private,
         awake_or_pointless: svc.replicas != Some(0) || pending.evidence.pointless || !svc.by_us,
         keda_paused_by_us: matches!(svc.keda, Some(Keda::Held | Keda::Pinned)),
     };
-    w.judge(&deed);
+    w.judge(&event);
     w.svcs[s].finalizer = false;
     w.svcs[s].exists = false;
     for r in 0..w.res.len() {
-        w.res[r].carried[s].listens = false;
+        w.res[r].routes[s].listens = false;
     }
 }

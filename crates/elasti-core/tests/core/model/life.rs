@@ -1,5 +1,5 @@
-//! The moments of one undisturbed life: going to sleep, a wake by a request, and coming back.
-//! Exploration starts from each of them, so that every edge of that life is near a start.
+//! The states of one undisturbed life: going to sleep, a wake by a request, and back to serving.
+//! Exploration starts from each of them, so that every transition is close to a start.
 
 use elasti_core::phase::{self, Phase};
 
@@ -8,15 +8,15 @@ use crate::model::config::Config;
 use crate::model::settle::fair_step;
 use crate::model::world::World;
 
-/// A life that takes more steps than this has gone wrong; the laws will say how.
+/// A life that takes more steps than this has gone wrong; the laws will show how.
 const MOST_STEPS: usize = 600;
 
-/// The moments of one life, in order.
-fn moments(config: &Config) -> Vec<World> {
-    let mut moments = vec![config.start()];
-    run_to_rest(config, &mut moments);
-    let mut asleep = moments.last().unwrap().clone();
-    // One client more than the budget, to see the way up too.
+/// The states of one life, in order.
+fn states(config: &Config) -> Vec<World> {
+    let mut states = vec![config.start()];
+    run_to_rest(config, &mut states);
+    let mut asleep = states.last().unwrap().clone();
+    // One client more than the budget, to include the wake.
     asleep.budget.clients += 1;
     for s in 0..asleep.svcs.len() {
         let arrival = Action::Arrive(s, 0, Backend::Resolver(0));
@@ -25,19 +25,19 @@ fn moments(config: &Config) -> Vec<World> {
             asleep = held;
         }
     }
-    moments.push(asleep);
+    states.push(asleep);
     if config.endless_stream {
-        stream_when_awake(config, &mut moments);
+        stream_when_awake(config, &mut states);
     }
-    run_to_rest(config, &mut moments);
-    moments
+    run_to_rest(config, &mut states);
+    states
 }
 
-/// The same life with a request in the first drain, which calls the sleep off.
-fn called_off(config: &Config, moments: &[World]) -> Vec<World> {
+/// The same life with a request in the first drain, which cancels the sleep.
+fn cancelled(config: &Config, states: &[World]) -> Vec<World> {
     let listed = |w: &&World| w.svcs[0].resolvers_at[0].seen & 1 != 0;
     let draining = |w: &&World| w.svcs[0].pods.iter().any(|p| p.marked());
-    let Some(drain) = moments.iter().filter(listed).find(draining) else {
+    let Some(drain) = states.iter().filter(listed).find(draining) else {
         return Vec::new();
     };
     let mut drain = drain.clone();
@@ -51,35 +51,35 @@ fn called_off(config: &Config, moments: &[World]) -> Vec<World> {
 }
 
 /// The request that waits is forwarded as a stream as soon as a pod is ready.
-fn stream_when_awake(config: &Config, moments: &mut Vec<World>) {
+fn stream_when_awake(config: &Config, states: &mut Vec<World>) {
     for _ in 0..MOST_STEPS {
-        let last = moments.last().unwrap();
+        let last = states.last().unwrap();
         let stream = Action::Forward(0, 0, Outcome::Streams);
         if let Some(streams) = after(config, last, stream) {
-            return moments.push(streams);
+            return states.push(streams);
         }
         let Some((_, next)) = fair_step(config, last) else {
             return;
         };
-        moments.push(next);
+        states.push(next);
     }
 }
 
-/// Those moments as starts of an exploration: each once, within the budget.
+/// Those states as starts of an exploration: each once, within the budget.
 pub fn starts(config: &Config) -> Vec<World> {
-    let mut moments = moments(config);
-    moments.extend(called_off(config, &moments));
-    moments.retain(|moment| moment.budget.clients <= config.budget.clients);
-    moments.sort_by_cached_key(|moment| format!("{moment:?}"));
-    moments.dedup();
-    moments
+    let mut states = states(config);
+    states.extend(cancelled(config, &states));
+    states.retain(|state| state.budget.clients <= config.budget.clients);
+    states.sort_by_cached_key(|state| format!("{state:?}"));
+    states.dedup();
+    states
 }
 
-fn run_to_rest(config: &Config, moments: &mut Vec<World>) {
+fn run_to_rest(config: &Config, states: &mut Vec<World>) {
     for _ in 0..MOST_STEPS {
-        match fair_step(config, moments.last().unwrap()) {
-            Some((_, next)) if next.broken.is_empty() => moments.push(next),
-            Some((_, broken)) => return moments.push(broken),
+        match fair_step(config, states.last().unwrap()) {
+            Some((_, next)) if next.broken.is_empty() => states.push(next),
+            Some((_, broken)) => return states.push(broken),
             None => return,
         }
     }
@@ -92,9 +92,9 @@ fn an_undisturbed_life_moves_only_along_the_table() {
         ..Config::new("life")
     };
     let mut seen: Vec<Phase> = Vec::new();
-    for phase in moments(&config)
+    for phase in states(&config)
         .iter()
-        .filter_map(|moment| moment.svcs[0].status.phase)
+        .filter_map(|state| state.svcs[0].status.phase)
     {
         match seen.last() {
             Some(last) if *last == phase => {}

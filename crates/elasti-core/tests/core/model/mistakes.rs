@@ -1,5 +1,4 @@
-//! Planners that are wrong on purpose, to see whether the laws notice.
-//! Nothing here runs unless a test names the mistake.
+//! Planners that are wrong on purpose, to see whether the laws catch them.
 
 use elasti_api::Phase;
 use elasti_core::Plan;
@@ -7,23 +6,23 @@ use elasti_core::observed::Settings;
 use jiff::SignedDuration;
 
 use crate::model::config::{Config, Mistake};
-use crate::model::world::{Age, Effect, Pod, Said, Svc};
+use crate::model::world::{Age, Effect, Pod, Svc, TriggerState};
 
-/// The settings, or those of an operator that knows nothing of kubelet ticks.
+/// The settings, or those of an operator that ignores kubelet ticks.
 pub fn settings(config: &Config) -> Settings {
     let right = config.settings();
     if config.is(Mistake::TickInsideSettle) {
-        let ignorant = SignedDuration::from_hours(1);
+        let never = SignedDuration::from_hours(1);
         return Settings {
             tick_timeout: SignedDuration::ZERO,
-            tick_period: ignorant,
+            tick_period: never,
             ..right
         };
     }
     right
 }
 
-/// Bends what the real plan says.
+/// Changes the effects of the real plan.
 pub fn alter(config: &Config, read: &Svc, plan: &Plan, effects: &mut Vec<(Effect, Option<Age>)>) {
     let ready: Vec<usize> = which(read, Pod::ready);
     let zero = Effect::Zero { by_redirect: false };
@@ -41,7 +40,9 @@ pub fn alter(config: &Config, read: &Svc, plan: &Plan, effects: &mut Vec<(Effect
                 effects.push((Effect::Unmark(sick), None));
             }
         }
-        Mistake::UnmarksCondemnedPods if matches!(plan.phase, Phase::Restoring | Phase::Waking) => {
+        Mistake::UnmarksPodsAboutToStop
+            if matches!(plan.phase, Phase::Restoring | Phase::Waking) =>
+        {
             let well = which(read, |p| p.marked() && p.answers());
             if !well.is_empty() {
                 effects.push((Effect::Unmark(well), None));
@@ -58,14 +59,16 @@ pub fn alter(config: &Config, read: &Svc, plan: &Plan, effects: &mut Vec<(Effect
         Mistake::WakeLowers if plan.phase == Phase::Serving && read.replicas == Some(2) => {
             effects.push((Effect::Wake(1), None));
         }
-        Mistake::LetsGoAtOnce if read.deleting.is_some() && read.finalizer => {
+        Mistake::RemovesFinalizerAtOnce if read.deleting.is_some() && read.finalizer => {
             *effects = vec![(Effect::RemoveFinalizer, None)];
         }
         Mistake::DeletionNeedsTarget if read.deleting.is_some() && read.replicas.is_none() => {
             effects.clear();
         }
         Mistake::Flaps
-            if plan.phase == Phase::Serving && read.reading == Said::Active && read.private =>
+            if plan.phase == Phase::Serving
+                && read.reading == TriggerState::Active
+                && read.private =>
         {
             effects.push((Effect::EnsureSlice(3), None));
         }

@@ -1,5 +1,4 @@
-//! What an operator of the modelled world reads and does: the world -> `Observed` -> the real `plan` -> effects.
-//! It never changes the world.
+//! What an operator of the modelled cluster reads and plans: the world -> `Observed` -> the real `plan` -> effects.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr};
@@ -20,27 +19,27 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::model::config::{Config, GRACE, LEASE, Mistake, SETTLE, TIMEOUT};
 use crate::model::world::{
-    Age, Effect, Evidence, Keda, Op, Pod, Said, Status, Svc, World, ago, now,
+    Age, Effect, Evidence, Keda, Op, Pod, Status, Svc, TriggerState, World, ago, now,
 };
 
-/// What operator `op` does about service `s` when it looks now.
-pub struct Look {
+/// What operator `op` does about service `s` when it reconciles now.
+pub struct Reconciled {
     pub op: Op,
     pub effects: Vec<(Effect, Option<Age>)>,
     pub evidence: Evidence,
     pub plan: Plan,
-    /// It read the store, not a cache that stopped following.
+    /// It read the store, not a cache that has stopped following it.
     pub fresh: bool,
 }
 
-pub fn look(config: &Config, world: &World, op: usize, s: usize) -> Look {
+pub fn reconcile(config: &Config, world: &World, op: usize, s: usize) -> Reconciled {
     let frozen = world.ops[op].frozen.as_ref();
     let cached = frozen.map_or(&world.svcs, |svcs| svcs);
-    let mut first = look_at(config, world, op, s, &cached[s]);
+    let mut first = reconcile_from(config, world, op, s, &cached[s]);
     first.fresh = frozen.is_none();
     let fresh_needed = first.plan.needs_fresh_facts() || zero_in(&first.effects);
     if fresh_needed && frozen.is_some() && !config.is(Mistake::TrustsStaleCache) {
-        return look_at(config, world, op, s, &world.svcs[s]);
+        return reconcile_from(config, world, op, s, &world.svcs[s]);
     }
     first
 }
@@ -51,10 +50,10 @@ fn zero_in(effects: &[(Effect, Option<Age>)]) -> bool {
         .any(|(e, _)| matches!(e, Effect::Zero { .. }))
 }
 
-fn look_at(config: &Config, world: &World, op: usize, s: usize, read: &Svc) -> Look {
+fn reconcile_from(config: &Config, world: &World, op: usize, s: usize, read: &Svc) -> Reconciled {
     let mut operator = world.ops[op].clone();
     let mut o = observed(config, world, op, s, read, &mut operator.port_allocator);
-    o.stable_since = operator.memory[s].clone().look(&o);
+    o.stable_since = operator.memory[s].clone().observe(&o);
     let spec = config.spec();
     let plan = plan(&spec, &o);
     let timed = |step: &Step| {
@@ -71,7 +70,7 @@ fn look_at(config: &Config, world: &World, op: usize, s: usize, read: &Svc) -> L
         let at = effects.len() - usize::from(last == Some(&Effect::RemoveFinalizer));
         effects.insert(at, (Effect::Status(stated), None));
     }
-    Look {
+    Reconciled {
         op: operator,
         effects,
         evidence: evidence(world, op, s, read),
@@ -134,10 +133,10 @@ pub fn observed(
             .pods
             .iter()
             .enumerate()
-            .filter_map(|(i, pod)| pod_fact(i, *pod, read.news[op].1))
+            .filter_map(|(i, pod)| pod_fact(i, *pod, read.changed[op].1))
             .collect(),
         endpoints: endpoints(read),
-        endpoints_version: version(read.news[op].0),
+        endpoints_version: version(read.changed[op].0),
         slice: slices.map_or(Owned::Missing, Owned::Ours),
         private_service: owned(read.private),
         resolvers: (0..world.res.len())
@@ -166,7 +165,7 @@ fn me(config: &Config, read: &Svc, given: &[ListenPort]) -> Me {
         deleting_since: read.deleting.map(ago),
         finalizer: read.finalizer,
         wake_request: user_request(read.wake_request),
-        sleep_request: if config.is(Mistake::WishesNeverEnd) {
+        sleep_request: if config.is(Mistake::SleepRequestsNeverExpire) {
             UserRequest::At(now())
         } else {
             user_request(read.sleep_request)
@@ -256,12 +255,12 @@ fn shape(ports: &[ListenPort], mask: u8, resolvers: usize) -> SliceShape {
     }
 }
 
-/// What was seen at the last look is version "old"; anything since then is "new".
-fn version(news: bool) -> String {
-    if news { "new".into() } else { "old".into() }
+/// What the last reconcile saw is version "old"; anything since then is "new".
+fn version(changed: bool) -> String {
+    if changed { "new".into() } else { "old".into() }
 }
 
-fn pod_fact(i: usize, pod: Pod, news: bool) -> Option<PodFact> {
+fn pod_fact(i: usize, pod: Pod, changed: bool) -> Option<PodFact> {
     let (ready, containers_ready, marked, terminating) = match pod {
         Pod::None => return None,
         Pod::Starting | Pod::Stuck => (false, false, false, false),
@@ -275,7 +274,7 @@ fn pod_fact(i: usize, pod: Pod, news: bool) -> Option<PodFact> {
     Some(PodFact {
         name: format!("pod-{i}"),
         uid: uid(i),
-        version: version(news),
+        version: version(changed),
         node: format!("node-{i}"),
         started: ready,
         ready,
@@ -300,7 +299,7 @@ fn endpoints(read: &Svc) -> Vec<Endpoint> {
 }
 
 fn resolver(config: &Config, world: &World, r: usize, s: usize, given: &[ListenPort]) -> Resolver {
-    let carried = &world.res[r].carried[s];
+    let route = &world.res[r].routes[s];
     let blind = config.is(Mistake::SleepsOnOpenStreams);
     Resolver {
         name: format!("resolver-{r}"),
@@ -309,10 +308,10 @@ fn resolver(config: &Config, world: &World, r: usize, s: usize, given: &[ListenP
         terminating: false,
         report: Report::Seen {
             at: now(),
-            route: carried.listens.then(|| RouteGeneration::of(given)),
-            held: u32::from(carried.held),
-            open: if blind { 0 } else { u32::from(carried.open) },
-            last_connection: carried.last.filter(|_| !blind).map(ago),
+            route: route.listens.then(|| RouteGeneration::from_ports(given)),
+            held: u32::from(route.held),
+            open: if blind { 0 } else { u32::from(route.open) },
+            last_connection: route.last.filter(|_| !blind).map(ago),
             first_answer: None,
         },
     }
@@ -339,25 +338,29 @@ fn pause(keda: Keda) -> KedaPause {
     }
 }
 
-fn reading(config: &Config, said: Said) -> Reading {
+fn reading(config: &Config, said: TriggerState) -> Reading {
     match said {
-        Said::Unknown if config.is(Mistake::UnknownIsQuiet) => reading(config, Said::Quiet),
-        Said::Unknown if config.is(Mistake::UnknownIsActive) => reading(config, Said::Active),
-        Said::Quiet => Reading::Quiet {
+        TriggerState::Unknown if config.is(Mistake::UnknownIsQuiet) => {
+            reading(config, TriggerState::Quiet)
+        }
+        TriggerState::Unknown if config.is(Mistake::UnknownIsActive) => {
+            reading(config, TriggerState::Active)
+        }
+        TriggerState::Quiet => Reading::Quiet {
             value: 0.0,
             threshold: 1.0,
         },
-        Said::Active => Reading::Active {
+        TriggerState::Active => Reading::Active {
             value: 2.0,
             threshold: 1.0,
         },
-        Said::Unknown => Reading::Unknown {
+        TriggerState::Unknown => Reading::Unknown {
             why: "no answer".into(),
         },
     }
 }
 
-/// A step as the modelled store understands it.
+/// A step as an effect on the modelled store.
 fn effect(config: &Config, step: &Step) -> Option<Effect> {
     let index = |pod: &PodRef| pod.name.trim_start_matches("pod-").parse().unwrap();
     Some(match step {
@@ -430,8 +433,8 @@ fn stated(
 
 fn evidence(world: &World, op: usize, s: usize, read: &Svc) -> Evidence {
     let truth = &world.svcs[s];
-    let up = || world.res.iter().filter(|r| r.up).map(|r| &r.carried[s]);
-    // Nobody can ask for more than a deletion that was attended to for the whole patience.
+    let up = || world.res.iter().filter(|r| r.up).map(|r| &r.routes[s]);
+    // A deletion may give up once an operator has watched it for the whole timeout.
     let watched = world.ops[op].memory[s].watching_since <= ago(TIMEOUT);
     let attended = watched && read.deleting.is_some_and(|age| age >= TIMEOUT);
     let waits = up().any(|c| c.held > 0);
@@ -440,12 +443,12 @@ fn evidence(world: &World, op: usize, s: usize, read: &Svc) -> Evidence {
         silent: up().any(|c| !c.listens),
         reading: truth.reading,
         since_wake: truth.woken,
-        asked_since_wake: truth
+        sleep_requested_since_wake: truth
             .sleep_request
             .is_some_and(|asked| truth.woken.is_none_or(|woken| asked < woken)),
         wake_justified: waits
             || read.wake_request.is_some()
-            || read.reading == Said::Active
+            || read.reading == TriggerState::Active
             || read.deleting.is_some()
             || !world.res.iter().any(|r| r.up),
         slice: read.slice.is_some(),
@@ -454,7 +457,7 @@ fn evidence(world: &World, op: usize, s: usize, read: &Svc) -> Evidence {
     }
 }
 
-/// The same stable_since `units` of time later, with every span that no rule can tell from a longer one cut short.
+/// The same `units` of time later, with every span truncated that no rule can tell from a longer one.
 pub fn aged(config: &Config, mut seen: StableSince, units: Age) -> StableSince {
     let later = SignedDuration::from_secs(i64::from(units));
     let age = |moment: &mut Timestamp, most: Age| *moment = (*moment - later).max(ago(most));
@@ -490,7 +493,7 @@ pub fn aged(config: &Config, mut seen: StableSince, units: Age) -> StableSince {
         undone.after -= later;
         undone.by -= later;
     }
-    // Told, but no rule asks for it.
+    // Only the status shows it; no rule depends on it.
     (seen.zero_at, seen.wake) = (None, None);
     let forgotten = ago(config.tick_period() + 2);
     seen.ticks.retain(|_, undone| undone.by > forgotten);

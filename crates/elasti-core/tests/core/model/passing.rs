@@ -1,5 +1,4 @@
-//! How time passes in the modelled world: everything ages, and nothing gets later than the world promises.
-//! It never changes anything but ages.
+//! How time passes in the modelled cluster: everything ages, and nothing is later than the assumptions allow.
 
 use std::cmp::Ordering;
 
@@ -8,7 +7,7 @@ use crate::model::config::{COOLDOWN, Config, HOLD, LEASE, SETTLE, TIMEOUT};
 use crate::model::observe::aged;
 use crate::model::world::{Kubelet, World, older};
 
-/// One unit of time, unless something would then be later than the world promises.
+/// One unit of time, unless something would then be later than the assumptions allow.
 pub fn time_passes(config: &Config, w: &mut World) -> bool {
     for s in 0..w.svcs.len() {
         let svc = &w.svcs[s];
@@ -21,7 +20,7 @@ pub fn time_passes(config: &Config, w: &mut World) -> bool {
         let tick_due = svc.kubelets.iter().any(|k| match k {
             Kubelet::In(left) => *left == 0,
             Kubelet::Sometime(age) => age + 1 >= config.tick_period(),
-            Kubelet::Calm => false,
+            Kubelet::Idle => false,
         });
         if overdue || tick_due || needs_replication(w, s) {
             return false;
@@ -34,10 +33,10 @@ pub fn time_passes(config: &Config, w: &mut World) -> bool {
     for s in 0..w.svcs.len() {
         age_service(w, s);
     }
-    for carried in w.res.iter_mut().flat_map(|r| &mut r.carried) {
-        carried.last = carried.last.map(|age| older(age, COOLDOWN.max(SETTLE)));
-        if carried.held + carried.held_again > 0 {
-            carried.held_for = older(carried.held_for, HOLD);
+    for route in w.res.iter_mut().flat_map(|r| &mut r.routes) {
+        route.last = route.last.map(|age| older(age, COOLDOWN.max(SETTLE)));
+        if route.held + route.held_again > 0 {
+            route.held_for = older(route.held_for, HOLD);
         }
     }
     for op in &mut w.ops {
@@ -53,13 +52,13 @@ pub fn time_passes(config: &Config, w: &mut World) -> bool {
 }
 
 fn age_service(w: &mut World, s: usize) {
-    // An excuse ends when every node sees what is published, and all of it answers.
+    // An excuse ends when every node has applied what is published, and all of it answers.
     let svc = &w.svcs[s];
     let mut pipes = std::iter::once(&svc.own)
         .chain(&svc.pods_at)
         .chain(&svc.resolvers_at);
-    let calm = pipes.all(|pipe| pipe.coming.is_empty());
-    let healed = calm
+    let up_to_date = pipes.all(|pipe| pipe.coming.is_empty());
+    let healed = up_to_date
         && w.node_views(s).iter().all(|view| {
             !view.pods.contains(&false)
                 && (view.pods.contains(&true) || view.resolvers.contains(&true))
@@ -71,9 +70,9 @@ fn age_service(w: &mut World, s: usize) {
     svc.created = older(svc.created, COOLDOWN);
     svc.written = older(svc.written, COOLDOWN);
     svc.woken = svc.woken.map(|age| older(age, COOLDOWN));
-    // The replica controller follows within the settle time, like everyone else.
+    // The replica controller follows within the settle time, like every other.
     svc.owed = svc.owed.map(|age| age + 1).filter(|age| *age < SETTLE);
-    // A wish as old as a cooldown asks for nothing that the cooldown does not give.
+    // A request as old as a cooldown has no effect beyond the cooldown's.
     for user_request in [&mut svc.wake_request, &mut svc.sleep_request] {
         *user_request = user_request
             .map(|age| age + 1)
@@ -87,7 +86,7 @@ fn age_service(w: &mut World, s: usize) {
     for age in [&mut status.wake, &mut status.sleep] {
         *age = age.map(|age| older(age, oldest));
     }
-    // Two stamps that are both too old to matter otherwise still keep their order.
+    // Two times that are both too old to matter otherwise still keep their order.
     if status.wake == Some(oldest) && status.sleep == Some(oldest) {
         match order {
             Ordering::Less => status.wake = Some(COOLDOWN),
@@ -103,7 +102,7 @@ fn age_service(w: &mut World, s: usize) {
     }
     for kubelet in &mut svc.kubelets {
         *kubelet = match *kubelet {
-            Kubelet::Calm => Kubelet::Calm,
+            Kubelet::Idle => Kubelet::Idle,
             Kubelet::Sometime(age) => Kubelet::Sometime(age + 1),
             Kubelet::In(left) => Kubelet::In(left.saturating_sub(1)),
         };

@@ -1,7 +1,6 @@
-//! Requests in the modelled world: they arrive, wait by the real waiting rooms, wake, are forwarded and leave.
-//! It never moves time.
+//! Requests in the modelled cluster: they arrive, wait in the real waiting rooms, wake, are forwarded and leave.
 
-use elasti_core::laws::Deed;
+use elasti_core::laws::TraceEvent;
 use elasti_core::waiting_room::{Limits, WaitingRooms};
 use elasti_core::{WakeDecision, wake};
 
@@ -27,15 +26,15 @@ pub fn usable_pod(config: &Config, w: &World, s: usize) -> Option<(bool, bool)> 
 }
 
 pub fn one_less(w: &mut World, r: usize, s: usize) {
-    let carried = &mut w.res[r].carried[s];
-    if carried.held > 0 {
-        carried.held -= 1;
+    let route = &mut w.res[r].routes[s];
+    if route.held > 0 {
+        route.held -= 1;
     } else {
-        carried.held_again = carried.held_again.saturating_sub(1);
+        route.held_again = route.held_again.saturating_sub(1);
     }
-    if carried.held + carried.held_again == 0 {
-        carried.held_for = 0;
-        carried.woke = false;
+    if route.held + route.held_again == 0 {
+        route.held_for = 0;
+        route.woke = false;
     }
 }
 
@@ -43,35 +42,35 @@ pub fn arrives(config: &Config, w: &mut World, s: usize, _node: usize, backend: 
     w.budget.clients -= 1;
     let excused = w.svcs[s].excused;
     match backend {
-        Backend::Nothing => w.judge(&Deed::Connected {
+        Backend::Nothing => w.judge(&TraceEvent::Connected {
             answered: false,
             excused,
         }),
         Backend::Pod(i) => {
-            // A sick pod that its own kubelet took out of rotation answers for itself until nodes follow;
-            // one that is ready only because we said so is our fault.
+            // An unhealthy pod that its kubelet took out of rotation is not our fault until nodes follow;
+            // one that is ready only because we marked it so is.
             let answered = match w.svcs[s].pods[i] {
                 Pod::Up { ready, healthy, .. } => healthy || !ready,
                 _ => false,
             };
-            w.judge(&Deed::Connected { answered, excused });
+            w.judge(&TraceEvent::Connected { answered, excused });
         }
         // Assumed: connections to a killed resolver are lost until the nodes follow.
         Backend::Resolver(r) if !w.res[r].up => {}
         Backend::Resolver(r) => {
-            let listens = w.res[r].carried[s].listens;
-            w.judge(&Deed::Connected {
+            let listens = w.res[r].routes[s].listens;
+            w.judge(&TraceEvent::Connected {
                 answered: listens,
                 excused,
             });
-            w.res[r].carried[s].last = Some(0);
+            w.res[r].routes[s].last = Some(0);
             admit(config, w, r, s);
         }
     }
     true
 }
 
-/// A resolver takes a request in, by the real waiting rooms.
+/// A resolver admits a request, by the real waiting rooms.
 fn admit(config: &Config, w: &mut World, r: usize, s: usize) {
     let mut rooms = rooms(config, w, r);
     let room = if config.is(Mistake::OnePoolForAll) {
@@ -80,11 +79,11 @@ fn admit(config: &Config, w: &mut World, r: usize, s: usize) {
         s
     };
     match rooms.admit(&key(room), &limits().room(None), 0, now()) {
-        Ok(_) => w.res[r].carried[s].held += 1,
+        Ok(_) => w.res[r].routes[s].held += 1,
         Err(_) => {
-            let first = w.res[r].carried[s].held + w.res[r].carried[s].held_again == 0;
-            w.judge(&Deed::RefusedFull {
-                first_of_its_service: first,
+            let first = w.res[r].routes[s].held + w.res[r].routes[s].held_again == 0;
+            w.judge(&TraceEvent::RefusedFull {
+                first_of_service: first,
             });
         }
     }
@@ -93,13 +92,13 @@ fn admit(config: &Config, w: &mut World, r: usize, s: usize) {
 /// The waiting rooms of one resolver as they stand.
 fn rooms(config: &Config, w: &World, r: usize) -> WaitingRooms {
     let mut rooms = WaitingRooms::new(&limits());
-    for (s, carried) in w.res[r].carried.iter().enumerate() {
+    for (s, route) in w.res[r].routes.iter().enumerate() {
         let room = if config.is(Mistake::OnePoolForAll) {
             0
         } else {
             s
         };
-        for _ in 0..carried.held + carried.held_again {
+        for _ in 0..route.held + route.held_again {
             rooms.admit(&key(room), &limits().room(None), 0, now()).ok();
         }
     }
@@ -117,7 +116,7 @@ pub fn forwards(config: &Config, w: &mut World, r: usize, s: usize, outcome: Out
     let Some((right_service, pod_usable)) = usable_pod(config, w, s) else {
         return false;
     };
-    let again = w.res[r].carried[s].held == 0;
+    let again = w.res[r].routes[s].held == 0;
     let room = if config.is(Mistake::OnePoolForAll) {
         0
     } else {
@@ -127,7 +126,7 @@ pub fn forwards(config: &Config, w: &mut World, r: usize, s: usize, outcome: Out
         return false;
     }
     let times = if again { 2 } else { 1 };
-    w.judge(&Deed::Delivered {
+    w.judge(&TraceEvent::Delivered {
         times,
         right_service,
         pod_usable,
@@ -135,11 +134,11 @@ pub fn forwards(config: &Config, w: &mut World, r: usize, s: usize, outcome: Out
     one_less(w, r, s);
     match outcome {
         Outcome::Answered => {}
-        Outcome::Streams => w.res[r].carried[s].open += 1,
+        Outcome::Streams => w.res[r].routes[s].open += 1,
         Outcome::BreaksAfterFirstByte => {
             w.budget.faults -= 1;
             if config.is(Mistake::SendsTwice) {
-                w.res[r].carried[s].held_again += 1;
+                w.res[r].routes[s].held_again += 1;
             }
         }
     }
@@ -148,7 +147,7 @@ pub fn forwards(config: &Config, w: &mut World, r: usize, s: usize, outcome: Out
 
 /// A resolver's wake reaches an operator, which decides with the real `wake` on fresh facts.
 pub fn wakes(config: &Config, w: &mut World, r: usize, s: usize, op: usize) -> bool {
-    w.res[r].carried[s].woke = true;
+    w.res[r].routes[s].woke = true;
     let mut port_allocator = w.ops[op].port_allocator.clone();
     let o = observed(config, w, op, s, &w.svcs[s], &mut port_allocator);
     if let WakeDecision::Scale(n) = wake(&config.spec(), &o) {

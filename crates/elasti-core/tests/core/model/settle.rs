@@ -1,5 +1,5 @@
-//! Liveness by settling: from any state, a fair run without faults comes to rest, and rest is where it should be.
-//! It never explores: a fair run has exactly one next step, so what one state learns serves all that lead to it.
+//! Liveness: from any state, a fair run without faults comes to rest, and rest is where it should be.
+//! A fair run has exactly one next step, so the result for one state holds for all that lead to it.
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -9,25 +9,25 @@ use elasti_core::laws;
 
 use crate::model::actions::{Action, after, fair};
 use crate::model::config::Config;
-use crate::model::observe::look;
-use crate::model::world::{Pod, Said, World};
+use crate::model::observe::reconcile;
+use crate::model::world::{Pod, TriggerState, World};
 
-/// What is known of states: how many steps to rest, or why they never rest well.
+/// The results so far: how many steps to rest, or which law of liveness is broken.
 #[derive(Default)]
 pub struct Settling {
-    known: Mutex<HashMap<u64, Result<u32, String>>>,
+    results: Mutex<HashMap<u64, Result<u32, String>>>,
 }
 
 impl Settling {
     /// How many steps a fair run takes to rest, or which law of liveness it breaks.
-    pub fn of(&self, config: &Config, start: &World) -> Result<u32, String> {
+    pub fn steps_to_rest(&self, config: &Config, start: &World) -> Result<u32, String> {
         let mut path: Vec<u64> = Vec::new();
         let mut trace: Vec<Action> = Vec::new();
         let mut world = start.clone();
         // From the last state of the path.
         let mut steps = loop {
             let id = identity(&world);
-            if let Some(known) = self.known.lock().unwrap().get(&id) {
+            if let Some(known) = self.results.lock().unwrap().get(&id) {
                 break known.clone().map(|n| n + 1);
             }
             if let Some(first) = path.iter().position(|seen| *seen == id) {
@@ -43,7 +43,7 @@ impl Settling {
                 Err(broken) => break Err(broken),
             }
         };
-        let mut known = self.known.lock().unwrap();
+        let mut known = self.results.lock().unwrap();
         for id in path.into_iter().rev() {
             known.insert(id, steps.clone());
             steps = steps.map(|n| n + 1);
@@ -51,9 +51,9 @@ impl Settling {
         known[&identity(start)].clone()
     }
 
-    /// The longest way to rest of all states that were asked for.
+    /// The longest path to rest of all states so far.
     pub fn bound(&self) -> u32 {
-        let known = self.known.lock().unwrap();
+        let known = self.results.lock().unwrap();
         known
             .values()
             .filter_map(|k| k.as_ref().ok())
@@ -77,10 +77,10 @@ fn next(config: &Config, world: &World) -> Result<Option<(Action, World)>, Strin
     }
 }
 
-/// A fair run that comes back to where it was never rests.
+/// A fair run that returns to an earlier state never rests.
 fn restless(cycle: &[Action], world: &World) -> String {
     let law = if !world.ops[world.lease.holder].up {
-        "L7: nobody leads"
+        "L7: no leader"
     } else if cycle.len() == 2 {
         "L5: writes that change nothing"
     } else {
@@ -101,7 +101,7 @@ pub fn fair_step(config: &Config, world: &World) -> Option<(Action, World)> {
     fair(config, world, &mut actions);
     let changed = |action| {
         let next = after(config, world, action)?;
-        // The lease is renewed for ever; that alone is rest.
+        // The lease is renewed forever; that alone is rest.
         let renewed = world.ops[world.lease.holder].up;
         let as_before = World {
             lease: world.lease.clone(),
@@ -113,17 +113,17 @@ pub fn fair_step(config: &Config, world: &World) -> Option<(Action, World)> {
     actions.into_iter().find_map(changed)
 }
 
-/// Rest must be where the facts say.
+/// Rest must be where the spec wants it.
 fn at_rest(config: &Config, w: &World) -> Result<(), String> {
-    check(w.ops[w.lease.holder].up, "L7: nobody leads", w)?;
+    check(w.ops[w.lease.holder].up, "L7: no leader", w)?;
     for (s, svc) in w.svcs.iter().enumerate() {
         let held: u8 = w
             .res
             .iter()
-            .map(|r| r.carried[s].held + r.carried[s].held_again)
+            .map(|r| r.routes[s].held + r.routes[s].held_again)
             .sum();
-        let open: u8 = w.res.iter().map(|r| r.carried[s].open).sum();
-        check(held == 0, "L2/L3: requests wait for ever", w)?;
+        let open: u8 = w.res.iter().map(|r| r.routes[s].open).sum();
+        check(held == 0, "L2/L3: requests wait forever", w)?;
         if !svc.exists || config.rivals && s > 0 || svc.foreign {
             continue;
         }
@@ -133,10 +133,10 @@ fn at_rest(config: &Config, w: &World) -> Result<(), String> {
         }
         let asleep = svc.replicas == Some(0);
         match svc.reading {
-            Said::Quiet if open > 0 => check(!asleep, "L1: it sleeps under a stream", w)?,
-            Said::Quiet => check(asleep, "L4: idle for ever, and not asleep", w)?,
-            Said::Active => check(!asleep, "L1: a trigger is active, and it sleeps", w)?,
-            Said::Unknown => {}
+            TriggerState::Quiet if open > 0 => check(!asleep, "L1: it sleeps under a stream", w)?,
+            TriggerState::Quiet => check(asleep, "L4: idle forever, and not asleep", w)?,
+            TriggerState::Active => check(!asleep, "L1: a trigger is active, and it sleeps", w)?,
+            TriggerState::Unknown => {}
         }
         let marked = svc.pods.iter().any(|p| p.marked());
         let ready = svc.pods.iter().any(|p| p.ready());
@@ -165,7 +165,7 @@ fn at_rest(config: &Config, w: &World) -> Result<(), String> {
         }
         let leader = w.lease.holder;
         check(
-            look(config, w, leader, s).effects.is_empty(),
+            reconcile(config, w, leader, s).effects.is_empty(),
             "L5: writes at rest",
             w,
         )?;

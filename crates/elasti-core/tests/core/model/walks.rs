@@ -1,5 +1,5 @@
-//! Long random walks: where exploration is broad and a few steps deep, these are narrow and hundreds of steps deep.
-//! It never hides a seed: a walk that breaks a law prints the one that replays it.
+//! Long random walks: exploration is broad and a few steps deep, these are narrow and hundreds of steps deep.
+//! A walk that breaks a law prints the seed that replays it.
 
 use crate::model::actions::{Action, after, fair, unfair};
 use crate::model::config::Config;
@@ -19,35 +19,35 @@ const BUDGET: Budget = Budget {
     user_requests: 4,
 };
 
-/// A small generator (xorshift64*), so that a seed means the same walk everywhere.
-struct Dice(u64);
+/// A small generator (xorshift64*), so that a seed gives the same walk everywhere.
+struct Rng(u64);
 
-impl Dice {
-    fn roll(&mut self, sides: usize) -> usize {
+impl Rng {
+    fn below(&mut self, limit: usize) -> usize {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;
         self.0 ^= self.0 >> 27;
         let high = self.0.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 33;
-        usize::try_from(high).unwrap() % sides
+        usize::try_from(high).unwrap() % limit
     }
 }
 
 /// Walks until a law is broken or the steps are over; returns how many steps it took.
 fn walk(config: &Config, settling: &Settling, starts: &[World], seed: u64) -> usize {
-    let mut dice = Dice(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
-    let mut world = starts[dice.roll(starts.len())].clone();
+    let mut rng = Rng(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
+    let mut world = starts[rng.below(starts.len())].clone();
     world.budget = config.budget.clone();
     let mut trace: Vec<Action> = Vec::new();
     for step in 0..STEPS {
         let broken = violations(config, &world);
         let restless = if step % 16 == 0 {
-            settling.of(config, &world).err()
+            settling.steps_to_rest(config, &world).err()
         } else {
             None
         };
         assert!(
             broken.is_empty() && restless.is_none(),
-            "{}: seed {seed}: {broken:?} {restless:?}\n  by way of {trace:?}",
+            "{}: seed {seed}: {broken:?} {restless:?}\n  after {trace:?}",
             config.name
         );
         let mut actions = Vec::new();
@@ -55,7 +55,7 @@ fn walk(config: &Config, settling: &Settling, starts: &[World], seed: u64) -> us
         unfair(config, &world, &mut actions);
         let mut next = None;
         while next.is_none() && !actions.is_empty() {
-            let action = actions.swap_remove(dice.roll(actions.len()));
+            let action = actions.swap_remove(rng.below(actions.len()));
             next = after(config, &world, action).map(|w| (action, w));
         }
         let Some((action, after)) = next else {

@@ -1,14 +1,14 @@
-//! The modelled world: an API store, nodes with views that lag, pods, kubelets, resolvers, operators, clients.
-//! It never decides for Elasti: operators run the real `plan`, resolvers the real waiting rooms.
+//! The modelled cluster: an API store, nodes with views that lag, pods, kubelets, resolvers, operators, clients.
+//! Operators run the real `plan`, resolvers the real waiting rooms.
 
-use elasti_core::laws::{self, Deed, NodeView, Snapshot, Violation};
+use elasti_core::laws::{self, NodeView, Snapshot, TraceEvent, Violation};
 use elasti_core::ports::PortAllocator;
 use elasti_core::stable_since::StableSince;
 use jiff::{SignedDuration, Timestamp};
 
-/// A span in time units. Each saturates where no rule can tell it from a longer one.
+/// A duration in time units. Each saturates where no rule can tell it from a longer one.
 pub type Age = u8;
-/// Every moment is `NOW` minus an age, so that the same situation later is the same state.
+/// Every time is `NOW` minus an age, so that the same situation later is the same state.
 pub const NOW_SECOND: i64 = 1_000_000;
 
 pub fn now() -> Timestamp {
@@ -104,7 +104,7 @@ impl Pod {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kubelet {
     /// Nothing to undo.
-    Calm,
+    Idle,
     /// Its next tick comes at any time within a period; this long it has waited.
     Sometime(Age),
     /// Its next tick comes in exactly this many units.
@@ -112,7 +112,7 @@ pub enum Kubelet {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Said {
+pub enum TriggerState {
     Quiet,
     Active,
     Unknown,
@@ -150,7 +150,7 @@ pub struct Svc {
     pub replicas: Option<u8>,
     pub by_us: bool,
     pub written: Age,
-    /// How long ago we asked for a zero that the replica controller has neither acted on nor seen undone.
+    /// How long ago we scaled to zero, if the replica controller has neither acted on that nor seen it undone.
     pub owed: Option<Age>,
     /// The true age of the last wake by us.
     pub woken: Option<Age>,
@@ -168,19 +168,19 @@ pub struct Svc {
     /// An object of our name that is not ours.
     pub foreign: bool,
     pub keda: Option<Keda>,
-    pub reading: Said,
-    /// How long ago a person asked for a wake.
+    pub reading: TriggerState,
+    /// How long ago a user requested a wake.
     pub wake_request: Option<Age>,
-    /// How long ago a person asked for sleep.
+    /// How long ago a user requested sleep.
     pub sleep_request: Option<Age>,
-    /// Someone else's hand broke the paths.
+    /// Something outside Elasti broke the paths.
     pub excused: bool,
-    /// For each operator: the endpoints, and the pods, changed since it last looked.
-    pub news: Vec<(bool, bool)>,
+    /// For each operator: whether the endpoints, and the pods, have changed since its last reconcile.
+    pub changed: Vec<(bool, bool)>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Carried {
+pub struct RouteState {
     pub listens: bool,
     /// Held requests that no pod has seen a byte of.
     pub held: u8,
@@ -189,14 +189,14 @@ pub struct Carried {
     pub held_for: Age,
     pub open: u8,
     pub last: Option<Age>,
-    /// A wake was sent since the first of those that wait came.
+    /// A wake was sent since the first of those that wait arrived.
     pub woke: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Res {
     pub up: bool,
-    pub carried: Vec<Carried>,
+    pub routes: Vec<RouteState>,
 }
 
 /// What one operator is about to do.
@@ -221,9 +221,9 @@ pub enum Effect {
 pub struct Evidence {
     pub busy: bool,
     pub silent: bool,
-    pub reading: Said,
+    pub reading: TriggerState,
     pub since_wake: Option<Age>,
-    pub asked_since_wake: bool,
+    pub sleep_requested_since_wake: bool,
     pub wake_justified: bool,
     pub slice: bool,
     pub zero: bool,
@@ -257,7 +257,7 @@ pub struct Lease {
     pub age: Age,
 }
 
-/// What the world may still do to us.
+/// What may still happen.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Budget {
     pub faults: u8,
@@ -279,9 +279,9 @@ pub struct World {
 }
 
 impl World {
-    /// Judges a deed by the laws.
-    pub fn judge(&mut self, deed: &Deed) {
-        for violation in laws::check_deed(deed) {
+    /// Checks an event against the laws.
+    pub fn judge(&mut self, event: &TraceEvent) {
+        for violation in laws::check_event(event) {
             self.break_law(violation);
         }
     }
@@ -295,12 +295,12 @@ impl World {
     /// The true state of one service, for the laws.
     pub fn snapshot(&self, s: usize, model: &crate::model::config::Config) -> Snapshot {
         let svc = &self.svcs[s];
-        let holding = |r: &&Res| r.up && r.carried[s].held + r.carried[s].held_again > 0;
+        let holding = |r: &&Res| r.up && r.routes[s].held + r.routes[s].held_again > 0;
         let held = self
             .res
             .iter()
             .filter(holding)
-            .map(|r| u32::from(r.carried[s].held))
+            .map(|r| u32::from(r.routes[s].held))
             .sum();
         Snapshot {
             excused: svc.excused || !svc.exists || svc.replicas.is_none(),
@@ -311,7 +311,7 @@ impl World {
                 .res
                 .iter()
                 .filter(holding)
-                .all(|r| model.will_wake(&r.carried[s])),
+                .all(|r| model.will_wake(&r.routes[s])),
             held_bound: model.held_bound(),
             at_rest: false,
             keda_paused_by_us: matches!(svc.keda, Some(Keda::Held | Keda::Pinned)),
@@ -329,7 +329,7 @@ impl World {
                     .map(|i| svc.pods[i].answers())
                     .collect(),
                 resolvers: bits(resolvers.seen, self.res.len())
-                    .map(|r| self.res[r].up && self.res[r].carried[s].listens)
+                    .map(|r| self.res[r].up && self.res[r].routes[s].listens)
                     .collect(),
             })
             .collect()
@@ -346,13 +346,13 @@ impl Svc {
             .map(|(i, p)| u8::from(p.ready()) << i)
             .sum();
         self.own.push(mask);
-        self.news.iter_mut().for_each(|(_, pods)| *pods = true);
+        self.changed.iter_mut().for_each(|(_, pods)| *pods = true);
     }
 
     /// The endpoint-slice controller publishes the oldest change; nodes will follow.
     pub fn publish(&mut self) {
         if self.own.apply() {
-            self.news
+            self.changed
                 .iter_mut()
                 .for_each(|(endpoints, _)| *endpoints = true);
             for node in &mut self.pods_at {

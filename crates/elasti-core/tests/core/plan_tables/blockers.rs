@@ -1,13 +1,12 @@
-//! Everything that keeps a service awake, held against the wish that the plan follows.
-//! It never lets the two disagree: what `why` tells is what the operator obeys.
+//! The blockers that `why` shows agree with the desire that the planner follows.
 
 use elasti_api::{EnabledPeriod, Reason};
 use elasti_core::Observed;
-use elasti_core::desire::{Desire, against_sleep, desire};
+use elasti_core::desire::{Desire, blockers, desire};
 use elasti_core::observed::{Autoscaler, PortsGiven, Reading, Report};
 
 use crate::plan_tables::facts::{
-    Change, active, ago, asleep, draining, idle, looked, restoring, serving, spec, waking,
+    Change, active, ago, asleep, draining, idle, observed, restoring, serving, spec, waking,
 };
 
 const CHANGES: &[(Change, Option<Reason>)] = &[
@@ -42,18 +41,18 @@ const CHANGES: &[(Change, Option<Reason>)] = &[
     ),
 ];
 
-/// A resolver said just now that it holds a request.
+/// A resolver has just reported that it holds a request.
 fn holding(o: &mut Observed) {
     let now = o.now;
     match &mut o.resolvers[0].report {
         Report::Seen { held, at, .. } => (*held, *at) = (1, now),
-        other => panic!("the resolver said nothing: {other:?}"),
+        other => panic!("the resolver has not reported: {other:?}"),
     }
 }
 
 fn agree(spec: &elasti_api::ElastiServiceSpec, o: &Observed) -> Vec<Reason> {
-    let o = looked(o);
-    let found = against_sleep(spec, &o);
+    let o = observed(o);
+    let found = blockers(spec, &o);
     match desire(spec, &o) {
         Desire::Sleep(_) => assert_eq!(found, []),
         Desire::Stay(why) | Desire::Awake(why) => assert_eq!(found.first(), Some(&why)),
@@ -62,7 +61,7 @@ fn agree(spec: &elasti_api::ElastiServiceSpec, o: &Observed) -> Vec<Reason> {
 }
 
 #[test]
-fn nothing_is_told_exactly_if_the_request_is_sleep_and_the_first_is_the_request_s_own() {
+fn there_are_no_blockers_exactly_if_it_may_sleep_and_the_first_is_the_reason_of_the_desire() {
     for facts in [idle, serving, draining, asleep, waking, restoring] {
         for (change, _) in CHANGES {
             let mut o = facts();
@@ -82,20 +81,20 @@ fn nothing_is_told_exactly_if_the_request_is_sleep_and_the_first_is_the_request_
 }
 
 #[test]
-fn each_obstacle_is_among_what_is_told() {
+fn each_obstacle_is_the_first_blocker() {
     for (change, reason) in CHANGES {
         let mut o = idle();
         change(&mut o);
-        let told = agree(&spec(), &o);
-        assert_eq!(told.first(), reason.as_ref(), "{told:?}");
+        let found = agree(&spec(), &o);
+        assert_eq!(found.first(), reason.as_ref(), "{found:?}");
     }
 }
 
 #[test]
-fn a_held_request_wakes_a_sleeping_service_whoever_forgot_to_ask_for_it() {
+fn a_held_request_wakes_a_sleeping_service_even_without_a_wake_request() {
     let mut o = asleep();
     holding(&mut o);
-    match desire(&spec(), &looked(&o)) {
+    match desire(&spec(), &observed(&o)) {
         Desire::Awake(why) => assert_eq!(why.reason, Reason::Traffic),
         other => panic!("{other:?}"),
     }

@@ -1,5 +1,4 @@
-//! Facts with verbs: one set for each phase, and small changes to them.
-//! It never holds an expectation.
+//! Facts for the tables: one set for each phase, and small changes to them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr};
@@ -12,11 +11,11 @@ use elasti_core::observed::{
     PrivateServiceShape, Reading, Remembered, Report, Resolver, Service, ServiceKind, ServicePort,
     Settings, SliceShape, Target, UserRequest,
 };
-use elasti_core::stable_since::{StableSince, Undone};
+use elasti_core::stable_since::{ObservedTick, StableSince};
 use elasti_core::{Observed, Plan, plan};
 use jiff::{SignedDuration, Timestamp};
 
-/// A change to facts that stand.
+/// A change to a set of facts.
 pub type Change = fn(&mut Observed);
 
 pub fn now() -> Timestamp {
@@ -53,18 +52,18 @@ pub fn spec() -> ElastiServiceSpec {
     }
 }
 
-/// One more look at the facts, and the plan that they give.
+/// The plan for these facts, after one more observation of them.
 pub fn planned(o: &Observed) -> Plan {
     planned_for(&spec(), o)
 }
 
 pub fn planned_for(spec: &ElastiServiceSpec, o: &Observed) -> Plan {
-    plan(spec, &looked(o))
+    plan(spec, &observed(o))
 }
 
-pub fn looked(o: &Observed) -> Observed {
+pub fn observed(o: &Observed) -> Observed {
     let mut o = o.clone();
-    o.stable_since = o.stable_since.clone().look(&o);
+    o.stable_since = o.stable_since.clone().observe(&o);
     o
 }
 
@@ -103,7 +102,7 @@ pub fn idle() -> Observed {
     }
 }
 
-/// Idle, and the Service has just been pointed at the resolvers.
+/// Idle, and the Service has just been redirected to the resolvers.
 pub fn redirecting() -> Observed {
     let mut o = idle();
     redirect(&mut o, 1);
@@ -124,14 +123,14 @@ pub fn draining() -> Observed {
     o
 }
 
-/// Idle, and nothing can reach the pod for long enough: the last step is due.
+/// Idle, and nothing has been able to reach the pod for the settle time: the scale to zero is due.
 pub fn drained() -> Observed {
     let mut o = redirected();
     mark(&mut o, 3);
     o
 }
 
-/// Zero replicas, by our hand.
+/// Scaled to zero by us.
 pub fn asleep() -> Observed {
     let mut o = redirected();
     o.target = Some(target(0));
@@ -140,7 +139,7 @@ pub fn asleep() -> Observed {
     o
 }
 
-/// A wake was asked for a moment ago; the pod starts.
+/// Woken a moment ago; the pod is starting.
 pub fn waking() -> Observed {
     let mut o = asleep();
     o.target = Some(target(1));
@@ -162,7 +161,7 @@ pub fn restoring() -> Observed {
     o
 }
 
-/// Deleted, with everything given back: the last steps are due.
+/// Deleted, with everything restored: the last steps are due.
 pub fn finalize() -> Observed {
     let mut o = serving();
     o.me.deleting_since = Some(ago(5));
@@ -185,7 +184,7 @@ pub fn mark(o: &mut Observed, seconds: i64) {
     o.stable_since.ready_since.clear();
     o.stable_since.no_rotation_since = Some(ago(seconds));
     o.stable_since.pods_out_since = Some(ago(seconds));
-    let tick = Undone {
+    let tick = ObservedTick {
         after: ago(seconds),
         by: ago(seconds),
     };
@@ -225,7 +224,7 @@ pub fn report(
         ..
     } = &mut o.resolvers[1].report
     else {
-        panic!("the resolver has said something");
+        panic!("the resolver has reported");
     };
     change(at, held, open, last_connection);
 }
@@ -272,7 +271,7 @@ pub fn resolver(n: u8) -> Resolver {
         terminating: false,
         report: Report::Seen {
             at: now(),
-            route: Some(RouteGeneration::of(&ports())),
+            route: Some(RouteGeneration::from_ports(&ports())),
             held: 0,
             open: 0,
             last_connection: None,

@@ -1,5 +1,4 @@
-//! What users of the predecessor felt, one named test each, where the planner is the place that prevents it.
-//! It never tests a shell.
+//! Known bugs of KubeElasti that the planner prevents, one test each.
 
 use elasti_api::{ElastiServiceStatus, Mode};
 use elasti_core::observed::{Leadership, Owned};
@@ -7,7 +6,7 @@ use elasti_core::status::status;
 use elasti_core::{Observed, Step, WakeDecision, wake};
 
 use crate::plan_tables::facts::{
-    ago, asleep, drained, idle, looked, now, planned, redirecting, serving, spec, waking,
+    ago, asleep, drained, idle, now, observed, planned, redirecting, serving, spec, waking,
 };
 
 fn position(steps: &[Step], which: fn(&Step) -> bool) -> Option<usize> {
@@ -17,7 +16,7 @@ fn position(steps: &[Step], which: fn(&Step) -> bool) -> Option<usize> {
 fn written(o: &Observed) -> ElastiServiceStatus {
     status(
         &spec(),
-        &looked(o),
+        &observed(o),
         &planned(o),
         &ElastiServiceStatus::default(),
     )
@@ -88,7 +87,10 @@ fn r19_deleting_the_elasti_service_at_zero_does_not_leave_a_dead_service() {
     o.me.deleting_since = Some(ago(1));
     let plan = planned(&o);
     assert_eq!(plan.steps, [Step::Wake(1)]);
-    assert!(plan.requeue_at.is_some(), "the patience ends some time");
+    assert!(
+        plan.requeue_at.is_some(),
+        "the deletion times out some time"
+    );
 }
 
 #[test]

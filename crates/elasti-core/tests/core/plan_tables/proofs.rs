@@ -1,5 +1,4 @@
 //! Every clause of every proof: from facts that prove a dangerous step, each single fact is broken in turn.
-//! It never accepts the step without the fact.
 
 use elasti_api::{EnabledPeriod, RouteGeneration};
 use elasti_core::observed::{
@@ -11,8 +10,9 @@ use elasti_core::{Observed, Plan, Step};
 use jiff::SignedDuration;
 
 use crate::plan_tables::facts::{
-    Change, active, address, ago, asleep, drained, draining, endpoint, finalize, idle, looked, now,
-    planned, planned_for, pod, ports, redirected, redirecting, report, resolver, restoring, spec,
+    Change, active, address, ago, asleep, drained, draining, endpoint, finalize, idle, now,
+    observed, planned, planned_for, pod, ports, redirected, redirecting, report, resolver,
+    restoring, spec,
 };
 
 fn sends_traffic(plan: &Plan) -> bool {
@@ -48,7 +48,7 @@ fn each_fact_counts(facts: fn() -> Observed, step: fn(&Plan) -> bool, broken: &[
     }
 }
 
-/// What keeps an idle service from any step down, wherever it is on its way.
+/// What keeps an idle service from any step towards sleep, in every phase.
 const NOT_IDLE: &[(&str, Change)] = &[
     ("a trigger is active", |o| o.readings = vec![active()]),
     ("a reading is unknown", |o| {
@@ -74,25 +74,25 @@ const NOT_IDLE: &[(&str, Change)] = &[
     ("it was woken within the cooldown", |o| {
         o.me.remembered.last_wake = Some(ago(899));
     }),
-    ("our wake stands in the target only", |o| {
+    ("our wake is recorded in the target only", |o| {
         o.target.as_mut().unwrap().replicas_at = Some(ago(899));
     }),
     ("it was at zero when last seen", |o| {
         o.me.remembered.last_sleep = Some(ago(60))
     }),
-    ("a wake was asked for", |o| {
+    ("a wake was requested", |o| {
         o.wake_requested_at = Some(ago(60))
     }),
-    ("nobody watched for long", |o| {
+    ("no operator watched for long", |o| {
         o.stable_since.watching_since = ago(60);
         o.stable_since.watched_before_until = Some(ago(600));
     }),
-    ("the pods are on their way up", |o| {
+    ("a pod is starting", |o| {
         let mut starting = pod();
         (starting.name, starting.ready) = ("web-2".into(), false);
         o.pods.push(starting);
     }),
-    ("a ready resolver does not answer", |o| {
+    ("a ready resolver does not respond", |o| {
         o.resolvers[1].report = Report::Unreachable;
     }),
     ("a ready resolver was not asked", |o| {
@@ -105,7 +105,7 @@ const NOT_IDLE: &[(&str, Change)] = &[
     ("the autoscaler is missing", |o| {
         o.autoscaler = Autoscaler::Missing
     }),
-    ("an older ElastiService has the say", |o| {
+    ("an older ElastiService takes precedence", |o| {
         o.rival = Some(Rival {
             name: "older".into(),
             claim: Claim::Target,
@@ -115,7 +115,7 @@ const NOT_IDLE: &[(&str, Change)] = &[
         o.private_service = Owned::Foreign
     }),
     ("the slice is foreign", |o| o.slice = Owned::Foreign),
-    ("the namespace goes away", |o| {
+    ("the namespace is being deleted", |o| {
         o.namespace_terminating = true
     }),
     ("the Service is gone", |o| o.service = None),
@@ -126,7 +126,7 @@ const NOT_IDLE: &[(&str, Change)] = &[
     ("the target is at zero already", |o| {
         o.target.as_mut().unwrap().replicas = 0
     }),
-    ("another operator leads", |o| {
+    ("another operator is the leader", |o| {
         o.leadership = Leadership::Follower
     }),
     ("it is being deleted", |o| {
@@ -135,7 +135,7 @@ const NOT_IDLE: &[(&str, Change)] = &[
 ];
 
 #[test]
-fn traffic_goes_only_to_ready_resolvers_that_said_they_listen() {
+fn traffic_goes_only_to_ready_resolvers_that_reported_that_they_listen() {
     let broken: &[(&str, Change)] = &[
         ("the ports are not recorded", |o| {
             o.me.remembered.ports.clear()
@@ -160,7 +160,7 @@ fn traffic_goes_only_to_ready_resolvers_that_said_they_listen() {
                 let Report::Seen { route, .. } = &mut r.report else {
                     return;
                 };
-                *route = Some(RouteGeneration::of(&[]));
+                *route = Some(RouteGeneration::from_ports(&[]));
             }
         }),
         ("no resolver has an address of the family", |o| {
@@ -240,7 +240,7 @@ fn zero_needs_every_clause_of_s2() {
         ("this process has not seen the pods out", |o| {
             o.stable_since.pods_out_since = None
         }),
-        ("a pod changed since the last look", |o| {
+        ("a pod changed since the last reconcile", |o| {
             o.pods[0].version = "2".into()
         }),
         ("an endpoint is still ready", |o| {
@@ -252,15 +252,15 @@ fn zero_needs_every_clause_of_s2() {
                 o.stable_since.no_rotation_since = Some(ago(1));
             },
         ),
-        ("the endpoints changed since the last look", |o| {
+        ("the endpoints changed since the last reconcile", |o| {
             o.endpoints_version = "2".into()
         }),
         ("the node's tick was never awaited", |o| {
             o.stable_since.ticks.clear()
         }),
         ("a tick is nearer than the margin", |o| {
-            let undone = o.stable_since.ticks.get_mut("node-a").unwrap();
-            (undone.after, undone.by) = (ago(10), ago(9));
+            let tick = o.stable_since.ticks.get_mut("node-a").unwrap();
+            (tick.after, tick.by) = (ago(10), ago(9));
         }),
         ("the lease ends within the margin", |o| {
             o.leadership = Leadership::Leader {
@@ -356,7 +356,7 @@ fn our_slice_goes_only_after_the_services_own_slices_have_shown_a_ready_pod_for_
         ("this process has not seen it", |o| {
             o.stable_since.rotation_since = None
         }),
-        ("the endpoints changed since the last look", |o| {
+        ("the endpoints changed since the last reconcile", |o| {
             o.endpoints_version = "2".into()
         }),
         ("the pod behind it is not ready", |o| {
@@ -371,17 +371,17 @@ fn our_slice_goes_only_after_the_services_own_slices_have_shown_a_ready_pod_for_
                 o.stable_since.ready_since.insert("web-1".into(), ago(1));
             },
         ),
-        ("the pod changed since the last look", |o| {
+        ("the pod changed since the last reconcile", |o| {
             o.pods[0].version = "2".into()
         }),
-        ("another operator leads", |o| {
+        ("another operator is the leader", |o| {
             o.leadership = Leadership::Follower
         }),
     ];
     each_fact_counts(facts, removes_slice, broken);
 }
 
-/// Else its slice would lead to resolvers that are gone, and clients would hang instead of hearing the reason.
+/// Otherwise its slice would route to resolvers that are gone, and clients would hang instead of getting the reason.
 #[test]
 fn a_service_without_its_target_follows_the_resolvers_too() {
     let mut o = asleep();
@@ -391,16 +391,16 @@ fn a_service_without_its_target_follows_the_resolvers_too() {
     let plan = planned(&o);
     assert!(
         plan.ask_resolvers,
-        "nobody else says that the new one listens"
+        "nothing else reports that the new one listens"
     );
     assert!(!sends_traffic(&plan));
     o.resolvers = vec![resolver(9)];
     assert!(sends_traffic(&planned(&o)), "it listens");
 }
 
-/// Scaled to zero and woken within milliseconds: the replica controller still ends the pod for the zero that it saw.
+/// Scaled to zero and woken within milliseconds: the replica controller still stops the pod for the zero that it saw.
 #[test]
-fn a_pod_that_the_last_zero_may_still_end_is_not_put_back_into_rotation() {
+fn a_pod_that_the_last_zero_may_still_stop_is_not_put_back_into_rotation() {
     let unmarks = |o: &Observed| {
         let is_unmark = |step: &Step| matches!(step, Step::Unmark(_));
         planned(o).steps.iter().any(is_unmark)
@@ -423,15 +423,15 @@ fn a_pod_that_the_last_zero_may_still_end_is_not_put_back_into_rotation() {
     o.stable_since.zeroed_at = Some(now);
     assert!(
         !unmarks(&o),
-        "we have zeroed it now, whatever the record says"
+        "we have scaled to zero now, whatever the record says"
     );
     o.stable_since.zeroed_at = Some(now - o.settings.settle);
     assert!(unmarks(&o));
 }
 
-/// The zero of this process may be undone by a wake before its next look, so it is remembered when it is sent.
+/// A wake may undo our scale to zero before the next reconcile, so it is recorded when it is sent.
 #[test]
-fn a_zero_of_ours_is_remembered_even_if_no_look_sees_it() {
+fn a_scale_to_zero_is_recorded_even_if_no_reconcile_observes_it() {
     let mut o = drained();
     let plan = planned(&o);
     let sent = |step: &&Step| matches!(step, Step::ScaleToZero(_));
@@ -440,7 +440,7 @@ fn a_zero_of_ours_is_remembered_even_if_no_look_sees_it() {
     assert_eq!(o.stable_since.zeroed_at, expires);
     o.now += SignedDuration::from_millis(30);
     o.readings = vec![active()];
-    let o = looked(&o);
+    let o = observed(&o);
     assert_eq!(
         o.stable_since.zeroed_at,
         Some(o.now),
@@ -475,9 +475,9 @@ fn only_pods_that_would_be_ready_by_themselves_are_unmarked() {
 }
 
 #[test]
-fn the_ports_are_let_go_only_after_our_slice_has_been_gone_for_the_settle_time() {
+fn the_ports_are_released_only_after_our_slice_has_been_gone_for_the_settle_time() {
     let broken: &[(&str, Change)] = &[
-        ("our slice is still there", |o| {
+        ("our slice still exists", |o| {
             crate::plan_tables::facts::redirect(o, 5)
         }),
         (
@@ -496,7 +496,7 @@ fn the_ports_are_let_go_only_after_our_slice_has_been_gone_for_the_settle_time()
             o.me.finalizer = false
         }),
         ("it is not being deleted", |o| o.me.deleting_since = None),
-        ("another operator leads", |o| {
+        ("another operator is the leader", |o| {
             o.leadership = Leadership::Follower
         }),
     ];
@@ -504,7 +504,7 @@ fn the_ports_are_let_go_only_after_our_slice_has_been_gone_for_the_settle_time()
 }
 
 #[test]
-fn pods_that_cannot_start_do_not_count_as_on_their_way_up() {
+fn pods_that_cannot_start_do_not_count_as_starting() {
     let mut o = crate::plan_tables::facts::waking();
     o.me.remembered.last_wake = Some(ago(2 * 3600));
     o.me.remembered.last_sleep = Some(ago(3 * 3600));
@@ -518,7 +518,7 @@ fn pods_that_cannot_start_do_not_count_as_on_their_way_up() {
 }
 
 #[test]
-fn an_answer_of_a_resolver_that_came_too_late_is_asked_for_again() {
+fn a_resolver_whose_report_is_too_old_is_asked_again() {
     for mut o in [redirecting(), redirected(), draining(), drained()] {
         for resolver in &mut o.resolvers {
             if let Report::Seen { at, .. } = &mut resolver.report {
@@ -527,20 +527,20 @@ fn an_answer_of_a_resolver_that_came_too_late_is_asked_for_again() {
         }
         let plan = planned(&o);
         assert!(plan.ask_resolvers, "{plan:?}");
-        // Nothing else may ever happen to this service.
+        // No other event may ever arrive for this service.
         assert!(plan.requeue_at.is_some(), "{plan:?}");
     }
 }
 
-/// What a person who asks for sleep need not wait for.
+/// What a user who requests sleep need not wait for.
 const WAITING_TIMES: &[&str] = &[
     "a connection came within the cooldown",
     "it became quiet within the cooldown",
     "it is younger than the cooldown",
     "it was woken within the cooldown",
-    "our wake stands in the target only",
-    "a wake was asked for",
-    "nobody watched for long",
+    "our wake is recorded in the target only",
+    "a wake was requested",
+    "no operator watched for long",
 ];
 
 #[test]
@@ -556,7 +556,7 @@ fn a_request_for_sleep_waives_waiting_times_and_nothing_else() {
 }
 
 #[test]
-fn a_request_for_sleep_counts_for_nothing_against_what_came_after_it() {
+fn a_request_for_sleep_has_no_effect_on_what_came_after_it() {
     for (what, change) in NOT_IDLE {
         let mut o = drained();
         change(&mut o);

@@ -1,5 +1,4 @@
 //! What the status says, since when, and that it changes only when something else does.
-//! It never looks at an intention.
 
 use elasti_api::{Condition, ElastiServiceStatus, Time};
 use elasti_core::observed::{Author, Reading, Remembered, UserRequest};
@@ -8,14 +7,14 @@ use elasti_core::{Observed, Plan};
 use jiff::SignedDuration;
 
 use crate::plan_tables::facts::{
-    active, ago, asleep, draining, finalize, looked, now, planned, redirecting, restoring, serving,
-    spec, waking,
+    active, ago, asleep, draining, finalize, now, observed, planned, redirecting, restoring,
+    serving, spec, waking,
 };
 
-/// The status of these facts after another, and what it makes the next look remember.
-fn tell(o: &mut Observed, previous: &ElastiServiceStatus) -> (Plan, ElastiServiceStatus) {
+/// The status for these facts after another; the facts then remember it, as the next reconcile would.
+fn report_status(o: &mut Observed, previous: &ElastiServiceStatus) -> (Plan, ElastiServiceStatus) {
     let plan = planned(o);
-    let next = status(&spec(), &looked(o), &plan, previous);
+    let next = status(&spec(), &observed(o), &plan, previous);
     o.me.remembered = Remembered::from(&next);
     (plan, next)
 }
@@ -35,9 +34,9 @@ fn planning_twice_gives_the_same_plan_and_the_same_status_in_every_phase() {
         restoring(),
         finalize(),
     ] {
-        let (_, first) = tell(&mut o, &ElastiServiceStatus::default());
-        let (plan, second) = tell(&mut o, &first);
-        let (again, third) = tell(&mut o, &second);
+        let (_, first) = report_status(&mut o, &ElastiServiceStatus::default());
+        let (plan, second) = report_status(&mut o, &first);
+        let (again, third) = report_status(&mut o, &second);
         assert_eq!((plan, &second), (again, &third));
     }
 }
@@ -47,10 +46,10 @@ fn at_rest_nothing_is_written_however_much_time_passes() {
     let mut held = serving();
     held.readings = vec![active()];
     for mut o in [held, asleep()] {
-        let (_, before) = tell(&mut o, &ElastiServiceStatus::default());
+        let (_, before) = report_status(&mut o, &ElastiServiceStatus::default());
         for _ in 0..5 {
             o.now += SignedDuration::from_millis(30_037);
-            let (plan, after) = tell(&mut o, &before);
+            let (plan, after) = report_status(&mut o, &before);
             assert!(plan.steps.is_empty(), "{plan:?}");
             assert_eq!(after, before);
         }
@@ -58,112 +57,113 @@ fn at_rest_nothing_is_written_however_much_time_passes() {
 }
 
 #[test]
-fn every_moment_in_a_status_is_whole_seconds_as_the_api_server_keeps_it() {
+fn every_time_in_a_status_is_in_whole_seconds_as_the_api_server_stores_it() {
     let mut o = waking();
     o.now += SignedDuration::from_micros(123_456);
     o.wake_requested_at = Some(o.now);
-    let (_, told) = tell(&mut o, &ElastiServiceStatus::default());
-    let stamps = [
-        &told.quiet_since,
-        &told.last_active_time,
-        &told.last_scaled_up_time,
+    let (_, written) = report_status(&mut o, &ElastiServiceStatus::default());
+    let times = [
+        &written.quiet_since,
+        &written.last_active_time,
+        &written.last_scaled_up_time,
     ];
-    let stamps = stamps
+    let times = times
         .into_iter()
-        .chain([&told.last_sleep_time, &told.last_reconciled_time]);
-    for Time(at) in stamps.flatten() {
-        assert_eq!(at.subsec_nanosecond(), 0, "{told:?}");
+        .chain([&written.last_sleep_time, &written.last_reconciled_time]);
+    for Time(at) in times.flatten() {
+        assert_eq!(at.subsec_nanosecond(), 0, "{written:?}");
     }
 }
 
 #[test]
 fn a_sleep_and_a_wake_within_one_second_are_both_seen() {
     let mut o = serving();
-    let (_, awake) = tell(&mut o, &ElastiServiceStatus::default());
+    let (_, awake) = report_status(&mut o, &ElastiServiceStatus::default());
     o.target.as_mut().unwrap().replicas = 0;
     o.now += SignedDuration::from_millis(100);
-    let (_, down) = tell(&mut o, &awake);
+    let (_, down) = report_status(&mut o, &awake);
     assert_eq!(down.last_sleep_time, Some(Time(now())));
     o.target.as_mut().unwrap().replicas = 1;
     o.now += SignedDuration::from_millis(100);
-    let (_, up) = tell(&mut o, &down);
+    let (_, up) = report_status(&mut o, &down);
     assert_eq!(up.last_scaled_up_time, Some(Time(now())));
-    let (_, again) = tell(&mut o, &up);
+    let (_, again) = report_status(&mut o, &up);
     assert_eq!(again, up);
 }
 
 #[test]
-fn a_condition_keeps_its_transition_time_until_its_status_turns() {
+fn a_condition_keeps_its_transition_time_until_its_status_changes() {
     let mut o = serving();
-    let (_, first) = tell(&mut o, &ElastiServiceStatus::default());
+    let (_, first) = report_status(&mut o, &ElastiServiceStatus::default());
     o.now += SignedDuration::from_secs(60);
     o.wake_requested_at = Some(o.now);
     o.readings = vec![crate::plan_tables::facts::quiet()];
-    let (_, second) = tell(&mut o, &first);
+    let (_, second) = report_status(&mut o, &first);
     let (before, after) = (condition(&first, "Ready"), condition(&second, "Ready"));
     assert_ne!(before.reason, after.reason, "another reason");
     assert_eq!(before.last_transition_time, after.last_transition_time);
     o.now += SignedDuration::from_secs(60);
     o.target = None;
-    let (_, third) = tell(&mut o, &second);
-    let turned = condition(&third, "Ready");
+    let (_, third) = report_status(&mut o, &second);
+    let changed = condition(&third, "Ready");
     assert_eq!(
-        (turned.status.as_str(), &turned.last_transition_time),
+        (changed.status.as_str(), &changed.last_transition_time),
         ("False", &Time(o.now))
     );
 }
 
 #[test]
-fn each_condition_carries_the_generation_that_it_speaks_of() {
+fn each_condition_has_the_generation_that_was_observed() {
     let mut o = serving();
     o.me.generation = 4;
-    let (_, told) = tell(&mut o, &ElastiServiceStatus::default());
+    let (_, written) = report_status(&mut o, &ElastiServiceStatus::default());
     assert!(
-        told.conditions
+        written
+            .conditions
             .iter()
             .all(|c| c.observed_generation == Some(4))
     );
-    assert_eq!(told.observed_generation, Some(4));
+    assert_eq!(written.observed_generation, Some(4));
 }
 
 #[test]
-fn contended_names_who_moved_the_target_across_zero_until_we_do() {
+fn contended_names_who_scaled_from_or_to_zero_until_elasti_does() {
     let mut o = serving();
-    let (_, awake) = tell(&mut o, &ElastiServiceStatus::default());
+    let (_, awake) = report_status(&mut o, &ElastiServiceStatus::default());
     assert_eq!(condition(&awake, "Contended").status, "False");
     let target = o.target.as_mut().unwrap();
     (target.replicas, target.replicas_by) = (0, Author::Other("kubectl".into()));
-    let (_, zeroed) = tell(&mut o, &awake);
+    let (_, zeroed) = report_status(&mut o, &awake);
     assert_eq!(
         condition(&zeroed, "Contended").message,
         "kubectl set replicas to 0."
     );
     let target = o.target.as_mut().unwrap();
     (target.replicas, target.replicas_by) = (1, Author::Elasti);
-    let (_, woken) = tell(&mut o, &zeroed);
+    let (_, woken) = report_status(&mut o, &zeroed);
     assert_eq!(condition(&woken, "Contended").status, "False");
 }
 
 #[test]
 fn a_held_count_alone_is_no_reason_to_write() {
     let mut o = asleep();
-    let (_, before) = tell(&mut o, &ElastiServiceStatus::default());
+    let (_, before) = report_status(&mut o, &ElastiServiceStatus::default());
     crate::plan_tables::facts::report(&mut o, |at, _, _, last| {
         *at = ago(0);
         *last = None;
     });
-    let (_, after) = tell(&mut o, &before);
+    let (_, after) = report_status(&mut o, &before);
     assert_eq!(after, before);
 }
 
 #[test]
-fn a_trigger_is_told_when_its_reading_turns_and_its_value_along_with_other_news() {
+fn a_trigger_is_written_when_its_reading_changes_and_its_value_along_with_other_changes() {
     let mut o = serving();
-    let (_, first) = tell(&mut o, &ElastiServiceStatus::default());
+    let (_, first) = report_status(&mut o, &ElastiServiceStatus::default());
     let entry = |status: &ElastiServiceStatus| {
-        let told = status.triggers.first().unwrap();
-        let value = told.value.clone();
-        (told.reading.clone(), value, told.since.0)
+        let written = status.triggers.first().unwrap();
+        let value = written.value.clone();
+        (written.reading.clone(), value, written.since.0)
     };
     assert_eq!(entry(&first), ("active".into(), Some("12".into()), now()));
     o.now += SignedDuration::from_secs(30);
@@ -171,15 +171,15 @@ fn a_trigger_is_told_when_its_reading_turns_and_its_value_along_with_other_news(
         value: 40.0,
         threshold: 5.0,
     }];
-    let (_, same) = tell(&mut o, &first);
-    assert_eq!(same, first, "another value is no news");
+    let (_, same) = report_status(&mut o, &first);
+    assert_eq!(same, first, "another value is no reason to write");
     o.me.generation += 1;
-    let (_, news) = tell(&mut o, &same);
+    let (_, news) = report_status(&mut o, &same);
     assert_eq!(entry(&news), ("active".into(), Some("40".into()), now()));
     o.readings = vec![Reading::Unknown {
         why: "no answer".into(),
     }];
-    let (_, doubt) = tell(&mut o, &news);
+    let (_, doubt) = report_status(&mut o, &news);
     assert_eq!(entry(&doubt), ("unknown".into(), None, o.now));
     let message = doubt.triggers.first().unwrap().message.as_deref();
     assert_eq!(message, Some("no answer."));
@@ -191,33 +191,37 @@ fn triggers_that_are_not_read_yet_change_nothing_in_the_status() {
     quiet.readings = vec![crate::plan_tables::facts::quiet()];
     quiet.me.remembered.quiet_since = Some(ago(60));
     for mut o in [serving(), quiet, asleep()] {
-        let (_, before) = tell(&mut o, &ElastiServiceStatus::default());
+        let (_, before) = report_status(&mut o, &ElastiServiceStatus::default());
         for unread in [Vec::new(), vec![Reading::Unread]] {
             o.readings = unread;
-            let (plan, after) = tell(&mut o, &before);
+            let (plan, after) = report_status(&mut o, &before);
             assert_eq!(after, before);
             assert!(!plan.needs_fresh_facts(), "{plan:?}");
         }
     }
 }
 
-/// Asleep for half an hour, and then awake by some hand.
+/// Asleep for half an hour, and then woken.
 fn woken(change: impl FnOnce(&mut Observed)) -> ElastiServiceStatus {
     let mut o = asleep();
-    let (_, down) = tell(&mut o, &ElastiServiceStatus::default());
-    o.stable_since = looked(&o).stable_since;
+    let (_, down) = report_status(&mut o, &ElastiServiceStatus::default());
+    o.stable_since = observed(&o).stable_since;
     o.now += SignedDuration::from_millis(1_234);
     let target = o.target.as_mut().unwrap();
     (target.replicas, target.replicas_at) = (1, Some(o.now));
     change(&mut o);
-    tell(&mut o, &down).1
+    report_status(&mut o, &down).1
 }
 
 #[test]
 fn the_last_wake_says_what_woke_it() {
     let by = |change: fn(&mut Observed)| woken(change).last_wake.unwrap().by;
     assert_eq!(by(|o| o.wake_requested_at = Some(o.now)), "Traffic");
-    assert_eq!(by(|_| {}), "Traffic", "another replica took the call");
+    assert_eq!(
+        by(|_| {}),
+        "Traffic",
+        "another replica got the wake request"
+    );
     assert_eq!(by(|o| o.readings = vec![active()]), "TriggerActive");
     assert_eq!(
         by(|o| o.me.wake_request = UserRequest::At(o.now)),
@@ -238,53 +242,56 @@ fn the_last_wake_says_what_woke_it() {
 }
 
 #[test]
-fn a_wake_is_told_in_few_writes_and_adds_to_the_time_asleep() {
+fn a_wake_takes_few_writes_and_adds_to_the_time_asleep() {
     let mut o = asleep();
-    let (_, down) = tell(&mut o, &ElastiServiceStatus::default());
-    o.stable_since = looked(&o).stable_since;
+    let (_, down) = report_status(&mut o, &ElastiServiceStatus::default());
+    o.stable_since = observed(&o).stable_since;
     o.wake_requested_at = Some(o.now + SignedDuration::from_millis(5));
     let later = |o: &mut Observed, millis| o.now += SignedDuration::from_millis(millis);
     later(&mut o, 10);
     let scaled = o.now;
     o.target.as_mut().unwrap().replicas = 1;
-    let (_, up) = tell(&mut o, &down);
-    o.stable_since = looked(&o).stable_since;
-    let told = up.last_wake.clone().unwrap();
-    assert_eq!(told.asked_at.0, now() + SignedDuration::from_millis(5));
-    assert_eq!(told.scaled_at.as_ref().map(|at| at.0), Some(scaled));
-    assert_eq!((&told.scheduled_at, &told.ready_at), (&None, &None));
+    let (_, up) = report_status(&mut o, &down);
+    o.stable_since = observed(&o).stable_since;
+    let written = up.last_wake.clone().unwrap();
+    assert_eq!(written.asked_at.0, now() + SignedDuration::from_millis(5));
+    assert_eq!(written.scaled_at.as_ref().map(|at| at.0), Some(scaled));
+    assert_eq!((&written.scheduled_at, &written.ready_at), (&None, &None));
     assert_eq!(up.asleep_seconds, Some(1800));
 
     later(&mut o, 200);
     let scheduled = o.now;
     let pod = waking().pods.remove(0);
     o.pods = vec![pod];
-    let (_, same) = tell(&mut o, &up);
-    o.stable_since = looked(&o).stable_since;
-    assert_eq!(same, up, "a pod that has a node is no news");
+    let (_, same) = report_status(&mut o, &up);
+    o.stable_since = observed(&o).stable_since;
+    assert_eq!(same, up, "a scheduled pod is no reason to write");
 
     later(&mut o, 300);
     let ready = o.now;
     o.pods = vec![crate::plan_tables::facts::pod()];
-    let (_, done) = tell(&mut o, &same);
-    o.stable_since = looked(&o).stable_since;
-    let told = done.last_wake.clone().unwrap();
+    let (_, done) = report_status(&mut o, &same);
+    o.stable_since = observed(&o).stable_since;
+    let written = done.last_wake.clone().unwrap();
     let at = |moment: &Option<elasti_api::MicroTime>| moment.as_ref().map(|at| at.0);
-    assert_eq!(at(&told.scheduled_at), Some(scheduled));
+    assert_eq!(at(&written.scheduled_at), Some(scheduled));
     assert_eq!(
-        (at(&told.started_at), at(&told.ready_at)),
+        (at(&written.started_at), at(&written.ready_at)),
         (Some(ready), Some(ready))
     );
-    assert_eq!(told.answered_at, None);
+    assert_eq!(written.answered_at, None);
     assert_eq!(done.asleep_seconds, Some(1800), "a wake is counted once");
 }
 
 #[test]
-fn a_wake_that_a_restart_cut_in_two_keeps_what_was_told_of_it() {
-    let mut told = woken(|o| o.wake_requested_at = Some(o.now));
-    told.last_wake.as_mut().unwrap().ready_at = None;
+fn a_wake_during_a_restart_keeps_what_was_written_of_it() {
+    let mut written = woken(|o| o.wake_requested_at = Some(o.now));
+    written.last_wake.as_mut().unwrap().ready_at = None;
     let mut o = restoring();
-    o.me.remembered = Remembered::from(&told);
-    let (_, after) = tell(&mut o, &told);
-    assert_eq!(after.last_wake, told.last_wake, "nobody saw the rest");
+    o.me.remembered = Remembered::from(&written);
+    let (_, after) = report_status(&mut o, &written);
+    assert_eq!(
+        after.last_wake, written.last_wake,
+        "the rest was not observed"
+    );
 }

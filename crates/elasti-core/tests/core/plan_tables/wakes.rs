@@ -1,5 +1,4 @@
-//! What "wake this" is answered, and with how many replicas.
-//! It never looks at what a target has reached, only at what it asks for.
+//! How wake requests are decided, and with how many replicas.
 
 use elasti_api::{ElastiServiceSpec, Reason};
 use elasti_core::observed::{Author, Autoscaler, Claim, Leadership, Owned, Rival, ServiceKind};
@@ -15,14 +14,12 @@ fn answer(change: Change) -> WakeDecision {
 }
 
 #[test]
-fn a_wake_scales_from_zero_whoever_leads_and_whatever_the_state_of_the_resolvers() {
+fn a_wake_scales_from_zero_on_every_replica_and_in_any_state_of_the_resolvers() {
     let fine: &[(&str, Change)] = &[
         ("asleep", |_| {}),
         ("on a follower", |o| o.leadership = Leadership::Follower),
         ("no resolver ready", |o| o.resolvers.clear()),
-        ("before the redirect was there", |o| {
-            o.slice = Owned::Missing
-        }),
+        ("before the redirect existed", |o| o.slice = Owned::Missing),
         ("a Service that became headless", |o| {
             o.service.as_mut().unwrap().kind = ServiceKind::Headless;
         }),
@@ -36,7 +33,7 @@ fn a_wake_scales_from_zero_whoever_leads_and_whatever_the_state_of_the_resolvers
 }
 
 #[test]
-fn a_wake_is_refused_with_the_reason_where_this_elasti_service_has_no_say() {
+fn a_wake_is_refused_with_the_reason_where_this_elasti_service_may_not_scale() {
     let refused: &[(Change, Reason)] = &[
         (
             |o| {
@@ -69,7 +66,7 @@ fn a_wake_is_refused_with_the_reason_where_this_elasti_service_has_no_say() {
 }
 
 #[test]
-fn a_wake_never_writes_a_target_that_asks_for_replicas() {
+fn a_wake_never_writes_a_target_that_has_replicas() {
     for replicas in [1, 5] {
         let mut o = serving();
         o.target.as_mut().unwrap().replicas = replicas;

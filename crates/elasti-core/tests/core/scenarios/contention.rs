@@ -1,11 +1,10 @@
-//! Shows "never fight": whoever else moves the target across zero is named in Contended, and traffic follows what is there.
-//! It never shows two writers that take turns without a pause.
+//! Never fight: another writer of replicas is named in Contended, and traffic follows what exists.
 
-use crate::scenarios::script::{busy_day, sleeping_day};
+use crate::scenarios::script::{busy, sleeping};
 
 #[test]
-fn a_person_scales_to_zero_and_up_again() {
-    let day = sleeping_day(|_| {})
+fn a_user_scales_to_zero_and_up_again() {
+    let scenario = sleeping(|_| {})
         .at("08:05")
         .scaled_by("kubectl", 2)
         .at("08:10")
@@ -13,24 +12,24 @@ fn a_person_scales_to_zero_and_up_again() {
         .at("08:12")
         .scaled_by("kubectl", 1)
         .until("08:30");
-    insta::assert_snapshot!(day.tell());
+    insta::assert_snapshot!(scenario.transcript());
 }
 
 #[test]
-fn a_busy_service_that_a_person_scales_to_zero_wakes_again_because_its_trigger_is_active() {
-    let mut day = busy_day(|_| {});
-    day.may_lose = true;
-    let day = day.at("08:05").scaled_by("kubectl", 0).until("08:06");
-    insta::assert_snapshot!(day.tell());
+fn a_busy_service_that_a_user_scales_to_zero_wakes_again_because_its_trigger_is_active() {
+    let mut scenario = busy(|_| {});
+    scenario.may_lose = true;
+    let scenario = scenario.at("08:05").scaled_by("kubectl", 0).until("08:06");
+    insta::assert_snapshot!(scenario.transcript());
 }
 
 #[test]
-fn someone_who_zeroes_right_after_a_wake_is_given_a_pause() {
-    let day = sleeping_day(|_| {})
+fn after_a_scale_to_zero_right_after_a_wake_the_next_wake_waits() {
+    let scenario = sleeping(|_| {})
         .at("08:05")
         .request()
         .at("08:05:01")
         .scaled_by("argocd", 0)
         .until("08:06");
-    insta::assert_snapshot!(day.tell());
+    insta::assert_snapshot!(scenario.transcript());
 }

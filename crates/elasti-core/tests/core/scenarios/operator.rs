@@ -1,5 +1,4 @@
-//! The shell of the simulation: the world -> `Observed` -> the real `plan` and `status` -> the world.
-//! It never decides: what a plan leaves open it does not fill in.
+//! The operator of a scenario: the world -> `Observed` -> the real `plan` and `status` -> the world.
 
 use elasti_api::{ElastiServiceStatus, RouteGeneration};
 use elasti_core::observed::{
@@ -17,14 +16,14 @@ use crate::scenarios::world::World;
 /// One running operator.
 pub struct Operator {
     pub stable_since: StableSince,
-    /// What each resolver said when it was last asked.
+    /// The last report of each resolver.
     pub reports: Vec<Report>,
     pub readings: Vec<Reading>,
     pub wake_requested_at: Option<Timestamp>,
 }
 
-/// One look: what was planned, and the status that goes with it.
-pub struct Look {
+/// One reconcile: what was planned, and the status that goes with it.
+pub struct Reconciled {
     pub plan: Plan,
     pub observed: Observed,
     pub status: ElastiServiceStatus,
@@ -40,19 +39,23 @@ impl Operator {
         }
     }
 
-    /// Observe, plan, and if the plan wants to know what resolvers have seen, ask them and plan anew.
-    pub fn look(&mut self, world: &mut World) -> Look {
-        let mut look = self.plan(world, world.clock());
-        if look.plan.ask_resolvers {
+    /// Observes and plans; if the plan needs the resolvers' reports, asks them and plans again.
+    pub fn reconcile(&mut self, world: &mut World) -> Reconciled {
+        let mut reconcile = self.plan(world, world.clock());
+        if reconcile.plan.ask_resolvers {
             self.ask(world);
-            look = self.plan(world, world.clock());
+            reconcile = self.plan(world, world.clock());
         }
-        self.stable_since = look.observed.stable_since.clone().after(&look.plan.steps);
-        look
+        self.stable_since = reconcile
+            .observed
+            .stable_since
+            .clone()
+            .after(&reconcile.plan.steps);
+        reconcile
     }
 
     /// What would be planned at a moment, if nothing but the clock changed.
-    pub fn would(&self, world: &mut World, moment: Timestamp) -> Look {
+    pub fn plan_at(&self, world: &mut World, moment: Timestamp) -> Reconciled {
         let mut then = Self {
             stable_since: self.stable_since.clone(),
             reports: self.reports.clone(),
@@ -67,26 +70,27 @@ impl Operator {
         then.plan(world, moment)
     }
 
-    fn plan(&mut self, world: &mut World, now: Timestamp) -> Look {
+    fn plan(&mut self, world: &mut World, now: Timestamp) -> Reconciled {
         let mut observed = self.observe(world, now);
-        observed.stable_since = self.stable_since.clone().look(&observed);
+        observed.stable_since = self.stable_since.clone().observe(&observed);
         let plan = plan(&world.spec, &observed);
         let status = status(&world.spec, &observed, &plan, &world.status);
-        Look {
+        Reconciled {
             plan,
             observed,
             status,
         }
     }
 
-    /// Every resolver says what it has seen.
+    /// Every resolver reports its activity.
     fn ask(&mut self, world: &World) {
         let clock = world.clock();
-        let say = |r: &crate::scenarios::world::Resolver| match r.answers {
+        let report = |r: &crate::scenarios::world::Resolver| match r.answers {
             false => Report::Unreachable,
             true => Report::Seen {
                 at: clock,
-                route: Some(RouteGeneration::of(&r.listens)).filter(|_| !r.listens.is_empty()),
+                route: Some(RouteGeneration::from_ports(&r.listens))
+                    .filter(|_| !r.listens.is_empty()),
                 held: r.held,
                 open: r.open,
                 last_connection: r
@@ -97,13 +101,13 @@ impl Operator {
                     .map(|at| clock - world.now.duration_since(at)),
             },
         };
-        self.reports = world.resolvers.iter().map(say).collect();
+        self.reports = world.resolvers.iter().map(report).collect();
     }
 
     pub fn wake(&mut self, world: &mut World) -> WakeDecision {
         self.wake_requested_at = Some(world.clock());
         let mut observed = self.observe(world, world.clock());
-        observed.stable_since = self.stable_since.clone().look(&observed);
+        observed.stable_since = self.stable_since.clone().observe(&observed);
         let decision = wake(&world.spec, &observed);
         if let WakeDecision::Scale(replicas) = decision {
             world.scale(replicas, Author::Elasti);

@@ -1,20 +1,19 @@
-//! Shows "no timer lives only in memory": an operator that dies in any phase leaves a world that the next one brings to the same end.
-//! It never shows a sleep that an operator's blindness has shortened.
+//! No timer is in memory only: after an operator dies in any phase, the next one reaches the same end.
 
-use crate::scenarios::script::{Day, busy_day, sleeping_day};
+use crate::scenarios::script::{Scenario, busy, sleeping};
 use crate::scenarios::world::quiet;
 use elasti_api::Phase;
 
 /// The way down, with an operator that dies in `phase`.
 fn on_the_way_down(phase: Phase) -> String {
     let way = |restart: bool| {
-        let day = busy_day(|_| {}).trigger_reads(quiet()).until_phase(phase);
-        let day = if restart {
-            day.operator_restarts(5)
+        let scenario = busy(|_| {}).trigger_reads(quiet()).until_phase(phase);
+        let scenario = if restart {
+            scenario.operator_restarts(5)
         } else {
-            day
+            scenario
         };
-        day.until("08:40")
+        scenario.until("08:40")
     };
     same_end(way(true), &way(false))
 }
@@ -22,21 +21,21 @@ fn on_the_way_down(phase: Phase) -> String {
 /// The way up after a first request, with an operator that dies in `phase`.
 fn on_the_way_up(phase: Phase) -> String {
     let way = |restart: bool| {
-        let day = sleeping_day(|_| {}).at("08:20:05").request();
-        let day = day.until_phase(phase);
-        let day = if restart {
-            day.operator_restarts(5)
+        let scenario = sleeping(|_| {}).at("08:20:05").request();
+        let scenario = scenario.until_phase(phase);
+        let scenario = if restart {
+            scenario.operator_restarts(5)
         } else {
-            day
+            scenario
         };
-        day.until("08:30")
+        scenario.until("08:30")
     };
     same_end(way(true), &way(false))
 }
 
-fn same_end(with: Day, without: &Day) -> String {
+fn same_end(with: Scenario, without: &Scenario) -> String {
     assert_eq!(with.end(), without.end(), "the restart changed the end");
-    with.tell()
+    with.transcript()
 }
 
 #[test]
@@ -71,31 +70,31 @@ fn a_restart_while_restoring_ends_as_without_it() {
 
 #[test]
 fn quiet_time_survives_a_short_gap_without_an_operator() {
-    let day = busy_day(|_| {})
+    let scenario = busy(|_| {})
         .trigger_reads(quiet())
         .at("08:10")
         .operator_restarts(90)
         .until("08:20");
-    insta::assert_snapshot!(day.tell());
+    insta::assert_snapshot!(scenario.transcript());
 }
 
 #[test]
-fn quiet_time_starts_anew_after_a_long_gap_without_an_operator() {
-    let day = busy_day(|_| {})
+fn quiet_time_restarts_after_a_long_gap_without_an_operator() {
+    let scenario = busy(|_| {})
         .trigger_reads(quiet())
         .at("08:10")
         .operator_restarts(180)
         .until("08:30");
-    insta::assert_snapshot!(day.tell());
+    insta::assert_snapshot!(scenario.transcript());
 }
 
 #[test]
 fn a_request_that_comes_while_no_operator_runs_is_held_until_one_does() {
-    let day = sleeping_day(|_| {})
+    let scenario = sleeping(|_| {})
         .at("08:20")
         .operator_restarts(30)
         .at("08:20:05")
         .request()
         .until("08:21");
-    insta::assert_snapshot!(day.tell());
+    insta::assert_snapshot!(scenario.transcript());
 }

@@ -1,13 +1,12 @@
-//! Shows S12 and S6: of two ElastiServices for one Service only the older has effects; the younger says Conflict and takes over later.
-//! It never shows a step of the younger while the older lives.
+//! S12 and S6: of two ElastiServices for one Service only the older has effects; the younger reports Conflict and takes over later.
 
-use crate::scenarios::script::{day_with, older};
+use crate::scenarios::script::{older, scenario_with};
 use crate::scenarios::world::quiet;
 use elasti_core::observed::{Author, Owned};
 
 #[test]
-fn the_younger_says_conflict_does_nothing_and_takes_over_when_the_older_is_deleted() {
-    let day = day_with(|world| {
+fn the_younger_reports_conflict_does_nothing_and_takes_over_when_the_older_is_deleted() {
+    let scenario = scenario_with(|world| {
         world.trigger = quiet();
         world.scale(0, Author::Elasti);
         world.rival = older("web-first");
@@ -23,12 +22,12 @@ fn the_younger_says_conflict_does_nothing_and_takes_over_when_the_older_is_delet
         world.rival = None;
     })
     .until("08:50");
-    insta::assert_snapshot!(day.tell());
+    insta::assert_snapshot!(scenario.transcript());
 }
 
 #[test]
 fn the_younger_is_deleted_without_touching_what_the_older_manages() {
-    let day = day_with(|world| {
+    let scenario = scenario_with(|world| {
         world.trigger = quiet();
         world.scale(0, Author::Elasti);
         world.rival = older("web-first");
@@ -38,16 +37,16 @@ fn the_younger_is_deleted_without_touching_what_the_older_manages() {
     .at("08:30")
     .deleted()
     .until("08:31");
-    insta::assert_snapshot!(day.tell());
+    insta::assert_snapshot!(scenario.transcript());
 }
 
 #[test]
-fn a_foreign_object_of_our_name_is_not_touched() {
-    let day = day_with(|world| world.private_service = Owned::Foreign)
+fn a_foreign_object_with_our_name_is_not_touched() {
+    let scenario = scenario_with(|world| world.private_service = Owned::Foreign)
         .at("08:30")
         .happens("the foreign Service is renamed", |world| {
             world.private_service = Owned::Missing;
         })
         .until("08:31");
-    insta::assert_snapshot!(day.tell());
+    insta::assert_snapshot!(scenario.transcript());
 }

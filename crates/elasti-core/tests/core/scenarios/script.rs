@@ -1,5 +1,5 @@
-//! The verbs of a scenario: `day().at("08:20:05").request().until("08:21")`, and the transcript that it tells.
-//! It never looks away: on every look it holds the plan against rules that hold in all scenarios.
+//! The steps of a scenario, `scenario().at("08:20:05").request().until("08:21")`, and its transcript.
+//! Every plan is checked against the rules that hold in all scenarios.
 
 use std::collections::VecDeque;
 use std::fmt::Write as _;
@@ -17,33 +17,33 @@ use elasti_core::status::status;
 use elasti_core::{Step, WakeDecision};
 use jiff::{SignedDuration, Timestamp};
 
-use crate::scenarios::operator::{Look, Operator, apply};
-use crate::scenarios::words;
-use crate::scenarios::world::{News, World, quiet};
+use crate::scenarios::operator::{Operator, Reconciled, apply};
+use crate::scenarios::transcript;
+use crate::scenarios::world::{World, WorldEvent, quiet};
 
-/// How late a watch tells the operator of a change.
-const WATCH: SignedDuration = SignedDuration::from_millis(10);
+/// How late a watch reports a change to the operator.
+const WATCH_DELAY: SignedDuration = SignedDuration::from_millis(10);
 /// How often triggers are read.
-const POLL: SignedDuration = SignedDuration::from_secs(30);
-/// How late after its first look an operator has read the triggers.
-const FIRST_READ: SignedDuration = SignedDuration::from_millis(100);
-/// More looks within one second mean that something goes round in circles.
-const MOST_LOOKS: usize = 40;
+const POLL_INTERVAL: SignedDuration = SignedDuration::from_secs(30);
+/// How late after its first reconcile an operator has read the triggers.
+const FIRST_READ_DELAY: SignedDuration = SignedDuration::from_millis(100);
+/// More reconciles within one second mean a hot loop.
+const MAX_RECONCILES_PER_SECOND: usize = 40;
 
-/// One service's day, from Monday 2026-03-02 on.
-pub struct Day {
+/// One service's life on Monday 2026-03-02.
+pub struct Scenario {
     pub world: World,
     operator: Option<Operator>,
-    look_at: Option<Timestamp>,
+    reconcile_at: Option<Timestamp>,
     poll_at: Timestamp,
     /// When an operator that has just started reads its triggers for the first time.
     first_read_at: Option<Timestamp>,
-    /// When an operator that died comes back, and when it died.
-    back_at: Option<(Timestamp, Timestamp)>,
+    /// When the operator restarts, and when it died.
+    restart_at: Option<(Timestamp, Timestamp)>,
     seen: String,
-    looks: VecDeque<Timestamp>,
-    told: String,
-    last_standing: String,
+    reconciles: VecDeque<Timestamp>,
+    log: String,
+    last_summary: String,
     last_answer: String,
     /// Each phase that was entered, and when.
     entered: Vec<(Phase, Timestamp)>,
@@ -51,40 +51,40 @@ pub struct Day {
 }
 
 /// An ElastiService with defaults is created at eight, for a busy Deployment with one ready pod.
-pub fn day() -> Day {
-    day_with(|_| {})
+pub fn scenario() -> Scenario {
+    scenario_with(|_| {})
 }
 
 /// The same, in a world that differs a little.
-pub fn day_with(change: impl FnOnce(&mut World)) -> Day {
-    let mut day = Day::starts("08:00", change);
-    day.say("the ElastiService is created");
-    day
+pub fn scenario_with(change: impl FnOnce(&mut World)) -> Scenario {
+    let mut scenario = Scenario::starts("08:00", change);
+    scenario.log("the ElastiService is created");
+    scenario
 }
 
 /// It was created at seven and has been busy since.
-pub fn busy_day(change: impl FnOnce(&mut World)) -> Day {
-    let mut day = Day::starts("07:00", change);
-    day.run(time("08:00"));
-    day.begins()
+pub fn busy(change: impl FnOnce(&mut World)) -> Scenario {
+    let mut scenario = Scenario::starts("07:00", change);
+    scenario.run(time("08:00"));
+    scenario.begin_transcript()
 }
 
 /// It was created at seven, has been quiet since, and sleeps.
-pub fn sleeping_day(change: impl FnOnce(&mut World)) -> Day {
-    let mut day = Day::starts("07:00", |world| {
+pub fn sleeping(change: impl FnOnce(&mut World)) -> Scenario {
+    let mut scenario = Scenario::starts("07:00", |world| {
         world.trigger = quiet();
         change(world);
     });
-    day.run(time("08:00"));
+    scenario.run(time("08:00"));
     assert_eq!(
-        day.world.replicas(),
+        scenario.world.replicas(),
         Some(0),
-        "it sleeps before the story begins"
+        "it sleeps before the scenario begins"
     );
-    day.begins()
+    scenario.begin_transcript()
 }
 
-impl Day {
+impl Scenario {
     fn starts(at: &str, change: impl FnOnce(&mut World)) -> Self {
         let mut world = World::new(time(at), spec());
         change(&mut world);
@@ -96,31 +96,31 @@ impl Day {
             (pod.starts_at, pod.ready, pod.containers_ready) = (None, true, true);
         }
         world.slices_follow_at = Some(world.now);
-        world.happen();
+        world.advance();
         let operator = Operator::start(&world, None);
         Self {
             operator: Some(operator),
-            look_at: Some(world.now),
-            poll_at: world.now + POLL,
-            first_read_at: Some(world.now + FIRST_READ),
+            reconcile_at: Some(world.now),
+            poll_at: world.now + POLL_INTERVAL,
+            first_read_at: Some(world.now + FIRST_READ_DELAY),
             world,
-            back_at: None,
+            restart_at: None,
             seen: String::new(),
-            looks: VecDeque::new(),
-            told: String::new(),
-            last_standing: String::new(),
+            reconciles: VecDeque::new(),
+            log: String::new(),
+            last_summary: String::new(),
             last_answer: String::new(),
             entered: Vec::new(),
             may_lose: false,
         }
     }
 
-    /// What came before is not told.
-    fn begins(mut self) -> Self {
-        self.told.clear();
+    /// What came before is not in the transcript.
+    fn begin_transcript(mut self) -> Self {
+        self.log.clear();
         self.entered.clear();
-        self.last_standing.clear();
-        self.look_at = Some(self.world.now);
+        self.last_summary.clear();
+        self.reconcile_at = Some(self.world.now);
         self
     }
 
@@ -137,7 +137,7 @@ impl Day {
     pub fn until_phase(mut self, phase: Phase) -> Self {
         let deadline = self.world.now + SignedDuration::from_hours(2);
         while self.world.status.phase != Some(phase) {
-            assert!(self.world.now < deadline, "never {phase:?}:\n{}", self.told);
+            assert!(self.world.now < deadline, "never {phase:?}:\n{}", self.log);
             let next = self.next();
             self.run(next);
         }
@@ -151,14 +151,14 @@ impl Day {
             Reading::Unknown { .. } | Reading::Unread => "unknown",
         };
         self.world.trigger = reading;
-        self.say(&format!("the trigger will read {what}"));
+        self.log(&format!("the trigger will read {what}"));
         self
     }
 
     pub fn request(mut self) -> Self {
         let where_to = self.world.request();
-        self.say(&where_to);
-        assert!(self.may_lose || !where_to.contains("LOST"), "{}", self.told);
+        self.log(&where_to);
+        assert!(self.may_lose || !where_to.contains("LOST"), "{}", self.log);
         let now = self.world.now;
         self.run(now);
         self
@@ -170,7 +170,7 @@ impl Day {
         for r in self.world.resolvers.iter_mut().filter(|r| r.open > 0) {
             r.done_at = Some(at);
         }
-        self.say(&format!("it is a stream that lasts {seconds} s"));
+        self.log(&format!("it is a stream that lasts {seconds} s"));
         self
     }
 
@@ -178,16 +178,16 @@ impl Day {
         for r in &mut self.world.resolvers {
             (r.held, r.wakes_at) = (0, None);
         }
-        self.say("the client leaves");
+        self.log("the client leaves");
         self
     }
 
     pub fn operator_restarts(mut self, gap_seconds: i64) -> Self {
         let (now, gap) = (self.world.now, SignedDuration::from_secs(gap_seconds));
         self.operator = None;
-        self.look_at = None;
-        self.back_at = Some((now + gap, now));
-        self.say(&format!(
+        self.reconcile_at = None;
+        self.restart_at = Some((now + gap, now));
+        self.log(&format!(
             "the operator dies; the next one starts after {gap_seconds} s"
         ));
         self
@@ -203,7 +203,7 @@ impl Day {
             r.listens.clear();
         }
         let does = if ready { "is ready again" } else { "dies" };
-        self.say(&format!("resolver-{n} {does}"));
+        self.log(&format!("resolver-{n} {does}"));
         self
     }
 
@@ -214,18 +214,18 @@ impl Day {
         } else {
             "stops answering the operator"
         };
-        self.say(&format!("resolver-{n} {does}"));
+        self.log(&format!("resolver-{n} {does}"));
         self
     }
 
     pub fn scaled_by(mut self, who: &str, replicas: u32) -> Self {
-        self.say(&format!("{who} scales to {replicas}"));
+        self.log(&format!("{who} scales to {replicas}"));
         self.world.scale(replicas, Author::Other(who.into()));
         self
     }
 
     pub fn deleted(mut self) -> Self {
-        self.say("the ElastiService is deleted");
+        self.log("the ElastiService is deleted");
         self.world.deleting_since = Some(self.world.now);
         self.world.generation += 1;
         self.world.exists = self.world.finalizer;
@@ -233,61 +233,61 @@ impl Day {
     }
 
     pub fn target_deleted(mut self) -> Self {
-        self.say("the target is deleted");
+        self.log("the target is deleted");
         self.world.delete_target();
         self
     }
 
     pub fn edits(mut self, what: &str, edit: impl FnOnce(&mut ElastiServiceSpec)) -> Self {
-        self.say(what);
+        self.log(what);
         edit(&mut self.world.spec);
         self.world.generation += 1;
         self
     }
 
     pub fn happens(mut self, what: &str, change: impl FnOnce(&mut World)) -> Self {
-        self.say(what);
+        self.log(what);
         change(&mut self.world);
         self
     }
 
-    /// A person annotates the ElastiService with the time of now.
+    /// A user annotates the ElastiService with the current time.
     pub fn wake_requested(mut self) -> Self {
-        self.say("a person asks for a wake");
+        self.log("a user requests a wake");
         self.world.wake_request = UserRequest::At(self.world.now);
         self
     }
 
-    /// A person annotates the ElastiService with the time of now.
+    /// A user annotates the ElastiService with the current time.
     pub fn sleep_requested(mut self) -> Self {
-        self.say("a person asks for sleep");
+        self.log("a user requests sleep");
         self.world.sleep_request = UserRequest::At(self.world.now);
         self
     }
 
     pub fn clock_set_back(mut self, seconds: i64) -> Self {
-        self.say(&format!("the operator's clock is set back by {seconds} s"));
+        self.log(&format!("the operator's clock is set back by {seconds} s"));
         self.world.clock_ahead -= SignedDuration::from_secs(seconds);
-        self.look_at = Some(self.world.now);
+        self.reconcile_at = Some(self.world.now);
         self
     }
 
     /// The transcript, with the whole status at its end.
-    pub fn tell(mut self) -> String {
-        self.tell_phases();
+    pub fn transcript(mut self) -> String {
+        self.log_phases();
         if !self.world.exists {
-            self.say("the ElastiService is gone");
-            return self.told;
+            self.log("the ElastiService is gone");
+            return self.log;
         }
-        let now = words::clock(self.world.now);
-        let _ = writeln!(self.told, "{now}  the status says");
-        for line in words::whole(&self.world.status) {
-            let _ = writeln!(self.told, "                {line}");
+        let now = transcript::clock(self.world.now);
+        let _ = writeln!(self.log, "{now}  the status");
+        for line in transcript::full_status(&self.world.status) {
+            let _ = writeln!(self.log, "                {line}");
         }
-        self.told
+        self.log
     }
 
-    fn tell_phases(&mut self) {
+    fn log_phases(&mut self) {
         let ends = self.entered.iter().skip(1).map(|(_, at)| *at);
         let ends = ends.chain([self.world.now]);
         let lasted = self.entered.iter().zip(ends).map(|((phase, from), to)| {
@@ -295,11 +295,11 @@ impl Day {
             format!("{phase:?} {seconds:.2} s")
         });
         let lasted = lasted.collect::<Vec<String>>().join(", ");
-        let now = words::clock(self.world.now);
-        let _ = writeln!(self.told, "{now}  the phases lasted: {lasted}");
+        let now = transcript::clock(self.world.now);
+        let _ = writeln!(self.log, "{now}  the phases lasted: {lasted}");
     }
 
-    /// What the story comes to, whatever the way there.
+    /// The end of the scenario, whatever the path there.
     pub fn end(&self) -> String {
         let w = &self.world;
         let ready = w.pods.iter().filter(|p| p.ready).count();
@@ -314,17 +314,17 @@ impl Day {
         )
     }
 
-    fn say(&mut self, what: &str) {
-        let now = words::clock(self.world.now);
-        let _ = writeln!(self.told, "{now}  * {what}");
+    fn log(&mut self, what: &str) {
+        let now = transcript::clock(self.world.now);
+        let _ = writeln!(self.log, "{now}  * {what}");
     }
 
     /// When anything happens next.
     fn next(&self) -> Timestamp {
         let up = self.operator.as_ref().map(|_| self.poll_at);
-        let back = self.back_at.map(|(at, _)| at);
+        let back = self.restart_at.map(|(at, _)| at);
         let first = self.first_read_at;
-        let moments = [self.world.next_event(), self.look_at, up, back, first];
+        let moments = [self.world.next_event(), self.reconcile_at, up, back, first];
         moments
             .into_iter()
             .flatten()
@@ -333,36 +333,36 @@ impl Day {
     }
 
     fn run(&mut self, to: Timestamp) {
-        self.notice();
+        self.watch();
         while self.next() <= to {
             self.world.now = self.next().max(self.world.now);
             self.step();
-            self.notice();
+            self.watch();
         }
         self.world.now = self.world.now.max(to);
     }
 
     fn step(&mut self) {
-        for news in self.world.happen() {
-            match news {
-                News::Said(what) => self.say(&what),
-                News::WakeAsked(who) => self.wake_asked(&who),
+        for events in self.world.advance() {
+            match events {
+                WorldEvent::Described(what) => self.log(&what),
+                WorldEvent::WakeRequested(who) => self.wake_requested_by(&who),
             }
         }
-        self.notice();
+        self.watch();
         let now = self.world.now;
-        if self.back_at.is_some_and(|(at, _)| at <= now) {
+        if self.restart_at.is_some_and(|(at, _)| at <= now) {
             self.operator_starts();
         }
         let first = self.first_read_at.take_if(|at| *at <= now).is_some();
         if self.poll_at <= now {
-            self.poll_at = now + POLL;
+            self.poll_at = now + POLL_INTERVAL;
             self.read();
         } else if first {
             self.read();
         }
-        if self.look_at.is_some_and(|at| at <= now) {
-            self.look();
+        if self.reconcile_at.is_some_and(|at| at <= now) {
+            self.reconcile();
         }
     }
 
@@ -370,40 +370,40 @@ impl Day {
         let triggers = self.world.spec.triggers.len();
         if let Some(operator) = &mut self.operator {
             operator.readings = vec![self.world.trigger.clone(); triggers];
-            self.look_at = Some(self.world.now);
+            self.reconcile_at = Some(self.world.now);
         }
     }
 
     fn operator_starts(&mut self) {
-        let (_, died) = self.back_at.take().unwrap();
+        let (_, died) = self.restart_at.take().unwrap();
         self.world.ports = PortAllocator::new(20_000..=20_999, DEFAULT_QUARANTINE);
         let key = ServiceKey::new("shop", "web");
         self.world.ports.remember(&key, &self.world.status.ports);
         self.operator = Some(Operator::start(&self.world, Some(died)));
-        self.first_read_at = Some(self.world.now + FIRST_READ);
-        self.look_at = Some(self.world.now);
-        self.say("an operator starts");
+        self.first_read_at = Some(self.world.now + FIRST_READ_DELAY);
+        self.reconcile_at = Some(self.world.now);
+        self.log("an operator starts");
     }
 
-    fn wake_asked(&mut self, who: &str) {
+    fn wake_requested_by(&mut self, who: &str) {
         let Some(operator) = &mut self.operator else {
             return;
         };
         let answer = match operator.wake(&mut self.world) {
             WakeDecision::Scale(n) => format!("scaled to {n}"),
-            WakeDecision::AlreadyAwake => "replicas are asked for already".into(),
+            WakeDecision::AlreadyAwake => "already awake".into(),
             WakeDecision::Refused(why) => format!("refused: {}", why.sentence),
         };
-        self.look_at = Some(self.world.now + WATCH);
-        let told = format!("{who} asks for a wake: {answer}");
-        if told != self.last_answer {
-            self.say(&told);
-            self.last_answer = told;
+        self.reconcile_at = Some(self.world.now + WATCH_DELAY);
+        let log = format!("{who} requests a wake: {answer}");
+        if log != self.last_answer {
+            self.log(&log);
+            self.last_answer = log;
         }
     }
 
-    /// A change that watches show makes the operator look.
-    fn notice(&mut self) {
+    /// A change that watches report makes the operator reconcile.
+    fn watch(&mut self) {
         let w = &self.world;
         let pods: Vec<_> = w.pods.iter().map(|p| (&p.name, p.version)).collect();
         let ready: Vec<bool> = w.resolvers.iter().map(|r| r.ready).collect();
@@ -429,88 +429,94 @@ impl Day {
         );
         if seen != self.seen && self.operator.is_some() {
             self.seen = seen;
-            let soon = w.now + WATCH;
-            self.look_at = Some(self.look_at.map_or(soon, |at| at.min(soon)));
+            let soon = w.now + WATCH_DELAY;
+            self.reconcile_at = Some(self.reconcile_at.map_or(soon, |at| at.min(soon)));
         }
     }
 
-    fn look(&mut self) {
-        self.look_at = None;
+    fn reconcile(&mut self) {
+        self.reconcile_at = None;
         let Some(operator) = self.operator.as_mut().filter(|_| self.world.exists) else {
             return;
         };
-        let look = operator.look(&mut self.world);
-        self.not_in_circles();
-        self.judge(&look);
-        self.print(&look);
-        for step in &look.plan.steps {
+        let reconcile = operator.reconcile(&mut self.world);
+        self.check_hot_loop();
+        self.check_plan(&reconcile);
+        self.print(&reconcile);
+        for step in &reconcile.plan.steps {
             apply(&mut self.world, step);
         }
         let ahead = self.world.clock_ahead;
-        self.look_at = look.plan.requeue_at.map(|at| at - ahead);
-        let rests = look.plan.steps.is_empty() && look.status == self.world.status;
-        if self.world.status != look.status {
-            self.world.status = look.status.clone();
+        self.reconcile_at = reconcile.plan.requeue_at.map(|at| at - ahead);
+        let at_rest = reconcile.plan.steps.is_empty() && reconcile.status == self.world.status;
+        if self.world.status != reconcile.status {
+            self.world.status = reconcile.status.clone();
             self.world.status_written();
         }
-        if rests {
-            self.says_until_when(&look);
+        if at_rest {
+            self.check_requeue(&reconcile);
         }
     }
 
-    fn not_in_circles(&mut self) {
+    fn check_hot_loop(&mut self) {
         let now = self.world.now;
-        self.looks.push_back(now);
+        self.reconciles.push_back(now);
         while self
-            .looks
+            .reconciles
             .front()
             .is_some_and(|at| now.duration_since(*at).as_secs() >= 1)
         {
-            self.looks.pop_front();
+            self.reconciles.pop_front();
         }
         assert!(
-            self.looks.len() <= MOST_LOOKS,
-            "in circles at {now}:\n{}",
-            self.told
+            self.reconciles.len() <= MAX_RECONCILES_PER_SECOND,
+            "hot loop at {now}:\n{}",
+            self.log
         );
     }
 
     /// What holds for every plan in every scenario.
-    fn judge(&mut self, look: &Look) {
-        let told = &self.told;
+    fn check_plan(&mut self, reconcile: &Reconciled) {
+        let log = &self.log;
         if let Some(from) = self.world.status.phase {
-            let to = look.plan.phase;
+            let to = reconcile.plan.phase;
             assert!(
                 allowed(from, to),
-                "no move from {from:?} to {to:?}:\n{told}"
+                "no transition from {from:?} to {to:?}:\n{log}"
             );
         }
-        let sentence = &look.plan.why.sentence;
-        let whole = sentence.ends_with('.') && !sentence.contains("..");
-        assert!(whole, "not a sentence: {sentence}");
-        let mut written = look.observed.clone();
-        written.me.remembered = Remembered::from(&look.status);
-        let again = status(&self.world.spec, &written, &look.plan, &look.status);
-        assert_eq!(
-            again, look.status,
-            "the status changes by being written:\n{told}"
+        let sentence = &reconcile.plan.why.sentence;
+        let full_status = sentence.ends_with('.') && !sentence.contains("..");
+        assert!(full_status, "not a sentence: {sentence}");
+        let mut written = reconcile.observed.clone();
+        written.me.remembered = Remembered::from(&reconcile.status);
+        let again = status(
+            &self.world.spec,
+            &written,
+            &reconcile.plan,
+            &reconcile.status,
         );
-        let zero = look
+        assert_eq!(
+            again, reconcile.status,
+            "the status changes by being written:\n{log}"
+        );
+        let zero = reconcile
             .plan
             .steps
             .iter()
             .any(|s| matches!(s, Step::ScaleToZero(_)));
-        let whole = |c: &elasti_api::Condition| c.last_transition_time.0.subsec_nanosecond() == 0;
+        let full_status =
+            |c: &elasti_api::Condition| c.last_transition_time.0.subsec_nanosecond() == 0;
         assert!(
-            look.status.conditions.iter().all(whole),
+            reconcile.status.conditions.iter().all(full_status),
             "not in whole seconds"
         );
         let redirected = matches!(self.world.slice, Owned::Ours(_));
-        assert!(!zero || redirected, "zero before the redirect:\n{told}");
+        assert!(!zero || redirected, "zero before the redirect:\n{log}");
     }
 
-    /// A plan that time alone will change must say when.
-    fn says_until_when(&mut self, look: &Look) {
+    /// A plan that will change by time alone must say when.
+    fn check_requeue(&mut self, reconcile: &Reconciled) {
         let Some(operator) = &self.operator else {
             return;
         };
@@ -519,7 +525,10 @@ impl Day {
             .world
             .next_event()
             .map(|at| at + self.world.clock_ahead);
-        let horizon = [event, look.plan.requeue_at].into_iter().flatten().min();
+        let horizon = [event, reconcile.plan.requeue_at]
+            .into_iter()
+            .flatten()
+            .min();
         let offsets = [
             50, 500, 1_000, 2_500, 5_000, 10_000, 20_000, 60_000, 600_000, 3_600_000,
         ];
@@ -528,39 +537,49 @@ impl Day {
             if horizon.is_some_and(|at| moment >= at) {
                 break;
             }
-            let then = operator.would(&mut self.world, moment).plan;
+            let then = operator.plan_at(&mut self.world, moment).plan;
             let same = (then.phase, &then.steps, then.why.reason)
-                == (look.plan.phase, &look.plan.steps, look.plan.why.reason);
+                == (
+                    reconcile.plan.phase,
+                    &reconcile.plan.steps,
+                    reconcile.plan.why.reason,
+                );
             assert!(
                 same,
-                "{millis} ms later time alone gives {:?} {} {:?}, but the plan says to look again at {:?}:\n{}",
-                then.phase, then.why.sentence, then.steps, look.plan.requeue_at, self.told
+                "{millis} ms later time alone gives {:?} {} {:?}, but the plan says to reconcile again at {:?}:\n{}",
+                then.phase, then.why.sentence, then.steps, reconcile.plan.requeue_at, self.log
             );
         }
     }
 
-    fn print(&mut self, look: &Look) {
-        if self.entered.last().map(|(phase, _)| *phase) != Some(look.plan.phase) {
-            self.entered.push((look.plan.phase, self.world.now));
+    fn print(&mut self, reconcile: &Reconciled) {
+        if self.entered.last().map(|(phase, _)| *phase) != Some(reconcile.plan.phase) {
+            self.entered.push((reconcile.plan.phase, self.world.now));
         }
-        let standing = words::standing(look);
-        let turned = words::turned(&self.world.status.conditions, &look.status.conditions);
-        if standing == self.last_standing && look.plan.steps.is_empty() && turned.is_empty() {
+        let summary = transcript::summary(reconcile);
+        let changed_conditions = transcript::changed_conditions(
+            &self.world.status.conditions,
+            &reconcile.status.conditions,
+        );
+        if summary == self.last_summary
+            && reconcile.plan.steps.is_empty()
+            && changed_conditions.is_empty()
+        {
             return;
         }
-        let now = words::clock(self.world.now);
-        let again = look
+        let now = transcript::clock(self.world.now);
+        let again = reconcile
             .plan
             .requeue_at
-            .map(|at| format!(" [again {}]", words::clock(at)));
-        let _ = writeln!(self.told, "{now}  {standing}{}", again.unwrap_or_default());
-        for step in &look.plan.steps {
-            let _ = writeln!(self.told, "                > {}", words::step(step));
+            .map(|at| format!(" [requeue {}]", transcript::clock(at)));
+        let _ = writeln!(self.log, "{now}  {summary}{}", again.unwrap_or_default());
+        for step in &reconcile.plan.steps {
+            let _ = writeln!(self.log, "                > {}", transcript::step(step));
         }
-        for condition in turned {
-            let _ = writeln!(self.told, "                ! {condition}");
+        for condition in changed_conditions {
+            let _ = writeln!(self.log, "                ! {condition}");
         }
-        self.last_standing = standing;
+        self.last_summary = summary;
     }
 }
 

@@ -1,19 +1,18 @@
-//! Shows the refusals: a Service that cannot be redirected, and a port range that is used up, are said so and never put to sleep.
-//! It never shows a half-managed Service.
+//! A Service that cannot be redirected, and a port range that is used up, are reported and keep the service awake.
 
-use crate::scenarios::script::{day_with, sleeping_day};
+use crate::scenarios::script::{scenario_with, sleeping};
 use crate::scenarios::world::quiet;
 use elasti_api::Handover;
 use elasti_core::observed::{Service, ServiceKind};
 use elasti_core::ports::{DEFAULT_QUARANTINE, PortAllocator, ServiceKey, WantedPort};
 
 fn refused(change: impl Fn(&mut Service)) -> String {
-    day_with(|world| {
+    scenario_with(|world| {
         world.trigger = quiet();
         world.service.iter_mut().for_each(change);
     })
     .until("08:20")
-    .tell()
+    .transcript()
 }
 
 #[test]
@@ -39,7 +38,7 @@ fn a_service_with_udp_only_is_refused() {
 #[test]
 fn a_service_that_publishes_unready_pods_is_refused_where_they_should_drain() {
     insta::assert_snapshot!(refused(|s| s.publishes_unready = true));
-    let day = day_with(|world| {
+    let scenario = scenario_with(|world| {
         world.trigger = quiet();
         world.spec.handover = Some(Handover::Redirect);
         world
@@ -47,7 +46,7 @@ fn a_service_that_publishes_unready_pods_is_refused_where_they_should_drain() {
             .iter_mut()
             .for_each(|s| s.publishes_unready = true);
     });
-    let told = day.until("08:20").tell();
+    let told = scenario.until("08:20").transcript();
     assert!(
         told.contains("Asleep       proxy  0"),
         "without a drain it sleeps: {told}"
@@ -55,8 +54,8 @@ fn a_service_that_publishes_unready_pods_is_refused_where_they_should_drain() {
 }
 
 #[test]
-fn a_service_that_becomes_headless_while_asleep_is_woken_and_given_back() {
-    let day = sleeping_day(|_| {})
+fn a_service_that_becomes_headless_while_asleep_is_woken_and_restored() {
+    let scenario = sleeping(|_| {})
         .at("08:05")
         .happens("the Service becomes headless", |world| {
             world
@@ -65,13 +64,13 @@ fn a_service_that_becomes_headless_while_asleep_is_woken_and_given_back() {
                 .for_each(|s| s.kind = ServiceKind::Headless);
         })
         .until("08:06");
-    insta::assert_snapshot!(day.tell());
+    insta::assert_snapshot!(scenario.transcript());
 }
 
 #[test]
-fn a_service_that_does_not_exist_is_said() {
-    let day = day_with(|world| world.service = None).until("08:01");
-    insta::assert_snapshot!(day.tell());
+fn a_service_that_does_not_exist_is_reported() {
+    let scenario = scenario_with(|world| world.service = None).until("08:01");
+    insta::assert_snapshot!(scenario.transcript());
 }
 
 #[test]
@@ -81,7 +80,7 @@ fn a_used_up_port_range_keeps_the_service_awake_until_a_port_is_free() {
         name: "http".into(),
         port: 80,
     }];
-    let day = day_with(|world| {
+    let scenario = scenario_with(|world| {
         world.trigger = quiet();
         world.ports = PortAllocator::new(20_000..=20_000, DEFAULT_QUARANTINE);
         world.ports.assign(&other, &wanted, world.now).unwrap();
@@ -91,5 +90,5 @@ fn a_used_up_port_range_keeps_the_service_awake_until_a_port_is_free() {
         world.ports.release(&other, world.now);
     })
     .until("08:30");
-    insta::assert_snapshot!(day.tell());
+    insta::assert_snapshot!(scenario.transcript());
 }

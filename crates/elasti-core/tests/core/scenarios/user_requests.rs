@@ -1,14 +1,13 @@
-//! Shows S4 with a person's word: sleep without the cooldown if asked for, but never under load or in doubt.
-//! It never shows a wish that outlives what came after it.
+//! S4 and user requests: sleep without the cooldown on request, but never under load or in doubt.
 
-use crate::scenarios::script::{busy_day, sleeping_day};
+use crate::scenarios::script::{busy, sleeping};
 use crate::scenarios::world::{quiet, unknown};
 use elasti_api::Phase;
 use elasti_core::observed::UserRequest;
 
 #[test]
-fn a_person_puts_it_to_sleep_before_the_cooldown_is_over_and_wakes_it_again() {
-    let day = busy_day(|_| {})
+fn a_user_puts_it_to_sleep_before_the_cooldown_ends_and_wakes_it_again() {
+    let scenario = busy(|_| {})
         .trigger_reads(quiet())
         .at("08:01")
         .sleep_requested()
@@ -16,12 +15,12 @@ fn a_person_puts_it_to_sleep_before_the_cooldown_is_over_and_wakes_it_again() {
         .until("08:05")
         .wake_requested()
         .until("08:06");
-    insta::assert_snapshot!(day.tell());
+    insta::assert_snapshot!(scenario.transcript());
 }
 
 #[test]
-fn a_request_after_the_request_for_sleep_counts_for_more() {
-    let day = busy_day(|_| {})
+fn a_request_after_the_request_for_sleep_takes_precedence() {
+    let scenario = busy(|_| {})
         .trigger_reads(quiet())
         .at("08:01")
         .sleep_requested()
@@ -29,116 +28,113 @@ fn a_request_after_the_request_for_sleep_counts_for_more() {
         .at("08:03")
         .request()
         .until("08:17");
-    assert_eq!(day.world.status.phase, Some(Phase::Serving));
-    let day = day.until("08:19");
-    assert_eq!(day.world.status.phase, Some(Phase::Asleep));
+    assert_eq!(scenario.world.status.phase, Some(Phase::Serving));
+    let scenario = scenario.until("08:19");
+    assert_eq!(scenario.world.status.phase, Some(Phase::Asleep));
 }
 
 #[test]
 fn a_request_for_sleep_waits_for_a_trigger_in_doubt_and_then_comes_too_late() {
-    let day = busy_day(|_| {})
+    let scenario = busy(|_| {})
         .trigger_reads(unknown())
         .at("08:01")
         .sleep_requested()
         .at("08:05")
         .trigger_reads(quiet())
         .until("08:10");
-    assert_eq!(day.world.status.phase, Some(Phase::Serving));
+    assert_eq!(scenario.world.status.phase, Some(Phase::Serving));
 }
 
 #[test]
-fn a_wake_by_a_person_lasts_for_a_cooldown() {
-    let day = sleeping_day(|_| {})
-        .at("08:10")
-        .wake_requested()
-        .until("08:24");
-    assert_eq!(day.world.status.phase, Some(Phase::Serving));
-    let day = day.until("08:26");
-    assert_eq!(day.world.status.phase, Some(Phase::Asleep));
+fn a_wake_by_a_user_lasts_for_a_cooldown() {
+    let scenario = sleeping(|_| {}).at("08:10").wake_requested().until("08:24");
+    assert_eq!(scenario.world.status.phase, Some(Phase::Serving));
+    let scenario = scenario.until("08:26");
+    assert_eq!(scenario.world.status.phase, Some(Phase::Asleep));
 }
 
 #[test]
-fn sleep_that_is_asked_for_after_a_wake_calls_the_wake_off() {
-    let day = sleeping_day(|_| {})
+fn sleep_that_is_requested_after_a_wake_cancels_the_wake() {
+    let scenario = sleeping(|_| {})
         .at("08:10")
         .wake_requested()
         .at("08:12")
         .sleep_requested()
         .until("08:13");
-    assert_eq!(day.world.status.phase, Some(Phase::Asleep));
+    assert_eq!(scenario.world.status.phase, Some(Phase::Asleep));
 }
 
 #[test]
-fn a_request_that_is_no_time_or_lies_far_ahead_is_ignored_and_that_is_said() {
-    let ready = |day: &crate::scenarios::script::Day| {
-        let mut conditions = day.world.status.conditions.iter();
+fn a_request_that_is_no_time_or_is_far_ahead_is_ignored_and_reported() {
+    let ready = |scenario: &crate::scenarios::script::Scenario| {
+        let mut conditions = scenario.world.status.conditions.iter();
         conditions
             .find(|c| c.type_ == "Ready")
             .unwrap()
             .message
             .clone()
     };
-    let day = busy_day(|_| {})
+    let scenario = busy(|_| {})
         .trigger_reads(quiet())
         .at("08:01")
-        .happens("a person asks for sleep in words", |world| {
+        .happens("a user requests sleep in words", |world| {
             world.sleep_request = UserRequest::Unreadable;
         })
         .until("08:02");
     assert!(
-        ready(&day).contains("sleep-requested is ignored: it is not a time"),
+        ready(&scenario).contains("sleep-requested is ignored: it is not a time"),
         "{}",
-        ready(&day)
+        ready(&scenario)
     );
-    let day = day
-        .happens("a person asks for sleep next year", |world| {
+    let scenario = scenario
+        .happens("a user requests sleep next year", |world| {
             world.sleep_request = UserRequest::At("2027-01-01T00:00:00Z".parse().unwrap());
         })
         .until("08:03");
     assert!(
-        ready(&day).contains("sleep-requested is ignored: its time has not come"),
+        ready(&scenario).contains("sleep-requested is ignored: its time is in the future"),
         "{}",
-        ready(&day)
+        ready(&scenario)
     );
-    assert_eq!(day.world.status.phase, Some(Phase::Serving));
+    assert_eq!(scenario.world.status.phase, Some(Phase::Serving));
 }
 
 #[test]
 fn a_request_from_a_clock_that_is_a_little_ahead_counts_when_its_time_has_come() {
-    let day = busy_day(|_| {})
+    let scenario = busy(|_| {})
         .trigger_reads(quiet())
         .at("08:01")
-        .happens("a person whose clock is ahead asks for sleep", |world| {
+        .happens("a user whose clock is ahead requests sleep", |world| {
             world.sleep_request = UserRequest::At("2026-03-02T08:01:40Z".parse().unwrap());
         })
         .until("08:01:39");
-    assert_eq!(day.world.status.phase, Some(Phase::Serving));
-    let day = day.until("08:02:10");
-    assert_eq!(day.world.status.phase, Some(Phase::Asleep));
+    assert_eq!(scenario.world.status.phase, Some(Phase::Serving));
+    let scenario = scenario.until("08:02:10");
+    assert_eq!(scenario.world.status.phase, Some(Phase::Asleep));
 }
 
 #[test]
-fn a_request_from_a_clock_that_is_a_little_ahead_calls_a_wake_off_when_its_time_has_come() {
-    let day = sleeping_day(|_| {})
+fn a_request_from_a_clock_that_is_a_little_ahead_cancels_a_wake_when_its_time_has_come() {
+    let scenario = sleeping(|_| {})
         .at("08:10")
         .wake_requested()
         .at("08:12")
-        .happens("a person whose clock is ahead asks for sleep", |world| {
+        .happens("a user whose clock is ahead requests sleep", |world| {
             world.sleep_request = UserRequest::At("2026-03-02T08:12:10.500Z".parse().unwrap());
         })
         .until("08:12:10");
-    assert_eq!(day.world.status.phase, Some(Phase::Serving));
-    let day = day.until("08:12:28");
-    assert_eq!(day.world.status.phase, Some(Phase::Asleep));
+    assert_eq!(scenario.world.status.phase, Some(Phase::Serving));
+    let scenario = scenario.until("08:12:28");
+    assert_eq!(scenario.world.status.phase, Some(Phase::Asleep));
 }
 
 #[test]
 fn a_restart_keeps_the_quiet_time_although_triggers_are_unread_for_a_moment() {
-    let day = busy_day(|_| {}).trigger_reads(quiet()).at("08:10");
-    let before = day.world.status.clone();
-    let day = day.operator_restarts(5).until("08:10:04");
-    let day = day.until("08:11");
-    assert_eq!(day.world.status, before, "nothing is written");
-    let day = day.until("08:17");
-    assert_eq!(day.world.status.phase, Some(Phase::Asleep));
+    let scenario = busy(|_| {}).trigger_reads(quiet()).at("08:10");
+    let before = scenario.world.status.clone();
+    let scenario = scenario.operator_restarts(5).until("08:10:04");
+    let scenario = scenario.until("08:11");
+    assert_eq!(scenario.world.status, before, "nothing is written");
+    let scenario = scenario.until("08:17");
+    assert_eq!(scenario.world.status.phase, Some(Phase::Asleep));
 }

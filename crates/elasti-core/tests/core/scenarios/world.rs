@@ -1,5 +1,5 @@
-//! The small world of one service: its pods, kubelets, endpoints, resolvers and autoscaler, on a timeline of real seconds.
-//! It never decides for Elasti, and it holds no chance: the same script gives the same world.
+//! The cluster around one service: its pods, kubelets, endpoints, resolvers and autoscaler, on a simulated timeline.
+//! Nothing is random: the same script gives the same world.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr};
@@ -14,19 +14,19 @@ use elasti_core::step::PodRef;
 use jiff::{SignedDuration, Timestamp};
 
 /// How late the endpoint-slice controller follows a pod.
-const SLICES_FOLLOW: SignedDuration = SignedDuration::from_millis(100);
+const SLICE_DELAY: SignedDuration = SignedDuration::from_millis(100);
 /// How late a workload's controller follows its replicas.
-const PODS_FOLLOW: SignedDuration = SignedDuration::from_millis(50);
+const REPLICATION_DELAY: SignedDuration = SignedDuration::from_millis(50);
 /// How late a resolver follows the ports in the status.
-const ROUTES_FOLLOW: SignedDuration = SignedDuration::from_millis(50);
+const ROUTE_DELAY: SignedDuration = SignedDuration::from_millis(50);
 /// How long a pod needs to stop.
-const STOPS: SignedDuration = SignedDuration::from_secs(1);
+const POD_STOP_TIME: SignedDuration = SignedDuration::from_secs(1);
 /// How long a request takes once a pod has it.
-const ANSWERS: SignedDuration = SignedDuration::from_millis(200);
-/// How often KEDA looks at its ScaledObject.
-const KEDA_LOOKS: SignedDuration = SignedDuration::from_secs(1);
+const RESPONSE_TIME: SignedDuration = SignedDuration::from_millis(200);
+/// How late KEDA follows its ScaledObject.
+const KEDA_DELAY: SignedDuration = SignedDuration::from_secs(1);
 /// How often a resolver repeats a wake while it holds.
-const WAKE_AGAIN: SignedDuration = SignedDuration::from_secs(10);
+const WAKE_INTERVAL: SignedDuration = SignedDuration::from_secs(10);
 
 pub struct Scale {
     pub replicas: u32,
@@ -46,7 +46,7 @@ pub struct Pod {
     pub obstacle: Option<Obstacle>,
     /// When it will be ready; `None` if it is or never will be.
     pub starts_at: Option<Timestamp>,
-    /// When it will be gone; `None` if nobody stops it.
+    /// When it will be gone; `None` if it is not being stopped.
     pub gone_at: Option<Timestamp>,
 }
 
@@ -54,7 +54,7 @@ pub struct Resolver {
     pub name: String,
     pub address: IpAddr,
     pub ready: bool,
-    /// It answers the operator.
+    /// It responds to the operator.
     pub answers: bool,
     pub listens: Vec<ListenPort>,
     pub held: u32,
@@ -62,18 +62,18 @@ pub struct Resolver {
     pub last_connection: Option<Timestamp>,
     /// When a pod first answered one that had waited.
     pub first_answer: Option<Timestamp>,
-    /// Someone has waited there since it started.
+    /// A request has waited there since it started.
     pub waited: bool,
-    /// When it next tells the operator that someone waits.
+    /// When it next sends a wake request to the operator.
     pub wakes_at: Option<Timestamp>,
-    /// When the requests that it carries are answered.
+    /// When the requests in flight are answered.
     pub done_at: Option<Timestamp>,
     /// When it follows the status.
     pub learns_at: Option<Timestamp>,
 }
 
 pub struct World {
-    /// True time; nobody in the world can set it.
+    /// True time, which nothing in the world can set.
     pub now: Timestamp,
     /// How far the operator's clock is ahead of true time.
     pub clock_ahead: SignedDuration,
@@ -105,16 +105,16 @@ pub struct World {
     pub ports: PortAllocator,
     pub autoscaler: Autoscaler,
     pub keda_acts_at: Option<Timestamp>,
-    /// What the trigger will say when it is next read.
+    /// The trigger's next reading.
     pub trigger: Reading,
     pub may_mark: bool,
 }
 
-/// Something that the world did by itself, in words.
-pub enum News {
-    Said(String),
-    /// A resolver asks for a wake.
-    WakeAsked(String),
+/// Something that happened in the world by itself.
+pub enum WorldEvent {
+    Described(String),
+    /// A resolver requests a wake.
+    WakeRequested(String),
 }
 
 impl World {
@@ -175,7 +175,7 @@ impl World {
         target.version += 1;
         target.by = by;
         target.at = now;
-        self.replicate_at = Some(now + PODS_FOLLOW);
+        self.replicate_at = Some(now + REPLICATION_DELAY);
         self.keda_notices();
     }
 
@@ -199,7 +199,7 @@ impl World {
                 gone_at: None,
             });
         }
-        let gone_at = self.now + STOPS;
+        let gone_at = self.now + POD_STOP_TIME;
         let living = self.pods.iter_mut().filter(|p| p.gone_at.is_none());
         for pod in living.skip(wanted) {
             pod.gone_at = Some(gone_at);
@@ -216,7 +216,7 @@ impl World {
     /// The endpoint-slice controller will follow, if there is anything to follow.
     pub fn pods_changed(&mut self) {
         if self.endpoints != self.due_endpoints() && self.slices_follow_at.is_none() {
-            self.slices_follow_at = Some(self.now + SLICES_FOLLOW);
+            self.slices_follow_at = Some(self.now + SLICE_DELAY);
         }
     }
 
@@ -248,7 +248,7 @@ impl World {
     }
 
     pub fn status_written(&mut self) {
-        let at = self.now + ROUTES_FOLLOW;
+        let at = self.now + ROUTE_DELAY;
         for r in &mut self.resolvers {
             if r.listens != self.status.ports {
                 r.learns_at = Some(at);
@@ -258,7 +258,7 @@ impl World {
 
     pub fn keda_notices(&mut self) {
         if matches!(self.autoscaler, Autoscaler::Keda(_)) {
-            self.keda_acts_at = Some(self.now + KEDA_LOOKS);
+            self.keda_acts_at = Some(self.now + KEDA_DELAY);
         }
     }
 
@@ -290,14 +290,14 @@ impl World {
         moment + SignedDuration::from_millis(period - into)
     }
 
-    /// Everything that is due now happens.
-    pub fn happen(&mut self) -> Vec<News> {
-        let mut news = Vec::new();
+    /// Everything that is due happens.
+    pub fn advance(&mut self) -> Vec<WorldEvent> {
+        let mut events = Vec::new();
         if self.replicate_at.is_some_and(|at| at <= self.now) {
             self.replicate();
         }
-        self.pods_happen(&mut news);
-        self.kubelets_happen(&mut news);
+        self.pods_happen(&mut events);
+        self.kubelets_happen(&mut events);
         if self.slices_follow_at.is_some_and(|at| at <= self.now) {
             self.slices_follow_at = None;
             self.endpoints = self.due_endpoints();
@@ -305,13 +305,13 @@ impl World {
         }
         if self.keda_acts_at.is_some_and(|at| at <= self.now) {
             self.keda_acts_at = None;
-            self.keda_acts(&mut news);
+            self.keda_acts(&mut events);
         }
-        self.resolvers_happen(&mut news);
-        news
+        self.resolvers_happen(&mut events);
+        events
     }
 
-    fn pods_happen(&mut self, news: &mut Vec<News>) {
+    fn pods_happen(&mut self, events: &mut Vec<WorldEvent>) {
         let (now, pull_fails) = (self.now, self.pull_fails);
         for pod in &mut self.pods {
             if pod.starts_at.is_some_and(|at| at <= now) {
@@ -322,10 +322,13 @@ impl World {
                         kind: elasti_core::observed::ObstacleKind::ImagePull,
                         message: "image registry/web:9 not found".into(),
                     });
-                    news.push(News::Said(format!("{} cannot pull its image", pod.name)));
+                    events.push(WorldEvent::Described(format!(
+                        "{} cannot pull its image",
+                        pod.name
+                    )));
                 } else {
                     (pod.ready, pod.containers_ready, pod.obstacle) = (true, true, None);
-                    news.push(News::Said(format!("{} is ready", pod.name)));
+                    events.push(WorldEvent::Described(format!("{} is ready", pod.name)));
                 }
             }
         }
@@ -333,7 +336,7 @@ impl World {
         self.pods_changed();
     }
 
-    fn kubelets_happen(&mut self, news: &mut Vec<News>) {
+    fn kubelets_happen(&mut self, events: &mut Vec<WorldEvent>) {
         let before = self.now - SignedDuration::from_millis(1);
         let undone: Vec<PodRef> = self
             .pods
@@ -347,14 +350,14 @@ impl World {
             .collect();
         if !undone.is_empty() {
             self.mark(&undone, false);
-            let names = crate::scenarios::words::names(&undone);
-            news.push(News::Said(format!(
+            let names = crate::scenarios::transcript::names(&undone);
+            events.push(WorldEvent::Described(format!(
                 "a kubelet tick undoes the mark of {names}"
             )));
         }
     }
 
-    fn keda_acts(&mut self, news: &mut Vec<News>) {
+    fn keda_acts(&mut self, events: &mut Vec<WorldEvent>) {
         let Autoscaler::Keda(pause) = &self.autoscaler else {
             return;
         };
@@ -365,7 +368,7 @@ impl World {
             .and_then(|n| n.parse().ok());
         match (held, pinned, self.replicas()) {
             (true, Some(n), Some(now)) if n != now => {
-                news.push(News::Said(format!(
+                events.push(WorldEvent::Described(format!(
                     "KEDA follows its pause and sets replicas to {n}"
                 )));
                 self.scale(n, Author::Other("keda-operator".into()));
@@ -374,7 +377,7 @@ impl World {
         }
     }
 
-    fn resolvers_happen(&mut self, news: &mut Vec<News>) {
+    fn resolvers_happen(&mut self, events: &mut Vec<WorldEvent>) {
         let pod_ready = self.pods.iter().any(|p| p.ready && p.gone_at.is_none());
         let (now, ports) = (self.now, self.status.ports.clone());
         for r in &mut self.resolvers {
@@ -388,14 +391,17 @@ impl World {
                 r.first_answer = r.first_answer.or(r.waited.then_some(now));
             }
             if r.held > 0 && pod_ready {
-                news.push(News::Said(format!("{} forwards {} held", r.name, r.held)));
+                events.push(WorldEvent::Described(format!(
+                    "{} forwards {} held",
+                    r.name, r.held
+                )));
                 (r.open, r.held, r.wakes_at) = (r.open + r.held, 0, None);
                 (r.waited, r.first_answer) = (true, None);
-                r.done_at = Some(now + ANSWERS);
+                r.done_at = Some(now + RESPONSE_TIME);
             }
             if due(r.wakes_at) {
-                r.wakes_at = Some(now + WAKE_AGAIN);
-                news.push(News::WakeAsked(r.name.clone()));
+                r.wakes_at = Some(now + WAKE_INTERVAL);
+                events.push(WorldEvent::WakeRequested(r.name.clone()));
             }
         }
     }
@@ -417,7 +423,7 @@ impl World {
         r.last_connection = Some(self.now);
         if pod_ready {
             r.open += 1;
-            r.done_at = Some(self.now + ANSWERS);
+            r.done_at = Some(self.now + RESPONSE_TIME);
             return format!("a request goes through {}", r.name);
         }
         r.held += 1;

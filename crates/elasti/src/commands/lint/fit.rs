@@ -119,7 +119,7 @@ fn check_service(spec: &ElastiServiceSpec, around: &Around, tell: Tell<'_>) {
     if text(service, "/spec/clusterIP") == "None" {
         return refuse(
             format!(
-                "Service {name} is headless: clients dial the pods themselves, and nothing can hold their requests"
+                "Service {name} is headless: clients connect to the pods directly, and nothing can hold their requests"
             ),
             "make a second Service with a cluster IP and the same selector, let clients use it, and name it here",
         );

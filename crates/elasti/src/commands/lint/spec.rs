@@ -559,7 +559,7 @@ fn check_probes(document: &Document, rules: &[(usize, ProbeResponse)], found: &m
         let path = format!("spec.probeResponse[{index}]");
         let (alone, invalid) = ProbeRules::compile(std::slice::from_ref(rule));
         for wrong in invalid {
-            let message = format!("this rule matches nothing: {}", wrong.fault);
+            let message = format!("this rule matches nothing: {}", wrong.error);
             let fix = "correct the rule, or remove it";
             found.push(Finding::new(
                 document,

@@ -1,5 +1,4 @@
-//! Steps, states and statuses in words, as the transcripts print them.
-//! It never leaves out a step.
+//! Steps, plans and statuses as the transcripts print them.
 
 use elasti_api::{Condition, ElastiServiceStatus, LastWake, Mode, TriggerStatus};
 use elasti_core::Step;
@@ -7,7 +6,7 @@ use elasti_core::observed::KedaPause;
 use elasti_core::step::PodRef;
 use jiff::Timestamp;
 
-use crate::scenarios::operator::Look;
+use crate::scenarios::operator::Reconciled;
 
 pub fn clock(moment: Timestamp) -> String {
     moment.strftime("%H:%M:%S%.3f").to_string()
@@ -22,7 +21,7 @@ pub fn step(step: &Step) -> String {
             let addresses: Vec<String> = slices
                 .flat_map(|s| s.addresses.iter().map(ToString::to_string))
                 .collect();
-            format!("point the Service at {} too", addresses.join(" and "))
+            format!("route the Service to {} too", addresses.join(" and "))
         }
         Step::HoldAutoscaler(pause) => format!("hold KEDA: {}", annotations(pause)),
         Step::Mark { pods, .. } => format!("take {} out of rotation", names(pods)),
@@ -31,7 +30,7 @@ pub fn step(step: &Step) -> String {
         Step::Wake(n) => format!("scale to {n}"),
         Step::ReleaseAutoscaler(pause) => format!("release KEDA: {}", annotations(pause)),
         Step::Unmark(pods) => format!("put {} back into rotation", names(pods)),
-        Step::RemoveSlice(_) => "point the Service at its pods only".into(),
+        Step::RemoveSlice(_) => "route the Service to its pods only".into(),
         Step::DeletePrivateService(_) => "delete the private Service".into(),
         Step::RemoveFinalizer(_) => "remove the finalizer".into(),
     }
@@ -46,16 +45,19 @@ fn annotations(pause: &KedaPause) -> String {
     )
 }
 
-/// One look in one line: phase, mode, replicas, reason, sentence.
-pub fn standing(look: &Look) -> String {
-    let mode = match look.status.mode {
+/// One reconcile in one line: phase, mode, replicas, reason, sentence.
+pub fn summary(reconcile: &Reconciled) -> String {
+    let mode = match reconcile.status.mode {
         Some(Mode::Proxy) => "proxy",
         Some(Mode::Serve) => "serve",
         None => "-",
     };
-    let replicas = look.status.replicas.map_or("-".into(), |n| n.to_string());
-    let phase = format!("{:?}", look.plan.phase);
-    let why = &look.plan.why;
+    let replicas = reconcile
+        .status
+        .replicas
+        .map_or("-".into(), |n| n.to_string());
+    let phase = format!("{:?}", reconcile.plan.phase);
+    let why = &reconcile.plan.why;
     format!(
         "{phase:<12} {mode}  {replicas}  {}: {}",
         why.reason, why.sentence
@@ -63,17 +65,17 @@ pub fn standing(look: &Look) -> String {
 }
 
 /// The conditions whose status differs from before, as far as they say more than phase and mode do.
-pub fn turned(before: &[Condition], now: &[Condition]) -> Vec<String> {
-    let telling = [
+pub fn changed_conditions(before: &[Condition], now: &[Condition]) -> Vec<String> {
+    let shown = [
         "Ready",
         "TargetFound",
         "TriggersHealthy",
         "Conflict",
         "Contended",
     ];
-    let normal = |c: &Condition| (c.status == "True") == telling[..3].contains(&c.type_.as_str());
+    let normal = |c: &Condition| (c.status == "True") == shown[..3].contains(&c.type_.as_str());
     now.iter()
-        .filter(|c| telling.contains(&c.type_.as_str()))
+        .filter(|c| shown.contains(&c.type_.as_str()))
         .filter(|c| match before.iter().find(|b| b.type_ == c.type_) {
             Some(was) => was.status != c.status,
             None => !normal(c),
@@ -82,8 +84,8 @@ pub fn turned(before: &[Condition], now: &[Condition]) -> Vec<String> {
         .collect()
 }
 
-/// The whole status, as the last words of a transcript.
-pub fn whole(status: &ElastiServiceStatus) -> Vec<String> {
+/// The whole status, for the end of a transcript.
+pub fn full_status(status: &ElastiServiceStatus) -> Vec<String> {
     let mut lines: Vec<String> = status
         .conditions
         .iter()
@@ -95,49 +97,49 @@ pub fn whole(status: &ElastiServiceStatus) -> Vec<String> {
             )
         })
         .collect();
-    let stamps = [
+    let times = [
         ("quietSince", &status.quiet_since),
         ("lastActiveTime", &status.last_active_time),
         ("lastSleepTime", &status.last_sleep_time),
         ("lastScaledUpTime", &status.last_scaled_up_time),
     ];
-    let said = stamps
+    let set = times
         .iter()
         .filter_map(|(name, time)| time.as_ref().map(|t| format!("{name} {}", clock(t.0))));
-    lines.push(said.collect::<Vec<String>>().join(", "));
+    lines.push(set.collect::<Vec<String>>().join(", "));
     lines.extend(status.triggers.iter().map(trigger));
     lines.extend(status.last_wake.as_ref().map(wake));
     lines.extend(status.asleep_seconds.map(|n| format!("asleepSeconds {n}")));
     lines
 }
 
-fn trigger(told: &TriggerStatus) -> String {
-    let since = clock(told.since.0);
-    let value = told.value.as_deref().unwrap_or("-");
-    let threshold = told.threshold.as_deref().unwrap_or("-");
-    let message = told.message.as_deref().unwrap_or_default();
+fn trigger(log: &TriggerStatus) -> String {
+    let since = clock(log.since.0);
+    let value = log.value.as_deref().unwrap_or("-");
+    let threshold = log.threshold.as_deref().unwrap_or("-");
+    let message = log.message.as_deref().unwrap_or_default();
     let line = format!(
         "trigger {} {} {value}/{threshold} since {since} {message}",
-        told.kind, told.reading
+        log.kind, log.reading
     );
     line.trim_end().to_owned()
 }
 
-fn wake(told: &LastWake) -> String {
+fn wake(log: &LastWake) -> String {
     let moments = [
-        ("scaled", &told.scaled_at),
-        ("scheduled", &told.scheduled_at),
-        ("started", &told.started_at),
-        ("ready", &told.ready_at),
-        ("answered", &told.answered_at),
+        ("scaled", &log.scaled_at),
+        ("scheduled", &log.scheduled_at),
+        ("started", &log.started_at),
+        ("ready", &log.ready_at),
+        ("answered", &log.answered_at),
     ];
     let seen = moments
         .iter()
         .filter_map(|(name, at)| at.as_ref().map(|at| format!(", {name} {}", clock(at.0))));
-    let asked = clock(told.asked_at.0);
+    let asked = clock(log.asked_at.0);
     format!(
         "lastWake by {}, asked {asked}{}",
-        told.by,
+        log.by,
         seen.collect::<String>()
     )
 }
