@@ -6,13 +6,13 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::desire::{self, Desire, desire};
 use crate::observed::{
-    Author, Claim, Leadership, Observed, ObstacleKind, Owned, Pod, PrivateServiceShape, Report,
-    Service, ServiceKind, Target,
+    Author, Claim, Leadership, Observed, Owned, Pod, PrivateServiceShape, Report, Service,
+    ServiceKind, Target,
 };
 use crate::step::{
     Drained, PodRef, Redirected, Restored, Routed, SliceGone, Step, out_of_patience, patience_ends,
 };
-use crate::why::{Why, clock};
+use crate::why::{TARGET_NOT_FOUND, Why, clock};
 use crate::{autoscaler, idle, replicas, user_requests};
 
 /// What to do next, where the service stands, why, and when to look again.
@@ -130,7 +130,7 @@ fn preconditions<'o>(
         Some(target) => Ok((service, target)),
         None => Err(Unmanageable::NoTarget(Why::new(
             Reason::TargetNotFound,
-            "The target does not exist.",
+            TARGET_NOT_FOUND,
         ))),
     }
 }
@@ -529,15 +529,8 @@ fn obstacle(o: &Observed) -> Option<Why> {
         .iter()
         .filter(|p| !p.terminating)
         .find_map(|p| p.obstacle.as_ref().map(|obstacle| (p, obstacle)))?;
-    let reason = match obstacle.kind {
-        ObstacleKind::ImagePull => Reason::ImagePull,
-        ObstacleKind::CrashLoop => Reason::CrashLoop,
-        ObstacleKind::Unschedulable => Reason::Unschedulable,
-        ObstacleKind::Refused => Reason::PodRefused,
-        ObstacleKind::NeverReady => Reason::NeverReady,
-    };
     Some(Why::new(
-        reason,
+        obstacle.kind.reason(),
         format!("Pod {} cannot start: {}.", pod.name, obstacle.message),
     ))
 }

@@ -47,15 +47,6 @@ const LOOSE: [Reason; 4] = [
     Reason::Unsupported,
 ];
 
-/// What keeps pods from starting.
-const STUCK: [Reason; 5] = [
-    Reason::ImagePull,
-    Reason::CrashLoop,
-    Reason::Unschedulable,
-    Reason::PodRefused,
-    Reason::NeverReady,
-];
-
 fn among(reasons: &[Reason], word: &str) -> bool {
     reasons.iter().any(|reason| reason.as_str() == word)
 }
@@ -68,7 +59,7 @@ pub fn of_wake(view: &View) -> Progress {
     }
     match view.phase {
         Some(Phase::Serving | Phase::Restoring) if view.replicas != Some(0) => Progress::Done,
-        Some(Phase::Waking) if among(&STUCK, &view.reason) => {
+        Some(Phase::Waking) if Reason::from_word(&view.reason).is_some_and(Reason::is_obstacle) => {
             Progress::Failed(view.sentence.clone())
         }
         _ => Progress::Going,
@@ -125,7 +116,7 @@ mod tests {
     use serde_json::json;
 
     use super::{Progress, forbids_sleep, of_sleep, of_wake, sleep_asked_at};
-    use crate::view::{Facts, Looked, View, view};
+    use crate::view::{Facts, Lookup, View, view};
 
     fn now() -> Timestamp {
         "2026-03-02T08:00:00.5Z".parse().unwrap()
@@ -148,7 +139,7 @@ mod tests {
             },
         }))
         .unwrap();
-        let (target, now) = (&Looked::NotLooked, now());
+        let (target, now) = (&Lookup::Unknown, now());
         view(Facts {
             me: &me,
             target,

@@ -8,7 +8,7 @@ mod saved;
 mod tests;
 mod workload;
 
-use elasti_api::names::{self, condition};
+use elasti_api::names::condition;
 use elasti_api::{Condition, ElastiService, ElastiServiceStatus, Mode, Phase, Reason, Time};
 use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
@@ -16,18 +16,17 @@ use serde::Serialize;
 use crate::desire;
 use crate::facts;
 use crate::observed::{
-    Author, Autoscaler, Leadership, Me, Observed, Owned, PortsGiven, Remembered, Settings, Target,
-    UserRequest,
+    Author, Autoscaler, Leadership, Observed, Owned, PortsGiven, Settings, Target,
 };
 use crate::stable_since::StableSince;
-use crate::why::Why;
+use crate::why::{TARGET_NOT_FOUND, Why};
 use last_wake::last_wake;
 use readings::{readings, triggers};
 
 pub use last_wake::{WakePart, WakeView};
 pub use readings::TriggerView;
 pub use saved::{Asleep, Saved, Tally, Totals, asleep_seconds};
-pub use workload::{Requests, Workload};
+pub use workload::Workload;
 
 /// Without a word of the operator for this long after its creation, a service is in trouble.
 const SILENT: SignedDuration = SignedDuration::from_secs(30);
@@ -38,7 +37,7 @@ pub struct Facts<'a> {
     /// The ElastiService, with its status.
     pub me: &'a ElastiService,
     /// Its target, as far as it was looked up.
-    pub target: &'a Looked<Workload>,
+    pub target: &'a Lookup<Workload>,
     /// How many requests wait now, where the resolvers were asked.
     pub held: Option<u32>,
     /// The time at which it is shown.
@@ -47,9 +46,9 @@ pub struct Facts<'a> {
 
 /// Something that may have been looked up.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Looked<T> {
-    /// Nobody looked, or nobody may.
-    NotLooked,
+pub enum Lookup<T> {
+    /// It was not looked up, or may not be.
+    Unknown,
     /// It does not exist.
     Missing,
     /// Here it is.
@@ -139,12 +138,12 @@ pub struct Blocker {
     pub until: Option<Timestamp>,
 }
 
-impl<T> Looked<T> {
+impl<T> Lookup<T> {
     /// What was found.
     pub fn found(&self) -> Option<&T> {
         match self {
             Self::Found(found) => Some(found),
-            Self::NotLooked | Self::Missing => None,
+            Self::Unknown | Self::Missing => None,
         }
     }
 }
@@ -182,9 +181,9 @@ pub fn view(facts: Facts<'_>) -> View {
             kind: reference.kind,
             name: reference.name,
             found: match target {
-                Looked::NotLooked => None,
-                Looked::Missing => Some(false),
-                Looked::Found(_) => Some(true),
+                Lookup::Unknown => None,
+                Lookup::Missing => Some(false),
+                Lookup::Found(_) => Some(true),
             },
         },
         created,
@@ -226,11 +225,10 @@ fn condition_of<'a>(status: &'a ElastiServiceStatus, type_: &str) -> Option<&'a 
 
 /// The word, the sentence, and whether it is trouble.
 fn summary(facts: &Facts<'_>, status: &ElastiServiceStatus) -> (String, String, bool) {
-    if *facts.target == Looked::Missing {
-        let kind = facts.me.spec.scale_target_ref.canonical_kind();
-        let name = &facts.me.spec.scale_target_ref.name;
-        let sentence = format!("The target {kind} {name} does not exist.");
-        return (Reason::TargetNotFound.as_str().to_owned(), sentence, true);
+    let deleting = facts.me.metadata.deletion_timestamp.is_some();
+    if *facts.target == Lookup::Missing && !deleting {
+        let reason = Reason::TargetNotFound.as_str().to_owned();
+        return (reason, TARGET_NOT_FOUND.to_owned(), true);
     }
     let Some(reason) = &status.reason else {
         let created = facts.me.metadata.creation_timestamp.as_ref();
@@ -333,18 +331,9 @@ pub(crate) fn observed(facts: &Facts<'_>, status: &ElastiServiceStatus) -> Obser
     let Facts {
         me, target, now, ..
     } = *facts;
-    let created = me.metadata.creation_timestamp.as_ref();
     Observed {
         now,
-        me: Me {
-            created: created.map_or(Timestamp::UNIX_EPOCH, |t| t.0),
-            generation: me.metadata.generation.unwrap_or_default(),
-            deleting_since: me.metadata.deletion_timestamp.as_ref().map(|t| t.0),
-            finalizer: true,
-            wake_request: user_request(me, names::WAKE_REQUESTED_ANNOTATION),
-            sleep_request: user_request(me, names::SLEEP_REQUESTED_ANNOTATION),
-            remembered: Remembered::from(status),
-        },
+        me: facts::me(&me.metadata, status),
         leadership: Leadership::Follower,
         rival: None,
         namespace_terminating: false,
@@ -370,9 +359,4 @@ pub(crate) fn observed(facts: &Facts<'_>, status: &ElastiServiceStatus) -> Obser
         stable_since: StableSince::fresh(Timestamp::UNIX_EPOCH, Some(Timestamp::UNIX_EPOCH)),
         settings: Settings::default(),
     }
-}
-
-fn user_request(me: &ElastiService, annotation: &str) -> UserRequest {
-    let annotations = me.metadata.annotations.as_ref();
-    facts::user_request(annotations.and_then(|all| all.get(annotation)))
 }

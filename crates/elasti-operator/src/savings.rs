@@ -20,9 +20,9 @@ pub(crate) fn count(operator: &Operator) {
             continue;
         };
         let told = me.status.replicas.and_then(|n| u32::try_from(n).ok());
-        let seconds = asleep_seconds(&me.status, target.replicas.or(told), now);
+        let seconds = asleep_seconds(&me.status, target.facts.replicas.or(told), now);
         let pods = me.spec.min_target_replicas;
-        let requests = target.requests;
+        let requests = target.facts.requests;
         operator.metrics.slept(&me.name, seconds, pods, requests);
     }
 }

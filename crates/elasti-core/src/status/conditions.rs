@@ -8,6 +8,7 @@ use super::{crossed, whole};
 use crate::observed::{Author, Observed, Owned, Reading};
 use crate::plan::Plan;
 use crate::user_requests;
+use crate::why::TARGET_NOT_FOUND;
 
 /// One condition before it has its transition time.
 struct Fact {
@@ -91,22 +92,18 @@ impl Fact {
 /// Elasti can do its work for this service.
 fn ready(spec: &ElastiServiceSpec, o: &Observed, plan: &Plan) -> Fact {
     let reason = plan.why.reason;
-    let trouble = matches!(
-        reason,
-        Reason::Conflict
-            | Reason::Unsupported
-            | Reason::ServiceNotFound
-            | Reason::TargetNotFound
-            | Reason::AutoscalerNotFound
-            | Reason::PortsExhausted
-            | Reason::NoResolver
-            | Reason::InvalidWindow
-            | Reason::ImagePull
-            | Reason::CrashLoop
-            | Reason::Unschedulable
-            | Reason::PodRefused
-            | Reason::NeverReady
-    );
+    let trouble = reason.is_obstacle()
+        || matches!(
+            reason,
+            Reason::Conflict
+                | Reason::Unsupported
+                | Reason::ServiceNotFound
+                | Reason::TargetNotFound
+                | Reason::AutoscalerNotFound
+                | Reason::PortsExhausted
+                | Reason::NoResolver
+                | Reason::InvalidWindow
+        );
     let mut message = plan.why.sentence.clone();
     if !trouble && !o.may_mark && spec.handover.unwrap_or_default() == Handover::Drain {
         message.push_str(" The operator may not patch pods/status, so it hands over by redirect instead of drain.");
@@ -127,7 +124,7 @@ fn found(o: &Observed) -> Fact {
             condition::TARGET_FOUND,
             false,
             Reason::TargetNotFound.as_str(),
-            "The target does not exist.",
+            TARGET_NOT_FOUND,
         ),
     }
 }

@@ -7,7 +7,8 @@ use elasti_api::{ElastiServiceStatus, Phase};
 use jiff::Timestamp;
 use serde::Serialize;
 
-use super::{Requests, View, stamp};
+use super::{View, stamp};
+use crate::facts::Requests;
 
 const HOUR_SECONDS: f64 = 3600.0;
 pub(super) const GIB: f64 = 1_073_741_824.0;

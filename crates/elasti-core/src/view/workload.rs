@@ -3,7 +3,7 @@
 
 use serde_json::Value;
 
-use crate::quantity;
+use crate::facts::Requests;
 
 /// What is shown of a target: any kind that keeps a pod template and counts its pods as Deployments do.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -16,19 +16,10 @@ pub struct Workload {
     pub requests: Requests,
 }
 
-/// What one pod requests; nothing where it requests nothing.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Requests {
-    /// CPU cores.
-    pub cpu_cores: f64,
-    /// Bytes of memory.
-    pub memory_bytes: f64,
-}
-
 impl Workload {
     /// Reads a workload of any kind.
     #[must_use]
-    pub fn read(object: &Value) -> Self {
+    pub fn from_object(object: &Value) -> Self {
         let count = |path: &str| {
             let number = object.pointer(path).and_then(Value::as_u64);
             number.and_then(|n| u32::try_from(n).ok())
@@ -37,52 +28,7 @@ impl Workload {
         Self {
             replicas: count("/spec/replicas").unwrap_or(1),
             ready: count("/status/readyReplicas").unwrap_or(0),
-            requests: pod.map(Requests::of_pod).unwrap_or_default(),
+            requests: pod.map(Requests::from_pod_spec).unwrap_or_default(),
         }
-    }
-}
-
-impl Requests {
-    /// What a pod of this spec requests, as the scheduler counts it, but for init containers that end.
-    #[must_use]
-    pub fn of_pod(spec: &Value) -> Self {
-        let amount = |resource: &str| {
-            let whole = requested(spec, resource);
-            let own = containers(spec).filter_map(|one| requested(one, resource));
-            let overhead = spec
-                .get("overhead")
-                .and_then(|all| amount_of(all, resource));
-            whole.unwrap_or_else(|| own.sum()) + overhead.unwrap_or(0.0)
-        };
-        Self {
-            cpu_cores: amount("cpu"),
-            memory_bytes: amount("memory"),
-        }
-    }
-}
-
-/// The containers that run as long as the pod does.
-fn containers(spec: &Value) -> impl Iterator<Item = &Value> {
-    let list = |name: &str| {
-        spec.get(name)
-            .and_then(Value::as_array)
-            .into_iter()
-            .flatten()
-    };
-    let sidecar = |one: &&Value| one.get("restartPolicy").and_then(Value::as_str) == Some("Always");
-    list("containers").chain(list("initContainers").filter(sidecar))
-}
-
-/// A limit without a request is a request too.
-fn requested(of: &Value, resource: &str) -> Option<f64> {
-    let resources = of.get("resources")?;
-    let of = |which: &str| amount_of(resources.get(which)?, resource);
-    of("requests").or_else(|| of("limits"))
-}
-
-fn amount_of(amounts: &Value, resource: &str) -> Option<f64> {
-    match amounts.get(resource)? {
-        Value::String(text) => quantity::parse(text),
-        other => other.as_f64(),
     }
 }

@@ -11,7 +11,7 @@ use anyhow::Context as _;
 use clap::Args;
 use elasti_api::ElastiService;
 use elasti_core::held::HeldState;
-use elasti_core::view::{Looked, Totals, View};
+use elasti_core::view::{Lookup, Totals, View};
 use elasti_runtime::signals::EndSignals;
 use futures::stream::{BoxStream, SelectAll};
 use futures::{StreamExt as _, TryStreamExt as _};
@@ -305,7 +305,7 @@ impl Watched {
     /// Follows each kind of target that is named and may be seen. What cannot be watched stays as it was read.
     async fn follow_targets(&mut self) {
         for kind in self.fleet.kinds() {
-            let unseen = matches!(self.fleet.targets.get(&kind), Some(Looked::NotLooked));
+            let unseen = matches!(self.fleet.targets.get(&kind), Some(Lookup::Unknown));
             if unseen || self.followed.contains(&kind) {
                 continue;
             }
@@ -366,11 +366,11 @@ impl Watched {
 
     fn take_target(&mut self, kind: Kind, event: watcher::Event<DynamicObject>) {
         let listing = self.listing.entry(Some(kind.clone())).or_default();
-        let all = self.fleet.targets.entry(kind).or_insert(Looked::Missing);
-        if !matches!(all, Looked::Found(_)) {
-            *all = Looked::Found(BTreeMap::new());
+        let all = self.fleet.targets.entry(kind).or_insert(Lookup::Missing);
+        if !matches!(all, Lookup::Found(_)) {
+            *all = Lookup::Found(BTreeMap::new());
         }
-        let Looked::Found(all) = all else { return };
+        let Lookup::Found(all) = all else { return };
         match event {
             watcher::Event::Init => listing.clear(),
             watcher::Event::InitApply(object) => {

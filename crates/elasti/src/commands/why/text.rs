@@ -118,10 +118,10 @@ impl Page {
                 .terminal
                 .paint(Tone::Alert, &format!("!{}", cause.reason));
             self.line(&format!("  {reason}: {}", cause.sentence));
-            if let Some(said) = &cause.said {
-                self.line(&format!("    Kubernetes says: {said}"));
+            if let Some(message) = &cause.message {
+                self.line(&format!("    Kubernetes says: {message}"));
             }
-            for look in &cause.look {
+            for look in &cause.inspect {
                 self.line(&format!("    Look:  {look}"));
             }
             for fix in &cause.fix {
