@@ -18,6 +18,7 @@ use elasti_core::{Step, WakeDecision};
 use jiff::{SignedDuration, Timestamp};
 
 use crate::operator::{Look, Operator, apply};
+use crate::why::{Misread, disagreements};
 use crate::words;
 use crate::world::{News, World, quiet};
 
@@ -48,6 +49,9 @@ pub struct Day {
     /// Each phase that was entered, and when.
     entered: Vec<(Phase, Timestamp)>,
     pub may_lose: bool,
+    /// A reader of `why` that gets something wrong, and what came of it.
+    misread: Option<Misread>,
+    noticed: Vec<String>,
 }
 
 /// An ElastiService with defaults is created at eight, for a busy Deployment with one ready pod.
@@ -112,6 +116,8 @@ impl Day {
             last_answer: String::new(),
             entered: Vec::new(),
             may_lose: false,
+            misread: None,
+            noticed: Vec::new(),
         }
     }
 
@@ -122,6 +128,17 @@ impl Day {
         self.last_standing.clear();
         self.look_at = Some(self.world.now);
         self
+    }
+
+    /// From now on `why` reads objects wrongly.
+    pub fn misreads(mut self, misread: Misread) -> Self {
+        self.misread = Some(misread);
+        self
+    }
+
+    /// Where a `why` that reads wrongly and the operator disagreed.
+    pub fn disagreements(self) -> Vec<String> {
+        self.noticed
     }
 
     pub fn at(mut self, clock: &str) -> Self {
@@ -442,6 +459,13 @@ impl Day {
         let look = operator.look(&mut self.world);
         self.not_in_circles();
         self.judge(&look);
+        let differs = disagreements(&self.world, &look, self.misread);
+        let told = &self.told;
+        assert!(
+            self.misread.is_some() || differs.is_empty(),
+            "why and the operator disagree: {differs:#?}\n{told}"
+        );
+        self.noticed.extend(differs);
         self.print(&look);
         for step in &look.plan.steps {
             apply(&mut self.world, step);
