@@ -10,8 +10,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use elasti_api::ElastiService;
-use elasti_core::view::{Facts, Lookup, Workload, view};
 use elasti_e2e::{App, TestEnv, blueprint, get, until};
+use elasti_view::view::{Facts, Lookup, Workload, view};
 use serde_json::{Value, json};
 
 const DASHBOARD: &str = include_str!("../../../deploy/helm/elasti/files/dashboard.json");

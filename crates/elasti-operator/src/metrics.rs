@@ -8,7 +8,7 @@ use std::time::Duration;
 use elasti_api::Mode;
 use elasti_core::facts::Requests;
 use elasti_core::observed::Reading;
-use elasti_core::view::Tally;
+use elasti_core::savings::Tally;
 use elasti_runtime::metrics::{Family, Registry};
 use parking_lot::Mutex;
 

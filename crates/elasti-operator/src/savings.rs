@@ -1,7 +1,7 @@
 //! What sleep has saved so far, counted at every scrape by the operator that leads.
 //! Never decides and never writes: the read model says how long a service has slept and what that is worth.
 
-use elasti_core::view::asleep_seconds;
+use elasti_core::savings::asleep_seconds;
 
 use crate::operator::Operator;
 use crate::store::target_of;

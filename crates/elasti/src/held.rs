@@ -6,7 +6,7 @@ mod proxy;
 
 use std::time::Duration;
 
-use elasti_core::held::{Ask, Counts, HeldState};
+use elasti_view::held::{Ask, Counts, HeldState};
 use jiff::Timestamp;
 use tokio::time::sleep;
 

@@ -3,11 +3,11 @@
 
 use elasti_api::names::{self, condition};
 use elasti_api::{ElastiService, Reason};
-use elasti_core::explanation::{Explanation, LiveObjects, explain, observed};
 use elasti_core::observed::{
     Author, Autoscaler, Claim, Observed, Owned, Report, Service, ServiceKind, UserRequest,
 };
-use elasti_core::view::Lookup;
+use elasti_view::explanation::{Explanation, LiveObjects, explain, observed};
+use elasti_view::view::Lookup;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1 as core_v1;
 use serde_json::{Value, json};
@@ -89,7 +89,7 @@ fn words_differ(look: &Look, why: &Explanation) -> Vec<String> {
         ));
     }
     let plan = &look.plan.why;
-    let cause = |one: &elasti_core::explanation::Cause| {
+    let cause = |one: &elasti_view::explanation::Cause| {
         one.reason == plan.reason.as_str() && one.sentence == plan.sentence
     };
     // Only the operator looks for objects of another owner under our names.

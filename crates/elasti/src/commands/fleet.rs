@@ -4,8 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use elasti_api::{ElastiService, ScaleTargetRef};
-use elasti_core::held::{Ask, Counts, HeldState};
-use elasti_core::view::{Facts, Lookup, View, Workload, view};
+use elasti_view::held::{Ask, Counts, HeldState};
+use elasti_view::view::{Facts, Lookup, View, Workload, view};
 use futures::future::join_all;
 use jiff::Timestamp;
 use kube::api::ListParams;

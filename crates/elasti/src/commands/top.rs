@@ -10,9 +10,9 @@ use std::time::Duration;
 use anyhow::Context as _;
 use clap::Args;
 use elasti_api::ElastiService;
-use elasti_core::held::HeldState;
-use elasti_core::view::{Lookup, Totals, View};
 use elasti_runtime::signals::EndSignals;
+use elasti_view::held::HeldState;
+use elasti_view::view::{Lookup, Totals, View};
 use futures::stream::{BoxStream, SelectAll};
 use futures::{StreamExt as _, TryStreamExt as _};
 use jiff::Timestamp;
@@ -124,7 +124,7 @@ impl Top {
         let views = self.views(fleet, now);
         match self.output.format {
             Some(Format::Json | Format::Yaml) => self.output.data(&Picture {
-                totals: Totals::of(&views),
+                totals: Totals::from_views(&views),
                 items: &views,
             }),
             _ => say(&self.picture(&views, now, Terminal::of_output(), None)),
@@ -142,7 +142,7 @@ impl Top {
         let shown = views.len().min(room.unwrap_or(views.len()));
         let rows = views.get(..shown).unwrap_or(views);
         let mut text = String::new();
-        let line = headline(&Totals::of(views));
+        let line = headline(&Totals::from_views(views));
         let line: String = line
             .chars()
             .take(terminal.columns.unwrap_or(usize::MAX))

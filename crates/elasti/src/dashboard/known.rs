@@ -4,8 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use elasti_api::ElastiService;
-use elasti_core::held::{Ask, HeldState};
-use elasti_core::view::{Facts, Lookup, View, Workload, view};
+use elasti_view::held::{Ask, HeldState};
+use elasti_view::view::{Facts, Lookup, View, Workload, view};
 use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::Value;

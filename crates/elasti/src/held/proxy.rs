@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use elasti_api::names;
 use elasti_core::facts;
-use elasti_core::held::{Counts, together};
 use elasti_core::ports::ServiceKey;
 use elasti_resolver::HELD_METRIC;
+use elasti_view::held::{Counts, together};
 use futures::future::join_all;
 use futures::{AsyncBufReadExt as _, AsyncReadExt as _, TryStreamExt as _};
 use k8s_openapi::api::core::v1::Pod;

@@ -4,9 +4,9 @@
 use std::collections::BTreeSet;
 
 use elasti_api::{AutoscalerType, ElastiService, names};
-use elasti_core::explanation::LiveObjects;
 use elasti_core::facts;
-use elasti_core::view::Lookup;
+use elasti_view::explanation::LiveObjects;
+use elasti_view::view::Lookup;
 use futures::future::join_all;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Event, Pod, Service};

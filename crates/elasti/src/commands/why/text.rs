@@ -2,8 +2,8 @@
 //! Never says anything that the data does not: `-o json` gives the same.
 
 use elasti_api::{Mode, Reason};
-use elasti_core::explanation::{Cause, Explanation, PodView};
-use elasti_core::view::{TriggerView, View, WakeView};
+use elasti_view::explanation::{Cause, Explanation, PodView};
+use elasti_view::view::{TriggerView, View, WakeView};
 use jiff::Timestamp;
 
 use crate::commands::list::{phase, tone};

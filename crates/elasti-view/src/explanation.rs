@@ -12,9 +12,9 @@ use k8s_openapi::api::core::v1 as core_v1;
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::plan::plan;
 use crate::view::{self, Blocker, Facts, Lookup, View, Workload};
-use crate::why::Why;
+use elasti_core::plan::plan;
+use elasti_core::why::Why;
 
 pub use facts::observed;
 pub use pods::PodView;

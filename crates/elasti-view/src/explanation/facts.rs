@@ -6,9 +6,9 @@ use serde_json::Value;
 
 use super::LiveObjects;
 use super::events::last_message;
-use crate::facts::{self, PodFacts, PodId, ServiceFacts, TargetFacts};
-use crate::observed::{Autoscaler, Observed, Owned, Report};
 use crate::view::{self, Facts, Lookup};
+use elasti_core::facts::{self, PodFacts, PodId, ServiceFacts, TargetFacts};
+use elasti_core::observed::{Autoscaler, Observed, Owned, Report};
 
 /// What the operator's rules and plan are given: all that the live objects tell. What they do not tell counts as in
 /// order.

@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1 as core_v1;
 use serde::Serialize;
 
-use crate::facts::{PodFacts, PodId};
+use elasti_core::facts::{PodFacts, PodId};
 
 /// One pod of the service.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

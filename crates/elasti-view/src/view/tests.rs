@@ -1,5 +1,4 @@
 //! What a view shows of plain objects.
-//! Never looks at a cluster.
 #![allow(
     clippy::unwrap_used,
     clippy::indexing_slicing,
@@ -8,9 +7,11 @@
 
 use serde_json::{Value, json};
 
-use super::saved::GIB;
 use super::*;
-use crate::facts::Requests;
+use elasti_core::facts::Requests;
+use elasti_core::savings::Tally;
+
+const GIB: f64 = 1_073_741_824.0;
 
 fn now() -> Timestamp {
     "2026-03-02T08:00:00Z".parse().unwrap()

@@ -1,11 +1,11 @@
-//! The read model: what a person is shown of one service, made from plain objects and `now`.
-//! It never asks the cluster and never decides: what keeps a service awake comes from the rules that the operator runs.
+//! What a person is shown of one service, from plain objects and `now`.
+//! What keeps a service awake comes from the rules that the operator runs.
 
 mod last_wake;
 mod readings;
-mod saved;
 #[cfg(test)]
 mod tests;
+mod totals;
 mod workload;
 
 use elasti_api::names::condition;
@@ -13,30 +13,31 @@ use elasti_api::{Condition, ElastiService, ElastiServiceStatus, Mode, Phase, Rea
 use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
 
-use crate::desire;
-use crate::facts;
-use crate::observed::{
+use elasti_core::desire;
+use elasti_core::facts;
+use elasti_core::observed::{
     Author, Autoscaler, Leadership, Observed, Owned, PortsGiven, Settings, Target,
 };
-use crate::stable_since::StableSince;
-use crate::why::{TARGET_NOT_FOUND, Why};
+use elasti_core::stable_since::StableSince;
+use elasti_core::why::{TARGET_NOT_FOUND, Why};
 use last_wake::last_wake;
 use readings::{readings, triggers};
 
+pub use elasti_core::savings::Saved;
 pub use last_wake::{WakePart, WakeView};
 pub use readings::TriggerView;
-pub use saved::{Asleep, Saved, Tally, Totals, asleep_seconds};
+pub use totals::{Asleep, Totals};
 pub use workload::Workload;
 
-/// Without a word of the operator for this long after its creation, a service is in trouble.
-const SILENT: SignedDuration = SignedDuration::from_secs(30);
+/// A service without a status this long after its creation is in trouble.
+const UNSEEN_TIMEOUT: SignedDuration = SignedDuration::from_secs(30);
 
 /// What is known of one service when it is shown.
 #[derive(Clone, Copy, Debug)]
 pub struct Facts<'a> {
     /// The ElastiService, with its status.
     pub me: &'a ElastiService,
-    /// Its target, as far as it was looked up.
+    /// Its target.
     pub target: &'a Lookup<Workload>,
     /// How many requests wait now, where the resolvers were asked.
     pub held: Option<u32>,
@@ -69,7 +70,7 @@ pub struct View {
     pub target: TargetView,
     /// When the ElastiService was created.
     pub created: Option<Timestamp>,
-    /// Where it is in its life; absent until an operator has looked at it.
+    /// Its phase; absent until an operator has reconciled it.
     pub phase: Option<Phase>,
     /// Since when it has been in this phase.
     pub since: Option<Timestamp>,
@@ -81,7 +82,7 @@ pub struct View {
     pub ready: Option<u32>,
     /// How many requests wait for a pod: now where `held_live`, else when the operator last wrote.
     pub held: u32,
-    /// The resolvers themselves tell how many wait.
+    /// `held` comes from the resolvers themselves.
     pub held_live: bool,
     /// Why it is so, in one word.
     pub reason: String,
@@ -103,7 +104,7 @@ pub struct View {
     pub blockers: Vec<Blocker>,
     /// When it will be woken by the end of its active window; absent while it is awake, and without a window.
     pub wakes_at: Option<Timestamp>,
-    /// What each trigger said, in the order of the spec.
+    /// The last reading of each trigger, in the order of the spec.
     pub triggers: Vec<TriggerView>,
     /// The last wake.
     pub last_wake: Option<WakeView>,
@@ -123,7 +124,7 @@ pub struct TargetView {
     pub kind: String,
     /// Its name.
     pub name: String,
-    /// Whether it exists; absent where nobody looked.
+    /// Whether it exists; absent if it was not looked up.
     pub found: Option<bool>,
 }
 
@@ -161,9 +162,9 @@ pub fn view(facts: Facts<'_>) -> View {
     let status = me.status.as_ref().unwrap_or(&nothing);
     let created = me.metadata.creation_timestamp.as_ref().map(|t| t.0);
     let replicas = target.found().map(|one| one.replicas);
-    let told = status.replicas.and_then(|n| u32::try_from(n).ok());
-    let replicas = replicas.or(told);
-    let asleep = Asleep::of(status, replicas, created, now);
+    let recorded = status.replicas.and_then(|n| u32::try_from(n).ok());
+    let replicas = replicas.or(recorded);
+    let asleep = Asleep::from_status(status, replicas, created, now);
     let sleeps = replicas == Some(0);
     let blockers = match sleeps {
         true => Vec::new(),
@@ -232,7 +233,7 @@ fn summary(facts: &Facts<'_>, status: &ElastiServiceStatus) -> (String, String, 
     }
     let Some(reason) = &status.reason else {
         let created = facts.me.metadata.creation_timestamp.as_ref();
-        let late = created.is_none_or(|t| facts.now.duration_since(t.0) > SILENT);
+        let late = created.is_none_or(|t| facts.now.duration_since(t.0) > UNSEEN_TIMEOUT);
         let sentence = match late {
             true => "No operator has looked at it; is one running? See: elasti check",
             false => "No operator has looked at it yet.",
@@ -264,7 +265,7 @@ fn since(status: &ElastiServiceStatus, created: Option<Timestamp>) -> Option<Tim
     }
 }
 
-/// What keeps a service awake: by the operator's own rules where a view can see the facts, and by the operator's word
+/// What keeps a service awake: by the operator's own rules where a view can see the facts, and by the operator's status
 /// where it cannot.
 pub(crate) fn blockers(
     facts: &Facts<'_>,
@@ -294,8 +295,8 @@ pub(crate) fn blockers(
     found
 }
 
-/// Reasons that follow from the facts of a view, so that it need not ask the status for them; and those of a service
-/// that is on its way to sleep.
+/// Reasons that follow from the facts of a view, so that the status is not needed for them; and those of a service that
+/// is going to sleep.
 const SEEN_BY_A_VIEW: [Reason; 11] = [
     Reason::TriggerActive,
     Reason::TriggerUnknown,
@@ -325,8 +326,8 @@ pub(crate) fn sleeps_at(blockers: &[Blocker], now: Timestamp) -> Option<Timestam
     Some(ends?.into_iter().max().unwrap_or(now))
 }
 
-/// The facts of a view as the rules of sleep take them. What a view cannot see counts as in order: the operator's own
-/// word is added where it is not.
+/// The facts of a view as the rules of sleep take them. What a view cannot see counts as in order: the operator's
+/// status is added where it is not.
 pub(crate) fn observed(facts: &Facts<'_>, status: &ElastiServiceStatus) -> Observed {
     let Facts {
         me, target, now, ..

@@ -5,9 +5,9 @@ use k8s_openapi::api::core::v1 as core_v1;
 
 use super::events::last_message;
 use super::{Cause, LiveObjects};
-use crate::observed::{Observed, Obstacle, ObstacleKind, Pod};
 use crate::view::{Lookup, View};
-use crate::why::Why;
+use elasti_core::observed::{Observed, Obstacle, ObstacleKind, Pod};
+use elasti_core::why::Why;
 
 /// Every problem, worst first.
 pub(super) fn causes(live: &LiveObjects, view: &View, o: &Observed, why: &Why) -> Vec<Cause> {

@@ -1,9 +1,8 @@
 //! What is shown of a target: its replicas, and what its pods request.
-//! Never asks for pods: what counts of them stands in the target.
 
 use serde_json::Value;
 
-use crate::facts::Requests;
+use elasti_core::facts::Requests;
 
 /// What is shown of a target: any kind that keeps a pod template and counts its pods as Deployments do.
 #[derive(Clone, Debug, Default, PartialEq)]
