@@ -1,5 +1,4 @@
 //! The closed list of reasons: one word each, the same in status, Events, metrics, answers and CLI.
-//! It never holds a sentence; the brain writes those.
 
 /// Why a service is as it is, or why a request was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -56,7 +55,7 @@ pub enum Reason {
     Deleting,
     /// This replica is not the leader.
     NotLeader,
-    /// Pods are on their way up.
+    /// Pods are starting.
     Starting,
     /// Pods are ready and return to rotation.
     Restoring,
@@ -109,6 +108,25 @@ impl Reason {
         Self::PodRefused,
         Self::NeverReady,
     ];
+
+    /// Something keeps the pods of a wake from starting: waiting longer does not help.
+    #[must_use]
+    pub fn is_obstacle(self) -> bool {
+        matches!(
+            self,
+            Self::ImagePull
+                | Self::CrashLoop
+                | Self::Unschedulable
+                | Self::PodRefused
+                | Self::NeverReady
+        )
+    }
+
+    /// The reason of this word, as a status has it.
+    #[must_use]
+    pub fn from_word(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|reason| reason.as_str() == word)
+    }
 
     /// The word, fit for `status.reason`, a condition and a metric label.
     #[must_use]
@@ -170,6 +188,7 @@ mod tests {
         for word in words {
             assert!(word.starts_with(|c: char| c.is_ascii_uppercase()), "{word}");
             assert!(word.chars().all(|c| c.is_ascii_alphanumeric()), "{word}");
+            assert_eq!(Reason::from_word(word).map(Reason::as_str), Some(word));
         }
     }
 }

@@ -78,6 +78,14 @@ impl ScaleTargetRef {
         }
     }
 
+    /// Both name the same workload of a namespace: the version of a group may differ, and a kind's spelling.
+    #[must_use]
+    pub fn is_same_workload(&self, other: &Self) -> bool {
+        self.group() == other.group()
+            && self.canonical_kind() == other.canonical_kind()
+            && self.name == other.name
+    }
+
     /// The API group: empty for the core group.
     #[must_use]
     pub fn group(&self) -> &str {

@@ -4,7 +4,6 @@
 pub mod autoscaler;
 pub mod backends;
 pub mod desire;
-pub mod explanation;
 pub mod facts;
 pub mod held;
 pub mod idle;
@@ -14,15 +13,14 @@ pub mod phase;
 pub mod plan;
 pub mod ports;
 pub mod probe_response;
-pub mod progress;
 pub mod quantity;
 pub mod replicas;
+pub mod savings;
 pub mod schedule;
 pub mod stable_since;
 pub mod status;
 pub mod step;
 mod user_requests;
-pub mod view;
 pub mod waiting_room;
 pub mod why;
 

@@ -1,10 +1,9 @@
 //! The facts that one decision needs, and `now`.
-//! It never interprets them: shells fill it in, the rooms of the brain read it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use elasti_api::{ElastiServiceStatus, ListenPort, RouteGeneration, Time};
+use elasti_api::{ElastiServiceStatus, ListenPort, Reason, RouteGeneration, Time};
 use jiff::{SignedDuration, Timestamp};
 
 use crate::stable_since::StableSince;
@@ -38,7 +37,7 @@ pub struct Observed {
     pub private_service: Owned<PrivateServiceShape>,
     /// Every resolver pod.
     pub resolvers: Vec<Resolver>,
-    /// The listen ports given to this service by the port book.
+    /// The listen ports that the port allocator gave this service.
     pub ports: PortsGiven,
     /// The autoscaler that the spec names.
     pub autoscaler: Autoscaler,
@@ -46,7 +45,7 @@ pub struct Observed {
     pub readings: Vec<Reading>,
     /// When a resolver last asked this process for a wake.
     pub wake_requested_at: Option<Timestamp>,
-    /// The operator has the right to patch `pods/status`.
+    /// The operator may patch `pods/status`.
     pub may_mark: bool,
     /// What this process has seen over time.
     pub stable_since: StableSince,
@@ -157,7 +156,7 @@ impl From<&ElastiServiceStatus> for Remembered {
 
 impl Remembered {
     /// The target was at zero when the status was written.
-    /// Both stamps can lie within one second, so the replicas that were told come before their order.
+    /// Both stamps can lie within one second, so the recorded replicas take precedence over their order.
     #[must_use]
     pub fn was_at_zero(&self) -> bool {
         let stamped = self.last_sleep > self.last_wake;
@@ -278,7 +277,7 @@ pub enum Author {
     Elasti,
     /// Someone else, by the name of its field manager.
     Other(String),
-    /// Nobody says.
+    /// The API server's record names no one.
     Unknown,
 }
 
@@ -308,7 +307,7 @@ pub struct Pod {
 }
 
 impl Pod {
-    /// A pod that never came to be: whoever guards the API server refuses those of `target`.
+    /// A pod that was never created: the API server refuses those of `target`.
     #[must_use]
     pub fn refused(target: &str, message: String) -> Self {
         Self {
@@ -351,6 +350,20 @@ pub enum ObstacleKind {
     Refused,
     /// It runs, but its readiness probe has failed for long.
     NeverReady,
+}
+
+impl ObstacleKind {
+    /// The word for it.
+    #[must_use]
+    pub fn reason(self) -> Reason {
+        match self {
+            Self::ImagePull => Reason::ImagePull,
+            Self::CrashLoop => Reason::CrashLoop,
+            Self::Unschedulable => Reason::Unschedulable,
+            Self::Refused => Reason::PodRefused,
+            Self::NeverReady => Reason::NeverReady,
+        }
+    }
 }
 
 /// One endpoint in the Service's own slices.
@@ -454,7 +467,7 @@ pub enum Report {
     },
 }
 
-/// What the port book gave this service.
+/// What the port allocator gave this service.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum PortsGiven {
     /// One listen port for each TCP port of the Service.
@@ -521,7 +534,7 @@ pub enum Reading {
         /// One clause that says why.
         why: String,
     },
-    /// This process has not read it yet: no sleep, but no news either.
+    /// This process has not read it yet: no sleep, but nothing to report either.
     Unread,
 }
 

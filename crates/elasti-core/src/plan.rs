@@ -6,14 +6,14 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::desire::{self, Desire, desire};
 use crate::observed::{
-    Author, Claim, Leadership, Observed, ObstacleKind, Owned, Pod, PrivateServiceShape, Report,
-    Service, ServiceKind, Target,
+    Author, Claim, Leadership, Observed, Owned, Pod, PrivateServiceShape, Report, Service,
+    ServiceKind, Target,
 };
 use crate::step::{
     Drained, PodRef, Redirected, Restored, Routed, SliceGone, Step, deletion_deadline,
     deletion_timed_out,
 };
-use crate::why::{Why, clock};
+use crate::why::{TARGET_NOT_FOUND, Why, clock};
 use crate::{autoscaler, idle, replicas, user_requests};
 
 /// What to do next, the phase that the service is in, why, and when to reconcile again.
@@ -135,7 +135,7 @@ fn preconditions<'o>(
         Some(target) => Ok((service, target)),
         None => Err(Unmanageable::NoTarget(Why::new(
             Reason::TargetNotFound,
-            "The target does not exist.",
+            TARGET_NOT_FOUND,
         ))),
     }
 }
@@ -538,15 +538,8 @@ fn obstacle(o: &Observed) -> Option<Why> {
         .iter()
         .filter(|p| !p.terminating)
         .find_map(|p| p.obstacle.as_ref().map(|obstacle| (p, obstacle)))?;
-    let reason = match obstacle.kind {
-        ObstacleKind::ImagePull => Reason::ImagePull,
-        ObstacleKind::CrashLoop => Reason::CrashLoop,
-        ObstacleKind::Unschedulable => Reason::Unschedulable,
-        ObstacleKind::Refused => Reason::PodRefused,
-        ObstacleKind::NeverReady => Reason::NeverReady,
-    };
     Some(Why::new(
-        reason,
+        obstacle.kind.reason(),
         format!("Pod {} cannot start: {}.", pod.name, obstacle.message),
     ))
 }

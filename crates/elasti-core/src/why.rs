@@ -3,6 +3,9 @@
 use elasti_api::Reason;
 use jiff::Timestamp;
 
+/// The sentence of `Reason::TargetNotFound`, for the operator and for those that look for the target themselves.
+pub const TARGET_NOT_FOUND: &str = "The target does not exist.";
+
 /// A time for a sentence: in whole seconds, as everywhere else in a status.
 pub(crate) fn clock(moment: Timestamp) -> impl std::fmt::Display {
     Timestamp::from_second(moment.as_second()).unwrap_or(moment)

@@ -10,8 +10,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use elasti_api::ElastiService;
-use elasti_core::view::{Facts, Looked, Workload, view};
 use elasti_e2e::{App, TestEnv, blueprint, get, until};
+use elasti_view::view::{Facts, Lookup, Workload, view};
 use serde_json::{Value, json};
 
 const DASHBOARD: &str = include_str!("../../../deploy/helm/elasti/files/dashboard.json");
@@ -145,7 +145,7 @@ async fn shown(hood: &TestEnv, web: &App) -> (i64, [f64; 3]) {
     let target = hood.api().get(&web.target_path()).await;
     let view = view(Facts {
         me: &me,
-        target: &Looked::Found(Workload::read(&target)),
+        target: &Lookup::Found(Workload::from_object(&target)),
         held: None,
         now: hood.fake_cluster().server.clock().now(),
     });

@@ -301,7 +301,12 @@ impl Writer<'_> {
         let version = scale.pointer("/metadata/resourceVersion");
         let version = version.and_then(Value::as_str).unwrap_or_default();
         let now = self.operator.clock.now();
-        let after = after_scale(target, targets::replicas(&scale), version, now);
+        let after = after_scale(
+            target,
+            elasti_core::facts::replicas_of_scale(&scale),
+            version,
+            now,
+        );
         let mut touched = Default::default();
         let mut known = self.operator.store.known();
         known.put_target(name, after, &mut touched);

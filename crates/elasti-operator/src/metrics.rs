@@ -6,8 +6,9 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use elasti_api::Mode;
+use elasti_core::facts::Requests;
 use elasti_core::observed::Reading;
-use elasti_core::view::{Requests, Tally};
+use elasti_core::savings::Tally;
 use elasti_runtime::metrics::{Family, Registry};
 use parking_lot::Mutex;
 

@@ -1,14 +1,12 @@
 //! What the stores, the resolvers and the triggers say, as the facts that one decision needs.
 //! Never asks the cluster and never interprets a fact: the brain does.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use elasti_api::{AutoscalerType, ElastiServiceSpec, ListenPort};
-use elasti_core::facts;
+use elasti_api::{AutoscalerType, ElastiServiceSpec};
+use elasti_core::facts::{self, Claimant, FoundSlice};
 use elasti_core::observed::{
-    Author, Autoscaler, Claim, Me, Observed, Owned, Pod, PortsGiven, PrivateServiceShape,
-    Remembered, Report, Resolver, Rival, SliceShape, Target,
+    Autoscaler, Me, Observed, Pod, PortsGiven, Remembered, Report, Resolver, Rival,
 };
 use elasti_core::ports::{PortAllocator, ServiceKey, WantedPort};
 use elasti_core::stable_since::StableSince;
@@ -17,7 +15,7 @@ use jiff::Timestamp;
 
 use crate::name::{Name, TargetName};
 use crate::operator::Operator;
-use crate::slim::{Declared, PodView, ServiceView, SliceView, TargetView};
+use crate::slim::{Declared, ServiceView, SliceView, TargetView};
 use crate::store::{KindState, Known, target_of};
 
 /// What this operator remembers of one service between two looks.
@@ -86,14 +84,14 @@ pub(crate) fn look(operator: &Operator, name: &Name, memory: &Memory) -> Look {
         return Look::TooEarly;
     }
     let target = known.target(&target_name).cloned();
-    let no_scale = target.as_ref().is_some_and(|t| t.replicas.is_none());
+    let no_scale = target.as_ref().is_some_and(|t| t.facts.replicas.is_none());
     if !known.is_read(&service_name) || no_scale {
         return Look::Unread(me);
     }
     let now = operator.clock.now();
     let service = known.service(&service_name).cloned();
     let (ports, ports_again) = ports(operator, &me, service.as_deref(), now);
-    let slices: Vec<&Arc<SliceView>> = known.slices(&service_name).collect();
+    let slices: Vec<FoundSlice<'_>> = known.slices(&service_name).map(|s| s.found()).collect();
     let (pods, never_ready_at) = pods(&known, &service_name, target.as_deref(), now);
     let (autoscaler, scaled_version) = autoscaler(&known, &me);
     let private = known
@@ -103,13 +101,19 @@ pub(crate) fn look(operator: &Operator, name: &Name, memory: &Memory) -> Look {
         leadership: operator.leadership(),
         rival: rival(&known, &me),
         namespace_terminating: operator.is_terminating(&me.name.namespace),
-        service: service.as_ref().map(|view| view.service.clone()),
-        target: target.as_deref().map(scale),
+        service: service.as_ref().map(|view| view.facts.service.clone()),
+        target: target.as_deref().map(|t| t.facts.target(&t.version)),
         pods,
-        endpoints: own_endpoints(&slices),
-        endpoints_version: own_version(&slices),
-        slice: our_slice(&me, &slices, &ports),
-        private_service: our_private_service(&me, private.map(Arc::as_ref)),
+        endpoints: facts::endpoints(&slices),
+        endpoints_version: facts::endpoints_version(&slices),
+        slice: facts::our_slices(
+            &me.uid,
+            &service_name.name,
+            &slices,
+            &ports,
+            &me.status.ports,
+        ),
+        private_service: facts::private_service(&me.uid, private.map(|view| &view.facts)),
         resolvers: resolvers(&known, memory),
         ports,
         autoscaler,
@@ -121,8 +125,8 @@ pub(crate) fn look(operator: &Operator, name: &Name, memory: &Memory) -> Look {
         me: remembered(&me),
     };
     observed.stable_since = observed.stable_since.clone().observe(&observed);
-    let mine = |slice: &&&Arc<SliceView>| slice.owner.as_deref() == Some(me.uid.as_str());
-    let our_slices = slices.iter().filter(mine);
+    let mine = |slice: &&Arc<SliceView>| slice.facts.owner.as_deref() == Some(me.uid.as_str());
+    let our_slices = known.slices(&service_name).filter(mine);
     let our_slices = our_slices
         .map(|s| (s.name.clone(), s.uid.clone()))
         .collect();
@@ -160,21 +164,18 @@ fn remembered(me: &Declared) -> Me {
 }
 
 fn rival(known: &Known, me: &Declared) -> Option<Rival> {
-    let service = known.older_for_service(me).map(|n| (n, Claim::Service));
-    let found = service.or_else(|| known.older_for_target(me).map(|n| (n, Claim::Target)));
-    found.map(|(name, claim)| Rival {
-        name: name.to_string(),
-        claim,
-    })
-}
-
-fn scale(view: &TargetView) -> Target {
-    Target {
-        replicas: view.replicas.unwrap_or(0),
-        version: view.version.clone(),
-        replicas_by: view.by.clone(),
-        replicas_at: view.at,
+    fn oldest(claims: Option<&(Timestamp, Arc<str>)>) -> Option<Claimant<'_>> {
+        claims.map(|(created, name)| Claimant {
+            created: *created,
+            name,
+        })
     }
+    let mine = Claimant {
+        created: me.created,
+        name: &me.name.name,
+    };
+    let (service, target) = (known.oldest_for_service(me), known.oldest_for_target(me));
+    facts::rival(mine, oldest(service), oldest(target))
 }
 
 /// The listen ports of the Service's TCP ports, and when one may become free if there are too few.
@@ -188,7 +189,7 @@ fn ports(
         // Without a Service nothing is known to have changed.
         return (PortsGiven::Given(me.status.ports.clone()), None);
     };
-    let tcp = service.service.ports.iter().filter(|port| port.tcp);
+    let tcp = service.facts.service.ports.iter().filter(|port| port.tcp);
     let wanted: Vec<WantedPort> = tcp
         .map(|port| WantedPort {
             name: port.name.clone(),
@@ -223,148 +224,21 @@ fn pods(
     target: Option<&TargetView>,
     now: Timestamp,
 ) -> (Vec<Pod>, Option<Timestamp>) {
-    let mut again = None;
-    let mut pods: Vec<Pod> = known
-        .pods(service)
-        .map(|view| {
-            let gives_up_at = view
-                .unready_since
-                .filter(|_| !view.ready && !view.marked && !view.terminating)
-                .and_then(|since| since.checked_add(facts::NEVER_READY).ok());
-            if let Some(at) = gives_up_at.filter(|at| *at > now) {
-                again = again.map_or(Some(at), |a: Timestamp| Some(a.min(at)));
-            }
-            pod(view, gives_up_at.is_some_and(|at| at <= now))
-        })
-        .collect();
-    // A pod that is refused never comes to be; what refuses it is told by the workload.
-    let refused = target.filter(|t| t.replicas != Some(0));
-    if let Some(message) = refused.and_then(|t| t.refused.clone())
-        && let Some(target) = target
-        && pods.is_empty()
-    {
-        pods.push(Pod::refused(&target.name.name, message));
-    }
-    (pods, again)
-}
-
-fn pod(view: &PodView, never_ready: bool) -> Pod {
-    let late = never_ready.then(facts::never_ready);
-    Pod {
-        name: view.name.name.to_string(),
-        uid: view.uid.clone(),
-        version: view.version.clone(),
-        node: view.node.clone(),
-        started: view.started,
-        ready: view.ready,
-        containers_ready: view.containers_ready,
-        marked: view.marked,
-        terminating: view.terminating,
-        obstacle: view.obstacle.clone().or(late).filter(|_| !view.ready),
-    }
-}
-
-fn own_endpoints(slices: &[&Arc<SliceView>]) -> Vec<elasti_core::observed::Endpoint> {
-    let own = slices.iter().filter(|slice| slice.by_kubernetes);
-    own.flat_map(|slice| slice.endpoints.iter().cloned())
-        .collect()
-}
-
-fn own_version(slices: &[&Arc<SliceView>]) -> String {
-    let own = slices.iter().filter(|slice| slice.by_kubernetes);
-    let parts: Vec<String> = own.map(|s| format!("{}:{}", s.uid, s.version)).collect();
-    parts.join(",")
-}
-
-/// Our slices of one Service, put together by family.
-fn our_slice(
-    me: &Declared,
-    slices: &[&Arc<SliceView>],
-    ports: &PortsGiven,
-) -> Owned<Vec<SliceShape>> {
-    let service = me.service();
-    let is_ours = |slice: &SliceView| slice.owner.as_deref() == Some(me.uid.as_str());
-    let has_our_name = |slice: &SliceView| {
-        let family = match slice.family {
-            elasti_core::observed::Family::V4 => elasti_api::names::IpFamily::V4,
-            elasti_core::observed::Family::V6 => elasti_api::names::IpFamily::V6,
-        };
-        *slice.name.name == *elasti_api::names::resolver_slice(&service.name, family, 0)
-    };
-    if slices.iter().any(|s| has_our_name(s) && !is_ours(s)) {
-        return Owned::Foreign;
-    }
-    let mut shapes: BTreeMap<(_, Vec<ListenPort>), SliceShape> = BTreeMap::new();
-    // A slice of ours whose labels were changed has no effect: it is as good as missing.
-    let in_effect =
-        |s: &&&Arc<SliceView>| is_ours(s) && s.by_elasti && s.service.as_ref() == Some(&service);
-    for slice in slices.iter().filter(in_effect) {
-        let mut listens: Vec<ListenPort> = slice
-            .ports
-            .iter()
-            .map(|(name, number)| listen_port(name, *number, me, ports))
-            .collect();
-        listens.sort();
-        let key = (slice.family, listens.clone());
-        let shape = shapes.entry(key).or_insert_with(|| SliceShape {
-            family: slice.family,
-            ports: listens,
-            addresses: Default::default(),
-        });
-        shape.addresses.extend(slice.addresses.iter().copied());
-    }
-    match shapes.is_empty() {
-        true => Owned::Missing,
-        false => Owned::Ours(shapes.into_values().collect()),
-    }
-}
-
-/// A slice says where a port is listened for, not which number the Service gives it; our books do.
-fn listen_port(name: &str, number: u16, me: &Declared, ports: &PortsGiven) -> ListenPort {
-    let given = match ports {
-        PortsGiven::Given(given) => given.as_slice(),
-        PortsGiven::Exhausted => &[],
-    };
-    let mut books = given.iter().chain(&me.status.ports);
-    let same = books.find(|p| p.name == name && p.listen_port == number);
-    same.cloned().unwrap_or_else(|| ListenPort {
-        name: name.to_owned(),
-        port: 0,
-        listen_port: number,
-    })
-}
-
-fn our_private_service(me: &Declared, view: Option<&ServiceView>) -> Owned<PrivateServiceShape> {
-    let Some(view) = view else {
-        return Owned::Missing;
-    };
-    if view.owner.as_deref() != Some(me.uid.as_str()) {
-        return Owned::Foreign;
-    }
-    let mut shape = PrivateServiceShape {
-        selector: view.service.selector.clone(),
-        ports: view.service.ports.clone(),
-        families: view.service.families.clone(),
-    };
-    if !view.plain {
-        // Someone gave it more than a cluster IP: it is not what it should be.
-        shape.ports.clear();
-    }
-    Owned::Ours(shape)
+    let pods = known.pods(service).map(|pod| (pod.id(), &pod.facts));
+    let target = target.map(|target| (&*target.name.name, &target.facts));
+    facts::pods_of_service(pods, target, now)
 }
 
 fn resolvers(known: &Known, memory: &Memory) -> Vec<Resolver> {
+    let report = |name: &str| {
+        let mut reports = memory.reports.iter();
+        let last = reports.find(|(one, _)| one == name);
+        last.map_or(Report::NotAsked, |(_, report)| report.clone())
+    };
     let pods = known.resolvers.values();
-    pods.map(|pod| Resolver {
-        name: pod.name.name.to_string(),
-        addresses: pod.addresses.clone(),
-        ready: pod.ready && !pod.addresses.is_empty(),
-        terminating: pod.terminating,
-        report: memory
-            .reports
-            .iter()
-            .find(|(name, _)| **name == *pod.name.name)
-            .map_or(Report::NotAsked, |(_, report)| report.clone()),
+    pods.filter_map(|pod| {
+        let name = &*pod.name.name;
+        facts::resolver(name, &pod.facts, report(name))
     })
     .collect()
 }
@@ -399,14 +273,8 @@ pub(crate) fn after_scale(
     now: Timestamp,
 ) -> TargetView {
     TargetView {
-        replicas: Some(replicas),
         version: version.to_owned(),
-        by: match replicas {
-            // Kubernetes drops the ownership of a number that becomes zero through `/scale`.
-            0 => Author::Unknown,
-            _ => Author::Elasti,
-        },
-        at: (replicas > 0).then_some(now),
+        facts: before.facts.clone().scaled_by_us(replicas, now),
         ..before.clone()
     }
 }

@@ -226,7 +226,7 @@ async fn read_one<K: Kept>(operator: &Operator, path: String, name: &Name) -> Re
 async fn read_parts(operator: &Operator, service: &Name) -> Result<Read, Error> {
     let view = operator.store.known().service(service).cloned();
     let selector = view
-        .map(|view| view.service.selector.clone())
+        .map(|view| view.facts.service.selector.clone())
         .unwrap_or_default();
     let labels: Vec<String> = selector.iter().map(|(k, v)| format!("{k}={v}")).collect();
     let labels = labels.join(",");

@@ -295,12 +295,12 @@ mod tests {
         for one in rendered {
             let family = one.object["addressType"].as_str().unwrap().to_owned();
             let read = SliceView::read(one.object).unwrap();
-            assert!(read.by_elasti && !read.by_kubernetes);
-            assert_eq!(read.owner.as_deref(), Some("u1"));
+            assert!(read.facts.by_elasti && !read.facts.by_kubernetes);
+            assert_eq!(read.facts.owner.as_deref(), Some("u1"));
             assert_eq!(read.service, Some(Name::new("shop", "cart")));
-            assert_eq!(read.ports, [("http".to_owned(), 20_001)]);
+            assert_eq!(read.facts.ports, [("http".to_owned(), 20_001)]);
             let same = |a: &IpAddr| a.is_ipv4() == (family == "IPv4");
-            assert!(read.addresses.iter().all(same));
+            assert!(read.facts.addresses.iter().all(same));
         }
     }
 
@@ -321,6 +321,7 @@ mod tests {
         let rendered = private_service(&me(), &shape);
         assert_eq!(rendered.name, names::private_service("cart"));
         let read = crate::slim::ServiceView::read(rendered.object).unwrap();
+        let read = read.facts;
         assert!(read.plain);
         assert_eq!(read.owner.as_deref(), Some("u1"));
         assert_eq!(read.service.selector, shape.selector);

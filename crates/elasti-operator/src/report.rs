@@ -282,11 +282,7 @@ use EventType::{Normal, Warning};
 /// The Event for a reason that someone should act on.
 fn trouble(reason: Reason) -> Option<&'static str> {
     match reason {
-        Reason::ImagePull
-        | Reason::CrashLoop
-        | Reason::Unschedulable
-        | Reason::PodRefused
-        | Reason::NeverReady => Some(event::WAKE_STUCK),
+        stuck if stuck.is_obstacle() => Some(event::WAKE_STUCK),
         Reason::NoResolver => Some(event::NO_RESOLVER),
         Reason::Conflict => Some(event::CONFLICT),
         _ => None,

@@ -1,7 +1,7 @@
 //! What sleep has saved so far, counted at every scrape by the operator that leads.
 //! Never decides and never writes: the read model says how long a service has slept and what that is worth.
 
-use elasti_core::view::asleep_seconds;
+use elasti_core::savings::asleep_seconds;
 
 use crate::operator::Operator;
 use crate::store::target_of;
@@ -20,9 +20,9 @@ pub(crate) fn count(operator: &Operator) {
             continue;
         };
         let told = me.status.replicas.and_then(|n| u32::try_from(n).ok());
-        let seconds = asleep_seconds(&me.status, target.replicas.or(told), now);
+        let seconds = asleep_seconds(&me.status, target.facts.replicas.or(told), now);
         let pods = me.spec.min_target_replicas;
-        let requests = target.requests;
+        let requests = target.facts.requests;
         operator.metrics.slept(&me.name, seconds, pods, requests);
     }
 }

@@ -154,14 +154,9 @@ pub(crate) fn path(resource: &ApiResource, namespace: Option<&str>) -> String {
     }
 }
 
-/// Workloads of these groups keep their replicas in `spec.replicas`, where nothing means 1.
+/// The view with its replicas, if `spec.replicas` tells them for this kind.
 fn known_scale(kind: &KindName, mut view: TargetView) -> TargetView {
-    if matches!(&*kind.group, "apps" | "argoproj.io" | "") {
-        view.replicas = view.replicas.or(Some(1));
-    } else {
-        // Where another kind keeps them only its `/scale` tells.
-        view.replicas = None;
-    }
+    view.facts = view.facts.for_group(&kind.group);
     view
 }
 
@@ -185,22 +180,16 @@ pub(crate) async fn read(
     };
     let view = TargetView::read(object).map_err(kube::Error::SerdeError)?;
     let mut view = known_scale(&target.kind, view);
-    if view.replicas.is_none() {
+    if view.facts.replicas.is_none() {
         let scale = request
             .get_subresource("scale", &target.name.name)
             .map_err(kube::Error::BuildRequest)?;
         let scale = ask(&operator.client, scale).await?;
         let text = |path: &str| scale.pointer(path).and_then(Value::as_str);
         view.version = text("/metadata/resourceVersion").unwrap_or_default().into();
-        view.replicas = Some(replicas(&scale));
+        view.facts.replicas = Some(elasti_core::facts::replicas_of_scale(&scale));
     }
     Ok(Some(view))
-}
-
-/// What a Scale asks for: one of zero leaves the number out.
-pub(crate) fn replicas(scale: &Value) -> u32 {
-    let number = scale.pointer("/spec/replicas").and_then(Value::as_u64);
-    number.and_then(|n| u32::try_from(n).ok()).unwrap_or(0)
 }
 
 /// One read with a limit.

@@ -33,11 +33,11 @@ impl Waiting {
         let mut resolvers = Vec::new();
         let mut ending = Vec::new();
         for pod in operator.store.known().resolvers.values() {
-            let Some(ip) = pod.addresses.first().copied() else {
+            let Some(ip) = pod.facts.addresses.first().copied() else {
                 continue;
             };
             let name = pod.name.name.to_string();
-            match (pod.ready, pod.terminating) {
+            match (pod.facts.ready, pod.facts.terminating) {
                 (_, true) => ending.push(name.clone()),
                 (true, false) => {}
                 (false, false) => continue,

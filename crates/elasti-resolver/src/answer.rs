@@ -291,13 +291,7 @@ mod tests {
                 refusal.as_str()
             );
         }
-        for reason in [
-            Reason::ImagePull,
-            Reason::CrashLoop,
-            Reason::Unschedulable,
-            Reason::PodRefused,
-            Reason::NeverReady,
-        ] {
+        for reason in Reason::ALL.into_iter().filter(|one| one.is_obstacle()) {
             assert_eq!(Failure::Obstacle(reason).reason().as_str(), reason.as_str());
         }
     }
@@ -305,14 +299,8 @@ mod tests {
     #[test]
     fn the_docs_say_what_each_failure_becomes() {
         let docs = include_str!("../../../docs/answers.md");
-        let obstacles = [
-            Reason::ImagePull,
-            Reason::CrashLoop,
-            Reason::Unschedulable,
-            Reason::PodRefused,
-            Reason::NeverReady,
-            Reason::Conflict,
-        ];
+        let obstacles = Reason::ALL.into_iter().filter(|one| one.is_obstacle());
+        let obstacles = obstacles.chain([Reason::Conflict]);
         let all = Refusal::ALL.map(Failure::Refused).into_iter();
         let all = all.chain(obstacles.map(Failure::Obstacle)).chain([
             Failure::Deadline,

@@ -270,7 +270,8 @@ impl Routes {
         for rule in invalid {
             tracing::warn!(service = %key, %rule, "a probe rule is not used");
         }
-        let obstacle = status.reason.as_deref().and_then(obstacle);
+        let reason = status.reason.as_deref().and_then(Reason::from_word);
+        let obstacle = reason.filter(|reason| reason.is_obstacle());
         Declared {
             private: names::private_service(&key.service),
             key,
@@ -471,17 +472,4 @@ fn forget(known: &mut Known, table: &mut Table, key: &ServiceKey) {
 
 fn name_of(object: &ElastiService) -> Name {
     (object.namespace().unwrap_or_default(), object.name_any())
-}
-
-/// The reasons for which waiting longer does not help.
-fn obstacle(word: &str) -> Option<Reason> {
-    [
-        Reason::ImagePull,
-        Reason::CrashLoop,
-        Reason::Unschedulable,
-        Reason::PodRefused,
-        Reason::NeverReady,
-    ]
-    .into_iter()
-    .find(|reason| reason.as_str() == word)
 }

@@ -4,8 +4,8 @@
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 
-use elasti_api::names;
 use elasti_core::backends::{Backend, check_address};
+use elasti_core::facts::PodFacts;
 use k8s_openapi::api::core::v1::{Pod, Service, ServicePort};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::ResourceExt as _;
@@ -102,25 +102,13 @@ impl WokenPods {
 
 impl PodView {
     fn of(pod: &Pod) -> Self {
-        let status = pod.status.clone().unwrap_or_default();
-        let ips = status
-            .pod_ips
-            .into_iter()
-            .flatten()
-            .map(|ip| ip.ip)
-            .chain(status.pod_ip);
-        let mut addresses: Vec<IpAddr> = Vec::new();
-        for ip in ips.filter_map(|ip| ip.parse().ok()) {
-            if !addresses.contains(&ip) {
-                addresses.push(ip);
-            }
-        }
-        let condition = status
-            .conditions
-            .into_iter()
-            .flatten()
-            .find(|one| one.type_ == "Ready");
-        let says = condition.as_ref();
+        let PodFacts {
+            addresses,
+            ready,
+            terminating,
+            marked,
+            ..
+        } = PodFacts::from_object(pod);
         let containers = pod.spec.iter().flat_map(|spec| &spec.containers);
         let ports = containers.flat_map(|container| container.ports.iter().flatten());
         Self {
@@ -130,11 +118,9 @@ impl PodView {
                     Some((port.name.clone()?, u16::try_from(port.container_port).ok()?))
                 })
                 .collect(),
-            ready: says.is_some_and(|one| one.status == "True"),
-            terminating: pod.metadata.deletion_timestamp.is_some(),
-            marked: says.is_some_and(|one| {
-                one.status != "True" && one.reason.as_deref() == Some(names::DRAIN_REASON)
-            }),
+            ready,
+            terminating,
+            marked,
         }
     }
 

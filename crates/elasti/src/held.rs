@@ -6,7 +6,7 @@ mod proxy;
 
 use std::time::Duration;
 
-use elasti_core::held::{Ask, Counts, HeldState};
+use elasti_view::held::{Ask, Counts, HeldState};
 use jiff::Timestamp;
 use tokio::time::sleep;
 
@@ -64,10 +64,10 @@ impl HeldSource {
 }
 
 /// Listens for ever: asks while `whom` says so, tells `hear` what is new, and sleeps until `somebody` looks.
-pub(crate) async fn listen<Looked: Future<Output = ()>>(
+pub(crate) async fn listen<Lookup: Future<Output = ()>>(
     mut held_source: HeldSource,
     whom: impl Fn() -> Ask,
-    somebody: impl Fn() -> Looked,
+    somebody: impl Fn() -> Lookup,
     hear: impl Fn(&HeldState),
 ) {
     let mut hearing = HeldState::Unasked;

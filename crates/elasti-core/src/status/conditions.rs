@@ -7,6 +7,7 @@ use super::{crossed, whole_seconds};
 use crate::observed::{Author, Observed, Owned, Reading};
 use crate::plan::Plan;
 use crate::user_requests;
+use crate::why::TARGET_NOT_FOUND;
 
 /// One condition without its transition time.
 struct Fact {
@@ -90,22 +91,18 @@ impl Fact {
 /// Elasti can manage this service.
 fn ready(spec: &ElastiServiceSpec, o: &Observed, plan: &Plan) -> Fact {
     let reason = plan.why.reason;
-    let trouble = matches!(
-        reason,
-        Reason::Conflict
-            | Reason::Unsupported
-            | Reason::ServiceNotFound
-            | Reason::TargetNotFound
-            | Reason::AutoscalerNotFound
-            | Reason::PortsExhausted
-            | Reason::NoResolver
-            | Reason::InvalidWindow
-            | Reason::ImagePull
-            | Reason::CrashLoop
-            | Reason::Unschedulable
-            | Reason::PodRefused
-            | Reason::NeverReady
-    );
+    let trouble = reason.is_obstacle()
+        || matches!(
+            reason,
+            Reason::Conflict
+                | Reason::Unsupported
+                | Reason::ServiceNotFound
+                | Reason::TargetNotFound
+                | Reason::AutoscalerNotFound
+                | Reason::PortsExhausted
+                | Reason::NoResolver
+                | Reason::InvalidWindow
+        );
     let mut message = plan.why.sentence.clone();
     if !trouble && !o.may_mark && spec.handover.unwrap_or_default() == Handover::Drain {
         message.push_str(" The operator is not allowed to patch pods/status, so it hands over by redirect instead of drain.");
@@ -126,7 +123,7 @@ fn found(o: &Observed) -> Fact {
             condition::TARGET_FOUND,
             false,
             Reason::TargetNotFound.as_str(),
-            "The target does not exist.",
+            TARGET_NOT_FOUND,
         ),
     }
 }

@@ -22,4 +22,5 @@ mod target;
 mod ticks;
 mod unsupported;
 mod user_requests;
+mod why;
 mod window;

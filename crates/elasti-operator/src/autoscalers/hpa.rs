@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 
 use elasti_api::AutoscalerType;
+use elasti_core::facts;
 use serde_json::Value;
 
 use crate::name::Name;
@@ -20,16 +21,12 @@ pub(crate) struct HpaView {
 impl Slim for HpaView {
     fn read(object: Value) -> Result<Self, serde_json::Error> {
         let text = |path: &str| object.pointer(path).and_then(Value::as_str);
-        let min_replicas = object
-            .pointer("/spec/minReplicas")
-            .and_then(Value::as_u64)
-            .and_then(|n| u32::try_from(n).ok());
         Ok(Self {
             name: Name::new(
                 text("/metadata/namespace").unwrap_or_default(),
                 text("/metadata/name").unwrap_or_default(),
             ),
-            min_replicas: min_replicas.unwrap_or(1),
+            min_replicas: facts::hpa_min_replicas(&object),
         })
     }
 

@@ -4,7 +4,8 @@
 use std::collections::BTreeSet;
 
 use elasti_api::{AutoscalerType, names};
-use elasti_core::observed::{KedaBefore, KedaPause};
+use elasti_core::facts;
+use elasti_core::observed::KedaPause;
 use serde_json::{Value, json};
 
 use crate::name::Name;
@@ -21,11 +22,6 @@ pub(crate) struct ScaledObject {
 impl Slim for ScaledObject {
     fn read(object: Value) -> Result<Self, serde_json::Error> {
         let text = |path: &str| object.pointer(path).and_then(Value::as_str);
-        let annotations = object.pointer("/metadata/annotations");
-        let annotation = |name: &str| {
-            let value = annotations.and_then(|all| all.get(name));
-            value.and_then(Value::as_str).map(str::to_owned)
-        };
         Ok(Self {
             name: Name::new(
                 text("/metadata/namespace").unwrap_or_default(),
@@ -33,11 +29,7 @@ impl Slim for ScaledObject {
             ),
             view: ScaledView {
                 version: text("/metadata/resourceVersion").unwrap_or_default().into(),
-                pause: KedaPause {
-                    paused: annotation(names::KEDA_PAUSED_ANNOTATION),
-                    paused_replicas: annotation(names::KEDA_PAUSED_REPLICAS_ANNOTATION),
-                    before: annotation(names::KEDA_BEFORE_ANNOTATION).map(|memo| read_memo(&memo)),
-                },
+                pause: facts::keda_pause(&object),
             },
         })
     }
@@ -82,32 +74,16 @@ pub(crate) fn patch(pause: &KedaPause, version: &str) -> Value {
         "annotations": {
             names::KEDA_PAUSED_ANNOTATION: paused,
             names::KEDA_PAUSED_REPLICAS_ANNOTATION: paused_replicas,
-            names::KEDA_BEFORE_ANNOTATION: before.as_ref().map(write_memo),
+            names::KEDA_BEFORE_ANNOTATION: before.as_ref().map(facts::keda_before_to_text),
         },
     }})
-}
-
-fn write_memo(before: &KedaBefore) -> String {
-    let KedaBefore {
-        paused,
-        paused_replicas,
-    } = before;
-    json!({"paused": paused, "pausedReplicas": paused_replicas}).to_string()
-}
-
-/// A memo that cannot be read means that nothing is known to have stood there.
-fn read_memo(memo: &str) -> KedaBefore {
-    let memo: Value = serde_json::from_str(memo).unwrap_or_default();
-    let text = |key: &str| memo.get(key).and_then(Value::as_str).map(str::to_owned);
-    KedaBefore {
-        paused: text("paused"),
-        paused_replicas: text("pausedReplicas"),
-    }
 }
 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use elasti_core::observed::KedaBefore;
+
     use super::*;
 
     #[test]

@@ -21,14 +21,14 @@ impl Known {
         Some(service.sibling(name.clone()))
     }
 
-    /// An older ElastiService with the same Service.
-    pub(crate) fn older_for_service(&self, me: &Declared) -> Option<Arc<str>> {
-        older(self.by_service.get(&me.service())?, me)
+    /// The oldest ElastiService with the same Service.
+    pub(crate) fn oldest_for_service(&self, me: &Declared) -> Option<&(Timestamp, Arc<str>)> {
+        self.by_service.get(&me.service())?.first()
     }
 
-    /// An older ElastiService with the same target.
-    pub(crate) fn older_for_target(&self, me: &Declared) -> Option<Arc<str>> {
-        older(self.by_target.get(&target_of(me))?, me)
+    /// The oldest ElastiService with the same target.
+    pub(crate) fn oldest_for_target(&self, me: &Declared) -> Option<&(Timestamp, Arc<str>)> {
+        self.by_target.get(&target_of(me))?.first()
     }
 
     pub(super) fn claim(&mut self, me: &Declared, touched: &mut BTreeSet<Name>) {
@@ -139,12 +139,6 @@ fn put_in_order(claims: &mut Claims, mine: (Timestamp, Arc<str>)) {
     if let Err(place) = claims.binary_search(&mine) {
         claims.insert(place, mine);
     }
-}
-
-fn older(claims: &Claims, me: &Declared) -> Option<Arc<str>> {
-    let (created, name) = claims.first()?;
-    let mine = (me.created, me.name.name.clone());
-    ((*created, name.clone()) < mine).then(|| name.clone())
 }
 
 /// The workload that an ElastiService scales.

@@ -4,6 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 
+use elasti_core::facts::PodFacts;
+
 use super::Known;
 use crate::name::Name;
 use crate::slim::{Declared, PodView, ServiceView, SliceView, Slim};
@@ -168,7 +170,7 @@ impl Kept for PodView {
                 return;
             }
         }
-        let selected = match self.ended {
+        let selected = match self.facts.ended {
             true => Vec::new(),
             false => known.services_that_select(&self),
         };
@@ -225,11 +227,19 @@ impl Kept for ResolverPod {
         if before.is_some_and(|b| b.uid == pod.uid && !replaces(&b.version, &pod.version, trust)) {
             return;
         }
-        if pod.ended {
+        if pod.facts.ended {
             return Self::gone(&pod.name, known, touched);
         }
         pod.labels = BTreeMap::new();
-        let matters = |p: &PodView| (p.addresses.clone(), p.ready, p.terminating, p.uid.clone());
+        let matters = |p: &PodView| {
+            let PodFacts {
+                addresses,
+                ready,
+                terminating,
+                ..
+            } = &p.facts;
+            (addresses.clone(), *ready, *terminating, p.uid.clone())
+        };
         let same = before.is_some_and(|b| matters(b) == matters(&pod));
         known.resolvers.insert(pod.name.clone(), Arc::new(pod));
         if !same {

@@ -84,7 +84,7 @@ impl Store {
             let now = known
                 .services
                 .get(service)
-                .map(|view| &view.service.selector);
+                .map(|view| &view.facts.service.selector);
             if now.is_none_or(|now| *now == selector) {
                 known.unread.remove(service);
             }

@@ -12,10 +12,12 @@ impl Known {
     pub(super) fn index_selector(&mut self, service: &Name) {
         let managed = self.by_service.contains_key(service);
         let view = self.services.get(service).filter(|_| managed).cloned();
-        let view = view.filter(|view| !view.service.selector.is_empty());
+        let view = view.filter(|view| !view.facts.service.selector.is_empty());
         match (self.selector_of.get_mut(service), &view) {
             (None, None) => return,
-            (Some((_, before)), Some(now)) if before.service.selector == now.service.selector => {
+            (Some((_, before)), Some(now))
+                if before.facts.service.selector == now.facts.service.selector =>
+            {
                 *before = now.clone();
                 return;
             }
@@ -31,6 +33,7 @@ impl Known {
         let Some(view) = view else { return };
         // The pair with the fewest Services under it keeps the look-up short.
         let pairs = view
+            .facts
             .service
             .selector
             .iter()
@@ -63,7 +66,7 @@ impl Known {
             let pair = (pod.name.namespace.clone(), key.clone(), value.clone());
             for service in self.selectors.get(&pair).into_iter().flatten() {
                 let selects = self.selector_of.get(service).is_some_and(|(_, view)| {
-                    let mut selector = view.service.selector.iter();
+                    let mut selector = view.facts.service.selector.iter();
                     selector.all(|(k, v)| pod.labels.get(k) == Some(v))
                 });
                 if selects && !found.contains(service) {

@@ -164,11 +164,9 @@ fn the_oldest_claim_wins_and_the_next_one_follows_it() {
         store.take_in(None, Change::Set(one.clone()));
     }
     assert_eq!(store.known().claimant(&name("cart")), Some(name("old")));
-    assert_eq!(
-        store.known().older_for_service(&young).as_deref(),
-        Some("old")
-    );
-    assert_eq!(store.known().older_for_service(&old), None);
+    let oldest = |me: &Declared| store.known().oldest_for_service(me).cloned();
+    assert_eq!(oldest(&young), Some((old.created, "old".into())));
+    assert_eq!(oldest(&old), Some((old.created, "old".into())));
     store.take_in::<Declared>(None, Change::Gone(name("old")));
     assert_eq!(store.known().claimant(&name("cart")), Some(name("young")));
 }

@@ -4,8 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use elasti_api::{ElastiService, ScaleTargetRef};
-use elasti_core::held::{Ask, Counts, HeldState};
-use elasti_core::view::{Facts, Looked, View, Workload, view};
+use elasti_view::held::{Ask, Counts, HeldState};
+use elasti_view::view::{Facts, Lookup, View, Workload, view};
 use futures::future::join_all;
 use jiff::Timestamp;
 use kube::api::ListParams;
@@ -26,13 +26,13 @@ pub(crate) struct Kind {
 }
 
 /// Targets of one kind, by namespace and name.
-pub(crate) type OfKind = BTreeMap<(String, String), Looked<Workload>>;
+pub(crate) type OfKind = BTreeMap<(String, String), Lookup<Workload>>;
 
 /// What was read.
 #[derive(Debug, Default)]
 pub(crate) struct Fleet {
     pub(crate) services: Vec<ElastiService>,
-    pub(crate) targets: BTreeMap<Kind, Looked<OfKind>>,
+    pub(crate) targets: BTreeMap<Kind, Lookup<OfKind>>,
     /// Kinds that the user may not see, in words.
     pub(crate) unseen: Vec<String>,
     /// Who waits, where the resolvers were asked.
@@ -87,9 +87,9 @@ impl Kind {
         &self,
         client: &Client,
         namespace: Option<&str>,
-    ) -> Result<Looked<OfKind>, Refusal> {
+    ) -> Result<Lookup<OfKind>, Refusal> {
         let Some(resource) = self.resource(client).await? else {
-            return Ok(Looked::Missing);
+            return Ok(Lookup::Missing);
         };
         let objects: Api<DynamicObject> = match namespace {
             Some(namespace) => Api::namespaced_with(client.clone(), namespace, &resource),
@@ -98,11 +98,11 @@ impl Kind {
         match objects.list(&ListParams::default()).await {
             Ok(list) => {
                 let items = list.items.iter();
-                Ok(Looked::Found(
+                Ok(Lookup::Found(
                     items.map(|one| (key(one), read(one))).collect(),
                 ))
             }
-            Err(kube::Error::Api(status)) if status.code == 404 => Ok(Looked::Missing),
+            Err(kube::Error::Api(status)) if status.code == 404 => Ok(Lookup::Missing),
             Err(error) => {
                 let asked = Asked {
                     verb: "list",
@@ -123,8 +123,8 @@ pub(crate) fn key(object: &DynamicObject) -> (String, String) {
 }
 
 /// What is shown of it.
-pub(crate) fn read(object: &DynamicObject) -> Looked<Workload> {
-    Looked::Found(Workload::read(&object.data))
+pub(crate) fn read(object: &DynamicObject) -> Lookup<Workload> {
+    Lookup::Found(Workload::from_object(&object.data))
 }
 
 impl Fleet {
@@ -159,7 +159,7 @@ impl Fleet {
                 // Without a right to see the targets, the rest is still worth showing.
                 Err(refusal @ Refusal::Forbidden(_)) => {
                     fleet.unseen.push(refusal.to_string());
-                    Looked::NotLooked
+                    Lookup::Unknown
                 }
                 Err(refusal) => return Err(refusal.into()),
             };
@@ -201,9 +201,9 @@ impl Fleet {
         let target = &me.spec.scale_target_ref;
         let key = (me.namespace().unwrap_or_default(), target.name.clone());
         let target = match self.targets.get(&Kind::from(target)) {
-            Some(Looked::Found(all)) => all.get(&key).unwrap_or(&Looked::Missing),
-            Some(Looked::Missing) => &Looked::Missing,
-            Some(Looked::NotLooked) | None => &Looked::NotLooked,
+            Some(Lookup::Found(all)) => all.get(&key).unwrap_or(&Lookup::Missing),
+            Some(Lookup::Missing) => &Lookup::Missing,
+            Some(Lookup::Unknown) | None => &Lookup::Unknown,
         };
         view(Facts {
             me,

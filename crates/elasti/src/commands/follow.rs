@@ -5,9 +5,9 @@ use std::cell::RefCell;
 use std::time::Duration;
 
 use elasti_api::ElastiService;
-use elasti_core::progress::Progress;
 use elasti_core::schedule::GoDuration;
-use elasti_core::view::{Facts, Looked, View, view};
+use elasti_view::progress::Progress;
+use elasti_view::view::{Facts, Lookup, View, view};
 use futures::TryStreamExt as _;
 use jiff::Timestamp;
 use kube::runtime::{WatchStreamExt as _, watcher};
@@ -54,7 +54,7 @@ pub(crate) enum End {
 pub(crate) fn seen(me: &ElastiService) -> View {
     view(Facts {
         me,
-        target: &Looked::NotLooked,
+        target: &Lookup::Unknown,
         held: None,
         now: Timestamp::now(),
     })

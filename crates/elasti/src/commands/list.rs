@@ -5,7 +5,7 @@ use std::cmp::Reverse;
 
 use clap::{Args, ValueEnum};
 use elasti_api::Phase;
-use elasti_core::view::View;
+use elasti_view::view::View;
 use jiff::Timestamp;
 use serde::Serialize;
 

@@ -5,8 +5,8 @@ use std::cell::{Cell, RefCell};
 
 use clap::Args;
 use elasti_api::names;
-use elasti_core::progress::{self, Progress};
-use elasti_core::view::View;
+use elasti_view::progress::{self, Progress};
+use elasti_view::view::View;
 use futures::future::join_all;
 use jiff::Timestamp;
 use kube::api::Patch;

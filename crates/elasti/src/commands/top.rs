@@ -10,9 +10,9 @@ use std::time::Duration;
 use anyhow::Context as _;
 use clap::Args;
 use elasti_api::ElastiService;
-use elasti_core::held::HeldState;
-use elasti_core::view::{Looked, Totals, View};
 use elasti_runtime::signals::EndSignals;
+use elasti_view::held::HeldState;
+use elasti_view::view::{Lookup, Totals, View};
 use futures::stream::{BoxStream, SelectAll};
 use futures::{StreamExt as _, TryStreamExt as _};
 use jiff::Timestamp;
@@ -124,7 +124,7 @@ impl Top {
         let views = self.views(fleet, now);
         match self.output.format {
             Some(Format::Json | Format::Yaml) => self.output.data(&Picture {
-                totals: Totals::of(&views),
+                totals: Totals::from_views(&views),
                 items: &views,
             }),
             _ => say(&self.picture(&views, now, Terminal::of_output(), None)),
@@ -142,7 +142,7 @@ impl Top {
         let shown = views.len().min(room.unwrap_or(views.len()));
         let rows = views.get(..shown).unwrap_or(views);
         let mut text = String::new();
-        let line = headline(&Totals::of(views));
+        let line = headline(&Totals::from_views(views));
         let line: String = line
             .chars()
             .take(terminal.columns.unwrap_or(usize::MAX))
@@ -305,7 +305,7 @@ impl Watched {
     /// Follows each kind of target that is named and may be seen. What cannot be watched stays as it was read.
     async fn follow_targets(&mut self) {
         for kind in self.fleet.kinds() {
-            let unseen = matches!(self.fleet.targets.get(&kind), Some(Looked::NotLooked));
+            let unseen = matches!(self.fleet.targets.get(&kind), Some(Lookup::Unknown));
             if unseen || self.followed.contains(&kind) {
                 continue;
             }
@@ -366,11 +366,11 @@ impl Watched {
 
     fn take_target(&mut self, kind: Kind, event: watcher::Event<DynamicObject>) {
         let listing = self.listing.entry(Some(kind.clone())).or_default();
-        let all = self.fleet.targets.entry(kind).or_insert(Looked::Missing);
-        if !matches!(all, Looked::Found(_)) {
-            *all = Looked::Found(BTreeMap::new());
+        let all = self.fleet.targets.entry(kind).or_insert(Lookup::Missing);
+        if !matches!(all, Lookup::Found(_)) {
+            *all = Lookup::Found(BTreeMap::new());
         }
-        let Looked::Found(all) = all else { return };
+        let Lookup::Found(all) = all else { return };
         match event {
             watcher::Event::Init => listing.clear(),
             watcher::Event::InitApply(object) => {

@@ -5,7 +5,7 @@ use std::cell::RefCell;
 
 use clap::Args;
 use elasti_api::names;
-use elasti_core::progress::{self, Progress};
+use elasti_view::progress::{self, Progress};
 use futures::future::join_all;
 use jiff::Timestamp;
 use kube::api::Patch;
@@ -105,7 +105,7 @@ impl Wake {
         }
     }
 
-    fn late(&self, one: &Chosen, last: Option<&elasti_core::view::View>) -> String {
+    fn late(&self, one: &Chosen, last: Option<&elasti_view::view::View>) -> String {
         let state = last.map_or_else(String::new, |view| {
             format!(
                 "it is {}: {}",

@@ -5,7 +5,7 @@ mod look;
 mod text;
 
 use clap::Args;
-use elasti_core::explanation::explain;
+use elasti_view::explanation::explain;
 use jiff::Timestamp;
 
 use crate::commands::access::{Access, Cluster, block_on};

@@ -4,8 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use elasti_api::ElastiService;
-use elasti_core::held::{Ask, HeldState};
-use elasti_core::view::{Facts, Looked, View, Workload, view};
+use elasti_view::held::{Ask, HeldState};
+use elasti_view::view::{Facts, Lookup, View, Workload, view};
 use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::Value;
@@ -211,7 +211,7 @@ impl Known {
             Told::All(objects) => {
                 let read = objects
                     .iter()
-                    .map(|object| (Name::of(object), Workload::read(object)));
+                    .map(|object| (Name::of(object), Workload::from_object(object)));
                 let all = kept.get_or_insert_default();
                 all.retain(|name, _| !scope.has(name));
                 all.extend(read);
@@ -221,7 +221,7 @@ impl Known {
             Told::Set(object) => {
                 let name = Name::of(&object);
                 kept.get_or_insert_default()
-                    .insert(name.clone(), Workload::read(&object));
+                    .insert(name.clone(), Workload::from_object(&object));
                 changed.insert(name);
             }
             Told::Gone(object) => {
@@ -334,17 +334,17 @@ impl Known {
         }))
     }
 
-    fn target(&self, name: &Name, one: &One) -> Looked<Workload> {
+    fn target(&self, name: &Name, one: &One) -> Lookup<Workload> {
         let Some(Some(kept)) = self.targets.get(&one.target_kind()) else {
-            return Looked::NotLooked;
+            return Lookup::Unknown;
         };
         let target = Name {
             namespace: name.namespace.clone(),
             name: one.me.spec.scale_target_ref.name.clone(),
         };
         match kept.get(&target) {
-            Some(workload) => Looked::Found(workload.clone()),
-            None => Looked::Missing,
+            Some(workload) => Lookup::Found(workload.clone()),
+            None => Lookup::Missing,
         }
     }
 }

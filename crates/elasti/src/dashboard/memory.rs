@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 
-use elasti_core::view::{View, WakeView};
+use elasti_view::view::{View, WakeView};
 use jiff::Timestamp;
 use serde::Serialize;
 

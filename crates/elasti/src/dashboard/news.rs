@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 
 use axum::body::Bytes;
-use elasti_core::held::HeldState;
+use elasti_view::held::HeldState;
 use futures::Stream;
 use futures::stream;
 use jiff::Timestamp;

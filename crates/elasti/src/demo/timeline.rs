@@ -210,13 +210,7 @@ fn see_pod(inner: &Inner, pod: &Pod, gone: bool) {
     let Some(service) = pod.labels().get(APP_LABEL) else {
         return;
     };
-    let conditions = pod
-        .status
-        .iter()
-        .filter_map(|status| status.conditions.as_ref());
-    let ready = conditions
-        .flatten()
-        .any(|condition| condition.type_ == "Ready" && condition.status == "True");
+    let ready = elasti_core::facts::is_ready(pod);
     inner.change(service, |view| {
         if gone {
             view.pods.remove(&pod.name_any());

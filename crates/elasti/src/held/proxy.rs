@@ -4,9 +4,10 @@
 use std::time::Duration;
 
 use elasti_api::names;
-use elasti_core::held::{Counts, together};
+use elasti_core::facts;
 use elasti_core::ports::ServiceKey;
 use elasti_resolver::HELD_METRIC;
+use elasti_view::held::{Counts, together};
 use futures::future::join_all;
 use futures::{AsyncBufReadExt as _, AsyncReadExt as _, TryStreamExt as _};
 use k8s_openapi::api::core::v1::Pod;
@@ -115,8 +116,7 @@ impl Proxy {
 impl Place {
     /// A pod that may hold requests.
     fn of(pod: &Pod) -> Option<Self> {
-        let conditions = pod.status.as_ref()?.conditions.iter().flatten();
-        let ready = { conditions }.any(|one| one.type_ == "Ready" && one.status == "True");
+        let ready = facts::is_ready(pod);
         let ending = pod.metadata.deletion_timestamp.is_some();
         let mut ports = pod.spec.as_ref()?.containers.iter();
         let port = ports.find_map(|one| {

@@ -19,6 +19,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::scenarios::operator::{Operator, Reconciled, apply};
 use crate::scenarios::transcript;
+use crate::scenarios::why::{Misread, disagreements};
 use crate::scenarios::world::{World, WorldEvent, quiet};
 
 /// How late a watch reports a change to the operator.
@@ -48,6 +49,9 @@ pub struct Scenario {
     /// Each phase that was entered, and when.
     entered: Vec<(Phase, Timestamp)>,
     pub may_lose: bool,
+    /// A reader of `why` that gets something wrong, and what came of it.
+    misread: Option<Misread>,
+    noticed: Vec<String>,
 }
 
 /// An ElastiService with defaults is created at eight, for a busy Deployment with one ready pod.
@@ -112,6 +116,8 @@ impl Scenario {
             last_answer: String::new(),
             entered: Vec::new(),
             may_lose: false,
+            misread: None,
+            noticed: Vec::new(),
         }
     }
 
@@ -122,6 +128,17 @@ impl Scenario {
         self.last_summary.clear();
         self.reconcile_at = Some(self.world.now);
         self
+    }
+
+    /// From now on `why` reads objects wrongly.
+    pub fn misreads(mut self, misread: Misread) -> Self {
+        self.misread = Some(misread);
+        self
+    }
+
+    /// Where a `why` that reads wrongly and the operator disagreed.
+    pub fn disagreements(self) -> Vec<String> {
+        self.noticed
     }
 
     pub fn at(mut self, clock: &str) -> Self {
@@ -442,6 +459,13 @@ impl Scenario {
         let reconcile = operator.reconcile(&mut self.world);
         self.check_hot_loop();
         self.check_plan(&reconcile);
+        let differs = disagreements(&self.world, &reconcile, self.misread);
+        let transcript = &self.lines;
+        assert!(
+            self.misread.is_some() || differs.is_empty(),
+            "why and the operator disagree: {differs:#?}\n{transcript}"
+        );
+        self.noticed.extend(differs);
         self.print(&reconcile);
         for step in &reconcile.plan.steps {
             apply(&mut self.world, step);

@@ -320,7 +320,7 @@ impl World {
                 if pull_fails {
                     pod.obstacle = Some(Obstacle {
                         kind: elasti_core::observed::ObstacleKind::ImagePull,
-                        message: "image registry/web:9 not found".into(),
+                        message: "image registry/web:9 cannot be pulled".into(),
                     });
                     events.push(WorldEvent::Described(format!(
                         "{} cannot pull its image",

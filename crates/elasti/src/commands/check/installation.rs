@@ -472,15 +472,7 @@ pub(crate) fn ready_addresses(slice: &EndpointSlice) -> Vec<String> {
 }
 
 fn is_ready(pod: &Pod) -> bool {
-    let conditions = pod
-        .status
-        .as_ref()
-        .and_then(|status| status.conditions.as_ref());
-    let ready = conditions
-        .into_iter()
-        .flatten()
-        .any(|one| one.type_ == "Ready" && one.status == "True");
-    ready && pod.metadata.deletion_timestamp.is_none()
+    elasti_core::facts::is_ready(pod) && pod.metadata.deletion_timestamp.is_none()
 }
 
 /// Both families; the first is the one of `podIP`.

@@ -4,11 +4,11 @@
 use std::collections::BTreeSet;
 
 use elasti_api::{AutoscalerType, ElastiService, names};
-use elasti_core::explanation::Live;
-use elasti_core::view::Looked;
+use elasti_core::facts;
+use elasti_view::explanation::LiveObjects;
+use elasti_view::view::Lookup;
 use futures::future::join_all;
 use jiff::Timestamp;
-use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
 use k8s_openapi::api::core::v1::{Event, Pod, Service};
 use kube::api::ListParams;
 use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
@@ -24,7 +24,11 @@ use crate::exit::Failed;
 /// Of this many objects at most the events are asked for: one stuck pod is like the next.
 const ASKED_ABOUT: usize = 5;
 
-pub(crate) async fn look(cluster: &Cluster, name: &str, now: Timestamp) -> Result<Live, Failed> {
+pub(crate) async fn look(
+    cluster: &Cluster,
+    name: &str,
+    now: Timestamp,
+) -> Result<LiveObjects, Failed> {
     let namespace = cluster.namespace.as_str();
     let me = cluster.services_in(namespace).get(name).await;
     let asked = Asked::services("get", Some(namespace), Some(name));
@@ -37,13 +41,13 @@ pub(crate) async fn look(cluster: &Cluster, name: &str, now: Timestamp) -> Resul
         autoscaler(cluster, &me),
     );
     let pods = match &service {
-        Looked::Found(service) => pods(cluster, namespace, service).await,
-        Looked::NotLooked | Looked::Missing => Vec::new(),
+        Lookup::Found(service) => pods(cluster, namespace, service).await,
+        Lookup::Unknown | Lookup::Missing => Vec::new(),
     };
     let events = events(cluster, namespace, &me, &pods).await;
-    Ok(Live {
+    Ok(LiveObjects {
         me,
-        neighbours,
+        others: neighbours,
         target,
         service,
         pods,
@@ -55,15 +59,15 @@ pub(crate) async fn look(cluster: &Cluster, name: &str, now: Timestamp) -> Resul
 }
 
 /// What an answer says about an object that may not be there, or not for everyone.
-fn looked<T>(answer: kube::Result<T>) -> Looked<T> {
+fn looked<T>(answer: kube::Result<T>) -> Lookup<T> {
     match answer {
-        Ok(found) => Looked::Found(found),
-        Err(kube::Error::Api(status)) if status.code == 404 => Looked::Missing,
-        Err(_) => Looked::NotLooked,
+        Ok(found) => Lookup::Found(found),
+        Err(kube::Error::Api(status)) if status.code == 404 => Lookup::Missing,
+        Err(_) => Lookup::Unknown,
     }
 }
 
-async fn one<K>(cluster: &Cluster, namespace: &str, name: &str) -> Looked<K>
+async fn one<K>(cluster: &Cluster, namespace: &str, name: &str) -> Lookup<K>
 where
     K: kube::Resource<Scope = k8s_openapi::NamespaceResourceScope, DynamicType = ()>
         + Clone
@@ -74,22 +78,16 @@ where
     looked(api.get(name).await)
 }
 
-async fn target(cluster: &Cluster, me: &ElastiService) -> Looked<Value> {
+async fn target(cluster: &Cluster, me: &ElastiService) -> Lookup<Value> {
     let target = &me.spec.scale_target_ref;
     let resource = match Kind::from(target).resource(&cluster.client).await {
         Ok(Some(resource)) => resource,
-        Ok(None) => return Looked::Missing,
-        Err(_) => return Looked::NotLooked,
+        Ok(None) => return Lookup::Missing,
+        Err(_) => return Lookup::Unknown,
     };
     let api: Api<DynamicObject> =
         Api::namespaced_with(cluster.client.clone(), &cluster.namespace, &resource);
-    match looked(api.get(&target.name).await) {
-        Looked::Found(object) => {
-            serde_json::to_value(object).map_or(Looked::NotLooked, Looked::Found)
-        }
-        Looked::Missing => Looked::Missing,
-        Looked::NotLooked => Looked::NotLooked,
-    }
+    json(looked(api.get(&target.name).await))
 }
 
 /// The other ElastiServices here; without the right to list them, none.
@@ -104,36 +102,39 @@ async fn neighbours(cluster: &Cluster, me: &ElastiService) -> Vec<ElastiService>
 }
 
 /// The resolvers, wherever Elasti is installed.
-async fn resolvers(cluster: &Cluster) -> Looked<Vec<Pod>> {
+async fn resolvers(cluster: &Cluster) -> Lookup<Vec<Pod>> {
     let pods: Api<Pod> = Api::all(cluster.client.clone());
     let labels = format!("{}={}", names::RESOLVER_LABEL, names::RESOLVER_LABEL_VALUE);
     match pods.list(&ListParams::default().labels(&labels)).await {
-        Ok(list) => Looked::Found(list.items),
-        Err(_) => Looked::NotLooked,
+        Ok(list) => Lookup::Found(list.items),
+        Err(_) => Lookup::Unknown,
     }
 }
 
-async fn autoscaler(cluster: &Cluster, me: &ElastiService) -> Looked<()> {
+async fn autoscaler(cluster: &Cluster, me: &ElastiService) -> Lookup<Value> {
     let Some(named) = &me.spec.autoscaler else {
-        return Looked::NotLooked;
+        return Lookup::Unknown;
     };
-    match named.type_ {
+    let kind = match named.type_ {
         AutoscalerType::Hpa => {
-            match one::<HorizontalPodAutoscaler>(cluster, &cluster.namespace, &named.name).await {
-                Looked::Found(_) => Looked::Found(()),
-                Looked::Missing => Looked::Missing,
-                Looked::NotLooked => Looked::NotLooked,
-            }
+            GroupVersionKind::gvk("autoscaling", "v2", "HorizontalPodAutoscaler")
         }
-        AutoscalerType::Keda => {
-            let kind = GroupVersionKind::gvk("keda.sh", "v1alpha1", "ScaledObject");
-            let api: Api<DynamicObject> = Api::namespaced_with(
-                cluster.client.clone(),
-                &cluster.namespace,
-                &ApiResource::from_gvk(&kind),
-            );
-            looked(api.get(&named.name).await.map(|_| ()))
+        AutoscalerType::Keda => GroupVersionKind::gvk("keda.sh", "v1alpha1", "ScaledObject"),
+    };
+    let resource = ApiResource::from_gvk(&kind);
+    let api: Api<DynamicObject> =
+        Api::namespaced_with(cluster.client.clone(), &cluster.namespace, &resource);
+    json(looked(api.get(&named.name).await))
+}
+
+/// The object as the readers of any kind take it.
+fn json(found: Lookup<DynamicObject>) -> Lookup<Value> {
+    match found {
+        Lookup::Found(object) => {
+            serde_json::to_value(object).map_or(Lookup::Unknown, Lookup::Found)
         }
+        Lookup::Missing => Lookup::Missing,
+        Lookup::Unknown => Lookup::Unknown,
     }
 }
 
@@ -162,12 +163,7 @@ async fn events(
     me: &ElastiService,
     pods: &[Pod],
 ) -> Vec<Event> {
-    let is_ready = |pod: &Pod| {
-        let conditions = pod.status.as_ref().and_then(|one| one.conditions.as_ref());
-        let mut conditions = conditions.into_iter().flatten();
-        conditions.any(|one| one.type_ == "Ready" && one.status == "True")
-    };
-    let stuck = pods.iter().filter(|pod| !is_ready(pod));
+    let stuck = pods.iter().filter(|pod| !facts::is_ready(pod));
     let mut objects: BTreeSet<String> = stuck.take(ASKED_ABOUT).map(|pod| pod.name_any()).collect();
     objects.insert(me.spec.scale_target_ref.name.clone());
     let api: Api<Event> = Api::namespaced(cluster.client.clone(), namespace);

@@ -2,8 +2,8 @@
 //! Never says anything that the data does not: `-o json` gives the same.
 
 use elasti_api::{Mode, Reason};
-use elasti_core::explanation::{Cause, Explanation, PodView};
-use elasti_core::view::{TriggerView, View, WakeView};
+use elasti_view::explanation::{Cause, Explanation, PodView};
+use elasti_view::view::{TriggerView, View, WakeView};
 use jiff::Timestamp;
 
 use crate::commands::list::{phase, tone};
@@ -118,10 +118,10 @@ impl Page {
                 .terminal
                 .paint(Tone::Alert, &format!("!{}", cause.reason));
             self.line(&format!("  {reason}: {}", cause.sentence));
-            if let Some(said) = &cause.said {
-                self.line(&format!("    Kubernetes says: {said}"));
+            if let Some(message) = &cause.message {
+                self.line(&format!("    Kubernetes says: {message}"));
             }
-            for look in &cause.look {
+            for look in &cause.inspect {
                 self.line(&format!("    Look:  {look}"));
             }
             for fix in &cause.fix {

@@ -1,5 +1,4 @@
 //! What a view shows of plain objects.
-//! Never looks at a cluster.
 #![allow(
     clippy::unwrap_used,
     clippy::indexing_slicing,
@@ -8,8 +7,11 @@
 
 use serde_json::{Value, json};
 
-use super::saved::GIB;
 use super::*;
+use elasti_core::facts::Requests;
+use elasti_core::savings::Tally;
+
+const GIB: f64 = 1_073_741_824.0;
 
 fn now() -> Timestamp {
     "2026-03-02T08:00:00Z".parse().unwrap()
@@ -36,15 +38,15 @@ fn service(spec: Value, status: Value) -> ElastiService {
     serde_json::from_value(object).unwrap()
 }
 
-fn workload(replicas: u32, ready: u32) -> Looked<Workload> {
+fn workload(replicas: u32, ready: u32) -> Lookup<Workload> {
     let resources = json!({"requests": {"cpu": "250m", "memory": "512Mi"}});
-    Looked::Found(Workload::read(&json!({
+    Lookup::Found(Workload::from_object(&json!({
         "spec": {"replicas": replicas, "template": {"spec": {"containers": [{"resources": resources}]}}},
         "status": {"readyReplicas": ready},
     })))
 }
 
-fn shown(me: &ElastiService, target: &Looked<Workload>) -> View {
+fn shown(me: &ElastiService, target: &Lookup<Workload>) -> View {
     let now = now();
     view(Facts {
         me,
@@ -204,11 +206,11 @@ fn a_wake_is_told_by_its_parts_and_a_gap_counts_for_the_next() {
 
 #[test]
 fn a_service_that_nobody_looked_at_and_one_without_a_target_are_trouble() {
-    let view = shown(&service(json!({}), json!({})), &Looked::NotLooked);
+    let view = shown(&service(json!({}), json!({})), &Lookup::Unknown);
     assert!(view.trouble && view.reason == "Unseen", "{view:?}");
     assert_eq!((view.phase, view.target.found), (None, None));
     let me = service(json!({}), serving("CoolingDown", Some(300), "quiet"));
-    let view = shown(&me, &Looked::Missing);
+    let view = shown(&me, &Lookup::Missing);
     assert!(view.trouble && view.reason == "TargetNotFound", "{view:?}");
 }
 
@@ -226,7 +228,7 @@ fn requests_are_those_of_all_containers_that_stay() {
         ],
         "overhead": {"memory": "1Gi"},
     });
-    let requests = Requests::of_pod(&spec);
+    let requests = Requests::from_pod_spec(&spec);
     assert!((requests.cpu_cores - 1.6).abs() < 1e-9);
     assert!((requests.memory_bytes - 2.0 * GIB).abs() < 1.0);
 }

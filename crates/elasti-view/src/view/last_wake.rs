@@ -1,5 +1,4 @@
 //! The last wake of a service, by its parts.
-//! Never shows a part that took less than nothing, whatever the clocks said.
 
 use elasti_api::{ElastiServiceStatus, LastWake, MicroTime, Phase};
 use jiff::Timestamp;
@@ -15,9 +14,9 @@ pub struct WakeView {
     pub by: Option<String>,
     /// When the wake was asked for.
     pub at: Timestamp,
-    /// Its parts, in order; one that nobody saw is left out and counts for the next.
+    /// Its parts, in order; one that was not observed is left out and counts for the next.
     pub parts: Vec<WakePart>,
-    /// From the question to the first answer, or to the first ready pod where nobody waited.
+    /// From the request to the first response, or to the first ready pod where no request waited.
     pub cold_start_ms: Option<i64>,
     /// A pod has become ready.
     pub finished: bool,

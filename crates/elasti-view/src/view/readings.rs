@@ -1,5 +1,4 @@
-//! What the triggers said, as the status tells it: for people, and for the rules of sleep.
-//! Never reads a trigger itself.
+//! The readings of the triggers that the status records: for people, and for the rules of sleep.
 
 use elasti_api::names::condition;
 use elasti_api::{ElastiService, ElastiServiceStatus, Reason, TriggerStatus};
@@ -7,9 +6,9 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 use super::condition_of;
-use crate::observed::Reading;
+use elasti_core::observed::Reading;
 
-/// What one trigger said.
+/// The last reading of one trigger.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TriggerView {
@@ -18,11 +17,11 @@ pub struct TriggerView {
     pub kind: String,
     /// The query, where the type has one.
     pub query: Option<String>,
-    /// `active`, `quiet`, `unknown`, or `unread` where the operator has told nothing.
+    /// `active`, `quiet`, `unknown`, or `unread` where the operator has recorded nothing.
     pub reading: String,
     /// The sample.
     pub value: Option<String>,
-    /// What the sample is held against.
+    /// What the sample is compared with.
     pub threshold: Option<String>,
     /// Why the reading is unknown.
     pub message: Option<String>,
@@ -30,7 +29,7 @@ pub struct TriggerView {
     pub since: Option<Timestamp>,
 }
 
-/// The readings that the status tells. A status that tells none is of an operator that did not write them yet: then its
+/// The readings that the status records. A status without any is of an operator that did not write them yet: then its
 /// reason and its conditions tell.
 pub(super) fn readings(me: &ElastiService, status: &ElastiServiceStatus) -> Vec<Reading> {
     let threshold = |index: usize| {
@@ -39,8 +38,10 @@ pub(super) fn readings(me: &ElastiService, status: &ElastiServiceStatus) -> Vec<
         read.map_or(f64::NAN, |read| read.threshold)
     };
     if !status.triggers.is_empty() || me.spec.triggers.is_empty() {
-        let told = status.triggers.iter().enumerate();
-        return told.map(|(at, one)| reading(one, threshold(at))).collect();
+        let recorded = status.triggers.iter().enumerate();
+        return recorded
+            .map(|(at, one)| reading(one, threshold(at)))
+            .collect();
     }
     let reason = status.reason.as_deref();
     let active = reason == Some(Reason::TriggerActive.as_str());
@@ -61,47 +62,47 @@ pub(super) fn readings(me: &ElastiService, status: &ElastiServiceStatus) -> Vec<
         .collect()
 }
 
-fn reading(told: &TriggerStatus, written: f64) -> Reading {
+fn reading(recorded: &TriggerStatus, written: f64) -> Reading {
     let number = |text: &Option<String>| text.as_ref().and_then(|text| text.parse().ok());
-    let value = number(&told.value).unwrap_or(f64::NAN);
-    let threshold = number(&told.threshold).unwrap_or(written);
-    match told.reading.as_str() {
+    let value = number(&recorded.value).unwrap_or(f64::NAN);
+    let threshold = number(&recorded.threshold).unwrap_or(written);
+    match recorded.reading.as_str() {
         "active" => Reading::Active { value, threshold },
         "quiet" => Reading::Quiet { value, threshold },
         // Unknown for no reason is not read yet: the operator has only just begun.
-        _ => told.message.as_ref().map_or(Reading::Unread, |why| {
+        _ => recorded.message.as_ref().map_or(Reading::Unread, |why| {
             let why = why.trim_end_matches('.').to_owned();
             Reading::Unknown { why }
         }),
     }
 }
 
-fn word(told: &TriggerStatus) -> &str {
-    match (told.reading.as_str(), &told.message) {
+fn word(recorded: &TriggerStatus) -> &str {
+    match (recorded.reading.as_str(), &recorded.message) {
         ("unknown", None) => "unread",
         (word, _) => word,
     }
 }
 
-/// What each trigger of the spec said; a trigger that the status does not speak of is unread.
+/// The last reading of each trigger of the spec; a trigger that the status does not list is unread.
 pub(super) fn triggers(me: &ElastiService, status: &ElastiServiceStatus) -> Vec<TriggerView> {
     let triggers = me.spec.triggers.iter().enumerate();
     triggers
         .map(|(at, trigger)| {
             let written = trigger.prometheus();
-            let told = status.triggers.get(at);
-            let threshold = told.and_then(|one| one.threshold.clone());
+            let recorded = status.triggers.get(at);
+            let threshold = recorded.and_then(|one| one.threshold.clone());
             let from_spec = || written.as_ref().ok().map(|one| one.threshold.to_string());
             TriggerView {
-                kind: told.map_or_else(|| "prometheus".to_owned(), |one| one.kind.clone()),
+                kind: recorded.map_or_else(|| "prometheus".to_owned(), |one| one.kind.clone()),
                 query: written.as_ref().ok().map(|one| one.query.clone()),
-                reading: told.map_or("unread", word).to_owned(),
-                value: told.and_then(|one| one.value.clone()),
+                reading: recorded.map_or("unread", word).to_owned(),
+                value: recorded.and_then(|one| one.value.clone()),
                 threshold: threshold.or_else(from_spec),
-                message: told
+                message: recorded
                     .and_then(|one| one.message.clone())
                     .or_else(|| written.as_ref().err().map(ToString::to_string)),
-                since: told.map(|one| one.since.0),
+                since: recorded.map(|one| one.since.0),
             }
         })
         .collect()

@@ -1,44 +1,44 @@
-//! The read model: what a person is shown of one service, made from plain objects and `now`.
-//! It never asks the cluster and never decides: what keeps a service awake comes from the rules that the operator runs.
+//! What a person is shown of one service, from plain objects and `now`.
+//! What keeps a service awake comes from the rules that the operator runs.
 
 mod last_wake;
 mod readings;
-mod saved;
 #[cfg(test)]
 mod tests;
+mod totals;
 mod workload;
 
-use elasti_api::names::{self, condition};
+use elasti_api::names::condition;
 use elasti_api::{Condition, ElastiService, ElastiServiceStatus, Mode, Phase, Reason, Time};
 use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
 
-use crate::desire;
-use crate::facts;
-use crate::observed::{
-    Author, Autoscaler, Leadership, Me, Observed, Owned, PortsGiven, Remembered, Settings, Target,
-    UserRequest,
+use elasti_core::desire;
+use elasti_core::facts;
+use elasti_core::observed::{
+    Author, Autoscaler, Leadership, Observed, Owned, PortsGiven, Settings, Target,
 };
-use crate::stable_since::StableSince;
-use crate::why::Why;
+use elasti_core::stable_since::StableSince;
+use elasti_core::why::{TARGET_NOT_FOUND, Why};
 use last_wake::last_wake;
 use readings::{readings, triggers};
 
+pub use elasti_core::savings::Saved;
 pub use last_wake::{WakePart, WakeView};
 pub use readings::TriggerView;
-pub use saved::{Asleep, Saved, Tally, Totals, asleep_seconds};
-pub use workload::{Requests, Workload};
+pub use totals::{Asleep, Totals};
+pub use workload::Workload;
 
-/// Without a word of the operator for this long after its creation, a service is in trouble.
-const SILENT: SignedDuration = SignedDuration::from_secs(30);
+/// A service without a status this long after its creation is in trouble.
+const UNSEEN_TIMEOUT: SignedDuration = SignedDuration::from_secs(30);
 
 /// What is known of one service when it is shown.
 #[derive(Clone, Copy, Debug)]
 pub struct Facts<'a> {
     /// The ElastiService, with its status.
     pub me: &'a ElastiService,
-    /// Its target, as far as it was looked up.
-    pub target: &'a Looked<Workload>,
+    /// Its target.
+    pub target: &'a Lookup<Workload>,
     /// How many requests wait now, where the resolvers were asked.
     pub held: Option<u32>,
     /// The time at which it is shown.
@@ -47,9 +47,9 @@ pub struct Facts<'a> {
 
 /// Something that may have been looked up.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Looked<T> {
-    /// Nobody looked, or nobody may.
-    NotLooked,
+pub enum Lookup<T> {
+    /// It was not looked up, or may not be.
+    Unknown,
     /// It does not exist.
     Missing,
     /// Here it is.
@@ -70,7 +70,7 @@ pub struct View {
     pub target: TargetView,
     /// When the ElastiService was created.
     pub created: Option<Timestamp>,
-    /// Where it is in its life; absent until an operator has looked at it.
+    /// Its phase; absent until an operator has reconciled it.
     pub phase: Option<Phase>,
     /// Since when it has been in this phase.
     pub since: Option<Timestamp>,
@@ -82,7 +82,7 @@ pub struct View {
     pub ready: Option<u32>,
     /// How many requests wait for a pod: now where `held_live`, else when the operator last wrote.
     pub held: u32,
-    /// The resolvers themselves tell how many wait.
+    /// `held` comes from the resolvers themselves.
     pub held_live: bool,
     /// Why it is so, in one word.
     pub reason: String,
@@ -104,7 +104,7 @@ pub struct View {
     pub blockers: Vec<Blocker>,
     /// When it will be woken by the end of its active window; absent while it is awake, and without a window.
     pub wakes_at: Option<Timestamp>,
-    /// What each trigger said, in the order of the spec.
+    /// The last reading of each trigger, in the order of the spec.
     pub triggers: Vec<TriggerView>,
     /// The last wake.
     pub last_wake: Option<WakeView>,
@@ -124,7 +124,7 @@ pub struct TargetView {
     pub kind: String,
     /// Its name.
     pub name: String,
-    /// Whether it exists; absent where nobody looked.
+    /// Whether it exists; absent if it was not looked up.
     pub found: Option<bool>,
 }
 
@@ -139,12 +139,12 @@ pub struct Blocker {
     pub until: Option<Timestamp>,
 }
 
-impl<T> Looked<T> {
+impl<T> Lookup<T> {
     /// What was found.
     pub fn found(&self) -> Option<&T> {
         match self {
             Self::Found(found) => Some(found),
-            Self::NotLooked | Self::Missing => None,
+            Self::Unknown | Self::Missing => None,
         }
     }
 }
@@ -162,9 +162,9 @@ pub fn view(facts: Facts<'_>) -> View {
     let status = me.status.as_ref().unwrap_or(&nothing);
     let created = me.metadata.creation_timestamp.as_ref().map(|t| t.0);
     let replicas = target.found().map(|one| one.replicas);
-    let told = status.replicas.and_then(|n| u32::try_from(n).ok());
-    let replicas = replicas.or(told);
-    let asleep = Asleep::of(status, replicas, created, now);
+    let recorded = status.replicas.and_then(|n| u32::try_from(n).ok());
+    let replicas = replicas.or(recorded);
+    let asleep = Asleep::from_status(status, replicas, created, now);
     let sleeps = replicas == Some(0);
     let blockers = match sleeps {
         true => Vec::new(),
@@ -182,9 +182,9 @@ pub fn view(facts: Facts<'_>) -> View {
             kind: reference.kind,
             name: reference.name,
             found: match target {
-                Looked::NotLooked => None,
-                Looked::Missing => Some(false),
-                Looked::Found(_) => Some(true),
+                Lookup::Unknown => None,
+                Lookup::Missing => Some(false),
+                Lookup::Found(_) => Some(true),
             },
         },
         created,
@@ -226,15 +226,14 @@ fn condition_of<'a>(status: &'a ElastiServiceStatus, type_: &str) -> Option<&'a 
 
 /// The word, the sentence, and whether it is trouble.
 fn summary(facts: &Facts<'_>, status: &ElastiServiceStatus) -> (String, String, bool) {
-    if *facts.target == Looked::Missing {
-        let kind = facts.me.spec.scale_target_ref.canonical_kind();
-        let name = &facts.me.spec.scale_target_ref.name;
-        let sentence = format!("The target {kind} {name} does not exist.");
-        return (Reason::TargetNotFound.as_str().to_owned(), sentence, true);
+    let deleting = facts.me.metadata.deletion_timestamp.is_some();
+    if *facts.target == Lookup::Missing && !deleting {
+        let reason = Reason::TargetNotFound.as_str().to_owned();
+        return (reason, TARGET_NOT_FOUND.to_owned(), true);
     }
     let Some(reason) = &status.reason else {
         let created = facts.me.metadata.creation_timestamp.as_ref();
-        let late = created.is_none_or(|t| facts.now.duration_since(t.0) > SILENT);
+        let late = created.is_none_or(|t| facts.now.duration_since(t.0) > UNSEEN_TIMEOUT);
         let sentence = match late {
             true => "No operator has looked at it; is one running? See: elasti check",
             false => "No operator has looked at it yet.",
@@ -266,7 +265,7 @@ fn since(status: &ElastiServiceStatus, created: Option<Timestamp>) -> Option<Tim
     }
 }
 
-/// What keeps a service awake: by the operator's own rules where a view can see the facts, and by the operator's word
+/// What keeps a service awake: by the operator's own rules where a view can see the facts, and by the operator's status
 /// where it cannot.
 pub(crate) fn blockers(
     facts: &Facts<'_>,
@@ -296,8 +295,8 @@ pub(crate) fn blockers(
     found
 }
 
-/// Reasons that follow from the facts of a view, so that it need not ask the status for them; and those of a service
-/// that is on its way to sleep.
+/// Reasons that follow from the facts of a view, so that the status is not needed for them; and those of a service that
+/// is going to sleep.
 const SEEN_BY_A_VIEW: [Reason; 11] = [
     Reason::TriggerActive,
     Reason::TriggerUnknown,
@@ -327,24 +326,15 @@ pub(crate) fn sleeps_at(blockers: &[Blocker], now: Timestamp) -> Option<Timestam
     Some(ends?.into_iter().max().unwrap_or(now))
 }
 
-/// The facts of a view as the rules of sleep take them. What a view cannot see counts as in order: the operator's own
-/// word is added where it is not.
+/// The facts of a view as the rules of sleep take them. What a view cannot see counts as in order: the operator's
+/// status is added where it is not.
 pub(crate) fn observed(facts: &Facts<'_>, status: &ElastiServiceStatus) -> Observed {
     let Facts {
         me, target, now, ..
     } = *facts;
-    let created = me.metadata.creation_timestamp.as_ref();
     Observed {
         now,
-        me: Me {
-            created: created.map_or(Timestamp::UNIX_EPOCH, |t| t.0),
-            generation: me.metadata.generation.unwrap_or_default(),
-            deleting_since: me.metadata.deletion_timestamp.as_ref().map(|t| t.0),
-            finalizer: true,
-            wake_request: user_request(me, names::WAKE_REQUESTED_ANNOTATION),
-            sleep_request: user_request(me, names::SLEEP_REQUESTED_ANNOTATION),
-            remembered: Remembered::from(status),
-        },
+        me: facts::me(&me.metadata, status),
         leadership: Leadership::Follower,
         rival: None,
         namespace_terminating: false,
@@ -370,9 +360,4 @@ pub(crate) fn observed(facts: &Facts<'_>, status: &ElastiServiceStatus) -> Obser
         stable_since: StableSince::fresh(Timestamp::UNIX_EPOCH, Some(Timestamp::UNIX_EPOCH)),
         settings: Settings::default(),
     }
-}
-
-fn user_request(me: &ElastiService, annotation: &str) -> UserRequest {
-    let annotations = me.metadata.annotations.as_ref();
-    facts::user_request(annotations.and_then(|all| all.get(annotation)))
 }

@@ -1,26 +1,25 @@
-//! How far the wish of a person is, a wake or a sleep, as one view after another shows it.
-//! It never grants a wish: the plan does.
+//! How far a user request is, a wake or a sleep, as one view after another shows it.
 
 use elasti_api::{Phase, Reason};
 use jiff::{SignedDuration, Timestamp};
 
 use crate::view::{Blocker, View};
 
-/// No wish is written farther ahead than this.
-const AHEAD: SignedDuration = SignedDuration::from_secs(30);
+/// No request is dated farther ahead than this.
+const MAX_AHEAD: SignedDuration = SignedDuration::from_secs(30);
 
-/// How far a wish is.
+/// How far a request is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Progress {
-    /// It is granted.
+    /// It is fulfilled.
     Done,
-    /// It is on its way.
+    /// It is under way.
     Going,
-    /// It will not be granted as things are, in one sentence.
+    /// It will not be fulfilled as things are, in one sentence.
     Failed(String),
 }
 
-/// Nothing that waiting ends: somebody must act, or traffic must stop, before the service may sleep.
+/// Waiting does not end these: a person must act, or traffic must stop, before the service may sleep.
 const HARD: [Reason; 15] = [
     Reason::TriggerActive,
     Reason::TriggerUnknown,
@@ -40,20 +39,11 @@ const HARD: [Reason; 15] = [
 ];
 
 /// What keeps the operator from touching the target at all.
-const LOOSE: [Reason; 4] = [
+const UNMANAGEABLE: [Reason; 4] = [
     Reason::Conflict,
     Reason::ServiceNotFound,
     Reason::TargetNotFound,
     Reason::Unsupported,
-];
-
-/// What keeps pods from starting.
-const STUCK: [Reason; 5] = [
-    Reason::ImagePull,
-    Reason::CrashLoop,
-    Reason::Unschedulable,
-    Reason::PodRefused,
-    Reason::NeverReady,
 ];
 
 fn among(reasons: &[Reason], word: &str) -> bool {
@@ -63,12 +53,12 @@ fn among(reasons: &[Reason], word: &str) -> bool {
 /// How far a wake is.
 #[must_use]
 pub fn of_wake(view: &View) -> Progress {
-    if among(&LOOSE, &view.reason) {
+    if among(&UNMANAGEABLE, &view.reason) {
         return Progress::Failed(view.sentence.clone());
     }
     match view.phase {
         Some(Phase::Serving | Phase::Restoring) if view.replicas != Some(0) => Progress::Done,
-        Some(Phase::Waking) if among(&STUCK, &view.reason) => {
+        Some(Phase::Waking) if Reason::from_word(&view.reason).is_some_and(Reason::is_obstacle) => {
             Progress::Failed(view.sentence.clone())
         }
         _ => Progress::Going,
@@ -81,7 +71,7 @@ pub fn forbids_sleep(view: &View) -> Option<&Blocker> {
     view.blockers.iter().find(|one| among(&HARD, &one.reason))
 }
 
-/// How far a sleep is; `went_down` says whether its way down was seen before.
+/// How far a sleep is; `went_down` says whether it was seen going to sleep before.
 #[must_use]
 pub fn of_sleep(view: &View, went_down: bool) -> Progress {
     match view.phase {
@@ -98,7 +88,7 @@ pub fn of_sleep(view: &View, went_down: bool) -> Progress {
 }
 
 /// When to say that sleep was asked for: now, but in a later second than anything that it must come after. Moments in a
-/// status are whole seconds, and a wish of the same second counts for nothing.
+/// status are whole seconds, and a request of the same second counts for nothing.
 #[must_use]
 pub fn sleep_asked_at(view: &View, now: Timestamp) -> Timestamp {
     let woken = view.last_wake.as_ref().map(|wake| wake.at);
@@ -107,12 +97,12 @@ pub fn sleep_asked_at(view: &View, now: Timestamp) -> Timestamp {
         let second = at.as_second().checked_add(1)?;
         Timestamp::from_second(second).ok()
     });
-    // A clock that is far ahead wrote that moment: then a wish for then would be taken for a mistake.
-    let limit = now.checked_add(AHEAD).unwrap_or(now);
+    // A clock that is far ahead wrote that moment: a request for then would be taken for a mistake.
+    let limit = now.checked_add(MAX_AHEAD).unwrap_or(now);
     next.map_or(now, |next| next.clamp(now, limit))
 }
 
-/// Whether the service is on its way to sleep.
+/// Whether the service is going to sleep.
 #[must_use]
 pub fn goes_down(view: &View) -> bool {
     matches!(view.phase, Some(Phase::Redirecting | Phase::Draining))
@@ -125,7 +115,7 @@ mod tests {
     use serde_json::json;
 
     use super::{Progress, forbids_sleep, of_sleep, of_wake, sleep_asked_at};
-    use crate::view::{Facts, Looked, View, view};
+    use crate::view::{Facts, Lookup, View, view};
 
     fn now() -> Timestamp {
         "2026-03-02T08:00:00.5Z".parse().unwrap()
@@ -148,7 +138,7 @@ mod tests {
             },
         }))
         .unwrap();
-        let (target, now) = (&Looked::NotLooked, now());
+        let (target, now) = (&Lookup::Unknown, now());
         view(Facts {
             me: &me,
             target,
@@ -158,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wake_is_done_with_a_ready_pod_and_fails_with_what_waiting_does_not_mend() {
+    fn a_wake_is_done_with_a_ready_pod_and_fails_with_what_waiting_does_not_fix() {
         let failed = Progress::Failed("It is so.".into());
         for (phase, reason, progress) in [
             ("Asleep", "Idle", Progress::Going),
@@ -206,6 +196,6 @@ mod tests {
         let later: Timestamp = "2026-03-02T08:00:07.25Z".parse().unwrap();
         assert_eq!(sleep_asked_at(&view, later), later);
         let behind: Timestamp = "2026-03-02T07:00:00Z".parse().unwrap();
-        assert_eq!(sleep_asked_at(&view, behind), behind + super::AHEAD);
+        assert_eq!(sleep_asked_at(&view, behind), behind + super::MAX_AHEAD);
     }
 }

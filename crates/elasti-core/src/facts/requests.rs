@@ -1,20 +1,8 @@
-//! What is shown of a target: its replicas, and what its pods request.
-//! Never asks for pods: what counts of them stands in the target.
+//! What a pod of a template requests.
 
 use serde_json::Value;
 
 use crate::quantity;
-
-/// What is shown of a target: any kind that keeps a pod template and counts its pods as Deployments do.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Workload {
-    /// `spec.replicas`, where nothing means 1.
-    pub replicas: u32,
-    /// `status.readyReplicas`.
-    pub ready: u32,
-    /// What one pod requests.
-    pub requests: Requests,
-}
 
 /// What one pod requests; nothing where it requests nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -25,27 +13,10 @@ pub struct Requests {
     pub memory_bytes: f64,
 }
 
-impl Workload {
-    /// Reads a workload of any kind.
-    #[must_use]
-    pub fn read(object: &Value) -> Self {
-        let count = |path: &str| {
-            let number = object.pointer(path).and_then(Value::as_u64);
-            number.and_then(|n| u32::try_from(n).ok())
-        };
-        let pod = object.pointer("/spec/template/spec");
-        Self {
-            replicas: count("/spec/replicas").unwrap_or(1),
-            ready: count("/status/readyReplicas").unwrap_or(0),
-            requests: pod.map(Requests::of_pod).unwrap_or_default(),
-        }
-    }
-}
-
 impl Requests {
     /// What a pod of this spec requests, as the scheduler counts it, but for init containers that end.
     #[must_use]
-    pub fn of_pod(spec: &Value) -> Self {
+    pub fn from_pod_spec(spec: &Value) -> Self {
         let amount = |resource: &str| {
             let whole = requested(spec, resource);
             let own = containers(spec).filter_map(|one| requested(one, resource));

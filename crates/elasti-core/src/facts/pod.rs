@@ -1,0 +1,191 @@
+//! Pods: the only place that reads `Ready`, `ContainersReady` and our drain mark.
+
+use std::net::IpAddr;
+
+use elasti_api::names;
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1 as core_v1;
+
+use super::obstacle::{NEVER_READY_AFTER, never_ready, obstacle, unready_since};
+use super::target::TargetFacts;
+use crate::observed::{Obstacle, Pod};
+
+/// The pod condition that puts a pod into rotation.
+pub(super) const READY: &str = "Ready";
+const CONTAINERS_READY: &str = "ContainersReady";
+
+/// What is kept of a pod.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct PodFacts {
+    /// The node it runs on; empty while unscheduled.
+    pub node: String,
+    /// `status.podIP` first, then the other `status.podIPs`.
+    pub addresses: Vec<IpAddr>,
+    /// Every container that the status lists runs, and it lists one.
+    pub started: bool,
+    /// Condition `Ready` is true.
+    pub ready: bool,
+    /// Condition `ContainersReady` is true.
+    pub containers_ready: bool,
+    /// `Ready` is not true because of our mark.
+    pub marked: bool,
+    /// It has a deletion timestamp.
+    pub terminating: bool,
+    /// It has succeeded or failed and will not run again: it counts for nothing.
+    pub ended: bool,
+    /// What keeps it from starting, but for time.
+    pub obstacle: Option<Obstacle>,
+    /// It runs and has not been ready since then.
+    pub unready_since: Option<Timestamp>,
+}
+
+/// Which pod, in which version.
+#[derive(Clone, Copy, Debug)]
+pub struct PodId<'a> {
+    /// Its name.
+    pub name: &'a str,
+    /// Its uid.
+    pub uid: &'a str,
+    /// Its resource version.
+    pub version: &'a str,
+}
+
+impl PodFacts {
+    /// Reads a pod.
+    #[must_use]
+    pub fn from_object(pod: &core_v1::Pod) -> Self {
+        let terminating = pod.metadata.deletion_timestamp.is_some();
+        let node = pod.spec.as_ref().and_then(|spec| spec.node_name.clone());
+        let Some(status) = &pod.status else {
+            return Self {
+                node: node.unwrap_or_default(),
+                terminating,
+                ..Self::default()
+            };
+        };
+        let condition = |type_: &str| {
+            let mut conditions = status.conditions.iter().flatten();
+            conditions.find(|c| c.type_ == type_)
+        };
+        let holds = |type_: &str| condition(type_).is_some_and(|c| c.status == "True");
+        let phase = status.phase.as_deref().unwrap_or_default();
+        Self {
+            node: node.unwrap_or_default(),
+            addresses: addresses(status),
+            started: started(status),
+            ready: holds(READY),
+            containers_ready: holds(CONTAINERS_READY),
+            marked: condition(READY).is_some_and(|c| {
+                c.status != "True" && c.reason.as_deref() == Some(names::DRAIN_REASON)
+            }),
+            terminating,
+            ended: matches!(phase, "Succeeded" | "Failed"),
+            obstacle: obstacle(status),
+            unready_since: unready_since(status),
+        }
+    }
+
+    /// From when on it counts as never ready, if it stays as it is.
+    #[must_use]
+    pub fn gives_up_at(&self) -> Option<Timestamp> {
+        self.unready_since
+            .filter(|_| !self.ready && !self.marked && !self.terminating)
+            .and_then(|since| since.checked_add(NEVER_READY_AFTER).ok())
+    }
+
+    /// The pod as a decision takes it at this time.
+    #[must_use]
+    pub fn pod(&self, id: PodId<'_>, now: Timestamp) -> Pod {
+        let late = self.gives_up_at().filter(|at| *at <= now);
+        let obstacle = self.obstacle.clone();
+        Pod {
+            name: id.name.to_owned(),
+            uid: id.uid.to_owned(),
+            version: id.version.to_owned(),
+            node: self.node.clone(),
+            started: self.started,
+            ready: self.ready,
+            containers_ready: self.containers_ready,
+            marked: self.marked,
+            terminating: self.terminating,
+            obstacle: obstacle
+                .or_else(|| late.map(|_| never_ready()))
+                .filter(|_| !self.ready),
+        }
+    }
+}
+
+impl<'a> PodId<'a> {
+    /// Which pod this is.
+    #[must_use]
+    pub fn from_object(pod: &'a core_v1::Pod) -> Self {
+        let text = |text: &'a Option<String>| text.as_deref().unwrap_or_default();
+        Self {
+            name: text(&pod.metadata.name),
+            uid: text(&pod.metadata.uid),
+            version: text(&pod.metadata.resource_version),
+        }
+    }
+}
+
+/// Whether condition `Ready` of a pod is true.
+#[must_use]
+pub fn is_ready(pod: &core_v1::Pod) -> bool {
+    let conditions = pod.status.as_ref().and_then(|s| s.conditions.as_ref());
+    let mut conditions = conditions.into_iter().flatten();
+    conditions.any(|c| c.type_ == READY && c.status == "True")
+}
+
+/// The pods of a Service as a decision takes them, in the order of their names, and when the next of them counts as
+/// never ready. Pods that have ended are left out; if none is left, what refuses the target's pods takes their place.
+pub fn pods_of_service<'a>(
+    pods: impl Iterator<Item = (PodId<'a>, &'a PodFacts)>,
+    target: Option<(&str, &TargetFacts)>,
+    now: Timestamp,
+) -> (Vec<Pod>, Option<Timestamp>) {
+    let mut requeue_at: Option<Timestamp> = None;
+    let mut all: Vec<Pod> = pods
+        .filter(|(_, facts)| !facts.ended)
+        .map(|(id, facts)| {
+            if let Some(at) = facts.gives_up_at().filter(|at| *at > now) {
+                requeue_at = Some(requeue_at.map_or(at, |before| before.min(at)));
+            }
+            facts.pod(id, now)
+        })
+        .collect();
+    all.sort_by(|a, b| a.name.cmp(&b.name));
+    if let Some((name, target)) = target {
+        add_refused_pod(&mut all, name, target);
+    }
+    (all, requeue_at)
+}
+
+/// A pod that is refused never exists; only the workload tells what refuses it. While another pod of the Service
+/// exists, even one that terminates, that pod may be what the new one waits for.
+fn add_refused_pod(pods: &mut Vec<Pod>, target: &str, facts: &TargetFacts) {
+    let refused = facts.refused.as_ref();
+    if let Some(message) = refused.filter(|_| pods.is_empty() && facts.replicas != Some(0)) {
+        pods.push(Pod::refused(target, message.clone()));
+    }
+}
+
+fn addresses(status: &core_v1::PodStatus) -> Vec<IpAddr> {
+    let first = status.pod_ip.iter();
+    let all = status.pod_ips.iter().flatten().map(|one| &one.ip);
+    let mut addresses = Vec::new();
+    for address in first.chain(all).filter_map(|text| text.parse().ok()) {
+        if !addresses.contains(&address) {
+            addresses.push(address);
+        }
+    }
+    addresses
+}
+
+fn started(status: &core_v1::PodStatus) -> bool {
+    let mut containers = status.container_statuses.iter().flatten().peekable();
+    let runs = |one: &core_v1::ContainerStatus| {
+        let state = one.state.as_ref();
+        state.is_some_and(|state| state.running.is_some())
+    };
+    containers.peek().is_some() && containers.all(runs)
+}

@@ -1,0 +1,122 @@
+//! Workloads of any kind: their scale, who wrote it last, what refuses their pods, what a pod requests.
+
+use elasti_api::names;
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ManagedFieldsEntry, ObjectMeta};
+use serde_json::Value;
+
+use super::obstacle::clause;
+use super::requests::Requests;
+use crate::observed::{Author, Target};
+
+/// What is kept of a target.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TargetFacts {
+    /// `spec.replicas`, and after `for_group` what it asks for: `None` if only its `/scale` tells.
+    pub replicas: Option<u32>,
+    /// Who wrote them last.
+    pub replicas_by: Author,
+    /// When.
+    pub replicas_at: Option<Timestamp>,
+    /// What refuses its pods, in the workload's own words.
+    pub refused: Option<String>,
+    /// What one of its pods requests.
+    pub requests: Requests,
+}
+
+impl TargetFacts {
+    /// Reads a workload of any kind.
+    #[must_use]
+    pub fn from_object(metadata: &ObjectMeta, object: &Value) -> Self {
+        let record = metadata.managed_fields.as_deref().unwrap_or_default();
+        let (replicas_by, replicas_at) = author(record);
+        let pod = object.pointer("/spec/template/spec");
+        Self {
+            replicas: number(object, "/spec/replicas"),
+            replicas_by,
+            replicas_at,
+            refused: refused(object),
+            requests: pod.map(Requests::from_pod_spec).unwrap_or_default(),
+        }
+    }
+
+    /// Workloads of some groups keep their replicas in `spec.replicas`, where nothing means 1. Where another kind keeps
+    /// them only its `/scale` tells.
+    #[must_use]
+    pub fn for_group(mut self, group: &str) -> Self {
+        self.replicas = match group {
+            "apps" | "argoproj.io" | "" => self.replicas.or(Some(1)),
+            _ => None,
+        };
+        self
+    }
+
+    /// The target after our own write to its scale, before a watch tells of it.
+    #[must_use]
+    pub fn scaled_by_us(mut self, replicas: u32, now: Timestamp) -> Self {
+        self.replicas = Some(replicas);
+        // Kubernetes drops the ownership of a number that becomes zero through `/scale`.
+        (self.replicas_by, self.replicas_at) = match replicas {
+            0 => (Author::Unknown, None),
+            _ => (Author::Elasti, Some(now)),
+        };
+        self
+    }
+
+    /// The target as a decision takes it. Where only `/scale` tells the replicas, it must have been read before; if
+    /// not, one counts as asked for: that neither wakes it nor lets it count as asleep.
+    #[must_use]
+    pub fn target(&self, version: &str) -> Target {
+        Target {
+            replicas: self.replicas.unwrap_or(1),
+            version: version.to_owned(),
+            replicas_by: self.replicas_by.clone(),
+            replicas_at: self.replicas_at,
+        }
+    }
+}
+
+/// What a Scale asks for: one of zero leaves the number out.
+#[must_use]
+pub fn replicas_of_scale(scale: &Value) -> u32 {
+    number(scale, "/spec/replicas").unwrap_or(0)
+}
+
+fn number(object: &Value, path: &str) -> Option<u32> {
+    let number = object.pointer(path).and_then(Value::as_u64);
+    number.and_then(|n| u32::try_from(n).ok())
+}
+
+/// What refuses a workload's pods.
+fn refused(workload: &Value) -> Option<String> {
+    let conditions = workload.pointer("/status/conditions");
+    let conditions = conditions.and_then(Value::as_array);
+    let text = |c: &Value, key: &str| c.get(key).and_then(Value::as_str).map(str::to_owned);
+    let failed = |c: &&Value| {
+        text(c, "type").as_deref() == Some("ReplicaFailure")
+            && text(c, "status").as_deref() == Some("True")
+    };
+    { conditions.into_iter().flatten() }
+        .find(failed)
+        .map(|c| clause(&text(c, "message").unwrap_or_default()))
+}
+
+/// Who wrote `spec.replicas` last, and when, by the API server's record. After a write of zero no manager owns the
+/// field.
+fn author(record: &[ManagedFieldsEntry]) -> (Author, Option<Timestamp>) {
+    let owns = |entry: &&ManagedFieldsEntry| {
+        let fields = entry.fields_v1.as_ref();
+        fields.is_some_and(|f| f.0.pointer("/f:spec/f:replicas").is_some())
+    };
+    let owners = record.iter().filter(owns);
+    let last = owners.max_by_key(|entry| entry.time.as_ref().map(|t| t.0));
+    let Some(entry) = last else {
+        return (Author::Unknown, None);
+    };
+    let by = match entry.manager.as_deref() {
+        Some(names::FIELD_MANAGER) => Author::Elasti,
+        Some(other) => Author::Other(other.to_owned()),
+        None => Author::Unknown,
+    };
+    (by, entry.time.as_ref().map(|t| t.0))
+}

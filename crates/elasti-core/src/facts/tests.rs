@@ -1,0 +1,278 @@
+//! What each reader makes of an object, and where `why` and the operator used to read the same object differently.
+#![allow(clippy::unwrap_used, clippy::needless_pass_by_value)]
+
+use elasti_api::{ElastiService, ScaleTargetRef, names};
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::core::v1 as core_v1;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::observed::{Author, Claim, ObstacleKind, Owned, Pod, Report, Rival};
+
+fn now() -> Timestamp {
+    "2026-01-01T00:10:00Z".parse().unwrap()
+}
+
+fn ago(seconds: i64) -> Timestamp {
+    now() - SignedDuration::from_secs(seconds)
+}
+
+fn pod(name: &str, status: Value) -> core_v1::Pod {
+    let metadata = json!({"name": name, "namespace": "shop", "resourceVersion": "1"});
+    serde_json::from_value(json!({"metadata": metadata, "status": status})).unwrap()
+}
+
+fn facts(status: Value) -> PodFacts {
+    PodFacts::from_object(&pod("p", status))
+}
+
+fn waiting(reason: &str) -> Value {
+    json!({"name": "app", "image": "x:1", "imageID": "", "ready": false, "restartCount": 3,
+        "state": {"waiting": {"reason": reason, "message": "back-off 40s"}}})
+}
+
+fn condition(type_: &str, status: &str, reason: &str, seconds_ago: i64) -> Value {
+    json!({"type": type_, "status": status, "reason": reason, "lastTransitionTime": ago(seconds_ago)})
+}
+
+fn unready(reason: &str, seconds: i64) -> Value {
+    json!({"phase": "Running", "conditions": [condition("Ready", "False", reason, seconds)]})
+}
+
+fn target(replicas: u32, refused: Option<&str>) -> TargetFacts {
+    let failure = json!({"type": "ReplicaFailure", "status": "True", "message": refused});
+    let conditions: Vec<Value> = refused.iter().map(|_| failure.clone()).collect();
+    let object = json!({"spec": {"replicas": replicas}, "status": {"conditions": conditions}});
+    TargetFacts::from_object(&ObjectMeta::default(), &object)
+}
+
+/// The pods of a Service by name, as a decision takes them.
+fn pods_of(pods: &[core_v1::Pod], target: Option<&TargetFacts>) -> Vec<Pod> {
+    let read: Vec<PodFacts> = pods.iter().map(PodFacts::from_object).collect();
+    let ids = pods.iter().map(PodId::from_object);
+    pods_of_service(ids.zip(&read), target.map(|t| ("web", t)), now()).0
+}
+
+#[test]
+fn obstacles_are_told_apart_and_their_words_do_not_change_with_every_attempt() {
+    for (reason, kind) in [
+        ("ImagePullBackOff", Some(ObstacleKind::ImagePull)),
+        ("ErrImagePull", Some(ObstacleKind::ImagePull)),
+        ("CrashLoopBackOff", Some(ObstacleKind::CrashLoop)),
+        ("CreateContainerConfigError", Some(ObstacleKind::Refused)),
+        ("ContainerCreating", None),
+    ] {
+        let pod = facts(json!({"containerStatuses": [waiting(reason)]}));
+        assert_eq!(pod.obstacle.map(|o| o.kind), kind, "{reason}");
+    }
+    let stuck = facts(json!({"conditions": [{
+        "type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/2 nodes are available.",
+    }]}));
+    let obstacle = stuck.obstacle.unwrap();
+    assert_eq!(obstacle.kind, ObstacleKind::Unschedulable);
+    assert_eq!(obstacle.message, "0/2 nodes are available");
+    let looping = facts(json!({"containerStatuses": [waiting("CrashLoopBackOff")]}));
+    assert!(!looping.obstacle.unwrap().message.contains("40s"));
+}
+
+#[test]
+fn only_our_own_reason_is_our_mark() {
+    let ready = |status: &str, reason: &str| {
+        facts(json!({"conditions": [condition("Ready", status, reason, 0)]}))
+    };
+    assert!(ready("False", names::DRAIN_REASON).marked);
+    assert!(!ready("False", "ContainersNotReady").marked);
+    assert!(!ready("True", names::DRAIN_REASON).marked);
+}
+
+#[test]
+fn a_pod_is_never_ready_a_minute_after_it_left_rotation_unless_it_is_marked_or_terminates() {
+    let obstacle = |pod: &core_v1::Pod| {
+        let pods = pods_of(std::slice::from_ref(pod), None);
+        pods.first().unwrap().obstacle.as_ref().map(|o| o.kind)
+    };
+    assert_eq!(obstacle(&pod("p", unready("Unready", 59))), None);
+    let late = pod("p", unready("Unready", 60));
+    assert_eq!(obstacle(&late), Some(ObstacleKind::NeverReady));
+    assert_eq!(obstacle(&pod("p", unready(names::DRAIN_REASON, 60))), None);
+    let mut terminating = late.clone();
+    terminating.metadata.deletion_timestamp = serde_json::from_value(json!(ago(1))).unwrap();
+    assert_eq!(obstacle(&terminating), None);
+    let facts = PodFacts::from_object(&pod("p", unready("Unready", 20)));
+    let (_, requeue_at) = pods_of_service(
+        [(PodId::from_object(&late), &facts)].into_iter(),
+        None,
+        now(),
+    );
+    assert_eq!(requeue_at, Some(ago(-40)));
+}
+
+#[test]
+fn a_ready_pod_has_no_obstacle() {
+    let conditions = [condition("Ready", "True", "", 90)];
+    let restarted =
+        json!({"conditions": conditions, "containerStatuses": [waiting("CrashLoopBackOff")]});
+    assert_eq!(pods_of(&[pod("p", restarted)], None)[0].obstacle, None);
+}
+
+#[test]
+fn a_refused_pod_stands_in_only_where_there_is_no_pod_at_all() {
+    let refused = target(1, Some("exceeded quota: pods."));
+    let stand_in = Pod::refused("web", "exceeded quota: pods".into());
+    assert_eq!(pods_of(&[], Some(&refused)), [stand_in.clone()]);
+    assert_eq!(pods_of(&[], Some(&target(0, Some("quota")))), []);
+    assert_eq!(pods_of(&[], Some(&target(1, None))), []);
+    // `why` used to take a pod that terminates for none.
+    let mut terminating = pod("old", json!({}));
+    terminating.metadata.deletion_timestamp = serde_json::from_value(json!(ago(1))).unwrap();
+    let pods = pods_of(&[terminating], Some(&refused));
+    assert_eq!(
+        pods.iter().map(|p| p.name.as_str()).collect::<Vec<_>>(),
+        ["old"]
+    );
+    // `why` used to take a pod that has ended for one.
+    let ended = pod("job", json!({"phase": "Failed"}));
+    assert_eq!(pods_of(&[ended], Some(&refused)), [stand_in]);
+}
+
+#[test]
+fn a_pod_that_has_ended_counts_for_nothing() {
+    let mut ended = unready("PodFailed", 600);
+    ended["phase"] = json!("Failed");
+    ended["containerStatuses"] = json!([waiting("CrashLoopBackOff")]);
+    assert_eq!(pods_of(&[pod("evicted", ended.clone())], None), []);
+    let resolver = super::resolver("r", &facts(ended), Report::NotAsked);
+    assert_eq!(resolver, None, "`why` used to list it");
+}
+
+#[test]
+fn a_resolver_has_the_addresses_of_both_families_and_is_ready_only_with_one() {
+    let ready = condition("Ready", "True", "", 9);
+    let both = json!({"podIP": "10.0.0.1", "podIPs": [{"ip": "10.0.0.1"}, {"ip": "fd00::1"}], "conditions": [ready]});
+    let resolver = super::resolver("r", &facts(both), Report::NotAsked).unwrap();
+    let addresses: Vec<String> = resolver.addresses.iter().map(ToString::to_string).collect();
+    assert_eq!(
+        addresses,
+        ["10.0.0.1", "fd00::1"],
+        "`why` used to see only the first"
+    );
+    assert!(resolver.ready);
+    let resolver = super::resolver(
+        "r",
+        &facts(json!({"conditions": [ready]})),
+        Report::NotAsked,
+    );
+    assert!(!resolver.unwrap().ready);
+}
+
+#[test]
+fn the_last_writer_of_replicas_is_found_in_the_record() {
+    let entry = |manager: &str, time: &str, field: &str| json!({"manager": manager, "operation": "Update", "time": time, "fieldsV1": {"f:spec": {field: {}}}});
+    let target = |entries: Vec<Value>| {
+        let metadata = serde_json::from_value(json!({"managedFields": entries})).unwrap();
+        let facts = TargetFacts::from_object(&metadata, &json!({"spec": {"replicas": 3}}));
+        (facts.replicas_by, facts.replicas_at)
+    };
+    let early = "2026-01-01T00:00:00Z";
+    let late = "2026-01-01T00:00:09Z";
+    let ours = target(vec![
+        entry("kubectl", early, "f:replicas"),
+        entry(names::FIELD_MANAGER, late, "f:replicas"),
+    ]);
+    assert_eq!(ours, (Author::Elasti, Some(late.parse().unwrap())));
+    let theirs = target(vec![
+        entry("argocd", late, "f:replicas"),
+        entry(names::FIELD_MANAGER, late, "f:template"),
+    ]);
+    assert_eq!(theirs.0, Author::Other("argocd".into()));
+    // After a write of zero through `/scale` no manager owns the field.
+    let unowned = target(vec![entry("kubectl", late, "f:template")]);
+    assert_eq!(unowned, (Author::Unknown, None));
+}
+
+#[test]
+fn spec_replicas_tells_the_scale_only_for_kinds_that_are_known_to_keep_it_there() {
+    for (group, written, asks) in [
+        ("apps", Some(3), Some(3)),
+        ("argoproj.io", None, Some(1)),
+        ("", Some(0), Some(0)),
+        ("example.org", Some(3), None),
+    ] {
+        let object = json!({"spec": {"replicas": written}});
+        let facts = TargetFacts::from_object(&ObjectMeta::default(), &object);
+        assert_eq!(facts.for_group(group).replicas, asks, "{group}");
+    }
+    assert_eq!(replicas_of_scale(&json!({"spec": {}})), 0);
+}
+
+fn declared(name: &str, seconds_old: i64, service: &str, target: (&str, &str)) -> ElastiService {
+    let (api_version, workload) = target;
+    serde_json::from_value(json!({
+        "metadata": {"name": name, "namespace": "shop", "creationTimestamp": ago(seconds_old)},
+        "spec": {"service": service, "scaleTargetRef": {"apiVersion": api_version, "kind": "Deployment", "name": workload}},
+    }))
+    .unwrap()
+}
+
+#[test]
+fn the_oldest_claim_of_the_service_comes_before_an_older_claim_of_the_target() {
+    let me = declared("me", 10, "web", ("apps/v1", "web"));
+    let of_target = declared("a", 30, "other", ("apps/v1", "web"));
+    let of_service = declared("b", 20, "web", ("apps/v1", "other"));
+    let rival = |name: &str, claim: Claim| {
+        let name = name.to_owned();
+        Some(Rival { name, claim })
+    };
+    let both = [of_target.clone(), of_service];
+    assert_eq!(
+        rival_among(&me, &both),
+        rival("b", Claim::Service),
+        "`why` used to say a"
+    );
+    assert_eq!(rival_among(&me, &[of_target]), rival("a", Claim::Target));
+    let younger = declared("c", 5, "web", ("apps/v1", "web"));
+    assert_eq!(rival_among(&me, &[younger]), None);
+    let same_age = |name| declared(name, 10, "web", ("apps/v1", "web"));
+    assert_eq!(rival_among(&me, &[same_age("z")]), None);
+    assert_eq!(
+        rival_among(&me, &[same_age("a")]),
+        rival("a", Claim::Service)
+    );
+}
+
+#[test]
+fn another_version_of_a_group_names_the_same_workload() {
+    let me = declared("me", 10, "web", ("apps/v1", "web"));
+    let older = declared("a", 30, "other", ("apps/v1beta2", "web"));
+    let found = rival_among(&me, &[older]).map(|rival| rival.claim);
+    assert_eq!(
+        found,
+        Some(Claim::Target),
+        "`why` used to compare the versions"
+    );
+    let reference = |api_version: &str| ScaleTargetRef {
+        api_version: api_version.into(),
+        ..me.spec.scale_target_ref.clone()
+    };
+    assert!(!reference("apps/v1").is_same_workload(&reference("example.org/v1")));
+}
+
+#[test]
+fn a_private_service_is_ours_by_its_owner_and_wrong_if_it_is_more_than_a_cluster_ip() {
+    let service = |uid: &str, type_: &str| {
+        let owner = json!({"apiVersion": format!("{}/v1alpha1", names::GROUP), "kind": "ElastiService", "name": "web", "uid": uid});
+        let object = json!({"metadata": {"ownerReferences": [owner]}, "spec": {"type": type_, "ports": [{"port": 80}]}});
+        ServiceFacts::from_object(serde_json::from_value(object).unwrap())
+    };
+    let ports = |found: Option<&ServiceFacts>| {
+        let owned = private_service("u1", found);
+        owned.ours().map(|shape| shape.ports.len())
+    };
+    assert_eq!(private_service("u1", None), Owned::Missing);
+    assert_eq!(
+        private_service("u1", Some(&service("u2", "ClusterIP"))),
+        Owned::Foreign
+    );
+    assert_eq!(ports(Some(&service("u1", "ClusterIP"))), Some(1));
+    assert_eq!(ports(Some(&service("u1", "NodePort"))), Some(0));
+}
