@@ -1,5 +1,4 @@
 //! KEDA's ScaledObjects: the pause annotations as facts, and as a patch.
-//! Never touches any other annotation.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::name::Name;
 use crate::slim::Slim;
-use crate::store::{Kept, Known, ScaledView, Trust, autoscaler_kind};
+use crate::store::{Cache, CachedKind, ScaledView, Source, autoscaler_kind};
 
 /// What is kept of a ScaledObject.
 #[derive(Clone, Debug)]
@@ -36,7 +35,7 @@ impl Slim for ScaledObject {
                 pause: KedaPause {
                     paused: annotation(names::KEDA_PAUSED_ANNOTATION),
                     paused_replicas: annotation(names::KEDA_PAUSED_REPLICAS_ANNOTATION),
-                    before: annotation(names::KEDA_BEFORE_ANNOTATION).map(|memo| read_memo(&memo)),
+                    before: annotation(names::KEDA_BEFORE_ANNOTATION).map(|memo| parse_memo(&memo)),
                 },
             },
         })
@@ -47,30 +46,30 @@ impl Slim for ScaledObject {
     }
 }
 
-impl Kept for ScaledObject {
-    const WHAT: &'static str = "scaledobjects";
+impl CachedKind for ScaledObject {
+    const RESOURCE: &'static str = "scaledobjects";
 
-    fn put(self, known: &mut Known, touched: &mut BTreeSet<Name>, _: Trust) {
+    fn put(self, cache: &mut Cache, touched: &mut BTreeSet<Name>, _: Source) {
         let pause = self.view.pause.clone();
-        let before = known.scaled.insert(self.name.clone(), self.view);
+        let before = cache.scaled.insert(self.name.clone(), self.view);
         if before.map(|view| view.pause) != Some(pause) {
             let (kind, _) = autoscaler_kind(AutoscalerType::Keda);
-            known.touch_autoscaler(&kind, &self.name, touched);
+            cache.touch_autoscaler(&kind, &self.name, touched);
         }
     }
 
-    fn gone(name: &Name, known: &mut Known, touched: &mut BTreeSet<Name>) {
-        known.scaled.remove(name);
+    fn gone(name: &Name, cache: &mut Cache, touched: &mut BTreeSet<Name>) {
+        cache.scaled.remove(name);
         let (kind, _) = autoscaler_kind(AutoscalerType::Keda);
-        known.touch_autoscaler(&kind, name, touched);
+        cache.touch_autoscaler(&kind, name, touched);
     }
 
-    fn names(known: &Known) -> Vec<Name> {
-        known.scaled.keys().cloned().collect()
+    fn names(cache: &Cache) -> Vec<Name> {
+        cache.scaled.keys().cloned().collect()
     }
 }
 
-/// The patch that makes the annotations say this, if nobody has written in between.
+/// The patch that sets the annotations, if the object has not been written in between.
 pub(crate) fn patch(pause: &KedaPause, version: &str) -> Value {
     let KedaPause {
         paused,
@@ -82,12 +81,12 @@ pub(crate) fn patch(pause: &KedaPause, version: &str) -> Value {
         "annotations": {
             names::KEDA_PAUSED_ANNOTATION: paused,
             names::KEDA_PAUSED_REPLICAS_ANNOTATION: paused_replicas,
-            names::KEDA_BEFORE_ANNOTATION: before.as_ref().map(write_memo),
+            names::KEDA_BEFORE_ANNOTATION: before.as_ref().map(format_memo),
         },
     }})
 }
 
-fn write_memo(before: &KedaBefore) -> String {
+fn format_memo(before: &KedaBefore) -> String {
     let KedaBefore {
         paused,
         paused_replicas,
@@ -95,8 +94,8 @@ fn write_memo(before: &KedaBefore) -> String {
     json!({"paused": paused, "pausedReplicas": paused_replicas}).to_string()
 }
 
-/// A memo that cannot be read means that nothing is known to have stood there.
-fn read_memo(memo: &str) -> KedaBefore {
+/// A memo that cannot be parsed counts as empty: the annotations are removed, not restored.
+fn parse_memo(memo: &str) -> KedaBefore {
     let memo: Value = serde_json::from_str(memo).unwrap_or_default();
     let text = |key: &str| memo.get(key).and_then(Value::as_str).map(str::to_owned);
     KedaBefore {
@@ -111,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_patched_is_what_is_read() {
+    fn a_patch_and_the_object_read_back_agree() {
         let before = KedaBefore {
             paused: Some("false".into()),
             paused_replicas: None,

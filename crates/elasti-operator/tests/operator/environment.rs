@@ -1,18 +1,12 @@
-//! What whoever installs the operator feels: the contract's names work, mistakes are named, the page tells the truth.
-//! Never touches the real environment.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing
-)]
+//! Flags and environment variables: the names of the contract work, mistakes are named, the page matches the code.
+//! The process environment is not touched: values are passed in.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
 use clap::{CommandFactory as _, Parser};
-use elasti_operator::environment::{Flags, VARIABLES, WITHOUT_USE};
+use elasti_operator::environment::{Flags, IGNORED, VARIABLES};
 use elasti_operator::settings::Settings;
 use elasti_runtime::environment::WrongValues;
 use jiff::SignedDuration;
@@ -139,7 +133,7 @@ fn what_is_left_out_or_empty_has_its_default() {
 }
 
 #[test]
-fn every_wrong_value_is_named_in_one_line_and_no_secret_is_told() {
+fn every_wrong_value_is_named_in_one_line_and_no_secret_is_shown() {
     let wrong = read(
         &[
             "--metrics-bind-address=:x",
@@ -204,11 +198,11 @@ fn read_by_resolver() -> BTreeSet<String> {
 
 #[test]
 fn every_variable_that_is_read_is_in_the_table_and_no_other() {
-    let told = VARIABLES.iter().map(|one| one.name).chain(WITHOUT_USE);
-    assert_eq!(read_by_operator(), told.map(str::to_owned).collect());
+    let listed = VARIABLES.iter().map(|one| one.name).chain(IGNORED);
+    assert_eq!(read_by_operator(), listed.map(str::to_owned).collect());
 }
 
-const PAGE: &str = include_str!("../../../docs/configuration.md");
+const PAGE: &str = include_str!("../../../../docs/configuration.md");
 
 /// The names in the first column of the tables of one part of the page.
 fn on_the_page(part: &str) -> BTreeSet<String> {
