@@ -61,7 +61,7 @@ enum AskError {
 #[derive(Debug)]
 struct Answer {
     /// Before the request was sent.
-    asked_at: Timestamp,
+    requested_at: Timestamp,
     /// After the answer was received.
     answered_at: Timestamp,
     services: HashMap<ServiceKey, Activity>,
@@ -78,7 +78,7 @@ impl Answer {
     fn report_for(&self, service: &ServiceKey) -> Report {
         let Some(seen) = self.services.get(service) else {
             return Report::Seen {
-                at: self.asked_at,
+                at: self.requested_at,
                 route: None,
                 held: 0,
                 open: 0,
@@ -92,7 +92,7 @@ impl Answer {
             self.answered_at.checked_sub(ago).unwrap_or(Timestamp::MIN)
         };
         Report::Seen {
-            at: self.asked_at,
+            at: self.requested_at,
             route: Some(seen.route_generation.clone()),
             held: seen.held,
             open: seen.open,
@@ -102,7 +102,7 @@ impl Answer {
     }
 }
 
-/// The last answer of one resolver, and when it was asked for.
+/// The last answer of one resolver, and when it was requested.
 type Slot = tokio::sync::Mutex<Option<(Instant, Result<Arc<Answer>, AskError>)>>;
 
 /// The reports of the resolvers.
@@ -128,7 +128,7 @@ impl Reports {
             .connect_timeout(TIMEOUT)
             .pool_max_idle_per_host(1)
             .pool_idle_timeout(POOL_IDLE_TIMEOUT)
-            // Pods are asked by address, without TLS, so no certificate authority is needed.
+            // Pods are reached by address, without TLS, so no certificate authority is needed.
             .tls_certs_only([])
             .build()?;
         Ok(Self {
@@ -148,14 +148,14 @@ impl Reports {
         service: &str,
     ) -> BTreeMap<String, Report> {
         let service = ServiceKey::new(namespace, service);
-        let asked = resolvers.iter().map(async |resolver| {
+        let answers = resolvers.iter().map(async |resolver| {
             let report = match self.ask_one(resolver).await {
                 Ok(answer) => answer.report_for(&service),
                 Err(_) => Report::Unreachable,
             };
             (resolver.name.clone(), report)
         });
-        join_all(asked).await.into_iter().collect()
+        join_all(answers).await.into_iter().collect()
     }
 
     /// How many requests each of these resolvers holds, of all services, by the resolver's name; `None` for one that
@@ -164,11 +164,11 @@ impl Reports {
         &self,
         resolvers: &[ResolverAddress],
     ) -> BTreeMap<String, Option<Counts>> {
-        let asked = resolvers.iter().map(async |resolver| {
+        let answers = resolvers.iter().map(async |resolver| {
             let answer = self.ask_one(resolver).await.ok();
             (resolver.name.clone(), answer.map(|answer| answer.held()))
         });
-        join_all(asked).await.into_iter().collect()
+        join_all(answers).await.into_iter().collect()
     }
 
     /// A shared answer if it is recent, or was requested after this call began; else a new one.
@@ -176,12 +176,12 @@ impl Reports {
         let called = Instant::now();
         let slot = self.slot(resolver, called);
         let mut last = slot.lock().await;
-        if let Some((asked, answer)) = &*last
-            && (*asked >= called || asked.elapsed() <= SHARED_FOR)
+        if let Some((requested, answer)) = &*last
+            && (*requested >= called || requested.elapsed() <= SHARED_FOR)
         {
             return answer.clone();
         }
-        let asked = Instant::now();
+        let requested = Instant::now();
         let answer = timeout(TIMEOUT, self.get(resolver))
             .await
             .unwrap_or(Err(AskError::TimedOut));
@@ -189,7 +189,7 @@ impl Reports {
             tracing::warn!(resolver = resolver.name, address = %resolver.ip, %error, "activity request failed");
         }
         let answer = answer.map(Arc::new);
-        *last = Some((asked, answer.clone()));
+        *last = Some((requested, answer.clone()));
         answer
     }
 
@@ -204,7 +204,7 @@ impl Reports {
     }
 
     async fn get(&self, resolver: &ResolverAddress) -> Result<Answer, AskError> {
-        let asked_at = self.clock.now();
+        let requested_at = self.clock.now();
         let address = SocketAddr::new(resolver.ip, self.port);
         let mut request = self
             .client
@@ -232,7 +232,7 @@ impl Reports {
             (key, seen)
         });
         Ok(Answer {
-            asked_at,
+            requested_at,
             answered_at: self.clock.now(),
             services: keyed.collect(),
         })

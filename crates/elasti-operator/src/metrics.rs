@@ -1,20 +1,16 @@
 //! The operator's metrics, under exactly the names of the contract.
 //! No label has values that users or errors could multiply without bound.
 
-use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use elasti_api::Mode;
 use elasti_core::observed::Reading;
-use elasti_core::view::{Requests, Tally};
 use elasti_runtime::metrics::{Family, Registry};
-use parking_lot::Mutex;
 
 use crate::error::Error;
 use crate::name::Name;
-
-const HOUR_SECONDS: f64 = 3600.0;
+use crate::savings::Savings;
 
 /// All families of the operator.
 #[derive(Debug)]
@@ -30,13 +26,9 @@ pub struct Metrics {
     scale: Arc<Family>,
     cold_start: Arc<Family>,
     held: Arc<Family>,
-    asleep_seconds: Arc<Family>,
-    saved_pod_seconds: Arc<Family>,
-    saved_cpu_seconds: Arc<Family>,
-    saved_memory: Arc<Family>,
+    savings: Savings,
     wake_refusals: Arc<Family>,
     trigger_readings: Arc<Family>,
-    tallies: Mutex<HashMap<Name, Tally>>,
     refresh: OnceLock<Refresh>,
 }
 
@@ -112,26 +104,7 @@ impl Metrics {
                 "Requests that waited when the resolvers were last asked.",
                 labels,
             ),
-            asleep_seconds: registry.counter(
-                "elasti_operator_asleep_seconds",
-                "Seconds that the target has slept.",
-                labels,
-            ),
-            saved_pod_seconds: registry.counter(
-                "elasti_operator_saved_pod_seconds",
-                "Seconds asleep times minTargetReplicas.",
-                labels,
-            ),
-            saved_cpu_seconds: registry.counter(
-                "elasti_operator_saved_cpu_seconds",
-                "Saved pod seconds times the CPU cores that a pod requests.",
-                labels,
-            ),
-            saved_memory: registry.counter(
-                "elasti_operator_saved_memory_gib_seconds",
-                "Saved pod seconds times the GiB of memory that a pod requests.",
-                labels,
-            ),
+            savings: Savings::new(&registry),
             wake_refusals: registry.counter(
                 "elasti_operator_wake_refusal_counter",
                 "Wakes that were refused, by the reason in the response.",
@@ -142,7 +115,6 @@ impl Metrics {
                 "Readings of triggers; for one that is unknown, why.",
                 &["type", "reading", "cause"],
             ),
-            tallies: Mutex::default(),
             refresh: OnceLock::new(),
             registry,
         }
@@ -215,48 +187,8 @@ impl Metrics {
         let _ = self.refresh.set(Refresh(Box::new(refresh)));
     }
 
-    /// A service has slept for so long, and so many pods with these requests did not run.
-    pub(crate) fn set_asleep(&self, name: &Name, seconds: i64, pods: u32, requests: Requests) {
-        let tally = {
-            let mut tallies = self.tallies.lock();
-            let tally = tallies.entry(name.clone()).or_default();
-            tally.grow(seconds, pods, requests);
-            *tally
-        };
-        #[allow(
-            clippy::cast_possible_truncation,
-            reason = "far below 2^52, and whole seconds are enough"
-        )]
-        let whole = |hours: f64| (hours * HOUR_SECONDS).round() as i64;
-        let labels = [&*name.name, &*name.namespace];
-        let Tally { seconds, saved } = tally;
-        for (family, value) in [
-            (&self.asleep_seconds, seconds),
-            (&self.saved_pod_seconds, whole(saved.pod_hours)),
-            (&self.saved_cpu_seconds, whole(saved.cpu_hours)),
-            (&self.saved_memory, whole(saved.gib_hours)),
-        ] {
-            family.with(&labels).set(value);
-        }
-    }
-
-    /// Only the leader counts what sleep saves: the same twice would add up.
-    pub(crate) fn forget_all_savings(&self) {
-        let names: Vec<Name> = self.tallies.lock().drain().map(|(name, _)| name).collect();
-        for name in names {
-            self.forget_savings(&name);
-        }
-    }
-
-    fn forget_savings(&self, name: &Name) {
-        for family in [
-            &self.asleep_seconds,
-            &self.saved_pod_seconds,
-            &self.saved_cpu_seconds,
-            &self.saved_memory,
-        ] {
-            family.forget(&[&name.name, &name.namespace]);
-        }
+    pub(crate) fn savings(&self) -> &Savings {
+        &self.savings
     }
 
     /// A wake was refused; `reason` is from the closed list of refusals.
@@ -288,8 +220,7 @@ impl Metrics {
         ] {
             family.forget(&labels);
         }
-        self.tallies.lock().remove(name);
-        self.forget_savings(name);
+        self.savings.forget(name);
         self.scale.forget(&[service, &name.namespace]);
     }
 }

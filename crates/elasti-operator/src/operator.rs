@@ -118,7 +118,7 @@ impl Operator {
         self.ports.restore(&all);
         self.terms.begin(term);
         self.cluster.queue.open();
-        tracing::info!(services = all.len(), "leading");
+        tracing::info!(services = all.len(), "leader term began");
         for me in all {
             self.cluster.queue.add(&me.name);
         }

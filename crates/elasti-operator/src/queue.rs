@@ -113,7 +113,7 @@ impl Queue {
         let failures = inner.failures.entry(name.clone()).or_default();
         let pause = BACKOFF_MIN.saturating_mul(1 << (*failures).min(20));
         *failures = failures.saturating_add(1);
-        // Half to whole, so that a thousand services do not come back in one blow.
+        // Half to whole, so that a thousand services do not all come back at once.
         let pause = pause.min(BACKOFF_MAX).mul_f64(rand::random_range(0.5..1.0));
         inner.set_timer(name, Instant::now() + pause);
         inner.end(name);

@@ -29,7 +29,6 @@ use crate::name::Name;
 use crate::permissions::{self, Permissions};
 use crate::ports::Ports;
 use crate::report::{EventQueue, Reporter};
-use crate::savings;
 use crate::settings::Settings;
 use crate::slim::{Declared, PodView, ServiceView, SliceView};
 use crate::store::{CachedKind, Change, ResolverPod};
@@ -47,7 +46,7 @@ use super::tasks::{enqueue_readings, follow_lease, reconcile_queued};
 const WAKE_QUEUE_CAPACITY: usize = 1024;
 /// What a decision needs is read again before it, except who the resolvers are. Should the one event about a new one
 /// be lost, it would stay unknown for ever; so they are listed again after each watch, every 18 s. That is before the
-/// grace is over after which everything wakes for want of a resolver, and costs three small lists a minute.
+/// grace is over after which everything wakes because no resolver is there, and costs three small lists a minute.
 const RESOLVER_RELIST_EVERY: u32 = 1;
 /// Kubernetes gives a pod 30 s to end.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(15);
@@ -208,8 +207,8 @@ fn build(
     let permissions = Arc::new(Permissions::default());
     let (counted, counting) = (cluster.clone(), terms.clone());
     metrics.before_each_scrape(move |metrics| match counting.leads() {
-        true => savings::count(metrics, &counted.store.cache(), clock.now()),
-        false => metrics.forget_all_savings(),
+        true => metrics.savings().count(&counted.store.cache(), clock.now()),
+        false => metrics.savings().forget_all(),
     });
     let operator = Operator {
         ports: Ports::new(settings.ports.clone(), settings.port_quarantine),

@@ -22,7 +22,7 @@ fn flags(given: &[&str]) -> Flags {
     Cli::try_parse_from(words).unwrap().flags
 }
 
-fn read(given: &[&str], pairs: &[(&str, &str)]) -> Result<Settings, WrongValues> {
+fn parse(given: &[&str], pairs: &[(&str, &str)]) -> Result<Settings, WrongValues> {
     Settings::from_environment(&flags(given), |name| {
         let found = pairs.iter().find(|(key, _)| *key == name);
         found.map(|(_, value)| (*value).to_owned())
@@ -31,7 +31,7 @@ fn read(given: &[&str], pairs: &[(&str, &str)]) -> Result<Settings, WrongValues>
 
 #[test]
 fn the_contracts_flags_and_variables_are_read() {
-    let settings = read(
+    let settings = parse(
         &[
             "--watch-namespace=a",
             "--metrics-bind-address=127.0.0.1:9090",
@@ -90,7 +90,7 @@ fn the_contracts_flags_and_variables_are_read() {
 
 #[test]
 fn what_is_left_out_or_empty_has_its_default() {
-    let settings = read(
+    let settings = parse(
         &[],
         &[("POLLING_INTERVAL", ""), ("ELASTI_OPERATOR_PORT", " ")],
     )
@@ -124,7 +124,7 @@ fn what_is_left_out_or_empty_has_its_default() {
         wake_callers,
         ["system:serviceaccount:elasti:elasti-resolver"]
     );
-    let off = read(
+    let off = parse(
         &["--metrics-bind-address=0", "--health-probe-bind-address=0"],
         &[],
     )
@@ -134,7 +134,7 @@ fn what_is_left_out_or_empty_has_its_default() {
 
 #[test]
 fn every_wrong_value_is_named_in_one_line_and_no_secret_is_shown() {
-    let wrong = read(
+    let wrong = parse(
         &[
             "--metrics-bind-address=:x",
             "--health-probe-bind-address=here",

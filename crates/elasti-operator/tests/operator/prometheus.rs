@@ -115,7 +115,7 @@ fn matches(expect: &Expect, reading: &Reading) -> bool {
 
 const NO_ANSWER: &str = "not that of a Prometheus server";
 
-fn samples() -> Vec<(&'static str, Reply, Expect)> {
+fn samples() -> Vec<Case> {
     use Expect::{Active, Quiet, Unknown};
     let not_finite = || Unknown("not a finite number");
     vec![
@@ -160,17 +160,16 @@ fn samples() -> Vec<(&'static str, Reply, Expect)> {
     ]
 }
 
-fn shapes() -> Vec<(&'static str, Reply, Expect)> {
-    use Expect::{Quiet, Unknown};
-    let one = r#"{"metric":{},"value":[1,"0"]}"#;
+/// What is answered, and what is made of it.
+type Case = (&'static str, Reply, Expect);
+
+/// Results other than one sample.
+fn results() -> Vec<Case> {
+    use Expect::Unknown;
+    let one = ONE_SERIES;
     let several = result("vector", &format!("[{one},{one}]"));
     let histogram = r#"[{"metric":{},"histogram":[1,{"count":"0","sum":"0"}]}]"#;
     let no_vector = || Unknown("does not give an instant vector");
-    let with = |more: &str| {
-        let vector = format!(r#""data":{{"resultType":"vector","result":[{one}]}}"#);
-        body(&format!(r#"{{"status":"success",{vector}{more}}}"#))
-    };
-    let error = r#"{"status":"error","errorType":"bad_data","error":"x","data":{"resultType":"vector","result":[{"metric":{},"value":[1,"0"]}]}}"#;
     vec![
         (
             "no series",
@@ -200,6 +199,14 @@ fn shapes() -> Vec<(&'static str, Reply, Expect)> {
             result("vector", one),
             Unknown(NO_ANSWER),
         ),
+    ]
+}
+
+/// What surrounds a result.
+fn envelopes() -> Vec<Case> {
+    use Expect::{Quiet, Unknown};
+    let error = r#"{"status":"error","errorType":"bad_data","error":"x","data":{"resultType":"vector","result":[{"metric":{},"value":[1,"0"]}]}}"#;
+    vec![
         (
             "status error with code 200",
             body(error),
@@ -250,6 +257,13 @@ fn shapes() -> Vec<(&'static str, Reply, Expect)> {
             with(r#","later":{"a":[1]}"#),
             Quiet,
         ),
+    ]
+}
+
+/// Bodies that are not JSON, or not an object.
+fn bodies() -> Vec<Case> {
+    use Expect::Unknown;
+    vec![
         ("a list", body("[]"), Unknown(NO_ANSWER)),
         ("nothing", body(""), Unknown(NO_ANSWER)),
         (
@@ -276,7 +290,15 @@ fn shapes() -> Vec<(&'static str, Reply, Expect)> {
     ]
 }
 
-fn transports() -> Vec<(&'static str, Reply, Expect)> {
+const ONE_SERIES: &str = r#"{"metric":{},"value":[1,"0"]}"#;
+
+/// A good answer with something more in it.
+fn with(more: &str) -> Reply {
+    let vector = format!(r#""data":{{"resultType":"vector","result":[{ONE_SERIES}]}}"#);
+    body(&format!(r#"{{"status":"success",{vector}{more}}}"#))
+}
+
+fn transports() -> Vec<Case> {
     use Expect::Unknown;
     let quiet = one_series("0");
     let code = |code: u16| Reply::Bytes(answer(code, "", one_series("0")));
@@ -366,7 +388,7 @@ fn gzip(text: &str) -> Vec<u8> {
 
 #[tokio::test(start_paused = true)]
 async fn no_answer_of_a_server_makes_a_service_sleep_or_wake_by_mistake() {
-    let table: Vec<_> = [samples(), shapes(), transports()]
+    let table: Vec<_> = [samples(), results(), envelopes(), bodies(), transports()]
         .into_iter()
         .flatten()
         .collect();

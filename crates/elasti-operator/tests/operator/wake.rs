@@ -37,30 +37,30 @@ impl Env {
         Self::with(false, 16).await
     }
 
-    async fn with(allow_anonymous: bool, room: usize) -> Self {
+    async fn with(allow_anonymous: bool, capacity: usize) -> Self {
         let server = ApiServer::new(ApiServerConfig::default());
         let client = server.client();
-        Self::of(server, client, allow_anonymous, room).await
+        Self::with_settings(server, client, allow_anonymous, capacity).await
     }
 
     /// The operator may do only what every service account may: no TokenReview.
-    async fn without_rights() -> Self {
+    async fn without_permissions() -> Self {
         Self::as_account(strict_server()).await
     }
 
     async fn as_account(server: ApiServer) -> Self {
         let own = token_of(&server, "elasti-operator", ISSUER).await;
         let client = server.client_with_token(&own);
-        Self::of(server, client, false, 16).await
+        Self::with_settings(server, client, false, 16).await
     }
 
-    async fn of(
+    async fn with_settings(
         server: ApiServer,
         client: kube::Client,
         allow_anonymous: bool,
-        room: usize,
+        capacity: usize,
     ) -> Self {
-        let (send, wakes) = mpsc::channel(room);
+        let (send, wakes) = mpsc::channel(capacity);
         let settings = WakeSettings {
             callers: [RESOLVER.to_owned()].into(),
             allow_anonymous,
@@ -512,7 +512,7 @@ fn with_header(token: &str, header: &Value, signature: &str) -> String {
 
 #[tokio::test(start_paused = true)]
 async fn where_reviews_are_not_allowed_only_what_this_cluster_signed_for_us_can_wake() {
-    let mut env = Env::without_rights().await;
+    let mut env = Env::without_permissions().await;
     let good = env.server.sign(&claims());
     let but = |name: &str, value: Value| {
         let mut claims = claims();
@@ -582,7 +582,7 @@ fn key_id(token: &str) -> Value {
 
 #[tokio::test(start_paused = true)]
 async fn a_new_signing_key_is_found_before_a_resolver_gives_up() {
-    let env = Env::without_rights().await;
+    let env = Env::without_permissions().await;
     let before = env.resolver().await;
     let server = env.server.clone();
     let (_, address, _tasks) = env.worker(WakeOutcome::Scaled);
@@ -631,7 +631,11 @@ async fn an_operator_that_loses_the_right_to_review_goes_on_with_the_keys() {
         post(address, Some(&token), &wake_of("cart")).await.code,
         200
     );
-    assert_eq!(reviews(&server), 1, "with the right, Kubernetes is asked");
+    assert_eq!(
+        reviews(&server),
+        1,
+        "with the permission, Kubernetes is asked"
+    );
 
     bindings
         .delete("reviews", &kube::api::DeleteParams::default())
