@@ -655,10 +655,10 @@ impl TestEnv {
 
     /// Who asks the resolvers for a living operator how many requests wait.
     #[must_use]
-    pub fn waiting(&self, index: usize) -> elasti_operator::Waiting {
+    pub fn waiting(&self, index: usize) -> elasti_operator::HeldCounts {
         let operators = self.0.operators.lock();
         let running = operators[index].running.as_ref();
-        running.expect("this operator lives").waiting()
+        running.expect("this operator lives").held_counts()
     }
 
     /// The text of an operator's metrics.

@@ -1,5 +1,5 @@
-//! Asks the resolvers what they have seen, one question for all services that ask in the same moment.
-//! Never calls a resolver quiet that did not answer, and never makes an answer look younger than its question.
+//! Asks the resolvers what they have seen, one request for all services that ask in the same moment. An answer counts
+//! as old as its request, and a resolver that does not answer never counts as quiet.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, SocketAddr};
@@ -21,15 +21,15 @@ use crate::clock::Clock;
 
 /// From the first packet to the last byte.
 const TIMEOUT: Duration = Duration::from_secs(1);
-/// An answer is shared for so long; a fifth of the time for which a report proves anything.
-const SHARED: Duration = Duration::from_millis(200);
+/// How long an answer is shared: a fifth of the time for which a report proves anything.
+const SHARED_FOR: Duration = Duration::from_millis(200);
 /// A service is about 130 bytes of keys, 126 of names and 30 for each port: with 15 ports 706 bytes,
 /// and 10,000 such services 7 MB.
-const MOST_BYTES: usize = 8 << 20;
-/// Resolvers close a connection after 10 s without a question; ours goes first, so that none is lost in between.
-const KEPT: Duration = Duration::from_secs(5);
-/// Resolvers whose last answer is kept; those that nobody has asked for long go first.
-const FORGOTTEN_AFTER: Duration = Duration::from_secs(60);
+const MAX_BODY_BYTES: usize = 8 << 20;
+/// Resolvers close a connection after 10 s without a request; we close first, so that none is lost in between.
+const POOL_IDLE_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long the last answer of a resolver is kept that is not asked any more.
+const ANSWER_TTL: Duration = Duration::from_secs(60);
 
 /// Where one resolver is.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -40,9 +40,9 @@ pub struct ResolverAddress {
     pub ip: IpAddr,
 }
 
-/// Why a resolver did not tell; to a decision they are all the same.
+/// Why a resolver gave no report; to a decision they are all the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-enum Silence {
+enum AskError {
     #[error("the operator's token cannot be read")]
     Token,
     #[error("it did not answer in time")]
@@ -57,17 +57,17 @@ enum Silence {
     Unreadable,
 }
 
-/// What one resolver said about all services.
+/// What one resolver reported about all services.
 #[derive(Debug)]
-struct Said {
-    /// Before the question was sent.
-    asked_at: Timestamp,
-    /// After the answer had come.
+struct Answer {
+    /// Before the request was sent.
+    requested_at: Timestamp,
+    /// After the answer was received.
     answered_at: Timestamp,
     services: HashMap<ServiceKey, Activity>,
 }
 
-impl Said {
+impl Answer {
     fn held(&self) -> Counts {
         let waiting = self.services.iter().filter(|(_, seen)| seen.held > 0);
         waiting
@@ -75,10 +75,10 @@ impl Said {
             .collect()
     }
 
-    fn about(&self, service: &ServiceKey) -> Report {
+    fn report_for(&self, service: &ServiceKey) -> Report {
         let Some(seen) = self.services.get(service) else {
             return Report::Seen {
-                at: self.asked_at,
+                at: self.requested_at,
                 route: None,
                 held: 0,
                 open: 0,
@@ -86,13 +86,13 @@ impl Said {
                 first_answer: None,
             };
         };
-        // Counted back from when the answer came: rather too late than too early.
+        // Counted back from when the answer was received: rather too late than too early.
         let moment = |millis: u64| {
             let ago = SignedDuration::from_millis(i64::try_from(millis).unwrap_or(i64::MAX));
             self.answered_at.checked_sub(ago).unwrap_or(Timestamp::MIN)
         };
         Report::Seen {
-            at: self.asked_at,
+            at: self.requested_at,
             route: Some(seen.route_generation.clone()),
             held: seen.held,
             open: seen.open,
@@ -102,10 +102,10 @@ impl Said {
     }
 }
 
-/// The last answer of one resolver, and when it was asked for.
-type Slot = tokio::sync::Mutex<Option<(Instant, Result<Arc<Said>, Silence>)>>;
+/// The last answer of one resolver, and when it was requested.
+type Slot = tokio::sync::Mutex<Option<(Instant, Result<Arc<Answer>, AskError>)>>;
 
-/// What the resolvers say.
+/// The reports of the resolvers.
 #[derive(Debug)]
 pub struct Reports {
     client: Client,
@@ -116,7 +116,7 @@ pub struct Reports {
 }
 
 impl Reports {
-    /// Asks nobody yet. `token_file` is the operator's own token, which the kubelet renews.
+    /// Sends nothing yet. `token_file` is the operator's own token, which the kubelet renews.
     ///
     /// # Errors
     /// If no HTTP client can be made.
@@ -127,8 +127,8 @@ impl Reports {
             .no_proxy()
             .connect_timeout(TIMEOUT)
             .pool_max_idle_per_host(1)
-            .pool_idle_timeout(KEPT)
-            // Pods are asked by address, without TLS, so no certificate authority is needed.
+            .pool_idle_timeout(POOL_IDLE_TIMEOUT)
+            // Pods are reached by address, without TLS, so no certificate authority is needed.
             .tls_certs_only([])
             .build()?;
         Ok(Self {
@@ -140,7 +140,7 @@ impl Reports {
         })
     }
 
-    /// What each of these resolvers says about one service, by the resolver's name.
+    /// What each of these resolvers reports about one service, by the resolver's name.
     pub async fn ask(
         &self,
         resolvers: &[ResolverAddress],
@@ -148,54 +148,54 @@ impl Reports {
         service: &str,
     ) -> BTreeMap<String, Report> {
         let service = ServiceKey::new(namespace, service);
-        let asked = resolvers.iter().map(async |resolver| {
+        let answers = resolvers.iter().map(async |resolver| {
             let report = match self.ask_one(resolver).await {
-                Ok(said) => said.about(&service),
+                Ok(answer) => answer.report_for(&service),
                 Err(_) => Report::Unreachable,
             };
             (resolver.name.clone(), report)
         });
-        join_all(asked).await.into_iter().collect()
+        join_all(answers).await.into_iter().collect()
     }
 
     /// How many requests each of these resolvers holds, of all services, by the resolver's name; `None` for one that
-    /// does not tell.
+    /// does not answer.
     pub(crate) async fn held(
         &self,
         resolvers: &[ResolverAddress],
     ) -> BTreeMap<String, Option<Counts>> {
-        let asked = resolvers.iter().map(async |resolver| {
-            let said = self.ask_one(resolver).await.ok();
-            (resolver.name.clone(), said.map(|said| said.held()))
+        let answers = resolvers.iter().map(async |resolver| {
+            let answer = self.ask_one(resolver).await.ok();
+            (resolver.name.clone(), answer.map(|answer| answer.held()))
         });
-        join_all(asked).await.into_iter().collect()
+        join_all(answers).await.into_iter().collect()
     }
 
-    /// A shared answer if there is one that is young, or younger than this question; else a new one.
-    async fn ask_one(&self, resolver: &ResolverAddress) -> Result<Arc<Said>, Silence> {
-        let came = Instant::now();
-        let slot = self.slot(resolver, came);
+    /// A shared answer if it is recent, or was requested after this call began; else a new one.
+    async fn ask_one(&self, resolver: &ResolverAddress) -> Result<Arc<Answer>, AskError> {
+        let called = Instant::now();
+        let slot = self.slot(resolver, called);
         let mut last = slot.lock().await;
-        if let Some((asked, answer)) = &*last
-            && (*asked >= came || asked.elapsed() <= SHARED)
+        if let Some((requested, answer)) = &*last
+            && (*requested >= called || requested.elapsed() <= SHARED_FOR)
         {
             return answer.clone();
         }
-        let asked = Instant::now();
+        let requested = Instant::now();
         let answer = timeout(TIMEOUT, self.get(resolver))
             .await
-            .unwrap_or(Err(Silence::TimedOut));
-        if let Err(silence) = &answer {
-            tracing::warn!(resolver = resolver.name, address = %resolver.ip, %silence, "a resolver does not tell what it has seen");
+            .unwrap_or(Err(AskError::TimedOut));
+        if let Err(error) = &answer {
+            tracing::warn!(resolver = resolver.name, address = %resolver.ip, %error, "activity request failed");
         }
         let answer = answer.map(Arc::new);
-        *last = Some((asked, answer.clone()));
+        *last = Some((requested, answer.clone()));
         answer
     }
 
     fn slot(&self, resolver: &ResolverAddress, now: Instant) -> Arc<Slot> {
         let mut slots = self.slots.lock();
-        slots.retain(|_, (_, used)| now.duration_since(*used) < FORGOTTEN_AFTER);
+        slots.retain(|_, (_, used)| now.duration_since(*used) < ANSWER_TTL);
         let (slot, used) = slots
             .entry(resolver.clone())
             .or_insert_with(|| (Arc::default(), now));
@@ -203,36 +203,36 @@ impl Reports {
         slot.clone()
     }
 
-    async fn get(&self, resolver: &ResolverAddress) -> Result<Said, Silence> {
-        let asked_at = self.clock.now();
+    async fn get(&self, resolver: &ResolverAddress) -> Result<Answer, AskError> {
+        let requested_at = self.clock.now();
         let address = SocketAddr::new(resolver.ip, self.port);
         let mut request = self
             .client
             .get(format!("http://{address}{}", names::ACTIVITY_PATH));
         if let Some(path) = &self.token_file {
             // The kubelet replaces the file while we run; it lies in memory, so reading it does not block.
-            let token = std::fs::read_to_string(path).map_err(|_| Silence::Token)?;
+            let token = std::fs::read_to_string(path).map_err(|_| AskError::Token)?;
             request = request.bearer_auth(token.trim());
         }
-        let mut response = request.send().await.map_err(|_| Silence::Unreachable)?;
+        let mut response = request.send().await.map_err(|_| AskError::Unreachable)?;
         if response.status() != StatusCode::OK {
-            return Err(Silence::Status(response.status().as_u16()));
+            return Err(AskError::Status(response.status().as_u16()));
         }
         let mut body = Vec::new();
-        while let Some(chunk) = response.chunk().await.map_err(|_| Silence::Unreachable)? {
-            if body.len() + chunk.len() > MOST_BYTES {
-                return Err(Silence::TooLarge);
+        while let Some(chunk) = response.chunk().await.map_err(|_| AskError::Unreachable)? {
+            if body.len() + chunk.len() > MAX_BODY_BYTES {
+                return Err(AskError::TooLarge);
             }
             body.extend_from_slice(&chunk);
         }
         let report: ActivityReport =
-            serde_json::from_slice(&body).map_err(|_| Silence::Unreadable)?;
+            serde_json::from_slice(&body).map_err(|_| AskError::Unreadable)?;
         let keyed = report.services.into_iter().map(|seen| {
             let key = ServiceKey::new(seen.namespace.as_str(), seen.service.as_str());
             (key, seen)
         });
-        Ok(Said {
-            asked_at,
+        Ok(Answer {
+            requested_at,
             answered_at: self.clock.now(),
             services: keyed.collect(),
         })

@@ -1,6 +1,7 @@
 //! Carries steps out: the only writer of targets, pods, slices, Services, autoscalers and finalizers.
-//! Never chooses, reorders or repeats a step, and never sends one at or after its expiry or the end of the lease.
+//! A step that fails is not repeated here, and none is sent at or after its expiry or the end of the lease.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use elasti_api::names;
@@ -15,14 +16,19 @@ use serde_json::Value;
 use tokio::time::{Instant, timeout_at};
 
 use crate::autoscalers::keda::{self, ScaledObject};
+use crate::clock::Clock;
+use crate::cluster::Cluster;
 use crate::error::Error;
+use crate::metrics::Metrics;
 use crate::name::{Name, TargetName};
 use crate::observe::{Snapshot, after_scale};
-use crate::operator::Operator;
+use crate::permissions::Permissions;
 use crate::render;
+use crate::scale_locks::ScaleLocks;
 use crate::slim::{Declared, PodView, ServiceView, SliceView, TargetView};
-use crate::store::{Change, Kept};
+use crate::store::{CachedKind, Change};
 use crate::targets;
+use crate::term::Terms;
 
 /// One call; the API server answers within a few milliseconds, or it is in trouble.
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -36,117 +42,162 @@ pub(crate) struct Applied {
     pub(crate) failed: Option<(Step, Error)>,
 }
 
-/// Carries out a plan, and stops at the first step that fails.
-pub(crate) async fn apply(operator: &Operator, snapshot: &Snapshot, plan: &Plan) -> Applied {
-    let mut applied = Applied::default();
-    for step in &plan.steps {
-        let result = match may_send(operator, step) {
-            Ok(deadline) => carry_out(operator, snapshot, step, deadline).await,
-            Err(error) => Err(error),
-        };
-        tracing::debug!(elastiservice = %snapshot.me.name, step = word(step), ok = result.is_ok(), "step");
-        match result {
-            Ok(()) => applied.done.push(step.clone()),
-            Err(error) => {
-                applied.failed = Some((step.clone(), error));
-                break;
-            }
-        }
-    }
-    applied
-}
-
-/// Until when a step may be sent; an error if it is too late already.
-fn may_send(operator: &Operator, step: &Step) -> Result<Instant, Error> {
-    let Leadership::Leader { until } = operator.leadership() else {
-        return Err(Error::NotLeader);
-    };
-    let now = operator.clock.now();
-    if now >= until {
-        return Err(Error::NotLeader);
-    }
-    let ends = step.expires().unwrap_or(Timestamp::MAX).min(until);
-    if now >= ends {
-        return Err(Error::Expired);
-    }
-    Ok(operator.clock.instant(ends).min(Instant::now() + TIMEOUT))
-}
-
-async fn carry_out(
-    operator: &Operator,
-    snapshot: &Snapshot,
-    step: &Step,
-    deadline: Instant,
-) -> Result<(), Error> {
-    let to = Writer { operator, deadline };
-    match step {
-        Step::AddFinalizer => to.finalizers(&snapshot.me, true).await,
-        Step::RemoveFinalizer(_) => to.finalizers(&snapshot.me, false).await,
-        Step::EnsurePrivateService(shape) => {
-            let service = render::private_service(&snapshot.me, shape);
-            let path = services(&snapshot.me.name);
-            let force = snapshot.observed.private_service.ours().is_some();
-            to.apply::<ServiceView>(&path, &service, force).await
-        }
-        Step::EnsureSlice(routed) => {
-            let slices = render::slices(&snapshot.me, routed.slices());
-            to.ensure_slices(snapshot, &slices).await
-        }
-        Step::HoldAutoscaler(pause)
-        | Step::PinAutoscaler(pause)
-        | Step::ReleaseAutoscaler(pause) => to.pause_keda(snapshot, pause).await,
-        Step::Mark { pods, .. } => to.conditions(snapshot, pods, render::mark).await,
-        Step::Unmark(pods) => to.conditions(snapshot, pods, render::unmark).await,
-        Step::ScaleToZero(drained) => {
-            let target = snapshot.target.as_deref();
-            let target = target.ok_or_else(|| Error::Missing("the target".into()))?;
-            to.scale(&snapshot.target_name, target, drained.version(), 0)
-                .await
-        }
-        Step::Wake(replicas) => {
-            let target = snapshot.target.as_deref();
-            let target = target.ok_or_else(|| Error::Missing("the target".into()))?;
-            to.scale(&snapshot.target_name, target, &target.version, *replicas)
-                .await
-        }
-        Step::RemoveSlice(_) => {
-            for (name, uid) in &snapshot.our_slices {
-                to.delete::<SliceView>(&slices(name), name, uid).await?;
-            }
-            Ok(())
-        }
-        Step::DeletePrivateService(_) => match &snapshot.private_service {
-            Some((name, uid)) => to.delete::<ServiceView>(&services(name), name, uid).await,
+impl Applied {
+    pub(crate) fn outcome(&self) -> Result<(), Error> {
+        match &self.failed {
+            Some((_, error)) => Err(error.clone()),
             None => Ok(()),
-        },
+        }
     }
 }
 
-/// The one write of a wake: from zero up, if the target is still as it was seen.
-pub(crate) async fn wake(
-    operator: &Operator,
-    name: &TargetName,
-    target: &TargetView,
-    replicas: u32,
-) -> Result<(), Error> {
-    let deadline = Instant::now() + TIMEOUT;
-    let to = Writer { operator, deadline };
-    to.scale(name, target, &target.version, replicas).await
+/// Writes to the cluster.
+#[derive(Debug)]
+pub(crate) struct Writer {
+    cluster: Arc<Cluster>,
+    clock: Clock,
+    terms: Arc<Terms>,
+    permissions: Arc<Permissions>,
+    metrics: Arc<Metrics>,
+    scale_locks: ScaleLocks,
 }
 
-/// Writes until a moment.
-struct Writer<'a> {
-    operator: &'a Operator,
+impl Writer {
+    pub(crate) fn new(
+        cluster: Arc<Cluster>,
+        clock: Clock,
+        terms: Arc<Terms>,
+        permissions: Arc<Permissions>,
+        metrics: Arc<Metrics>,
+    ) -> Self {
+        Self {
+            cluster,
+            clock,
+            terms,
+            permissions,
+            metrics,
+            scale_locks: ScaleLocks::default(),
+        }
+    }
+
+    /// Carries out a plan, and stops at the first step that fails.
+    pub(crate) async fn apply(&self, snapshot: &Snapshot, plan: &Plan) -> Applied {
+        let mut applied = Applied::default();
+        for step in &plan.steps {
+            let result = match self.deadline(step) {
+                Ok(deadline) => self.until(deadline).step(snapshot, step).await,
+                Err(error) => Err(error),
+            };
+            tracing::debug!(elastiservice = %snapshot.me.name, step = step_name(step), ok = result.is_ok(), "step applied");
+            match result {
+                Ok(()) => applied.done.push(step.clone()),
+                Err(error) => {
+                    applied.failed = Some((step.clone(), error));
+                    break;
+                }
+            }
+        }
+        applied
+    }
+
+    /// The one write of a wake, on any replica: from zero up, if the target is still as it was observed.
+    pub(crate) async fn scale_up(
+        &self,
+        name: &TargetName,
+        target: &TargetView,
+        replicas: u32,
+    ) -> Result<(), Error> {
+        let write = self.until(Instant::now() + TIMEOUT);
+        write.scale(name, target, &target.version, replicas).await
+    }
+
+    /// Until when a step may be sent; an error if it is too late already.
+    fn deadline(&self, step: &Step) -> Result<Instant, Error> {
+        let Leadership::Leader { until } = self.terms.leadership() else {
+            return Err(Error::NotLeader);
+        };
+        let now = self.clock.now();
+        if now >= until {
+            return Err(Error::NotLeader);
+        }
+        let ends = step.expires().unwrap_or(Timestamp::MAX).min(until);
+        if now >= ends {
+            return Err(Error::Expired);
+        }
+        Ok(self.clock.instant(ends).min(Instant::now() + TIMEOUT))
+    }
+
+    fn until(&self, deadline: Instant) -> Write<'_> {
+        Write {
+            writer: self,
+            cluster: &self.cluster,
+            deadline,
+        }
+    }
+}
+
+/// One write, which ends at a deadline.
+struct Write<'a> {
+    writer: &'a Writer,
+    cluster: &'a Cluster,
     deadline: Instant,
 }
 
-impl Writer<'_> {
+impl Write<'_> {
+    async fn step(&self, snapshot: &Snapshot, step: &Step) -> Result<(), Error> {
+        let target = || {
+            let target = snapshot.target.as_deref();
+            target.ok_or_else(|| Error::Missing("the target".into()))
+        };
+        match step {
+            Step::AddFinalizer => self.finalizers(&snapshot.me, true).await,
+            Step::RemoveFinalizer(_) => self.finalizers(&snapshot.me, false).await,
+            Step::EnsurePrivateService(shape) => {
+                let service = render::private_service(&snapshot.me, shape);
+                let path = services_path(&snapshot.me.name);
+                let force = snapshot.observed.private_service.ours().is_some();
+                self.apply::<ServiceView>(&path, &service, force).await
+            }
+            Step::EnsureSlice(routed) => {
+                let slices = render::slices(&snapshot.me, routed.slices());
+                self.ensure_slices(snapshot, &slices).await
+            }
+            Step::HoldAutoscaler(pause)
+            | Step::PinAutoscaler(pause)
+            | Step::ReleaseAutoscaler(pause) => self.pause_keda(snapshot, pause).await,
+            Step::Mark { pods, .. } => self.conditions(snapshot, pods, render::mark).await,
+            Step::Unmark(pods) => self.conditions(snapshot, pods, render::unmark).await,
+            Step::ScaleToZero(drained) => {
+                let (name, version) = (&snapshot.target_name, drained.version());
+                self.scale(name, target()?, version, 0).await
+            }
+            Step::Wake(replicas) => {
+                let (name, target) = (&snapshot.target_name, target()?);
+                self.scale(name, target, &target.version, *replicas).await
+            }
+            Step::RemoveSlice(_) => {
+                for (name, uid) in &snapshot.our_slices {
+                    self.delete::<SliceView>(&slices_path(name), name, uid)
+                        .await?;
+                }
+                Ok(())
+            }
+            Step::DeletePrivateService(_) => match &snapshot.private_service {
+                Some((name, uid)) => {
+                    let path = services_path(name);
+                    self.delete::<ServiceView>(&path, name, uid).await
+                }
+                None => Ok(()),
+            },
+        }
+    }
+
     async fn send(
         &self,
         request: Result<http::Request<Vec<u8>>, kube::core::request::Error>,
     ) -> Result<Value, Error> {
         let request = request.map_err(kube::Error::BuildRequest)?;
-        let call = self.operator.client.request::<Value>(request);
+        let call = self.cluster.client.request::<Value>(request);
         match timeout_at(self.deadline, call).await {
             Ok(answer) => Ok(answer?),
             Err(_) => Err(Error::NoAnswer(
@@ -155,24 +206,15 @@ impl Writer<'_> {
         }
     }
 
-    /// What a write gave is what a watch will tell; the next look need not wait for it.
-    fn learn<K: Kept>(&self, object: Value) {
-        if let Ok(object) = K::read(object) {
-            let touched = self.operator.store.take_in(None, Change::Set(object));
-            self.operator.look_at(&touched);
-        }
-    }
-
     async fn finalizers(&self, me: &Declared, ours: bool) -> Result<(), Error> {
-        let path = elastiservices(&me.name);
+        let path = elastiservices_path(&me.name);
         let patch = Patch::Merge(render::finalizers(me, ours));
         let request = Request::new(path).patch(&me.name.name, &patch_params(), &patch);
         let written = self.send(request).await;
-        self.operator
-            .metrics
-            .finalized(&me.name, written.as_ref().err().map(Error::as_str));
+        let error = written.as_ref().err();
+        self.writer.metrics.finalizer_written(&me.name, error);
         match written {
-            Ok(object) if ours => self.learn::<Declared>(object),
+            Ok(object) if ours => self.cluster.cache_written::<Declared>(object),
             Ok(_) => {}
             Err(Error::Missing(_)) if !ours => {}
             Err(error) => return Err(error),
@@ -181,7 +223,7 @@ impl Writer<'_> {
     }
 
     /// Server-side apply; `force` only onto what is ours already.
-    async fn apply<K: Kept>(
+    async fn apply<K: CachedKind>(
         &self,
         path: &str,
         rendered: &render::Rendered,
@@ -192,7 +234,7 @@ impl Writer<'_> {
         let patch = Patch::Apply(&rendered.object);
         let request = Request::new(path).patch(&rendered.name, &params, &patch);
         let written = self.send(request).await?;
-        self.learn::<K>(written);
+        self.cluster.cache_written::<K>(written);
         Ok(())
     }
 
@@ -202,7 +244,7 @@ impl Writer<'_> {
         snapshot: &Snapshot,
         wanted: &[render::Rendered],
     ) -> Result<(), Error> {
-        let path = slices(&snapshot.me.name);
+        let path = slices_path(&snapshot.me.name);
         for slice in wanted {
             let ours = snapshot.our_slices.iter();
             let force = ours.clone().any(|(name, _)| *name.name == *slice.name);
@@ -221,12 +263,12 @@ impl Writer<'_> {
         let autoscaler = snapshot.me.spec.autoscaler.as_ref().ok_or_else(missing)?;
         let version = snapshot.scaled_version.as_deref().ok_or_else(missing)?;
         let (kind, _) = crate::store::autoscaler_kind(autoscaler.type_);
-        let resource = self.operator.kinds.get(&kind).ok_or_else(missing)?;
+        let resource = self.cluster.kinds.get(&kind).ok_or_else(missing)?;
         let path = targets::path(&resource, Some(&snapshot.me.name.namespace));
         let patch = Patch::Merge(keda::patch(pause, version));
         let request = Request::new(path).patch(&autoscaler.name, &patch_params(), &patch);
         let written = self.send(request).await?;
-        self.learn::<ScaledObject>(written);
+        self.cluster.cache_written::<ScaledObject>(written);
         Ok(())
     }
 
@@ -240,7 +282,7 @@ impl Writer<'_> {
         let namespace = &snapshot.me.name.namespace;
         let path = k8s_openapi::api::core::v1::Pod::url_path(&(), Some(namespace));
         let all = pods.iter().map(|PodRef { name, version }| {
-            let patch = Patch::Strategic(render(version, self.operator.clock.now()));
+            let patch = Patch::Strategic(render(version, self.writer.clock.now()));
             let request = Request::new(path.as_str()).patch_subresource(
                 "status",
                 name,
@@ -253,10 +295,10 @@ impl Writer<'_> {
         // All at once: a pod that is out must not wait for the others.
         for written in futures::future::join_all(all).await {
             match written {
-                Ok(pod) => self.learn::<PodView>(pod),
+                Ok(pod) => self.cluster.cache_written::<PodView>(pod),
                 Err(error) => {
                     if matches!(error, Error::Forbidden(_)) {
-                        self.operator.permissions.may_not_mark(namespace);
+                        self.writer.permissions.may_not_mark(namespace);
                     }
                     outcome = Err(error);
                 }
@@ -265,8 +307,8 @@ impl Writer<'_> {
         outcome
     }
 
-    /// Writes the scale, if the target is still at this version. A wake and a look may want the same at the same
-    /// moment: the second one waits, and learns from the first one's write instead of a refusal.
+    /// Writes the scale, if the target is still at this version. A wake and a reconcile may want the same at the same
+    /// moment: the second one waits for the lock, and learns from the first one's write instead of a refusal.
     async fn scale(
         &self,
         name: &TargetName,
@@ -275,17 +317,12 @@ impl Writer<'_> {
         replicas: u32,
     ) -> Result<(), Error> {
         let missing = || Error::Missing("the target's kind".into());
-        let resource = self.operator.kinds.get(&name.kind).ok_or_else(missing)?;
-        let turn = timeout_at(self.deadline, self.operator.scale_locks.wait(name)).await;
-        let _turn =
-            turn.map_err(|_| Error::NoAnswer("another write of the target hangs".into()))?;
-        let known = self
-            .operator
-            .store
-            .known()
-            .target(name)
-            .map(|t| t.version.clone());
-        if known.is_some_and(|known| *known != *version) {
+        let resource = self.cluster.kinds.get(&name.kind).ok_or_else(missing)?;
+        let lock = timeout_at(self.deadline, self.writer.scale_locks.lock(name)).await;
+        let _lock =
+            lock.map_err(|_| Error::NoAnswer("another write of the target hangs".into()))?;
+        let cached = self.cluster.store.cache().target(name).cloned();
+        if cached.is_some_and(|cached| *cached.version != *version) {
             return Err(Error::Conflict("the target has just been written".into()));
         }
         let path = targets::path(&resource, Some(&name.name.namespace));
@@ -300,23 +337,13 @@ impl Writer<'_> {
         let scale = self.send(request).await?;
         let version = scale.pointer("/metadata/resourceVersion");
         let version = version.and_then(Value::as_str).unwrap_or_default();
-        let now = self.operator.clock.now();
-        let after = after_scale(
-            target,
-            elasti_core::facts::replicas_of_scale(&scale),
-            version,
-            now,
-        );
-        let mut touched = Default::default();
-        let mut known = self.operator.store.known();
-        known.put_target(name, after, &mut touched);
-        drop(known);
-        let touched: Vec<Name> = touched.into_iter().collect();
-        self.operator.look_at(&touched);
+        let now = self.writer.clock.now();
+        let after = after_scale(target, facts::replicas_of_scale(&scale), version, now);
+        self.cluster.cache_scaled(name, after);
         Ok(())
     }
 
-    async fn delete<K: Kept>(&self, path: &str, name: &Name, uid: &str) -> Result<(), Error> {
+    async fn delete<K: CachedKind>(&self, path: &str, name: &Name, uid: &str) -> Result<(), Error> {
         // Exactly this object, not a later one of the same name.
         let params = DeleteParams {
             preconditions: Some(Preconditions {
@@ -328,9 +355,7 @@ impl Writer<'_> {
         let request = Request::new(path).delete(&name.name, &params);
         match self.send(request).await {
             Ok(_) | Err(Error::Missing(_)) => {
-                let gone: Change<K> = Change::Gone(name.clone());
-                let touched = self.operator.store.take_in(None, gone);
-                self.operator.look_at(&touched);
+                self.cluster.apply_change::<K>(Change::Gone(name.clone()));
                 Ok(())
             }
             Err(error) => Err(error),
@@ -345,20 +370,20 @@ fn patch_params() -> PatchParams {
     }
 }
 
-fn services(of: &Name) -> String {
-    k8s_openapi::api::core::v1::Service::url_path(&(), Some(&of.namespace))
+fn services_path(sibling: &Name) -> String {
+    k8s_openapi::api::core::v1::Service::url_path(&(), Some(&sibling.namespace))
 }
 
-fn slices(of: &Name) -> String {
-    k8s_openapi::api::discovery::v1::EndpointSlice::url_path(&(), Some(&of.namespace))
+fn slices_path(sibling: &Name) -> String {
+    k8s_openapi::api::discovery::v1::EndpointSlice::url_path(&(), Some(&sibling.namespace))
 }
 
-fn elastiservices(of: &Name) -> String {
-    elasti_api::ElastiService::url_path(&(), Some(&of.namespace))
+fn elastiservices_path(sibling: &Name) -> String {
+    elasti_api::ElastiService::url_path(&(), Some(&sibling.namespace))
 }
 
-/// The log's word for a step.
-fn word(step: &Step) -> &'static str {
+/// A step in the log.
+fn step_name(step: &Step) -> &'static str {
     match step {
         Step::AddFinalizer => "AddFinalizer",
         Step::EnsurePrivateService(_) => "EnsurePrivateService",

@@ -1,5 +1,5 @@
-//! Wall time derived from tokio's clock, so that it never jumps and a paused runtime pauses every deadline.
-//! Never reads the system's time after the operator has started.
+//! Wall time derived from tokio's clock, so that it never jumps and a paused runtime pauses every deadline. The
+//! system's time is read once, at the start.
 
 use jiff::{SignedDuration, Timestamp};
 use tokio::time::Instant;
@@ -35,7 +35,7 @@ impl Clock {
         self.epoch.checked_add(passed).unwrap_or(Timestamp::MAX)
     }
 
-    /// The same moment for tokio's timers; one that is over is now.
+    /// The same moment for tokio's timers; one in the past is now.
     #[must_use]
     pub fn instant(&self, moment: Timestamp) -> Instant {
         let ahead = moment.duration_since(self.now());

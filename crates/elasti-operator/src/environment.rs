@@ -1,5 +1,5 @@
-//! The settings that flags and environment variables give: the contract's, and a few of our own.
-//! Never panics on a value, and never stops at the first wrong one: all are named, in one line.
+//! Settings from flags and environment variables: the contract's, and a few of our own.
+//! All wrong values are reported at once, in one line.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::num::NonZeroU16;
@@ -62,7 +62,7 @@ pub const VARIABLES: [Variable; 16] = [
     variable(
         "ELASTI_OPERATOR_TOKEN_FILE",
         "none",
-        "the projected token (audience elasti-resolver) that is shown to resolvers; read anew for each question",
+        "the projected token (audience elasti-resolver) that is shown to resolvers; read again for each request",
     ),
     variable(
         "ELASTI_OPERATOR_WAKE_CALLERS",
@@ -118,8 +118,8 @@ pub const VARIABLES: [Variable; 16] = [
     sentry::VARIABLES[1],
 ];
 
-/// Variables of the predecessor for which this design has no use; they are accepted.
-pub const WITHOUT_USE: [&str; 6] = [
+/// Variables of the predecessor that have no effect here; they are accepted.
+pub const IGNORED: [&str; 6] = [
     "ELASTI_OPERATOR_DEPLOYMENT_NAME",
     "ELASTI_OPERATOR_SERVICE_NAME",
     "ELASTI_RESOLVER_DEPLOYMENT_NAME",
@@ -129,8 +129,8 @@ pub const WITHOUT_USE: [&str; 6] = [
 ];
 
 impl Settings {
-    /// Reads the flags, and the variables through `get`; an empty one counts as absent. Says in one log line which of
-    /// the predecessor's flags and variables have no use here.
+    /// Reads the flags, and the variables through `get`; an empty one counts as absent. Logs in one line which of the
+    /// predecessor's flags and variables have no effect here.
     ///
     /// # Errors
     /// If values cannot be used: all of them.
@@ -144,8 +144,8 @@ impl Settings {
             allow_anonymous_wakes: flags.allow_anonymous_wakes,
             ..Self::default()
         };
-        places(&mut read, flags, &mut settings);
-        others(&mut read, &mut settings);
+        listeners(&mut read, flags, &mut settings);
+        resolvers(&mut read, &mut settings);
         prometheus(&mut read, &mut settings);
         times_and_ports(&mut read, &mut settings);
         namespaces(&mut read, flags, &mut settings);
@@ -158,13 +158,13 @@ impl Settings {
             .filter_map(|(given, flag)| given.then_some(flag))
             .collect();
         settings.sentry = sentry::settings(&mut read);
-        read.end(&accepted, &WITHOUT_USE)?;
+        read.end(&accepted, &IGNORED)?;
         Ok(settings)
     }
 }
 
 /// Our own ports.
-fn places(read: &mut Reading<'_>, flags: &Flags, settings: &mut Settings) {
+fn listeners(read: &mut Reading<'_>, flags: &Flags, settings: &mut Settings) {
     let bind = read.parsed("ELASTI_OPERATOR_BIND_ADDRESS", "an IP address");
     let bind = bind.unwrap_or(IpAddr::V6(Ipv6Addr::UNSPECIFIED));
     let port = read.port("ELASTI_OPERATOR_PORT");
@@ -178,8 +178,8 @@ fn places(read: &mut Reading<'_>, flags: &Flags, settings: &mut Settings) {
     }
 }
 
-/// The resolvers, and how we know each other.
-fn others(read: &mut Reading<'_>, settings: &mut Settings) {
+/// The resolvers, and how we authenticate each other.
+fn resolvers(read: &mut Reading<'_>, settings: &mut Settings) {
     if let Some(namespace) = read.text("ELASTI_RESOLVER_NAMESPACE") {
         settings.resolver_namespace = namespace;
     }

@@ -1,29 +1,28 @@
-//! Why a call to the cluster came to nothing: whose fault it is and what to say about it, in a closed list.
-//! Never carries free text into a metric.
+//! Why a call to the cluster failed, as a closed list: what to do about it, and the label in metrics.
 
-/// Why a call came to nothing. All of them are tried again, ever later, on facts read anew.
+/// Why a call failed. All of them are retried, with backoff, on facts read again.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Error {
-    /// Someone wrote in between, or something else has the name.
-    #[error("someone else changed it in between: {0}")]
+    /// It was written in between, or another object has the name.
+    #[error("changed in between: {0}")]
     Conflict(String),
-    /// What should be written is not there.
+    /// The object to write does not exist.
     #[error("it does not exist: {0}")]
     Missing(String),
-    /// The operator lacks a right.
+    /// The operator lacks a permission.
     #[error("not allowed: {0}")]
     Forbidden(String),
-    /// The API server finds the object wrong, or a quota or webhook refuses it.
+    /// The API server finds the object invalid, or a quota or webhook refuses it.
     #[error("refused: {0}")]
     Refused(String),
-    /// The API server has too much to do, or failed.
+    /// The API server is overloaded, or failed.
     #[error("the API server failed: {0}")]
     ServerFailed(String),
     /// No answer; whether it took effect is not known.
     #[error("no answer: {0}")]
     NoAnswer(String),
     /// The proof for the step no longer holds.
-    #[error("too late for this step; the facts are read anew")]
+    #[error("too late for this step; the facts are read again")]
     Expired,
     /// Another operator leads by now.
     #[error("another operator leads")]
@@ -31,7 +30,7 @@ pub(crate) enum Error {
 }
 
 impl Error {
-    /// The metric's word.
+    /// The label in metrics.
     pub(crate) fn as_str(&self) -> &'static str {
         match self {
             Self::Conflict(_) => "conflict",
@@ -45,7 +44,7 @@ impl Error {
         }
     }
 
-    /// A part of the normal course: nobody has to know.
+    /// Expected in normal operation: nothing to warn about.
     pub(crate) fn is_routine(&self) -> bool {
         matches!(self, Self::Conflict(_) | Self::Expired | Self::NotLeader)
     }
@@ -55,13 +54,13 @@ impl From<kube::Error> for Error {
     fn from(error: kube::Error) -> Self {
         match error {
             kube::Error::Api(status) => {
-                let said = status.message.chars().take(300).collect();
+                let message = status.message.chars().take(300).collect();
                 match status.code {
-                    404 => Self::Missing(said),
-                    409 | 412 => Self::Conflict(said),
-                    401 | 403 => Self::Forbidden(said),
-                    429 | 500..=599 => Self::ServerFailed(said),
-                    _ => Self::Refused(said),
+                    404 => Self::Missing(message),
+                    409 | 412 => Self::Conflict(message),
+                    401 | 403 => Self::Forbidden(message),
+                    429 | 500..=599 => Self::ServerFailed(message),
+                    _ => Self::Refused(message),
                 }
             }
             other => Self::NoAnswer(other.to_string().chars().take(300).collect()),

@@ -1,5 +1,4 @@
-//! Whether the operator lives and is ready, in a way that means something.
-//! Never calls a slow API a death: only what does not even try any more is dead.
+//! Liveness and readiness. A slow API server is not a reason to restart: only a task that has stopped trying is.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,34 +11,34 @@ use parking_lot::Mutex;
 use tokio::net::TcpListener;
 use tokio::time::Instant;
 
-use crate::operator::Operator;
+use crate::cluster::Cluster;
 
-/// A watch tries something at least every 20 s, a list every 30 s; twice that and a little more is a death.
-const LONGEST_SILENCE: Duration = Duration::from_secs(90);
+/// A watch tries something at least every 20 s, a list every 30 s; twice that and a little more means that it is stuck.
+const HEARTBEAT_TIMEOUT: Duration = Duration::from_secs(90);
 
-/// The sign of life of one task: it beats whenever the task tries something anew.
+/// The heartbeat of one task: it beats whenever the task tries something again.
 #[derive(Debug)]
-pub(crate) struct Pulse {
+pub(crate) struct Heartbeat {
     expected_by: Mutex<Instant>,
 }
 
-impl Default for Pulse {
+impl Default for Heartbeat {
     fn default() -> Self {
         Self {
-            expected_by: Mutex::new(Instant::now() + LONGEST_SILENCE),
+            expected_by: Mutex::new(Instant::now() + HEARTBEAT_TIMEOUT),
         }
     }
 }
 
-impl Pulse {
+impl Heartbeat {
     /// Still trying.
     pub(crate) fn beat(&self) {
-        self.rest(Duration::ZERO);
+        self.beat_after(Duration::ZERO);
     }
 
-    /// Still trying, but not before this has passed.
-    pub(crate) fn rest(&self, rest: Duration) {
-        *self.expected_by.lock() = Instant::now() + rest + LONGEST_SILENCE;
+    /// Still trying, but the next beat comes only after this pause.
+    pub(crate) fn beat_after(&self, pause: Duration) {
+        *self.expected_by.lock() = Instant::now() + pause + HEARTBEAT_TIMEOUT;
     }
 
     fn is_alive(&self) -> bool {
@@ -47,53 +46,58 @@ impl Pulse {
     }
 }
 
-/// The pulses of one operator.
+/// The heartbeats of one operator's tasks.
 #[derive(Debug, Default)]
-pub(crate) struct Pulses(Mutex<Vec<Arc<Pulse>>>);
+pub(crate) struct Heartbeats(Mutex<Vec<Arc<Heartbeat>>>);
 
-impl Pulses {
-    /// One more task that must live.
-    pub(crate) fn one_more(&self) -> Arc<Pulse> {
-        let pulse = Arc::new(Pulse::default());
-        self.0.lock().push(pulse.clone());
-        pulse
+impl Heartbeats {
+    /// One more task that must keep trying.
+    pub(crate) fn register(&self) -> Arc<Heartbeat> {
+        let heartbeat = Arc::new(Heartbeat::default());
+        self.0.lock().push(heartbeat.clone());
+        heartbeat
     }
 
     /// All of them still try.
     pub(crate) fn all_alive(&self) -> bool {
-        self.0.lock().iter().all(|pulse| pulse.is_alive())
+        self.0.lock().iter().all(|heartbeat| heartbeat.is_alive())
     }
 }
 
 /// Serves `/healthz` and `/readyz` for as long as the future lives.
-pub(crate) async fn serve(operator: Arc<Operator>, listener: TcpListener) {
+pub(crate) async fn serve(
+    cluster: Arc<Cluster>,
+    heartbeats: Arc<Heartbeats>,
+    listener: TcpListener,
+) {
     let router = Router::new()
         .route("/healthz", get(healthz))
         .route("/readyz", get(readyz))
-        .with_state(operator);
+        .with_state((cluster, heartbeats));
     if let Err(error) = axum::serve(listener, router).await {
-        tracing::error!(%error, "the health endpoint ended");
+        tracing::error!(%error, "health endpoint failed");
     }
 }
 
-async fn healthz(State(operator): State<Arc<Operator>>) -> (StatusCode, &'static str) {
-    if !operator.pulses.all_alive() {
+type Checked = State<(Arc<Cluster>, Arc<Heartbeats>)>;
+
+async fn healthz(State((cluster, heartbeats)): Checked) -> (StatusCode, &'static str) {
+    if !heartbeats.all_alive() {
         return (StatusCode::INTERNAL_SERVER_ERROR, "a watch is stuck");
     }
-    if operator.queue.is_wedged() {
+    if cluster.queue.is_stuck() {
         return (StatusCode::INTERNAL_SERVER_ERROR, "the work queue is stuck");
     }
     (StatusCode::OK, "ok")
 }
 
-async fn readyz(State(operator): State<Arc<Operator>>) -> (StatusCode, &'static str) {
-    if operator.is_ready() {
-        (StatusCode::OK, "ok")
-    } else {
-        (
+async fn readyz(State((cluster, _)): Checked) -> (StatusCode, &'static str) {
+    match cluster.store.cache().is_listed() {
+        true => (StatusCode::OK, "ok"),
+        false => (
             StatusCode::SERVICE_UNAVAILABLE,
             "the cluster is still being read",
-        )
+        ),
     }
 }
 
@@ -102,15 +106,18 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn a_task_that_tries_lives_and_one_that_does_not_even_try_is_dead() {
-        let pulses = Pulses::default();
-        let pulse = pulses.one_more();
+    async fn a_task_is_alive_for_as_long_as_it_keeps_trying() {
+        let heartbeats = Heartbeats::default();
+        let heartbeat = heartbeats.register();
         for _ in 0..20 {
             tokio::time::advance(Duration::from_secs(30)).await;
-            pulse.beat();
-            assert!(pulses.all_alive(), "a slow API is not a death");
+            heartbeat.beat();
+            assert!(
+                heartbeats.all_alive(),
+                "a slow API server is no reason to restart"
+            );
         }
-        tokio::time::advance(LONGEST_SILENCE + Duration::from_secs(1)).await;
-        assert!(!pulses.all_alive());
+        tokio::time::advance(HEARTBEAT_TIMEOUT + Duration::from_secs(1)).await;
+        assert!(!heartbeats.all_alive());
     }
 }

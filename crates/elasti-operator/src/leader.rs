@@ -1,5 +1,5 @@
-//! Who leads among the operators: one Lease, renewed well before it ends, given back on a clean end.
-//! Never writes anything but the Lease, and never says "leader" for longer than the Lease surely lasts.
+//! Leader election by one Lease, renewed well before it ends and released on a clean shutdown. This process counts as
+//! leader for less time than the others leave the Lease alone, so there are never two.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,28 +19,28 @@ use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 
 use crate::clock::Clock;
 
-/// Nobody else takes the Lease before it has seen it unchanged for this long.
-const LEASE: Duration = Duration::from_secs(15);
-/// How long a renewal counts for us, from before it was sent. The rest of the Lease is for a write that is still on
-/// its way, and for clocks that run at different speeds.
-const LEAD: Duration = Duration::from_secs(10);
-/// 12 writes a minute. Two attempts fit before [`LEAD`] is over.
-const RENEW_EVERY: Duration = Duration::from_secs(5);
+/// No other candidate takes the Lease before it has seen it unchanged for this long.
+const LEASE_DURATION: Duration = Duration::from_secs(15);
+/// How long a renewal counts for us, from before it was sent. The rest of the Lease is for a write that is still in
+/// flight, and for clocks that run at different speeds.
+const LEADERSHIP_DURATION: Duration = Duration::from_secs(10);
+/// 12 writes a minute. Two attempts fit before [`LEADERSHIP_DURATION`] is over.
+const RENEW_INTERVAL: Duration = Duration::from_secs(5);
 const CALL_TIMEOUT: Duration = Duration::from_secs(3);
-const PAUSE_AFTER_FAULT: Duration = Duration::from_millis(500);
-/// Somebody else's Lease may ask for more patience than ours, but not for ever.
-const LONGEST_FOREIGN_LEASE: Duration = Duration::from_secs(60);
-/// While someone leads, the Lease changes every few seconds, so a watch that is silent has ended long before this.
-const WATCH_SECONDS: u32 = 290;
+const RETRY_INTERVAL: Duration = Duration::from_millis(500);
+/// The Lease of another version may ask for a longer wait than ours, but not for ever.
+const MAX_FOREIGN_LEASE_DURATION: Duration = Duration::from_secs(60);
+/// While another operator leads, the Lease changes every few seconds, so a dead watch is noticed long before this.
+const WATCH_TIMEOUT_SECONDS: u32 = 290;
 
-/// Why a call for the Lease came to nothing.
+/// Why a call for the Lease failed.
 #[derive(Debug, thiserror::Error)]
 enum LeaseError {
-    /// Somebody wrote it in between.
-    #[error("someone else wrote the Lease")]
-    Overtaken,
-    /// Somebody keeps writing it, and we still hold it.
-    #[error("the Lease is being written by someone else")]
+    /// It was written in between.
+    #[error("the Lease was written by another process")]
+    Conflict,
+    /// It is written again and again, and we still hold it.
+    #[error("the Lease is being written by another process")]
     Busy,
     /// Kubernetes did not answer in time.
     #[error("Kubernetes did not answer")]
@@ -53,55 +53,55 @@ enum LeaseError {
 impl From<kube::Error> for LeaseError {
     fn from(error: kube::Error) -> Self {
         match error {
-            kube::Error::Api(status) if status.code == 409 => Self::Overtaken,
+            kube::Error::Api(status) if status.code == 409 => Self::Conflict,
             other => Self::Refused(other),
         }
     }
 }
 
-/// Waits for a call, but not for ever.
-async fn patient<T>(call: impl Future<Output = Result<T, kube::Error>>) -> Result<T, LeaseError> {
-    match timeout(CALL_TIMEOUT, call).await {
+/// One call to the API server.
+async fn call<T>(request: impl Future<Output = Result<T, kube::Error>>) -> Result<T, LeaseError> {
+    match timeout(CALL_TIMEOUT, request).await {
         Ok(answer) => Ok(answer?),
         Err(_) => Err(LeaseError::NoAnswer),
     }
 }
 
-/// This process's seat among the operators.
+/// This process's part in the election.
 #[derive(Debug)]
 pub struct LeaderElection {
     leadership: watch::Sender<Leadership>,
-    before: Arc<Mutex<Option<Timestamp>>>,
+    previous_leader_until: Arc<Mutex<Option<Timestamp>>>,
     candidate: Option<Candidate>,
     task: Option<JoinHandle<()>>,
 }
 
 impl LeaderElection {
-    /// Stands for election in `namespace` until the seat is dropped or released.
+    /// Takes part in the election in `namespace` until this is dropped or released.
     #[must_use]
-    pub fn stand(client: Client, namespace: &str, clock: Clock) -> Self {
+    pub fn start(client: Client, namespace: &str, clock: Clock) -> Self {
         let candidate = Candidate {
             api: Api::namespaced(client, namespace),
             identity: identity(),
             clock,
             leadership: watch::Sender::new(Leadership::Follower),
-            before: Arc::default(),
+            previous_leader_until: Arc::default(),
         };
         Self {
             leadership: candidate.leadership.clone(),
-            before: candidate.before.clone(),
+            previous_leader_until: candidate.previous_leader_until.clone(),
             task: Some(tokio::spawn(candidate.clone().run())),
             candidate: Some(candidate),
         }
     }
 
-    /// Leads without asking anyone: for an operator that runs alone, without `--leader-elect`.
+    /// Leads without a Lease: for an operator that runs alone, without `--leader-elect`.
     #[must_use]
-    pub fn alone() -> Self {
+    pub fn without_lease() -> Self {
         let until = Timestamp::MAX;
         Self {
             leadership: watch::Sender::new(Leadership::Leader { until }),
-            before: Arc::default(),
+            previous_leader_until: Arc::default(),
             candidate: None,
             task: None,
         }
@@ -113,23 +113,24 @@ impl LeaderElection {
         self.leadership.subscribe()
     }
 
-    /// The last sign of life of whoever led before, as found in the Lease when this process took it.
+    /// The last renewal of the leader before this one, as found in the Lease when this process took it.
     #[must_use]
-    pub fn watched_before_until(&self) -> Option<Timestamp> {
-        *self.before.lock()
+    pub fn previous_leader_until(&self) -> Option<Timestamp> {
+        *self.previous_leader_until.lock()
     }
 
-    /// Stops leading and gives the Lease back, so that another leads at once. Call it when no write is on its way.
+    /// Stops leading and releases the Lease, so that another operator leads at once. Call it when no write is in
+    /// flight.
     pub async fn release(mut self) {
         self.leadership.send_replace(Leadership::Follower);
         if let Some(task) = self.task.take() {
             task.abort();
             let _ = task.await;
         }
-        // The aborted task may have said "leader" once more.
+        // The aborted task may have renewed once more.
         self.leadership.send_replace(Leadership::Follower);
         if let Some(candidate) = self.candidate.take() {
-            candidate.give_back().await;
+            candidate.release().await;
         }
     }
 }
@@ -150,70 +151,70 @@ fn identity() -> String {
     format!("{}_{:016x}", host.trim(), rand::random::<u64>())
 }
 
-/// The Lease as last seen, and since when it has been so.
+/// The Lease as last seen, and since when its holder has not renewed it.
 #[derive(Clone, Debug)]
-struct Sight {
+struct ObservedLease {
     lease: Lease,
     since: Instant,
 }
 
-impl Sight {
-    fn of(lease: Lease) -> Self {
+impl ObservedLease {
+    fn new(lease: Lease) -> Self {
         Self {
             lease,
             since: Instant::now(),
         }
     }
 
-    /// Another look; only the holder's own signs of life count as a change.
-    fn look(&mut self, lease: Lease) {
-        let sign = |lease: &Lease| {
+    /// A newer version; only the holder's renewals count as a change.
+    fn update(&mut self, lease: Lease) {
+        let renewal = |lease: &Lease| {
             let spec = lease.spec.clone().unwrap_or_default();
             (spec.holder_identity, spec.renew_time)
         };
-        if sign(&lease) != sign(&self.lease) {
+        if renewal(&lease) != renewal(&self.lease) {
             self.since = Instant::now();
         }
         self.lease = lease;
     }
 
-    /// When it is free, judged by our own clock only: clocks of two machines are never compared.
+    /// When it is free, by our own clock only: clocks of two machines are never compared.
     fn free_at(&self) -> Instant {
         let spec = self.lease.spec.as_ref();
         let holder = spec.and_then(|spec| spec.holder_identity.as_deref());
         if holder.unwrap_or_default().is_empty() {
             return self.since;
         }
-        let asked = spec
+        let duration = spec
             .and_then(|spec| u64::try_from(spec.lease_duration_seconds?).ok())
-            .map_or(LEASE, Duration::from_secs);
-        self.since + asked.min(LONGEST_FOREIGN_LEASE)
+            .map_or(LEASE_DURATION, Duration::from_secs);
+        self.since + duration.min(MAX_FOREIGN_LEASE_DURATION)
     }
 }
 
-/// One that stands for election.
+/// A process that wants the Lease.
 #[derive(Clone, Debug)]
 struct Candidate {
     api: Api<Lease>,
     identity: String,
     clock: Clock,
     leadership: watch::Sender<Leadership>,
-    before: Arc<Mutex<Option<Timestamp>>>,
+    previous_leader_until: Arc<Mutex<Option<Timestamp>>>,
 }
 
 impl Candidate {
     async fn run(self) {
         // Outlives failed calls: a server that flaps must not keep a dead leader's Lease alive.
-        let mut sight = None;
+        let mut observed = None;
         loop {
-            match self.stand(&mut sight).await {
+            match self.acquire(&mut observed).await {
                 Ok(held) => {
-                    sight = None;
+                    observed = None;
                     self.lead(held).await;
                 }
-                Err(LeaseError::Overtaken) => pause().await,
+                Err(LeaseError::Conflict) => pause().await,
                 Err(error) => {
-                    tracing::warn!(%error, "the Lease cannot be taken; trying again");
+                    tracing::warn!(%error, "lease acquisition failed; retrying");
                     pause().await;
                 }
             }
@@ -221,57 +222,59 @@ impl Candidate {
     }
 
     /// Waits until the Lease is free, and takes it.
-    async fn stand(&self, sight: &mut Option<Sight>) -> Result<Held, LeaseError> {
-        let Some(lease) = patient(self.api.get_opt(names::LEASE)).await? else {
-            *sight = None;
+    async fn acquire(&self, observed: &mut Option<ObservedLease>) -> Result<HeldLease, LeaseError> {
+        let Some(lease) = call(self.api.get_opt(names::LEASE)).await? else {
+            *observed = None;
             return self.take(None).await;
         };
-        let sight = match sight {
-            Some(sight) => {
-                sight.look(lease);
-                sight
+        let observed = match observed {
+            Some(observed) => {
+                observed.update(lease);
+                observed
             }
-            None => sight.insert(Sight::of(lease)),
+            None => observed.insert(ObservedLease::new(lease)),
         };
         loop {
-            match self.follow(sight).await? {
-                Followed::Free => return self.take(Some(sight.lease.clone())).await,
-                Followed::Deleted => return self.take(None).await,
-                Followed::WatchEnded => {}
+            match self.wait_until_free(observed).await? {
+                Waited::Free => return self.take(Some(observed.lease.clone())).await,
+                Waited::Deleted => return self.take(None).await,
+                Waited::WatchEnded => {}
             }
         }
     }
 
-    /// Follows the Lease without asking again and again.
-    async fn follow(&self, sight: &mut Sight) -> Result<Followed, LeaseError> {
-        if sight.free_at() <= Instant::now() {
-            return Ok(Followed::Free);
+    /// Watches the Lease until it is free.
+    async fn wait_until_free(&self, observed: &mut ObservedLease) -> Result<Waited, LeaseError> {
+        if observed.free_at() <= Instant::now() {
+            return Ok(Waited::Free);
         }
         let params = WatchParams::default()
             .fields(&format!("metadata.name={}", names::LEASE))
-            .timeout(WATCH_SECONDS);
-        let version = sight.lease.metadata.resource_version.clone();
-        let events = patient(self.api.watch(&params, version.as_deref().unwrap_or("0"))).await?;
+            .timeout(WATCH_TIMEOUT_SECONDS);
+        let version = observed.lease.metadata.resource_version.clone();
+        let events = call(self.api.watch(&params, version.as_deref().unwrap_or("0"))).await?;
         let mut events = events.boxed();
         loop {
             let event = tokio::select! {
                 event = events.try_next() => event?,
-                () = sleep_until(sight.free_at()) => return Ok(Followed::Free),
+                () = sleep_until(observed.free_at()) => return Ok(Waited::Free),
             };
             match event {
-                Some(WatchEvent::Added(lease) | WatchEvent::Modified(lease)) => sight.look(lease),
-                Some(WatchEvent::Deleted(_)) => return Ok(Followed::Deleted),
+                Some(WatchEvent::Added(lease) | WatchEvent::Modified(lease)) => {
+                    observed.update(lease)
+                }
+                Some(WatchEvent::Deleted(_)) => return Ok(Waited::Deleted),
                 Some(WatchEvent::Bookmark(_)) => {}
                 Some(WatchEvent::Error(status)) => {
                     return Err(LeaseError::Refused(kube::Error::Api(status)));
                 }
-                None => return Ok(Followed::WatchEnded),
+                None => return Ok(Waited::WatchEnded),
             }
         }
     }
 
-    /// Takes a Lease that is free; if someone was faster, Kubernetes refuses.
-    async fn take(&self, found: Option<Lease>) -> Result<Held, LeaseError> {
+    /// Takes a Lease that is free; if another candidate was faster, Kubernetes refuses.
+    async fn take(&self, found: Option<Lease>) -> Result<HeldLease, LeaseError> {
         let (now, started) = (self.clock.now(), Instant::now());
         let spec = found
             .as_ref()
@@ -287,7 +290,7 @@ impl Candidate {
             },
             spec: Some(LeaseSpec {
                 holder_identity: Some(self.identity.clone()),
-                lease_duration_seconds: i32::try_from(LEASE.as_secs()).ok(),
+                lease_duration_seconds: i32::try_from(LEASE_DURATION.as_secs()).ok(),
                 acquire_time: Some(MicroTime(now)),
                 renew_time: Some(MicroTime(now)),
                 lease_transitions: Some(spec.lease_transitions.unwrap_or(0).saturating_add(1)),
@@ -296,23 +299,23 @@ impl Candidate {
         };
         let params = PostParams::default();
         let lease = match found {
-            Some(_) => patient(self.api.replace(names::LEASE, &params, &ours)).await?,
-            None => patient(self.api.create(&params, &ours)).await?,
+            Some(_) => call(self.api.replace(names::LEASE, &params, &ours)).await?,
+            None => call(self.api.create(&params, &ours)).await?,
         };
-        *self.before.lock() = spec.renew_time.map(|time| time.0);
-        self.says_leader(now);
-        tracing::info!(identity = self.identity, "this operator leads");
-        let until = started + LEAD;
-        Ok(Held { lease, until })
+        *self.previous_leader_until.lock() = spec.renew_time.map(|time| time.0);
+        self.set_leader(now);
+        tracing::info!(identity = self.identity, "lease acquired");
+        let until = started + LEADERSHIP_DURATION;
+        Ok(HeldLease { lease, until })
     }
 
-    /// Renews until that fails for too long, or someone else holds the Lease.
-    async fn lead(&self, held: Held) {
-        let Held {
+    /// Renews until that fails for too long, or another operator holds the Lease.
+    async fn lead(&self, held: HeldLease) {
+        let HeldLease {
             mut lease,
             mut until,
         } = held;
-        let mut next = Instant::now() + RENEW_EVERY;
+        let mut next = Instant::now() + RENEW_INTERVAL;
         loop {
             sleep_until(next.min(until)).await;
             if Instant::now() >= until {
@@ -322,73 +325,73 @@ impl Candidate {
             match timeout_at(until, self.renew(&lease, before)).await {
                 Ok(Ok(renewed)) => {
                     lease = renewed;
-                    until = started + LEAD;
-                    next = started + RENEW_EVERY;
-                    self.says_leader(before);
+                    until = started + LEADERSHIP_DURATION;
+                    next = started + RENEW_INTERVAL;
+                    self.set_leader(before);
                 }
-                Ok(Err(LeaseError::Overtaken)) | Err(_) => break,
+                Ok(Err(LeaseError::Conflict)) | Err(_) => break,
                 Ok(Err(error)) => {
-                    tracing::warn!(%error, "the Lease cannot be renewed; trying again");
-                    next = Instant::now() + PAUSE_AFTER_FAULT;
+                    tracing::warn!(%error, "lease renewal failed; retrying");
+                    next = Instant::now() + RETRY_INTERVAL;
                 }
             }
         }
         self.leadership.send_replace(Leadership::Follower);
-        tracing::warn!(identity = self.identity, "this operator no longer leads");
+        tracing::warn!(identity = self.identity, "lease lost");
     }
 
-    /// Renews the Lease as we know it; where that is old, as it is now, as long as we hold it.
+    /// Renews the Lease as last written; if it was changed since, as it is now, as long as we hold it.
     async fn renew(&self, lease: &Lease, now: Timestamp) -> Result<Lease, LeaseError> {
-        match self.renew_known(lease.clone(), now).await {
-            Err(LeaseError::Overtaken) => {}
+        match self.renew_version(lease.clone(), now).await {
+            Err(LeaseError::Conflict) => {}
             other => return other,
         }
-        let current = self.still_ours().await?.ok_or(LeaseError::Overtaken)?;
-        match self.renew_known(current, now).await {
-            // Still ours a moment ago: not lost, only busy.
-            Err(LeaseError::Overtaken) => Err(LeaseError::Busy),
+        let current = self.still_ours().await?.ok_or(LeaseError::Conflict)?;
+        match self.renew_version(current, now).await {
+            // Ours a moment ago: not lost, only busy.
+            Err(LeaseError::Conflict) => Err(LeaseError::Busy),
             other => other,
         }
     }
 
-    async fn renew_known(&self, mut lease: Lease, now: Timestamp) -> Result<Lease, LeaseError> {
+    async fn renew_version(&self, mut lease: Lease, now: Timestamp) -> Result<Lease, LeaseError> {
         let spec = lease.spec.get_or_insert_default();
         spec.renew_time = Some(MicroTime(now));
-        spec.lease_duration_seconds = i32::try_from(LEASE.as_secs()).ok();
+        spec.lease_duration_seconds = i32::try_from(LEASE_DURATION.as_secs()).ok();
         let params = PostParams::default();
-        patient(self.api.replace(names::LEASE, &params, &lease)).await
+        call(self.api.replace(names::LEASE, &params, &lease)).await
     }
 
-    /// The Lease as it is now, if we hold it: a label may have been added, or an answer of ours was lost.
+    /// The Lease as it is now, if we hold it: a label may have been added, or an answer to us was lost.
     async fn still_ours(&self) -> Result<Option<Lease>, LeaseError> {
-        let found = patient(self.api.get_opt(names::LEASE)).await?;
+        let found = call(self.api.get_opt(names::LEASE)).await?;
         Ok(found.filter(|lease| {
             let spec = lease.spec.as_ref();
             spec.and_then(|spec| spec.holder_identity.as_ref()) == Some(&self.identity)
         }))
     }
 
-    fn says_leader(&self, before: Timestamp) {
-        let lead = jiff::SignedDuration::try_from(LEAD).unwrap_or_default();
+    fn set_leader(&self, before: Timestamp) {
+        let lead = jiff::SignedDuration::try_from(LEADERSHIP_DURATION).unwrap_or_default();
         let until = before.checked_add(lead).unwrap_or(before);
         self.leadership.send_replace(Leadership::Leader { until });
     }
 
-    /// Leaves the Lease without a holder. If it cannot be, the others wait for its end.
-    async fn give_back(&self) {
+    /// Leaves the Lease without a holder. If that fails, the others wait until it expires.
+    async fn release(&self) {
         for _ in 0..3 {
-            match self.give_back_once().await {
+            match self.release_once().await {
                 Ok(()) => return,
-                Err(LeaseError::Overtaken) => {}
+                Err(LeaseError::Conflict) => {}
                 Err(error) => {
-                    tracing::warn!(%error, "the Lease could not be given back; it ends by itself");
+                    tracing::warn!(%error, "lease release failed; it expires by itself");
                     return;
                 }
             }
         }
     }
 
-    async fn give_back_once(&self) -> Result<(), LeaseError> {
+    async fn release_once(&self) -> Result<(), LeaseError> {
         let Some(mut lease) = self.still_ours().await? else {
             return Ok(());
         };
@@ -396,7 +399,7 @@ impl Candidate {
         spec.holder_identity = None;
         spec.renew_time = Some(MicroTime(self.clock.now()));
         spec.lease_duration_seconds = Some(1);
-        patient(
+        call(
             self.api
                 .replace(names::LEASE, &PostParams::default(), &lease),
         )
@@ -405,23 +408,23 @@ impl Candidate {
     }
 }
 
-/// How following the Lease ended.
-enum Followed {
-    /// It is free, by its own word or by its age.
+/// How waiting for the Lease ended.
+enum Waited {
+    /// It is free: released, or expired.
     Free,
     /// It is gone.
     Deleted,
-    /// Nothing happened; go on.
+    /// Nothing happened; watch again.
     WatchEnded,
 }
 
-/// The Lease in our hands, and until when we count on it.
-struct Held {
+/// Our Lease, and until when we count on it.
+struct HeldLease {
     lease: Lease,
     until: Instant,
 }
 
 /// Half to whole, so that candidates do not try in step.
 async fn pause() {
-    sleep(PAUSE_AFTER_FAULT.mul_f64(rand::random_range(0.5..1.0))).await;
+    sleep(RETRY_INTERVAL.mul_f64(rand::random_range(0.5..1.0))).await;
 }

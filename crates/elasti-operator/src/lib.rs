@@ -1,21 +1,25 @@
-//! The control plane: makes the cluster follow the plan.
-//! It never decides: every decision is made in `elasti-core`.
+//! The control plane: makes the cluster follow the plan. Every decision is made in `elasti-core`.
 
 pub mod activity;
 mod apply;
 mod autoscalers;
 pub mod clock;
+mod cluster;
 pub mod environment;
 mod error;
 mod health;
+mod held_counts;
 pub mod leader;
+mod memories;
 pub mod metrics;
 mod name;
 mod observe;
 mod operator;
 mod permissions;
+mod ports;
 mod queue;
 mod reconcile;
+mod refresh;
 mod render;
 mod report;
 mod savings;
@@ -24,12 +28,12 @@ pub mod settings;
 mod slim;
 mod store;
 mod targets;
+mod term;
 pub mod triggers;
-mod waiting;
 pub mod wake;
 mod watch;
 
+pub use held_counts::{HeldCounts, HeldUnavailable};
 pub use metrics::Metrics;
-pub use operator::{NoStart, Running};
+pub use operator::{Running, StartError};
 pub use settings::Settings;
-pub use waiting::{HeldUnavailable, Waiting};

@@ -1,20 +1,16 @@
 //! The operator's metrics, under exactly the names of the contract.
-//! Never carries a label whose values users or errors could multiply without bound.
+//! No label has values that users or errors could multiply without bound.
 
-use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use elasti_api::Mode;
-use elasti_core::facts::Requests;
 use elasti_core::observed::Reading;
-use elasti_core::savings::Tally;
 use elasti_runtime::metrics::{Family, Registry};
-use parking_lot::Mutex;
 
+use crate::error::Error;
 use crate::name::Name;
-
-const HOUR_SECONDS: f64 = 3600.0;
+use crate::savings::Savings;
 
 /// All families of the operator.
 #[derive(Debug)]
@@ -30,18 +26,14 @@ pub struct Metrics {
     scale: Arc<Family>,
     cold_start: Arc<Family>,
     held: Arc<Family>,
-    asleep_seconds: Arc<Family>,
-    saved_pod_seconds: Arc<Family>,
-    saved_cpu_seconds: Arc<Family>,
-    saved_memory: Arc<Family>,
+    savings: Savings,
     wake_refusals: Arc<Family>,
     trigger_readings: Arc<Family>,
-    tallies: Mutex<HashMap<Name, Tally>>,
     refresh: OnceLock<Refresh>,
 }
 
 /// What happens before a scrape.
-struct Refresh(Box<dyn Fn() + Send + Sync>);
+struct Refresh(Box<dyn Fn(&Metrics) + Send + Sync>);
 
 impl std::fmt::Debug for Refresh {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -60,11 +52,11 @@ impl Metrics {
     #[must_use]
     pub fn new() -> Self {
         let registry = Registry::default();
-        let of = &["crd_name", "namespace"];
+        let labels = &["crd_name", "namespace"];
         Self {
             reconcile: registry.histogram(
                 "elasti_operator_reconcile",
-                "Seconds that one look at an ElastiService took.",
+                "Seconds that one reconcile of an ElastiService took.",
                 &["crd_name", "namespace", "error"],
             ),
             finalizer: registry.counter(
@@ -80,7 +72,7 @@ impl Metrics {
             mode: registry.gauge(
                 "elasti_operator_mode",
                 "1 while the pods answer (serve), 0 while the resolver does (proxy).",
-                of,
+                labels,
             ),
             informer_count: registry.gauge(
                 "elasti_operator_informer_count",
@@ -94,7 +86,7 @@ impl Metrics {
             ),
             informer_handler: registry.counter(
                 "elasti_operator_informer_handler_counter",
-                "Changes that watches told.",
+                "Changes that watches delivered.",
                 &["key", "action", "error"],
             ),
             scale: registry.counter(
@@ -105,36 +97,17 @@ impl Metrics {
             cold_start: registry.histogram(
                 "elasti_operator_cold_start_seconds",
                 "Seconds from a wake's scale write until the Service's endpoints showed a ready pod.",
-                of,
+                labels,
             ),
             held: registry.gauge(
                 "elasti_operator_held_requests",
                 "Requests that waited when the resolvers were last asked.",
-                of,
+                labels,
             ),
-            asleep_seconds: registry.counter(
-                "elasti_operator_asleep_seconds",
-                "Seconds that the target has slept.",
-                of,
-            ),
-            saved_pod_seconds: registry.counter(
-                "elasti_operator_saved_pod_seconds",
-                "Seconds asleep times minTargetReplicas.",
-                of,
-            ),
-            saved_cpu_seconds: registry.counter(
-                "elasti_operator_saved_cpu_seconds",
-                "Saved pod seconds times the CPU cores that a pod requests.",
-                of,
-            ),
-            saved_memory: registry.counter(
-                "elasti_operator_saved_memory_gib_seconds",
-                "Saved pod seconds times the GiB of memory that a pod requests.",
-                of,
-            ),
+            savings: Savings::new(&registry),
             wake_refusals: registry.counter(
                 "elasti_operator_wake_refusal_counter",
-                "Wakes that were not taken, by the word that the caller heard.",
+                "Wakes that were refused, by the reason in the response.",
                 &["reason"],
             ),
             trigger_readings: registry.counter(
@@ -142,7 +115,6 @@ impl Metrics {
                 "Readings of triggers; for one that is unknown, why.",
                 &["type", "reading", "cause"],
             ),
-            tallies: Mutex::default(),
             refresh: OnceLock::new(),
             registry,
         }
@@ -152,46 +124,44 @@ impl Metrics {
     #[must_use]
     pub fn encode(&self) -> String {
         if let Some(Refresh(refresh)) = self.refresh.get() {
-            refresh();
+            refresh(self);
         }
         self.registry.encode()
     }
 
-    pub(crate) fn looked(&self, name: &Name, took: Duration, error: Option<&'static str>) {
-        let series = self
-            .reconcile
-            .with(&[&name.name, &name.namespace, error.unwrap_or_default()]);
-        series.observe(took);
+    pub(crate) fn reconciled(&self, name: &Name, took: Duration, error: Option<&Error>) {
+        let labels = [&*name.name, &*name.namespace, label(error)];
+        self.reconcile.with(&labels).observe(took);
     }
 
-    pub(crate) fn finalized(&self, name: &Name, error: Option<&'static str>) {
-        let labels = [&*name.name, &*name.namespace, error.unwrap_or_default()];
+    pub(crate) fn finalizer_written(&self, name: &Name, error: Option<&Error>) {
+        let labels = [&*name.name, &*name.namespace, label(error)];
         self.finalizer.with(&labels).increment();
     }
 
-    pub(crate) fn status_written(&self, name: &Name, mode: Mode, error: Option<&'static str>) {
-        let labels = [
-            &*name.name,
-            &*name.namespace,
-            word(mode),
-            error.unwrap_or_default(),
-        ];
+    pub(crate) fn status_written(&self, name: &Name, mode: Mode, error: Option<&Error>) {
+        let mode = match mode {
+            Mode::Proxy => "proxy",
+            Mode::Serve => "serve",
+        };
+        let labels = [&*name.name, &*name.namespace, mode, label(error)];
         self.update.with(&labels).increment();
     }
 
-    pub(crate) fn stands(&self, name: &Name, mode: Mode, held: u32) {
+    pub(crate) fn set_state(&self, name: &Name, mode: Mode, held: u32) {
         let labels = [&*name.name, &*name.namespace];
         self.mode.with(&labels).set(i64::from(mode == Mode::Serve));
         self.held.with(&labels).set(i64::from(held));
     }
 
-    pub(crate) fn watching(&self, what: &str) {
-        self.informer_count.with(&[what]).increment();
-        self.informer.with(&[what, "start", ""]).increment();
+    pub(crate) fn watch_started(&self, resource: &str) {
+        self.informer_count.with(&[resource]).increment();
+        self.informer.with(&[resource, "start", ""]).increment();
     }
 
-    pub(crate) fn told(&self, what: &str, action: &'static str) {
-        self.informer_handler.with(&[what, action, ""]).increment();
+    pub(crate) fn change_received(&self, resource: &str, action: &'static str) {
+        let labels = [resource, action, ""];
+        self.informer_handler.with(&labels).increment();
     }
 
     pub(crate) fn scaled(
@@ -199,80 +169,35 @@ impl Metrics {
         service: &Name,
         target: &str,
         action: &'static str,
-        error: Option<&'static str>,
+        error: Option<&Error>,
     ) {
-        let labels = [
-            &*service.name,
-            &*service.namespace,
-            target,
-            action,
-            error.unwrap_or_default(),
-        ];
+        let (name, namespace) = (&*service.name, &*service.namespace);
+        let labels = [name, namespace, target, action, label(error)];
         self.scale.with(&labels).increment();
     }
 
-    pub(crate) fn woke(&self, name: &Name, took: Duration) {
+    pub(crate) fn cold_started(&self, name: &Name, took: Duration) {
         let labels = [&*name.name, &*name.namespace];
         self.cold_start.with(&labels).observe(took);
     }
 
     /// Brings up to date, before each scrape, what grows by the passing of time alone.
-    pub(crate) fn before_each_scrape(&self, refresh: impl Fn() + Send + Sync + 'static) {
+    pub(crate) fn before_each_scrape(&self, refresh: impl Fn(&Self) + Send + Sync + 'static) {
         // An operator starts once.
         let _ = self.refresh.set(Refresh(Box::new(refresh)));
     }
 
-    /// A service has slept for so long, and such pods did not run.
-    pub(crate) fn slept(&self, name: &Name, seconds: i64, pods: u32, requests: Requests) {
-        let tally = {
-            let mut tallies = self.tallies.lock();
-            let tally = tallies.entry(name.clone()).or_default();
-            tally.grow(seconds, pods, requests);
-            *tally
-        };
-        #[allow(
-            clippy::cast_possible_truncation,
-            reason = "far below 2^52, and whole seconds are enough"
-        )]
-        let whole = |hours: f64| (hours * HOUR_SECONDS).round() as i64;
-        let labels = [&*name.name, &*name.namespace];
-        let Tally { seconds, saved } = tally;
-        for (family, value) in [
-            (&self.asleep_seconds, seconds),
-            (&self.saved_pod_seconds, whole(saved.pod_hours)),
-            (&self.saved_cpu_seconds, whole(saved.cpu_hours)),
-            (&self.saved_memory, whole(saved.gib_hours)),
-        ] {
-            family.with(&labels).set(value);
-        }
+    pub(crate) fn savings(&self) -> &Savings {
+        &self.savings
     }
 
-    /// Another process counts what sleep saves: the same twice would be a sum that nobody saved.
-    pub(crate) fn leave_savings_to_others(&self) {
-        let names: Vec<Name> = self.tallies.lock().drain().map(|(name, _)| name).collect();
-        for name in names {
-            self.forget_savings(&name);
-        }
-    }
-
-    fn forget_savings(&self, name: &Name) {
-        for family in [
-            &self.asleep_seconds,
-            &self.saved_pod_seconds,
-            &self.saved_cpu_seconds,
-            &self.saved_memory,
-        ] {
-            family.forget(&[&name.name, &name.namespace]);
-        }
-    }
-
-    /// A wake was not taken; `reason` is from the closed list of refusals.
+    /// A wake was refused; `reason` is from the closed list of refusals.
     pub(crate) fn wake_refused(&self, reason: &'static str) {
         self.wake_refusals.with(&[reason]).increment();
     }
 
-    /// A trigger was read; `cause` is from the closed list of what its kind can doubt.
-    pub(crate) fn read(&self, kind: &'static str, reading: &Reading, cause: &'static str) {
+    /// A trigger was read; `cause` is from the closed list of its kind's errors.
+    pub(crate) fn trigger_read(&self, kind: &'static str, reading: &Reading, cause: &'static str) {
         let reading = match reading {
             Reading::Active { .. } => "active",
             Reading::Quiet { .. } => "quiet",
@@ -295,17 +220,13 @@ impl Metrics {
         ] {
             family.forget(&labels);
         }
-        self.tallies.lock().remove(name);
-        self.forget_savings(name);
+        self.savings.forget(name);
         self.scale.forget(&[service, &name.namespace]);
     }
 }
 
-fn word(mode: Mode) -> &'static str {
-    match mode {
-        Mode::Proxy => "proxy",
-        Mode::Serve => "serve",
-    }
+fn label(error: Option<&Error>) -> &'static str {
+    error.map(Error::as_str).unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -315,8 +236,10 @@ mod tests {
     #[test]
     fn every_family_is_documented() {
         let text = include_str!("../../../docs/metrics.md");
-        let told = Metrics::new().encode();
-        let types = told.lines().filter_map(|line| line.strip_prefix("# TYPE "));
+        let encoded = Metrics::new().encode();
+        let types = encoded
+            .lines()
+            .filter_map(|line| line.strip_prefix("# TYPE "));
         let families: Vec<&str> = types.filter_map(|line| line.split(' ').next()).collect();
         assert_eq!(families.len(), 16, "{families:?}");
         for name in families {

@@ -1,5 +1,4 @@
-//! Which object: a namespace and a name, shared instead of copied.
-//! Never knows what kind of object it names.
+//! Names of objects and kinds, cheap to clone.
 
 use std::fmt;
 use std::sync::Arc;

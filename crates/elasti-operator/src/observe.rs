@@ -1,33 +1,45 @@
-//! What the stores, the resolvers and the triggers say, as the facts that one decision needs.
-//! Never asks the cluster and never interprets a fact: the brain does.
+//! The cached objects, the resolvers' reports and the triggers' readings as the facts of one decision.
 
 use std::sync::Arc;
 
 use elasti_api::{AutoscalerType, ElastiServiceSpec};
 use elasti_core::facts::{self, Claimant, FoundSlice};
 use elasti_core::observed::{
-    Autoscaler, Me, Observed, Pod, PortsGiven, Remembered, Report, Resolver, Rival,
+    Autoscaler, Leadership, Me, Observed, Pod, Reading, Remembered, Report, Resolver, Rival, Settings,
 };
-use elasti_core::ports::{PortAllocator, ServiceKey, WantedPort};
 use elasti_core::stable_since::StableSince;
 use elasti_core::{Plan, plan};
 use jiff::Timestamp;
 
 use crate::name::{Name, TargetName};
-use crate::operator::Operator;
-use crate::slim::{Declared, ServiceView, SliceView, TargetView};
-use crate::store::{KindState, Known, target_of};
+use crate::ports::Allocation;
+use crate::slim::{Declared, SliceView, TargetView};
+use crate::store::{Cache, KindState, target_of};
 
-/// What this operator remembers of one service between two looks.
+/// What this operator remembers of one service between two reconciles.
 #[derive(Clone, Debug)]
 pub(crate) struct Memory {
     pub(crate) stable_since: StableSince,
-    /// What each resolver last said about it, by the resolver's name. A few of them in a vector are a tenth of the
+    /// What each resolver last reported about it, by the resolver's name. A few of them in a vector are a tenth of the
     /// smallest map, for each of a thousand services.
     pub(crate) reports: Vec<(String, Report)>,
 }
 
-/// One look at one service: the facts, and what steps need to know beyond them.
+/// What a decision depends on beside the cached objects.
+#[derive(Clone, Debug)]
+pub(crate) struct Context {
+    pub(crate) now: Timestamp,
+    pub(crate) leadership: Leadership,
+    pub(crate) memory: Memory,
+    pub(crate) allocation: Allocation,
+    pub(crate) namespace_terminating: bool,
+    pub(crate) readings: Vec<Reading>,
+    pub(crate) wake_requested_at: Option<Timestamp>,
+    pub(crate) may_mark: bool,
+    pub(crate) times: Settings,
+}
+
+/// One service at one moment: the facts, and what steps need to know beyond them.
 #[derive(Clone, Debug)]
 pub(crate) struct Snapshot {
     pub(crate) me: Arc<Declared>,
@@ -40,21 +52,19 @@ pub(crate) struct Snapshot {
     pub(crate) private_service: Option<(Name, String)>,
     /// The version of the ScaledObject that the facts speak of.
     pub(crate) scaled_version: Option<String>,
-    /// When something that no event tells may have changed.
-    pub(crate) requeue_at: Option<Timestamp>,
+    /// When something may have changed that no event reports.
+    changes_at: Option<Timestamp>,
 }
 
-/// What a look gives.
+/// Why there are no facts to decide on.
 #[derive(Debug)]
-pub(crate) enum Look {
+pub(crate) enum Incomplete {
     /// There is no such ElastiService.
     Gone,
     /// Not everything has been listed yet.
-    TooEarly,
+    NotListed,
     /// Its pods and slices, or its scale, must be read first.
     Unread(Arc<Declared>),
-    /// Here it is.
-    Seen(Box<Snapshot>),
 }
 
 impl Snapshot {
@@ -70,38 +80,63 @@ impl Snapshot {
     pub(crate) fn service(&self) -> Name {
         self.me.service()
     }
+
+    /// What has been stable for how long, once the plan's steps are taken.
+    pub(crate) fn stable_since_after(&self, plan: &Plan) -> StableSince {
+        self.observed.stable_since.clone().after(&plan.steps)
+    }
+
+    /// When to reconcile again at the latest.
+    pub(crate) fn requeue_at(&self, plan: &Plan) -> Option<Timestamp> {
+        [plan.requeue_at, self.changes_at]
+            .into_iter()
+            .flatten()
+            .min()
+    }
 }
 
-/// Looks at one service: the facts as they are known now.
-pub(crate) fn look(operator: &Operator, name: &Name, memory: &Memory) -> Look {
-    let known = operator.store.known();
-    let Some(me) = known.declared.get(name).cloned() else {
-        return Look::Gone;
-    };
+/// The ElastiService of this name, if everything that a decision about it needs is cached.
+pub(crate) fn find(cache: &Cache, name: &Name) -> Result<Arc<Declared>, Incomplete> {
+    let me = cache.declared.get(name).ok_or(Incomplete::Gone)?;
+    if !cache.is_listed() || kind_is_pending(cache, me) {
+        return Err(Incomplete::NotListed);
+    }
+    let target = cache.target(&target_of(me));
+    let no_scale = target.is_some_and(|target| target.facts.replicas.is_none());
+    if !cache.is_read(&me.service()) || no_scale {
+        return Err(Incomplete::Unread(me.clone()));
+    }
+    Ok(me.clone())
+}
+
+/// The facts about one service, from the cache and the context alone.
+pub(crate) fn observe(cache: &Cache, me: Arc<Declared>, context: Context) -> Snapshot {
+    let Context {
+        now,
+        leadership,
+        memory,
+        allocation: Allocation { ports, requeue_at },
+        namespace_terminating,
+        readings,
+        wake_requested_at,
+        may_mark,
+        times,
+    } = context;
     let service_name = me.service();
     let target_name = target_of(&me);
-    if !known.is_listed() || kind_is_pending(&known, &me) {
-        return Look::TooEarly;
-    }
-    let target = known.target(&target_name).cloned();
-    let no_scale = target.as_ref().is_some_and(|t| t.facts.replicas.is_none());
-    if !known.is_read(&service_name) || no_scale {
-        return Look::Unread(me);
-    }
-    let now = operator.clock.now();
-    let service = known.service(&service_name).cloned();
-    let (ports, ports_again) = ports(operator, &me, service.as_deref(), now);
-    let slices: Vec<FoundSlice<'_>> = known.slices(&service_name).map(|s| s.found()).collect();
-    let (pods, never_ready_at) = pods(&known, &service_name, target.as_deref(), now);
-    let (autoscaler, scaled_version) = autoscaler(&known, &me);
-    let private = known
-        .service(&service_name.sibling(elasti_api::names::private_service(&service_name.name)));
+    let target = cache.target(&target_name).cloned();
+    let slices: Vec<FoundSlice<'_>> = cache.slices(&service_name).map(|s| s.found()).collect();
+    let (pods, never_ready_at) = pods(cache, &service_name, target.as_deref(), now);
+    let (autoscaler, scaled_version) = autoscaler(cache, &me);
+    let private = elasti_api::names::private_service(&service_name.name);
+    let private = cache.service(&service_name.sibling(private));
+    let service = cache.service(&service_name);
     let mut observed = Observed {
         now,
-        leadership: operator.leadership(),
-        rival: rival(&known, &me),
-        namespace_terminating: operator.is_terminating(&me.name.namespace),
-        service: service.as_ref().map(|view| view.facts.service.clone()),
+        leadership,
+        rival: rival(cache, &me),
+        namespace_terminating,
+        service: service.map(|view| view.facts.service.clone()),
         target: target.as_deref().map(|t| t.facts.target(&t.version)),
         pods,
         endpoints: facts::endpoints(&slices),
@@ -114,41 +149,36 @@ pub(crate) fn look(operator: &Operator, name: &Name, memory: &Memory) -> Look {
             &me.status.ports,
         ),
         private_service: facts::private_service(&me.uid, private.map(|view| &view.facts)),
-        resolvers: resolvers(&known, memory),
+        resolvers: resolvers(cache, &memory),
         ports,
         autoscaler,
-        readings: operator.readings.of(name),
-        wake_requested_at: operator.wake_requested_at(name),
-        may_mark: operator.permissions.may_mark(&me.name.namespace),
-        stable_since: memory.stable_since.clone(),
-        settings: operator.settings.times,
+        readings,
+        wake_requested_at,
+        may_mark,
+        stable_since: memory.stable_since,
+        settings: times,
         me: remembered(&me),
     };
     observed.stable_since = observed.stable_since.clone().observe(&observed);
-    let mine = |slice: &&Arc<SliceView>| slice.facts.owner.as_deref() == Some(me.uid.as_str());
-    let our_slices = known.slices(&service_name).filter(mine);
-    let our_slices = our_slices
-        .map(|s| (s.name.clone(), s.uid.clone()))
-        .collect();
-    let private_service = private.map(|view| (view.name.clone(), view.uid.clone()));
-    let requeue_at = [ports_again, never_ready_at].into_iter().flatten().min();
-    Look::Seen(Box::new(Snapshot {
-        our_slices,
-        private_service,
+    let is_ours = |slice: &&Arc<SliceView>| slice.facts.owner.as_deref() == Some(me.uid.as_str());
+    let ours = cache.slices(&service_name).filter(is_ours);
+    Snapshot {
+        our_slices: ours.map(|s| (s.name.clone(), s.uid.clone())).collect(),
+        private_service: private.map(|view| (view.name.clone(), view.uid.clone())),
         observed,
         target_name,
         target,
         scaled_version,
-        requeue_at,
+        changes_at: [requeue_at, never_ready_at].into_iter().flatten().min(),
         me,
-    }))
+    }
 }
 
-fn kind_is_pending(known: &Known, me: &Declared) -> bool {
+fn kind_is_pending(cache: &Cache, me: &Declared) -> bool {
     let autoscaler = me.spec.autoscaler.as_ref();
     let autoscaler = autoscaler.map(|a| crate::store::autoscaler_kind(a.type_).0);
     let mut kinds = autoscaler.into_iter().chain([target_of(me).kind]);
-    kinds.any(|kind| known.kind(&kind) == KindState::Pending)
+    kinds.any(|kind| cache.kind(&kind) == KindState::Pending)
 }
 
 fn remembered(me: &Declared) -> Me {
@@ -163,7 +193,7 @@ fn remembered(me: &Declared) -> Me {
     }
 }
 
-fn rival(known: &Known, me: &Declared) -> Option<Rival> {
+fn rival(cache: &Cache, me: &Declared) -> Option<Rival> {
     fn oldest(claims: Option<&(Timestamp, Arc<str>)>) -> Option<Claimant<'_>> {
         claims.map(|(created, name)| Claimant {
             created: *created,
@@ -174,68 +204,29 @@ fn rival(known: &Known, me: &Declared) -> Option<Rival> {
         created: me.created,
         name: &me.name.name,
     };
-    let (service, target) = (known.oldest_for_service(me), known.oldest_for_target(me));
+    let (service, target) = (cache.oldest_for_service(me), cache.oldest_for_target(me));
     facts::rival(mine, oldest(service), oldest(target))
-}
-
-/// The listen ports of the Service's TCP ports, and when one may become free if there are too few.
-fn ports(
-    operator: &Operator,
-    me: &Declared,
-    service: Option<&ServiceView>,
-    now: Timestamp,
-) -> (PortsGiven, Option<Timestamp>) {
-    let Some(service) = service else {
-        // Without a Service nothing is known to have changed.
-        return (PortsGiven::Given(me.status.ports.clone()), None);
-    };
-    let tcp = service.facts.service.ports.iter().filter(|port| port.tcp);
-    let wanted: Vec<WantedPort> = tcp
-        .map(|port| WantedPort {
-            name: port.name.clone(),
-            port: port.port,
-        })
-        .collect();
-    let owner = ServiceKey::new(&*me.name.namespace, me.spec.service.as_str());
-    let mut port_allocator = operator.port_allocator.lock();
-    assign(&mut port_allocator, &owner, me, &wanted, now)
-}
-
-fn assign(
-    port_allocator: &mut PortAllocator,
-    owner: &ServiceKey,
-    me: &Declared,
-    wanted: &[WantedPort],
-    now: Timestamp,
-) -> (PortsGiven, Option<Timestamp>) {
-    for port in port_allocator.remember(owner, &me.status.ports) {
-        tracing::warn!(service = %owner, port = port.listen_port, "a listen port cannot be kept");
-    }
-    match port_allocator.assign(owner, wanted, now) {
-        Ok(given) => (PortsGiven::Given(given), None),
-        Err(exhausted) => (PortsGiven::Exhausted, exhausted.requeue_at),
-    }
 }
 
 /// The pods that the Service selects, and when the next of them counts as never ready.
 fn pods(
-    known: &Known,
+    cache: &Cache,
     service: &Name,
     target: Option<&TargetView>,
     now: Timestamp,
 ) -> (Vec<Pod>, Option<Timestamp>) {
-    let pods = known.pods(service).map(|pod| (pod.id(), &pod.facts));
+    let pods = cache.pods(service).map(|pod| (pod.id(), &pod.facts));
     let target = target.map(|target| (&*target.name.name, &target.facts));
     facts::pods_of_service(pods, target, now)
 }
 
-fn resolvers(known: &Known, memory: &Memory) -> Vec<Resolver> {
+fn resolvers(cache: &Cache, memory: &Memory) -> Vec<Resolver> {
     let report = |name: &str| {
         let mut reports = memory.reports.iter();
         let last = reports.find(|(one, _)| one == name);
         last.map_or(Report::NotAsked, |(_, report)| report.clone())
     };
-    let pods = known.resolvers.values();
+    let pods = cache.resolvers.values();
     pods.filter_map(|pod| {
         let name = &*pod.name.name;
         facts::resolver(name, &pod.facts, report(name))
@@ -244,18 +235,18 @@ fn resolvers(known: &Known, memory: &Memory) -> Vec<Resolver> {
 }
 
 /// The autoscaler that the spec names, and the version of it that must not have changed.
-fn autoscaler(known: &Known, me: &Declared) -> (Autoscaler, Option<String>) {
+fn autoscaler(cache: &Cache, me: &Declared) -> (Autoscaler, Option<String>) {
     let Some(named) = &me.spec.autoscaler else {
         return (Autoscaler::None, None);
     };
     let name = me.name.sibling(named.name.as_str());
     match named.type_ {
         AutoscalerType::Hpa => {
-            let found = known.hpas.get(&name).copied();
+            let found = cache.hpas.get(&name).copied();
             let hpa = found.map(|min_replicas| Autoscaler::Hpa { min_replicas });
             (hpa.unwrap_or(Autoscaler::Missing), None)
         }
-        AutoscalerType::Keda => match known.scaled.get(&name) {
+        AutoscalerType::Keda => match cache.scaled.get(&name) {
             Some(view) => {
                 let version = Some(view.version.clone());
                 (Autoscaler::Keda(view.pause.clone()), version)
@@ -265,7 +256,7 @@ fn autoscaler(known: &Known, me: &Declared) -> (Autoscaler, Option<String>) {
     }
 }
 
-/// The target's view after our own write to its scale, so that the next look need not wait for the watch.
+/// The target's view after our own write to its scale, so that the next reconcile need not wait for the watch.
 pub(crate) fn after_scale(
     before: &TargetView,
     replicas: u32,

@@ -1,5 +1,4 @@
-//! Whether pods may be marked, namespace by namespace, asked for again and again.
-//! Never takes a right for granted after the API server has refused it.
+//! Whether the operator may mark pods, namespace by namespace, asked of the API server once a minute.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,71 +13,69 @@ use kube::api::PostParams;
 use parking_lot::Mutex;
 use tokio::time::{sleep, timeout};
 
-use crate::name::Name;
-use crate::operator::Operator;
+use crate::cluster::Cluster;
 
-/// How often the right is asked for anew, so that a role that was given or taken is noticed.
-const ASK_AGAIN: Duration = Duration::from_secs(60);
+/// So that a role that was given or taken is noticed.
+const POLL_INTERVAL: Duration = Duration::from_secs(60);
 const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The right to patch `pods/status`, for each namespace that is watched by itself, or for all as one (`None`).
+/// The permission to patch `pods/status`, for each namespace that is watched by itself, or for all as one (`None`).
 #[derive(Debug, Default)]
 pub(crate) struct Permissions(Mutex<HashMap<Option<String>, bool>>);
 
 impl Permissions {
-    /// Unless it was heard otherwise.
+    /// Allowed unless the API server said otherwise.
     pub(crate) fn may_mark(&self, namespace: &str) -> bool {
-        let known = self.0.lock();
-        let of = known.get(&Some(namespace.to_owned()));
-        of.or_else(|| known.get(&None)).copied().unwrap_or(true)
+        let allowed = self.0.lock();
+        let own = allowed.get(&Some(namespace.to_owned()));
+        own.or_else(|| allowed.get(&None)).copied().unwrap_or(true)
     }
 
-    /// The API server has just said so.
+    /// The API server has just refused it.
     pub(crate) fn may_not_mark(&self, namespace: &str) {
         self.0.lock().insert(Some(namespace.to_owned()), false);
     }
 
-    /// What was asked and heard; tells whether that is news for anyone. An answer for all namespaces is newer than
-    /// what was heard in one of them.
-    fn heard(&self, scope: &Option<String>, allowed: bool) -> bool {
-        let mut known = self.0.lock();
-        let before = known.clone();
+    /// Keeps an answer; tells whether it changes anything. One for all namespaces is newer than a refusal in one of
+    /// them.
+    fn record(&self, scope: &Option<String>, allowed: bool) -> bool {
+        let mut answers = self.0.lock();
+        let before = answers.clone();
         if scope.is_none() {
-            known.clear();
+            answers.clear();
         }
-        known.insert(scope.clone(), allowed);
+        answers.insert(scope.clone(), allowed);
         let was = |scope| before.get(scope).copied().unwrap_or(true);
         was(scope) != allowed || before.values().any(|was| *was != allowed) && scope.is_none()
     }
 }
 
-/// Asks for each namespace, for ever.
-pub(crate) async fn ask_for_rights(operator: Arc<Operator>) {
-    let reviews: Api<SelfSubjectAccessReview> = Api::all(operator.client.clone());
+/// Asks for each namespace, for ever; where an answer changes, every service is reconciled.
+pub(crate) async fn poll(cluster: Arc<Cluster>, permissions: Arc<Permissions>) {
+    let reviews: Api<SelfSubjectAccessReview> = Api::all(cluster.client.clone());
     let params = PostParams {
         field_manager: Some(names::FIELD_MANAGER.into()),
         ..PostParams::default()
     };
     loop {
-        let mut news = false;
-        for scope in operator.scopes() {
-            let question = question(scope.clone());
-            let asked = timeout(TIMEOUT, reviews.create(&params, &question)).await;
-            if let Ok(Ok(answer)) = asked
+        let mut changed = false;
+        for scope in cluster.store.scopes() {
+            let review = review(scope.clone());
+            let answer = timeout(TIMEOUT, reviews.create(&params, &review)).await;
+            if let Ok(Ok(answer)) = answer
                 && let Some(status) = answer.status
             {
-                news |= operator.permissions.heard(&scope, status.allowed);
+                changed |= permissions.record(&scope, status.allowed);
             }
         }
-        if news {
-            let all: Vec<Name> = operator.store.known().declared.keys().cloned().collect();
-            operator.look_at(&all);
+        if changed {
+            cluster.enqueue_all();
         }
-        sleep(ASK_AGAIN).await;
+        sleep(POLL_INTERVAL).await;
     }
 }
 
-fn question(namespace: Option<String>) -> SelfSubjectAccessReview {
+fn review(namespace: Option<String>) -> SelfSubjectAccessReview {
     SelfSubjectAccessReview {
         spec: SelfSubjectAccessReviewSpec {
             resource_attributes: Some(ResourceAttributes {
@@ -99,27 +96,27 @@ mod tests {
     use super::Permissions;
 
     #[test]
-    fn a_right_that_is_missing_in_one_namespace_is_there_in_the_other() {
+    fn a_permission_may_be_missing_in_one_namespace_only() {
         let permissions = Permissions::default();
         let (shop, bank) = (Some("shop".to_owned()), Some("bank".to_owned()));
-        assert!(permissions.may_mark("shop"), "nobody has refused it yet");
-        assert!(!permissions.heard(&shop, true));
-        assert!(permissions.heard(&bank, false));
+        assert!(permissions.may_mark("shop"), "not refused yet");
+        assert!(!permissions.record(&shop, true));
+        assert!(permissions.record(&bank, false));
         assert!(permissions.may_mark("shop") && !permissions.may_mark("bank"));
         permissions.may_not_mark("shop");
         assert!(!permissions.may_mark("shop"));
-        assert!(permissions.heard(&shop, true), "it was given back");
+        assert!(permissions.record(&shop, true), "it was given back");
         assert!(permissions.may_mark("shop"));
     }
 
     #[test]
-    fn an_answer_for_all_namespaces_replaces_what_one_of_them_said() {
+    fn an_answer_for_all_namespaces_replaces_the_refusal_in_one() {
         let permissions = Permissions::default();
-        permissions.heard(&None, true);
+        permissions.record(&None, true);
         permissions.may_not_mark("shop");
         assert!(!permissions.may_mark("shop") && permissions.may_mark("bank"));
-        assert!(permissions.heard(&None, true), "news for the one");
+        assert!(permissions.record(&None, true), "it changes for the one");
         assert!(permissions.may_mark("shop"));
-        assert!(!permissions.heard(&None, true));
+        assert!(!permissions.record(&None, true));
     }
 }

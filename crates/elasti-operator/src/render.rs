@@ -1,5 +1,4 @@
 //! Each step as the object or patch that carries it out.
-//! Never talks to the cluster: the same step gives the same object.
 
 use std::collections::BTreeMap;
 
@@ -12,9 +11,9 @@ use crate::name::Name;
 use crate::slim::Declared;
 
 /// As many endpoints as Kubernetes itself puts into one slice.
-const ENDPOINTS_A_SLICE: usize = 100;
+const ENDPOINTS_PER_SLICE: usize = 100;
 /// The longest value of a label.
-const LONGEST_LABEL: usize = 63;
+const MAX_LABEL_BYTES: usize = 63;
 
 /// An object of ours, and its name.
 #[derive(Clone, Debug, PartialEq)]
@@ -41,13 +40,13 @@ pub(crate) fn private_service(me: &Declared, shape: &PrivateServiceShape) -> Ren
         0 | 1 => "SingleStack",
         _ => "PreferDualStack",
     };
-    put(&mut spec, "ipFamilyPolicy", json!(policy));
+    set(&mut spec, "ipFamilyPolicy", json!(policy));
     if families.len() == 1 {
         let family: Vec<&str> = families
             .iter()
             .map(|f| ip_family(*f).address_type())
             .collect();
-        put(&mut spec, "ipFamilies", json!(family));
+        set(&mut spec, "ipFamilies", json!(family));
     }
     let object = json!({
         "apiVersion": "v1",
@@ -73,10 +72,10 @@ fn service_port(port: &ServicePort) -> Value {
     let protocol = if *tcp { "TCP" } else { "UDP" };
     let mut rendered = json!({"port": port, "targetPort": target, "protocol": protocol});
     if !name.is_empty() {
-        put(&mut rendered, "name", json!(name));
+        set(&mut rendered, "name", json!(name));
     }
-    if let Some(spoken) = app_protocol {
-        put(&mut rendered, "appProtocol", json!(spoken));
+    if let Some(protocol) = app_protocol {
+        set(&mut rendered, "appProtocol", json!(protocol));
     }
     rendered
 }
@@ -91,7 +90,7 @@ pub(crate) fn slices(me: &Declared, shapes: &[SliceShape]) -> Vec<Rendered> {
             addresses,
         } = shape;
         let addresses: Vec<_> = addresses.iter().collect();
-        for (index, some) in addresses.chunks(ENDPOINTS_A_SLICE).enumerate() {
+        for (index, some) in addresses.chunks(ENDPOINTS_PER_SLICE).enumerate() {
             let index = u32::try_from(index).unwrap_or(u32::MAX);
             let name = names::resolver_slice(&me.spec.service, ip_family(*family), index);
             let ports: Vec<Value> = ports
@@ -144,7 +143,7 @@ fn metadata(me: &Declared, name: &str, labels: BTreeMap<&str, String>) -> Value 
 
 /// A name as a label's value: an object's name may be longer than a label can be.
 fn label_value(name: &str) -> String {
-    let cut: String = name.chars().take(LONGEST_LABEL).collect();
+    let cut: String = name.chars().take(MAX_LABEL_BYTES).collect();
     cut.trim_end_matches(['-', '.']).to_owned()
 }
 
@@ -157,7 +156,7 @@ pub(crate) fn mark(version: &str, now: Timestamp) -> Value {
             "status": "False",
             "reason": names::DRAIN_REASON,
             "message": "Elasti takes the pod out of rotation before it puts the service to sleep.",
-            "lastTransitionTime": whole(now),
+            "lastTransitionTime": whole_seconds(now),
         }]},
     })
 }
@@ -171,12 +170,12 @@ pub(crate) fn unmark(version: &str, now: Timestamp) -> Value {
             "status": "True",
             "reason": null,
             "message": null,
-            "lastTransitionTime": whole(now),
+            "lastTransitionTime": whole_seconds(now),
         }]},
     })
 }
 
-/// The finalizers with ours, or without, if nobody has written in between.
+/// The finalizers with ours, or without, if the object has not been written in between.
 pub(crate) fn finalizers(me: &Declared, ours: bool) -> Value {
     let mut all: Vec<&str> = me.finalizers.iter().map(String::as_str).collect();
     all.retain(|one| *one != names::FINALIZER);
@@ -196,30 +195,30 @@ pub(crate) fn scale(target: &Name, version: &str, replicas: u32) -> Value {
     })
 }
 
-/// The whole status, where what it no longer says is taken out.
+/// The whole status; fields that it no longer has are set to null.
 pub(crate) fn status(version: &str, before: &Value, next: &Value) -> Value {
     let mut status = next.clone();
-    take_out(before, &mut status);
+    null_missing(before, &mut status);
     json!({"metadata": {"resourceVersion": version}, "status": status})
 }
 
-/// A merge patch leaves alone what it does not name, at every depth.
-fn take_out(before: &Value, next: &mut Value) {
+/// A merge patch does not change what it does not name, at every depth.
+fn null_missing(before: &Value, next: &mut Value) {
     for (key, was) in before.as_object().into_iter().flatten() {
         match next.get_mut(key) {
-            Some(is) => take_out(was, is),
-            None => put(next, key, Value::Null),
+            Some(is) => null_missing(was, is),
+            None => set(next, key, Value::Null),
         }
     }
 }
 
 /// In whole seconds, as Kubernetes keeps it.
-fn whole(moment: Timestamp) -> String {
+fn whole_seconds(moment: Timestamp) -> String {
     let whole = Timestamp::from_second(moment.as_second()).unwrap_or(moment);
     whole.to_string()
 }
 
-fn put(object: &mut Value, key: &str, value: Value) {
+fn set(object: &mut Value, key: &str, value: Value) {
     if let Some(map) = object.as_object_mut() {
         map.insert(key.to_owned(), value);
     }
@@ -243,7 +242,7 @@ mod tests {
     use crate::slim::{SliceView, Slim as _};
 
     #[test]
-    fn what_a_status_no_longer_says_is_taken_out_at_every_depth() {
+    fn fields_that_a_status_no_longer_has_are_nulled_at_every_depth() {
         let before =
             json!({"held": 1, "lastWake": {"by": "Traffic", "readyAt": "x"}, "ports": [{"a": 1}]});
         let next = json!({"lastWake": {"by": "Manual"}, "ports": [{}]});
@@ -324,7 +323,7 @@ mod tests {
         let read = read.facts;
         assert!(read.plain);
         assert_eq!(read.owner.as_deref(), Some("u1"));
-        assert_eq!(read.service.selector, shape.selector);
+        assert_eq!(read.facts.service.selector, shape.selector);
         assert_eq!(read.service.ports, shape.ports);
         assert_eq!(read.service.families, shape.families);
     }
@@ -344,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn a_status_takes_out_what_it_no_longer_says() {
+    fn a_field_that_a_status_no_longer_has_is_nulled() {
         let patch = status(
             "7",
             &json!({"mode": "proxy", "quietSince": "x"}),

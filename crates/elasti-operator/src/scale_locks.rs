@@ -1,26 +1,25 @@
-//! One writer of a target's scale at a time: the next one starts when the write before it has its answer.
-//! Never decides who may write: the plan and the wake do.
+//! One write of a target's scale at a time: the next one starts when the write before it has its answer.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use tokio::sync::{Mutex as Turn, OwnedMutexGuard};
+use tokio::sync::OwnedMutexGuard;
 
 use crate::name::TargetName;
 
-/// The turns of the targets that are being written.
+/// A lock for each target that is being written.
 #[derive(Debug, Default)]
-pub(crate) struct ScaleLocks(Mutex<HashMap<TargetName, Arc<Turn<()>>>>);
+pub(crate) struct ScaleLocks(Mutex<HashMap<TargetName, Arc<tokio::sync::Mutex<()>>>>);
 
 impl ScaleLocks {
-    /// Waits for a turn, which lasts as long as what this gives.
-    pub(crate) async fn wait(&self, name: &TargetName) -> OwnedMutexGuard<()> {
-        let turn = {
-            let mut scale_locks = self.0.lock();
-            scale_locks.retain(|_, turn| Arc::strong_count(turn) > 1);
-            scale_locks.entry(name.clone()).or_default().clone()
+    /// Waits for the target's lock.
+    pub(crate) async fn lock(&self, name: &TargetName) -> OwnedMutexGuard<()> {
+        let lock = {
+            let mut locks = self.0.lock();
+            locks.retain(|_, lock| Arc::strong_count(lock) > 1);
+            locks.entry(name.clone()).or_default().clone()
         };
-        turn.lock_owned().await
+        lock.lock_owned().await
     }
 }

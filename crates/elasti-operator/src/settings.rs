@@ -1,5 +1,4 @@
-//! How an operator is set up.
-//! Never reads anything itself: `environment.rs` knows the variables.
+//! The settings of an operator; `environment.rs` reads them from flags and variables.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::ops::RangeInclusive;
@@ -11,7 +10,7 @@ use elasti_core::ports;
 use elasti_runtime::sentry;
 use jiff::SignedDuration;
 
-/// Everything that one operator can be told.
+/// Everything that can be set.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// Where wakes are taken and `/metrics` is served.
@@ -22,13 +21,13 @@ pub struct Settings {
     pub health: Option<SocketAddr>,
     /// The namespaces to watch; empty means all.
     pub namespaces: Vec<String>,
-    /// The operator's own namespace, where its Lease lies.
+    /// The operator's own namespace, where its Lease is.
     pub operator_namespace: String,
-    /// Whether to stand for election; without it this operator leads alone.
+    /// Whether to take part in leader election; without it this operator leads alone.
     pub leader_elect: bool,
     /// Where the resolver pods are.
     pub resolver_namespace: String,
-    /// The resolvers' admin port, where `/activity` is asked.
+    /// The resolvers' admin port, which serves `/activity`.
     pub resolver_port: u16,
     /// How often triggers are read.
     pub polling_interval: Duration,
@@ -38,7 +37,7 @@ pub struct Settings {
     pub prometheus_authorization: Option<String>,
     /// Prometheus may be on a loopback address. Only the in-process simulated cluster sets it.
     pub allow_loopback: bool,
-    /// The users whose wakes are taken: the resolvers' service accounts; empty means that nobody's are.
+    /// The users whose wakes are taken: the resolvers' service accounts; empty means none.
     pub wake_callers: Vec<String>,
     /// Wakes without a token are taken, as the predecessor did.
     pub allow_anonymous_wakes: bool,
@@ -46,13 +45,13 @@ pub struct Settings {
     pub token_file: Option<PathBuf>,
     /// Where listen ports come from.
     pub ports: RangeInclusive<u16>,
-    /// How long a released listen port rests.
+    /// How long a released listen port is not given to another service.
     pub port_quarantine: SignedDuration,
     /// Times that decisions use.
     pub times: observed::Settings,
-    /// How many services are looked at at once.
+    /// How many services are reconciled at once.
     pub concurrency: usize,
-    /// Where errors and panics are told besides the log.
+    /// Where errors and panics are sent, besides the log.
     pub sentry: Option<sentry::Settings>,
 }
 

@@ -1,9 +1,9 @@
-//! Everything that the watches have told, indexed so that each event finds the services that care in one step.
-//! Never asks the cluster for anything, and never lets an old version replace a newer one.
+//! The objects that the watches delivered, indexed so that each event finds the services that it concerns in one step.
+//! An old version never replaces a newer one, wherever it comes from.
 
+mod cached_kind;
 mod claims;
-mod kept;
-mod reading;
+mod refresh;
 mod selectors;
 #[cfg(test)]
 mod tests;
@@ -18,22 +18,22 @@ use tokio::sync::watch;
 
 use crate::name::{KindName, Name, TargetName};
 use crate::slim::{Declared, PodView, ServiceView, SliceView, TargetView};
+pub(crate) use cached_kind::{CachedKind, ResolverPod, Source};
+use cached_kind::{names_in, replaces};
 pub(crate) use claims::{autoscaler_kind, first_slices, target_of};
-pub(crate) use kept::{Kept, ResolverPod, Trust};
-use kept::{known_names, replaces};
-pub(crate) use reading::Read;
+pub(crate) use refresh::Lists;
 
 /// What happened to one kind of object.
 #[derive(Debug)]
 pub(crate) enum Change<K> {
-    /// These exist, and others that cannot be read; nothing else does.
+    /// A whole list: these exist, and others that cannot be read; nothing else does.
     All {
         /// Those that could be read.
         good: Vec<K>,
-        /// Those that could not: what was known of them still counts.
+        /// Those that could not: what was cached of them still counts.
         broken: Vec<Name>,
     },
-    /// This one exists and looks like this.
+    /// This one exists, in this state.
     Set(K),
     /// This one is gone.
     Gone(Name),
@@ -52,7 +52,7 @@ impl<K> Change<K> {
         }
     }
 
-    /// The metric's word.
+    /// The `action` label in metrics.
     pub(crate) fn as_str(&self) -> &'static str {
         match self {
             Self::All { .. } => "list",
@@ -62,14 +62,14 @@ impl<K> Change<K> {
     }
 }
 
-/// How far a kind that services refer to is known.
+/// Whether the objects of a kind that services refer to are cached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum KindState {
-    /// Nobody has looked yet.
+    /// Discovery or the first list is not complete.
     Pending,
     /// The cluster does not have it.
     Absent,
-    /// Its objects are known.
+    /// Its objects are cached.
     Listed,
 }
 
@@ -86,72 +86,81 @@ type Claims = Vec<(Timestamp, Arc<str>)>;
 /// The pair of a label that a selector is found by.
 type LabelPair = (Arc<str>, String, String);
 
-/// Everything known.
+/// All cached objects and their indexes.
 #[derive(Debug, Default)]
-pub(crate) struct Known {
+pub(crate) struct Cache {
     pub(crate) declared: HashMap<Name, Arc<Declared>>,
     /// Which ElastiServices claim a Service.
     by_service: HashMap<Name, Claims>,
     by_target: HashMap<TargetName, Claims>,
     by_autoscaler: HashMap<(KindName, Name), BTreeSet<Name>>,
-    /// Which ElastiServices refer to a kind, and the version that the first of them asked for.
+    /// Which ElastiServices refer to a kind, and the version that the first of them names.
     by_kind: HashMap<KindName, (String, HashSet<Name>)>,
     /// Our private Services, by their name, and the public ones.
     public_of: HashMap<Name, Name>,
     services: HashMap<Name, Arc<ServiceView>>,
     slices: HashMap<Name, BTreeMap<Arc<str>, Arc<SliceView>>>,
-    slice_homes: HashMap<Name, Name>,
-    /// The names that our own slices have, and the Services that they would belong to: whoever has such a name
-    /// stands in our way, whatever its labels say.
+    service_of_slice: HashMap<Name, Name>,
+    /// The names that our own slices have, and the Services that they would belong to: an object with such a name
+    /// is in our way, whatever its labels say.
     our_slices: HashMap<Name, Name>,
     /// Pods by the managed Service that selects them.
     pods: HashMap<Name, BTreeMap<Arc<str>, Arc<PodView>>>,
-    pod_homes: HashMap<Name, Vec<Name>>,
+    services_of_pod: HashMap<Name, Vec<Name>>,
     /// Managed Services by one pair of their selector.
     selectors: HashMap<LabelPair, HashSet<Name>>,
     selector_of: HashMap<Name, (LabelPair, Arc<ServiceView>)>,
     /// Managed Services whose pods and slices have not been read yet.
-    unread: HashSet<Name>,
+    not_read: HashSet<Name>,
     targets: HashMap<TargetName, Arc<TargetView>>,
     pub(crate) hpas: HashMap<Name, u32>,
     pub(crate) scaled: HashMap<Name, ScaledView>,
     pub(crate) resolvers: BTreeMap<Name, Arc<PodView>>,
     kinds: HashMap<KindName, KindState>,
     kind_scopes: HashMap<KindName, HashSet<Option<String>>>,
-    /// Objects that went away while somebody reads pods or slices beside the watch.
+    /// Objects that were deleted during a refresh.
     gone_meanwhile: HashSet<Name>,
-    readers: usize,
-    /// Which lists have been told: what they list, and of which namespace.
+    refreshes: usize,
+    /// Which lists are complete: of which resource, in which namespace.
     listed: HashSet<(&'static str, Option<String>)>,
     /// The namespaces that are watched, one by one; `None` is all of them.
     scopes: Vec<Option<String>>,
-    /// Up to which version each watch has told.
-    reached: HashMap<(&'static str, Option<String>), u64>,
+    /// Which version each watch has reached.
+    watch_versions: HashMap<(&'static str, Option<String>), u64>,
 }
 
 /// The store of one operator.
 #[derive(Debug)]
 pub(crate) struct Store {
-    known: Mutex<Known>,
-    /// The kinds that services refer to, with the version that was asked for.
+    cache: Mutex<Cache>,
+    /// The kinds that services refer to, with their version.
     wanted_kinds: watch::Sender<BTreeMap<KindName, String>>,
 }
 
 impl Store {
     /// A store of what is in these namespaces; `None` is all of them.
     pub(crate) fn new(scopes: Vec<Option<String>>) -> Self {
-        let known = Known {
+        let cache = Cache {
             scopes,
-            ..Known::default()
+            ..Cache::default()
         };
         Self {
-            known: Mutex::new(known),
+            cache: Mutex::new(cache),
             wanted_kinds: watch::Sender::default(),
         }
     }
 
-    pub(crate) fn known(&self) -> MutexGuard<'_, Known> {
-        self.known.lock()
+    pub(crate) fn cache(&self) -> MutexGuard<'_, Cache> {
+        self.cache.lock()
+    }
+
+    /// The namespaces that are watched, one by one; `None` is all of them.
+    pub(crate) fn scopes(&self) -> Vec<Option<String>> {
+        self.cache().scopes.clone()
+    }
+
+    pub(crate) fn elasti_services(&self) -> Vec<Name> {
+        self.cache().declared.keys().cloned().collect()
     }
 
     /// The kinds that services refer to.
@@ -159,38 +168,42 @@ impl Store {
         self.wanted_kinds.subscribe()
     }
 
-    /// Takes in a change of `K` within a namespace or everywhere; gives the ElastiServices that care.
-    pub(crate) fn take_in<K: Kept>(&self, scope: Option<&str>, change: Change<K>) -> Vec<Name> {
-        let mut known = self.known.lock();
+    /// Applies a change of `K` within a namespace or everywhere; gives the ElastiServices that it concerns.
+    pub(crate) fn apply_change<K: CachedKind>(
+        &self,
+        scope: Option<&str>,
+        change: Change<K>,
+    ) -> Vec<Name> {
+        let mut cache = self.cache.lock();
         let mut touched = BTreeSet::new();
         match change {
             Change::All { good, broken } => {
-                let mut left: HashSet<Name> = known_names::<K>(&known, scope);
+                let mut left: HashSet<Name> = names_in::<K>(&cache, scope);
                 for name in &broken {
                     left.remove(name);
                 }
                 for object in good {
                     left.remove(object.name());
-                    object.put(&mut known, &mut touched, Trust::Whole);
+                    object.put(&mut cache, &mut touched, Source::List);
                 }
                 for name in left {
-                    K::gone(&name, &mut known, &mut touched);
+                    K::gone(&name, &mut cache, &mut touched);
                 }
-                known.listed.insert((K::WHAT, scope.map(str::to_owned)));
-                if K::NEEDS_TO_KNOW {
-                    known.all_read(scope);
+                cache.listed.insert((K::RESOURCE, scope.map(str::to_owned)));
+                if K::NEEDS_SERVICES_FIRST {
+                    cache.set_all_read(scope);
                 }
             }
-            Change::Set(object) => object.put(&mut known, &mut touched, Trust::Event),
+            Change::Set(object) => object.put(&mut cache, &mut touched, Source::Event),
             Change::Gone(name) => {
-                if known.readers > 0 {
-                    known.gone_meanwhile.insert(name.clone());
+                if cache.refreshes > 0 {
+                    cache.gone_meanwhile.insert(name.clone());
                 }
-                K::gone(&name, &mut known, &mut touched);
+                K::gone(&name, &mut cache, &mut touched);
             }
         }
-        let wanted = K::IS_MANAGED.then(|| known.wanted());
-        drop(known);
+        let wanted = K::IS_ELASTI_SERVICE.then(|| cache.wanted());
+        drop(cache);
         if let Some(wanted) = wanted {
             self.wanted_kinds.send_if_modified(|before| {
                 let differs = *before != wanted;
@@ -203,14 +216,14 @@ impl Store {
         touched.into_iter().collect()
     }
 
-    /// Takes in a change among the workloads of one kind.
-    pub(crate) fn take_in_targets(
+    /// Applies a change among the workloads of one kind.
+    pub(crate) fn apply_target_change(
         &self,
         kind: &KindName,
         scope: Option<&str>,
         change: Change<TargetView>,
     ) -> Vec<Name> {
-        let mut known = self.known.lock();
+        let mut cache = self.cache.lock();
         let mut touched = BTreeSet::new();
         let full = |name: Name| TargetName {
             kind: kind.clone(),
@@ -221,60 +234,69 @@ impl Store {
                 let in_scope = |name: &&TargetName| {
                     name.kind == *kind && scope.is_none_or(|s| *name.name.namespace == *s)
                 };
-                let all = known.targets.keys().filter(in_scope);
+                let all = cache.targets.keys().filter(in_scope);
                 let mut left: HashSet<Name> = all.map(|t| t.name.clone()).collect();
                 for name in &broken {
                     left.remove(name);
                 }
                 for object in good {
                     left.remove(&object.name);
-                    known.put_target(&full(object.name.clone()), object, &mut touched);
+                    cache.put_target(&full(object.name.clone()), object, &mut touched);
                 }
                 for name in left {
-                    known.remove_target(&full(name), &mut touched);
+                    cache.remove_target(&full(name), &mut touched);
                 }
-                known.list_kind(kind, scope, &mut touched);
+                cache.set_kind_listed(kind, scope, &mut touched);
             }
             Change::Set(object) => {
-                known.put_target(&full(object.name.clone()), object, &mut touched);
+                cache.put_target(&full(object.name.clone()), object, &mut touched);
             }
-            Change::Gone(name) => known.remove_target(&full(name), &mut touched),
+            Change::Gone(name) => cache.remove_target(&full(name), &mut touched),
         }
         touched.into_iter().collect()
     }
 
-    /// Something is known about a kind as a whole.
+    /// A target as it was read or written beside the watch.
+    pub(crate) fn put_target(&self, name: &TargetName, target: TargetView) -> Vec<Name> {
+        let mut touched = BTreeSet::new();
+        self.cache().put_target(name, target, &mut touched);
+        touched.into_iter().collect()
+    }
+
+    /// Discovery found out something about a kind as a whole.
     pub(crate) fn set_kind(&self, kind: &KindName, state: KindState) -> Vec<Name> {
         let mut touched = BTreeSet::new();
-        self.known.lock().set_kind(kind, state, &mut touched);
+        self.cache.lock().set_kind(kind, state, &mut touched);
         touched.into_iter().collect()
     }
 
     /// A kind has been listed in one namespace, or everywhere.
-    pub(crate) fn list_kind(&self, kind: &KindName, scope: Option<&str>) -> Vec<Name> {
+    pub(crate) fn set_kind_listed(&self, kind: &KindName, scope: Option<&str>) -> Vec<Name> {
         let mut touched = BTreeSet::new();
-        self.known.lock().list_kind(kind, scope, &mut touched);
+        self.cache.lock().set_kind_listed(kind, scope, &mut touched);
         touched.into_iter().collect()
     }
 }
 
-impl Known {
-    /// The watches that every decision needs have told their lists.
+impl Cache {
+    /// Everything that a decision needs has been listed.
     pub(crate) fn is_listed(&self) -> bool {
-        let pods_and_slices = [SliceView::WHAT, PodView::WHAT];
-        let resolvers = |(what, _): &(&str, Option<String>)| *what == ResolverPod::WHAT;
-        self.knows_what_matters()
-            && pods_and_slices.iter().all(|what| self.everywhere(what))
+        let pods_and_slices = [SliceView::RESOURCE, PodView::RESOURCE];
+        let resolvers = |(what, _): &(&str, Option<String>)| *what == ResolverPod::RESOURCE;
+        self.services_listed()
+            && pods_and_slices
+                .iter()
+                .all(|what| self.listed_everywhere(what))
             && self.listed.iter().any(resolvers)
     }
 
-    /// The ElastiServices and Services are known, so it can be told which pods and slices matter.
-    pub(crate) fn knows_what_matters(&self) -> bool {
-        self.everywhere(Declared::WHAT) && self.everywhere(ServiceView::WHAT)
+    /// The ElastiServices and Services are listed; they decide which pods and slices matter.
+    pub(crate) fn services_listed(&self) -> bool {
+        self.listed_everywhere(Declared::RESOURCE) && self.listed_everywhere(ServiceView::RESOURCE)
     }
 
     /// A kind has been listed in every namespace that is watched.
-    fn everywhere(&self, what: &'static str) -> bool {
+    fn listed_everywhere(&self, what: &'static str) -> bool {
         let listed = |scope: &Option<String>| self.listed.contains(&(what, scope.clone()));
         self.scopes.iter().all(listed)
     }
@@ -300,7 +322,7 @@ impl Known {
         self.kinds.get(kind).copied().unwrap_or(KindState::Pending)
     }
 
-    /// Puts a fresher scale in place of what the watch said last.
+    /// Replaces a target, unless it is newer than that.
     pub(crate) fn put_target(
         &mut self,
         name: &TargetName,
@@ -309,7 +331,7 @@ impl Known {
     ) {
         let before = self.targets.get(name);
         if before.is_some_and(|b| {
-            b.uid == object.uid && !replaces(&b.version, &object.version, Trust::Event)
+            b.uid == object.uid && !replaces(&b.version, &object.version, Source::Event)
         }) {
             return;
         }
@@ -334,8 +356,13 @@ impl Known {
         touched.extend(users.into_iter().flatten().cloned());
     }
 
-    /// Only once it is listed in every namespace can it be told that something does not exist.
-    fn list_kind(&mut self, kind: &KindName, scope: Option<&str>, touched: &mut BTreeSet<Name>) {
+    /// Only once a kind is listed in every namespace is it certain that an object does not exist.
+    fn set_kind_listed(
+        &mut self,
+        kind: &KindName,
+        scope: Option<&str>,
+        touched: &mut BTreeSet<Name>,
+    ) {
         let scopes = self.kind_scopes.entry(kind.clone()).or_default();
         scopes.insert(scope.map(str::to_owned));
         if scopes.len() >= self.scopes.len() {

@@ -1,7 +1,6 @@
-//! The kinds that services refer to, found by discovery, and the scale of any workload among them.
-//! Never writes: `apply.rs` does.
+//! The kinds that services refer to: discovery, watches, and the scale of any workload among them.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,16 +15,22 @@ use tokio::time::{sleep, timeout};
 
 use crate::autoscalers::hpa::HpaView;
 use crate::autoscalers::keda::ScaledObject;
+use crate::cluster::Cluster;
 use crate::error::Error;
+use crate::health::{Heartbeat, Heartbeats};
+use crate::metrics::Metrics;
 use crate::name::{KindName, TargetName};
-use crate::operator::Operator;
-use crate::slim::{Slim as _, TargetView};
-use crate::store::{Change, KindState, autoscaler_kind};
-use crate::watch::{Followed, follow};
+use crate::slim::{Slim, TargetView};
+use crate::store::{CachedKind, Change, KindState, autoscaler_kind};
+use crate::watch::{WatchSpec, watch};
 
-/// How often to look for a kind that the cluster does not have.
-const LOOK_FOR_KIND: Duration = Duration::from_secs(30);
+/// How often to ask for a kind that the cluster does not have.
+const DISCOVERY_INTERVAL: Duration = Duration::from_secs(30);
+const DISCOVERY_RETRY_INTERVAL: Duration = Duration::from_secs(1);
 const TIMEOUT: Duration = Duration::from_secs(10);
+
+/// As long as a heartbeat can wait: 136 years.
+const FOREVER: Duration = Duration::from_secs(u32::MAX as u64);
 
 /// The kinds that were found.
 #[derive(Debug, Default)]
@@ -37,16 +42,24 @@ impl Kinds {
     }
 }
 
-/// Follows every kind that a service refers to, from when it does so.
-pub(crate) async fn follow_kinds(operator: Arc<Operator>) {
-    let mut wanted = operator.store.wanted_kinds();
-    let mut followed: HashMap<KindName, ()> = HashMap::new();
+/// What the watches of discovered kinds need.
+#[derive(Clone, Debug)]
+pub(crate) struct Watches {
+    pub(crate) cluster: Arc<Cluster>,
+    pub(crate) heartbeats: Arc<Heartbeats>,
+    pub(crate) metrics: Arc<Metrics>,
+}
+
+/// Watches every kind that a service refers to, from when it first does so.
+pub(crate) async fn watch_kinds(watches: Watches) {
+    let mut wanted = watches.cluster.store.wanted_kinds();
+    let mut watched: HashSet<KindName> = HashSet::new();
     let mut tasks = JoinSet::new();
     loop {
         let kinds = wanted.borrow_and_update().clone();
         for (kind, version) in kinds {
-            if followed.insert(kind.clone(), ()).is_none() {
-                tasks.spawn(follow_kind(operator.clone(), kind, version));
+            if watched.insert(kind.clone()) {
+                tasks.spawn(watch_kind(watches.clone(), kind, version));
             }
         }
         tokio::select! {
@@ -56,70 +69,109 @@ pub(crate) async fn follow_kinds(operator: Arc<Operator>) {
     }
 }
 
-async fn follow_kind(operator: Arc<Operator>, kind: KindName, version: String) {
+/// Discovers one kind and watches it in every namespace that is watched.
+async fn watch_kind(watches: Watches, kind: KindName, version: String) {
     let gvk = GroupVersionKind::gvk(&kind.group, &version, &kind.kind);
-    let pulse = operator.pulses.one_more();
-    let found = loop {
-        pulse.rest(LOOK_FOR_KIND);
-        match timeout(TIMEOUT, find(&operator.client, &gvk)).await {
-            Ok(Ok(Some(found))) => break found,
-            Ok(Ok(None)) => operator.look_at(&operator.store.set_kind(&kind, KindState::Absent)),
-            Ok(Err(_)) | Err(_) => {
-                tracing::warn!(%kind, "a kind cannot be looked up; it is tried again");
-                sleep(Duration::from_secs(1)).await;
-                continue;
-            }
-        }
-        sleep(LOOK_FOR_KIND).await;
-    };
-    let (resource, capabilities) = found;
-    operator
+    let heartbeat = watches.heartbeats.register();
+    let (resource, capabilities) = watches.discover(&kind, &gvk, &heartbeat).await;
+    let Watches { cluster, .. } = &watches;
+    cluster
         .kinds
         .0
         .lock()
         .insert(kind.clone(), resource.clone());
     let is = |type_| autoscaler_kind(type_).0 == kind;
     let (hpa, keda) = (is(AutoscalerType::Hpa), is(AutoscalerType::Keda));
+    // From here on the watches have heartbeats of their own.
+    heartbeat.beat_after(FOREVER);
     if !hpa && !keda && !can_scale(&capabilities) {
-        tracing::warn!(%kind, "this kind has no /scale subresource, so it cannot be a target");
-        operator.look_at(&operator.store.set_kind(&kind, KindState::Absent));
-        pulse.rest(Duration::from_secs(u64::from(u32::MAX)));
+        tracing::warn!(%kind, "kind cannot be a target: it has no /scale subresource");
+        let touched = cluster.store.set_kind(&kind, KindState::Absent);
+        cluster.queue.add_all(&touched);
         return std::future::pending().await;
     }
     let mut scopes = JoinSet::new();
-    for scope in operator.scopes() {
-        let followed = Followed {
-            path: path(&resource, scope.as_deref()),
-            labels: None,
-            relist_every: 0,
-        };
-        operator.metrics.watching(&resource.plural);
-        let (operator, kind) = (operator.clone(), kind.clone());
-        let pulse = operator.pulses.one_more();
-        let client = operator.client.clone();
+    for scope in cluster.store.scopes() {
+        let (watches, kind) = (watches.clone(), kind.clone());
+        let resource = resource.clone();
         scopes.spawn(async move {
             let scope = scope.as_deref();
-            if hpa {
-                let tell =
-                    |change: Change<HpaView>, _: &str| operator.take_in_of(&kind, scope, change);
-                follow(client, followed, pulse, tell).await;
-            } else if keda {
-                let tell = |change: Change<ScaledObject>, _: &str| {
-                    operator.take_in_of(&kind, scope, change);
-                };
-                follow(client, followed, pulse, tell).await;
-            } else {
-                let tell = |change: Change<TargetView>, _: &str| {
-                    let change = change.map(|view| known_scale(&kind, view));
-                    operator.look_at(&operator.store.take_in_targets(&kind, scope, change));
-                };
-                follow(client, followed, pulse, tell).await;
+            let apply_targets = |change: Change<TargetView>| {
+                let change = change.map(|view| with_known_scale(&kind, view));
+                let cluster = &watches.cluster;
+                let touched = cluster.store.apply_target_change(&kind, scope, change);
+                cluster.queue.add_all(&touched);
+            };
+            let apply_hpas = |change: Change<HpaView>| watches.apply_change(&kind, scope, change);
+            let apply_scaled =
+                |change: Change<ScaledObject>| watches.apply_change(&kind, scope, change);
+            match (hpa, keda) {
+                (true, _) => watches.watch(&resource, scope, apply_hpas).await,
+                (_, true) => watches.watch(&resource, scope, apply_scaled).await,
+                _ => watches.watch(&resource, scope, apply_targets).await,
             }
         });
     }
-    // The watches have pulses of their own from here on.
-    pulse.rest(Duration::from_secs(u64::from(u32::MAX)));
     while scopes.join_next().await.is_some() {}
+}
+
+impl Watches {
+    /// Asks until the cluster serves the kind.
+    async fn discover(
+        &self,
+        kind: &KindName,
+        gvk: &GroupVersionKind,
+        heartbeat: &Heartbeat,
+    ) -> (ApiResource, ApiCapabilities) {
+        let Cluster {
+            client,
+            store,
+            queue,
+            ..
+        } = &*self.cluster;
+        loop {
+            heartbeat.beat_after(DISCOVERY_INTERVAL);
+            match timeout(TIMEOUT, find(client, gvk)).await {
+                Ok(Ok(Some(found))) => return found,
+                Ok(Ok(None)) => {
+                    queue.add_all(&store.set_kind(kind, KindState::Absent));
+                    sleep(DISCOVERY_INTERVAL).await;
+                }
+                Ok(Err(_)) | Err(_) => {
+                    tracing::warn!(%kind, "kind discovery failed; retrying");
+                    sleep(DISCOVERY_RETRY_INTERVAL).await;
+                }
+            }
+        }
+    }
+
+    async fn watch<K: Slim>(
+        &self,
+        resource: &ApiResource,
+        scope: Option<&str>,
+        mut apply: impl FnMut(Change<K>),
+    ) {
+        let spec = WatchSpec {
+            path: path(resource, scope),
+            labels: None,
+            relist_every: 0,
+        };
+        self.metrics.watch_started(&resource.plural);
+        let heartbeat = self.heartbeats.register();
+        let client = self.cluster.client.clone();
+        watch(client, spec, heartbeat, |change, _| apply(change)).await;
+    }
+
+    /// Caches what the watch of an autoscaler's kind delivered.
+    fn apply_change<K: CachedKind>(&self, kind: &KindName, scope: Option<&str>, change: Change<K>) {
+        let Cluster { store, queue, .. } = &*self.cluster;
+        self.metrics.change_received(K::RESOURCE, change.as_str());
+        let is_list = matches!(change, Change::All { .. });
+        queue.add_all(&store.apply_change(scope, change));
+        if is_list {
+            queue.add_all(&store.set_kind_listed(kind, scope));
+        }
+    }
 }
 
 /// The kind as the cluster serves it; `None` if it does not.
@@ -155,17 +207,17 @@ pub(crate) fn path(resource: &ApiResource, namespace: Option<&str>) -> String {
 }
 
 /// The view with its replicas, if `spec.replicas` tells them for this kind.
-fn known_scale(kind: &KindName, mut view: TargetView) -> TargetView {
+fn with_known_scale(kind: &KindName, mut view: TargetView) -> TargetView {
     view.facts = view.facts.for_group(&kind.group);
     view
 }
 
 /// The target as it is now, past all caches; `None` if it does not exist.
-pub(crate) async fn read(
-    operator: &Operator,
+pub(crate) async fn get(
+    cluster: &Cluster,
     target: &TargetName,
 ) -> Result<Option<TargetView>, Error> {
-    let Some(resource) = operator.kinds.get(&target.kind) else {
+    let Some(resource) = cluster.kinds.get(&target.kind) else {
         return Ok(None);
     };
     let path = path(&resource, Some(&target.name.namespace));
@@ -173,18 +225,18 @@ pub(crate) async fn read(
     let object = request
         .get(&target.name.name, &Default::default())
         .map_err(kube::Error::BuildRequest)?;
-    let object = match ask(&operator.client, object).await {
+    let object = match cluster.send(object).await {
         Ok(object) => object,
         Err(Error::Missing(_)) => return Ok(None),
         Err(error) => return Err(error),
     };
     let view = TargetView::read(object).map_err(kube::Error::SerdeError)?;
-    let mut view = known_scale(&target.kind, view);
+    let mut view = with_known_scale(&target.kind, view);
     if view.facts.replicas.is_none() {
         let scale = request
             .get_subresource("scale", &target.name.name)
             .map_err(kube::Error::BuildRequest)?;
-        let scale = ask(&operator.client, scale).await?;
+        let scale = cluster.send(scale).await?;
         let text = |path: &str| scale.pointer(path).and_then(Value::as_str);
         view.version = text("/metadata/resourceVersion").unwrap_or_default().into();
         view.facts.replicas = Some(elasti_core::facts::replicas_of_scale(&scale));
@@ -192,12 +244,3 @@ pub(crate) async fn read(
     Ok(Some(view))
 }
 
-/// One read with a limit.
-pub(crate) async fn ask(client: &Client, request: http::Request<Vec<u8>>) -> Result<Value, Error> {
-    match timeout(TIMEOUT, client.request::<Value>(request)).await {
-        Ok(answer) => Ok(answer?),
-        Err(_) => Err(Error::NoAnswer(
-            "the API server did not answer in 10 s".into(),
-        )),
-    }
-}

@@ -1,78 +1,44 @@
-//! Takes wakes from resolvers, on every replica, and answers "received" only once replicas were asked for.
-//! Never scales anything itself and never wakes for a caller that Kubernetes does not vouch for.
+//! A wake, from the resolver's request to the one conditional scale write. It runs on every replica of the operator
+//! and waits for no reconcile.
 
+mod endpoint;
 mod refusal;
 
-use std::collections::{BTreeSet, HashMap};
-use std::fmt;
-use std::net::{IpAddr, SocketAddr};
+use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Duration;
 
-use axum::body::{Body, to_bytes};
-use axum::extract::{Extension, State};
-use axum::http::{HeaderMap, HeaderValue, Request, header};
-use axum::response::{IntoResponse as _, Response};
-use axum::routing::{get, post};
-use axum::{Json, Router};
-use elasti_api::{WakeAnswer, names};
-use elasti_core::Why;
-use elasti_core::ports::ServiceKey;
-use hyper::body::Incoming;
-use hyper::server::conn::http1;
-use hyper::service::service_fn;
-use hyper_util::rt::{TokioIo, TokioTimer};
-use kube::Client;
+use elasti_core::{WakeDecision, Why};
 use parking_lot::Mutex;
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
-use tokio::time::{sleep, timeout};
-use tower::ServiceExt as _;
 
-use elasti_runtime::callers::{Callers, TokenHash};
-use elasti_runtime::pace::Pace;
+use crate::error::Error;
+use crate::name::Name;
+use crate::observe::{Incomplete, Snapshot};
+use crate::operator::Operator;
+use crate::refresh;
+pub use endpoint::{WakeEndpoint, WakeSettings};
 
-use crate::metrics::Metrics;
-use refusal::Refusal;
+/// How often a wake decides again when something else writes the target at the same moment.
+const WAKE_ATTEMPTS: usize = 8;
 
-/// Resolvers keep 4 connections each; 200 resolvers and a few probes fit.
-const CONNECTIONS: usize = 1024;
-/// One pod that opens connections for fun takes no more than this.
-const CONNECTIONS_PER_PEER: usize = 64;
-/// Also how long an idle connection is kept.
-const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
-const BODY_TIMEOUT: Duration = Duration::from_secs(2);
-/// Two names of 253 bytes, a number and keys are 600 bytes.
-const MOST_BYTES: usize = 4096;
-/// The resolver gives up after 3 s and asks another replica.
-const ANSWER_TIMEOUT: Duration = Duration::from_millis(2500);
-/// A resolver that wakes a thousand services at once is served; one that never stops is not.
-const CALLER_PACE: (f64, f64) = (500.0, 2000.0);
-/// 200 resolvers that all ask for one service within a second are served.
-const SERVICE_PACE: (f64, f64) = (20.0, 200.0);
-/// Services whose pace is remembered: 10,000 entries of 200 bytes are 2 MB.
-const MOST_SERVICES: usize = 10_000;
-/// Callers whose pace is remembered.
-const MOST_CALLERS: usize = 1024;
-
-/// Someone waits for this service.
+/// A wake that waits to be decided.
 #[derive(Debug)]
-pub struct WakeRequest {
-    /// Its namespace.
+pub struct PendingWake {
+    /// The namespace of the Service.
     pub namespace: String,
     /// The name of the Service.
     pub service: String,
-    /// Where to say what came of it.
+    /// Where the outcome goes.
     pub answer: oneshot::Sender<WakeOutcome>,
 }
 
-/// What came of a wake.
+/// What became of a wake.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WakeOutcome {
     /// Kubernetes accepted the scale write.
     Scaled,
-    /// Replicas were asked for already.
+    /// The target is scaled up already.
     AlreadyAwake,
     /// No ElastiService has this Service.
     NotManaged,
@@ -85,230 +51,111 @@ pub enum WakeOutcome {
     },
 }
 
-/// What the endpoint needs to know.
-#[derive(Clone, Debug)]
-pub struct WakeSettings {
-    /// The users whose wakes are taken.
-    pub callers: BTreeSet<String>,
-    /// Wakes without a token are taken, as the predecessor did.
-    pub allow_anonymous: bool,
-}
+const RETRY: WakeOutcome = WakeOutcome::Failed { retry: true };
 
-/// Whose pace counts: each token, or each address where there is none.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-enum Caller {
-    Vouched(TokenHash),
-    Anonymous(IpAddr),
-}
-
-/// The endpoint.
-pub struct WakeEndpoint {
-    callers: Callers,
-    allow_anonymous: bool,
-    caller_pace: Pace<Caller>,
-    service_pace: Pace<ServiceKey>,
-    wakes: mpsc::Sender<WakeRequest>,
-    metrics: Arc<Metrics>,
-}
-
-impl fmt::Debug for WakeEndpoint {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("WakeEndpoint").finish_non_exhaustive()
-    }
-}
-
-impl WakeEndpoint {
-    /// Hands wakes to `wakes`; `metrics` counts those that are refused, and is served under `GET /metrics`.
-    #[must_use]
-    pub fn new(
-        client: Client,
-        settings: WakeSettings,
-        wakes: mpsc::Sender<WakeRequest>,
-        metrics: Arc<Metrics>,
-    ) -> Self {
-        let WakeSettings {
-            callers,
-            allow_anonymous,
-        } = settings;
-        Self {
-            callers: Callers::new(client, names::WAKE_AUDIENCE, callers),
-            allow_anonymous,
-            caller_pace: Pace::new(CALLER_PACE, MOST_CALLERS),
-            service_pace: Pace::new(SERVICE_PACE, MOST_SERVICES),
-            wakes,
-            metrics,
-        }
-    }
-
-    /// Serves for as long as the future lives.
-    pub async fn serve(self, listener: TcpListener) {
-        let endpoint = Arc::new(self);
-        let router = Router::new()
-            .route(names::WAKE_PATH, post(take))
-            .route("/metrics", get(metrics))
-            .with_state(endpoint.clone());
-        let places = Arc::new(Semaphore::new(CONNECTIONS));
-        let peers = Arc::new(Peers::default());
-        let mut connections = JoinSet::new();
-        // So that the first wake need not wait for it.
-        connections.spawn(async move { endpoint.callers.prepare().await });
-        loop {
-            let Ok(place) = places.clone().acquire_owned().await else {
-                return;
-            };
-            let accepted = tokio::select! {
-                accepted = listener.accept() => accepted,
-                Some(_) = connections.join_next() => continue,
-            };
-            match accepted {
-                Ok((stream, peer)) => {
-                    if let Some(permit) = peers.welcome(peer.ip(), place) {
-                        connections.spawn(connection(router.clone(), stream, peer, permit));
-                    }
-                }
-                // Usually too many open files; it passes.
-                Err(_) => sleep(Duration::from_millis(50)).await,
-            }
-        }
-    }
-}
-
-async fn connection(router: Router, stream: TcpStream, peer: SocketAddr, permit: ConnectionPermit) {
-    let _ = stream.set_nodelay(true);
-    let service = service_fn(move |mut request: Request<Incoming>| {
-        request.extensions_mut().insert(peer.ip());
-        router.clone().oneshot(request)
-    });
-    let served = http1::Builder::new()
-        .timer(TokioTimer::new())
-        .header_read_timeout(HEAD_TIMEOUT)
-        .serve_connection(TokioIo::new(stream), service);
-    // A caller that hangs up is none of our business.
-    let _ = served.await;
-    drop(permit);
-}
-
-/// How many connections each peer has.
+/// Wakes in progress, and where the outcome of each is awaited.
 #[derive(Debug, Default)]
-struct Peers(Mutex<HashMap<IpAddr, usize>>);
+struct InProgress(Mutex<HashMap<Name, Vec<oneshot::Sender<WakeOutcome>>>>);
 
-/// One connection that counts until it is dropped.
-struct ConnectionPermit {
-    peers: Arc<Peers>,
-    peer: IpAddr,
-    _place: OwnedSemaphorePermit,
-}
+impl InProgress {
+    /// Waits for the outcome of a Service's wake; tells whether it is the first to do so.
+    fn join(&self, service: &Name, answer: oneshot::Sender<WakeOutcome>) -> bool {
+        let mut waiting = self.0.lock();
+        let answers = waiting.entry(service.clone()).or_default();
+        answers.push(answer);
+        answers.len() == 1
+    }
 
-impl Peers {
-    fn welcome(
-        self: &Arc<Self>,
-        peer: IpAddr,
-        place: OwnedSemaphorePermit,
-    ) -> Option<ConnectionPermit> {
-        let mut counts = self.0.lock();
-        let count = counts.entry(peer).or_default();
-        if *count >= CONNECTIONS_PER_PEER {
-            return None;
+    fn finish(&self, service: &Name, outcome: &WakeOutcome) {
+        let answers = self.0.lock().remove(service);
+        for answer in answers.into_iter().flatten() {
+            // The caller may have disconnected.
+            let _ = answer.send(outcome.clone());
         }
-        *count += 1;
-        Some(ConnectionPermit {
-            peers: self.clone(),
-            peer,
-            _place: place,
-        })
     }
 }
 
-impl Drop for ConnectionPermit {
-    fn drop(&mut self) {
-        let mut counts = self.peers.0.lock();
-        if let Some(count) = counts.get_mut(&self.peer) {
-            *count = count.saturating_sub(1);
-            if *count == 0 {
-                counts.remove(&self.peer);
+/// Runs every wake at once; several for one Service share one decision.
+pub(crate) async fn run(operator: Arc<Operator>, mut wakes: mpsc::Receiver<PendingWake>) {
+    let in_progress = Arc::new(InProgress::default());
+    let mut tasks = JoinSet::new();
+    loop {
+        tokio::select! {
+            wake = wakes.recv() => {
+                let Some(PendingWake { namespace, service, answer }) = wake else { return };
+                let service = Name::new(namespace, service);
+                if in_progress.join(&service, answer) {
+                    let (operator, in_progress) = (operator.clone(), in_progress.clone());
+                    tasks.spawn(async move {
+                        let outcome = wake_service(&operator, &service).await;
+                        in_progress.finish(&service, &outcome);
+                        let claimant = operator.cluster.store.cache().claimant(&service);
+                        operator.cluster.queue.add_all(claimant.as_slice());
+                    });
+                }
             }
+            Some(_) = tasks.join_next() => {}
         }
     }
 }
 
-async fn metrics(State(endpoint): State<Arc<WakeEndpoint>>) -> Response {
-    let kind = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
-    ([(header::CONTENT_TYPE, kind)], endpoint.metrics.encode()).into_response()
-}
-
-async fn take(
-    State(endpoint): State<Arc<WakeEndpoint>>,
-    Extension(peer): Extension<IpAddr>,
-    headers: HeaderMap,
-    body: Body,
-) -> Response {
-    match endpoint.take(peer, &headers, body).await {
-        Ok(()) => Json(WakeAnswer::received()).into_response(),
-        Err(refusal) => {
-            endpoint.metrics.wake_refused(refusal.word());
-            refusal.into_response()
-        }
-    }
-}
-
-impl WakeEndpoint {
-    async fn take(&self, peer: IpAddr, headers: &HeaderMap, body: Body) -> Result<(), Refusal> {
-        let caller = self.caller(peer, headers).await?;
-        if !self.caller_pace.allows(&caller) {
-            return Err(Refusal::TooOften);
-        }
-        let service = wanted(body).await?;
-        if !self.service_pace.allows(&service) {
-            return Err(Refusal::TooOften);
-        }
-        let (answer, outcome) = oneshot::channel();
-        let wake = WakeRequest {
-            namespace: service.namespace,
-            service: service.service,
-            answer,
+/// Decides on the cached facts and writes the scale; where something else was faster, decides again.
+async fn wake_service(operator: &Operator, service: &Name) -> WakeOutcome {
+    let cluster = &operator.cluster;
+    let Some(name) = cluster.store.cache().claimant(service) else {
+        return match operator.is_ready() {
+            true => WakeOutcome::NotManaged,
+            false => RETRY,
         };
-        self.wakes.try_send(wake).map_err(|_| Refusal::Busy)?;
-        match timeout(ANSWER_TIMEOUT, outcome).await {
-            Ok(Ok(WakeOutcome::Scaled | WakeOutcome::AlreadyAwake)) => Ok(()),
-            Ok(Ok(WakeOutcome::NotManaged)) => Err(Refusal::NotManaged),
-            Ok(Ok(WakeOutcome::Refused(why))) => Err(Refusal::Refused(why.sentence)),
-            Ok(Ok(WakeOutcome::Failed { retry: true })) | Ok(Err(_)) => Err(Refusal::TryAgain),
-            Ok(Ok(WakeOutcome::Failed { retry: false })) => Err(Refusal::Failed),
-            Err(_) => Err(Refusal::NoAnswer),
-        }
-    }
-
-    async fn caller(&self, peer: IpAddr, headers: &HeaderMap) -> Result<Caller, Refusal> {
-        match headers.get(header::AUTHORIZATION) {
-            None if self.allow_anonymous => Ok(Caller::Anonymous(peer)),
-            None => Err(Refusal::NoToken),
-            Some(shown) => {
-                let token = shown
-                    .to_str()
-                    .ok()
-                    .and_then(|text| text.strip_prefix("Bearer "));
-                let token = token.ok_or(Refusal::NotBearer)?;
-                let vouched = self.callers.vouched(peer, token).await;
-                Ok(Caller::Vouched(vouched.map_err(Refusal::Caller)?))
+    };
+    for attempt in 0..WAKE_ATTEMPTS {
+        let snapshot = match operator.snapshot(&name) {
+            Ok(snapshot) => snapshot,
+            Err(Incomplete::Unread(me)) => match refresh::first_read(cluster, &me).await {
+                Ok(()) => continue,
+                Err(_) => return RETRY,
+            },
+            Err(Incomplete::Gone | Incomplete::NotListed) => return RETRY,
+        };
+        operator.memories.set_wake_requested(&name);
+        match elasti_core::wake(snapshot.spec(), &snapshot.observed) {
+            WakeDecision::Refused(why) => return WakeOutcome::Refused(why),
+            // The cache may be behind a sleep that has just begun, so "awake" is believed only after a read.
+            WakeDecision::AlreadyAwake if attempt == 0 => {}
+            WakeDecision::AlreadyAwake => return WakeOutcome::AlreadyAwake,
+            WakeDecision::Scale(replicas) => {
+                if let Some(outcome) = scale_up(operator, &snapshot, replicas).await {
+                    return outcome;
+                }
             }
         }
+        if refresh::target(cluster, &snapshot.me).await.is_err() {
+            return RETRY;
+        }
     }
+    tracing::warn!(elastiservice = %name, attempts = WAKE_ATTEMPTS, "wake failed: the target is written all the time");
+    RETRY
 }
 
-/// The service that a caller names.
-async fn wanted(body: Body) -> Result<ServiceKey, Refusal> {
-    let bytes = match timeout(BODY_TIMEOUT, to_bytes(body, MOST_BYTES)).await {
-        Ok(Ok(bytes)) => bytes,
-        Ok(Err(_)) | Err(_) => return Err(Refusal::NotAWake),
+/// The one write; `None` if something else wrote the target first.
+async fn scale_up(operator: &Operator, snapshot: &Snapshot, replicas: u32) -> Option<WakeOutcome> {
+    let Some(target) = &snapshot.target else {
+        return Some(RETRY);
     };
-    let wake: elasti_api::WakeRequest =
-        serde_json::from_slice(&bytes).map_err(|_| Refusal::NotAWake)?;
-    let is_name = |text: &str| {
-        let allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "-.".contains(c);
-        !text.is_empty() && text.len() <= 253 && text.chars().all(allowed)
-    };
-    if !is_name(&wake.namespace) || !is_name(&wake.svc) {
-        return Err(Refusal::NotAWake);
+    let (writer, reporter) = (&operator.writer, &operator.reporter);
+    match writer
+        .scale_up(&snapshot.target_name, target, replicas)
+        .await
+    {
+        Ok(()) => {
+            reporter.wake_scaled(snapshot, replicas);
+            Some(WakeOutcome::Scaled)
+        }
+        Err(Error::Conflict(_)) => None,
+        Err(error) => {
+            reporter.wake_failed(snapshot, &error);
+            tracing::warn!(elastiservice = %snapshot.me.name, %error, "wake failed");
+            Some(RETRY)
+        }
     }
-    Ok(ServiceKey::new(wake.namespace, wake.svc))
 }

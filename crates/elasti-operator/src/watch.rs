@@ -1,5 +1,5 @@
-//! One shared watch a kind, whatever the number of services: list, then watch, for ever, with time-outs that notice silence.
-//! Never keeps an object and never decides: every change is told once, in order, and the whole list again when in doubt.
+//! One shared watch for each kind, whatever the number of services: list, then watch, for ever, with time-outs that
+//! notice a dead connection. Every change is delivered once and in order, and the whole list again when in doubt.
 
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -15,105 +15,119 @@ use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 
-use crate::health::Pulse;
+use crate::health::Heartbeat;
 use crate::name::Name;
 use crate::slim::Slim;
 use crate::store::Change;
 
-/// A watch ends by itself after this; one that is silent for [`GRACE`] longer is taken for dead: 18 + 2 = 20 s.
+/// The server ends a watch after this; one that lives [`WATCH_GRACE`] longer is taken for dead: 18 + 2 = 20 s.
 /// Six watches are then renewed 20 times a minute.
-const CALM: Duration = Duration::from_secs(18);
-const GRACE: Duration = Duration::from_secs(2);
-/// A page of a list that takes longer is asked for again.
+const WATCH_TIMEOUT: Duration = Duration::from_secs(18);
+const WATCH_GRACE: Duration = Duration::from_secs(2);
+/// For one page; then it is requested again.
 const LIST_TIMEOUT: Duration = Duration::from_secs(30);
 /// 250 pods of 20 KiB each are 5 MiB on the wire, and only one of them is ever held as a whole.
-const PAGE: u32 = 250;
+const PAGE_SIZE: u32 = 250;
 const BACKOFF_MIN: Duration = Duration::from_millis(100);
 /// So that an API server that returns is used within 2 s.
 const BACKOFF_MAX: Duration = Duration::from_millis(1500);
 /// A kind that does not exist any more may come back, but not soon.
-const ABSENT_PAUSE: Duration = Duration::from_secs(30);
+const ABSENT_KIND_RETRY: Duration = Duration::from_secs(30);
 
-/// What to follow.
+/// What to watch.
 #[derive(Clone, Debug)]
-pub(crate) struct Followed {
+pub(crate) struct WatchSpec {
     /// The collection's path.
     pub(crate) path: String,
     /// Only those with these labels.
     pub(crate) labels: Option<String>,
-    /// After so many watches in a row the whole list is told again, in case an event was lost; 0: never.
+    /// After so many watches in a row the whole list is read again, in case an event was lost; 0: never.
     pub(crate) relist_every: u32,
 }
 
-/// Follows objects as long as the future lives; each change is told with the version that it has brought.
-pub(crate) async fn follow<K: Slim>(
+/// Watches as long as the future lives; each change is delivered with the version that the watch has reached.
+pub(crate) async fn watch<K: Slim>(
     client: Client,
-    followed: Followed,
-    pulse: Arc<Pulse>,
-    mut tell: impl FnMut(Change<K>, &str),
+    spec: WatchSpec,
+    heartbeat: Arc<Heartbeat>,
+    mut on_change: impl FnMut(Change<K>, &str),
 ) {
     let mut pause = BACKOFF_MIN;
     loop {
-        pulse.beat();
-        match list::<K>(&client, &followed, &pulse).await {
-            Ok((mut version, good, broken)) => {
-                tell(Change::All { good, broken }, &version);
-                let mut watches = 0;
-                loop {
-                    pulse.beat();
-                    let started = Instant::now();
-                    match watch_once(&client, &followed, &version, &mut tell).await {
-                        // A watch that lived was worth it; one that ends at once must not spin.
-                        End::Resume(newer) => {
-                            version = newer;
-                            if started.elapsed() >= BACKOFF_MIN {
-                                pause = BACKOFF_MIN;
-                            } else {
-                                sleep(BACKOFF_MIN).await;
-                            }
-                            watches += 1;
-                            if watches == followed.relist_every {
-                                break;
-                            }
-                        }
-                        End::Relist => break pause = BACKOFF_MIN,
-                        End::Failed => break,
-                    }
+        heartbeat.beat();
+        match list::<K>(&client, &spec, &heartbeat).await {
+            Ok((version, good, broken)) => {
+                on_change(Change::All { good, broken }, &version);
+                let watched = watch_from(&client, &spec, &heartbeat, version, &mut on_change);
+                if watched.await {
+                    pause = BACKOFF_MIN;
                 }
             }
             Err(kube::Error::Api(status)) if status.code == 404 => {
                 let (good, broken) = (Vec::new(), Vec::new());
-                tell(Change::All { good, broken }, "");
-                pulse.rest(ABSENT_PAUSE);
-                sleep(ABSENT_PAUSE).await;
+                on_change(Change::All { good, broken }, "");
+                heartbeat.beat_after(ABSENT_KIND_RETRY);
+                sleep(ABSENT_KIND_RETRY).await;
             }
             Err(error) => {
-                tracing::warn!(path = followed.path, %error, "a list failed; it is tried again");
+                tracing::warn!(path = spec.path, %error, "list failed; retrying");
             }
         }
-        // Half to whole, so that operators do not come back in one blow.
+        // Half to whole, so that operators do not all come back at once.
         sleep(pause.mul_f64(rand::random_range(0.5..1.0))).await;
         pause = pause.saturating_mul(2).min(BACKOFF_MAX);
+    }
+}
+
+/// Watches from a version on, one watch after the other, until only a new list helps. Tells whether a watch lived.
+async fn watch_from<K: Slim>(
+    client: &Client,
+    spec: &WatchSpec,
+    heartbeat: &Heartbeat,
+    mut version: String,
+    on_change: &mut impl FnMut(Change<K>, &str),
+) -> bool {
+    let (mut watches, mut lived) = (0, false);
+    loop {
+        heartbeat.beat();
+        let started = Instant::now();
+        match watch_once(client, spec, &version, on_change).await {
+            End::Resume(newer) => {
+                version = newer;
+                // One that ends at once must not spin.
+                if started.elapsed() >= BACKOFF_MIN {
+                    lived = true;
+                } else {
+                    sleep(BACKOFF_MIN).await;
+                }
+                watches += 1;
+                if watches == spec.relist_every {
+                    return lived;
+                }
+            }
+            End::Relist => return true,
+            End::Failed => return lived,
+        }
     }
 }
 
 /// One list, page by page: its version, what could be read and what could not.
 async fn list<K: Slim>(
     client: &Client,
-    followed: &Followed,
-    pulse: &Pulse,
+    spec: &WatchSpec,
+    heartbeat: &Heartbeat,
 ) -> Result<(String, Vec<K>, Vec<Name>), kube::Error> {
     let (mut good, mut broken) = (Vec::new(), Vec::new());
     let mut params = ListParams {
-        label_selector: followed.labels.clone(),
-        limit: Some(PAGE),
+        label_selector: spec.labels.clone(),
+        limit: Some(PAGE_SIZE),
         ..ListParams::default()
     };
     loop {
-        pulse.beat();
-        let page = read_page::<K>(client, &followed.path, &params).await?;
-        for Item { read, .. } in page.items {
-            match read {
+        heartbeat.beat();
+        let page = get_page::<K>(client, &spec.path, &params).await?;
+        for Item { object, .. } in page.items {
+            match object {
                 Ok(object) => good.push(object),
                 Err(name) => broken.push(name),
             }
@@ -128,7 +142,7 @@ async fn list<K: Slim>(
     }
 }
 
-async fn read_page<K: Slim>(
+async fn get_page<K: Slim>(
     client: &Client,
     path: &str,
     params: &ListParams,
@@ -142,20 +156,20 @@ async fn read_page<K: Slim>(
     }
 }
 
-/// Everything that labels select, past the watch, and the version of that list.
-pub(crate) async fn read_all<K: Slim>(
+/// Everything that labels select, beside the watch, and the version of that list.
+pub(crate) async fn list_all<K: Slim>(
     client: &Client,
     path: &str,
     labels: &str,
 ) -> Result<(String, Vec<K>), kube::Error> {
-    let followed = Followed {
+    let spec = WatchSpec {
         path: path.to_owned(),
         labels: Some(labels.to_owned()),
         relist_every: 0,
     };
-    let (version, good, broken) = list::<K>(client, &followed, &Pulse::default()).await?;
+    let (version, good, broken) = list::<K>(client, &spec, &Heartbeat::default()).await?;
     match broken.first() {
-        // Without it the list would not be whole, and decisions on it not safe.
+        // Without it the list would not be complete, and decisions on it not safe.
         Some(name) => {
             let error = serde::de::Error::custom(format!("{name} cannot be read"));
             Err(kube::Error::SerdeError(error))
@@ -170,26 +184,26 @@ enum End {
     Resume(String),
     /// Only a new list helps.
     Relist,
-    /// Neither worked: pause, then a new list.
+    /// Pause, then a new list.
     Failed,
 }
 
 async fn watch_once<K: Slim>(
     client: &Client,
-    followed: &Followed,
+    spec: &WatchSpec,
     version: &str,
-    tell: &mut impl FnMut(Change<K>, &str),
+    on_change: &mut impl FnMut(Change<K>, &str),
 ) -> End {
     let params = WatchParams {
-        label_selector: followed.labels.clone(),
-        timeout: u32::try_from(CALM.as_secs()).ok(),
+        label_selector: spec.labels.clone(),
+        timeout: u32::try_from(WATCH_TIMEOUT.as_secs()).ok(),
         bookmarks: true,
         ..WatchParams::default()
     };
-    let Ok(request) = Request::new(followed.path.as_str()).watch(&params, version) else {
+    let Ok(request) = Request::new(spec.path.as_str()).watch(&params, version) else {
         return End::Failed;
     };
-    let deadline = Instant::now() + CALM + GRACE;
+    let deadline = Instant::now() + WATCH_TIMEOUT + WATCH_GRACE;
     let stream = match timeout_at(deadline, client.request_events::<Item<K>>(request)).await {
         Ok(Ok(stream)) => stream,
         Ok(Err(kube::Error::Api(status))) if status.code == 410 => return End::Relist,
@@ -205,20 +219,22 @@ async fn watch_once<K: Slim>(
         match event {
             Some(Ok(WatchEvent::Added(item) | WatchEvent::Modified(item))) => {
                 version = item.version.unwrap_or(version);
-                // What cannot be read stays as it was known.
-                if let Ok(object) = item.read {
-                    tell(Change::Set(object), &version);
+                // What cannot be read stays as it was cached.
+                if let Ok(object) = item.object {
+                    on_change(Change::Set(object), &version);
                 }
             }
             Some(Ok(WatchEvent::Deleted(item))) => {
                 version = item.version.unwrap_or(version);
-                let name = match item.read {
+                let name = match item.object {
                     Ok(object) => object.name().clone(),
                     Err(name) => name,
                 };
-                tell(Change::Gone(name), &version);
+                on_change(Change::Gone(name), &version);
             }
-            Some(Ok(WatchEvent::Bookmark(mark))) => version = mark.metadata.resource_version,
+            Some(Ok(WatchEvent::Bookmark(bookmark))) => {
+                version = bookmark.metadata.resource_version;
+            }
             Some(Ok(WatchEvent::Error(status))) if status.code == 410 => return End::Relist,
             Some(Ok(WatchEvent::Error(_)) | Err(_)) => return End::Failed,
             None => return End::Resume(version),
@@ -236,11 +252,11 @@ struct Page<K: Slim> {
     items: Vec<Item<K>>,
 }
 
-/// One object, slimmed while it is read; if it cannot be read, its name.
+/// One object, reduced to what is cached; if it cannot be parsed, its name.
 #[derive(Clone)]
 struct Item<K> {
     version: Option<String>,
-    read: Result<K, Name>,
+    object: Result<K, Name>,
     _kind: PhantomData<K>,
 }
 
@@ -253,13 +269,13 @@ impl<'de, K: Slim> Deserialize<'de> for Item<K> {
             text("/metadata/namespace").unwrap_or_default(),
             text("/metadata/name").unwrap_or_default(),
         );
-        let read = K::read(object).map_err(|error| {
-            tracing::warn!(%name, %error, "an object cannot be read; the others are not affected");
+        let object = K::read(object).map_err(|error| {
+            tracing::warn!(%name, %error, "object ignored: cannot be parsed");
             name
         });
         Ok(Self {
             version,
-            read,
+            object,
             _kind: PhantomData,
         })
     }
@@ -291,7 +307,7 @@ mod tests {
         let read: Vec<Result<Name, Name>> = page
             .items
             .into_iter()
-            .map(|item| item.read.map(|object| object.name))
+            .map(|item| item.object.map(|object| object.name))
             .collect();
         let named = |name| Name::new("shop", name);
         assert_eq!(read, [Ok(named("good")), Err(named("bad"))]);

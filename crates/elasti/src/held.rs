@@ -47,7 +47,7 @@ pub(crate) enum HeldSource {
     #[cfg(any(feature = "cli", feature = "demo"))]
     Proxy(Proxy),
     /// The operator beside us knows them and asks them itself.
-    Operator(elasti_operator::Waiting),
+    Operator(elasti_operator::HeldCounts),
 }
 
 impl HeldSource {

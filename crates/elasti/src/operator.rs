@@ -47,7 +47,7 @@ impl Board {
         self,
         namespaces: Vec<String>,
         client: kube::Client,
-        waiting: elasti_operator::Waiting,
+        waiting: elasti_operator::HeldCounts,
     ) -> anyhow::Result<Option<dashboard::Running>> {
         let Some(listen) = self.dashboard_bind_address else {
             return Ok(None);
@@ -97,7 +97,7 @@ impl Operator {
         #[cfg(feature = "dashboard")]
         let _dashboard = self
             .board
-            .start(namespaces, viewer, running.waiting())
+            .start(namespaces, viewer, running.held_counts())
             .await?;
         tracing::info!("the operator has started");
         signals.next().await;

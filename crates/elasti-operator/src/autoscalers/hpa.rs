@@ -1,5 +1,5 @@
 //! HorizontalPodAutoscalers: their lower bound.
-//! Never writes to one: it rests at zero replicas by itself.
+//! They are not written to: an HPA stops by itself at zero replicas.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::name::Name;
 use crate::slim::Slim;
-use crate::store::{Kept, Known, Trust, autoscaler_kind};
+use crate::store::{Cache, CachedKind, Source, autoscaler_kind};
 
 /// What is kept of a HorizontalPodAutoscaler.
 #[derive(Clone, Debug)]
@@ -35,25 +35,25 @@ impl Slim for HpaView {
     }
 }
 
-impl Kept for HpaView {
-    const WHAT: &'static str = "horizontalpodautoscalers";
+impl CachedKind for HpaView {
+    const RESOURCE: &'static str = "horizontalpodautoscalers";
 
-    fn put(self, known: &mut Known, touched: &mut BTreeSet<Name>, _: Trust) {
-        let before = known.hpas.insert(self.name.clone(), self.min_replicas);
+    fn put(self, cache: &mut Cache, touched: &mut BTreeSet<Name>, _: Source) {
+        let before = cache.hpas.insert(self.name.clone(), self.min_replicas);
         // An HPA writes its status every few seconds; only its bound matters.
         if before != Some(self.min_replicas) {
             let (kind, _) = autoscaler_kind(AutoscalerType::Hpa);
-            known.touch_autoscaler(&kind, &self.name, touched);
+            cache.touch_autoscaler(&kind, &self.name, touched);
         }
     }
 
-    fn gone(name: &Name, known: &mut Known, touched: &mut BTreeSet<Name>) {
-        known.hpas.remove(name);
+    fn gone(name: &Name, cache: &mut Cache, touched: &mut BTreeSet<Name>) {
+        cache.hpas.remove(name);
         let (kind, _) = autoscaler_kind(AutoscalerType::Hpa);
-        known.touch_autoscaler(&kind, name, touched);
+        cache.touch_autoscaler(&kind, name, touched);
     }
 
-    fn names(known: &Known) -> Vec<Name> {
-        known.hpas.keys().cloned().collect()
+    fn names(cache: &Cache) -> Vec<Name> {
+        cache.hpas.keys().cloned().collect()
     }
 }

@@ -1,5 +1,4 @@
 //! KEDA's ScaledObjects: the pause annotations as facts, and as a patch.
-//! Never touches any other annotation.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::name::Name;
 use crate::slim::Slim;
-use crate::store::{Kept, Known, ScaledView, Trust, autoscaler_kind};
+use crate::store::{Cache, CachedKind, ScaledView, Source, autoscaler_kind};
 
 /// What is kept of a ScaledObject.
 #[derive(Clone, Debug)]
@@ -39,30 +38,30 @@ impl Slim for ScaledObject {
     }
 }
 
-impl Kept for ScaledObject {
-    const WHAT: &'static str = "scaledobjects";
+impl CachedKind for ScaledObject {
+    const RESOURCE: &'static str = "scaledobjects";
 
-    fn put(self, known: &mut Known, touched: &mut BTreeSet<Name>, _: Trust) {
+    fn put(self, cache: &mut Cache, touched: &mut BTreeSet<Name>, _: Source) {
         let pause = self.view.pause.clone();
-        let before = known.scaled.insert(self.name.clone(), self.view);
+        let before = cache.scaled.insert(self.name.clone(), self.view);
         if before.map(|view| view.pause) != Some(pause) {
             let (kind, _) = autoscaler_kind(AutoscalerType::Keda);
-            known.touch_autoscaler(&kind, &self.name, touched);
+            cache.touch_autoscaler(&kind, &self.name, touched);
         }
     }
 
-    fn gone(name: &Name, known: &mut Known, touched: &mut BTreeSet<Name>) {
-        known.scaled.remove(name);
+    fn gone(name: &Name, cache: &mut Cache, touched: &mut BTreeSet<Name>) {
+        cache.scaled.remove(name);
         let (kind, _) = autoscaler_kind(AutoscalerType::Keda);
-        known.touch_autoscaler(&kind, name, touched);
+        cache.touch_autoscaler(&kind, name, touched);
     }
 
-    fn names(known: &Known) -> Vec<Name> {
-        known.scaled.keys().cloned().collect()
+    fn names(cache: &Cache) -> Vec<Name> {
+        cache.scaled.keys().cloned().collect()
     }
 }
 
-/// The patch that makes the annotations say this, if nobody has written in between.
+/// The patch that sets the annotations, if the object has not been written in between.
 pub(crate) fn patch(pause: &KedaPause, version: &str) -> Value {
     let KedaPause {
         paused,
@@ -87,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_patched_is_what_is_read() {
+    fn a_patch_and_the_object_read_back_agree() {
         let before = KedaBefore {
             paused: Some("false".into()),
             paused_replicas: None,

@@ -1,5 +1,4 @@
-//! The autoscalers that may stand beside Elasti: what is known of them, and how they are told.
-//! Never decides when to tell them: that is the brain's work.
+//! Autoscalers that scale the same target: what is cached of them, and how they are paused.
 
 pub(crate) mod hpa;
 pub(crate) mod keda;

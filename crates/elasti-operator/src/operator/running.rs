@@ -1,74 +1,76 @@
-//! How the parts of one operator start, and how they end.
-//! Never decides anything about a service.
+//! How an operator starts and shuts down.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use elasti_api::ElastiService;
-use elasti_core::ports::PortAllocator;
 use k8s_openapi::api::core::v1::{Pod, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::{Client, Resource as _};
-use parking_lot::Mutex;
 use reqwest::Url;
 use tokio::net::TcpListener;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
 use crate::activity::Reports;
+use crate::apply::Writer;
 use crate::clock::Clock;
-use crate::health::{self, Pulses};
+use crate::cluster::Cluster;
+use crate::health;
+use crate::held_counts::HeldCounts;
 use crate::leader::LeaderElection;
+use crate::memories::Memories;
 use crate::metrics::Metrics;
-use crate::permissions::{Permissions, ask_for_rights};
-use crate::queue::Queue;
-use crate::report;
-use crate::savings;
-use crate::scale_locks::ScaleLocks;
+use crate::name::Name;
+use crate::permissions::{self, Permissions};
+use crate::ports::Ports;
+use crate::report::{EventQueue, Reporter};
 use crate::settings::Settings;
 use crate::slim::{Declared, PodView, ServiceView, SliceView};
-use crate::store::{Change, Kept, ResolverPod, Store};
-use crate::targets::{self, Kinds};
+use crate::store::{CachedKind, Change, ResolverPod};
+use crate::targets;
+use crate::term::Terms;
 use crate::triggers::prometheus::{Prometheus, PrometheusSettings};
 use crate::triggers::{Readings, Sources};
-use crate::waiting::Waiting;
-use crate::wake::{WakeEndpoint, WakeSettings};
-use crate::watch::{Followed, follow, resolver_labels};
+use crate::wake::{self, WakeEndpoint, WakeSettings};
+use crate::watch::{WatchSpec, resolver_labels, watch};
 
-use super::tasks::{hear_triggers, keep_terms, take_wakes, work};
-use super::{Operator, scopes};
+use super::Operator;
+use super::tasks::{enqueue_readings, follow_lease, reconcile_queued};
 
 /// Wakes that wait to be decided; each is one write.
-const WAKES_WAITING: usize = 1024;
-/// What a decision needs is read anew before it, except who the resolvers are. Should the one event about a new one
-/// be lost, it would stay unknown for ever; so they are listed anew after each watch, every 18 s. That is before the
-/// grace is over after which everything wakes for want of a resolver, and costs three small lists a minute.
-const RESOLVERS_AGAIN: u32 = 1;
+const WAKE_QUEUE_CAPACITY: usize = 1024;
+/// What a decision needs is read again before it, except who the resolvers are. Should the one event about a new one
+/// be lost, it would stay unknown for ever; so they are listed again after each watch, every 18 s. That is before the
+/// grace is over after which everything wakes because no resolver is there, and costs three small lists a minute.
+const RESOLVER_RELIST_EVERY: u32 = 1;
 /// Kubernetes gives a pod 30 s to end.
-const LONGEST_END: Duration = Duration::from_secs(15);
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// Why an operator cannot start.
 #[derive(Debug, thiserror::Error)]
-pub enum NoStart {
+pub enum StartError {
     /// A port cannot be opened.
-    #[error("{what} cannot be opened: {why}")]
+    #[error("{port} cannot be opened: {error}")]
     Port {
         /// Which one.
-        what: &'static str,
-        /// What the system said.
-        why: io::Error,
+        port: &'static str,
+        /// What the system answered.
+        error: io::Error,
     },
-    /// No HTTP client can be made.
-    #[error("no HTTP client can be made: {0}")]
+    /// The HTTP client cannot be built.
+    #[error("the HTTP client cannot be built: {0}")]
     Http(#[from] reqwest::Error),
-    /// The default Prometheus cannot be asked.
+    /// The default Prometheus cannot be used.
     #[error("PROMETHEUS_TRIGGER_SERVER_ADDRESS or its header cannot be used")]
     Prometheus,
 }
 
-/// An operator at work; dropping it stops everything at once.
+/// A running operator; dropping it stops everything at once.
 #[derive(Debug)]
 pub struct Running {
     operator: Arc<Operator>,
@@ -77,11 +79,11 @@ pub struct Running {
 }
 
 impl Running {
-    /// Opens the ports and follows the cluster from now on.
+    /// Opens the ports and starts to watch the cluster.
     ///
     /// # Errors
     /// If a port cannot be opened or a client cannot be made.
-    pub async fn start(settings: Settings, client: Client) -> Result<Self, NoStart> {
+    pub async fn start(settings: Settings, client: Client) -> Result<Self, StartError> {
         Self::start_at(Clock::start(), settings, client).await
     }
 
@@ -93,62 +95,22 @@ impl Running {
         clock: Clock,
         settings: Settings,
         client: Client,
-    ) -> Result<Self, NoStart> {
-        let wake = open("the wake port", settings.wake).await?;
-        let metrics = Arc::new(Metrics::new());
-        let sources = Sources {
-            prometheus: Prometheus::new(prometheus(&settings)?)?,
-            metrics: metrics.clone(),
-        };
-        let (readings, changed) = Readings::start(sources, settings.polling_interval);
-        let reports = Reports::new(settings.resolver_port, settings.token_file.clone(), clock)?;
+    ) -> Result<Self, StartError> {
+        let wake = open("wake port", settings.wake).await?;
         let election = Arc::new(match settings.leader_elect {
-            true => LeaderElection::stand(client.clone(), &settings.operator_namespace, clock),
-            false => LeaderElection::alone(),
-        });
-        let (events, event_writer) = report::event_queue(client.clone());
-        let operator = Arc::new(Operator {
-            port_allocator: Mutex::new(PortAllocator::new(
-                settings.ports.clone(),
-                settings.port_quarantine,
-            )),
-            client,
-            clock,
-            store: Store::new(scopes(&settings)),
-            queue: Queue::default(),
-            kinds: Kinds::default(),
-            scale_locks: ScaleLocks::default(),
-            readings,
-            reports,
-            metrics,
-            pulses: Pulses::default(),
-            events,
-            leadership: election.subscribe(),
-            term: watch::Sender::default(),
-            memories: Mutex::default(),
-            wakes: Mutex::default(),
-            waking: Mutex::default(),
-            permissions: Permissions::default(),
-            terminating: Mutex::default(),
-            services: Mutex::default(),
-            stopping: watch::Sender::new(false),
-            settings,
-        });
-        let counted = Arc::downgrade(&operator);
-        operator.metrics.before_each_scrape(move || {
-            if let Some(operator) = counted.upgrade() {
-                savings::count(&operator);
-            }
+            true => LeaderElection::start(client.clone(), &settings.operator_namespace, clock),
+            false => LeaderElection::without_lease(),
         });
         let mut tasks = JoinSet::new();
-        tasks.spawn(event_writer);
+        let (operator, changed) = build(clock, settings, client, &election, &mut tasks)?;
         serve(&operator, &mut tasks, wake).await?;
         watch_all(&operator, &mut tasks);
-        tasks.spawn(ask_for_rights(operator.clone()));
-        tasks.spawn(hear_triggers(operator.clone(), changed));
-        tasks.spawn(keep_terms(operator.clone(), election.clone()));
+        let (cluster, permissions) = (operator.cluster.clone(), operator.permissions.clone());
+        tasks.spawn(permissions::poll(cluster.clone(), permissions));
+        tasks.spawn(enqueue_readings(cluster, changed));
+        tasks.spawn(follow_lease(operator.clone(), election.clone()));
         for _ in 0..operator.settings.concurrency.max(1) {
-            tasks.spawn(work(operator.clone()));
+            tasks.spawn(reconcile_queued(operator.clone()));
         }
         Ok(Self {
             operator,
@@ -157,22 +119,22 @@ impl Running {
         })
     }
 
-    /// Whether the cluster is known.
+    /// Whether everything that decisions need has been listed.
     #[must_use]
     pub fn is_ready(&self) -> bool {
         self.operator.is_ready()
     }
 
-    /// Whether this one leads.
+    /// Whether this operator leads.
     #[must_use]
     pub fn leads(&self) -> bool {
-        self.operator.leads()
+        self.operator.terms.leads()
     }
 
-    /// Who asks the resolvers how many requests wait.
+    /// Asks the resolvers how many requests they hold.
     #[must_use]
-    pub fn waiting(&self) -> Waiting {
-        Waiting(self.operator.clone())
+    pub fn held_counts(&self) -> HeldCounts {
+        HeldCounts::new(self.operator.cluster.clone(), self.operator.reports.clone())
     }
 
     /// The metrics as they stand.
@@ -181,11 +143,11 @@ impl Running {
         self.operator.metrics.encode()
     }
 
-    /// Ends in order: no new look, the calls under way end, the lease is given back.
+    /// Shuts down: no new reconcile begins, those in progress end, the lease is released.
     pub async fn stop(mut self) {
-        self.operator.stopping.send_replace(true);
-        let ends = timeout(LONGEST_END, async {
-            while self.operator.queue.is_working() {
+        self.operator.stopping.store(true, Ordering::Relaxed);
+        let ends = timeout(SHUTDOWN_TIMEOUT, async {
+            while self.operator.cluster.queue.is_working() {
                 sleep(Duration::from_millis(10)).await;
             }
         });
@@ -198,12 +160,15 @@ impl Running {
     }
 }
 
-async fn open(what: &'static str, address: std::net::SocketAddr) -> Result<TcpListener, NoStart> {
+async fn open(
+    port: &'static str,
+    address: std::net::SocketAddr,
+) -> Result<TcpListener, StartError> {
     let listener = TcpListener::bind(address).await;
-    listener.map_err(|why| NoStart::Port { what, why })
+    listener.map_err(|error| StartError::Port { port, error })
 }
 
-fn prometheus(settings: &Settings) -> Result<PrometheusSettings, NoStart> {
+fn prometheus(settings: &Settings) -> Result<PrometheusSettings, StartError> {
     let server = settings.prometheus_address.as_deref().map(Url::parse);
     let authorization = settings.prometheus_authorization.as_deref();
     let authorization = authorization.map(|text| {
@@ -212,35 +177,99 @@ fn prometheus(settings: &Settings) -> Result<PrometheusSettings, NoStart> {
         Ok::<_, reqwest::header::InvalidHeaderValue>(value)
     });
     Ok(PrometheusSettings {
-        server: server.transpose().map_err(|_| NoStart::Prometheus)?,
-        authorization: authorization.transpose().map_err(|_| NoStart::Prometheus)?,
+        server: server.transpose().map_err(|_| StartError::Prometheus)?,
+        authorization: authorization
+            .transpose()
+            .map_err(|_| StartError::Prometheus)?,
         any_address: settings.allow_loopback,
     })
+}
+
+/// The parts of an operator, the services whose readings change, and the tasks that belong to single parts.
+fn build(
+    clock: Clock,
+    settings: Settings,
+    client: Client,
+    election: &LeaderElection,
+    tasks: &mut JoinSet<()>,
+) -> Result<(Arc<Operator>, mpsc::Receiver<Name>), StartError> {
+    let metrics = Arc::new(Metrics::new());
+    let sources = Sources {
+        prometheus: Prometheus::new(prometheus(&settings)?)?,
+        metrics: metrics.clone(),
+    };
+    let (readings, changed) = Readings::start(sources, settings.polling_interval);
+    let reports = Reports::new(settings.resolver_port, settings.token_file.clone(), clock)?;
+    let (events, event_writer) = EventQueue::new(client.clone());
+    tasks.spawn(event_writer);
+    let cluster = Arc::new(Cluster::new(client, scopes(&settings)));
+    let terms = Arc::new(Terms::new(election.subscribe()));
+    let permissions = Arc::new(Permissions::default());
+    let (counted, counting) = (cluster.clone(), terms.clone());
+    metrics.before_each_scrape(move |metrics| match counting.leads() {
+        true => metrics.savings().count(&counted.store.cache(), clock.now()),
+        false => metrics.savings().forget_all(),
+    });
+    let operator = Operator {
+        ports: Ports::new(settings.ports.clone(), settings.port_quarantine),
+        writer: Writer::new(
+            cluster.clone(),
+            clock,
+            terms.clone(),
+            permissions.clone(),
+            metrics.clone(),
+        ),
+        reporter: Reporter::new(cluster.clone(), metrics.clone(), events),
+        memories: Memories::new(clock, terms.clone()),
+        reports: Arc::new(reports),
+        heartbeats: Arc::default(),
+        stopping: AtomicBool::new(false),
+        settings,
+        clock,
+        cluster,
+        readings,
+        metrics,
+        terms,
+        permissions,
+    };
+    Ok((Arc::new(operator), changed))
+}
+
+/// The namespaces to watch, one by one; `None` is all of them.
+fn scopes(settings: &Settings) -> Vec<Option<String>> {
+    match settings.namespaces.as_slice() {
+        [] => vec![None],
+        some => {
+            let unique: BTreeSet<&String> = some.iter().collect();
+            unique.into_iter().cloned().map(Some).collect()
+        }
+    }
 }
 
 /// The endpoints: wakes with metrics, metrics alone, health.
 async fn serve(
     operator: &Arc<Operator>,
     tasks: &mut JoinSet<()>,
-    wake: TcpListener,
-) -> Result<(), NoStart> {
+    wakes: TcpListener,
+) -> Result<(), StartError> {
     let settings = &operator.settings;
-    let (send, wakes) = mpsc::channel(WAKES_WAITING);
+    let (send, pending) = mpsc::channel(WAKE_QUEUE_CAPACITY);
     let callers = WakeSettings {
         callers: settings.wake_callers.iter().cloned().collect(),
         allow_anonymous: settings.allow_anonymous_wakes,
     };
     let metrics = operator.metrics.clone();
-    let endpoint = WakeEndpoint::new(operator.client.clone(), callers, send, metrics);
-    tasks.spawn(endpoint.serve(wake));
-    tasks.spawn(take_wakes(operator.clone(), wakes));
+    let client = operator.cluster.client.clone();
+    tasks.spawn(WakeEndpoint::new(client, callers, send, metrics).serve(wakes));
+    tasks.spawn(wake::run(operator.clone(), pending));
     if let Some(address) = settings.metrics {
-        let listener = open("the metrics port", address).await?;
+        let listener = open("metrics port", address).await?;
         tasks.spawn(serve_metrics(operator.metrics.clone(), listener));
     }
     if let Some(address) = settings.health {
-        let listener = open("the health port", address).await?;
-        tasks.spawn(health::serve(operator.clone(), listener));
+        let listener = open("health port", address).await?;
+        let (cluster, heartbeats) = (operator.cluster.clone(), operator.heartbeats.clone());
+        tasks.spawn(health::serve(cluster, heartbeats, listener));
     }
     Ok(())
 }
@@ -252,58 +281,62 @@ async fn serve_metrics(metrics: Arc<Metrics>, listener: TcpListener) {
     };
     let router = axum::Router::new().route("/metrics", axum::routing::get(text));
     if let Err(error) = axum::serve(listener, router).await {
-        tracing::error!(%error, "the metrics endpoint ended");
+        tracing::error!(%error, "metrics endpoint failed");
     }
 }
 
-/// One watch a kind and namespace to watch.
+/// One watch for each kind and watched namespace.
 fn watch_all(operator: &Arc<Operator>, tasks: &mut JoinSet<()>) {
-    for scope in operator.scopes() {
-        let of = scope.as_deref();
-        let every = |path: String| Followed {
+    for scope in operator.cluster.store.scopes() {
+        let namespace = scope.as_deref();
+        let spec = |path: String| WatchSpec {
             path,
             labels: None,
             relist_every: 0,
         };
-        let declared = every(ElastiService::url_path(&(), of));
+        let declared = spec(ElastiService::url_path(&(), namespace));
         watch_kind::<Declared>(operator, tasks, declared, &scope);
-        let services = every(Service::url_path(&(), of));
+        let services = spec(Service::url_path(&(), namespace));
         watch_kind::<ServiceView>(operator, tasks, services, &scope);
-        let slices = every(EndpointSlice::url_path(&(), of));
+        let slices = spec(EndpointSlice::url_path(&(), namespace));
         watch_kind::<SliceView>(operator, tasks, slices, &scope);
-        watch_kind::<PodView>(operator, tasks, every(Pod::url_path(&(), of)), &scope);
+        let pods = spec(Pod::url_path(&(), namespace));
+        watch_kind::<PodView>(operator, tasks, pods, &scope);
     }
-    let home = Some(operator.settings.resolver_namespace.clone());
-    let resolvers = Followed {
-        path: Pod::url_path(&(), home.as_deref()),
+    let namespace = Some(operator.settings.resolver_namespace.clone());
+    let resolvers = WatchSpec {
+        path: Pod::url_path(&(), namespace.as_deref()),
         labels: Some(resolver_labels()),
-        relist_every: RESOLVERS_AGAIN,
+        relist_every: RESOLVER_RELIST_EVERY,
     };
-    watch_kind::<ResolverPod>(operator, tasks, resolvers, &home);
-    tasks.spawn(targets::follow_kinds(operator.clone()));
+    watch_kind::<ResolverPod>(operator, tasks, resolvers, &namespace);
+    tasks.spawn(targets::watch_kinds(targets::Watches {
+        cluster: operator.cluster.clone(),
+        heartbeats: operator.heartbeats.clone(),
+        metrics: operator.metrics.clone(),
+    }));
 }
 
-fn watch_kind<K: Kept>(
+fn watch_kind<K: CachedKind>(
     operator: &Arc<Operator>,
     tasks: &mut JoinSet<()>,
-    followed: Followed,
+    spec: WatchSpec,
     scope: &Option<String>,
 ) {
     let (operator, scope) = (operator.clone(), scope.clone());
-    let pulse = operator.pulses.one_more();
-    operator.metrics.watching(K::WHAT);
+    let heartbeat = operator.heartbeats.register();
+    operator.metrics.watch_started(K::RESOURCE);
     tasks.spawn(async move {
+        let Cluster { client, store, .. } = &*operator.cluster;
         // Which pods and slices matter is known once the ElastiServices and Services are.
-        while K::NEEDS_TO_KNOW && !operator.store.known().knows_what_matters() {
-            pulse.beat();
+        while K::NEEDS_SERVICES_FIRST && !store.cache().services_listed() {
+            heartbeat.beat();
             sleep(Duration::from_millis(20)).await;
         }
-        let tell = |change: Change<K>, version: &str| {
-            operator
-                .store
-                .reached::<K>(scope.as_deref(), &change, version);
-            operator.take_in(scope.as_deref(), change);
+        let on_change = |change: Change<K>, version: &str| {
+            store.set_watch_version::<K>(scope.as_deref(), &change, version);
+            operator.apply_change(scope.as_deref(), change);
         };
-        follow(operator.client.clone(), followed, pulse, tell).await;
+        watch(client.clone(), spec, heartbeat, on_change).await;
     });
 }

@@ -1,37 +1,39 @@
-//! What a running operator does all the time: terms, looks, news of triggers, wakes.
-//! Never decides: it hands each piece of work to its room.
+//! The long-running tasks of an operator: terms, reconcile workers, changed readings.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use elasti_core::observed::Leadership;
 use tokio::sync::mpsc;
-use tokio::task::JoinSet;
 use tokio::time::sleep;
 
+use crate::cluster::Cluster;
 use crate::leader::LeaderElection;
 use crate::name::Name;
 use crate::reconcile;
-use crate::wake::WakeRequest;
+use crate::term::Term;
 
-use super::{Operator, Term};
+use super::Operator;
+
+const LIST_POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Begins and ends terms as the lease comes and goes.
-pub(super) async fn keep_terms(operator: Arc<Operator>, election: Arc<LeaderElection>) {
+pub(super) async fn follow_lease(operator: Arc<Operator>, election: Arc<LeaderElection>) {
     let mut leadership = election.subscribe();
     loop {
         let leads = matches!(*leadership.borrow_and_update(), Leadership::Leader { .. });
-        let had = operator.term.borrow().is_some();
-        if leads && !had {
-            // Ports are remembered from the statuses, so those must be known first.
-            while !operator.store.known().knows_what_matters() {
-                sleep(Duration::from_millis(20)).await;
+        let led = operator.terms.leads();
+        if leads && !led {
+            // Ports are restored from the statuses, so those must be listed first.
+            while !operator.cluster.store.cache().services_listed() {
+                sleep(LIST_POLL_INTERVAL).await;
             }
             operator.begin_term(Term {
                 began: operator.clock.now(),
-                watched_before_until: election.watched_before_until(),
+                previous_leader_until: election.previous_leader_until(),
             });
-        } else if !leads && had {
+        } else if !leads && led {
             operator.end_term();
         }
         if leadership.changed().await.is_err() {
@@ -41,69 +43,35 @@ pub(super) async fn keep_terms(operator: Arc<Operator>, election: Arc<LeaderElec
     }
 }
 
-/// Looks at one service after another, while this process leads.
-pub(super) async fn work(operator: Arc<Operator>) {
-    let mut term = operator.term.subscribe();
+/// Reconciles one service after another, while this process leads.
+pub(super) async fn reconcile_queued(operator: Arc<Operator>) {
+    let queue = &operator.cluster.queue;
     loop {
-        if term.wait_for(Option::is_some).await.is_err() {
-            return;
-        }
-        let name = operator.queue.next().await;
-        if term.borrow().is_none() || *operator.stopping.borrow() {
-            // Whoever leads next looks at everything anew.
-            operator.queue.done(&name, None);
+        let name = queue.next().await;
+        if !operator.terms.leads() || operator.stopping.load(Ordering::Relaxed) {
+            // The next leader reconciles everything.
+            queue.done(&name, None);
             continue;
         }
         match reconcile::reconcile(&operator, &name).await {
             Ok(requeue_at) => {
                 let at = requeue_at.map(|moment| operator.clock.instant(moment));
-                operator.queue.done(&name, at);
+                queue.done(&name, at);
             }
             Err(error) => {
                 match error.is_routine() {
-                    true => tracing::debug!(elastiservice = %name, %error, "again, on new facts"),
-                    false => tracing::warn!(elastiservice = %name, %error, "it is tried again"),
+                    true => tracing::debug!(elastiservice = %name, %error, "reconcile retried"),
+                    false => tracing::warn!(elastiservice = %name, %error, "reconcile failed"),
                 }
-                operator.queue.failed(&name);
+                queue.failed(&name);
             }
         }
     }
 }
 
-pub(super) async fn hear_triggers(operator: Arc<Operator>, mut changed: mpsc::Receiver<Name>) {
+/// Reconciles a service when a reading of its triggers changes.
+pub(super) async fn enqueue_readings(cluster: Arc<Cluster>, mut changed: mpsc::Receiver<Name>) {
     while let Some(name) = changed.recv().await {
-        operator.queue.add(&name);
+        cluster.queue.add(&name);
     }
-}
-
-/// Every wake at once; several for one service share one decision.
-pub(super) async fn take_wakes(operator: Arc<Operator>, mut wakes: mpsc::Receiver<WakeRequest>) {
-    let mut under_way = JoinSet::new();
-    loop {
-        tokio::select! {
-            wake = wakes.recv() => {
-                let Some(WakeRequest { namespace, service, answer }) = wake else { return };
-                let service = Name::new(namespace, service);
-                let mut waking = operator.waking.lock();
-                let is_first = !waking.contains_key(&service);
-                waking.entry(service.clone()).or_default().push(answer);
-                drop(waking);
-                if is_first {
-                    under_way.spawn(wake_one(operator.clone(), service));
-                }
-            }
-            Some(_) = under_way.join_next() => {}
-        }
-    }
-}
-
-async fn wake_one(operator: Arc<Operator>, service: Name) {
-    let outcome = reconcile::wake(&operator, &service).await;
-    let waiting = operator.waking.lock().remove(&service);
-    for answer in waiting.into_iter().flatten() {
-        // Who has left does not need an answer.
-        let _ = answer.send(outcome.clone());
-    }
-    let claimant = operator.store.known().claimant(&service);
-    operator.look_at(claimant.as_slice());
 }

@@ -1,5 +1,4 @@
-//! Which ElastiService has to do with which Service, target, autoscaler and kind.
-//! Never keeps anything of what nobody claims.
+//! Which ElastiServices refer to which Service, target, autoscaler and kind.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
@@ -7,14 +6,14 @@ use std::sync::Arc;
 use elasti_api::{AutoscalerType, names};
 use jiff::Timestamp;
 
-use super::{Claims, Known};
+use super::{Cache, Claims};
 use crate::name::{KindName, Name, TargetName};
 use crate::slim::Declared;
 
 /// Kinds that services may refer to at a time; each costs one watch.
-const MOST_KINDS: usize = 64;
+const MAX_KINDS: usize = 64;
 
-impl Known {
+impl Cache {
     /// The oldest ElastiService that claims a Service.
     pub(crate) fn claimant(&self, service: &Name) -> Option<Name> {
         let (_, name) = self.by_service.get(service)?.first()?;
@@ -36,13 +35,13 @@ impl Known {
         let service = me.service();
         let is_new = !self.by_service.contains_key(&service);
         let claims = self.by_service.entry(service.clone()).or_default();
-        put_in_order(claims, mine.clone());
+        insert_sorted(claims, mine.clone());
         let private = service.sibling(names::private_service(&service.name));
         self.public_of.insert(private, service.clone());
         for slice in first_slices(&service) {
             self.our_slices.insert(slice, service.clone());
         }
-        put_in_order(self.by_target.entry(target_of(me)).or_default(), mine);
+        insert_sorted(self.by_target.entry(target_of(me)).or_default(), mine);
         for (kind, version) in kinds_of(me) {
             let users = self.by_kind.entry(kind);
             let (_, users) = users.or_insert_with(|| (version, HashSet::new()));
@@ -54,7 +53,7 @@ impl Known {
         }
         if is_new {
             self.index_selector(&service);
-            self.unread.insert(service.clone());
+            self.not_read.insert(service.clone());
         }
         self.touch_service(&service, touched);
         self.touch_target(&target_of(me), touched);
@@ -88,13 +87,13 @@ impl Known {
             }
         }
         // The Service's claim goes last: while an ElastiService is only being replaced by a newer
-        // version of itself, its pods and slices stay known.
+        // version of itself, its pods and slices stay cached.
         if let Some(claims) = self.by_service.get_mut(&service) {
             claims.retain(|one| *one != mine);
         }
     }
 
-    /// Forgets the pods and slices of a Service that nobody claims any more.
+    /// Forgets the pods and slices of a Service that no ElastiService claims any more.
     pub(super) fn drop_unmanaged(&mut self, service: &Name) {
         if self.by_service.get(service).is_some_and(|c| !c.is_empty()) {
             return;
@@ -106,23 +105,23 @@ impl Known {
             self.our_slices.remove(&slice);
         }
         self.unindex_selector(service);
-        self.unread.remove(service);
+        self.not_read.remove(service);
         for name in self.slices.remove(service).into_iter().flatten() {
-            self.slice_homes.remove(&service.sibling(name.0));
+            self.service_of_slice.remove(&service.sibling(name.0));
         }
         for name in self.pods.remove(service).into_iter().flatten() {
             let pod = service.sibling(name.0);
-            if let Some(homes) = self.pod_homes.get_mut(&pod) {
-                homes.retain(|home| home != service);
-                if homes.is_empty() {
-                    self.pod_homes.remove(&pod);
+            if let Some(services) = self.services_of_pod.get_mut(&pod) {
+                services.retain(|other| other != service);
+                if services.is_empty() {
+                    self.services_of_pod.remove(&pod);
                 }
             }
         }
     }
 
     pub(super) fn wanted(&self) -> BTreeMap<KindName, String> {
-        let kinds = self.by_kind.iter().take(MOST_KINDS);
+        let kinds = self.by_kind.iter().take(MAX_KINDS);
         kinds
             .map(|(kind, (version, _))| (kind.clone(), version.clone()))
             .collect()
@@ -135,9 +134,9 @@ pub(crate) fn first_slices(service: &Name) -> [Name; 2] {
         .map(|family| service.sibling(names::resolver_slice(&service.name, family, 0)))
 }
 
-fn put_in_order(claims: &mut Claims, mine: (Timestamp, Arc<str>)) {
-    if let Err(place) = claims.binary_search(&mine) {
-        claims.insert(place, mine);
+fn insert_sorted(claims: &mut Claims, mine: (Timestamp, Arc<str>)) {
+    if let Err(index) = claims.binary_search(&mine) {
+        claims.insert(index, mine);
     }
 }
 

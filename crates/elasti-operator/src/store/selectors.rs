@@ -1,14 +1,13 @@
-//! The way from a pod's labels to the managed Services that select it.
-//! Never looks at a Service that nobody manages.
+//! The index from a pod's labels to the managed Services that select it.
 
 use std::collections::HashSet;
 
-use super::{Known, LabelPair};
+use super::{Cache, LabelPair};
 use crate::name::Name;
 use crate::slim::PodView;
 
-impl Known {
-    /// Keeps the way from a pod's labels to a managed Service as the Service's selector says.
+impl Cache {
+    /// Indexes a managed Service by its selector; removes it from the index if it has none, or is not managed.
     pub(super) fn index_selector(&mut self, service: &Name) {
         let managed = self.by_service.contains_key(service);
         let view = self.services.get(service).filter(|_| managed).cloned();
@@ -26,26 +25,26 @@ impl Known {
         self.unindex_selector(service);
         for name in self.pods.remove(service).into_iter().flatten() {
             let pod = service.sibling(name.0);
-            if let Some(homes) = self.pod_homes.get_mut(&pod) {
-                homes.retain(|home| home != service);
+            if let Some(services) = self.services_of_pod.get_mut(&pod) {
+                services.retain(|other| other != service);
             }
         }
         let Some(view) = view else { return };
-        // The pair with the fewest Services under it keeps the look-up short.
+        // The pair with the fewest Services under it keeps the lookup short.
         let pairs = view
             .facts
             .service
             .selector
             .iter()
             .map(|(key, value)| (service.namespace.clone(), key.clone(), value.clone()));
-        let crowd = |pair: &LabelPair| self.selectors.get(pair).map_or(0, HashSet::len);
-        let Some(pair) = pairs.min_by_key(crowd) else {
+        let size = |pair: &LabelPair| self.selectors.get(pair).map_or(0, HashSet::len);
+        let Some(pair) = pairs.min_by_key(size) else {
             return;
         };
         let found = self.selectors.entry(pair.clone()).or_default();
         found.insert(service.clone());
         self.selector_of.insert(service.clone(), (pair, view));
-        self.unread.insert(service.clone());
+        self.not_read.insert(service.clone());
     }
 
     pub(super) fn unindex_selector(&mut self, service: &Name) {

@@ -1,5 +1,5 @@
-//! Which addresses a trigger may name: a tenant's words must not reach what only the operator can reach.
-//! Never resolves a name for anything but a connection that follows at once, so a name cannot change in between.
+//! Which addresses a trigger may name: a tenant must not reach through the operator what only the operator can reach.
+//! A name is resolved only for the connection that follows, so that it cannot change in between.
 
 use std::error::Error;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -7,7 +7,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use reqwest::Url;
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 
-/// Why an address is not asked.
+/// Why an address is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Forbidden {
     /// The operator's own pod.
@@ -35,7 +35,7 @@ const METADATA_V6: [Ipv6Addr; 2] = [
     Ipv6Addr::new(0xfd20, 0xce, 0, 0, 0, 0, 0, 0x254),
 ];
 
-/// Whether a trigger may have this address asked.
+/// Whether a trigger may name this address.
 ///
 /// # Errors
 /// If not.
@@ -80,14 +80,14 @@ fn check_v6(address: Ipv6Addr) -> Result<(), Forbidden> {
 
 /// The IPv4 address that an IPv6 address stands for: mapped, compatible, NAT64 or 6to4.
 fn inner_v4(address: Ipv6Addr) -> Option<Ipv4Addr> {
-    let of = |high: u16, low: u16| Ipv4Addr::from((u32::from(high) << 16) | u32::from(low));
+    let join = |high: u16, low: u16| Ipv4Addr::from((u32::from(high) << 16) | u32::from(low));
     match address.segments() {
         // `::` and `::1` are IPv6's own.
         [0, 0, 0, 0, 0, 0, 0, 0 | 1] => None,
         [0, 0, 0, 0, 0, 0 | 0xffff, high, low] | [0x64, 0xff9b, 0, 0, 0, 0, high, low] => {
-            Some(of(high, low))
+            Some(join(high, low))
         }
-        [0x2002, high, low, ..] => Some(of(high, low)),
+        [0x2002, high, low, ..] => Some(join(high, low)),
         _ => None,
     }
 }
@@ -95,7 +95,7 @@ fn inner_v4(address: Ipv6Addr) -> Option<Ipv4Addr> {
 /// Checks a host that is written as an address; such a host is never resolved.
 ///
 /// # Errors
-/// If it may not be asked.
+/// If it may not be named.
 pub fn check_written(server: &Url) -> Result<(), Forbidden> {
     let host = server.host_str().unwrap_or_default();
     let host = host.trim_start_matches('[').trim_end_matches(']');
@@ -137,12 +137,12 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
-    fn of(address: &str) -> Result<(), Forbidden> {
+    fn check_text(address: &str) -> Result<(), Forbidden> {
         check(address.parse().unwrap())
     }
 
     #[test]
-    fn servers_of_a_cluster_may_be_asked() {
+    fn servers_of_a_cluster_are_allowed() {
         for address in [
             "10.0.0.7",
             "192.168.1.1",
@@ -153,7 +153,7 @@ mod tests {
             "2001:db8::1",
             "64:ff9b::808:808",
         ] {
-            assert_eq!(of(address), Ok(()), "{address}");
+            assert_eq!(check_text(address), Ok(()), "{address}");
         }
     }
 
@@ -185,7 +185,7 @@ mod tests {
             ("255.255.255.255", Forbidden::NotAServer),
             ("ff02::1", Forbidden::NotAServer),
         ] {
-            assert_eq!(of(address), Err(why), "{address}");
+            assert_eq!(check_text(address), Err(why), "{address}");
         }
     }
 

@@ -1,6 +1,5 @@
-//! Readings of every trigger: polled in rounds, kept with their age, announced when they change.
-//! Never judges whether a service is idle, and never shows an old reading as a new one. A new trigger is one file
-//! here and one arm in [`Sources::read`].
+//! Readings of every trigger: polled in rounds, kept with their age, announced when they change. A new trigger is one
+//! file here and one arm in [`Sources::read`].
 
 pub mod address;
 pub mod prometheus;
@@ -23,90 +22,86 @@ use tokio::time::{Instant, sleep, sleep_until};
 use crate::metrics::Metrics;
 use prometheus::Prometheus;
 
-/// Changes that wait to be heard; those behind them wait too, each service once.
-const ANNOUNCED: usize = 64;
+/// Changed services that wait to be received; those behind them wait too, each service once.
+const CHANGED_CAPACITY: usize = 64;
 /// New services are read after this, so that a start with a thousand of them is one round.
-const GATHER: Duration = Duration::from_millis(50);
-/// After so many rounds without a new reading the old one is no reading.
-const STALE_ROUNDS: u32 = 3;
+const BATCH_DELAY: Duration = Duration::from_millis(50);
+/// After so many rounds without a new reading the old one does not count.
+const STALE_AFTER_ROUNDS: u32 = 3;
 
 /// Every kind of source.
 #[derive(Debug)]
 pub struct Sources {
     /// Prometheus servers.
     pub prometheus: Prometheus,
-    /// Where readings are counted.
+    /// Counts the readings.
     pub metrics: Arc<Metrics>,
 }
 
 impl Sources {
-    fn read(&self, asks: Vec<Ask>) {
+    fn read(&self, requests: Vec<ReadRequest>) {
         let mut prometheus = Vec::new();
-        for ask in asks {
-            match ask.trigger.type_ {
-                TriggerType::Prometheus => prometheus.push(ask),
+        for request in requests {
+            match request.trigger.type_ {
+                TriggerType::Prometheus => prometheus.push(request),
             }
         }
         self.prometheus.read(prometheus);
     }
 }
 
-/// One trigger that wants to be read now. Dropped without an answer, nothing changes.
-pub(crate) struct Ask {
+/// A trigger to be read now. Dropped without an answer, nothing changes.
+pub(crate) struct ReadRequest {
     pub(crate) trigger: Trigger,
     pub(crate) cooldown: Duration,
     slot: Arc<Slot>,
-    asked_at: Instant,
-    reader: Reader,
+    requested_at: Instant,
+    requester: Requester,
 }
 
-/// Who asks.
-enum Reader {
+/// Where a request comes from.
+enum Requester {
     /// A round.
     Round,
-    /// Someone who waits until this is dropped.
-    Waits(#[allow(dead_code, reason = "its end is the message")] mpsc::Sender<Infallible>),
+    /// A caller that waits until this is dropped.
+    Caller(#[allow(dead_code, reason = "its end is the message")] mpsc::Sender<Infallible>),
 }
 
-impl Ask {
-    /// An answer to an older question than the last one answered is not news but history. `cause` is a word from the
-    /// closed list of what this kind of trigger can doubt; empty where there is no doubt.
+impl ReadRequest {
+    /// Keeps the reading, unless a later request was answered already. `cause` is from the closed list of this kind's
+    /// errors; empty where there is none.
     pub(crate) fn answer(self, reading: Reading, cause: &'static str) {
         let kind = match self.trigger.type_ {
             TriggerType::Prometheus => "prometheus",
         };
-        self.slot.metrics.read(kind, &reading, cause);
-        let mut told = self.slot.told.lock();
-        if told
-            .as_ref()
-            .is_some_and(|told| told.asked_at > self.asked_at)
-        {
+        self.slot.metrics.trigger_read(kind, &reading, cause);
+        let mut last = self.slot.last.lock();
+        let previous = last.as_ref();
+        if previous.is_some_and(|previous| previous.requested_at > self.requested_at) {
             return;
         }
-        let changed = told
-            .as_ref()
-            .is_none_or(|told| is_news(&told.reading, &reading));
-        *told = Some(Told {
+        let changed = previous.is_none_or(|previous| differs(&previous.reading, &reading));
+        *last = Some(TimedReading {
             reading,
-            asked_at: self.asked_at,
+            requested_at: self.requested_at,
         });
-        drop(told);
+        drop(last);
         if changed {
             (self.slot.announce)();
         }
     }
 }
 
-impl Drop for Ask {
+impl Drop for ReadRequest {
     fn drop(&mut self) {
-        if matches!(self.reader, Reader::Round) {
+        if matches!(self.requester, Requester::Round) {
             self.slot.in_round.store(false, Ordering::Release);
         }
     }
 }
 
-/// A value that moves on the same side of the threshold is no news.
-fn is_news(before: &Reading, now: &Reading) -> bool {
+/// A value that moves on the same side of the threshold is no change.
+fn differs(before: &Reading, now: &Reading) -> bool {
     match (before, now) {
         (Reading::Active { threshold: a, .. }, Reading::Active { threshold: b, .. })
         | (Reading::Quiet { threshold: a, .. }, Reading::Quiet { threshold: b, .. }) => a != b,
@@ -120,50 +115,50 @@ type Announce = dyn Fn() + Send + Sync;
 
 /// The place of one trigger's reading.
 struct Slot {
-    told: Mutex<Option<Told>>,
-    /// A round has asked, and has no answer yet.
+    last: Mutex<Option<TimedReading>>,
+    /// A round has requested it, and has no answer yet.
     in_round: AtomicBool,
     announce: Arc<Announce>,
     metrics: Arc<Metrics>,
 }
 
-/// A reading, and when it was asked for: what it says was true no earlier than then.
-struct Told {
+/// A reading, and when it was requested: it was true no earlier than then.
+struct TimedReading {
     reading: Reading,
-    asked_at: Instant,
+    requested_at: Instant,
 }
 
 /// The triggers of one service, and their readings in the same order.
-struct Wanted {
+struct TrackedTriggers {
     triggers: Vec<Trigger>,
     cooldown: Duration,
     slots: Vec<Arc<Slot>>,
 }
 
-impl Wanted {
-    fn ask(&self, trigger: &Trigger, slot: &Arc<Slot>, reader: Reader) -> Ask {
-        Ask {
+impl TrackedTriggers {
+    fn request(&self, trigger: &Trigger, slot: &Arc<Slot>, requester: Requester) -> ReadRequest {
+        ReadRequest {
             trigger: trigger.clone(),
             cooldown: self.cooldown,
             slot: slot.clone(),
-            asked_at: Instant::now(),
-            reader,
+            requested_at: Instant::now(),
+            requester,
         }
     }
 
-    /// Those that no earlier round still waits for: a source that is silent is not asked ever more.
-    fn for_round(&self) -> impl Iterator<Item = Ask> {
+    /// Those that no earlier round still waits for, so that requests to a silent source do not pile up.
+    fn requests_of_round(&self) -> impl Iterator<Item = ReadRequest> {
         let idle = |slot: &&Arc<Slot>| !slot.in_round.swap(true, Ordering::AcqRel);
         let pairs = self.triggers.iter().zip(&self.slots);
         pairs
             .filter(move |(_, slot)| idle(slot))
-            .map(|(trigger, slot)| self.ask(trigger, slot, Reader::Round))
+            .map(|(trigger, slot)| self.request(trigger, slot, Requester::Round))
     }
 }
 
 /// The readings of every service; `K` names a service.
 pub struct Readings<K> {
-    events: Arc<EventQueue<K>>,
+    shared: Arc<Shared<K>>,
     tasks: [JoinHandle<()>; 2],
 }
 
@@ -181,166 +176,167 @@ impl<K> Drop for Readings<K> {
     }
 }
 
-/// What is wanted, what is new, and what has changed.
-struct EventQueue<K> {
+/// The triggers to read, those that are new, and the services whose readings changed.
+struct Shared<K> {
     sources: Sources,
-    every: Duration,
-    wanted: Mutex<HashMap<K, Arc<Wanted>>>,
-    fresh: Mutex<BTreeSet<K>>,
-    fresh_came: Notify,
+    interval: Duration,
+    tracked: Mutex<HashMap<K, Arc<TrackedTriggers>>>,
+    added: Mutex<BTreeSet<K>>,
+    added_signal: Notify,
     changed: Mutex<BTreeSet<K>>,
-    change_came: Notify,
+    changed_signal: Notify,
 }
 
 impl<K: Clone + Eq + Ord + Hash + Send + Sync + 'static> Readings<K> {
-    /// Starts reading, a round every `every`; the receiver hears which services have news.
+    /// Starts to read, a round every `interval`; the receiver gets the services whose readings change.
     #[must_use]
-    pub fn start(sources: Sources, every: Duration) -> (Self, mpsc::Receiver<K>) {
-        let events = Arc::new(EventQueue {
+    pub fn start(sources: Sources, interval: Duration) -> (Self, mpsc::Receiver<K>) {
+        let shared = Arc::new(Shared {
             sources,
-            every,
-            wanted: Mutex::default(),
-            fresh: Mutex::default(),
-            fresh_came: Notify::new(),
+            interval,
+            tracked: Mutex::default(),
+            added: Mutex::default(),
+            added_signal: Notify::new(),
             changed: Mutex::default(),
-            change_came: Notify::new(),
+            changed_signal: Notify::new(),
         });
-        let (send, receive) = mpsc::channel(ANNOUNCED);
+        let (send, receive) = mpsc::channel(CHANGED_CAPACITY);
         let tasks = [
-            tokio::spawn(rounds(events.clone())),
-            tokio::spawn(announcements(events.clone(), send)),
+            tokio::spawn(run_rounds(shared.clone())),
+            tokio::spawn(send_changes(shared.clone(), send)),
         ];
-        (Self { events, tasks }, receive)
+        (Self { shared, tasks }, receive)
     }
 
     /// From now on these triggers are read; the same ones again change nothing, others start unread.
-    pub fn want(&self, key: &K, triggers: &[Trigger], cooldown: Duration) {
-        let mut wanted = self.events.wanted.lock();
-        if let Some(have) = wanted.get(key)
+    pub fn track(&self, key: &K, triggers: &[Trigger], cooldown: Duration) {
+        let mut tracked = self.shared.tracked.lock();
+        if let Some(have) = tracked.get(key)
             && have.triggers == triggers
             && have.cooldown == cooldown
         {
             return;
         }
-        let announce = announces(&self.events, key);
+        let announce = announcer(&self.shared, key);
         let slot = |_| {
             Arc::new(Slot {
-                told: Mutex::default(),
+                last: Mutex::default(),
                 in_round: AtomicBool::new(false),
                 announce: announce.clone(),
-                metrics: self.events.sources.metrics.clone(),
+                metrics: self.shared.sources.metrics.clone(),
             })
         };
-        let new = Wanted {
+        let new = TrackedTriggers {
             triggers: triggers.to_vec(),
             cooldown,
             slots: triggers.iter().map(slot).collect(),
         };
-        wanted.insert(key.clone(), Arc::new(new));
-        drop(wanted);
-        self.events.fresh.lock().insert(key.clone());
-        self.events.fresh_came.notify_one();
+        tracked.insert(key.clone(), Arc::new(new));
+        drop(tracked);
+        self.shared.added.lock().insert(key.clone());
+        self.shared.added_signal.notify_one();
     }
 
     /// The readings in the order of the triggers; unread as long as there is none, unknown once it is old.
     #[must_use]
-    pub fn of(&self, key: &K) -> Vec<Reading> {
-        let wanted = self.events.wanted.lock().get(key).cloned();
-        let stale_after = self.events.every.saturating_mul(STALE_ROUNDS);
-        let shown = |slot: &Arc<Slot>| match &*slot.told.lock() {
+    pub fn get(&self, key: &K) -> Vec<Reading> {
+        let tracked = self.shared.tracked.lock().get(key).cloned();
+        let stale_after = self.shared.interval.saturating_mul(STALE_AFTER_ROUNDS);
+        let current = |slot: &Arc<Slot>| match &*slot.last.lock() {
             None => Reading::Unread,
-            Some(told) if told.asked_at.elapsed() > stale_after => Reading::Unknown {
+            Some(last) if last.requested_at.elapsed() > stale_after => Reading::Unknown {
                 why: "its last reading is too old".into(),
             },
-            Some(told) => told.reading.clone(),
+            Some(last) => last.reading.clone(),
         };
-        wanted.map_or_else(Vec::new, |wanted| wanted.slots.iter().map(shown).collect())
+        tracked.map_or_else(Vec::new, |all| all.slots.iter().map(current).collect())
     }
 
-    /// Reads a service's triggers now, whatever was read before; ends when each has answered or given up.
+    /// Reads a service's triggers now, whatever was read before; ends when each was answered or given up.
     pub async fn read_now(&self, key: &K) {
-        let Some(wanted) = self.events.wanted.lock().get(key).cloned() else {
+        let Some(tracked) = self.shared.tracked.lock().get(key).cloned() else {
             return;
         };
-        let (waits, mut answered) = mpsc::channel(1);
-        let pairs = wanted.triggers.iter().zip(&wanted.slots);
-        let asks =
-            pairs.map(|(trigger, slot)| wanted.ask(trigger, slot, Reader::Waits(waits.clone())));
-        self.events.sources.read(asks.collect());
-        drop(waits);
-        // Nothing is ever sent: it ends when the last question is dropped.
+        let (caller, mut answered) = mpsc::channel(1);
+        let pairs = tracked.triggers.iter().zip(&tracked.slots);
+        let requests = pairs.map(|(trigger, slot)| {
+            tracked.request(trigger, slot, Requester::Caller(caller.clone()))
+        });
+        self.shared.sources.read(requests.collect());
+        drop(caller);
+        // Nothing is ever sent: it ends when the last request is dropped.
         while answered.recv().await.is_some() {}
     }
 
     /// The service is gone.
     pub fn forget(&self, key: &K) {
-        self.events.wanted.lock().remove(key);
-        self.events.changed.lock().remove(key);
+        self.shared.tracked.lock().remove(key);
+        self.shared.changed.lock().remove(key);
     }
 }
 
-/// Notes a change. It holds the board weakly, because the board holds it.
-fn announces<K>(events: &Arc<EventQueue<K>>, key: &K) -> Arc<Announce>
+/// Notes a change. The reference is weak, because what it refers to holds this.
+fn announcer<K>(shared: &Arc<Shared<K>>, key: &K) -> Arc<Announce>
 where
     K: Clone + Ord + Send + Sync + 'static,
 {
-    let (events, key): (Weak<EventQueue<K>>, K) = (Arc::downgrade(events), key.clone());
+    let (shared, key): (Weak<Shared<K>>, K) = (Arc::downgrade(shared), key.clone());
     Arc::new(move || {
-        if let Some(events) = events.upgrade() {
-            events.changed.lock().insert(key.clone());
-            events.change_came.notify_one();
+        if let Some(shared) = shared.upgrade() {
+            shared.changed.lock().insert(key.clone());
+            shared.changed_signal.notify_one();
         }
     })
 }
 
-/// Hands the changes on, each service once; a slow listener makes them wait, not grow.
-async fn announcements<K: Ord>(events: Arc<EventQueue<K>>, send: mpsc::Sender<K>) {
+/// Sends the changed services on, each once; a slow receiver makes them wait, not grow.
+async fn send_changes<K: Ord>(shared: Arc<Shared<K>>, send: mpsc::Sender<K>) {
     loop {
-        let Ok(place) = send.reserve().await else {
+        let Ok(permit) = send.reserve().await else {
             return;
         };
         loop {
-            let next = events.changed.lock().pop_first();
+            let next = shared.changed.lock().pop_first();
             match next {
                 Some(key) => {
-                    place.send(key);
+                    permit.send(key);
                     break;
                 }
-                None => events.change_came.notified().await,
+                None => shared.changed_signal.notified().await,
             }
         }
     }
 }
 
-/// Everything in each round, and what is new soon after it came.
-async fn rounds<K: Eq + Ord + Hash>(events: Arc<EventQueue<K>>) {
+/// Everything in each round, and new triggers soon after they were added.
+async fn run_rounds<K: Eq + Ord + Hash>(shared: Arc<Shared<K>>) {
     // A tenth up or down, so that operators do not ask in step.
-    let later = || Instant::now() + events.every.mul_f64(rand::random_range(0.9..1.1));
+    let later = || Instant::now() + shared.interval.mul_f64(rand::random_range(0.9..1.1));
     let mut next = later();
     loop {
         tokio::select! {
             () = sleep_until(next) => {
                 next = later();
-                events.fresh.lock().clear();
-                let all: Vec<Arc<Wanted>> = events.wanted.lock().values().cloned().collect();
-                events.read(&all);
+                shared.added.lock().clear();
+                let all: Vec<Arc<TrackedTriggers>> = shared.tracked.lock().values().cloned().collect();
+                shared.read(&all);
             }
-            () = events.fresh_came.notified() => {
-                sleep(GATHER).await;
-                let fresh = std::mem::take(&mut *events.fresh.lock());
-                let wanted = events.wanted.lock();
-                let new: Vec<Arc<Wanted>> = fresh.iter().filter_map(|key| wanted.get(key).cloned()).collect();
-                drop(wanted);
-                events.read(&new);
+            () = shared.added_signal.notified() => {
+                sleep(BATCH_DELAY).await;
+                let added = std::mem::take(&mut *shared.added.lock());
+                let tracked = shared.tracked.lock();
+                let new: Vec<Arc<TrackedTriggers>> = added.iter().filter_map(|key| tracked.get(key).cloned()).collect();
+                drop(tracked);
+                shared.read(&new);
             }
         }
     }
 }
 
-impl<K> EventQueue<K> {
-    fn read(&self, wanted: &[Arc<Wanted>]) {
-        let asks = wanted.iter().flat_map(|one| one.for_round());
-        self.sources.read(asks.collect());
+impl<K> Shared<K> {
+    fn read(&self, triggers: &[Arc<TrackedTriggers>]) {
+        let requests = triggers.iter().flat_map(|all| all.requests_of_round());
+        self.sources.read(requests.collect());
     }
 }
 
@@ -353,40 +349,40 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn a_reading_that_nothing_renews_becomes_unknown_and_a_late_answer_is_history() {
+    async fn an_old_reading_becomes_unknown_and_a_late_answer_is_ignored() {
         let prometheus = Prometheus::new(PrometheusSettings::default()).unwrap();
-        let (readings, _news) = Readings::start(
+        let (readings, _changed) = Readings::start(
             Sources {
                 prometheus,
                 metrics: Arc::default(),
             },
             Duration::from_secs(30),
         );
-        // Nobody reads any more.
+        // No round reads it again.
         readings.tasks[0].abort();
         let trigger = json!({"type": "prometheus", "metadata": {"query": "x", "threshold": "1"}});
-        readings.want(
+        readings.track(
             &"a",
             &[serde_json::from_value(trigger).unwrap()],
             Duration::ZERO,
         );
-        let wanted = readings.events.wanted.lock().get("a").cloned().unwrap();
-        let ask = || wanted.ask(&wanted.triggers[0], &wanted.slots[0], Reader::Round);
+        let tracked = readings.shared.tracked.lock().get("a").cloned().unwrap();
+        let request = || tracked.request(&tracked.triggers[0], &tracked.slots[0], Requester::Round);
         let quiet = |value| Reading::Quiet {
             value,
             threshold: 1.0,
         };
 
-        let early = ask();
+        let early = request();
         sleep(Duration::from_secs(1)).await;
-        ask().answer(quiet(0.2), "");
+        request().answer(quiet(0.2), "");
         early.answer(quiet(0.1), "");
-        assert_eq!(readings.of(&"a"), [quiet(0.2)]);
+        assert_eq!(readings.get(&"a"), [quiet(0.2)]);
 
         sleep(Duration::from_secs(90)).await;
-        assert_eq!(readings.of(&"a"), [quiet(0.2)]);
+        assert_eq!(readings.get(&"a"), [quiet(0.2)]);
         sleep(Duration::from_secs(1)).await;
         let why = "its last reading is too old".to_owned();
-        assert_eq!(readings.of(&"a"), [Reading::Unknown { why }]);
+        assert_eq!(readings.get(&"a"), [Reading::Unknown { why }]);
     }
 }

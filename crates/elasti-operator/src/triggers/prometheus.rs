@@ -1,5 +1,5 @@
 //! The Prometheus trigger: one instant query, and whether the server was up for the whole cooldown.
-//! Never takes doubt for idle: whatever is not one finite sample of a healthy server is unknown, with the reason.
+//! Whatever is not one finite sample of a healthy server is unknown, with the reason: an error is never idleness.
 
 mod answer;
 mod server;
@@ -16,17 +16,17 @@ use reqwest::Url;
 use reqwest::header::HeaderValue;
 use tokio::time::Instant;
 
-use super::Ask;
+use super::ReadRequest;
 use super::address::Forbidden;
 use server::{Clients, Server};
 
 /// Why a trigger gives no usable reading; each is one clause for the user.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Doubt {
+pub enum QueryError {
     /// The trigger's settings cannot be used.
     #[error("{0}")]
     Settings(String),
-    /// Nobody says which server to ask.
+    /// Neither the trigger nor the operator names a server.
     #[error(
         "no server is known; set metadata.serverAddress, or the operator's PROMETHEUS_TRIGGER_SERVER_ADDRESS"
     )]
@@ -58,7 +58,7 @@ pub enum Doubt {
     /// The answer is not what Prometheus documents.
     #[error("the answer is not that of a Prometheus server")]
     NotAnAnswer,
-    /// Prometheus says that it failed.
+    /// Prometheus reports that it failed.
     #[error("the server could not evaluate the query")]
     Failed,
     /// Part of the data may be missing.
@@ -81,14 +81,14 @@ pub enum Doubt {
         "the server was not up for the whole cooldown, or metadata.uptimeFilter does not find it"
     )]
     WasDown,
-    /// The question for its uptime failed.
+    /// The query for its uptime failed.
     #[error("its uptime is not known: {0}")]
-    Uptime(Box<Doubt>),
+    Uptime(Box<QueryError>),
 }
 
-impl Doubt {
-    /// One word of a closed list, for metrics.
-    fn word(&self) -> &'static str {
+impl QueryError {
+    /// The label in metrics.
+    fn as_str(&self) -> &'static str {
         match self {
             Self::Settings(_) => "settings",
             Self::NoServer => "no-server",
@@ -113,18 +113,18 @@ impl Doubt {
     }
 }
 
-/// Tells who asked what was read, or why nothing was.
-fn tell(ask: Ask, read: Result<Reading, Doubt>) {
-    match read {
-        Ok(reading) => ask.answer(reading, ""),
-        Err(doubt) => {
-            let why = doubt.to_string();
-            ask.answer(Reading::Unknown { why }, doubt.word());
+/// Answers with a reading, or with why there is none.
+fn answer(request: ReadRequest, result: Result<Reading, QueryError>) {
+    match result {
+        Ok(reading) => request.answer(reading, ""),
+        Err(error) => {
+            let why = error.to_string();
+            request.answer(Reading::Unknown { why }, error.as_str());
         }
     }
 }
 
-/// How the operator was told to ask.
+/// How Prometheus servers are reached.
 #[derive(Clone, Debug, Default)]
 pub struct PrometheusSettings {
     /// The server for triggers that name none. It is trusted: its address is not checked.
@@ -143,7 +143,7 @@ pub struct Prometheus {
 }
 
 impl Prometheus {
-    /// Asks nobody yet.
+    /// Sends nothing yet.
     ///
     /// # Errors
     /// If TLS cannot be set up.
@@ -160,77 +160,78 @@ impl Prometheus {
     }
 
     /// Reads many triggers, each server by itself, so that a silent one delays only its own.
-    pub(super) fn read(&self, asks: Vec<Ask>) {
-        let mut groups: HashMap<Url, Vec<Question>> = HashMap::new();
-        for ask in asks {
-            match self.question(&ask) {
+    pub(super) fn read(&self, requests: Vec<ReadRequest>) {
+        let mut groups: HashMap<Url, Vec<Query>> = HashMap::new();
+        for request in requests {
+            match self.parse(&request) {
                 Ok((url, trigger)) => {
-                    let question = Question { ask, trigger };
-                    groups.entry(url).or_default().push(question);
+                    let query = Query { request, trigger };
+                    groups.entry(url).or_default().push(query);
                 }
-                Err(doubt) => tell(ask, Err(doubt)),
+                Err(error) => answer(request, Err(error)),
             }
         }
-        for (url, questions) in groups {
-            tokio::spawn(read_server(self.server(&url), questions));
+        for (url, queries) in groups {
+            tokio::spawn(read_server(self.server(&url), queries));
         }
     }
 
-    fn question(&self, ask: &Ask) -> Result<(Url, PrometheusTrigger), Doubt> {
-        let trigger = ask
+    fn parse(&self, request: &ReadRequest) -> Result<(Url, PrometheusTrigger), QueryError> {
+        let trigger = request
             .trigger
             .prometheus()
-            .map_err(|error| Doubt::Settings(error.0))?;
+            .map_err(|error| QueryError::Settings(error.0))?;
         let url = self.clients.url(trigger.server_address.as_deref())?;
         Ok((url, trigger))
     }
 
     fn server(&self, url: &Url) -> Arc<Server> {
         let mut servers = self.servers.lock();
-        // Those that nobody asks just now have nothing to remember but an uptime.
-        servers.retain(|known, server| known == url || Arc::strong_count(server) > 1);
+        // Those that are not in use have nothing to remember but an uptime.
+        servers.retain(|other, server| other == url || Arc::strong_count(server) > 1);
         let new = || Arc::new(Server::new(self.clients.clone(), url.clone()));
         servers.entry(url.clone()).or_insert_with(new).clone()
     }
 }
 
 /// One trigger to be read.
-struct Question {
-    ask: Ask,
+struct Query {
+    request: ReadRequest,
     trigger: PrometheusTrigger,
 }
 
 /// Reads all triggers of one server: first every query, then each uptime once. In this order a server that restarts
 /// in between is noticed.
-async fn read_server(server: Arc<Server>, questions: Vec<Question>) {
-    let samples = join_all(questions.iter().map(|question| {
-        let PrometheusTrigger { headers, query, .. } = &question.trigger;
+async fn read_server(server: Arc<Server>, queries: Vec<Query>) {
+    let samples = join_all(queries.iter().map(|query| {
+        let PrometheusTrigger { headers, query, .. } = &query.trigger;
         server.query(headers, query)
     }));
     let samples = samples.await;
     let queried = Instant::now();
-    let answered = questions
+    let answered = queries
         .into_iter()
         .zip(samples)
-        .map(async |(question, sample)| {
-            let read = judge(&server, &question, sample, queried).await;
-            tell(question.ask, read);
+        .map(async |(query, sample)| {
+            let result = evaluate(&server, &query, sample, queried).await;
+            answer(query.request, result);
         });
     join_all(answered).await;
 }
 
-async fn judge(
+/// The reading that a sample gives, if the server was up for the whole cooldown.
+async fn evaluate(
     server: &Server,
-    question: &Question,
-    sample: Result<f64, Doubt>,
+    query: &Query,
+    sample: Result<f64, QueryError>,
     queried: Instant,
-) -> Result<Reading, Doubt> {
-    let Question { ask, trigger } = question;
+) -> Result<Reading, QueryError> {
+    let Query { request, trigger } = query;
     let (value, threshold) = (sample?, trigger.threshold);
-    let query = uptime_query(&trigger.uptime_filter, ask.cooldown);
-    let up = server.uptime(&trigger.headers, &query, queried).await;
-    if up.map_err(|doubt| Doubt::Uptime(Box::new(doubt)))? != 1.0 {
-        return Err(Doubt::WasDown);
+    let uptime = uptime_query(&trigger.uptime_filter, request.cooldown);
+    let up = server.uptime(&trigger.headers, &uptime, queried).await;
+    if up.map_err(|error| QueryError::Uptime(Box::new(error)))? != 1.0 {
+        return Err(QueryError::WasDown);
     }
     Ok(if value >= threshold {
         Reading::Active { value, threshold }

@@ -1,5 +1,5 @@
-//! What a caller hears whose wake was not taken: a code, a closed word and a sentence.
-//! Never says more about a service to a caller that is not vouched for.
+//! The response to a wake that was refused: a code, a reason from a closed list, and a sentence. A caller that is not
+//! authenticated learns nothing about a service.
 
 use axum::Json;
 use axum::http::{HeaderValue, StatusCode, header};
@@ -7,13 +7,13 @@ use axum::response::{IntoResponse, Response};
 use elasti_runtime::callers::NotVouched;
 use serde_json::json;
 
-/// Why a wake was not taken.
+/// Why a wake was refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Refusal {
-    /// The caller shows nothing.
+    /// The caller shows no token.
     #[error("Show a service account token for the audience elasti-operator.")]
     NoToken,
-    /// The caller shows something else.
+    /// The caller shows something other than a bearer token.
     #[error("Show the token as `Authorization: Bearer`.")]
     NotBearer,
     /// Kubernetes does not vouch for the caller.
@@ -25,7 +25,7 @@ pub(super) enum Refusal {
     /// Too many wakes.
     #[error("Too many wakes; try again later.")]
     TooOften,
-    /// Too many wakes are under way.
+    /// Too many wakes are in progress.
     #[error("Too many wakes are under way; try again.")]
     Busy,
     /// No ElastiService has this Service.
@@ -64,7 +64,7 @@ impl Refusal {
         }
     }
 
-    pub(super) fn word(&self) -> &'static str {
+    pub(super) fn reason(&self) -> &'static str {
         match self {
             Self::NoToken => "no-token",
             Self::NotBearer | Self::Caller(NotVouched::BadToken(_)) => "bad-token",
@@ -82,7 +82,7 @@ impl Refusal {
     }
 
     /// Waiting a second may help.
-    fn may_pass(&self) -> bool {
+    fn is_temporary(&self) -> bool {
         matches!(
             self,
             Self::Caller(NotVouched::NotChecked | NotVouched::TooOften)
@@ -96,9 +96,9 @@ impl Refusal {
 
 impl IntoResponse for Refusal {
     fn into_response(self) -> Response {
-        let body = json!({"reason": self.word(), "message": self.to_string()});
+        let body = json!({"reason": self.reason(), "message": self.to_string()});
         let mut response = (self.code(), Json(body)).into_response();
-        if self.may_pass() {
+        if self.is_temporary() {
             let second = HeaderValue::from_static("1");
             response.headers_mut().insert(header::RETRY_AFTER, second);
         }

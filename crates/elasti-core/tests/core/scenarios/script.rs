@@ -460,7 +460,7 @@ impl Scenario {
         self.check_hot_loop();
         self.check_plan(&reconcile);
         let differs = disagreements(&self.world, &reconcile, self.misread);
-        let transcript = &self.lines;
+        let transcript = &self.log;
         assert!(
             self.misread.is_some() || differs.is_empty(),
             "why and the operator disagree: {differs:#?}\n{transcript}"

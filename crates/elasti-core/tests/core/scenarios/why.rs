@@ -13,7 +13,7 @@ use k8s_openapi::api::core::v1 as core_v1;
 use serde_json::{Value, json};
 
 use super::operator::Reconciled;
-use super::script::{Scenario, busy_day, day_with, older, sleeping_day, with_autoscaler};
+use super::script::{Scenario, busy, scenario_with, older, sleeping, with_autoscaler};
 use super::world::{Pod, Resolver, World, quiet};
 
 /// A reader that gets something wrong.
@@ -272,8 +272,8 @@ fn a_seeded_misreading_is_noticed() {
             "a younger ElastiService is taken for the older",
             |live| live.others.clear(),
             |misread| {
-                let day = day_with(|world| world.rival = older("web-first"));
-                day.misreads(misread).until("08:01")
+                let scenario = scenario_with(|world| world.rival = older("web-first"));
+                scenario.misreads(misread).until("08:01")
             },
         ),
         (
@@ -288,8 +288,8 @@ fn a_seeded_misreading_is_noticed() {
             },
             |misread| {
                 let headless = |s: &mut Service| s.kind = ServiceKind::Headless;
-                let day = day_with(|world| world.service.iter_mut().for_each(headless));
-                day.misreads(misread).until("08:01")
+                let scenario = scenario_with(|world| world.service.iter_mut().for_each(headless));
+                scenario.misreads(misread).until("08:01")
             },
         ),
         (
@@ -299,8 +299,8 @@ fn a_seeded_misreading_is_noticed() {
                 status.for_each(|status| status.container_statuses = None);
             },
             |misread| {
-                let day = sleeping_day(|world| world.pull_fails = true).misreads(misread);
-                day.at("08:05").request().until("08:06")
+                let scenario = sleeping(|world| world.pull_fails = true).misreads(misread);
+                scenario.at("08:05").request().until("08:06")
             },
         ),
         (
@@ -308,10 +308,10 @@ fn a_seeded_misreading_is_noticed() {
             |live| live.autoscaler = Lookup::Unknown,
             |misread| {
                 let missing = Autoscaler::Missing;
-                let day = busy_day(|world| {
+                let scenario = busy(|world| {
                     with_autoscaler(world, elasti_api::AutoscalerType::Keda, missing);
                 });
-                day.misreads(misread).trigger_reads(quiet()).until("08:20")
+                scenario.misreads(misread).trigger_reads(quiet()).until("08:20")
             },
         ),
         (
@@ -321,7 +321,7 @@ fn a_seeded_misreading_is_noticed() {
                 pods.for_each(|pod| pod.metadata.deletion_timestamp = None);
             },
             |misread| {
-                sleeping_day(no_service)
+                sleeping(no_service)
                     .misreads(misread)
                     .at("08:05")
                     .request()
@@ -336,7 +336,7 @@ fn a_seeded_misreading_is_noticed() {
                 conditions.flatten().for_each(|c| c.reason = None);
             },
             |misread| {
-                busy_day(no_service)
+                busy(no_service)
                     .misreads(misread)
                     .trigger_reads(quiet())
                     .until("08:20")

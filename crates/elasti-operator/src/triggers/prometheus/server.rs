@@ -1,5 +1,5 @@
-//! One Prometheus server: asks it, bounded in time, bytes and connections.
-//! Never follows a redirect, never unpacks a body, and never asks an address that `address.rs` forbids.
+//! Queries to one Prometheus server, bounded in time, bytes and connections. No redirect is followed and no body is
+//! unpacked: a tenant's server must not lead the operator to an address that `address.rs` forbids, or fill its memory.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -12,21 +12,21 @@ use reqwest::{Client, StatusCode, Url};
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout};
 
-use super::{Doubt, answer};
+use super::{QueryError, answer};
 use crate::triggers::address::{self, CheckedNames};
 
-/// One question, from the first packet to the last byte.
+/// One query, from the first packet to the last byte.
 const TIMEOUT: Duration = Duration::from_secs(5);
 /// One series with 60 labels of 256 bytes is 15 KiB.
-const MOST_BYTES: usize = 1 << 20;
+const MAX_BODY_BYTES: usize = 1 << 20;
 /// Shorter than servers and balancers keep a connection, so that none is used that is just being closed.
-const KEPT: Duration = Duration::from_secs(20);
-/// Questions to one server at a time.
+const POOL_IDLE_TIMEOUT: Duration = Duration::from_secs(20);
+/// Queries to one server at a time.
 const CONNECTIONS: usize = 8;
-/// After so many questions in a row without any answer, those that queue are not asked any more.
+/// After so many queries in a row without any answer, those that queue are not sent any more.
 const GIVE_UP_AFTER: usize = CONNECTIONS;
-/// Headers that describe the connection, not the question.
-const NOT_FOR_TRIGGERS: [&str; 8] = [
+/// Headers that describe the connection, not the query.
+const FORBIDDEN_HEADERS: [&str; 8] = [
     "host",
     "connection",
     "content-length",
@@ -37,7 +37,7 @@ const NOT_FOR_TRIGGERS: [&str; 8] = [
     "expect",
 ];
 
-/// Extra headers of a question, by name.
+/// Extra headers of a query, by name.
 pub(super) type Headers = BTreeMap<String, String>;
 
 /// How servers are reached.
@@ -66,28 +66,28 @@ impl Clients {
         })
     }
 
-    /// Whom a trigger means; without a word of its own, the operator's default.
-    pub(super) fn url(&self, written: Option<&str>) -> Result<Url, Doubt> {
+    /// The server that a trigger names, or the operator's default.
+    pub(super) fn url(&self, written: Option<&str>) -> Result<Url, QueryError> {
         let Some(written) = written else {
-            return self.default_server.clone().ok_or(Doubt::NoServer);
+            return self.default_server.clone().ok_or(QueryError::NoServer);
         };
-        let url = Url::parse(written).map_err(|_| Doubt::BadAddress)?;
+        let url = Url::parse(written).map_err(|_| QueryError::BadAddress)?;
         if !matches!(url.scheme(), "http" | "https") || !url.has_host() {
-            return Err(Doubt::BadAddress);
+            return Err(QueryError::BadAddress);
         }
         Ok(url)
     }
 
-    fn for_server(&self, url: &Url) -> Result<&Client, Doubt> {
+    fn for_server(&self, url: &Url) -> Result<&Client, QueryError> {
         if self.any_address || self.default_server.as_ref() == Some(url) {
             return Ok(&self.trusted);
         }
-        address::check_written(url).map_err(Doubt::Forbidden)?;
+        address::check_written(url).map_err(QueryError::Forbidden)?;
         Ok(&self.checked)
     }
 
     /// The trigger's headers; the operator's credential goes to the operator's own server only.
-    fn headers(&self, url: &Url, given: &Headers) -> Result<HeaderMap, Doubt> {
+    fn headers(&self, url: &Url, given: &Headers) -> Result<HeaderMap, QueryError> {
         let mut headers = HeaderMap::new();
         if let Some(credential) = &self.authorization
             && self.default_server.as_ref() == Some(url)
@@ -95,9 +95,9 @@ impl Clients {
             headers.insert(AUTHORIZATION, credential.clone());
         }
         for (name, value) in given {
-            let bad = || Doubt::BadHeader(name.clone());
+            let bad = || QueryError::BadHeader(name.clone());
             let parsed: HeaderName = name.parse().map_err(|_| bad())?;
-            if NOT_FOR_TRIGGERS.contains(&parsed.as_str()) {
+            if FORBIDDEN_HEADERS.contains(&parsed.as_str()) {
                 return Err(bad());
             }
             let mut value = HeaderValue::from_str(value).map_err(|_| bad())?;
@@ -118,26 +118,26 @@ fn client(
             .retry(reqwest::retry::never())
             .connect_timeout(TIMEOUT)
             .pool_max_idle_per_host(CONNECTIONS)
-            .pool_idle_timeout(KEPT)
+            .pool_idle_timeout(POOL_IDLE_TIMEOUT)
             .user_agent(concat!("elasti/", env!("CARGO_PKG_VERSION")));
         change(plain)
     };
     builder().build().or_else(|error| {
-        // An image without certificate authorities can still ask servers without TLS.
-        tracing::warn!(%error, "no certificate authorities are installed; https servers cannot be asked");
+        // An image without certificate authorities can still query servers without TLS.
+        tracing::warn!(%error, "no certificate authorities found; https servers cannot be queried");
         builder().tls_certs_only([]).build()
     })
 }
 
-/// What one server was last asked about itself.
-type Uptime = tokio::sync::Mutex<Option<(Instant, Result<f64, Doubt>)>>;
+/// The last answer about a server's own uptime.
+type Uptime = tokio::sync::Mutex<Option<(Instant, Result<f64, QueryError>)>>;
 
-/// One server, shared by all that ask it.
+/// One server, shared by all its triggers.
 #[derive(Debug)]
 pub(super) struct Server {
     clients: Arc<Clients>,
     url: Url,
-    places: Semaphore,
+    connections: Semaphore,
     unanswered: AtomicUsize,
     uptimes: Mutex<HashMap<(Headers, String), Arc<Uptime>>>,
 }
@@ -147,79 +147,79 @@ impl Server {
         Self {
             clients,
             url,
-            places: Semaphore::new(CONNECTIONS),
+            connections: Semaphore::new(CONNECTIONS),
             unanswered: AtomicUsize::new(0),
             uptimes: Mutex::default(),
         }
     }
 
     /// The sample that a query gives now.
-    pub(super) async fn query(&self, headers: &Headers, query: &str) -> Result<f64, Doubt> {
+    pub(super) async fn query(&self, headers: &Headers, query: &str) -> Result<f64, QueryError> {
         let before = self.unanswered.load(Ordering::Relaxed);
-        let Ok(_place) = self.places.acquire().await else {
-            return Err(Doubt::TimedOut);
+        let Ok(_permit) = self.connections.acquire().await else {
+            return Err(QueryError::TimedOut);
         };
         let unanswered = self.unanswered.load(Ordering::Relaxed);
-        // Whoever queued while the server fell silent gives up; whoever comes later tries anew.
+        // A query that queued while the server fell silent gives up; a later one tries again.
         if unanswered.saturating_sub(before) >= GIVE_UP_AFTER {
-            return Err(Doubt::TimedOut);
+            return Err(QueryError::TimedOut);
         }
-        let asked = timeout(TIMEOUT, self.ask(headers, query))
+        let result = timeout(TIMEOUT, self.send(headers, query))
             .await
-            .unwrap_or(Err(Doubt::TimedOut));
-        match &asked {
-            Err(Doubt::TimedOut | Doubt::Unreachable) => {
+            .unwrap_or(Err(QueryError::TimedOut));
+        match &result {
+            Err(QueryError::TimedOut | QueryError::Unreachable) => {
                 self.unanswered.fetch_add(1, Ordering::Relaxed);
             }
             _ => self.unanswered.store(0, Ordering::Relaxed),
         }
-        asked
+        result
     }
 
-    /// The same for the server's own uptime; one answer serves all whose queries ended before it was asked for.
+    /// The same for the server's own uptime; one answer serves all whose queries ended before it was requested.
     pub(super) async fn uptime(
         &self,
         headers: &Headers,
         query: &str,
         not_before: Instant,
-    ) -> Result<f64, Doubt> {
+    ) -> Result<f64, QueryError> {
         let slot = {
             let mut uptimes = self.uptimes.lock();
             uptimes.retain(|_, slot| {
                 let in_use = Arc::strong_count(slot) > 1;
-                in_use || slot.try_lock().is_ok_and(|told| is_recent(told.as_ref()))
+                in_use || slot.try_lock().is_ok_and(|last| is_recent(last.as_ref()))
             });
             let key = (headers.clone(), query.to_owned());
             uptimes.entry(key).or_default().clone()
         };
-        let mut told = slot.lock().await;
-        if let Some((asked, answer)) = &*told
-            && *asked >= not_before
+        let mut last = slot.lock().await;
+        if let Some((requested, answer)) = &*last
+            && *requested >= not_before
         {
             return answer.clone();
         }
-        let asked = Instant::now();
+        let requested = Instant::now();
         let answer = self.query(headers, query).await;
-        *told = Some((asked, answer.clone()));
+        *last = Some((requested, answer.clone()));
         answer
     }
 
-    async fn ask(&self, headers: &Headers, query: &str) -> Result<f64, Doubt> {
+    async fn send(&self, headers: &Headers, query: &str) -> Result<f64, QueryError> {
         let client = self.clients.for_server(&self.url)?;
         let headers = self.clients.headers(&self.url, headers)?;
         let mut url = self.url.clone();
         let path = format!("{}/api/v1/query", url.path().trim_end_matches('/'));
         url.set_path(&path);
         url.query_pairs_mut().append_pair("query", query);
-        let asked = client.get(url).headers(headers).send().await;
-        let mut response = asked.map_err(|error| doubt(&error))?;
+        let sent = client.get(url).headers(headers).send().await;
+        let mut response = sent.map_err(|error| query_error(&error))?;
         if response.status() != StatusCode::OK {
-            return Err(Doubt::Status(response.status().as_u16()));
+            return Err(QueryError::Status(response.status().as_u16()));
         }
         let mut body = Vec::new();
-        while let Some(chunk) = response.chunk().await.map_err(|_| Doubt::CutShort)? {
-            if body.len() + chunk.len() > MOST_BYTES {
-                return Err(Doubt::TooLarge);
+        while let Some(chunk) = response.chunk().await.map_err(|_| QueryError::CutShort)? {
+            if body.len() + chunk.len() > MAX_BODY_BYTES {
+                return Err(QueryError::TooLarge);
             }
             body.extend_from_slice(&chunk);
         }
@@ -227,19 +227,19 @@ impl Server {
     }
 }
 
-fn is_recent(told: Option<&(Instant, Result<f64, Doubt>)>) -> bool {
-    told.is_some_and(|(asked, _)| asked.elapsed() < Duration::from_secs(60))
+fn is_recent(last: Option<&(Instant, Result<f64, QueryError>)>) -> bool {
+    last.is_some_and(|(requested, _)| requested.elapsed() < Duration::from_secs(60))
 }
 
-fn doubt(error: &reqwest::Error) -> Doubt {
+fn query_error(error: &reqwest::Error) -> QueryError {
     if let Some(forbidden) = address::refusal(error) {
-        return Doubt::Forbidden(forbidden);
+        return QueryError::Forbidden(forbidden);
     }
     if error.is_timeout() {
-        Doubt::TimedOut
+        QueryError::TimedOut
     } else if error.is_connect() {
-        Doubt::Unreachable
+        QueryError::Unreachable
     } else {
-        Doubt::CutShort
+        QueryError::CutShort
     }
 }

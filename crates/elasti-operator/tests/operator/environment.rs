@@ -1,18 +1,12 @@
-//! What whoever installs the operator feels: the contract's names work, mistakes are named, the page tells the truth.
-//! Never touches the real environment.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing
-)]
+//! Flags and environment variables: the names of the contract work, mistakes are named, the page matches the code.
+//! The process environment is not touched: values are passed in.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
 use clap::{CommandFactory as _, Parser};
-use elasti_operator::environment::{Flags, VARIABLES, WITHOUT_USE};
+use elasti_operator::environment::{Flags, IGNORED, VARIABLES};
 use elasti_operator::settings::Settings;
 use elasti_runtime::environment::WrongValues;
 use jiff::SignedDuration;
@@ -28,7 +22,7 @@ fn flags(given: &[&str]) -> Flags {
     Cli::try_parse_from(words).unwrap().flags
 }
 
-fn read(given: &[&str], pairs: &[(&str, &str)]) -> Result<Settings, WrongValues> {
+fn parse(given: &[&str], pairs: &[(&str, &str)]) -> Result<Settings, WrongValues> {
     Settings::from_environment(&flags(given), |name| {
         let found = pairs.iter().find(|(key, _)| *key == name);
         found.map(|(_, value)| (*value).to_owned())
@@ -37,7 +31,7 @@ fn read(given: &[&str], pairs: &[(&str, &str)]) -> Result<Settings, WrongValues>
 
 #[test]
 fn the_contracts_flags_and_variables_are_read() {
-    let settings = read(
+    let settings = parse(
         &[
             "--watch-namespace=a",
             "--metrics-bind-address=127.0.0.1:9090",
@@ -96,7 +90,7 @@ fn the_contracts_flags_and_variables_are_read() {
 
 #[test]
 fn what_is_left_out_or_empty_has_its_default() {
-    let settings = read(
+    let settings = parse(
         &[],
         &[("POLLING_INTERVAL", ""), ("ELASTI_OPERATOR_PORT", " ")],
     )
@@ -130,7 +124,7 @@ fn what_is_left_out_or_empty_has_its_default() {
         wake_callers,
         ["system:serviceaccount:elasti:elasti-resolver"]
     );
-    let off = read(
+    let off = parse(
         &["--metrics-bind-address=0", "--health-probe-bind-address=0"],
         &[],
     )
@@ -139,8 +133,8 @@ fn what_is_left_out_or_empty_has_its_default() {
 }
 
 #[test]
-fn every_wrong_value_is_named_in_one_line_and_no_secret_is_told() {
-    let wrong = read(
+fn every_wrong_value_is_named_in_one_line_and_no_secret_is_shown() {
+    let wrong = parse(
         &[
             "--metrics-bind-address=:x",
             "--health-probe-bind-address=here",
@@ -204,11 +198,11 @@ fn read_by_resolver() -> BTreeSet<String> {
 
 #[test]
 fn every_variable_that_is_read_is_in_the_table_and_no_other() {
-    let told = VARIABLES.iter().map(|one| one.name).chain(WITHOUT_USE);
-    assert_eq!(read_by_operator(), told.map(str::to_owned).collect());
+    let listed = VARIABLES.iter().map(|one| one.name).chain(IGNORED);
+    assert_eq!(read_by_operator(), listed.map(str::to_owned).collect());
 }
 
-const PAGE: &str = include_str!("../../../docs/configuration.md");
+const PAGE: &str = include_str!("../../../../docs/configuration.md");
 
 /// The names in the first column of the tables of one part of the page.
 fn on_the_page(part: &str) -> BTreeSet<String> {

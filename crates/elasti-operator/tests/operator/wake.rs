@@ -1,30 +1,21 @@
-//! What users feel of a wake: it is taken from resolvers only, and "received" means that replicas were asked for.
-//! Never waits on wall-clock: the clock is paused and every wait is for a condition.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing
-)]
-
-mod stand_in;
+//! The wake endpoint: wakes are taken from resolvers only, and "received" means that the scale was written.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::scripted_server::small_steps;
 use elasti_api::{Reason, names};
 use elasti_core::Why;
 use elasti_fake_cluster::api_server::{ApiServer, ApiServerConfig};
 use elasti_fake_cluster::faults::{Calls, Fault};
 use elasti_operator::metrics::Metrics;
-use elasti_operator::wake::{WakeEndpoint, WakeOutcome, WakeRequest, WakeSettings};
+use elasti_operator::wake::{PendingWake, WakeEndpoint, WakeOutcome, WakeSettings};
 use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
 use k8s_openapi::api::core::v1::ServiceAccount;
 use kube::Api;
 use kube::api::PostParams;
 use serde_json::{Value, json};
-use stand_in::small_steps;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
@@ -34,42 +25,42 @@ use tokio::time::{Instant, sleep, timeout};
 const RESOLVER: &str = "system:serviceaccount:default:elasti-resolver";
 const ISSUER: &str = "https://kubernetes.default.svc";
 
-struct Snapshot {
+struct Env {
     server: ApiServer,
     address: SocketAddr,
-    wakes: mpsc::Receiver<WakeRequest>,
+    wakes: mpsc::Receiver<PendingWake>,
     _tasks: JoinSet<()>,
 }
 
-impl Snapshot {
+impl Env {
     async fn start() -> Self {
         Self::with(false, 16).await
     }
 
-    async fn with(allow_anonymous: bool, room: usize) -> Self {
+    async fn with(allow_anonymous: bool, capacity: usize) -> Self {
         let server = ApiServer::new(ApiServerConfig::default());
         let client = server.client();
-        Self::of(server, client, allow_anonymous, room).await
+        Self::with_settings(server, client, allow_anonymous, capacity).await
     }
 
     /// The operator may do only what every service account may: no TokenReview.
-    async fn without_rights() -> Self {
+    async fn without_permissions() -> Self {
         Self::as_account(strict_server()).await
     }
 
     async fn as_account(server: ApiServer) -> Self {
         let own = token_of(&server, "elasti-operator", ISSUER).await;
         let client = server.client_with_token(&own);
-        Self::of(server, client, false, 16).await
+        Self::with_settings(server, client, false, 16).await
     }
 
-    async fn of(
+    async fn with_settings(
         server: ApiServer,
         client: kube::Client,
         allow_anonymous: bool,
-        room: usize,
+        capacity: usize,
     ) -> Self {
-        let (send, wakes) = mpsc::channel(room);
+        let (send, wakes) = mpsc::channel(capacity);
         let settings = WakeSettings {
             callers: [RESOLVER.to_owned()].into(),
             allow_anonymous,
@@ -195,13 +186,13 @@ fn reviews(server: &ApiServer) -> usize {
 }
 
 #[tokio::test(start_paused = true)]
-async fn received_is_said_only_after_the_scale_write_was_accepted_r12() {
-    let mut snapshot = Snapshot::start().await;
-    let token = snapshot.resolver().await;
-    let address = snapshot.address;
+async fn a_wake_is_acknowledged_only_after_the_scale_write_was_accepted_r12() {
+    let mut env = Env::start().await;
+    let token = env.resolver().await;
+    let address = env.address;
     let mut asked =
         tokio::spawn(async move { post(address, Some(&token), &wake_of("cart")).await });
-    let wake = snapshot.wakes.recv().await.unwrap();
+    let wake = env.wakes.recv().await.unwrap();
     assert_eq!(
         (wake.namespace.as_str(), wake.service.as_str()),
         ("shop", "cart")
@@ -237,9 +228,9 @@ async fn a_wake_that_failed_is_not_called_received_r12() {
             false,
         ),
     ] {
-        let snapshot = Snapshot::start().await;
-        let token = snapshot.resolver().await;
-        let (_server, address, _tasks) = snapshot.worker(outcome.clone());
+        let env = Env::start().await;
+        let token = env.resolver().await;
+        let (_server, address, _tasks) = env.worker(outcome.clone());
         let answer = post(address, Some(&token), &wake_of("cart")).await;
         assert_eq!(
             (answer.code, answer.reason().as_str()),
@@ -252,17 +243,17 @@ async fn a_wake_that_failed_is_not_called_received_r12() {
 
 #[tokio::test(start_paused = true)]
 async fn a_worker_that_dies_hangs_or_is_full_is_a_503() {
-    let mut snapshot = Snapshot::with(false, 1).await;
-    let token = snapshot.resolver().await;
-    let address = snapshot.address;
+    let mut env = Env::with(false, 1).await;
+    let token = env.resolver().await;
+    let address = env.address;
     let one = token.clone();
     let asked = tokio::spawn(async move { post(address, Some(&one), &wake_of("cart")).await });
-    drop(snapshot.wakes.recv().await.unwrap());
+    drop(env.wakes.recv().await.unwrap());
     assert_eq!(asked.await.unwrap().reason(), "scale-failed");
 
     let one = token.clone();
     let hangs = tokio::spawn(async move { post(address, Some(&one), &wake_of("cart")).await });
-    while snapshot.wakes.is_empty() {
+    while env.wakes.is_empty() {
         sleep(Duration::from_millis(1)).await;
     }
     let full = post(address, Some(&token), &wake_of("other")).await;
@@ -273,13 +264,13 @@ async fn a_worker_that_dies_hangs_or_is_full_is_a_503() {
 
 #[tokio::test(start_paused = true)]
 async fn only_resolvers_that_kubernetes_vouches_for_can_wake() {
-    let mut snapshot = Snapshot::start().await;
-    let foreign_audience = snapshot.token("elasti-resolver", "vault").await;
-    let no_audience = snapshot
+    let mut env = Env::start().await;
+    let foreign_audience = env.token("elasti-resolver", "vault").await;
+    let no_audience = env
         .token("elasti-resolver", "https://kubernetes.default.svc")
         .await;
-    let tenant = snapshot.token("tenant", names::WAKE_AUDIENCE).await;
-    let mut forged = snapshot.resolver().await;
+    let tenant = env.token("tenant", names::WAKE_AUDIENCE).await;
+    let mut forged = env.resolver().await;
     forged.pop();
     let long = "x".repeat(17 * 1024);
     for (token, code, reason) in [
@@ -292,20 +283,20 @@ async fn only_resolvers_that_kubernetes_vouches_for_can_wake() {
         (Some(no_audience.as_str()), 401, "bad-token"),
         (Some(tenant.as_str()), 403, "stranger"),
     ] {
-        let answer = post(snapshot.address, token, &wake_of("cart")).await;
+        let answer = post(env.address, token, &wake_of("cart")).await;
         assert_eq!(
             (answer.code, answer.reason().as_str()),
             (code, reason),
             "{token:?}"
         );
     }
-    assert!(snapshot.wakes.try_recv().is_err(), "nobody was woken");
+    assert!(env.wakes.try_recv().is_err(), "no service was woken");
 }
 
 #[tokio::test(start_paused = true)]
 async fn callers_without_a_token_are_served_only_where_a_flag_allows_it() {
-    let snapshot = Snapshot::with(true, 16).await;
-    let (server, address, _tasks) = snapshot.worker(WakeOutcome::Scaled);
+    let env = Env::with(true, 16).await;
+    let (server, address, _tasks) = env.worker(WakeOutcome::Scaled);
     assert_eq!(post(address, None, &wake_of("cart")).await.code, 200);
     assert_eq!(reviews(&server), 0);
     // A token that is shown is still checked.
@@ -317,9 +308,9 @@ async fn callers_without_a_token_are_served_only_where_a_flag_allows_it() {
 
 #[tokio::test(start_paused = true)]
 async fn a_token_is_reviewed_once_a_minute_however_many_wakes_come() {
-    let snapshot = Snapshot::with(false, 1000).await;
-    let token = snapshot.resolver().await;
-    let (server, address, _tasks) = snapshot.worker(WakeOutcome::Scaled);
+    let env = Env::with(false, 1000).await;
+    let token = env.resolver().await;
+    let (server, address, _tasks) = env.worker(WakeOutcome::Scaled);
     // The first review takes a while, so all others come during it.
     let slow = Fault::Delay(Duration::from_millis(500));
     server
@@ -352,9 +343,9 @@ async fn a_token_is_reviewed_once_a_minute_however_many_wakes_come() {
 
 #[tokio::test(start_paused = true)]
 async fn while_kubernetes_cannot_say_whose_token_it_is_the_answer_is_try_again() {
-    let snapshot = Snapshot::start().await;
-    let token = snapshot.resolver().await;
-    let (server, address, _tasks) = snapshot.worker(WakeOutcome::Scaled);
+    let env = Env::start().await;
+    let token = env.resolver().await;
+    let (server, address, _tasks) = env.worker(WakeOutcome::Scaled);
     for fault in [Fault::InternalError, Fault::Delay(Duration::from_secs(60))] {
         server
             .faults()
@@ -374,9 +365,9 @@ async fn while_kubernetes_cannot_say_whose_token_it_is_the_answer_is_try_again()
 
 #[tokio::test(start_paused = true)]
 async fn guessing_tokens_is_slow_and_keeps_no_resolver_out() {
-    let snapshot = Snapshot::start().await;
-    let token = snapshot.resolver().await;
-    let (server, address, _tasks) = snapshot.worker(WakeOutcome::Scaled);
+    let env = Env::start().await;
+    let token = env.resolver().await;
+    let (server, address, _tasks) = env.worker(WakeOutcome::Scaled);
     assert_eq!(
         post(address, Some(&token), &wake_of("cart")).await.code,
         200
@@ -402,9 +393,9 @@ async fn guessing_tokens_is_slow_and_keeps_no_resolver_out() {
 
 #[tokio::test(start_paused = true)]
 async fn a_service_that_is_asked_for_without_end_is_slowed_down_and_no_other() {
-    let snapshot = Snapshot::start().await;
-    let token = snapshot.resolver().await;
-    let (_server, address, _tasks) = snapshot.worker(WakeOutcome::AlreadyAwake);
+    let env = Env::start().await;
+    let token = env.resolver().await;
+    let (_server, address, _tasks) = env.worker(WakeOutcome::AlreadyAwake);
     let mut refused = 0;
     for _ in 0..400 {
         let answer = post(address, Some(&token), &wake_of("noisy")).await;
@@ -426,9 +417,9 @@ async fn a_service_that_is_asked_for_without_end_is_slowed_down_and_no_other() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_body_that_is_no_wake_is_refused_and_wakes_nobody() {
-    let mut snapshot = Snapshot::start().await;
-    let token = snapshot.resolver().await;
+async fn a_body_that_is_no_wake_is_refused_and_wakes_nothing() {
+    let mut env = Env::start().await;
+    let token = env.resolver().await;
     let large = format!("{}{}", " ".repeat(5000), wake_of("cart"));
     for body in [
         "",
@@ -444,28 +435,28 @@ async fn a_body_that_is_no_wake_is_refused_and_wakes_nobody() {
         r#"{"count":1,"svc":7,"namespace":"shop"}"#,
         large.as_str(),
     ] {
-        let answer = post(snapshot.address, Some(&token), body).await;
+        let answer = post(env.address, Some(&token), body).await;
         assert_eq!(
             (answer.code, answer.reason().as_str()),
             (400, "not-a-wake"),
             "{body}"
         );
     }
-    assert!(snapshot.wakes.try_recv().is_err());
+    assert!(env.wakes.try_recv().is_err());
     // A body that never comes.
     let text = format!(
         "POST {} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nAuthorization: Bearer {token}\r\nContent-Length: 50\r\n\r\n{{",
         names::WAKE_PATH
     );
-    assert_eq!(send(snapshot.address, &text).await.code, 400);
+    assert_eq!(send(env.address, &text).await.code, 400);
 }
 
 #[tokio::test(start_paused = true)]
 async fn metrics_are_served_beside_and_nothing_else() {
-    let snapshot = Snapshot::start().await;
+    let env = Env::start().await;
     let get = |path: &str| format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
-    assert_eq!(post(snapshot.address, None, "{}").await.code, 401);
-    let metrics = send(snapshot.address, &get("/metrics")).await;
+    assert_eq!(post(env.address, None, "{}").await.code, 401);
+    let metrics = send(env.address, &get("/metrics")).await;
     let refused = "elasti_operator_wake_refusal_counter{reason=\"no-token\"} 1\n";
     assert_eq!(metrics.code, 200);
     assert!(metrics.body.contains(refused), "{}", metrics.body);
@@ -473,17 +464,14 @@ async fn metrics_are_served_beside_and_nothing_else() {
         metrics.head.contains("text/plain; version=0.0.4"),
         "{metrics:?}"
     );
-    assert_eq!(
-        send(snapshot.address, &get(names::WAKE_PATH)).await.code,
-        405
-    );
-    assert_eq!(send(snapshot.address, &get("/")).await.code, 404);
+    assert_eq!(send(env.address, &get(names::WAKE_PATH)).await.code, 405);
+    assert_eq!(send(env.address, &get("/")).await.code, 404);
 }
 
 #[tokio::test(start_paused = true)]
 async fn connections_without_a_word_end_and_one_peer_cannot_have_them_all() {
-    let snapshot = Snapshot::start().await;
-    let (_server, address, _tasks) = snapshot.worker(WakeOutcome::Scaled);
+    let env = Env::start().await;
+    let (_server, address, _tasks) = env.worker(WakeOutcome::Scaled);
     let mut silent = Vec::new();
     for _ in 0..64 {
         silent.push(TcpStream::connect(address).await.unwrap());
@@ -518,27 +506,27 @@ fn claims() -> Value {
 fn with_header(token: &str, header: &Value, signature: &str) -> String {
     use base64::Engine as _;
     let header = base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(header.to_string());
-    let said = token.split('.').nth(1).unwrap();
-    format!("{header}.{said}.{signature}")
+    let claims = token.split('.').nth(1).unwrap();
+    format!("{header}.{claims}.{signature}")
 }
 
 #[tokio::test(start_paused = true)]
 async fn where_reviews_are_not_allowed_only_what_this_cluster_signed_for_us_can_wake() {
-    let mut snapshot = Snapshot::without_rights().await;
-    let good = snapshot.server.sign(&claims());
+    let mut env = Env::without_permissions().await;
+    let good = env.server.sign(&claims());
     let but = |name: &str, value: Value| {
         let mut claims = claims();
         claims[name] = value;
-        snapshot.server.sign(&claims)
+        env.server.sign(&claims)
     };
     let elsewhere = ApiServer::new(ApiServerConfig::default());
     let signature = good.rsplit('.').next().unwrap();
     let header = |part: &str| with_header(&good, &serde_json::from_str(part).unwrap(), signature);
     let seconds = jiff::Timestamp::now().as_second();
-    let other = snapshot.server.sign(&json!({}));
-    let (said, _) = good.rsplit_once('.').unwrap();
-    let forged = format!("{said}.{}", other.rsplit('.').next().unwrap());
-    for (token, code, said) in [
+    let other = env.server.sign(&json!({}));
+    let (signed, _) = good.rsplit_once('.').unwrap();
+    let forged = format!("{signed}.{}", other.rsplit('.').next().unwrap());
+    for (token, code, message) in [
         ("guess".to_owned(), 401, "not a service account token"),
         (forged, 401, "signature is wrong"),
         (elsewhere.sign(&claims()), 401, "key is unknown"),
@@ -563,20 +551,20 @@ async fn where_reviews_are_not_allowed_only_what_this_cluster_signed_for_us_can_
     ] {
         // Nobody may have tokens checked as fast as they like.
         sleep(Duration::from_secs(1)).await;
-        let answer = post(snapshot.address, Some(&token), &wake_of("cart")).await;
-        assert_eq!(answer.code, code, "{said}: {answer:?}");
-        assert!(answer.body.contains(said), "{said}: {answer:?}");
+        let answer = post(env.address, Some(&token), &wake_of("cart")).await;
+        assert_eq!(answer.code, code, "{message}: {answer:?}");
+        assert!(answer.body.contains(message), "{message}: {answer:?}");
         let reason = if code == 403 { "stranger" } else { "bad-token" };
         assert_eq!(answer.reason(), reason, "{answer:?}");
     }
     let none = with_header(&good, &json!({"alg": "none", "kid": key_id(&good)}), "");
-    let answer = post(snapshot.address, Some(&none), &wake_of("cart")).await;
+    let answer = post(env.address, Some(&none), &wake_of("cart")).await;
     assert_eq!(answer.code, 401);
     assert!(answer.body.contains("algorithm"), "{answer:?}");
-    assert!(snapshot.wakes.try_recv().is_err(), "nobody was woken");
+    assert!(env.wakes.try_recv().is_err(), "no service was woken");
 
-    let real = snapshot.resolver().await;
-    let (server, address, _tasks) = snapshot.worker(WakeOutcome::Scaled);
+    let real = env.resolver().await;
+    let (server, address, _tasks) = env.worker(WakeOutcome::Scaled);
     for token in [good, real] {
         let answer = post(address, Some(&token), &wake_of("cart")).await;
         assert_eq!(answer.code, 200, "{answer:?}");
@@ -594,10 +582,10 @@ fn key_id(token: &str) -> Value {
 
 #[tokio::test(start_paused = true)]
 async fn a_new_signing_key_is_found_before_a_resolver_gives_up() {
-    let snapshot = Snapshot::without_rights().await;
-    let before = snapshot.resolver().await;
-    let server = snapshot.server.clone();
-    let (_, address, _tasks) = snapshot.worker(WakeOutcome::Scaled);
+    let env = Env::without_permissions().await;
+    let before = env.resolver().await;
+    let server = env.server.clone();
+    let (_, address, _tasks) = env.worker(WakeOutcome::Scaled);
     assert_eq!(
         post(address, Some(&before), &wake_of("cart")).await.code,
         200
@@ -636,14 +624,18 @@ async fn an_operator_that_loses_the_right_to_review_goes_on_with_the_keys() {
         .create(&PostParams::default(), &binding)
         .await
         .unwrap();
-    let snapshot = Snapshot::as_account(server).await;
-    let token = snapshot.resolver().await;
-    let (server, address, _tasks) = snapshot.worker(WakeOutcome::Scaled);
+    let env = Env::as_account(server).await;
+    let token = env.resolver().await;
+    let (server, address, _tasks) = env.worker(WakeOutcome::Scaled);
     assert_eq!(
         post(address, Some(&token), &wake_of("cart")).await.code,
         200
     );
-    assert_eq!(reviews(&server), 1, "with the right, Kubernetes is asked");
+    assert_eq!(
+        reviews(&server),
+        1,
+        "with the permission, Kubernetes is asked"
+    );
 
     bindings
         .delete("reviews", &kube::api::DeleteParams::default())

@@ -1,33 +1,23 @@
-//! What a user feels of Prometheus: whatever it answers, a service neither sleeps nor wakes by mistake.
-//! Never waits on wall-clock: the clock is paused and every wait is for a condition.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    clippy::needless_pass_by_value
-)]
-
-mod stand_in;
+//! The Prometheus trigger: whatever a server answers, a service neither sleeps nor wakes by mistake.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use crate::scripted_server::{Received, Reply, ScriptedServer, answer, one_series, until};
 use elasti_api::Trigger;
 use elasti_core::observed::Reading;
 use elasti_fake_cluster::clock::Clock;
-use elasti_fake_cluster::prometheus::{Prometheus as FakeCluster, Reading as Told};
+use elasti_fake_cluster::prometheus::{Prometheus as FakePrometheus, Reading as Served};
 use elasti_operator::triggers::prometheus::{Prometheus, PrometheusSettings};
 use elasti_operator::triggers::{Readings, Sources};
 use jiff::Timestamp;
 use serde_json::{Value, json};
-use stand_in::{Asked, Play, StandIn, answer, one_series, until};
 use tokio::sync::mpsc;
 
 const COOLDOWN: Duration = Duration::from_secs(900);
-const EVERY: Duration = Duration::from_secs(30);
+const POLL_INTERVAL: Duration = Duration::from_secs(30);
 
 fn trigger(metadata: Value) -> Trigger {
     serde_json::from_value(json!({"type": "prometheus", "metadata": metadata})).unwrap()
@@ -45,7 +35,7 @@ fn readings(settings: PrometheusSettings) -> (Readings<String>, mpsc::Receiver<S
             prometheus,
             metrics: Arc::default(),
         },
-        EVERY,
+        POLL_INTERVAL,
     )
 }
 
@@ -58,21 +48,21 @@ fn default_server(url: &str) -> PrometheusSettings {
 
 /// What one trigger of a server reads.
 async fn read(settings: PrometheusSettings, trigger: Trigger) -> Reading {
-    let (readings, _news) = readings(settings);
+    let (readings, _changed) = readings(settings);
     let key = "shop/cart".to_owned();
-    readings.want(&key, &[trigger], COOLDOWN);
+    readings.track(&key, &[trigger], COOLDOWN);
     readings.read_now(&key).await;
-    readings.of(&key).remove(0)
+    readings.get(&key).remove(0)
 }
 
-fn is_uptime(asked: &Asked) -> bool {
-    asked.query.contains("up{")
+fn is_uptime(request: &Received) -> bool {
+    request.query.contains("up{")
 }
 
 /// Plays `query` to the query, and `uptime` to the question for the uptime.
-async fn server(query: Play, uptime: Play) -> StandIn {
-    StandIn::start(move |asked| {
-        if is_uptime(asked) {
+async fn server(query: Reply, uptime: Reply) -> ScriptedServer {
+    ScriptedServer::start(move |request| {
+        if is_uptime(request) {
             uptime.clone()
         } else {
             query.clone()
@@ -81,26 +71,26 @@ async fn server(query: Play, uptime: Play) -> StandIn {
     .await
 }
 
-fn up() -> Play {
-    Play::Bytes(answer(200, "", one_series("1")))
+fn up() -> Reply {
+    Reply::Bytes(answer(200, "", one_series("1")))
 }
 
-fn says(value: &str) -> Play {
-    Play::Bytes(answer(200, "", one_series(value)))
+fn says(value: &str) -> Reply {
+    Reply::Bytes(answer(200, "", one_series(value)))
 }
 
-fn body(text: &str) -> Play {
-    Play::Bytes(answer(200, "", text))
+fn body(text: &str) -> Reply {
+    Reply::Bytes(answer(200, "", text))
 }
 
 /// A vector with this text as the value of its one series.
-fn series(value: &str) -> Play {
+fn series(value: &str) -> Reply {
     body(&format!(
         r#"{{"status":"success","data":{{"resultType":"vector","result":[{{"metric":{{}},"value":{value}}}]}}}}"#
     ))
 }
 
-fn result(kind: &str, result: &str) -> Play {
+fn result(kind: &str, result: &str) -> Reply {
     body(&format!(
         r#"{{"status":"success","data":{{"resultType":"{kind}","result":{result}}}}}"#
     ))
@@ -125,7 +115,7 @@ fn matches(expect: &Expect, reading: &Reading) -> bool {
 
 const NO_ANSWER: &str = "not that of a Prometheus server";
 
-fn samples() -> Vec<(&'static str, Play, Expect)> {
+fn samples() -> Vec<Case> {
     use Expect::{Active, Quiet, Unknown};
     let not_finite = || Unknown("not a finite number");
     vec![
@@ -170,17 +160,16 @@ fn samples() -> Vec<(&'static str, Play, Expect)> {
     ]
 }
 
-fn shapes() -> Vec<(&'static str, Play, Expect)> {
-    use Expect::{Quiet, Unknown};
-    let one = r#"{"metric":{},"value":[1,"0"]}"#;
+/// What is answered, and what is made of it.
+type Case = (&'static str, Reply, Expect);
+
+/// Results other than one sample.
+fn results() -> Vec<Case> {
+    use Expect::Unknown;
+    let one = ONE_SERIES;
     let several = result("vector", &format!("[{one},{one}]"));
     let histogram = r#"[{"metric":{},"histogram":[1,{"count":"0","sum":"0"}]}]"#;
     let no_vector = || Unknown("does not give an instant vector");
-    let with = |more: &str| {
-        let vector = format!(r#""data":{{"resultType":"vector","result":[{one}]}}"#);
-        body(&format!(r#"{{"status":"success",{vector}{more}}}"#))
-    };
-    let error = r#"{"status":"error","errorType":"bad_data","error":"x","data":{"resultType":"vector","result":[{"metric":{},"value":[1,"0"]}]}}"#;
     vec![
         (
             "no series",
@@ -210,6 +199,14 @@ fn shapes() -> Vec<(&'static str, Play, Expect)> {
             result("vector", one),
             Unknown(NO_ANSWER),
         ),
+    ]
+}
+
+/// What surrounds a result.
+fn envelopes() -> Vec<Case> {
+    use Expect::{Quiet, Unknown};
+    let error = r#"{"status":"error","errorType":"bad_data","error":"x","data":{"resultType":"vector","result":[{"metric":{},"value":[1,"0"]}]}}"#;
+    vec![
         (
             "status error with code 200",
             body(error),
@@ -260,6 +257,13 @@ fn shapes() -> Vec<(&'static str, Play, Expect)> {
             with(r#","later":{"a":[1]}"#),
             Quiet,
         ),
+    ]
+}
+
+/// Bodies that are not JSON, or not an object.
+fn bodies() -> Vec<Case> {
+    use Expect::Unknown;
+    vec![
         ("a list", body("[]"), Unknown(NO_ANSWER)),
         ("nothing", body(""), Unknown(NO_ANSWER)),
         (
@@ -280,16 +284,24 @@ fn shapes() -> Vec<(&'static str, Play, Expect)> {
         ),
         (
             "bytes that are no text",
-            Play::Bytes(answer(200, "", [0xff, 0xfe, 0])),
+            Reply::Bytes(answer(200, "", [0xff, 0xfe, 0])),
             Unknown(NO_ANSWER),
         ),
     ]
 }
 
-fn transports() -> Vec<(&'static str, Play, Expect)> {
+const ONE_SERIES: &str = r#"{"metric":{},"value":[1,"0"]}"#;
+
+/// A good answer with something more in it.
+fn with(more: &str) -> Reply {
+    let vector = format!(r#""data":{{"resultType":"vector","result":[{ONE_SERIES}]}}"#);
+    body(&format!(r#"{{"status":"success",{vector}{more}}}"#))
+}
+
+fn transports() -> Vec<Case> {
     use Expect::Unknown;
     let quiet = one_series("0");
-    let code = |code: u16| Play::Bytes(answer(code, "", one_series("0")));
+    let code = |code: u16| Reply::Bytes(answer(code, "", one_series("0")));
     let head = |more: &str| format!("HTTP/1.1 200 OK\r\n{more}\r\n").into_bytes();
     let mut short = head("content-length: 5000\r\n");
     short.extend_from_slice(quiet.as_bytes());
@@ -300,7 +312,7 @@ fn transports() -> Vec<(&'static str, Play, Expect)> {
         head("transfer-encoding: chunked\r\n"),
         b"4\r\n    \r\n".to_vec(),
     );
-    let bomb = Play::Bytes(answer(200, "content-encoding: gzip\r\n", gzip(&quiet)));
+    let bomb = Reply::Bytes(answer(200, "content-encoding: gzip\r\n", gzip(&quiet)));
     let mut half_chunk = head("transfer-encoding: chunked\r\n");
     half_chunk.extend_from_slice(b"ffff\r\n{\"status\"");
     let many_headers = format!("HTTP/1.1 200 OK\r\n{}\r\n", "x: y\r\n".repeat(100_000));
@@ -315,47 +327,47 @@ fn transports() -> Vec<(&'static str, Play, Expect)> {
         ("401 with a quiet body", code(401), Unknown("code 401")),
         ("201 with a quiet body", code(201), Unknown("code 201")),
         ("206 with a quiet body", code(206), Unknown("code 206")),
-        ("a length that is too long", Play::Bytes(short), early()),
+        ("a length that is too long", Reply::Bytes(short), early()),
         (
             "a length that is too short",
-            Play::Bytes(cut),
+            Reply::Bytes(cut),
             Unknown(NO_ANSWER),
         ),
         ("more than a mebibyte", body(&large), Unknown("too large")),
         (
             "chunks without end",
-            Play::Endless(endless_chunks.0, endless_chunks.1),
+            Reply::Endless(endless_chunks.0, endless_chunks.1),
             Unknown("too large"),
         ),
         ("a packed body", bomb, Unknown(NO_ANSWER)),
-        ("half a chunk", Play::Bytes(half_chunk), early()),
-        ("closed without a word", Play::Bytes(vec![]), early()),
+        ("half a chunk", Reply::Bytes(half_chunk), early()),
+        ("closed without a word", Reply::Bytes(vec![]), early()),
         (
             "half a head",
-            Play::Bytes(b"HTTP/1.1 200".to_vec()),
+            Reply::Bytes(b"HTTP/1.1 200".to_vec()),
             early(),
         ),
         (
             "not HTTP",
-            Play::Bytes(b"220 smtp ready\r\n".to_vec()),
+            Reply::Bytes(b"220 smtp ready\r\n".to_vec()),
             early(),
         ),
         (
             "headers without end",
-            Play::Bytes(many_headers.into_bytes()),
+            Reply::Bytes(many_headers.into_bytes()),
             early(),
         ),
-        ("silence", Play::Hang(vec![]), in_time()),
-        ("silence after the head", Play::Hang(slow_body), in_time()),
+        ("silence", Reply::Hang(vec![]), in_time()),
+        ("silence after the head", Reply::Hang(slow_body), in_time()),
         (
             "a byte a second",
-            Play::Drip(answer(200, "", &quiet)),
+            Reply::Drip(answer(200, "", &quiet)),
             in_time(),
         ),
     ]
 }
 
-/// In gzip's stored form: whoever unpacks it reads the text.
+/// In gzip's stored form: unpacked, it is the text.
 fn gzip(text: &str) -> Vec<u8> {
     let length = u16::try_from(text.len()).unwrap();
     let mut crc = u32::MAX;
@@ -376,7 +388,7 @@ fn gzip(text: &str) -> Vec<u8> {
 
 #[tokio::test(start_paused = true)]
 async fn no_answer_of_a_server_makes_a_service_sleep_or_wake_by_mistake() {
-    let table: Vec<_> = [samples(), shapes(), transports()]
+    let table: Vec<_> = [samples(), results(), envelopes(), bodies(), transports()]
         .into_iter()
         .flatten()
         .collect();
@@ -395,7 +407,7 @@ async fn no_answer_of_a_server_makes_a_service_sleep_or_wake_by_mistake() {
 #[tokio::test(start_paused = true)]
 async fn a_server_that_was_not_up_for_the_whole_cooldown_is_not_believed() {
     let empty = || result("vector", "[]");
-    let error = || Play::Bytes(answer(500, "", one_series("1")));
+    let error = || Reply::Bytes(answer(500, "", one_series("1")));
     for (name, uptime, part) in [
         (
             "down for a while, or just restarted",
@@ -433,10 +445,10 @@ async fn a_server_that_was_not_up_for_the_whole_cooldown_is_not_believed() {
         ),
         (
             "silence",
-            Play::Hang(vec![]),
+            Reply::Hang(vec![]),
             "its uptime is not known: the server did not answer in time",
         ),
-        ("closed", Play::Bytes(vec![]), "its uptime is not known"),
+        ("closed", Reply::Bytes(vec![]), "its uptime is not known"),
     ] {
         for value in ["0", "7"] {
             let server = server(says(value), uptime.clone()).await;
@@ -458,13 +470,13 @@ async fn the_question_is_that_of_the_contract() {
         "uptimeFilter": "job=\"prom\"", "headers": {"X-Scope-OrgID": "shop"},
     }));
     assert!(matches(&Expect::Quiet, &read(settings, trigger).await));
-    let asked = server.asked();
+    let received = server.received();
     // A round may have asked too.
     let query = "sum(rate(x{a=\"b&c\"}[1m])) or vector(0)";
     let uptime = "min_over_time((max(up{job=\"prom\"}) or vector(0))[900s:])";
-    let queries: BTreeSet<&str> = asked.iter().map(|one| one.query.as_str()).collect();
+    let queries: BTreeSet<&str> = received.iter().map(|one| one.query.as_str()).collect();
     assert_eq!(queries, [query, uptime].into());
-    for one in &asked {
+    for one in &received {
         assert_eq!(one.path, "/tenant/1/api/v1/query");
         assert!(
             one.head.starts_with("GET ") && one.head.contains("dedup=true"),
@@ -480,8 +492,8 @@ async fn the_question_is_that_of_the_contract() {
 async fn nothing_of_one_answer_survives_into_the_next_r13() {
     let stage = Arc::new(AtomicUsize::new(0));
     let reached = stage.clone();
-    let server = StandIn::start(move |asked| {
-        if is_uptime(asked) {
+    let server = ScriptedServer::start(move |request| {
+        if is_uptime(request) {
             return up();
         }
         match reached.load(Ordering::SeqCst) {
@@ -492,15 +504,15 @@ async fn nothing_of_one_answer_survives_into_the_next_r13() {
         }
     })
     .await;
-    let (readings, _news) = readings(default_server(&server.url()));
+    let (readings, _changed) = readings(default_server(&server.url()));
     let key = "shop/cart".to_owned();
-    readings.want(&key, &[plain()], COOLDOWN);
+    readings.track(&key, &[plain()], COOLDOWN);
     let no_answer = || Expect::Unknown(NO_ANSWER);
-    let told = [Expect::Quiet, no_answer(), Expect::Active, no_answer()];
-    for (at, expect) in told.into_iter().enumerate() {
+    let expected = [Expect::Quiet, no_answer(), Expect::Active, no_answer()];
+    for (at, expect) in expected.into_iter().enumerate() {
         stage.store(at, Ordering::SeqCst);
         readings.read_now(&key).await;
-        let reading = readings.of(&key).remove(0);
+        let reading = readings.get(&key).remove(0);
         assert!(matches(&expect, &reading), "{reading:?}, not {expect:?}");
     }
 }
@@ -510,7 +522,7 @@ async fn a_redirect_is_not_followed() {
     for code in [301, 302, 303, 307, 308] {
         let other = server(says("0"), up()).await;
         let location = format!("location: {}/api/v1/query?query=load\r\n", other.url());
-        let server = server(Play::Bytes(answer(code, &location, one_series("0"))), up()).await;
+        let server = server(Reply::Bytes(answer(code, &location, one_series("0"))), up()).await;
         let reading = read(default_server(&server.url()), plain()).await;
         assert_eq!(
             reading,
@@ -539,18 +551,18 @@ async fn the_operators_credential_goes_to_the_operators_own_server_only_r23() {
             any_address: true,
             ..default_server(&default.url())
         };
-        let (asked, silent) = if own {
+        let (used, silent) = if own {
             (&default, &foreign)
         } else {
             (&foreign, &default)
         };
-        let address = format!("{}{path}", asked.url());
+        let address = format!("{}{path}", used.url());
         let trigger = trigger(
             json!({"query": "load", "threshold": "0.5", "serverAddress": address, "headers": headers}),
         );
         assert!(matches(&Expect::Quiet, &read(settings, trigger).await));
-        assert!(asked.asked().len() >= 2 && silent.asked().is_empty());
-        for one in asked.asked() {
+        assert!(used.received().len() >= 2 && silent.received().is_empty());
+        for one in used.received() {
             assert_eq!(one.header("authorization"), expected, "{address} {headers}");
         }
     }
@@ -560,7 +572,7 @@ async fn the_operators_credential_goes_to_the_operators_own_server_only_r23() {
         ..default_server(&default.url())
     };
     assert!(matches(&Expect::Quiet, &read(settings, plain()).await));
-    for one in default.asked() {
+    for one in default.received() {
         assert_eq!(one.header("authorization"), Some("Bearer operator"));
     }
 }
@@ -603,7 +615,7 @@ async fn a_trigger_cannot_reach_what_only_the_operator_can() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn settings_that_cannot_be_used_are_said_and_ask_nobody() {
+async fn settings_that_cannot_be_used_are_reported_and_nothing_is_sent() {
     let server = server(says("0"), up()).await;
     for (metadata, part) in [
         (json!({"threshold": "1"}), "metadata.query is missing"),
@@ -643,31 +655,31 @@ async fn settings_that_cannot_be_used_are_said_and_ask_nobody() {
 #[tokio::test(start_paused = true)]
 async fn a_round_asks_for_each_uptime_once_and_for_few_things_at_once() {
     let slow =
-        |value: &str| Play::After(Duration::from_secs(1), answer(200, "", one_series(value)));
+        |value: &str| Reply::After(Duration::from_secs(1), answer(200, "", one_series(value)));
     let (query, uptime) = (slow("0"), slow("1"));
     let server = server(query, uptime).await;
-    let (readings, _news) = readings(default_server(&server.url()));
+    let (readings, _changed) = readings(default_server(&server.url()));
     let keys: Vec<String> = (0..50).map(|at| format!("shop/{at}")).collect();
     for (at, key) in keys.iter().enumerate() {
         let cooldown = if at < 25 { COOLDOWN } else { COOLDOWN * 2 };
-        readings.want(key, &[plain()], cooldown);
+        readings.track(key, &[plain()], cooldown);
     }
     until("all are read", async || {
         keys.iter()
-            .all(|key| matches(&Expect::Quiet, &readings.of(key)[0]))
+            .all(|key| matches(&Expect::Quiet, &readings.get(key)[0]))
     })
     .await;
-    let asked = server.asked();
-    let uptimes = asked.iter().filter(|asked| is_uptime(asked)).count();
-    assert_eq!((asked.len() - uptimes, uptimes), (50, 2));
+    let received = server.received();
+    let uptimes = received.iter().filter(|request| is_uptime(request)).count();
+    assert_eq!((received.len() - uptimes, uptimes), (50, 2));
     assert_eq!(server.most_at_once(), 8);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_silent_server_delays_only_its_own_services_and_is_not_pressed() {
-    let silent = server(Play::Hang(vec![]), up()).await;
+    let silent = server(Reply::Hang(vec![]), up()).await;
     let good = server(says("0"), up()).await;
-    let (readings, _news) = readings(PrometheusSettings {
+    let (readings, _changed) = readings(PrometheusSettings {
         any_address: true,
         ..default_server(&good.url())
     });
@@ -680,90 +692,90 @@ async fn a_silent_server_delays_only_its_own_services_and_is_not_pressed() {
         } else {
             at_silent.clone()
         };
-        readings.want(&key(at), &[trigger], COOLDOWN);
+        readings.track(&key(at), &[trigger], COOLDOWN);
     }
     until("the good ones are read", async || {
         (0..100)
             .step_by(2)
-            .all(|at| matches(&Expect::Quiet, &readings.of(&key(at))[0]))
+            .all(|at| matches(&Expect::Quiet, &readings.get(&key(at))[0]))
     })
     .await;
     let waits = Expect::Unread;
     assert!(
         (1..100)
             .step_by(2)
-            .all(|at| matches(&waits, &readings.of(&key(at))[0]))
+            .all(|at| matches(&waits, &readings.get(&key(at))[0]))
     );
     until("the silent ones are given up", async || {
         let late = Expect::Unknown("did not answer in time");
         (1..100)
             .step_by(2)
-            .all(|at| matches(&late, &readings.of(&key(at))[0]))
+            .all(|at| matches(&late, &readings.get(&key(at))[0]))
     })
     .await;
-    assert!(silent.asked().len() <= 8, "{}", silent.asked().len());
+    assert!(silent.received().len() <= 8, "{}", silent.received().len());
     // The next round presses it no more than the first.
-    until("it is asked again", async || silent.asked().len() > 8).await;
+    until("it is asked again", async || silent.received().len() > 8).await;
     tokio::time::sleep(Duration::from_secs(15)).await;
-    assert!(silent.asked().len() <= 16, "{}", silent.asked().len());
+    assert!(silent.received().len() <= 16, "{}", silent.received().len());
 }
 
 #[tokio::test(start_paused = true)]
-async fn rounds_go_on_and_only_changes_are_told() {
-    let prometheus = FakeCluster::start(Clock::starting_at(Timestamp::now()))
+async fn rounds_go_on_and_only_changes_are_announced() {
+    let prometheus = FakePrometheus::start(Clock::starting_at(Timestamp::now()))
         .await
         .unwrap();
-    let _steps = tokio::spawn(stand_in::small_steps());
-    prometheus.set("load", Told::Value(0.1));
+    let _steps = tokio::spawn(crate::scripted_server::small_steps());
+    prometheus.set("load", Served::Value(0.1));
     let url = format!("http://{}", prometheus.address);
-    let (readings, mut news) = readings(default_server(&url));
+    let (readings, mut changed) = readings(default_server(&url));
     let key = "shop/cart".to_owned();
-    readings.want(&key, &[plain()], COOLDOWN);
-    let unread = &readings.of(&key)[0];
+    readings.track(&key, &[plain()], COOLDOWN);
+    let unread = &readings.get(&key)[0];
     assert!(matches(&Expect::Unread, unread), "{unread:?}");
 
-    assert_eq!(news.recv().await.as_deref(), Some("shop/cart"));
-    assert!(matches(&Expect::Quiet, &readings.of(&key)[0]));
+    assert_eq!(changed.recv().await.as_deref(), Some("shop/cart"));
+    assert!(matches(&Expect::Quiet, &readings.get(&key)[0]));
 
-    prometheus.set("load", Told::Value(0.2));
-    let silence = tokio::time::timeout(Duration::from_secs(100), news.recv()).await;
-    assert!(silence.is_err(), "a value on the same side is no news");
+    prometheus.set("load", Served::Value(0.2));
+    let silence = tokio::time::timeout(Duration::from_secs(100), changed.recv()).await;
+    assert!(silence.is_err(), "a value on the same side is no change");
     assert_eq!(
-        readings.of(&key)[0],
+        readings.get(&key)[0],
         Reading::Quiet {
             value: 0.2,
             threshold: 0.5
         }
     );
 
-    for (told, expect) in [
-        (Told::Value(9.0), Expect::Active),
-        (Told::Fails(503), Expect::Unknown("code 503")),
-        (Told::Empty, Expect::Unknown("gives no series")),
+    for (served, expect) in [
+        (Served::Value(9.0), Expect::Active),
+        (Served::Fails(503), Expect::Unknown("code 503")),
+        (Served::Empty, Expect::Unknown("gives no series")),
         (
-            Told::Several(vec![0.0, 0.0]),
+            Served::Several(vec![0.0, 0.0]),
             Expect::Unknown("several series"),
         ),
-        (Told::Value(0.0), Expect::Quiet),
+        (Served::Value(0.0), Expect::Quiet),
     ] {
-        prometheus.set("load", told);
-        assert_eq!(news.recv().await.as_deref(), Some("shop/cart"));
-        let reading = readings.of(&key).remove(0);
+        prometheus.set("load", served);
+        assert_eq!(changed.recv().await.as_deref(), Some("shop/cart"));
+        let reading = readings.get(&key).remove(0);
         assert!(matches(&expect, &reading), "{reading:?}, not {expect:?}");
     }
 
     let other = trigger(json!({"query": "load", "threshold": "0"}));
-    readings.want(&key, &[other.clone(), plain()], COOLDOWN);
-    let unread = readings.of(&key);
+    readings.track(&key, &[other.clone(), plain()], COOLDOWN);
+    let unread = readings.get(&key);
     assert_eq!(unread.len(), 2);
     assert!(unread.iter().all(|one| matches(&Expect::Unread, one)));
     readings.read_now(&key).await;
-    let read = readings.of(&key);
+    let read = readings.get(&key);
     assert!(
         matches(&Expect::Active, &read[0]) && matches(&Expect::Quiet, &read[1]),
         "{read:?}"
     );
 
     readings.forget(&key);
-    assert!(readings.of(&key).is_empty());
+    assert!(readings.get(&key).is_empty());
 }

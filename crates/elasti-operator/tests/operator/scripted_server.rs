@@ -1,14 +1,4 @@
-//! A server that plays any answer, byte by byte, and remembers what it was asked; and words that tests share.
-//! Never speaks better HTTP than it is told to.
-#![allow(
-    dead_code,
-    missing_docs,
-    unreachable_pub,
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing
-)]
+//! a server that sends any reply, byte by byte, and records its requests; and helpers that the tests share.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -31,7 +21,7 @@ pub async fn until(what: &str, mut holds: impl AsyncFnMut() -> bool) {
     waited.await.unwrap_or_else(|_| panic!("never: {what}"));
 }
 
-/// Keeps a paused clock from leaping over a packet that is still on its way: it moves in small steps, each of which
+/// Keeps a paused clock from leaping over a packet that is still in flight: it moves in small steps, each of which
 /// takes a little real time.
 pub async fn small_steps() {
     loop {
@@ -40,16 +30,16 @@ pub async fn small_steps() {
     }
 }
 
-/// One question.
+/// One request.
 #[derive(Clone, Debug)]
-pub struct Asked {
+pub struct Received {
     pub path: String,
     /// The decoded parameter `query`.
     pub query: String,
     pub head: String,
 }
 
-impl Asked {
+impl Received {
     pub fn header(&self, name: &str) -> Option<&str> {
         let mut lines = self.head.lines().filter_map(|line| line.split_once(':'));
         let found = lines.find(|(key, _)| key.eq_ignore_ascii_case(name));
@@ -57,9 +47,9 @@ impl Asked {
     }
 }
 
-/// How a question is answered.
+/// How a request is answered.
 #[derive(Clone, Debug)]
-pub enum Play {
+pub enum Reply {
     /// These bytes, then the end.
     Bytes(Vec<u8>),
     /// These bytes, and the connection stays.
@@ -74,47 +64,47 @@ pub enum Play {
     Endless(Vec<u8>, Vec<u8>),
 }
 
-type Script = Arc<dyn Fn(&Asked) -> Play + Send + Sync>;
+type Script = Arc<dyn Fn(&Received) -> Reply + Send + Sync>;
 
 /// A running server.
-pub struct StandIn {
+pub struct ScriptedServer {
     pub address: SocketAddr,
-    asked: Arc<Mutex<Vec<Asked>>>,
+    received: Arc<Mutex<Vec<Received>>>,
     connections: Arc<AtomicUsize>,
     most_at_once: Arc<AtomicUsize>,
     _tasks: JoinSet<()>,
 }
 
-impl StandIn {
-    pub async fn start(script: impl Fn(&Asked) -> Play + Send + Sync + 'static) -> Self {
+impl ScriptedServer {
+    pub async fn start(script: impl Fn(&Received) -> Reply + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let asked = Arc::<Mutex<Vec<Asked>>>::default();
+        let received = Arc::<Mutex<Vec<Received>>>::default();
         let connections = Arc::<AtomicUsize>::default();
         let most_at_once = Arc::<AtomicUsize>::default();
         let now = Arc::<AtomicUsize>::default();
         let script: Script = Arc::new(script);
         let mut tasks = JoinSet::new();
         tasks.spawn(small_steps());
-        let (a, c, m) = (asked.clone(), connections.clone(), most_at_once.clone());
+        let (a, c, m) = (received.clone(), connections.clone(), most_at_once.clone());
         tasks.spawn(async move {
             let mut serving = JoinSet::new();
             loop {
                 let (stream, _) = listener.accept().await.unwrap();
                 c.fetch_add(1, Ordering::SeqCst);
-                let (script, asked, now, most) =
+                let (script, received, now, most) =
                     (script.clone(), a.clone(), now.clone(), m.clone());
                 serving.spawn(async move {
                     let at_once = now.fetch_add(1, Ordering::SeqCst) + 1;
                     most.fetch_max(at_once, Ordering::SeqCst);
-                    let _ = serve(stream, script, asked).await;
+                    let _ = serve(stream, script, received).await;
                     now.fetch_sub(1, Ordering::SeqCst);
                 });
             }
         });
         Self {
             address,
-            asked,
+            received,
             connections,
             most_at_once,
             _tasks: tasks,
@@ -125,8 +115,8 @@ impl StandIn {
         format!("http://{}", self.address)
     }
 
-    pub fn asked(&self) -> Vec<Asked> {
-        self.asked.lock().clone()
+    pub fn received(&self) -> Vec<Received> {
+        self.received.lock().clone()
     }
 
     pub fn connections(&self) -> usize {
@@ -141,7 +131,7 @@ impl StandIn {
 async fn serve(
     mut stream: TcpStream,
     script: Script,
-    asked: Arc<Mutex<Vec<Asked>>>,
+    received: Arc<Mutex<Vec<Received>>>,
 ) -> std::io::Result<()> {
     loop {
         let mut head = Vec::new();
@@ -154,31 +144,31 @@ async fn serve(
         let query = parameters
             .split('&')
             .find_map(|pair| pair.strip_prefix("query="));
-        let question = Asked {
+        let question = Received {
             path: path.to_owned(),
             query: decoded(query.unwrap_or_default()),
             head,
         };
-        asked.lock().push(question.clone());
+        received.lock().push(question.clone());
         match script(&question) {
-            Play::Bytes(bytes) => return stream.write_all(&bytes).await,
-            Play::Keep(bytes) => stream.write_all(&bytes).await?,
-            Play::After(pause, bytes) => {
+            Reply::Bytes(bytes) => return stream.write_all(&bytes).await,
+            Reply::Keep(bytes) => stream.write_all(&bytes).await?,
+            Reply::After(pause, bytes) => {
                 sleep(pause).await;
                 return stream.write_all(&bytes).await;
             }
-            Play::Hang(bytes) => {
+            Reply::Hang(bytes) => {
                 stream.write_all(&bytes).await?;
                 return std::future::pending().await;
             }
-            Play::Drip(bytes) => {
+            Reply::Drip(bytes) => {
                 for byte in bytes {
                     stream.write_u8(byte).await?;
                     sleep(Duration::from_secs(1)).await;
                 }
                 return Ok(());
             }
-            Play::Endless(first, again) => {
+            Reply::Endless(first, again) => {
                 stream.write_all(&first).await?;
                 loop {
                     stream.write_all(&again).await?;

@@ -1,18 +1,10 @@
-//! What users feel of the resolvers' reports: a resolver that does not tell blocks sleep, and asking costs little.
-//! Never waits on wall-clock: the clock is paused and every wait is for a condition.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing
-)]
-
-mod stand_in;
+//! Reports of the resolvers: one that does not answer blocks sleep, and asking costs little.
 
 use std::io::Write as _;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
+use crate::scripted_server::{Reply, ScriptedServer, answer, small_steps, until};
 use elasti_api::{Activity, ActivityReport, ListenPort, RouteGeneration, names};
 use elasti_core::observed::Report;
 use elasti_fake_cluster::api_server::{ApiServer, ApiServerConfig};
@@ -24,7 +16,6 @@ use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
 use k8s_openapi::api::core::v1::ServiceAccount;
 use kube::Api;
 use kube::api::PostParams;
-use stand_in::{Play, StandIn, answer, small_steps, until};
 use tempfile::NamedTempFile;
 use tokio::time::{Instant, sleep};
 
@@ -48,7 +39,7 @@ fn seen(service: &str, held: u32, millis_ago: Option<u64>) -> Activity {
     }
 }
 
-fn told(services: Vec<Activity>) -> Vec<u8> {
+fn report_body(services: Vec<Activity>) -> Vec<u8> {
     let report = serde_json::to_vec(&ActivityReport { services }).unwrap();
     answer(200, "", report)
 }
@@ -66,47 +57,48 @@ fn reports(port: u16) -> Reports {
 
 #[tokio::test(start_paused = true)]
 async fn a_report_is_as_old_as_its_question_and_a_connection_as_young_as_its_answer() {
-    let body = told(vec![seen("cart", 3, Some(1500)), seen("other", 0, None)]);
+    let body = report_body(vec![seen("cart", 3, Some(1500)), seen("other", 0, None)]);
     let slow = Duration::from_millis(300);
-    let resolver = StandIn::start(move |_| Play::After(slow, body.clone())).await;
+    let resolver = ScriptedServer::start(move |_| Reply::After(slow, body.clone())).await;
     let clock = Clock::start();
     let reports = Reports::new(resolver.address.port(), None, clock).unwrap();
     let before = clock.now();
-    let said = reports
+    let answers = reports
         .ask(&[at("r1", resolver.address)], "shop", "cart")
         .await;
     let after = clock.now();
     let Report::Seen {
         at,
-        route: told,
+        route: reported,
         held,
         open,
         last_connection,
         first_answer,
-    } = said["r1"].clone()
+    } = answers["r1"].clone()
     else {
-        panic!("{said:?}");
+        panic!("{answers:?}");
     };
-    assert_eq!((told, held, open), (Some(route()), 3, 2));
+    assert_eq!((reported, held, open), (Some(route()), 3, 2));
     let slow = SignedDuration::try_from(slow).unwrap();
     assert!(before <= at && at + slow <= after, "{before} {at} {after}");
     let last = last_connection.unwrap();
     let ago = SignedDuration::from_millis(1500);
     assert!(last >= at + slow - ago && last <= after - ago, "{last}");
     assert_eq!(first_answer.unwrap().duration_since(last), ago / 2);
-    assert_eq!(resolver.asked()[0].path, names::ACTIVITY_PATH);
+    assert_eq!(resolver.received()[0].path, names::ACTIVITY_PATH);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_service_that_a_resolver_does_not_know_has_no_route_there() {
-    let resolver = StandIn::start(|_| Play::Bytes(told(vec![seen("cart", 1, None)]))).await;
+    let resolver =
+        ScriptedServer::start(|_| Reply::Bytes(report_body(vec![seen("cart", 1, None)]))).await;
     let reports = reports(resolver.address.port());
     for (namespace, service) in [("shop", "unknown"), ("other", "cart")] {
-        let said = reports
+        let answers = reports
             .ask(&[at("r1", resolver.address)], namespace, service)
             .await;
-        let Report::Seen { route, held, .. } = &said["r1"] else {
-            panic!("{said:?}");
+        let Report::Seen { route, held, .. } = &answers["r1"] else {
+            panic!("{answers:?}");
         };
         assert_eq!((route, *held), (&None, 0));
     }
@@ -114,7 +106,8 @@ async fn a_service_that_a_resolver_does_not_know_has_no_route_there() {
 
 #[tokio::test(start_paused = true)]
 async fn all_services_that_ask_in_one_moment_share_one_question_and_one_connection() {
-    let resolver = StandIn::start(|_| Play::Keep(told(vec![seen("cart", 0, None)]))).await;
+    let resolver =
+        ScriptedServer::start(|_| Reply::Keep(report_body(vec![seen("cart", 0, None)]))).await;
     let reports = reports(resolver.address.port());
     let resolvers = [at("r1", resolver.address)];
     let ask = || reports.ask(&resolvers, "shop", "cart");
@@ -122,52 +115,52 @@ async fn all_services_that_ask_in_one_moment_share_one_question_and_one_connecti
     assert!(
         together
             .iter()
-            .all(|said| matches!(said["r1"], Report::Seen { .. }))
+            .all(|answers| matches!(answers["r1"], Report::Seen { .. }))
     );
-    assert_eq!(resolver.asked().len(), 1);
+    assert_eq!(resolver.received().len(), 1);
     sleep(Duration::from_millis(300)).await;
     ask().await;
-    assert_eq!(resolver.asked().len(), 2, "an old answer is not shared");
+    assert_eq!(resolver.received().len(), 2, "an old answer is not shared");
     assert_eq!(resolver.connections(), 1);
 }
 
 #[tokio::test(start_paused = true)]
 async fn whatever_a_resolver_does_instead_of_telling_it_counts_as_unreachable() {
-    let mut short = told(vec![seen("cart", 0, None)]);
+    let mut short = report_body(vec![seen("cart", 0, None)]);
     short.truncate(short.len() - 9);
     let large = answer(200, "", vec![b' '; (8 << 20) + 1]);
     for (name, play) in [
-        ("silence", Play::Hang(vec![])),
-        ("half an answer", Play::Hang(short.clone())),
-        ("a cut answer", Play::Bytes(short)),
-        ("closed", Play::Bytes(vec![])),
+        ("silence", Reply::Hang(vec![])),
+        ("half an answer", Reply::Hang(short.clone())),
+        ("a cut answer", Reply::Bytes(short)),
+        ("closed", Reply::Bytes(vec![])),
         (
             "401",
-            Play::Bytes(answer(401, "", "show the operator's token")),
+            Reply::Bytes(answer(401, "", "show the operator's token")),
         ),
-        ("503", Play::Bytes(answer(503, "", r#"{"services":[]}"#))),
+        ("503", Reply::Bytes(answer(503, "", r#"{"services":[]}"#))),
         (
             "a redirect",
-            Play::Bytes(answer(302, "location: /x\r\n", r#"{"services":[]}"#)),
+            Reply::Bytes(answer(302, "location: /x\r\n", r#"{"services":[]}"#)),
         ),
-        ("no report", Play::Bytes(answer(200, "", "{}"))),
-        ("too much", Play::Bytes(large)),
+        ("no report", Reply::Bytes(answer(200, "", "{}"))),
+        ("too much", Reply::Bytes(large)),
     ] {
-        let resolver = StandIn::start(move |_| play.clone()).await;
+        let resolver = ScriptedServer::start(move |_| play.clone()).await;
         let reports = reports(resolver.address.port());
-        let said = reports
+        let answers = reports
             .ask(&[at("r1", resolver.address)], "shop", "cart")
             .await;
-        assert_eq!(said["r1"], Report::Unreachable, "{name}");
+        assert_eq!(answers["r1"], Report::Unreachable, "{name}");
     }
-    let nobody: SocketAddr = "127.0.0.1:1".parse().unwrap();
-    let said = reports(1).ask(&[at("r1", nobody)], "shop", "cart").await;
-    assert_eq!(said["r1"], Report::Unreachable);
+    let closed: SocketAddr = "127.0.0.1:1".parse().unwrap();
+    let answers = reports(1).ask(&[at("r1", closed)], "shop", "cart").await;
+    assert_eq!(answers["r1"], Report::Unreachable);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_silent_resolver_delays_nobody_for_longer_than_two_questions() {
-    let silent = StandIn::start(|_| Play::Hang(vec![])).await;
+async fn a_silent_resolver_delays_a_service_by_two_requests_at_most() {
+    let silent = ScriptedServer::start(|_| Reply::Hang(vec![])).await;
     let reports = reports(silent.address.port());
     let resolvers = [at("r1", silent.address)];
     let started = Instant::now();
@@ -176,9 +169,13 @@ async fn a_silent_resolver_delays_nobody_for_longer_than_two_questions() {
         sleep(Duration::from_millis(at * 4)).await;
         reports.ask(&resolvers, "shop", "cart").await
     });
-    let said = futures::future::join_all(asks).await;
-    assert!(said.iter().all(|said| said["r1"] == Report::Unreachable));
-    assert_eq!(silent.asked().len(), 2);
+    let answers = futures::future::join_all(asks).await;
+    assert!(
+        answers
+            .iter()
+            .all(|answers| answers["r1"] == Report::Unreachable)
+    );
+    assert_eq!(silent.received().len(), 2);
     assert!(
         started.elapsed() < Duration::from_millis(2500),
         "{:?}",
@@ -206,16 +203,16 @@ async fn ten_thousand_services_with_long_names_fit_into_one_report() {
             first_answer_millis_ago: Some(100_000_000),
         })
         .collect();
-    let body = told(services);
+    let body = report_body(services);
     println!("10,000 services are {} bytes", body.len());
-    let resolver = StandIn::start(move |_| Play::Bytes(body.clone())).await;
+    let resolver = ScriptedServer::start(move |_| Reply::Bytes(body.clone())).await;
     let reports = reports(resolver.address.port());
     let last = format!("{:063}", 9_999);
-    let said = reports
+    let answers = reports
         .ask(&[at("r1", resolver.address)], &"n".repeat(63), &last)
         .await;
-    let Report::Seen { held, .. } = &said["r1"] else {
-        panic!("{said:?}");
+    let Report::Seen { held, .. } = &answers["r1"] else {
+        panic!("{answers:?}");
     };
     assert_eq!(*held, u32::MAX);
 }
@@ -249,7 +246,7 @@ fn own_address(last: u8) -> Ipv4Addr {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_real_resolver_tells_the_operator_and_nobody_else() {
+async fn a_real_resolver_answers_the_operator_only() {
     let server = ApiServer::new(ApiServerConfig::default());
     let definition =
         serde_json::to_value(<elasti_api::ElastiService as kube::CustomResourceExt>::crd());
@@ -286,9 +283,9 @@ async fn a_real_resolver_tells_the_operator_and_nobody_else() {
     for (file, may) in [(Some(&good), true), (Some(&bad), false), (None, false)] {
         let path = file.map(|file| file.path().to_owned());
         let reports = Reports::new(8013, path, Clock::start()).unwrap();
-        let said = reports.ask(&resolvers, "shop", "cart").await;
+        let answers = reports.ask(&resolvers, "shop", "cart").await;
         let saw = matches!(
-            said["r1"],
+            answers["r1"],
             Report::Seen {
                 route: None,
                 held: 0,
@@ -296,10 +293,10 @@ async fn a_real_resolver_tells_the_operator_and_nobody_else() {
                 ..
             }
         );
-        assert_eq!(saw, may, "{said:?}");
-        assert_eq!(said["r1"] == Report::Unreachable, !may, "{said:?}");
+        assert_eq!(saw, may, "{answers:?}");
+        assert_eq!(answers["r1"] == Report::Unreachable, !may, "{answers:?}");
     }
     let gone = Reports::new(8013, Some("/nowhere".into()), Clock::start()).unwrap();
-    let said = gone.ask(&resolvers, "shop", "cart").await;
-    assert_eq!(said["r1"], Report::Unreachable);
+    let answers = gone.ask(&resolvers, "shop", "cart").await;
+    assert_eq!(answers["r1"], Report::Unreachable);
 }

@@ -1,16 +1,8 @@
-//! What users feel of two operators: one puts services to sleep, never both, and another takes over when it dies.
-//! Never waits on wall-clock: the clock is paused and every wait is for a condition.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing
-)]
-
-mod stand_in;
+//! Leader election: one operator leads, never two, and another takes over when it dies.
 
 use std::time::Duration;
 
+use crate::scripted_server::until;
 use elasti_api::names;
 use elasti_core::observed::Leadership;
 use elasti_fake_cluster::api_server::{ApiServer, ApiServerConfig};
@@ -22,18 +14,17 @@ use k8s_openapi::api::coordination::v1::Lease;
 use kube::Api;
 use kube::api::{Patch, PatchParams};
 use serde_json::json;
-use stand_in::until;
 use tokio::time::{Instant, sleep};
 
 const NAMESPACE: &str = "default";
-const LEASE_ENDS_AFTER: SignedDuration = SignedDuration::from_secs(15);
+const LEASE_DURATION: SignedDuration = SignedDuration::from_secs(15);
 
-struct Snapshot {
+struct Env {
     server: ApiServer,
     clock: Clock,
 }
 
-impl Snapshot {
+impl Env {
     fn start() -> Self {
         Self {
             server: ApiServer::new(ApiServerConfig::default()),
@@ -42,7 +33,7 @@ impl Snapshot {
     }
 
     fn candidate(&self) -> LeaderElection {
-        LeaderElection::stand(self.server.client(), NAMESPACE, self.clock)
+        LeaderElection::start(self.server.client(), NAMESPACE, self.clock)
     }
 
     fn leads(&self, election: &LeaderElection) -> bool {
@@ -83,17 +74,17 @@ impl Snapshot {
 
 #[tokio::test(start_paused = true)]
 async fn a_leader_counts_on_less_than_the_lease_and_moves_on_with_each_renewal() {
-    let snapshot = Snapshot::start();
-    let election = snapshot.leader().await;
-    assert_eq!(election.watched_before_until(), None);
-    let mut heard = election.subscribe();
-    let mut last = snapshot.until_when(&election).unwrap();
+    let env = Env::start();
+    let election = env.leader().await;
+    assert_eq!(election.previous_leader_until(), None);
+    let mut leadership = election.subscribe();
+    let mut last = env.until_when(&election).unwrap();
     for _ in 0..20 {
-        heard.changed().await.unwrap();
-        let until = snapshot.until_when(&election).unwrap();
+        leadership.changed().await.unwrap();
+        let until = env.until_when(&election).unwrap();
         assert!(until > last);
         last = until;
-        let ends = snapshot.renewed().await + LEASE_ENDS_AFTER;
+        let ends = env.renewed().await + LEASE_DURATION;
         assert!(
             until + SignedDuration::from_secs(4) < ends,
             "{until} and {ends}"
@@ -103,45 +94,45 @@ async fn a_leader_counts_on_less_than_the_lease_and_moves_on_with_each_renewal()
 
 #[tokio::test(start_paused = true)]
 async fn a_second_operator_does_not_lead_while_the_first_lives_r17() {
-    let snapshot = Snapshot::start();
-    let first = snapshot.leader().await;
-    let second = snapshot.candidate();
+    let env = Env::start();
+    let first = env.leader().await;
+    let second = env.candidate();
     let started = Instant::now();
     while started.elapsed() < Duration::from_secs(600) {
-        assert!(snapshot.leads(&first));
-        assert_eq!(snapshot.until_when(&second), None);
+        assert!(env.leads(&first));
+        assert_eq!(env.until_when(&second), None);
         sleep(Duration::from_millis(500)).await;
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn after_a_leader_dies_another_leads_but_not_before_the_first_would_have_stopped_l7() {
-    let snapshot = Snapshot::start();
-    let first = snapshot.leader().await;
-    let second = snapshot.candidate();
+    let env = Env::start();
+    let first = env.leader().await;
+    let second = env.candidate();
     sleep(Duration::from_secs(60)).await;
-    let promised = snapshot.until_when(&first).unwrap();
-    let sign_of_life = snapshot.renewed().await;
+    let promised = env.until_when(&first).unwrap();
+    let renewed_at = env.renewed().await;
     drop(first);
-    until("the second leads", async || snapshot.leads(&second)).await;
-    assert!(snapshot.clock.now() > promised);
-    assert!(snapshot.clock.now() >= sign_of_life + LEASE_ENDS_AFTER);
+    until("the second leads", async || env.leads(&second)).await;
+    assert!(env.clock.now() > promised);
+    assert!(env.clock.now() >= renewed_at + LEASE_DURATION);
     // The simulated cluster keeps microseconds.
-    let told = second.watched_before_until().unwrap();
-    assert_eq!(told.as_microsecond(), sign_of_life.as_microsecond());
+    let previous = second.previous_leader_until().unwrap();
+    assert_eq!(previous.as_microsecond(), renewed_at.as_microsecond());
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_operator_that_ends_cleanly_is_followed_at_once() {
-    let snapshot = Snapshot::start();
-    let first = snapshot.leader().await;
-    let second = snapshot.candidate();
+async fn an_operator_that_shuts_down_is_replaced_at_once() {
+    let env = Env::start();
+    let first = env.leader().await;
+    let second = env.candidate();
     sleep(Duration::from_secs(7)).await;
-    let heard = first.subscribe();
+    let leadership = first.subscribe();
     let ended = Instant::now();
     first.release().await;
-    assert_eq!(*heard.borrow(), Leadership::Follower);
-    until("the second leads", async || snapshot.leads(&second)).await;
+    assert_eq!(*leadership.borrow(), Leadership::Follower);
+    until("the second leads", async || env.leads(&second)).await;
     assert!(
         ended.elapsed() < Duration::from_secs(1),
         "{:?}",
@@ -158,66 +149,60 @@ async fn a_leader_that_cannot_renew_stops_before_its_lease_ends_and_comes_back()
             retry_after_seconds: 1,
         },
     ] {
-        let snapshot = Snapshot::start();
-        let election = snapshot.leader().await;
-        let sign_of_life = snapshot.renewed().await;
-        snapshot
-            .server
+        let env = Env::start();
+        let election = env.leader().await;
+        let renewed_at = env.renewed().await;
+        env.server
             .faults()
             .strike_randomly(1000, Calls::all().kind("leases"), fault);
-        let mut heard = election.subscribe();
-        let stopped = heard.wait_for(|told| *told == Leadership::Follower);
+        let mut leadership = election.subscribe();
+        let stopped = leadership.wait_for(|state| *state == Leadership::Follower);
         stopped.await.unwrap();
-        assert!(
-            snapshot.clock.now() < sign_of_life + LEASE_ENDS_AFTER,
-            "{fault:?}"
-        );
+        assert!(env.clock.now() < renewed_at + LEASE_DURATION, "{fault:?}");
         sleep(Duration::from_secs(60)).await;
-        assert!(!snapshot.leads(&election));
-        snapshot.server.faults().heal();
-        until("it leads again", async || snapshot.leads(&election)).await;
+        assert!(!env.leads(&election));
+        env.server.faults().heal();
+        until("it leads again", async || env.leads(&election)).await;
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lost_answer_or_a_label_on_the_lease_costs_nothing() {
-    let snapshot = Snapshot::start();
-    let election = snapshot.leader().await;
+async fn a_lost_answer_or_a_label_on_the_lease_does_not_end_the_term() {
+    let env = Env::start();
+    let election = env.leader().await;
     let renewals = || Calls::writes().kind("leases");
-    let mut heard = election.subscribe();
+    let mut leadership = election.subscribe();
     for fault in [Fault::LoseAnswer, Fault::Conflict, Fault::InternalError] {
-        snapshot.server.faults().strike(1, renewals(), fault);
+        env.server.faults().strike(1, renewals(), fault);
         let label = json!({"metadata": {"labels": {"seen": format!("{fault:?}")}}});
-        heard.changed().await.unwrap();
-        snapshot
-            .leases()
+        leadership.changed().await.unwrap();
+        env.leases()
             .patch(names::LEASE, &PatchParams::default(), &Patch::Merge(label))
             .await
             .unwrap();
         for _ in 0..3 {
-            heard.changed().await.unwrap();
-            assert!(snapshot.leads(&election), "{fault:?}");
+            leadership.changed().await.unwrap();
+            assert!(env.leads(&election), "{fault:?}");
         }
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lease_that_someone_else_took_is_not_fought_for() {
-    let snapshot = Snapshot::start();
-    let election = snapshot.leader().await;
+async fn a_lease_that_another_holder_took_is_left_alone() {
+    let env = Env::start();
+    let election = env.leader().await;
     let taken = json!({"spec": {"holderIdentity": "someone"}});
     let params = PatchParams::default();
-    snapshot
-        .leases()
+    env.leases()
         .patch(names::LEASE, &params, &Patch::Merge(taken))
         .await
         .unwrap();
-    let mut heard = election.subscribe();
-    heard
-        .wait_for(|told| *told == Leadership::Follower)
+    let mut leadership = election.subscribe();
+    leadership
+        .wait_for(|state| *state == Leadership::Follower)
         .await
         .unwrap();
-    let holder = snapshot
+    let holder = env
         .leases()
         .get(names::LEASE)
         .await
@@ -226,24 +211,23 @@ async fn a_lease_that_someone_else_took_is_not_fought_for() {
         .unwrap()
         .holder_identity;
     assert_eq!(holder.as_deref(), Some("someone"));
-    until("it ends by itself", async || snapshot.leads(&election)).await;
+    until("it expires", async || env.leads(&election)).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_dead_leader_is_followed_even_if_no_watch_ever_works() {
-    let snapshot = Snapshot::start();
+async fn a_dead_leader_is_replaced_even_if_every_watch_fails() {
+    let env = Env::start();
     let watches = Calls::all().kind("leases").verb(Verb::Watch);
-    snapshot
-        .server
+    env.server
         .faults()
         .strike_randomly(1000, watches, Fault::InternalError);
-    let first = snapshot.leader().await;
-    let second = snapshot.candidate();
+    let first = env.leader().await;
+    let second = env.candidate();
     sleep(Duration::from_secs(60)).await;
-    assert!(snapshot.leads(&first) && !snapshot.leads(&second));
+    assert!(env.leads(&first) && !env.leads(&second));
     drop(first);
     let died = Instant::now();
-    until("the second leads", async || snapshot.leads(&second)).await;
+    until("the second leads", async || env.leads(&second)).await;
     assert!(
         died.elapsed() < Duration::from_secs(20),
         "{:?}",
@@ -252,68 +236,61 @@ async fn a_dead_leader_is_followed_even_if_no_watch_ever_works() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_deleted_lease_is_made_anew() {
-    let snapshot = Snapshot::start();
-    let election = snapshot.leader().await;
-    snapshot
-        .leases()
+async fn a_deleted_lease_is_created_again() {
+    let env = Env::start();
+    let election = env.leader().await;
+    env.leases()
         .delete(names::LEASE, &Default::default())
         .await
         .unwrap();
     until("there is one again, and a leader", async || {
-        snapshot.leads(&election)
-            && snapshot
-                .leases()
-                .get_opt(names::LEASE)
-                .await
-                .unwrap()
-                .is_some()
+        env.leads(&election) && env.leases().get_opt(names::LEASE).await.unwrap().is_some()
     })
     .await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn at_rest_the_leader_writes_twelve_times_a_minute_and_the_others_nothing() {
-    let snapshot = Snapshot::start();
-    let _first = snapshot.leader().await;
-    let _second = snapshot.candidate();
-    let _third = snapshot.candidate();
+async fn when_idle_the_leader_writes_twelve_times_a_minute_and_the_others_nothing() {
+    let env = Env::start();
+    let _first = env.leader().await;
+    let _second = env.candidate();
+    let _third = env.candidate();
     sleep(Duration::from_secs(30)).await;
-    let (writes, calls) = (snapshot.lease_writes(), snapshot.server.faults().calls());
+    let (writes, calls) = (env.lease_writes(), env.server.faults().calls());
     sleep(Duration::from_secs(600)).await;
-    let writes = snapshot.lease_writes() - writes;
+    let writes = env.lease_writes() - writes;
     assert!((118..=122).contains(&writes), "{writes}");
-    let reads = snapshot.server.faults().calls() - calls - u64::try_from(writes).unwrap();
-    assert!(reads <= 10, "watches instead of questions: {reads}");
+    let reads = env.server.faults().calls() - calls - u64::try_from(writes).unwrap();
+    assert!(reads <= 10, "watches instead of reads: {reads}");
 }
 
 #[tokio::test(start_paused = true)]
 async fn whatever_fails_never_do_two_lead_at_once_s11() {
     for seed in 1..=5 {
-        let snapshot = Snapshot {
+        let env = Env {
             server: ApiServer::new(ApiServerConfig {
                 seed,
                 ..ApiServerConfig::default()
             }),
             clock: Clock::start(),
         };
-        let faults = snapshot.server.faults();
+        let faults = env.server.faults();
         let leases = || Calls::all().kind("leases");
         faults.strike_randomly(100, leases(), Fault::InternalError);
         faults.strike_randomly(100, leases(), Fault::LoseAnswer);
         faults.strike_randomly(50, leases(), Fault::Conflict);
         faults.strike_randomly(50, leases(), Fault::StaleRead { versions_back: 2 });
         faults.strike_randomly(50, leases(), Fault::Delay(Duration::from_secs(4)));
-        let mut seats: Vec<Option<LeaderElection>> =
-            (0..3).map(|_| Some(snapshot.candidate())).collect();
+        let mut elections: Vec<Option<LeaderElection>> =
+            (0..3).map(|_| Some(env.candidate())).collect();
         let (mut terms, mut led_by) = (0, None);
         for step in 0..6000_usize {
             sleep(Duration::from_millis(100)).await;
             let leaders: Vec<usize> = (0..3)
                 .filter(|at| {
-                    seats[*at]
+                    elections[*at]
                         .as_ref()
-                        .is_some_and(|election| snapshot.leads(election))
+                        .is_some_and(|election| env.leads(election))
                 })
                 .collect();
             assert!(leaders.len() <= 1, "seed {seed}, step {step}: {leaders:?}");
@@ -323,13 +300,13 @@ async fn whatever_fails_never_do_two_lead_at_once_s11() {
             if step % 400 == 399
                 && let Some(leader) = leaders.first()
             {
-                let election = seats[*leader].take().unwrap();
+                let election = elections[*leader].take().unwrap();
                 if step % 800 == 399 {
                     drop(election);
                 } else {
                     election.release().await;
                 }
-                seats[*leader] = Some(snapshot.candidate());
+                elections[*leader] = Some(env.candidate());
             }
         }
         assert!(terms >= 5, "seed {seed}: only {terms} terms");
@@ -338,12 +315,12 @@ async fn whatever_fails_never_do_two_lead_at_once_s11() {
 
 #[tokio::test(start_paused = true)]
 async fn an_operator_that_runs_alone_leads_without_a_lease() {
-    let election = LeaderElection::alone();
+    let election = LeaderElection::without_lease();
     sleep(Duration::from_secs(100_000)).await;
     let until = Timestamp::MAX;
     assert_eq!(*election.subscribe().borrow(), Leadership::Leader { until });
-    assert_eq!(election.watched_before_until(), None);
-    let heard = election.subscribe();
+    assert_eq!(election.previous_leader_until(), None);
+    let leadership = election.subscribe();
     election.release().await;
-    assert_eq!(*heard.borrow(), Leadership::Follower);
+    assert_eq!(*leadership.borrow(), Leadership::Follower);
 }

@@ -1,0 +1,95 @@
+//! Listen ports for the Services' ports: elasti-core's allocator behind a lock.
+
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+
+use elasti_core::observed::PortsGiven;
+use elasti_core::ports::{PortAllocator, ServiceKey, WantedPort};
+use jiff::{SignedDuration, Timestamp};
+use parking_lot::Mutex;
+
+use crate::name::Name;
+use crate::slim::{Declared, ServiceView};
+
+/// The listen ports of one operator.
+#[derive(Debug)]
+pub(crate) struct Ports {
+    range: RangeInclusive<u16>,
+    quarantine: SignedDuration,
+    allocator: Mutex<PortAllocator>,
+}
+
+/// The listen ports of one Service's TCP ports.
+#[derive(Clone, Debug)]
+pub(crate) struct Allocation {
+    pub(crate) ports: PortsGiven,
+    /// If there are too few: when one may become free.
+    pub(crate) requeue_at: Option<Timestamp>,
+}
+
+impl Ports {
+    pub(crate) fn new(range: RangeInclusive<u16>, quarantine: SignedDuration) -> Self {
+        let allocator = PortAllocator::new(range.clone(), quarantine);
+        Self {
+            range,
+            quarantine,
+            allocator: Mutex::new(allocator),
+        }
+    }
+
+    /// The ports that a Service has, or gets now.
+    pub(crate) fn allocate(
+        &self,
+        me: &Declared,
+        service: Option<&ServiceView>,
+        now: Timestamp,
+    ) -> Allocation {
+        let Some(service) = service else {
+            // Without a Service nothing is known to have changed.
+            return Allocation {
+                ports: PortsGiven::Given(me.status.ports.clone()),
+                requeue_at: None,
+            };
+        };
+        let tcp = service.service.ports.iter().filter(|port| port.tcp);
+        let wanted: Vec<WantedPort> = tcp
+            .map(|port| WantedPort {
+                name: port.name.clone(),
+                port: port.port,
+            })
+            .collect();
+        let owner = service_key(&me.service());
+        let mut allocator = self.allocator.lock();
+        for port in allocator.remember(&owner, &me.status.ports) {
+            tracing::warn!(service = %owner, port = port.listen_port, "listen port in the status not usable");
+        }
+        match allocator.assign(&owner, &wanted, now) {
+            Ok(given) => Allocation {
+                ports: PortsGiven::Given(given),
+                requeue_at: None,
+            },
+            Err(exhausted) => Allocation {
+                ports: PortsGiven::Exhausted,
+                requeue_at: exhausted.requeue_at,
+            },
+        }
+    }
+
+    /// A Service is not managed any more.
+    pub(crate) fn release(&self, service: &Name, now: Timestamp) {
+        self.allocator.lock().release(&service_key(service), now);
+    }
+
+    /// Starts over with the ports that the statuses show; the first of two with the same port keeps it.
+    pub(crate) fn restore(&self, all: &[Arc<Declared>]) {
+        let mut allocator = PortAllocator::new(self.range.clone(), self.quarantine);
+        for me in all {
+            allocator.remember(&service_key(&me.service()), &me.status.ports);
+        }
+        *self.allocator.lock() = allocator;
+    }
+}
+
+fn service_key(service: &Name) -> ServiceKey {
+    ServiceKey::new(&*service.namespace, &*service.name)
+}

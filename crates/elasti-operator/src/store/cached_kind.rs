@@ -1,0 +1,266 @@
+//! The kinds of objects that are cached, and what each of them updates.
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::sync::Arc;
+
+use elasti_core::facts::PodFacts;
+
+use super::Cache;
+use crate::name::Name;
+use crate::slim::{Declared, PodView, ServiceView, SliceView, Slim};
+
+/// Where an object comes from.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Source {
+    /// A list, which replaces everything.
+    List,
+    /// A single object, which may be older than what is cached.
+    Event,
+}
+
+/// A kind of object that is cached.
+pub(crate) trait CachedKind: Slim {
+    /// The plural name, as in logs, metrics and readiness.
+    const RESOURCE: &'static str;
+    /// It is an ElastiService: a change may change which other kinds are needed.
+    const IS_ELASTI_SERVICE: bool = false;
+    /// Which of them matter follows from the ElastiServices and Services, so those are listed first.
+    const NEEDS_SERVICES_FIRST: bool = false;
+    /// Caches it.
+    fn put(self, cache: &mut Cache, touched: &mut BTreeSet<Name>, source: Source);
+    /// Removes it.
+    fn gone(name: &Name, cache: &mut Cache, touched: &mut BTreeSet<Name>);
+    /// All that are cached.
+    fn names(cache: &Cache) -> Vec<Name>;
+}
+
+pub(super) fn names_in<K: CachedKind>(cache: &Cache, scope: Option<&str>) -> HashSet<Name> {
+    let mut all = K::names(cache);
+    all.retain(|name| scope.is_none_or(|scope| *name.namespace == *scope));
+    all.into_iter().collect()
+}
+
+/// Whether `new` may replace `old`: the API server's versions grow, wherever they can be compared.
+pub(super) fn replaces(old: &str, new: &str, source: Source) -> bool {
+    if source == Source::List {
+        return true;
+    }
+    match (old.parse::<u64>(), new.parse::<u64>()) {
+        (Ok(old), Ok(new)) => new >= old,
+        _ => true,
+    }
+}
+
+impl CachedKind for Declared {
+    const RESOURCE: &'static str = "elastiservices";
+    const IS_ELASTI_SERVICE: bool = true;
+
+    fn put(self, cache: &mut Cache, touched: &mut BTreeSet<Name>, source: Source) {
+        let name = self.name.clone();
+        let before = cache.declared.get(&name).cloned();
+        if let Some(before) = &before {
+            if before.uid == self.uid && !replaces(&before.version, &self.version, source) {
+                return;
+            }
+            if before.version == self.version {
+                return;
+            }
+            cache.unclaim(before, touched);
+        }
+        cache.claim(&self, touched);
+        cache.declared.insert(name.clone(), Arc::new(self));
+        touched.insert(name);
+    }
+
+    fn gone(name: &Name, cache: &mut Cache, touched: &mut BTreeSet<Name>) {
+        if let Some(before) = cache.declared.remove(name) {
+            cache.unclaim(&before, touched);
+            cache.drop_unmanaged(&before.service());
+        }
+        touched.insert(name.clone());
+    }
+
+    fn names(cache: &Cache) -> Vec<Name> {
+        cache.declared.keys().cloned().collect()
+    }
+}
+
+impl CachedKind for ServiceView {
+    const RESOURCE: &'static str = "services";
+
+    fn put(self, cache: &mut Cache, touched: &mut BTreeSet<Name>, source: Source) {
+        let before = cache.services.get(&self.name);
+        if before.is_some_and(|b| b.uid == self.uid && !replaces(&b.version, &self.version, source))
+        {
+            return;
+        }
+        let name = self.name.clone();
+        cache.services.insert(name.clone(), Arc::new(self));
+        cache.index_selector(&name);
+        cache.touch_service(&name, touched);
+    }
+
+    fn gone(name: &Name, cache: &mut Cache, touched: &mut BTreeSet<Name>) {
+        cache.services.remove(name);
+        cache.index_selector(name);
+        cache.touch_service(name, touched);
+    }
+
+    fn names(cache: &Cache) -> Vec<Name> {
+        cache.services.keys().cloned().collect()
+    }
+}
+
+impl CachedKind for SliceView {
+    const RESOURCE: &'static str = "endpointslices";
+    const NEEDS_SERVICES_FIRST: bool = true;
+
+    fn put(self, cache: &mut Cache, touched: &mut BTreeSet<Name>, source: Source) {
+        let owner = cache.our_slices.get(&self.name).or(self.service.as_ref());
+        let service = owner.cloned();
+        let previous = cache.service_of_slice.get(&self.name).cloned();
+        if let Some(previous) = &previous {
+            let before = cache
+                .slices
+                .get(previous)
+                .and_then(|s| s.get(&self.name.name));
+            if before
+                .is_some_and(|b| b.uid == self.uid && !replaces(&b.version, &self.version, source))
+            {
+                return;
+            }
+            if service.as_ref() != Some(previous) {
+                Self::gone(&self.name, cache, touched);
+            }
+        }
+        let Some(service) = service else { return };
+        if !cache.by_service.contains_key(&service) {
+            return;
+        }
+        cache
+            .service_of_slice
+            .insert(self.name.clone(), service.clone());
+        let slices = cache.slices.entry(service.clone()).or_default();
+        slices.insert(self.name.name.clone(), Arc::new(self));
+        cache.touch_service(&service, touched);
+    }
+
+    fn gone(name: &Name, cache: &mut Cache, touched: &mut BTreeSet<Name>) {
+        let Some(service) = cache.service_of_slice.remove(name) else {
+            return;
+        };
+        if let Some(slices) = cache.slices.get_mut(&service) {
+            slices.remove(&name.name);
+        }
+        cache.touch_service(&service, touched);
+    }
+
+    fn names(cache: &Cache) -> Vec<Name> {
+        cache.service_of_slice.keys().cloned().collect()
+    }
+}
+
+impl CachedKind for PodView {
+    const RESOURCE: &'static str = "pods";
+    const NEEDS_SERVICES_FIRST: bool = true;
+
+    fn put(mut self, cache: &mut Cache, touched: &mut BTreeSet<Name>, source: Source) {
+        let selected_before = cache.services_of_pod.get(&self.name).cloned();
+        let selected_before = selected_before.unwrap_or_default();
+        for service in &selected_before {
+            let before = cache.pods.get(service).and_then(|p| p.get(&self.name.name));
+            if before
+                .is_some_and(|b| b.uid == self.uid && !replaces(&b.version, &self.version, source))
+            {
+                return;
+            }
+        }
+        let selected = match self.facts.ended {
+            true => Vec::new(),
+            false => cache.services_that_select(&self),
+        };
+        if selected_before != selected {
+            Self::gone(&self.name, cache, touched);
+        }
+        if selected.is_empty() {
+            return;
+        }
+        cache
+            .services_of_pod
+            .insert(self.name.clone(), selected.clone());
+        self.labels = BTreeMap::new();
+        let pod = Arc::new(self);
+        for service in selected {
+            let pods = cache.pods.entry(service.clone()).or_default();
+            pods.insert(pod.name.name.clone(), pod.clone());
+            cache.touch_service(&service, touched);
+        }
+    }
+
+    fn gone(name: &Name, cache: &mut Cache, touched: &mut BTreeSet<Name>) {
+        for service in cache.services_of_pod.remove(name).into_iter().flatten() {
+            if let Some(pods) = cache.pods.get_mut(&service) {
+                pods.remove(&name.name);
+            }
+            cache.touch_service(&service, touched);
+        }
+    }
+
+    fn names(cache: &Cache) -> Vec<Name> {
+        cache.services_of_pod.keys().cloned().collect()
+    }
+}
+
+/// A resolver's pod, as opposed to the pods of services.
+#[derive(Clone, Debug)]
+pub(crate) struct ResolverPod(PodView);
+
+impl Slim for ResolverPod {
+    fn read(object: serde_json::Value) -> Result<Self, serde_json::Error> {
+        PodView::read(object).map(Self)
+    }
+
+    fn name(&self) -> &Name {
+        &self.0.name
+    }
+}
+
+impl CachedKind for ResolverPod {
+    const RESOURCE: &'static str = "resolvers";
+
+    fn put(self, cache: &mut Cache, touched: &mut BTreeSet<Name>, source: Source) {
+        let mut pod = self.0;
+        let before = cache.resolvers.get(&pod.name);
+        if before.is_some_and(|b| b.uid == pod.uid && !replaces(&b.version, &pod.version, source)) {
+            return;
+        }
+        if pod.facts.ended {
+            return Self::gone(&pod.name, cache, touched);
+        }
+        pod.labels = BTreeMap::new();
+        let matters = |p: &PodView| {
+            let PodFacts {
+                addresses,
+                ready,
+                terminating,
+                ..
+            } = &p.facts;
+            (addresses.clone(), *ready, *terminating, p.uid.clone())
+        };
+        let same = before.is_some_and(|b| matters(b) == matters(&pod));
+        cache.resolvers.insert(pod.name.clone(), Arc::new(pod));
+        if !same {
+            touched.extend(cache.declared.keys().cloned());
+        }
+    }
+
+    fn gone(name: &Name, cache: &mut Cache, touched: &mut BTreeSet<Name>) {
+        if cache.resolvers.remove(name).is_some() {
+            touched.extend(cache.declared.keys().cloned());
+        }
+    }
+
+    fn names(cache: &Cache) -> Vec<Name> {
+        cache.resolvers.keys().cloned().collect()
+    }
+}
