@@ -1,20 +1,10 @@
 //! Bad requests get the codes and Status bodies of Kubernetes 1.34: every expectation here was read from a real one.
-//! Never tests good requests.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    clippy::needless_pass_by_value
-)]
 
-mod fixture;
-
-use elasti_fake_cluster::api_server::{ApiServer, ApiServerConfig};
-use fixture::{
+use crate::fixture::{
     APPLY, ApiClient, CONFIG_MAPS, DEPLOYMENTS, JSON_PATCH, MERGE, PODS, SERVICES, STRATEGIC,
     WIDGETS, a_server, config_map, deployment, widget, widget_definition,
 };
+use elasti_fake_cluster::api_server::{ApiServer, ApiServerConfig};
 use serde_json::{Value, json};
 
 /// Method, path, media type, body, code, reason, message.

@@ -1,19 +1,9 @@
 //! The whole simulated cluster at work: workloads, endpoints, traffic, probes, the kubelet's tick, garbage and namespaces.
-//! Never waits on wall-clock: the clock is paused and every wait is for a condition.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    clippy::needless_pass_by_value
-)]
-
-mod fixture;
 
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use fixture::{
+use crate::fixture::{
     ApiClient, DEPLOYMENTS, MERGE, PODS, STRATEGIC, a_fake_cluster, a_service, deployment, items,
     until,
 };

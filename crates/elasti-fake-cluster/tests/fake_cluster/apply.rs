@@ -1,16 +1,6 @@
 //! Server-side apply, ownership and patches behave as in Kubernetes.
-//! Never looks at messages that other tests already compare.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    clippy::needless_pass_by_value
-)]
 
-mod fixture;
-
-use fixture::{
+use crate::fixture::{
     APPLY, ApiClient, CONFIG_MAPS, DEFINITIONS, DEPLOYMENTS, JSON_PATCH, MERGE, PODS, SERVICES,
     STRATEGIC, WIDGETS, a_server, config_map, deployment, widget, widget_definition,
 };

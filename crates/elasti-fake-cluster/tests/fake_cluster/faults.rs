@@ -1,23 +1,13 @@
 //! Faults strike exactly the calls they are meant for, and replay from their seed.
-//! Never strikes the simulated cluster itself.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    clippy::needless_pass_by_value
-)]
-
-mod fixture;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use crate::fixture::{ApiClient, CONFIG_MAPS, a_server, config_map};
 use elasti_fake_cluster::api_server::ApiServer;
 use elasti_fake_cluster::faults::{Calls, Fault, Verb};
 use elasti_fake_cluster::recorder;
-use fixture::{ApiClient, CONFIG_MAPS, a_server, config_map};
 use http::Request;
 use kube::client::Body;
 use serde_json::json;

@@ -1,19 +1,9 @@
 //! Watches say what Kubernetes' watches say: from a version on, by selector, with bookmarks, and 410 when too old.
-//! Never waits on wall-clock: time is tokio's, paused.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    clippy::needless_pass_by_value
-)]
-
-mod fixture;
 
 use std::pin::Pin;
 
+use crate::fixture::{ApiClient, CONFIG_MAPS, MERGE, a_server, config_map};
 use elasti_fake_cluster::api_server::{ApiServer, ApiServerConfig};
-use fixture::{ApiClient, CONFIG_MAPS, MERGE, a_server, config_map};
 use futures::{AsyncBufReadExt as _, Stream, StreamExt as _};
 use http::Request;
 use serde_json::{Value, json};

@@ -1,19 +1,10 @@
 //! The ElastiService definition as it ships works on the simulated cluster: examples apply, defaults come, wrong ones are refused.
-//! Never repeats what the contract's own tests check.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing
-)]
 
-mod fixture;
-
-use fixture::{APPLY, ApiClient, DEFINITIONS, MERGE, a_server};
+use crate::fixture::{APPLY, ApiClient, DEFINITIONS, MERGE, a_server};
 use serde_json::{Value, json};
 
-const DEFINITION: &str = include_str!("../../../deploy/crd/elastiservices.yaml");
-const EXAMPLE: &str = include_str!("../../../deploy/examples/minimal.yaml");
+const DEFINITION: &str = include_str!("../../../../deploy/crd/elastiservices.yaml");
+const EXAMPLE: &str = include_str!("../../../../deploy/examples/minimal.yaml");
 const SERVICES: &str = "/apis/elasti.truefoundry.com/v1alpha1/namespaces/default/elastiservices";
 
 fn example() -> Value {

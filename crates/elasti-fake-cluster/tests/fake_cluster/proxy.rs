@@ -1,18 +1,8 @@
 //! `pods/proxy`: the API server carries a question to a pod for whoever may ask.
-//! Never on wall-clock time.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    clippy::needless_pass_by_value
-)]
 
-mod fixture;
-
+use crate::fixture::{ApiClient, DEPLOYMENTS, MERGE, PODS, deployment, items, until};
 use elasti_fake_cluster::FakeCluster;
 use elasti_fake_cluster::api_server::ApiServerConfig;
-use fixture::{ApiClient, DEPLOYMENTS, MERGE, PODS, deployment, items, until};
 use serde_json::json;
 
 // On a real clock: a question to a socket would lose every race against a paused one.

@@ -1,14 +1,4 @@
-//! What Sentry hears of a process, and what it never hears.
-//! Never asserts on time: every wait is for a condition.
-#![allow(
-    missing_docs,
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing
-)]
-
-mod stand_in;
+//! What is reported to Sentry, and what never leaves the process.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -16,9 +6,10 @@ use std::time::Duration;
 use elasti_runtime::logs;
 use elasti_runtime::sentry::{Reports, Settings};
 use serde_json::Value;
-use stand_in::{Sentry, Temper};
 use tokio::time::{sleep, timeout};
 use tracing_subscriber::layer::SubscriberExt as _;
+
+use crate::stand_in::{self, Sentry, Temper};
 
 fn settings(sentry: &Sentry) -> Settings {
     Settings {
@@ -82,7 +73,7 @@ async fn errors_and_panics_are_told_and_nothing_that_somebody_sent() {
             frame["filename"]
                 .as_str()
                 .unwrap()
-                .ends_with("tests/sentry.rs"),
+                .ends_with("tests/runtime/sentry.rs"),
             "{event}"
         );
         assert!(frame["lineno"].as_u64().unwrap() > 0, "{event}");

@@ -1,20 +1,10 @@
 //! The real kubectl works against the simulated cluster, on built-in kinds and on a custom resource.
-//! Never needs a cluster; without kubectl it says so and passes.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    clippy::needless_pass_by_value
-)]
-
-mod fixture;
 
 use std::process::Output;
 
+use crate::fixture::WIDGET_DEFINITION;
 use elasti_fake_cluster::FakeCluster;
 use elasti_fake_cluster::api_server::ApiServerConfig;
-use fixture::WIDGET_DEFINITION;
 use tempfile::TempDir;
 use tokio::process::Command;
 

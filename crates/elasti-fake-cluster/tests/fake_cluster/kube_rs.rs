@@ -1,22 +1,12 @@
 //! kube-rs runs against the simulated cluster unchanged: over its socket with a kubeconfig, and in the process.
-//! Never uses a call that only the simulated cluster knows.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    clippy::needless_pass_by_value
-)]
-
-mod fixture;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use crate::fixture::a_server;
 use elasti_fake_cluster::api_server::{ApiServer, Listening};
-use fixture::a_server;
 use futures::{StreamExt as _, TryStreamExt as _};
 use k8s_openapi::api::core::v1::{ConfigMap, Event};
 use k8s_openapi::api::events::v1::Event as NewEvent;
