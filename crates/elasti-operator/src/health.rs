@@ -8,14 +8,23 @@ use axum::Router;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::routing::get;
+use elasti_runtime::http_server::HttpServer;
 use parking_lot::Mutex;
 use tokio::net::TcpListener;
 use tokio::time::Instant;
+use tower::ServiceExt as _;
 
 use crate::operator::Operator;
 
 /// A watch tries something at least every 20 s, a list every 30 s; twice that and a little more is a death.
 const LONGEST_SILENCE: Duration = Duration::from_secs(90);
+
+/// For the health and metrics ports, which only the kubelet and Prometheus call.
+pub(crate) const SCRAPED: HttpServer = HttpServer {
+    max_connections: 256,
+    max_connections_per_peer: 256,
+    header_timeout: Duration::from_secs(30),
+};
 
 /// The sign of life of one task: it beats whenever the task tries something anew.
 #[derive(Debug)]
@@ -71,9 +80,8 @@ pub(crate) async fn serve(operator: Arc<Operator>, listener: TcpListener) {
         .route("/healthz", get(healthz))
         .route("/readyz", get(readyz))
         .with_state(operator);
-    if let Err(error) = axum::serve(listener, router).await {
-        tracing::error!(%error, "the health endpoint ended");
-    }
+    let answer = move |_, request| router.clone().oneshot(request);
+    SCRAPED.serve(listener, answer).await;
 }
 
 async fn healthz(State(operator): State<Arc<Operator>>) -> (StatusCode, &'static str) {

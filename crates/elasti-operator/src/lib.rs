@@ -4,7 +4,6 @@
 pub mod activity;
 mod apply;
 mod autoscalers;
-pub mod clock;
 pub mod environment;
 mod error;
 mod health;
@@ -29,6 +28,7 @@ mod waiting;
 pub mod wake;
 mod watch;
 
+pub use elasti_runtime::clock;
 pub use metrics::Metrics;
 pub use operator::{NoStart, Running};
 pub use settings::Settings;

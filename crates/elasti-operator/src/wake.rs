@@ -3,9 +3,9 @@
 
 mod refusal;
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::fmt;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,29 +19,25 @@ use elasti_api::{WakeAnswer, names};
 use elasti_core::Why;
 use elasti_core::ports::ServiceKey;
 use hyper::body::Incoming;
-use hyper::server::conn::http1;
-use hyper::service::service_fn;
-use hyper_util::rt::{TokioIo, TokioTimer};
 use kube::Client;
-use parking_lot::Mutex;
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
-use tokio::task::JoinSet;
-use tokio::time::{sleep, timeout};
+use tokio::net::TcpListener;
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::timeout;
 use tower::ServiceExt as _;
 
 use elasti_runtime::callers::{Callers, TokenHash};
+use elasti_runtime::http_server::HttpServer;
 use elasti_runtime::pace::Pace;
 
 use crate::metrics::Metrics;
 use refusal::Refusal;
 
-/// Resolvers keep 4 connections each; 200 resolvers and a few probes fit.
-const CONNECTIONS: usize = 1024;
-/// One pod that opens connections for fun takes no more than this.
-const CONNECTIONS_PER_PEER: usize = 64;
-/// Also how long an idle connection is kept.
-const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
+/// Resolvers keep 4 connections each; 200 resolvers and a few probes fit. One pod that opens too many takes 64.
+const SERVER: HttpServer = HttpServer {
+    max_connections: 1024,
+    max_connections_per_peer: 64,
+    header_timeout: Duration::from_secs(30),
+};
 const BODY_TIMEOUT: Duration = Duration::from_secs(2);
 /// Two names of 253 bytes, a number and keys are 600 bytes.
 const MOST_BYTES: usize = 4096;
@@ -147,87 +143,12 @@ impl WakeEndpoint {
             .route(names::WAKE_PATH, post(take))
             .route("/metrics", get(metrics))
             .with_state(endpoint.clone());
-        let places = Arc::new(Semaphore::new(CONNECTIONS));
-        let peers = Arc::new(Peers::default());
-        let mut connections = JoinSet::new();
-        // So that the first wake need not wait for it.
-        connections.spawn(async move { endpoint.callers.prepare().await });
-        loop {
-            let Ok(place) = places.clone().acquire_owned().await else {
-                return;
-            };
-            let accepted = tokio::select! {
-                accepted = listener.accept() => accepted,
-                Some(_) = connections.join_next() => continue,
-            };
-            match accepted {
-                Ok((stream, peer)) => {
-                    if let Some(permit) = peers.welcome(peer.ip(), place) {
-                        connections.spawn(connection(router.clone(), stream, peer, permit));
-                    }
-                }
-                // Usually too many open files; it passes.
-                Err(_) => sleep(Duration::from_millis(50)).await,
-            }
-        }
-    }
-}
-
-async fn connection(router: Router, stream: TcpStream, peer: SocketAddr, permit: ConnectionPermit) {
-    let _ = stream.set_nodelay(true);
-    let service = service_fn(move |mut request: Request<Incoming>| {
-        request.extensions_mut().insert(peer.ip());
-        router.clone().oneshot(request)
-    });
-    let served = http1::Builder::new()
-        .timer(TokioTimer::new())
-        .header_read_timeout(HEAD_TIMEOUT)
-        .serve_connection(TokioIo::new(stream), service);
-    // A caller that hangs up is none of our business.
-    let _ = served.await;
-    drop(permit);
-}
-
-/// How many connections each peer has.
-#[derive(Debug, Default)]
-struct Peers(Mutex<HashMap<IpAddr, usize>>);
-
-/// One connection that counts until it is dropped.
-struct ConnectionPermit {
-    peers: Arc<Peers>,
-    peer: IpAddr,
-    _place: OwnedSemaphorePermit,
-}
-
-impl Peers {
-    fn welcome(
-        self: &Arc<Self>,
-        peer: IpAddr,
-        place: OwnedSemaphorePermit,
-    ) -> Option<ConnectionPermit> {
-        let mut counts = self.0.lock();
-        let count = counts.entry(peer).or_default();
-        if *count >= CONNECTIONS_PER_PEER {
-            return None;
-        }
-        *count += 1;
-        Some(ConnectionPermit {
-            peers: self.clone(),
-            peer,
-            _place: place,
-        })
-    }
-}
-
-impl Drop for ConnectionPermit {
-    fn drop(&mut self) {
-        let mut counts = self.peers.0.lock();
-        if let Some(count) = counts.get_mut(&self.peer) {
-            *count = count.saturating_sub(1);
-            if *count == 0 {
-                counts.remove(&self.peer);
-            }
-        }
+        let answer = move |peer: IpAddr, mut request: Request<Incoming>| {
+            request.extensions_mut().insert(peer);
+            router.clone().oneshot(request)
+        };
+        // Prepared at once, so that the first wake need not wait for it.
+        tokio::join!(endpoint.callers.prepare(), SERVER.serve(listener, answer));
     }
 }
 

@@ -6,7 +6,8 @@ use serde_json::{Value, json};
 use super::object::Object as _;
 use super::signing::{ISSUER, SigningKeys};
 use super::store::{Key, Store};
-use crate::clock::{Clock, rfc3339};
+use crate::clock::Clock;
+use crate::timestamp::rfc3339;
 
 /// An authenticated caller.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -28,7 +28,7 @@ pub(crate) fn sync(session: &mut Session<'_>, stored: &Arc<Stored>) -> Arc<Store
         .state
         .registry
         .set_custom(group, plural, definitions::resources(definition));
-    let time = session.context.clock.time();
+    let time = session.context.timestamp();
     let mut next = definition.clone();
     next.put("/status", definitions::established(definition, &time));
     if next != *definition {
@@ -68,7 +68,7 @@ pub(crate) fn start_deletion(session: &mut Session<'_>, resource: &Resource, sto
     else {
         return;
     };
-    let time = session.context.clock.time();
+    let time = session.context.timestamp();
     for object in session.state.store.list(&shelf, None) {
         if object.value.list("/metadata/finalizers").is_empty() {
             session.remove(&custom, &Key::of(&object.value), None);

@@ -12,6 +12,7 @@ use super::read;
 use super::session::{Answer, Session, quoted};
 use super::status::{About, ApiError, Cause};
 use super::store::{Key, Stored};
+use crate::timestamp::rfc3339_after;
 
 /// What of DeleteOptions the server follows.
 #[derive(Clone, Debug, Default)]
@@ -157,7 +158,7 @@ impl Session<'_> {
 
     /// Says in the object that it is being deleted.
     fn mark_deleted(&self, object: &mut Value, grace_seconds: i64, already_going: bool) {
-        let at = self.context.clock.time_after(grace_seconds);
+        let at = rfc3339_after(self.context.clock.now(), grace_seconds);
         object.put("/metadata/deletionTimestamp", at);
         object.put("/metadata/deletionGracePeriodSeconds", grace_seconds);
         if let Some(generation) = object

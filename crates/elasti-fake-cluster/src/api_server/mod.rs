@@ -159,7 +159,7 @@ impl ApiServer {
         let mut state = self.state.lock();
         let stamp = |mut object: Value| {
             object.put("/metadata/uid", self.context.random.uid());
-            object.put("/metadata/creationTimestamp", self.context.clock.time());
+            object.put("/metadata/creationTimestamp", self.context.timestamp());
             object
         };
         for name in ["default", "kube-node-lease", "kube-public", "kube-system"] {

@@ -124,7 +124,7 @@ impl Session<'_> {
         let (manager, api_version, time) = (
             self.request.manager(),
             resource.api_version(),
-            self.context.clock.time(),
+            self.context.timestamp(),
         );
         let writer = Writer {
             manager: &manager,

@@ -136,7 +136,7 @@ impl Session<'_> {
                 account.value.at(&format!("/metadata/{field}")).clone(),
             );
         }
-        asked.put("/metadata/creationTimestamp", self.context.clock.time());
+        asked.put("/metadata/creationTimestamp", self.context.timestamp());
         asked.put("/spec/audiences", json!(audiences));
         asked.put("/spec/expirationSeconds", seconds);
         asked.put_default("/spec/boundObjectRef", Value::Null);
@@ -167,7 +167,7 @@ impl Session<'_> {
         }
         let mut next = live.value.clone();
         next.put("/spec/nodeName", binding.text("/target/name"));
-        let scheduled = json!({"type": "PodScheduled", "status": "True", "lastProbeTime": null, "lastTransitionTime": self.context.clock.time()});
+        let scheduled = json!({"type": "PodScheduled", "status": "True", "lastProbeTime": null, "lastTransitionTime": self.context.timestamp()});
         let mut conditions: Vec<Value> = next
             .list("/status/conditions")
             .iter()

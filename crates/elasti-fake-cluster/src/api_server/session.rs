@@ -15,6 +15,7 @@ use super::status::{About, ApiError, Cause};
 use super::store::{Key, Store, Stored, TypeHeader};
 use crate::clock::Clock;
 use crate::random::Randomness;
+use crate::timestamp::rfc3339;
 
 /// Everything that one lock guards.
 #[derive(Debug)]
@@ -32,6 +33,13 @@ pub(crate) struct Context {
     pub(crate) tokens: Tokens,
     pub(crate) enforce_rbac: bool,
     pub(crate) check_service_accounts: bool,
+}
+
+impl Context {
+    /// Now, as Kubernetes writes it.
+    pub(crate) fn timestamp(&self) -> String {
+        rfc3339(self.clock.now())
+    }
 }
 
 /// An answer before it is rendered.

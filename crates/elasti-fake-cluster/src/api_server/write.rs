@@ -174,7 +174,7 @@ impl Session<'_> {
             object.drop_at("/status");
         }
         self.admit(&mut object, None)?;
-        let time = self.context.clock.time();
+        let time = self.context.timestamp();
         if ownership == Ownership::Update {
             let manager = self.request.manager();
             let api_version = resource.api_version();
@@ -236,7 +236,7 @@ impl Session<'_> {
             object.drop_at(&format!("/metadata/{gone}"));
         }
         object.put("/metadata/uid", self.context.random.uid());
-        object.put("/metadata/creationTimestamp", self.context.clock.time());
+        object.put("/metadata/creationTimestamp", self.context.timestamp());
         if kinds::generation_source(self.resource(), object).is_some() {
             object.put("/metadata/generation", 1);
         }
@@ -327,7 +327,7 @@ impl Session<'_> {
             let (manager, api_version, time) = (
                 self.request.manager(),
                 resource.api_version(),
-                self.context.clock.time(),
+                self.context.timestamp(),
             );
             let writer = self.writer(&manager, &api_version, &time);
             if is_absent(&next, "/metadata/managedFields") {

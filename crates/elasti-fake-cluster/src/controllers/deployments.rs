@@ -238,7 +238,7 @@ fn report(desk: &Desk, key: &Key) -> Result<Option<Duration>, ApiError> {
         .as_ref()
         .map_or("", |set| set.value.text("/metadata/name"));
     let enough = available >= wanted - missing;
-    let now = desk.clock().time();
+    let now = desk.timestamp();
     let mut conditions = conditions(deployment, &now, enough, complete, name).to_vec();
     // What refuses the pods of a ReplicaSet is told by its Deployment too.
     let failure = every

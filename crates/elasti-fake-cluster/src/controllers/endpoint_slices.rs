@@ -189,7 +189,7 @@ fn slice(desk: &Desk, service: &Value, ports: &Value, endpoints: &[Value]) -> Va
     json!({
         "metadata": {
             "generateName": format!("{name}-"), "labels": labels,
-            "annotations": {"endpoints.kubernetes.io/last-change-trigger-time": desk.clock().time()},
+            "annotations": {"endpoints.kubernetes.io/last-change-trigger-time": desk.timestamp()},
             "ownerReferences": [{
                 "apiVersion": "v1", "kind": "Service", "name": name, "uid": service.text("/metadata/uid"),
                 "controller": true, "blockOwnerDeletion": true,

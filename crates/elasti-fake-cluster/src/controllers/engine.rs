@@ -17,6 +17,7 @@ use crate::api_server::resources::Shelf;
 use crate::api_server::status::ApiError;
 use crate::api_server::store::{Change as Happening, Key, Stored};
 use crate::clock::Clock;
+use crate::timestamp::rfc3339;
 
 /// A failed reconcile is tried again after this long.
 const RETRY: Duration = Duration::from_millis(50);
@@ -83,6 +84,11 @@ impl Desk {
 
     pub(crate) fn clock(&self) -> Clock {
         self.server.clock()
+    }
+
+    /// Now, as Kubernetes writes it.
+    pub(crate) fn timestamp(&self) -> String {
+        rfc3339(self.clock().now())
     }
 
     pub(crate) fn get(&self, kind: Kind, key: &Key) -> Option<Arc<Stored>> {
@@ -195,7 +201,7 @@ impl Desk {
     pub(crate) fn warn(&self, about: (&str, &str), object: &Value, reason: &str, message: &str) {
         let (api_version, kind) = about;
         let key = Key::of(object);
-        let now = self.clock().time();
+        let now = self.timestamp();
         let mut hash = DefaultHasher::new();
         (object.text("/metadata/uid"), reason, message).hash(&mut hash);
         let event = Key::new(

@@ -119,7 +119,7 @@ fn report(desk: &Desk, key: &Key, refused: Option<&str>) -> Result<Option<Durati
         Some(known) => json!([known]),
         None => json!([{
             "type": FAILURE, "status": "True", "reason": "FailedCreate", "message": message,
-            "lastTransitionTime": desk.clock().time(),
+            "lastTransitionTime": desk.timestamp(),
         }]),
     });
     let status = compact(json!({

@@ -76,7 +76,7 @@ fn unschedulable(desk: &Desk, key: &Key, nodes: usize) -> Result<Option<Duration
         let mut status = pod.value.at("/status").clone();
         status.put("/conditions", json!([{
             "type": "PodScheduled", "status": "False", "reason": "Unschedulable", "lastProbeTime": null,
-            "lastTransitionTime": desk.clock().time(), "message": message,
+            "lastTransitionTime": desk.timestamp(), "message": message,
         }]));
         desk.put_status(Kind::PODS, &pod.value, status)?;
     }

@@ -67,7 +67,7 @@ impl Kubelet {
 
     fn start(&mut self, desk: &Desk, key: &Key, value: &serde_json::Value) {
         let address = self.next_address();
-        let truth = Truth::new(value, address, &desk.clock().time());
+        let truth = Truth::new(value, address, &desk.timestamp());
         let uid = truth.uid.clone();
         let truth: Shared = Arc::new(Mutex::new(truth));
         let (stop, stopped) = watch::channel(None);

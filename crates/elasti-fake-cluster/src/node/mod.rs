@@ -98,7 +98,7 @@ impl Node {
 }
 
 fn register(desk: &Desk, config: &NodeConfig) {
-    let now = desk.clock().time();
+    let now = desk.timestamp();
     let mut node = json!({
         "metadata": {"name": config.name, "labels": {"kubernetes.io/hostname": config.name, "kubernetes.io/os": "linux"}},
         "status": {

@@ -214,7 +214,7 @@ impl Keeper {
     fn note(&self, change: impl FnOnce(&mut Container)) {
         self.truth
             .lock()
-            .change(self.at, &self.desk.clock().time(), change);
+            .change(self.at, &self.desk.timestamp(), change);
         report(&self.desk, &self.truth);
     }
 
@@ -251,7 +251,7 @@ impl Keeper {
                     );
                 }
                 Manner::Crashes => {
-                    let now = self.desk.clock().time();
+                    let now = self.desk.timestamp();
                     self.note(|container| container.state = State::Running(now));
                     sleep_or_stop(Duration::from_secs(1), &mut stop).await;
                     self.restarted(1, wait);
@@ -267,7 +267,7 @@ impl Keeper {
             sleep_or_stop(wait, &mut stop).await;
             wait = (wait * 2).min(BACK_OFF_LIMIT);
         }
-        let at = self.desk.clock().time();
+        let at = self.desk.timestamp();
         self.truth.lock().change(self.at, &at, |container| {
             container.ready = false;
             container.state = State::Ended {
@@ -290,7 +290,7 @@ impl Keeper {
     }
 
     fn restarted(&self, code: i64, wait: Duration) {
-        let at = self.desk.clock().time();
+        let at = self.desk.timestamp();
         let (key, uid) = {
             let truth = self.truth.lock();
             (truth.key.clone(), truth.uid.clone())
@@ -316,7 +316,7 @@ impl Keeper {
     /// One life of the app, and its exit code: ends with the pod or when the liveness or startup probe gives it up.
     async fn run(&self, stop: &mut watch::Receiver<Option<Duration>>) -> i64 {
         let (kill, killed) = watch::channel(None);
-        let now = self.desk.clock().time();
+        let now = self.desk.timestamp();
         let serving = match self.app.manner {
             Manner::Process => {
                 let (container, key, address) = (

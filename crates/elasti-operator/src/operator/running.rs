@@ -16,6 +16,7 @@ use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
+use tower::ServiceExt as _;
 
 use crate::activity::Reports;
 use crate::clock::Clock;
@@ -251,9 +252,8 @@ async fn serve_metrics(metrics: Arc<Metrics>, listener: TcpListener) {
         std::future::ready(text)
     };
     let router = axum::Router::new().route("/metrics", axum::routing::get(text));
-    if let Err(error) = axum::serve(listener, router).await {
-        tracing::error!(%error, "the metrics endpoint ended");
-    }
+    let answer = move |_, request| router.clone().oneshot(request);
+    health::SCRAPED.serve(listener, answer).await;
 }
 
 /// One watch a kind and namespace to watch.

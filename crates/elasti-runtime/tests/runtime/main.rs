@@ -7,6 +7,7 @@
     clippy::indexing_slicing
 )]
 
+mod http_server;
 mod sentry;
 #[path = "../stand_in/mod.rs"]
 mod stand_in;
