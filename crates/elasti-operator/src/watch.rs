@@ -1,38 +1,21 @@
-//! One shared watch a kind, whatever the number of services: list, then watch, for ever, with time-outs that notice silence.
-//! Never keeps an object and never decides: every change is told once, in order, and the whole list again when in doubt.
+//! One shared watch a kind, whatever the number of services; every object is slimmed while it is read.
 
-use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::Duration;
 
 use elasti_api::names;
-use futures::TryStreamExt as _;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ListMeta;
+use elasti_runtime::watch::{self, Collection, Event, Watch};
 use kube::Client;
-use kube::api::{ListParams, WatchEvent, WatchParams};
-use kube::core::Request;
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
-use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 
 use crate::health::Pulse;
 use crate::name::Name;
 use crate::slim::Slim;
 use crate::store::Change;
 
-/// A watch ends by itself after this; one that is silent for [`GRACE`] longer is taken for dead: 18 + 2 = 20 s.
-/// Six watches are then renewed 20 times a minute.
-const CALM: Duration = Duration::from_secs(18);
-const GRACE: Duration = Duration::from_secs(2);
-/// A page of a list that takes longer is asked for again.
-const LIST_TIMEOUT: Duration = Duration::from_secs(30);
-/// 250 pods of 20 KiB each are 5 MiB on the wire, and only one of them is ever held as a whole.
-const PAGE: u32 = 250;
-const BACKOFF_MIN: Duration = Duration::from_millis(100);
-/// So that an API server that returns is used within 2 s.
-const BACKOFF_MAX: Duration = Duration::from_millis(1500);
 /// A kind that does not exist any more may come back, but not soon.
-const ABSENT_PAUSE: Duration = Duration::from_secs(30);
+const ABSENT_BACKOFF: Duration = Duration::from_secs(30);
 
 /// What to follow.
 #[derive(Clone, Debug)]
@@ -41,105 +24,71 @@ pub(crate) struct Followed {
     pub(crate) path: String,
     /// Only those with these labels.
     pub(crate) labels: Option<String>,
-    /// After so many watches in a row the whole list is told again, in case an event was lost; 0: never.
+    /// After so many watches in a row everything is listed again, in case an event was lost; 0: never.
     pub(crate) relist_every: u32,
 }
 
-/// Follows objects as long as the future lives; each change is told with the version that it has brought.
+impl Followed {
+    fn collection(self) -> Collection {
+        Collection {
+            path: self.path,
+            labels: self.labels,
+            fields: None,
+        }
+    }
+}
+
+/// Follows objects as long as the future lives; each change comes with the version that it brought.
 pub(crate) async fn follow<K: Slim>(
     client: Client,
     followed: Followed,
     pulse: Arc<Pulse>,
-    mut tell: impl FnMut(Change<K>, &str),
+    mut on_change: impl FnMut(Change<K>, &str),
 ) {
-    let mut pause = BACKOFF_MIN;
-    loop {
-        pulse.beat();
-        match list::<K>(&client, &followed, &pulse).await {
-            Ok((mut version, good, broken)) => {
-                tell(Change::All { good, broken }, &version);
-                let mut watches = 0;
-                loop {
-                    pulse.beat();
-                    let started = Instant::now();
-                    match watch_once(&client, &followed, &version, &mut tell).await {
-                        // A watch that lived was worth it; one that ends at once must not spin.
-                        End::Resume(newer) => {
-                            version = newer;
-                            if started.elapsed() >= BACKOFF_MIN {
-                                pause = BACKOFF_MIN;
-                            } else {
-                                sleep(BACKOFF_MIN).await;
-                            }
-                            watches += 1;
-                            if watches == followed.relist_every {
-                                break;
-                            }
-                        }
-                        End::Relist => break pause = BACKOFF_MIN,
-                        End::Failed => break,
-                    }
-                }
-            }
-            Err(kube::Error::Api(status)) if status.code == 404 => {
-                let (good, broken) = (Vec::new(), Vec::new());
-                tell(Change::All { good, broken }, "");
-                pulse.rest(ABSENT_PAUSE);
-                sleep(ABSENT_PAUSE).await;
-            }
-            Err(error) => {
-                tracing::warn!(path = followed.path, %error, "a list failed; it is tried again");
+    let path = followed.path.clone();
+    let relist_every = followed.relist_every;
+    let watch = Watch::new(client, followed.collection(), Item::version)
+        .relist_every(relist_every)
+        .backoff_for(|error| is_absent(error).then_some(ABSENT_BACKOFF));
+    let on_event = |event, version: &str| match event {
+        Event::Calling => pulse.beat(),
+        Event::Watching => {}
+        Event::Listed(items) => on_change(all(items), version),
+        // What cannot be read stays as it was known.
+        Event::Applied(Item { read, .. }) => {
+            if let Ok(object) = read {
+                on_change(Change::Set(object), version);
             }
         }
-        // Half to whole, so that operators do not come back in one blow.
-        sleep(pause.mul_f64(rand::random_range(0.5..1.0))).await;
-        pause = pause.saturating_mul(2).min(BACKOFF_MAX);
-    }
-}
-
-/// One list, page by page: its version, what could be read and what could not.
-async fn list<K: Slim>(
-    client: &Client,
-    followed: &Followed,
-    pulse: &Pulse,
-) -> Result<(String, Vec<K>, Vec<Name>), kube::Error> {
-    let (mut good, mut broken) = (Vec::new(), Vec::new());
-    let mut params = ListParams {
-        label_selector: followed.labels.clone(),
-        limit: Some(PAGE),
-        ..ListParams::default()
+        Event::Deleted(Item { read, .. }) => {
+            let name = read.map_or_else(|name| name, |object| object.name().clone());
+            on_change(Change::Gone(name), version);
+        }
+        Event::Failed { error, retry_after } => {
+            pulse.rest(retry_after);
+            if is_absent(&error) {
+                on_change(all(Vec::new()), "");
+            } else {
+                tracing::warn!(path, %error, "list or watch failed");
+            }
+        }
     };
-    loop {
-        pulse.beat();
-        let page = read_page::<K>(client, &followed.path, &params).await?;
-        for Item { read, .. } in page.items {
-            match read {
-                Ok(object) => good.push(object),
-                Err(name) => broken.push(name),
-            }
-        }
-        match page.metadata.continue_.filter(|token| !token.is_empty()) {
-            Some(token) => params.continue_token = Some(token),
-            None => {
-                let version = page.metadata.resource_version.unwrap_or_default();
-                return Ok((version, good, broken));
-            }
-        }
-    }
+    watch.run(on_event).await;
 }
 
-async fn read_page<K: Slim>(
-    client: &Client,
-    path: &str,
-    params: &ListParams,
-) -> Result<Page<K>, kube::Error> {
-    let request = Request::new(path)
-        .list(params)
-        .map_err(kube::Error::BuildRequest)?;
-    match timeout(LIST_TIMEOUT, client.request(request)).await {
-        Ok(page) => page,
-        Err(late) => Err(kube::Error::Service(late.into())),
+fn is_absent(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if status.code == 404)
+}
+
+fn all<K>(items: Vec<Item<K>>) -> Change<K> {
+    let (mut good, mut broken) = (Vec::new(), Vec::new());
+    for Item { read, .. } in items {
+        match read {
+            Ok(object) => good.push(object),
+            Err(name) => broken.push(name),
+        }
     }
+    Change::All { good, broken }
 }
 
 /// Everything that labels select, past the watch, and the version of that list.
@@ -148,92 +97,18 @@ pub(crate) async fn read_all<K: Slim>(
     path: &str,
     labels: &str,
 ) -> Result<(String, Vec<K>), kube::Error> {
-    let followed = Followed {
+    let collection = Collection {
         path: path.to_owned(),
         labels: Some(labels.to_owned()),
-        relist_every: 0,
+        fields: None,
     };
-    let (version, good, broken) = list::<K>(client, &followed, &Pulse::default()).await?;
-    match broken.first() {
-        // Without it the list would not be whole, and decisions on it not safe.
-        Some(name) => {
-            let error = serde::de::Error::custom(format!("{name} cannot be read"));
-            Err(kube::Error::SerdeError(error))
-        }
-        None => Ok((version, good)),
-    }
-}
-
-/// Why a watch ended.
-enum End {
-    /// It ended in order: go on from this version.
-    Resume(String),
-    /// Only a new list helps.
-    Relist,
-    /// Neither worked: pause, then a new list.
-    Failed,
-}
-
-async fn watch_once<K: Slim>(
-    client: &Client,
-    followed: &Followed,
-    version: &str,
-    tell: &mut impl FnMut(Change<K>, &str),
-) -> End {
-    let params = WatchParams {
-        label_selector: followed.labels.clone(),
-        timeout: u32::try_from(CALM.as_secs()).ok(),
-        bookmarks: true,
-        ..WatchParams::default()
-    };
-    let Ok(request) = Request::new(followed.path.as_str()).watch(&params, version) else {
-        return End::Failed;
-    };
-    let deadline = Instant::now() + CALM + GRACE;
-    let stream = match timeout_at(deadline, client.request_events::<Item<K>>(request)).await {
-        Ok(Ok(stream)) => stream,
-        Ok(Err(kube::Error::Api(status))) if status.code == 410 => return End::Relist,
-        Ok(Err(_)) | Err(_) => return End::Failed,
-    };
-    let mut stream = std::pin::pin!(stream);
-    let mut version = version.to_owned();
-    loop {
-        let event = tokio::select! {
-            event = stream.try_next() => event.transpose(),
-            () = sleep_until(deadline) => return End::Resume(version),
-        };
-        match event {
-            Some(Ok(WatchEvent::Added(item) | WatchEvent::Modified(item))) => {
-                version = item.version.unwrap_or(version);
-                // What cannot be read stays as it was known.
-                if let Ok(object) = item.read {
-                    tell(Change::Set(object), &version);
-                }
-            }
-            Some(Ok(WatchEvent::Deleted(item))) => {
-                version = item.version.unwrap_or(version);
-                let name = match item.read {
-                    Ok(object) => object.name().clone(),
-                    Err(name) => name,
-                };
-                tell(Change::Gone(name), &version);
-            }
-            Some(Ok(WatchEvent::Bookmark(mark))) => version = mark.metadata.resource_version,
-            Some(Ok(WatchEvent::Error(status))) if status.code == 410 => return End::Relist,
-            Some(Ok(WatchEvent::Error(_)) | Err(_)) => return End::Failed,
-            None => return End::Resume(version),
-        }
-    }
-}
-
-/// One page of a list.
-#[derive(Deserialize)]
-#[serde(bound = "")]
-struct Page<K: Slim> {
-    #[serde(default)]
-    metadata: ListMeta,
-    #[serde(default = "Vec::new")]
-    items: Vec<Item<K>>,
+    let (version, items) = watch::list::<Item<K>>(client, &collection, || {}).await?;
+    let whole: Result<Vec<K>, Name> = items.into_iter().map(|item| item.read).collect();
+    // Without the broken one the list would not be whole, and decisions on it not safe.
+    let whole = whole.map_err(|name| {
+        kube::Error::SerdeError(serde::de::Error::custom(format!("{name} cannot be read")))
+    })?;
+    Ok((version, whole))
 }
 
 /// One object, slimmed while it is read; if it cannot be read, its name.
@@ -241,7 +116,12 @@ struct Page<K: Slim> {
 struct Item<K> {
     version: Option<String>,
     read: Result<K, Name>,
-    _kind: PhantomData<K>,
+}
+
+impl<K> Item<K> {
+    fn version(&self) -> Option<&str> {
+        self.version.as_deref()
+    }
 }
 
 impl<'de, K: Slim> Deserialize<'de> for Item<K> {
@@ -257,11 +137,7 @@ impl<'de, K: Slim> Deserialize<'de> for Item<K> {
             tracing::warn!(%name, %error, "an object cannot be read; the others are not affected");
             name
         });
-        Ok(Self {
-            version,
-            read,
-            _kind: PhantomData,
-        })
+        Ok(Self { version, read })
     }
 }
 
@@ -286,10 +162,11 @@ mod tests {
             "metadata": {"name": "bad", "namespace": "shop", "resourceVersion": "4"},
             "spec": {"service": 7},
         });
-        let list = serde_json::json!({"metadata": {"resourceVersion": "9"}, "items": [good, bad]});
-        let page: Page<Declared> = serde_json::from_value(list).unwrap();
-        let read: Vec<Result<Name, Name>> = page
-            .items
+        let items: Vec<Item<Declared>> = [good, bad]
+            .into_iter()
+            .map(|object| serde_json::from_value(object).unwrap())
+            .collect();
+        let read: Vec<Result<Name, Name>> = items
             .into_iter()
             .map(|item| item.read.map(|object| object.name))
             .collect();

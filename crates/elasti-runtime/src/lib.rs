@@ -12,3 +12,4 @@ pub mod pace;
 pub mod sentry;
 pub mod signals;
 pub mod tls;
+pub mod watch;

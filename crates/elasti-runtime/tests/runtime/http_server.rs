@@ -48,7 +48,10 @@ async fn a_request_is_answered_and_the_end_closes_idle_connections() {
     let (address, server) = start(GENEROUS).await;
     let mut stream = TcpStream::connect(address).await.unwrap();
     assert!(get(&mut stream).await.ends_with("hello 127.0.0.1"));
-    assert!(get(&mut stream).await.starts_with("HTTP/1.1 200"), "kept alive");
+    assert!(
+        get(&mut stream).await.starts_with("HTTP/1.1 200"),
+        "kept alive"
+    );
     server.abort();
     assert!(is_closed(&mut stream).await);
 }
@@ -64,7 +67,10 @@ async fn a_connection_past_the_limit_waits_until_another_ends() {
     assert!(!get(&mut first).await.is_empty());
     let mut second = TcpStream::connect(address).await.unwrap();
     let waiting = tokio::spawn(async move { get(&mut second).await });
-    assert!(!get(&mut first).await.is_empty(), "the first is still served");
+    assert!(
+        !get(&mut first).await.is_empty(),
+        "the first is still served"
+    );
     assert!(!waiting.is_finished());
     drop(first);
     assert!(!waiting.await.unwrap().is_empty());
