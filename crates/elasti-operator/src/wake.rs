@@ -27,7 +27,7 @@ use tower::ServiceExt as _;
 
 use elasti_runtime::callers::{Callers, TokenHash};
 use elasti_runtime::http_server::HttpServer;
-use elasti_runtime::pace::Pace;
+use elasti_runtime::rate_limit::RateLimiter;
 
 use crate::metrics::Metrics;
 use refusal::Refusal;
@@ -44,9 +44,9 @@ const MOST_BYTES: usize = 4096;
 /// The resolver gives up after 3 s and asks another replica.
 const ANSWER_TIMEOUT: Duration = Duration::from_millis(2500);
 /// A resolver that wakes a thousand services at once is served; one that never stops is not.
-const CALLER_PACE: (f64, f64) = (500.0, 2000.0);
+const CALLER_RATE: (f64, f64) = (500.0, 2000.0);
 /// 200 resolvers that all ask for one service within a second are served.
-const SERVICE_PACE: (f64, f64) = (20.0, 200.0);
+const SERVICE_RATE: (f64, f64) = (20.0, 200.0);
 /// Services whose pace is remembered: 10,000 entries of 200 bytes are 2 MB.
 const MOST_SERVICES: usize = 10_000;
 /// Callers whose pace is remembered.
@@ -101,8 +101,8 @@ enum Caller {
 pub struct WakeEndpoint {
     callers: Callers,
     allow_anonymous: bool,
-    caller_pace: Pace<Caller>,
-    service_pace: Pace<ServiceKey>,
+    caller_rate: RateLimiter<Caller>,
+    service_rate: RateLimiter<ServiceKey>,
     wakes: mpsc::Sender<WakeRequest>,
     metrics: Arc<Metrics>,
 }
@@ -129,8 +129,8 @@ impl WakeEndpoint {
         Self {
             callers: Callers::new(client, names::WAKE_AUDIENCE, callers),
             allow_anonymous,
-            caller_pace: Pace::new(CALLER_PACE, MOST_CALLERS),
-            service_pace: Pace::new(SERVICE_PACE, MOST_SERVICES),
+            caller_rate: RateLimiter::new(CALLER_RATE, MOST_CALLERS),
+            service_rate: RateLimiter::new(SERVICE_RATE, MOST_SERVICES),
             wakes,
             metrics,
         }
@@ -175,11 +175,11 @@ async fn take(
 impl WakeEndpoint {
     async fn take(&self, peer: IpAddr, headers: &HeaderMap, body: Body) -> Result<(), Refusal> {
         let caller = self.caller(peer, headers).await?;
-        if !self.caller_pace.allows(&caller) {
+        if !self.caller_rate.allows(&caller) {
             return Err(Refusal::TooOften);
         }
         let service = wanted(body).await?;
-        if !self.service_pace.allows(&service) {
+        if !self.service_rate.allows(&service) {
             return Err(Refusal::TooOften);
         }
         let (answer, outcome) = oneshot::channel();

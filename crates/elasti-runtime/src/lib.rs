@@ -8,7 +8,7 @@ pub mod http_server;
 pub mod kube_client;
 pub mod logs;
 pub mod metrics;
-pub mod pace;
+pub mod rate_limit;
 pub mod sentry;
 pub mod signals;
 pub mod tls;

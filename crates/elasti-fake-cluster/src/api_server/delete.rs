@@ -1,5 +1,4 @@
 //! Delete and deletecollection: preconditions, grace, finalizers, propagation.
-//! Never collects dependents: the garbage controller does.
 
 use std::sync::Arc;
 
@@ -62,7 +61,10 @@ impl Session<'_> {
         let selector = read::selector(self.request)?;
         let namespace =
             Some(self.request.namespace.as_str()).filter(|_| self.resource().namespaced);
-        let all = self.state.store.list(&self.resource().shelf, namespace);
+        let all = self
+            .state
+            .store
+            .list(&self.resource().group_resource, namespace);
         let chosen: Vec<Arc<Stored>> = all
             .into_iter()
             .filter(|object| selector.matches(&object.value))
@@ -193,7 +195,7 @@ impl Session<'_> {
             let gone = if options.dry_run {
                 Some(live.clone())
             } else {
-                self.remove(&resource, &Key::of(&live.value), Some(next))
+                self.remove(&resource, &Key::from_object(&live.value), Some(next))
             };
             return Deleted::Gone(gone.unwrap_or_else(|| live.clone()));
         }
@@ -212,12 +214,12 @@ impl Session<'_> {
         if next == live.value || options.dry_run {
             return Deleted::Going(live.clone());
         }
-        let stored = self.state.store.put(&resource.shelf, next);
+        let stored = self.state.store.put(&resource.group_resource, next);
         super::definitions::start_deletion(self, &resource, &stored);
         let current = self
             .state
             .store
-            .get(&resource.shelf, &Key::of(&stored.value));
+            .get(&resource.group_resource, &Key::from_object(&stored.value));
         current.map_or_else(
             || Deleted::Gone(stored.clone()),
             |_| Deleted::Going(stored.clone()),

@@ -1,5 +1,4 @@
 //! From an HTTP request to its response: authentication, authorisation, faults, dispatch.
-//! Never knows a kind and never touches sockets.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -211,7 +210,7 @@ impl ApiServer {
         })
     }
 
-    /// A call from outside: journalled, and struck where the harness wants it.
+    /// A call from outside: journalled, and faulted where a test asked for it.
     async fn serve_with_faults(
         &self,
         request: &ApiRequest,
@@ -273,7 +272,7 @@ impl ApiServer {
     }
 
     /// The caller dies. One that runs in this process gets to the end of its life here: it must not do
-    /// anything more, not even hear of the dropped connection.
+    /// anything more, not even notice the dropped connection.
     async fn crash(&self, call: &Call) {
         self.faults.crash(call);
         tokio::task::yield_now().await;
@@ -290,9 +289,9 @@ impl ApiServer {
             return refuse(&error);
         }
         if request.verb == Verb::Watch {
-            let told = (self.faults.clone(), Arc::new(call.clone()));
+            let journal = (self.faults.clone(), Arc::new(call.clone()));
             let clock = self.context.clock;
-            return match Watcher::open(&self.state, request, clock, watch_faults, told) {
+            return match Watcher::open(&self.state, request, clock, watch_faults, journal) {
                 Ok(watcher) => respond_stream(watcher),
                 Err(error) => refuse(&error),
             };
@@ -330,7 +329,7 @@ impl ApiServer {
     }
 
     /// A request of the control plane itself, answered at once.
-    pub(crate) fn ask(
+    pub(crate) fn send(
         &self,
         component: &str,
         method: &http::Method,
@@ -378,7 +377,7 @@ fn token_and_path(request: &Request<Bytes>) -> (&str, &str) {
     }
 }
 
-/// The name that a right is asked for: a collection from which a field selector takes one object counts as that one.
+/// The name that a permission is asked for: a collection from which a field selector takes one object counts as that one.
 fn authorised_name(request: &ApiRequest) -> &str {
     let collection = matches!(
         request.verb,

@@ -45,7 +45,7 @@ impl Context {
 /// An answer before it is rendered.
 #[derive(Debug)]
 pub(crate) enum Answer {
-    /// A stored object, rendered as the client wishes.
+    /// A stored object, rendered as the client asked.
     Object { code: u16, object: Arc<Stored> },
     /// A page of a collection.
     List {
@@ -86,7 +86,7 @@ impl<'a> Session<'a> {
     pub(crate) fn live(&self) -> Result<Arc<Stored>, ApiError> {
         self.state
             .store
-            .get(&self.resource().shelf, &self.key())
+            .get(&self.resource().group_resource, &self.key())
             .ok_or_else(|| self.request.not_found())
     }
 
@@ -145,7 +145,10 @@ impl<'a> Session<'a> {
         key: &Key,
         last: Option<Value>,
     ) -> Option<Arc<Stored>> {
-        let gone = self.state.store.remove(&resource.shelf, key, last)?;
+        let gone = self
+            .state
+            .store
+            .remove(&resource.group_resource, key, last)?;
         if resource.is("", "services") {
             self.state.addresses.release(&gone.value);
         }
@@ -168,8 +171,12 @@ impl<'a> Session<'a> {
             return Ok(());
         }
         let namespace = &self.request.namespace;
-        let shelf = (String::new(), "namespaces".to_owned());
-        let Some(stored) = self.state.store.get(&shelf, &Key::new("", namespace)) else {
+        let group_resource = (String::new(), "namespaces".to_owned());
+        let Some(stored) = self
+            .state
+            .store
+            .get(&group_resource, &Key::new("", namespace))
+        else {
             return Err(ApiError::NotFound(About::new("", "namespaces", namespace)));
         };
         if stored.value.text("/status/phase") != "Terminating" {

@@ -45,7 +45,7 @@ fn row(
 }
 
 async fn check(server: &ApiServer, rows: Vec<Row>) {
-    let api_client = ApiClient::of(server);
+    let api_client = ApiClient::new(server);
     for (method, path, kind, body, code, reason, message) in rows {
         let (got, status) = api_client.send(method, &path, kind, body.clone()).await;
         assert_eq!(got, code, "{method} {path} {body}: {status}");
@@ -151,14 +151,14 @@ async fn missing_things_are_404() {
         ],
     )
     .await;
-    let (code, body) = ApiClient::of(&a_server()).get("/apis/nope/v1/foos").await;
+    let (code, body) = ApiClient::new(&a_server()).get("/apis/nope/v1/foos").await;
     assert_eq!((code, body), (404, json!("404 page not found\n")));
 }
 
 #[tokio::test]
 async fn wrong_methods_and_media_types_are_405_and_415() {
     let server = a_server();
-    ApiClient::of(&server)
+    ApiClient::new(&server)
         .make(CONFIG_MAPS, config_map("a", json!({})))
         .await;
     let not_allowed = "the server does not allow this method on the requested resource";
@@ -228,7 +228,7 @@ async fn wrong_methods_and_media_types_are_405_and_415() {
 #[tokio::test]
 async fn clashes_are_409() {
     let server = a_server();
-    ApiClient::of(&server)
+    ApiClient::new(&server)
         .make(CONFIG_MAPS, config_map("a", json!({"k": "v"})))
         .await;
     let stale = "Operation cannot be fulfilled on configmaps \"a\": the object has been modified; please apply your changes to the latest version and try again";
@@ -271,13 +271,13 @@ async fn clashes_are_409() {
                 config_map("a", json!({"k": "w"})),
                 409,
                 "Conflict",
-                "Apply failed with 1 conflict: conflict with \"teller\" using v1: .data.k",
+                "Apply failed with 1 conflict: conflict with \"test-client\" using v1: .data.k",
             ),
         ],
     )
     .await;
     let wrong_uid = json!({"preconditions": {"uid": "x"}}).to_string();
-    let (code, status) = ApiClient::of(&server)
+    let (code, status) = ApiClient::new(&server)
         .send("DELETE", &format!("{CONFIG_MAPS}/a"), JSON, wrong_uid)
         .await;
     assert_eq!(code, 409, "{status}");
@@ -287,7 +287,7 @@ async fn clashes_are_409() {
 #[tokio::test]
 async fn nonsense_is_400() {
     let server = a_server();
-    let api_client = ApiClient::of(&server);
+    let api_client = ApiClient::new(&server);
     api_client
         .make(CONFIG_MAPS, config_map("a", json!({})))
         .await;
@@ -320,7 +320,7 @@ async fn nonsense_is_400() {
 #[tokio::test]
 async fn invalid_objects_are_422_with_their_causes() {
     let server = a_server();
-    let api_client = ApiClient::of(&server);
+    let api_client = ApiClient::new(&server);
     api_client.make(DEPLOYMENTS, deployment("d1", 1)).await;
     let mut no_match = deployment("d2", 1);
     no_match["spec"]["selector"] = json!({"matchLabels": {"app": "c"}});
@@ -352,7 +352,7 @@ async fn invalid_objects_are_422_with_their_causes() {
 #[tokio::test]
 async fn custom_resources_are_refused_by_their_schema() {
     let server = a_server();
-    let api_client = ApiClient::of(&server);
+    let api_client = ApiClient::new(&server);
     api_client
         .make(
             "/apis/apiextensions.k8s.io/v1/customresourcedefinitions",
@@ -390,7 +390,7 @@ async fn strangers_are_401_and_unbound_service_accounts_403() {
             json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "message": "Unauthorized", "reason": "Unauthorized", "code": 401})
         );
     }
-    let api_client = ApiClient::of(&server);
+    let api_client = ApiClient::new(&server);
     api_client
         .make(
             "/api/v1/namespaces/default/serviceaccounts",
@@ -430,7 +430,7 @@ async fn a_role_may_speak_of_one_name_and_of_its_own_namespace_and_keys_are_for_
         enforce_rbac: true,
         ..ApiServerConfig::default()
     });
-    let api_client = ApiClient::of(&server);
+    let api_client = ApiClient::new(&server);
     let account = "/api/v1/namespaces/default/serviceaccounts";
     api_client
         .make(account, json!({"metadata": {"name": "bot"}}))
@@ -487,7 +487,7 @@ async fn a_role_may_speak_of_one_name_and_of_its_own_namespace_and_keys_are_for_
 #[tokio::test]
 async fn nothing_is_created_in_a_terminating_namespace() {
     let server = a_server();
-    let api_client = ApiClient::of(&server);
+    let api_client = ApiClient::new(&server);
     api_client
         .make("/api/v1/namespaces", json!({"metadata": {"name": "n1"}}))
         .await;
@@ -505,7 +505,7 @@ async fn nothing_is_created_in_a_terminating_namespace() {
 #[tokio::test]
 async fn old_pages_are_410_and_future_versions_504() {
     let server = a_server();
-    let api_client = ApiClient::of(&server);
+    let api_client = ApiClient::new(&server);
     for name in ["a", "b"] {
         api_client
             .make(CONFIG_MAPS, config_map(name, json!({})))

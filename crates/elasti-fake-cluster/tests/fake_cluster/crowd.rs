@@ -43,7 +43,7 @@ async fn follow(server: ApiServer, version: u64) -> usize {
 async fn a_thousand_watchers_of_ten_thousand_objects_are_cheap() {
     let before = resident_mib();
     let server = a_server();
-    let api_client = ApiClient::of(&server);
+    let api_client = ApiClient::new(&server);
     let begun = Instant::now();
     for at in 0..OBJECTS {
         api_client

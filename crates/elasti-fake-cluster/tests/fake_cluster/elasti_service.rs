@@ -22,7 +22,7 @@ fn example() -> Value {
 
 #[tokio::test]
 async fn the_shipped_definition_serves_stores_and_refuses() {
-    let api_client = ApiClient::of(&a_server());
+    let api_client = ApiClient::new(&a_server());
     let definition: Value = serde_saphyr::from_str(DEFINITION).unwrap();
     api_client.make(DEFINITIONS, definition).await;
     let made = api_client.make(SERVICES, example()).await;
@@ -37,7 +37,7 @@ async fn the_shipped_definition_serves_stores_and_refuses() {
         )
         .await;
     assert_eq!(code, 200, "{applied}");
-    let (code, told) = api_client
+    let (code, received) = api_client
         .patch(
             &format!("{path}/status"),
             MERGE,
@@ -45,16 +45,16 @@ async fn the_shipped_definition_serves_stores_and_refuses() {
         )
         .await;
     assert_eq!(
-        (code, &told["status"]["mode"]),
+        (code, &received["status"]["mode"]),
         (200, &json!("proxy")),
-        "{told}"
+        "{received}"
     );
     assert_eq!(
-        told["spec"], applied["spec"],
-        "the status door leaves the spec alone"
+        received["spec"], applied["spec"],
+        "the status subresource leaves the spec alone"
     );
     assert_eq!(
-        told["metadata"]["generation"],
+        received["metadata"]["generation"],
         applied["metadata"]["generation"]
     );
 

@@ -14,7 +14,7 @@ use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::core::PartialObjectMeta;
 use kube::runtime::controller::Action;
-use kube::runtime::events::{Event as Told, EventType, Recorder, Reporter};
+use kube::runtime::events::{Event as NewKubeEvent, EventType, Recorder, Reporter};
 use kube::runtime::finalizer::{Event as Finalizing, finalizer};
 use kube::runtime::{Controller, WatchStreamExt as _, reflector, watcher};
 use kube::{Api, Client, Resource as _, ResourceExt as _};
@@ -231,7 +231,7 @@ async fn the_event_recorder_writes_events_that_both_groups_show() {
             instance: None,
         },
     );
-    let told = Told {
+    let received = NewKubeEvent {
         type_: EventType::Normal,
         reason: "Slept".into(),
         note: Some("nobody came".into()),
@@ -240,7 +240,7 @@ async fn the_event_recorder_writes_events_that_both_groups_show() {
     };
     for _ in 0..2 {
         recorder
-            .publish(&told, &object.object_ref(&()))
+            .publish(&received, &object.object_ref(&()))
             .await
             .unwrap();
     }

@@ -1,4 +1,4 @@
-//! `pods/proxy`: the API server carries a question to a pod for whoever may ask.
+//! `pods/proxy`: the API server forwards requests to pods for users who may.
 
 use crate::fixture::{ApiClient, DEPLOYMENTS, MERGE, PODS, deployment, items, until};
 use elasti_fake_cluster::FakeCluster;
@@ -7,13 +7,13 @@ use serde_json::json;
 
 // On a real clock: a question to a socket would lose every race against a paused one.
 #[tokio::test]
-async fn a_pod_is_asked_through_the_server_by_whoever_may() {
+async fn users_with_the_permission_reach_a_pod_through_the_server() {
     let config = ApiServerConfig {
         enforce_rbac: true,
         ..ApiServerConfig::default()
     };
     let fake_cluster = FakeCluster::start(config, 1).await.unwrap();
-    let api_client = ApiClient::of(&fake_cluster.server);
+    let api_client = ApiClient::new(&fake_cluster.server);
     let accounts = "/api/v1/namespaces/default/serviceaccounts";
     until("the default service account", async || {
         api_client.get(&format!("{accounts}/default")).await.0 == 200

@@ -561,13 +561,13 @@ async fn what_refuses_pods_is_told_by_the_deployment_and_by_an_event_and_passes(
         let mut conditions = conditions.unwrap_or_default().into_iter();
         conditions.find(|one| one["type"] == "ReplicaFailure")
     };
-    until("the Deployment tells it", async || {
+    until("the Deployment reports it", async || {
         failure().await.is_some()
     })
     .await;
-    let told = failure().await.unwrap();
-    assert_eq!(told["reason"], "FailedCreate");
-    let message = told["message"].as_str().unwrap();
+    let received = failure().await.unwrap();
+    assert_eq!(received["reason"], "FailedCreate");
+    let message = received["message"].as_str().unwrap();
     assert!(
         message.contains("serviceaccount \"nobody\" not found"),
         "{message}"
