@@ -61,85 +61,42 @@ impl ApiServer {
             Some(user) => user,
             None => self.authenticate(token)?,
         };
+        if let Some(document) = self.document(request, &user, path)? {
+            return Ok(document);
+        }
+        let route = Route::parse(path, &self.state.lock().registry)?;
+        let request = api_request(request, user, route)?;
+        Ok(Routed::Api(Box::new(request)))
+    }
+
+    /// What is served beside resources: keys, version, discovery, OpenAPI.
+    fn document(
+        &self,
+        request: &Request<Bytes>,
+        user: &User,
+        path: &str,
+    ) -> Result<Option<Routed>, ApiError> {
+        let only_get = || match request.method() {
+            &http::Method::GET => Ok(()),
+            _ => Err(ApiError::MethodNotAllowed),
+        };
         if let Some((body, content_type)) = self.context.tokens.keys.document(path) {
-            self.authorise_path(&user, path)?;
-            if request.method() != http::Method::GET {
-                return Err(ApiError::MethodNotAllowed);
-            }
+            self.authorise_path(user, path)?;
+            only_get()?;
             let body = Bytes::from(body.to_string());
-            return Ok(Routed::Document(body, content_type));
+            return Ok(Some(Routed::Document(body, content_type)));
+        }
+        if path == "/version" {
+            only_get()?;
+            return Ok(Some(Routed::document(&version())));
         }
         let state = self.state.lock();
-        let accept = request
-            .headers()
-            .get(header::ACCEPT)
-            .and_then(|value| value.to_str().ok())
-            .unwrap_or_default();
-        if path == "/version" {
-            if request.method() != http::Method::GET {
-                return Err(ApiError::MethodNotAllowed);
-            }
-            return Ok(Routed::document(&version()));
-        }
+        let accept = header_text(request, header::ACCEPT);
         if let Some((body, content_type)) = discovery::answer(path, accept, &state.registry) {
-            return Ok(Routed::Document(
-                Bytes::from(body.to_string()),
-                content_type,
-            ));
+            let body = Bytes::from(body.to_string());
+            return Ok(Some(Routed::Document(body, content_type)));
         }
-        if let Some(body) = openapi::answer(path, &state.registry) {
-            return Ok(Routed::document(&body));
-        }
-        let route = Route::parse(path, &state.registry)?;
-        let query = Query::parse(request.uri().query().unwrap_or_default());
-        let verb = route.verb(request.method(), &query)?;
-        let output = match route.subresource.as_str() {
-            // What a pod can give is the pod's affair.
-            "proxy" => Output::Object,
-            _ => request::output(request.headers())?,
-        };
-        let header = |name: header::HeaderName| {
-            request
-                .headers()
-                .get(name)
-                .and_then(|value| value.to_str().ok())
-                .unwrap_or_default()
-        };
-        let content_type = header(header::CONTENT_TYPE)
-            .split(';')
-            .next()
-            .unwrap_or_default()
-            .trim()
-            .to_owned();
-        let Route {
-            resource,
-            namespace,
-            name,
-            subresource,
-            beyond,
-        } = route;
-        let asked = request.uri().query();
-        Ok(Routed::Api(Box::new(ApiRequest {
-            user_agent: header(header::USER_AGENT).to_owned(),
-            output: if subresource == "scale" {
-                Output::Object
-            } else {
-                output
-            },
-            body: request.body().clone(),
-            user,
-            verb,
-            resource,
-            namespace,
-            name,
-            subresource,
-            query,
-            content_type,
-            beyond: match asked {
-                Some(asked) => format!("{beyond}?{asked}"),
-                None => beyond,
-            },
-        })))
+        Ok(openapi::answer(path, &state.registry).map(|body| Routed::document(&body)))
     }
 
     /// Documents of no resource.
@@ -355,6 +312,51 @@ impl ApiServer {
         let (_, body) = render::answer(answer, &api, self.context.clock);
         serde_json::from_slice(&body).map_err(|error| ApiError::Internal(error.to_string()))
     }
+}
+
+fn header_text(request: &Request<Bytes>, name: header::HeaderName) -> &str {
+    let value = request.headers().get(name);
+    value
+        .and_then(|value| value.to_str().ok())
+        .unwrap_or_default()
+}
+
+fn api_request(request: &Request<Bytes>, user: User, route: Route) -> Result<ApiRequest, ApiError> {
+    let query = Query::parse(request.uri().query().unwrap_or_default());
+    let verb = route.verb(request.method(), &query)?;
+    let Route {
+        resource,
+        namespace,
+        name,
+        subresource,
+        beyond,
+    } = route;
+    let output = match subresource.as_str() {
+        // What a pod can give is the pod's affair.
+        "proxy" => Output::Object,
+        _ => request::output(request.headers())?,
+    };
+    let content_type = header_text(request, header::CONTENT_TYPE).split(';').next();
+    Ok(ApiRequest {
+        user_agent: header_text(request, header::USER_AGENT).to_owned(),
+        output: match subresource.as_str() {
+            "scale" => Output::Object,
+            _ => output,
+        },
+        body: request.body().clone(),
+        user,
+        verb,
+        resource,
+        namespace,
+        name,
+        subresource,
+        query,
+        content_type: content_type.unwrap_or_default().trim().to_owned(),
+        beyond: match request.uri().query() {
+            Some(query) => format!("{beyond}?{query}"),
+            None => beyond,
+        },
+    })
 }
 
 /// The bearer token and the rest of the path. kubectl sends no credentials over plain HTTP, so a

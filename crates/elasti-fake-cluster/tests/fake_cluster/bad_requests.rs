@@ -63,94 +63,34 @@ async fn check(server: &ApiServer, rows: Vec<Row>) {
 
 #[tokio::test]
 async fn missing_things_are_404() {
-    let none = Value::Null;
-    check(
-        &a_server(),
-        vec![
-            row(
-                "GET",
-                &format!("{PODS}/nope"),
-                "",
-                none.clone(),
-                404,
-                "NotFound",
-                "pods \"nope\" not found",
-            ),
-            row(
-                "GET",
-                &format!("{DEPLOYMENTS}/nope"),
-                "",
-                none.clone(),
-                404,
-                "NotFound",
-                "deployments.apps \"nope\" not found",
-            ),
-            row(
-                "GET",
-                "/api/v1/foos",
-                "",
-                none.clone(),
-                404,
-                "NotFound",
-                "the server could not find the requested resource",
-            ),
-            row(
-                "GET",
-                "/api/v2",
-                "",
-                none.clone(),
-                404,
-                "NotFound",
-                "the server could not find the requested resource",
-            ),
-            row(
-                "GET",
-                &format!("{CONFIG_MAPS}/a/status"),
-                "",
-                none.clone(),
-                404,
-                "NotFound",
-                "the server could not find the requested resource",
-            ),
-            row(
-                "POST",
-                "/api/v1/namespaces/nons/configmaps",
-                JSON,
-                config_map("a", json!({})),
-                404,
-                "NotFound",
-                "namespaces \"nons\" not found",
-            ),
-            row(
-                "PUT",
-                &format!("{CONFIG_MAPS}/zz"),
-                JSON,
-                config_map("zz", json!({})),
-                404,
-                "NotFound",
-                "configmaps \"zz\" not found",
-            ),
-            row(
-                "PATCH",
-                &format!("{CONFIG_MAPS}/nope"),
-                MERGE,
-                json!({}),
-                404,
-                "NotFound",
-                "configmaps \"nope\" not found",
-            ),
-            row(
-                "DELETE",
-                &format!("{CONFIG_MAPS}/nope"),
-                "",
-                none,
-                404,
-                "NotFound",
-                "configmaps \"nope\" not found",
-            ),
-        ],
-    )
-    .await;
+    let unknown = "the server could not find the requested resource";
+    let missing = |method, path: &str, kind, body, message| {
+        row(method, path, kind, body, 404, "NotFound", message)
+    };
+    let get = |path: &str, message| missing("GET", path, "", Value::Null, message);
+    let no_map = "configmaps \"nope\" not found";
+    let nope = format!("{CONFIG_MAPS}/nope");
+    let rows = vec![
+        get(&format!("{PODS}/nope"), "pods \"nope\" not found"),
+        get(
+            &format!("{DEPLOYMENTS}/nope"),
+            "deployments.apps \"nope\" not found",
+        ),
+        get("/api/v1/foos", unknown),
+        get("/api/v2", unknown),
+        get(&format!("{CONFIG_MAPS}/a/status"), unknown),
+        missing(
+            "POST",
+            "/api/v1/namespaces/nons/configmaps",
+            JSON,
+            config_map("a", json!({})),
+            "namespaces \"nons\" not found",
+        ),
+        missing("PUT", &nope, JSON, config_map("nope", json!({})), no_map),
+        missing("PATCH", &nope, MERGE, json!({}), no_map),
+        missing("DELETE", &nope, "", Value::Null, no_map),
+    ];
+    check(&a_server(), rows).await;
     let (code, body) = ApiClient::new(&a_server()).get("/apis/nope/v1/foos").await;
     assert_eq!((code, body), (404, json!("404 page not found\n")));
 }
