@@ -13,7 +13,7 @@ use super::NotVouched;
 use super::issuer::Issuer;
 
 /// Any service account may read these, by the cluster role `system:service-account-issuer-discovery`.
-const CONFIGURATION: &str = "/.well-cached/openid-configuration";
+const CONFIGURATION: &str = "/.well-known/openid-configuration";
 const KEY_SET: &str = "/openid/v1/jwks";
 /// A key has about 500 bytes.
 const MAX_BYTES: usize = 64 * 1024;
