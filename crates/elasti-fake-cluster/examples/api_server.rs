@@ -1,5 +1,4 @@
 //! Serves the simulated cluster's API on a loopback port until it is interrupted: `cargo run --example api_server -- 8001 kubeconfig`.
-//! Never runs controllers or nodes.
 
 use elasti_fake_cluster::api_server::{ApiServer, ApiServerConfig};
 

@@ -1,6 +1,5 @@
 //! Plays the same random requests to the simulated cluster and to the server of a kubeconfig and lists where the answers differ:
-//! `cargo run -p elasti-fake_cluster --example compare -- --kubeconfig FILE [--seed N] [--length N] [--most N]`.
-//! Never decides who is right, but ends with an error if more answers differ than are known to (docs/simulated-cluster.md).
+//! `cargo run -p elasti-fake-cluster --example compare -- --kubeconfig FILE [--seed N] [--length N] [--most N]`.
 
 use std::error::Error;
 
@@ -8,15 +7,15 @@ use elasti_fake_cluster::api_server::{ApiServer, ApiServerConfig};
 use elasti_fake_cluster::recorder;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 
-struct Wish {
+struct Options {
     kubeconfig: String,
     seed: u64,
     length: usize,
     most: usize,
 }
 
-fn read() -> Result<Wish, Box<dyn Error>> {
-    let mut wish = Wish {
+fn parse_arguments() -> Result<Options, Box<dyn Error>> {
+    let mut options = Options {
         kubeconfig: String::new(),
         seed: 1,
         length: 500,
@@ -25,23 +24,23 @@ fn read() -> Result<Wish, Box<dyn Error>> {
     let words: Vec<String> = std::env::args().skip(1).collect();
     for pair in words.chunks(2) {
         match pair {
-            [flag, value] if flag == "--kubeconfig" => wish.kubeconfig = value.clone(),
-            [flag, value] if flag == "--seed" => wish.seed = value.parse()?,
-            [flag, value] if flag == "--length" => wish.length = value.parse()?,
-            [flag, value] if flag == "--most" => wish.most = value.parse()?,
-            other => return Err(format!("not known: {other:?}").into()),
+            [flag, value] if flag == "--kubeconfig" => options.kubeconfig = value.clone(),
+            [flag, value] if flag == "--seed" => options.seed = value.parse()?,
+            [flag, value] if flag == "--length" => options.length = value.parse()?,
+            [flag, value] if flag == "--most" => options.most = value.parse()?,
+            other => return Err(format!("unknown argument: {other:?}").into()),
         }
     }
-    Ok(wish)
+    Ok(options)
 }
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
-    let wish = read()?;
-    let requests = recorder::sequence(wish.seed, wish.length);
-    let kubeconfig = Kubeconfig::read_from(&wish.kubeconfig)?;
-    let options = KubeConfigOptions::default();
-    let config = kube::Config::from_custom_kubeconfig(kubeconfig, &options).await?;
+    let options = parse_arguments()?;
+    let requests = recorder::sequence(options.seed, options.length);
+    let kubeconfig = Kubeconfig::read_from(&options.kubeconfig)?;
+    let config =
+        kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
     let theirs = recorder::record(&kube::Client::try_from(config)?, &requests).await?;
     let fake_cluster = ApiServer::new(ApiServerConfig::default());
     let ours = recorder::record(&fake_cluster.client(), &requests).await?;
@@ -49,9 +48,9 @@ async fn main() -> Result<(), Box<dyn Error>> {
     for (their, our) in &differences {
         println!(
             "{} {} {}\n  theirs {} {}\n  ours   {} {}",
-            our.asked.method,
-            our.asked.path,
-            our.asked.body,
+            our.request.method,
+            our.request.path,
+            our.request.body,
             their.code,
             their.body,
             our.code,
@@ -59,9 +58,9 @@ async fn main() -> Result<(), Box<dyn Error>> {
         );
     }
     let (differ, all) = (differences.len(), requests.len());
-    println!("seed {}: {differ} of {all} answers differ", wish.seed);
-    match differ > wish.most {
-        true => Err(format!("more than {} answers differ", wish.most).into()),
+    println!("seed {}: {differ} of {all} answers differ", options.seed);
+    match differ > options.most {
+        true => Err(format!("more than {} answers differ", options.most).into()),
         false => Ok(()),
     }
 }

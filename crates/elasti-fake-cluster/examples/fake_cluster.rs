@@ -1,5 +1,4 @@
 //! Runs a whole simulated cluster until it is interrupted: `cargo run --example fake_cluster -- kubeconfig 2`.
-//! Never touches another kubeconfig than the one it is told to write.
 
 use elasti_fake_cluster::FakeCluster;
 use elasti_fake_cluster::api_server::ApiServerConfig;

@@ -1,5 +1,4 @@
 //! The whole simulated cluster: API server, controllers, nodes and the Prometheus stand-in, started together.
-//! Never leaves anything running once it is dropped.
 
 use std::io;
 use std::net::SocketAddr;

@@ -1,5 +1,4 @@
-//! Faults at chosen API calls, and the journal of all calls.
-//! Never strikes the simulated cluster's own control plane: only callers from outside.
+//! Faults at chosen API calls from outside the control plane, and the journal of all calls.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -211,7 +210,7 @@ pub struct Faults {
     random: Randomness,
     rules: Mutex<Vec<Rule>>,
     event_rules: Mutex<Vec<EventRule>>,
-    told: Mutex<VecDeque<Arc<Call>>>,
+    delivered: Mutex<VecDeque<Arc<Call>>>,
     journal: Mutex<Journal>,
     on_crash: Mutex<Option<CrashListener>>,
 }
@@ -239,7 +238,7 @@ impl Faults {
             random: Randomness::seeded(seed),
             rules: Mutex::default(),
             event_rules: Mutex::default(),
-            told: Mutex::default(),
+            delivered: Mutex::default(),
             journal: Mutex::default(),
             on_crash: Mutex::default(),
         }
@@ -262,7 +261,7 @@ impl Faults {
         });
     }
 
-    /// Strikes once, at the `nth` (from 1) event that any of these `watches` is told from now on, old watches too.
+    /// Strikes once, at the `nth` (from 1) event that any of these `watches` is sent from now on, old watches too.
     pub fn strike_event(&self, nth: u64, watches: Calls, fault: WatchFault) {
         self.event_rules.lock().push(EventRule {
             watches,
@@ -295,13 +294,13 @@ impl Faults {
         !self.rules.lock().is_empty() || !self.event_rules.lock().is_empty()
     }
 
-    /// The watch of each event that was told, in order, as far as it is remembered.
+    /// The watch of each event that was sent, in order, as far as the journal goes.
     #[must_use]
-    pub fn told(&self) -> Vec<Arc<Call>> {
-        self.told.lock().iter().cloned().collect()
+    pub fn delivered(&self) -> Vec<Arc<Call>> {
+        self.delivered.lock().iter().cloned().collect()
     }
 
-    /// Whom to tell that a caller must die.
+    /// Called when a caller must die.
     pub fn on_crash(&self, listener: impl Fn(&Call) + Send + Sync + 'static) {
         *self.on_crash.lock() = Some(Arc::new(listener));
     }
@@ -367,11 +366,11 @@ impl Faults {
 
     /// The faults that strike the next event of this watch.
     pub(crate) fn strikes_event(&self, watch: &Arc<Call>) -> Vec<WatchFault> {
-        let mut told = self.told.lock();
-        if told.len() >= JOURNAL_LIMIT {
-            told.pop_front();
+        let mut delivered = self.delivered.lock();
+        if delivered.len() >= JOURNAL_LIMIT {
+            delivered.pop_front();
         }
-        told.push_back(watch.clone());
+        delivered.push_back(watch.clone());
         let mut struck = Vec::new();
         self.event_rules.lock().retain_mut(|rule| {
             if rule.watches.match_call(watch) {

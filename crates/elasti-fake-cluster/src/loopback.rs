@@ -1,5 +1,4 @@
 //! A block of loopback addresses that belongs to one simulated cluster, whatever else runs on the machine.
-//! Never hands out an address outside 127/8.
 
 use std::io;
 use std::net::{Ipv4Addr, TcpListener};

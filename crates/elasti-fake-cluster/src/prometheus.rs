@@ -1,5 +1,4 @@
 //! A stand-in for Prometheus: instant queries answered from a table that tests set.
-//! Never evaluates PromQL.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;

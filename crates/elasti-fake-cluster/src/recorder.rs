@@ -1,5 +1,4 @@
 //! Random API request sequences, recorded and normalised, so that any two API servers can be compared.
-//! Never judges: it lists differences.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -14,7 +13,7 @@ use crate::random::Randomness;
 
 /// One request.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Asked {
+pub struct RecordedRequest {
     /// The HTTP method.
     pub method: String,
     /// Path and query.
@@ -28,8 +27,8 @@ pub struct Asked {
 /// A request and its normalised answer: one line of a recording.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Exchange {
-    /// What was asked.
-    pub asked: Asked,
+    /// The request.
+    pub request: RecordedRequest,
     /// The answer's code.
     pub code: u16,
     /// The answer's body with changing values replaced.
@@ -41,7 +40,7 @@ impl fmt::Display for Exchange {
         write!(
             out,
             "{} {} {} -> {} {}",
-            self.asked.method, self.asked.path, self.asked.body, self.code, self.body
+            self.request.method, self.request.path, self.request.body, self.code, self.body
         )
     }
 }
@@ -53,15 +52,15 @@ const NAMES: &[&str] = &["a", "b", "c"];
 
 /// A sequence of `length` requests that the seed chooses; the first ones create the namespace and its account.
 #[must_use]
-pub fn sequence(seed: u64, length: usize) -> Vec<Asked> {
+pub fn sequence(seed: u64, length: usize) -> Vec<RecordedRequest> {
     let random = Randomness::seeded(seed);
     let namespace =
         json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}});
     let account =
         json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}});
     let mut all = vec![
-        asked("POST", "/api/v1/namespaces", "application/json", namespace),
-        asked(
+        request("POST", "/api/v1/namespaces", "application/json", namespace),
+        request(
             "POST",
             &format!("/api/v1/namespaces/{NAMESPACE}/serviceaccounts"),
             "application/json",
@@ -72,8 +71,8 @@ pub fn sequence(seed: u64, length: usize) -> Vec<Asked> {
     all
 }
 
-fn asked(method: &str, path: &str, content_type: &str, body: Value) -> Asked {
-    Asked {
+fn request(method: &str, path: &str, content_type: &str, body: Value) -> RecordedRequest {
+    RecordedRequest {
         method: method.to_owned(),
         path: path.to_owned(),
         content_type: content_type.to_owned(),
@@ -115,62 +114,62 @@ fn subject(random: &Randomness, name: &str) -> (&'static str, Value) {
     }
 }
 
-fn step(random: &Randomness) -> Asked {
+fn step(random: &Randomness) -> RecordedRequest {
     let name = pick(random, NAMES, "a");
     let (all, object) = subject(random, name);
     let one = format!("{all}/{name}");
     let manager = pick(random, &["ann", "ben"], "ann");
     let merge = "application/merge-patch+json";
     match random.below(16) {
-        0..=2 => asked("POST", all, "application/json", object),
-        3 => asked("GET", &one, "", Value::Null),
-        4 => asked("GET", all, "", Value::Null),
-        5 => asked("PUT", &one, "application/json", object),
-        6 => asked(
+        0..=2 => request("POST", all, "application/json", object),
+        3 => request("GET", &one, "", Value::Null),
+        4 => request("GET", all, "", Value::Null),
+        5 => request("PUT", &one, "application/json", object),
+        6 => request(
             "PATCH",
             &one,
             merge,
             json!({"metadata": {"labels": {pick(random, NAMES, "a"): "x"}}}),
         ),
-        7 => asked(
+        7 => request(
             "PATCH",
             &one,
             "application/strategic-merge-patch+json",
             part(&object),
         ),
-        8 => asked(
+        8 => request(
             "PATCH",
             &format!("{one}?fieldManager={manager}"),
             "application/apply-patch+yaml",
             object,
         ),
-        9 => asked(
+        9 => request(
             "PATCH",
             &format!("{one}?fieldManager={manager}&force=true"),
             "application/apply-patch+yaml",
             object,
         ),
-        10 => asked(
+        10 => request(
             "PATCH",
             &one,
             "application/json-patch+json",
             json!([{"op": "add", "path": "/metadata/annotations", "value": {"k": name}}]),
         ),
-        11 => asked("DELETE", &one, "", Value::Null),
-        12 => asked(
+        11 => request("DELETE", &one, "", Value::Null),
+        12 => request(
             "GET",
             &format!("{all}?labelSelector={}%3Dx", pick(random, NAMES, "a")),
             "",
             Value::Null,
         ),
-        13 => asked(
+        13 => request(
             "PATCH",
             &format!("{one}/scale"),
             merge,
             json!({"spec": {"replicas": random.below(4)}}),
         ),
-        14 => asked("GET", &format!("{one}/scale"), "", Value::Null),
-        _ => asked(
+        14 => request("GET", &format!("{one}/scale"), "", Value::Null),
+        _ => request(
             "PATCH",
             &format!("{one}/status"),
             "application/strategic-merge-patch+json",
@@ -265,31 +264,31 @@ fn service(random: &Randomness, name: &str) -> Value {
 /// When the server cannot be reached.
 pub async fn record(
     client: &kube::Client,
-    requests: &[Asked],
+    requests: &[RecordedRequest],
 ) -> Result<Vec<Exchange>, kube::Error> {
     let mut normaliser = Normaliser::default();
     let mut all = Vec::with_capacity(requests.len());
-    for asked in requests {
-        let body = if asked.body.is_null() {
+    for request in requests {
+        let body = if request.body.is_null() {
             Vec::new()
         } else {
-            asked.body.to_string().into_bytes()
+            request.body.to_string().into_bytes()
         };
-        let request = Request::builder()
-            .method(asked.method.as_str())
-            .uri(&asked.path)
+        let sent = Request::builder()
+            .method(request.method.as_str())
+            .uri(&request.path)
             .header(http::header::ACCEPT, "application/json")
             .header(http::header::USER_AGENT, "elasti-recorder")
-            .header(http::header::CONTENT_TYPE, &asked.content_type)
+            .header(http::header::CONTENT_TYPE, &request.content_type)
             .body(Body::from(body))
             .map_err(kube::Error::HttpError)?;
-        let response = client.send(request).await?;
+        let response = client.send(sent).await?;
         let code = response.status().as_u16();
         let bytes = response.into_body().collect().await?.to_bytes();
         let body = serde_json::from_slice(&bytes)
             .unwrap_or_else(|_| Value::String(String::from_utf8_lossy(&bytes).into_owned()));
         all.push(Exchange {
-            asked: asked.clone(),
+            request: request.clone(),
             code,
             body: normaliser.normalise(&body),
         });
@@ -304,9 +303,9 @@ struct Normaliser {
 }
 
 /// Fields whose values are the server's own choice.
-const CHOSEN: &[&str] = &["uid", "clusterIP", "nodePort"];
+const SERVER_CHOSEN: &[&str] = &["uid", "clusterIP", "nodePort"];
 /// Fields whose values are times or versions.
-const PASSING: &[&str] = &[
+const VOLATILE: &[&str] = &[
     "resourceVersion",
     "creationTimestamp",
     "deletionTimestamp",
@@ -333,7 +332,7 @@ impl Normaliser {
 
     fn field(&mut self, key: &str, value: &Value) -> Value {
         match value {
-            Value::String(text) if CHOSEN.contains(&key) && text != "None" => {
+            Value::String(text) if SERVER_CHOSEN.contains(&key) && text != "None" => {
                 let count = self.seen.len();
                 json!(
                     self.seen
@@ -342,7 +341,7 @@ impl Normaliser {
                         .clone()
                 )
             }
-            Value::String(_) if PASSING.contains(&key) => json!(format!("<{key}>")),
+            Value::String(_) if VOLATILE.contains(&key) => json!(format!("<{key}>")),
             // Their order depends on which second a request fell into.
             Value::Array(entries) if key == "managedFields" => {
                 let mut entries: Vec<Value> =

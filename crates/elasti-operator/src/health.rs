@@ -7,14 +7,23 @@ use axum::Router;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::routing::get;
+use elasti_runtime::http_server::HttpServer;
 use parking_lot::Mutex;
 use tokio::net::TcpListener;
 use tokio::time::Instant;
+use tower::ServiceExt as _;
 
 use crate::cluster::Cluster;
 
 /// A watch tries something at least every 20 s, a list every 30 s; twice that and a little more means that it is stuck.
 const HEARTBEAT_TIMEOUT: Duration = Duration::from_secs(90);
+
+/// For the health and metrics ports, which only the kubelet and Prometheus call.
+pub(crate) const SCRAPED: HttpServer = HttpServer {
+    max_connections: 256,
+    max_connections_per_peer: 256,
+    header_timeout: Duration::from_secs(30),
+};
 
 /// The heartbeat of one task: it beats whenever the task tries something again.
 #[derive(Debug)]
@@ -74,9 +83,8 @@ pub(crate) async fn serve(
         .route("/healthz", get(healthz))
         .route("/readyz", get(readyz))
         .with_state((cluster, heartbeats));
-    if let Err(error) = axum::serve(listener, router).await {
-        tracing::error!(%error, "health endpoint failed");
-    }
+    let answer = move |_, request| router.clone().oneshot(request);
+    SCRAPED.serve(listener, answer).await;
 }
 
 type Checked = State<(Arc<Cluster>, Arc<Heartbeats>)>;

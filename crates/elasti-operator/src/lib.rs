@@ -3,7 +3,6 @@
 pub mod activity;
 mod apply;
 mod autoscalers;
-pub mod clock;
 mod cluster;
 pub mod environment;
 mod error;
@@ -33,6 +32,7 @@ pub mod triggers;
 pub mod wake;
 mod watch;
 
+pub use elasti_runtime::clock;
 pub use held_counts::{HeldCounts, HeldUnavailable};
 pub use metrics::Metrics;
 pub use operator::{Running, StartError};

@@ -9,46 +9,27 @@ use std::time::Duration;
 use bytes::Bytes;
 use elasti_api::names;
 use elasti_core::ports::ServiceKey;
+use elasti_runtime::http_server::HttpServer;
 use http::header::{CONTENT_TYPE, HeaderValue};
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::Full;
 use hyper::body::Incoming;
-use hyper::server::conn::http1;
-use hyper::service::service_fn;
-use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::sync::Semaphore;
 
 use crate::activity;
 use crate::net::TcpListener;
 use crate::resolver::Resolver;
 
 /// Probes, Prometheus and operators: a few dozen at most.
-const CONNECTIONS: usize = 256;
-const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
+const SERVER: HttpServer = HttpServer {
+    max_connections: 256,
+    max_connections_per_peer: 256,
+    header_timeout: Duration::from_secs(10),
+};
 
-/// Serves until the process ends.
+/// Serves for as long as the future lives.
 pub(crate) async fn serve(resolver: Arc<Resolver>, listener: TcpListener) {
-    let places = Arc::new(Semaphore::new(CONNECTIONS));
-    loop {
-        let Ok(place) = places.clone().acquire_owned().await else {
-            return;
-        };
-        let Ok((stream, peer)) = listener.accept().await else {
-            tokio::time::sleep(Duration::from_millis(50)).await;
-            continue;
-        };
-        let resolver = resolver.clone();
-        tokio::spawn(async move {
-            let service = service_fn(move |request| answer(resolver.clone(), peer.ip(), request));
-            let connection = http1::Builder::new()
-                .timer(TokioTimer::new())
-                .header_read_timeout(HEADER_TIMEOUT)
-                .serve_connection(TokioIo::new(stream), service);
-            // A prober that hangs up is none of our business.
-            let _ = connection.await;
-            drop(place);
-        });
-    }
+    let answer = move |peer, request| answer(resolver.clone(), peer, request);
+    SERVER.serve(listener, answer).await;
 }
 
 async fn answer(

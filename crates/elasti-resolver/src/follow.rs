@@ -1,15 +1,12 @@
-//! Follows one kind of object: list, then watch, for ever, with time-outs that notice a silent watch.
-//! Never keeps an object: every change is told once, in order, and the whole list again whenever in doubt.
+//! Follows one kind of object; watches are renewed faster while something is held.
 
 use std::fmt::Debug;
 use std::time::Duration;
 
-use futures::StreamExt as _;
-use kube::api::{ListParams, WatchEvent, WatchParams};
-use kube::{Api, Resource, ResourceExt as _};
+use elasti_runtime::watch::{Collection, Event, Lifetime, Watch};
+use kube::{Api, Resource};
 use serde::de::DeserializeOwned;
 use tokio::sync::watch;
-use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 /// What happened.
 #[derive(Debug)]
@@ -22,123 +19,44 @@ pub(crate) enum Change<K> {
     Gone(K),
 }
 
-/// A calm watch ends by itself after this; one that is silent for [`GRACE`] longer is taken for dead: 15 + 5 = 20 s.
-const CALM: Duration = Duration::from_secs(15);
-const GRACE: Duration = Duration::from_secs(5);
+/// 15 + 5 = 20 s.
+const CALM: Lifetime = Lifetime {
+    seconds: 15,
+    grace: Duration::from_secs(5),
+};
 /// While something is held: 1 + 1 = 2 s.
-const URGENT: Duration = Duration::from_secs(1);
-const URGENT_GRACE: Duration = Duration::from_secs(1);
-/// A list that takes longer is asked for again.
-const LIST_TIMEOUT: Duration = Duration::from_secs(30);
-const BACKOFF_MIN: Duration = Duration::from_millis(100);
-/// So that an API server that returns is used within 2 s.
-const BACKOFF_MAX: Duration = Duration::from_millis(1500);
-
-/// Why a watch ended.
-enum End {
-    /// It ended in order, or something became urgent: go on from this version.
-    Resume(String),
-    /// Only a new list helps.
-    Relist,
-    /// Neither worked: pause, then a new list.
-    Failed,
-}
+const URGENT: Lifetime = Lifetime {
+    seconds: 1,
+    grace: Duration::from_secs(1),
+};
 
 /// Follows the objects that `labels` select, as long as the future lives.
 pub(crate) async fn follow<K>(
     api: Api<K>,
     labels: Option<String>,
-    mut urgent: watch::Receiver<bool>,
-    mut tell: impl FnMut(Change<K>),
+    urgent: watch::Receiver<bool>,
+    mut on_change: impl FnMut(Change<K>),
 ) where
     K: Resource + Clone + DeserializeOwned + Debug,
 {
-    let mut pause = BACKOFF_MIN;
-    loop {
-        let mut params = ListParams::default();
-        params.label_selector.clone_from(&labels);
-        if let Ok(Ok(list)) = timeout(LIST_TIMEOUT, api.list(&params)).await {
-            let mut version = list.metadata.resource_version.unwrap_or_default();
-            tell(Change::All(list.items));
-            loop {
-                let started = Instant::now();
-                match watch_once(&api, &labels, &version, &mut urgent, &mut tell).await {
-                    // A watch that lived was worth it; one that ends at once must not spin.
-                    End::Resume(newer) => {
-                        version = newer;
-                        if started.elapsed() >= BACKOFF_MIN {
-                            pause = BACKOFF_MIN;
-                        } else {
-                            sleep(BACKOFF_MIN).await;
-                        }
-                    }
-                    End::Relist => break pause = BACKOFF_MIN,
-                    End::Failed => break,
-                }
-            }
-        }
-        // Half to whole, so that a thousand resolvers do not come back in one blow.
-        sleep(pause.mul_f64(rand::random_range(0.5..1.0))).await;
-        pause = pause.saturating_mul(2).min(BACKOFF_MAX);
-    }
+    let collection = Collection {
+        path: api.resource_url().to_owned(),
+        labels,
+        fields: None,
+    };
+    let watch = Watch::new(api.into_client(), collection, version)
+        .lifetime(CALM)
+        .while_urgent(urgent, URGENT);
+    let on_event = |event, _: &str| match event {
+        Event::Listed(objects) => on_change(Change::All(objects)),
+        Event::Applied(object) => on_change(Change::Set(object)),
+        Event::Deleted(object) => on_change(Change::Gone(object)),
+        Event::Failed { error, .. } => tracing::debug!(%error, "list or watch failed"),
+        Event::Calling | Event::Watching => {}
+    };
+    watch.run(on_event).await;
 }
 
-async fn watch_once<K>(
-    api: &Api<K>,
-    labels: &Option<String>,
-    version: &str,
-    urgent: &mut watch::Receiver<bool>,
-    tell: &mut impl FnMut(Change<K>),
-) -> End
-where
-    K: Resource + Clone + DeserializeOwned + Debug,
-{
-    let is_urgent = *urgent.borrow_and_update();
-    let (length, grace) = if is_urgent {
-        (URGENT, URGENT_GRACE)
-    } else {
-        (CALM, GRACE)
-    };
-    let params = WatchParams {
-        label_selector: labels.clone(),
-        timeout: u32::try_from(length.as_secs()).ok(),
-        bookmarks: true,
-        ..WatchParams::default()
-    };
-    let deadline = Instant::now() + length + grace;
-    let stream = match tokio::time::timeout_at(deadline, api.watch(&params, version)).await {
-        Ok(Ok(stream)) => stream,
-        Ok(Err(kube::Error::Api(status))) if status.code == 410 => return End::Relist,
-        Ok(Err(_)) | Err(_) => return End::Failed,
-    };
-    let mut stream = std::pin::pin!(stream);
-    let mut version = version.to_owned();
-    loop {
-        let event = tokio::select! {
-            event = stream.next() => event,
-            () = sleep_until(deadline) => return End::Resume(version),
-            () = becomes_urgent(urgent), if !is_urgent => return End::Resume(version),
-        };
-        match event {
-            Some(Ok(WatchEvent::Added(object) | WatchEvent::Modified(object))) => {
-                version = object.resource_version().unwrap_or(version);
-                tell(Change::Set(object));
-            }
-            Some(Ok(WatchEvent::Deleted(object))) => {
-                version = object.resource_version().unwrap_or(version);
-                tell(Change::Gone(object));
-            }
-            Some(Ok(WatchEvent::Bookmark(mark))) => version = mark.metadata.resource_version,
-            Some(Ok(WatchEvent::Error(status))) if status.code == 410 => return End::Relist,
-            Some(Ok(WatchEvent::Error(_)) | Err(_)) => return End::Failed,
-            None => return End::Resume(version),
-        }
-    }
-}
-
-async fn becomes_urgent(urgent: &mut watch::Receiver<bool>) {
-    // Without a sender nothing is ever held again.
-    if urgent.wait_for(|urgent| *urgent).await.is_err() {
-        std::future::pending::<()>().await;
-    }
+fn version<K: Resource>(object: &K) -> Option<&str> {
+    object.meta().resource_version.as_deref()
 }

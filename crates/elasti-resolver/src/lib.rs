@@ -5,7 +5,6 @@ mod activity;
 mod admin;
 mod answer;
 mod client_stream;
-mod clock;
 mod connection;
 mod drain;
 mod environment;
@@ -32,6 +31,7 @@ mod waiting_page;
 mod wake;
 mod woken;
 
+use elasti_runtime::clock;
 pub use environment::{VARIABLES, WITHOUT_USE};
 pub use metrics::HELD_METRIC;
 #[cfg(feature = "simulation")]

@@ -1,5 +1,5 @@
-//! Who calls us, by Kubernetes' word, remembered for a minute: one check for both processes.
-//! Never keeps a token, only its hash, and never knows what a caller wants.
+//! Authenticates callers by their service account tokens; what was found out is cached for a minute.
+//! Never keeps a token, only its hash.
 
 mod issuer;
 mod keys;
@@ -20,20 +20,20 @@ use parking_lot::Mutex;
 use sha2::{Digest as _, Sha256};
 use tokio::time::{Instant, timeout};
 
-use crate::pace::Pace;
+use crate::rate_limit::RateLimiter;
 pub use signed::Flaw;
 use vouching::Vouching;
 
 /// What was found out about a token is taken as true for this long.
-const TRUST: Duration = Duration::from_secs(60);
+const TRUST_TTL: Duration = Duration::from_secs(60);
 const CHECK_TIMEOUT: Duration = Duration::from_secs(2);
 /// One token for each pod that calls, two while it is renewed.
-const MOST_TOKENS: usize = 1024;
+const MAX_TOKENS: usize = 1024;
 /// A service account token has about 1 KiB.
-const LONGEST_TOKEN: usize = 16 * 1024;
+const MAX_TOKEN_BYTES: usize = 16 * 1024;
 /// Checks for one peer: a caller needs one a minute, so guessing is slow and loads Kubernetes little.
-const CHECK_PACE: (f64, f64) = (1.0, 10.0);
-const MOST_PEERS: usize = 1024;
+const CHECK_RATE: (f64, f64) = (1.0, 10.0);
+const MAX_PEERS: usize = 1024;
 
 /// A token that is known without keeping it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -45,7 +45,7 @@ pub enum NotVouched {
     /// The token is not good: the caller needs another.
     #[error("Kubernetes does not vouch for this token: {0}.")]
     BadToken(Flaw),
-    /// The token is good, and its owner is nobody whom we serve.
+    /// The token is good, and its owner is not an allowed user.
     #[error("This caller is not known here.")]
     Stranger,
     /// This address has had too many tokens checked; it may try again later.
@@ -64,7 +64,7 @@ struct Owner {
     good_for: Option<Duration>,
 }
 
-/// Everybody who shows a token for one audience.
+/// The callers that present a token for one audience.
 pub struct Callers {
     vouching: Vouching,
     allowed: BTreeSet<String>,
@@ -72,7 +72,7 @@ pub struct Callers {
     trusted: Mutex<HashMap<TokenHash, Instant>>,
     /// Tokens that are being checked; one for each open connection at most.
     under_check: Mutex<HashMap<TokenHash, Arc<tokio::sync::Mutex<()>>>>,
-    pace: Pace<IpAddr>,
+    rate: RateLimiter<IpAddr>,
 }
 
 impl fmt::Debug for Callers {
@@ -92,11 +92,11 @@ impl Callers {
             allowed,
             trusted: Mutex::default(),
             under_check: Mutex::default(),
-            pace: Pace::new(CHECK_PACE, MOST_PEERS),
+            rate: RateLimiter::new(CHECK_RATE, MAX_PEERS),
         }
     }
 
-    /// Finds out how tokens are checked here, and says so in one log line. Whoever calls earlier waits for it.
+    /// Finds out how tokens are checked here, and says so in one log line. Earlier calls wait for it.
     pub async fn prepare(&self) {
         self.vouching.prepare().await;
     }
@@ -104,16 +104,16 @@ impl Callers {
     /// The caller, if the token is good and its owner is let in.
     ///
     /// # Errors
-    /// If the token is not good, its owner is not let in, or nobody can say.
+    /// If the token is not good, its owner is not let in, or it cannot be checked.
     pub async fn vouched(&self, peer: IpAddr, token: &str) -> Result<TokenHash, NotVouched> {
-        if token.is_empty() || token.len() > LONGEST_TOKEN {
+        if token.is_empty() || token.len() > MAX_TOKEN_BYTES {
             return Err(NotVouched::BadToken(Flaw::Malformed));
         }
         let hash = TokenHash(Sha256::digest(token.as_bytes()).into());
         if self.is_trusted(&hash) {
             return Ok(hash);
         }
-        // Whoever comes with the same token meanwhile waits for the same check.
+        // Requests with the same token wait for the same check.
         let turn = self
             .under_check
             .lock()
@@ -147,7 +147,7 @@ impl Callers {
         hash: &TokenHash,
         token: &str,
     ) -> Result<(), NotVouched> {
-        if !self.pace.allows(&peer) {
+        if !self.rate.allows(&peer) {
             return Err(NotVouched::TooOften);
         }
         let asked = Instant::now();
@@ -160,8 +160,8 @@ impl Callers {
         let mut trusted = self.trusted.lock();
         let now = Instant::now();
         trusted.retain(|_, until| now < *until);
-        if trusted.len() < MOST_TOKENS {
-            let trust = owner.good_for.map_or(TRUST, |left| left.min(TRUST));
+        if trusted.len() < MAX_TOKENS {
+            let trust = owner.good_for.map_or(TRUST_TTL, |left| left.min(TRUST_TTL));
             trusted.insert(hash.clone(), asked + trust);
         }
         Ok(())

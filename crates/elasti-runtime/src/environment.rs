@@ -1,11 +1,10 @@
-//! How both processes read their environment: every variable with its default, every wrong value named at once.
-//! It never knows what a value is for.
+//! Reads environment variables, and names every wrong value at once.
 
 use std::fmt;
 use std::num::NonZeroU16;
 use std::str::FromStr;
 
-/// A value that cannot be used: whoever runs the process must change it.
+/// A value that cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{name}={value} cannot be used: {needed} is needed")]
 pub struct WrongValue {
@@ -86,7 +85,7 @@ impl<'a> Reading<'a> {
             .collect()
     }
 
-    /// A port; 0 would open any, which nobody could find.
+    /// A port; 0 would open an unpredictable one.
     pub fn port(&mut self, name: &'static str) -> Option<u16> {
         self.parsed::<NonZeroU16>(name, "a port number")
             .map(Into::into)
@@ -139,7 +138,7 @@ impl<'a> Reading<'a> {
         if !unused.is_empty() {
             tracing::info!(
                 unused = unused.join(", "),
-                "these are accepted and have no use here"
+                "flags or variables have no effect here"
             );
         }
         Ok(())

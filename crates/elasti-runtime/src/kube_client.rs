@@ -1,5 +1,4 @@
 //! A Kubernetes client that notices a dead connection in time.
-//! Never retries for ever: whoever follows objects decides how long to go on.
 
 use std::time::Duration;
 
@@ -27,21 +26,21 @@ pub enum NoClient {
 /// If there is no configuration, or it cannot be used.
 pub async fn from_environment() -> Result<Client, NoClient> {
     let config = Config::infer().await?;
-    Ok(of(config)?)
+    Ok(from_config(config)?)
 }
 
 /// A client with our time-outs.
 ///
 /// # Errors
 /// If the configuration cannot be used.
-pub fn of(config: Config) -> Result<Client, kube::Error> {
-    with_read_patience(config, READ_TIMEOUT)
+pub fn from_config(config: Config) -> Result<Client, kube::Error> {
+    with_read_timeout(config, READ_TIMEOUT)
 }
 
-fn with_read_patience(mut config: Config, patience: Duration) -> Result<Client, kube::Error> {
+fn with_read_timeout(mut config: Config, read_timeout: Duration) -> Result<Client, kube::Error> {
     config.connect_timeout = Some(CONNECT_TIMEOUT);
-    config.read_timeout = Some(patience);
-    // Else the time that a connection lay idle would count: a wake's write on one that nobody had used for 19 s would be
+    config.read_timeout = Some(read_timeout);
+    // Else the time that a connection lay idle would count: a wake's write on one that lay idle for 19 s would be
     // cut off a second later, whether the server was at work on it or not.
     config.reset_reader_on_write = true;
     Client::try_from(config)
@@ -57,26 +56,26 @@ mod tests {
     use tokio::net::TcpListener;
     use tokio::time::sleep;
 
-    use super::with_read_patience;
+    use super::with_read_timeout;
 
     const TIMEOUT: Duration = Duration::from_secs(10);
     const ANSWER: &[u8] =
         b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}";
 
-    /// Answers every request on one connection after a while, and gives how many it heard.
+    /// Answers every request on one connection after a while, and returns how many it received.
     async fn slow_server(listener: TcpListener, pauses: [Duration; 2]) -> usize {
         let (mut stream, _) = listener.accept().await.unwrap();
-        let mut heard = 0;
+        let mut received = 0;
         for pause in pauses {
             let mut buffer = [0; 4096];
             if stream.read(&mut buffer).await.unwrap_or(0) == 0 {
                 break;
             }
-            heard += 1;
+            received += 1;
             sleep(pause).await;
             let _ = stream.write_all(ANSWER).await;
         }
-        heard
+        received
     }
 
     #[tokio::test]
@@ -84,13 +83,13 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         let server = tokio::spawn(slow_server(listener, [Duration::ZERO, TIMEOUT / 2]));
-        let client = with_read_patience(Config::new(url.parse().unwrap()), TIMEOUT).unwrap();
+        let client = with_read_timeout(Config::new(url.parse().unwrap()), TIMEOUT).unwrap();
         let ask = async || {
             let request = http::Request::get("/readyz").body(Vec::new()).unwrap();
             client.request::<serde_json::Value>(request).await
         };
         ask().await.unwrap();
-        // Together longer than the patience; each for itself well below it.
+        // Together longer than the time-out; each for itself well below it.
         sleep(TIMEOUT * 7 / 10).await;
         ask().await.unwrap();
         assert_eq!(server.await.unwrap(), 2, "on the same connection");

@@ -1,12 +1,15 @@
-//! The utility room of the two processes: environment, logs, Sentry, metrics, signals, whose token is this, the Kubernetes client.
-//! It never knows what a service is, and never decides anything.
+//! What every process of ours needs: environment, logs, Sentry, metrics, signals, clock, HTTP server, token verification,
+//! the Kubernetes client and its watches.
 
 pub mod callers;
+pub mod clock;
 pub mod environment;
+pub mod http_server;
 pub mod kube_client;
 pub mod logs;
 pub mod metrics;
-pub mod pace;
+pub mod rate_limit;
 pub mod sentry;
 pub mod signals;
 pub mod tls;
+pub mod watch;

@@ -1,5 +1,4 @@
 //! One JSON line an event on standard output, filtered by `RUST_LOG`; errors are kept for Sentry too.
-//! Never logs by itself.
 
 use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::layer::{Layer as _, SubscriberExt as _};
@@ -14,7 +13,7 @@ use crate::sentry::Reports;
 pub struct AlreadySetUp;
 
 /// Sends all events of this process to standard output as JSON lines. Without `RUST_LOG`, from level info on.
-/// Gives the door to Sentry, which is closed until it is said where that is.
+/// Returns the Sentry layer, which keeps nothing until it is started.
 ///
 /// # Errors
 /// If it was called before.

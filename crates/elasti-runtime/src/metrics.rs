@@ -1,5 +1,4 @@
 //! Metrics under exactly the names that the contract fixes, in Prometheus' text format.
-//! Never adds a suffix to a name, and never makes a series for a label that the family does not name.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -187,11 +186,6 @@ impl Series {
     /// One more.
     pub fn increment(&self) {
         self.value.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// One less.
-    pub fn decrement(&self) {
-        self.value.fetch_sub(1, Ordering::Relaxed);
     }
 
     /// Exactly this.

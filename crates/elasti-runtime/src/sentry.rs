@@ -1,5 +1,6 @@
-//! Errors and panics of this process, told to Sentry where a DSN is given.
-//! Never tells what a request, a header, a variable or an error said: only the program's own sentences and where they stand.
+//! Reports errors and panics to Sentry, where a DSN is given.
+//! Never sends what came from a request, a header, a variable or an error: only the program's own sentences and their
+//! source lines.
 
 mod delivery;
 mod dsn;
@@ -22,7 +23,7 @@ pub const VARIABLES: [Variable; 2] = [
     variable(
         "SENTRY_DSN",
         "none",
-        "where errors and panics are told; without it they stand only in the log",
+        "where errors and panics are reported; without it they are only logged",
     ),
     variable(
         "SENTRY_ENVIRONMENT",
@@ -31,7 +32,7 @@ pub const VARIABLES: [Variable; 2] = [
     ),
 ];
 
-/// Where and as what errors are told.
+/// Where errors are reported, and as what.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// Where.
@@ -55,12 +56,12 @@ pub fn settings(read: &mut Reading<'_>) -> Option<Settings> {
     })
 }
 
-/// Takes note of errors and panics from when the log is set up; they go out once it was said where to.
+/// The tracing layer that collects errors and panics; they are sent once it is started.
 #[derive(Clone, Debug, Default)]
 pub struct Reports(Arc<OnceLock<Outbox>>);
 
 impl Reports {
-    /// Tells Sentry from now on. Must be called inside a runtime; without settings nothing ever goes out.
+    /// Reports from now on. Must be called inside a runtime; without settings nothing is ever sent.
     pub fn start(&self, settings: Option<Settings>, process: &'static str) -> Delivery {
         let Some(settings) = settings else {
             return Delivery::none();
@@ -69,28 +70,28 @@ impl Reports {
         let environment = settings.environment.clone();
         match Delivery::start(settings, process) {
             Ok((delivery, outbox)) => {
-                tracing::info!(host, environment, "errors and panics are told to Sentry");
+                tracing::info!(host, environment, "Sentry reporting enabled");
                 if self.0.set(outbox).is_ok() {
-                    self.tell_panics();
+                    self.report_panics();
                 }
                 delivery
             }
             Err(error) => {
-                tracing::warn!(%error, "Sentry is not told anything: there is no client for it");
+                tracing::warn!(%error, "Sentry reporting disabled: the HTTP client cannot be made");
                 Delivery::none()
             }
         }
     }
 
-    fn tell_panics(&self) {
+    fn report_panics(&self) {
         let (reports, before) = (self.clone(), panic::take_hook());
         panic::set_hook(Box::new(move |panic| {
-            reports.tell(|| Report::of_panic(panic));
+            reports.report(|| Report::from_panic(panic));
             before(panic);
         }));
     }
 
-    fn tell(&self, report: impl FnOnce() -> Report) {
+    fn report(&self, report: impl FnOnce() -> Report) {
         if let Some(outbox) = self.0.get() {
             outbox.put(report);
         }
@@ -99,10 +100,10 @@ impl Reports {
 
 impl<S: Subscriber> Layer<S> for Reports {
     fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
-        // Sentences of other crates may hold anything.
+        // Messages of other crates may hold anything.
         let ours = event.metadata().target().starts_with("elasti");
         if ours && *event.metadata().level() == Level::ERROR {
-            self.tell(|| Report::of_event(event));
+            self.report(|| Report::from_event(event));
         }
     }
 }

@@ -1,5 +1,4 @@
 //! The signals that ask a process to end.
-//! Never ends the process itself.
 
 use std::io;
 

@@ -1,5 +1,4 @@
 //! The sample app of tests and demo: HTTP/1.1, h2c, gRPC, WebSocket, or a protocol in which the server speaks first.
-//! Never answers for another pod: every answer names the pod that gave it.
 
 use std::convert::Infallible;
 use std::fmt;
@@ -28,35 +27,35 @@ use tokio_tungstenite::tungstenite::protocol::Role;
 
 /// How it answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Manner {
+pub enum Behaviour {
     /// Answers HTTP/1.1 and h2c with what it was asked; sends gRPC messages back.
     Echo,
     /// Greets every connection first, then echoes bytes.
     SpeaksFirst,
 }
 
-/// Hears the path of every request.
+/// Called with the path of every request.
 pub type OnVisit = Arc<dyn Fn(&str) + Send + Sync>;
 
 /// One pod's app.
 #[derive(Clone)]
 pub struct SampleApp {
     /// How it answers.
-    pub manner: Manner,
+    pub behaviour: Behaviour,
     /// The pod that it says it is.
     pub pod: String,
-    /// Who hears of requests.
+    /// Called for every request.
     pub on_visit: OnVisit,
 }
 
 impl fmt::Debug for SampleApp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "SampleApp {{ {:?}, {} }}", self.manner, self.pod)
+        write!(f, "SampleApp {{ {:?}, {} }}", self.behaviour, self.pod)
     }
 }
 
 impl SampleApp {
-    /// Serves one port until told to stop; then the listener closes at once, the worst case, and open requests may end.
+    /// Serves one port until asked to stop; then the listener closes at once, the worst case, and open requests may end.
     pub async fn serve(self, listener: TcpListener, mut stop: watch::Receiver<Option<Duration>>) {
         let graceful = GracefulShutdown::new();
         let mut streams = JoinSet::new();
@@ -66,8 +65,8 @@ impl SampleApp {
                 _ = stop.wait_for(Option::is_some) => break,
             };
             let Ok((stream, _)) = stream else { continue };
-            if self.manner == Manner::SpeaksFirst {
-                streams.spawn(speak(stream, format!("hello from {}\n", self.pod)));
+            if self.behaviour == Behaviour::SpeaksFirst {
+                streams.spawn(speak_first(stream, format!("hello from {}\n", self.pod)));
                 continue;
             }
             let (pod, on_visit) = (self.pod.clone(), self.on_visit.clone());
@@ -93,7 +92,7 @@ type Body = BoxBody<Bytes, hyper::Error>;
 async fn answer(mut request: Request<Incoming>, pod: String) -> Result<Response<Body>, Infallible> {
     if let Some(key) = request.headers().get(header::SEC_WEBSOCKET_KEY).cloned() {
         let upgrade = hyper::upgrade::on(&mut request);
-        tokio::spawn(talk(upgrade));
+        tokio::spawn(echo_websocket(upgrade));
         return Ok(switch_to_websocket(key.as_bytes()));
     }
     let content_type = request.headers().get(header::CONTENT_TYPE);
@@ -101,7 +100,7 @@ async fn answer(mut request: Request<Incoming>, pod: String) -> Result<Response<
         return Ok(echo_messages(request));
     }
     let (parts, body) = request.into_parts();
-    let received = body
+    let length = body
         .collect()
         .await
         .map(|body| body.to_bytes().len())
@@ -116,11 +115,11 @@ async fn answer(mut request: Request<Incoming>, pod: String) -> Result<Response<
             )
         })
         .collect();
-    let told = json!({
+    let echo = json!({
         "pod": pod, "method": parts.method.as_str(), "path": parts.uri.path(), "query": parts.uri.query(),
-        "version": format!("{:?}", parts.version), "headers": headers, "bytes": received,
+        "version": format!("{:?}", parts.version), "headers": headers, "bytes": length,
     });
-    let body = Full::new(Bytes::from(told.to_string()));
+    let body = Full::new(Bytes::from(echo.to_string()));
     let mut response = Response::new(body.map_err(|never| match never {}).boxed());
     response.headers_mut().insert(
         header::CONTENT_TYPE,
@@ -158,7 +157,7 @@ fn switch_to_websocket(key: &[u8]) -> Response<Body> {
 }
 
 /// Sends every WebSocket message back.
-async fn talk(upgrade: hyper::upgrade::OnUpgrade) {
+async fn echo_websocket(upgrade: hyper::upgrade::OnUpgrade) {
     let Ok(stream) = upgrade.await else { return };
     let mut socket =
         WebSocketStream::from_raw_socket(TokioIo::new(stream), Role::Server, None).await;
@@ -174,14 +173,14 @@ async fn talk(upgrade: hyper::upgrade::OnUpgrade) {
     }
 }
 
-async fn speak(mut stream: TcpStream, greeting: String) {
+async fn speak_first(mut stream: TcpStream, greeting: String) {
     let (mut buffer, mut length) = ([0_u8; 4096], 0);
     if stream.write_all(greeting.as_bytes()).await.is_err() {
         return;
     }
     loop {
-        if let Some(heard) = buffer.get(..length)
-            && stream.write_all(heard).await.is_err()
+        if let Some(received) = buffer.get(..length)
+            && stream.write_all(received).await.is_err()
         {
             return;
         }

@@ -1,22 +1,21 @@
-//! The sample app as a program for a real node.
-//! Never listens longer than until SIGTERM: many apps are like that, and it is the hard case.
+//! The sample app as a program for a real node. It stops listening at SIGTERM: many apps do, and it is the hard case.
 
 use std::error::Error;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use elasti_sample_app::{Manner, SampleApp};
+use elasti_sample_app::{Behaviour, SampleApp};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 /// Open requests may end within this time; it is below every pod's grace period.
-const GRACE: Duration = Duration::from_secs(20);
+const GRACE_PERIOD: Duration = Duration::from_secs(20);
 
-/// What its environment says: the same words that the simulated cluster reads from a pod.
-struct Wish {
+/// From the environment, with the names that the simulated cluster reads from a pod.
+struct Config {
     /// The name of the simulated cluster's image: `echo`, `speaks-first`, `never-ready` or `crash-loop`.
     name: String,
     ports: Vec<u16>,
@@ -24,8 +23,8 @@ struct Wish {
     pod: String,
 }
 
-impl Wish {
-    fn read() -> Result<Self, Box<dyn Error>> {
+impl Config {
+    fn from_env() -> Result<Self, Box<dyn Error>> {
         let text = |name: &str, default: &str| {
             let value = std::env::var(name).unwrap_or_default();
             if value.is_empty() {
@@ -57,35 +56,35 @@ async fn main() -> ExitCode {
 }
 
 async fn run() -> Result<ExitCode, Box<dyn Error>> {
-    let wish = Wish::read()?;
-    let mut told_to_end = signal(SignalKind::terminate())?;
+    let config = Config::from_env()?;
+    let mut sigterm = signal(SignalKind::terminate())?;
     tokio::select! {
-        () = tokio::time::sleep(wish.start_after) => {}
-        _ = told_to_end.recv() => return Ok(ExitCode::SUCCESS),
+        () = tokio::time::sleep(config.start_after) => {}
+        _ = sigterm.recv() => return Ok(ExitCode::SUCCESS),
     }
-    if wish.name == "crash-loop" {
+    if config.name == "crash-loop" {
         tokio::time::sleep(Duration::from_secs(1)).await;
         return Ok(ExitCode::FAILURE);
     }
     let (stop, stopped) = watch::channel(None);
     let mut serving = JoinSet::new();
-    if wish.name != "never-ready" {
+    if config.name != "never-ready" {
         let app = SampleApp {
-            manner: match wish.name.as_str() {
-                "speaks-first" => Manner::SpeaksFirst,
-                _ => Manner::Echo,
+            behaviour: match config.name.as_str() {
+                "speaks-first" => Behaviour::SpeaksFirst,
+                _ => Behaviour::Echo,
             },
-            pod: wish.pod,
+            pod: config.pod,
             on_visit: Arc::new(|_| {}),
         };
-        for port in wish.ports {
+        for port in config.ports {
             let listener = TcpListener::bind(("::", port)).await?;
             serving.spawn(app.clone().serve(listener, stopped.clone()));
         }
     }
-    told_to_end.recv().await;
-    stop.send_replace(Some(GRACE));
+    sigterm.recv().await;
+    stop.send_replace(Some(GRACE_PERIOD));
     let ended = async { while serving.join_next().await.is_some() {} };
-    let _ = tokio::time::timeout(GRACE, ended).await;
+    let _ = tokio::time::timeout(GRACE_PERIOD, ended).await;
     Ok(ExitCode::SUCCESS)
 }

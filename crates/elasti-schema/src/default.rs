@@ -1,5 +1,4 @@
 //! Fills in the defaults of the schema.
-//! It never changes a value that is there, unless it is a `null` that may not be.
 
 use serde_json::Value;
 

@@ -1,5 +1,4 @@
 //! Formats of texts.
-//! It never refuses a format that it does not know: Kubernetes ignores those too.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 

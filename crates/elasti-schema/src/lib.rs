@@ -1,5 +1,4 @@
 //! What a Kubernetes API server does to a custom object on its way in.
-//! It never talks to a cluster and knows no particular kind: the schema says everything.
 //!
 //! Left to the caller: the checks of `apiVersion`, `kind` and `metadata`, and keeping `status` out of
 //! writes to the main resource.

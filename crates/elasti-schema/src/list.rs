@@ -1,5 +1,4 @@
 //! Lists that are sets or maps hold each entry once.
-//! It never looks at other properties of a list.
 
 use serde_json::{Map, Value};
 

@@ -1,5 +1,4 @@
 //! The path to a value, written as Kubernetes writes it.
-//! It never looks a value up.
 
 use std::fmt;
 

@@ -1,5 +1,4 @@
 //! Drops what the schema does not know, and `null` where it is not allowed.
-//! It never refuses anything.
 
 use serde_json::{Map, Value};
 

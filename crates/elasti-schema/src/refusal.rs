@@ -1,5 +1,4 @@
 //! Why an object is refused, in Kubernetes' own words.
-//! It never decides; it only says.
 
 use std::fmt;
 

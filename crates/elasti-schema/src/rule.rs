@@ -1,5 +1,4 @@
 //! The rules of the schema (`x-kubernetes-validations`), with CEL.
-//! It never checks a type or a limit; it runs only on objects whose shape is right.
 
 use kube_cel::{ErrorKind, ValidationError, Validator};
 use serde_json::{Map, Value};

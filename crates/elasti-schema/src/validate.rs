@@ -1,5 +1,4 @@
 //! The checks of the schema itself: types, limits, closed lists, required fields.
-//! It never evaluates a rule and never changes the object.
 
 use regex::Regex;
 use serde_json::{Map, Value};
@@ -199,7 +198,7 @@ fn array(
     }
 }
 
-/// The same entry before the update; only entries of map lists can be told to be the same.
+/// The same entry before the update; only entries of map lists can be recognised as the same.
 pub(crate) fn old_item<'a>(
     schema: &Value,
     item: &Value,

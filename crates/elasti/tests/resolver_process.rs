@@ -49,7 +49,7 @@ async fn it_serves_the_first_request_and_says_so_in_json_lines() {
         told.push(line["message"].as_str().unwrap_or_default().to_owned());
     }
     for expected in [
-        "these are accepted and have no use here",
+        "flags or variables have no effect here",
         "the resolver has started",
         "told to end: draining",
         "drained",

@@ -19,7 +19,7 @@ use std::sync::atomic::Ordering;
 use fixture::{Scene, ask, service, until};
 use process::{LIMIT, ResolverProcess, elasti};
 use serde_json::Value;
-use stand_in::{Heard, Sentry, Temper};
+use stand_in::{Behaviour, Sentry, SentryRequest};
 use tokio::time::timeout;
 
 #[tokio::test]
@@ -70,10 +70,10 @@ async fn failing_operator(sentry: &Sentry) -> Option<i32> {
     ended.status.code()
 }
 
-fn check(heard: &[Heard], process: &str) {
-    assert_eq!(heard.len(), 1, "{heard:?}");
-    assert!(!heard[0].body.contains("s3cret"), "{heard:?}");
-    let event: Value = heard[0].event();
+fn check(received: &[SentryRequest], process: &str) {
+    assert_eq!(received.len(), 1, "{received:?}");
+    assert!(!received[0].body.contains("s3cret"), "{received:?}");
+    let event: Value = received[0].event();
     let told = &event["exception"]["values"][0]["value"];
     assert_eq!(told, "the process ends with an error");
     assert_eq!(event["tags"]["process"], process);
@@ -86,22 +86,22 @@ fn check(heard: &[Heard], process: &str) {
 
 #[tokio::test]
 async fn an_operator_that_cannot_start_tells_sentry_before_it_ends() {
-    let sentry = Sentry::start(Temper::Kind);
+    let sentry = Sentry::start(Behaviour::Accepts);
     assert_eq!(failing_operator(&sentry).await, Some(1));
-    check(&sentry.heard(), "operator");
+    check(&sentry.received(), "operator");
 }
 
 #[tokio::test]
 async fn a_sentry_that_hangs_or_is_gone_changes_nothing_about_the_end() {
-    for temper in [Temper::Silent, Temper::Gone] {
-        let sentry = Sentry::start(temper);
-        assert_eq!(failing_operator(&sentry).await, Some(1), "{temper:?}");
+    for behaviour in [Behaviour::Silent, Behaviour::Gone] {
+        let sentry = Sentry::start(behaviour);
+        assert_eq!(failing_operator(&sentry).await, Some(1), "{behaviour:?}");
     }
 }
 
 #[tokio::test]
 async fn a_resolver_that_is_cut_off_tells_sentry_and_nothing_of_the_request() {
-    let sentry = Sentry::start(Temper::Kind);
+    let sentry = Sentry::start(Behaviour::Accepts);
     let scene = Scene::without_resolver().await;
     let dsn = sentry.dsn();
     let more = [
@@ -120,6 +120,6 @@ async fn a_resolver_that_is_cut_off_tells_sentry_and_nothing_of_the_request() {
     .await;
     resolver.signal("TERM").await;
     assert_eq!(resolver.ended().await.code(), Some(1));
-    check(&sentry.heard(), "resolver");
+    check(&sentry.received(), "resolver");
     held.abort();
 }

@@ -94,7 +94,7 @@ async fn run(
     restart_after_crashes(&hood);
 
     let witness = Witness::new(&hood, journey);
-    let (calls_before, told_before) = (faults.calls(), faults.told().len());
+    let (calls_before, told_before) = (faults.calls(), faults.delivered().len());
     if let Some(case) = case {
         case.arm(faults);
     }
@@ -115,7 +115,7 @@ async fn run(
     outcome
         .calls
         .retain(|call| call.number > calls_before && ours(call));
-    outcome.told = faults.told().split_off(told_before);
+    outcome.told = faults.delivered().split_off(told_before);
     outcome.told.retain(|call| ours(call));
     outcome.struck = case.is_some() && !faults.is_armed();
     faults.heal();

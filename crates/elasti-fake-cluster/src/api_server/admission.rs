@@ -1,5 +1,4 @@
-//! The one door to the schema checks of custom resources: defaults, pruning, validation, rules.
-//! Never looks at apiVersion, kind or metadata: those are the same for all kinds.
+//! The schema checks of custom resources: defaults, pruning, validation, rules.
 
 use elasti_schema::{Refusal, RefusalKind};
 use serde_json::Value;

@@ -1,12 +1,12 @@
-//! Who is calling: the admin token, service-account tokens, and what a token says.
-//! Never decides what a user may do: rbac.rs does.
+//! Authentication: the admin token and service-account tokens.
 
 use serde_json::{Value, json};
 
 use super::object::Object as _;
 use super::signing::{ISSUER, SigningKeys};
 use super::store::{Key, Store};
-use crate::clock::{Clock, rfc3339};
+use crate::clock::Clock;
+use crate::timestamp::rfc3339;
 
 /// An authenticated caller.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -113,7 +113,7 @@ impl Tokens {
 
     /// What a token that we signed and that has not expired says.
     fn claims(&self, token: &str, clock: Clock) -> Result<Value, BadToken> {
-        let read = self.keys.read(token);
+        let read = self.keys.verify(token);
         let claims = read.ok_or_else(|| BadToken("invalid bearer token".to_owned()))?;
         if claims
             .number("/exp")

@@ -1,5 +1,4 @@
 //! Bodies into objects: JSON or YAML, the right kind, the right types, no unknown fields.
-//! Never looks at the meaning of a field.
 
 use serde_json::{Map, Value};
 

@@ -1,5 +1,4 @@
 //! What the server does when a CustomResourceDefinition comes, changes or goes.
-//! Never judges a definition: kinds/definitions.rs does.
 
 use std::sync::Arc;
 
@@ -28,7 +27,7 @@ pub(crate) fn sync(session: &mut Session<'_>, stored: &Arc<Stored>) -> Arc<Store
         .state
         .registry
         .set_custom(group, plural, definitions::resources(definition));
-    let time = session.context.clock.time();
+    let time = session.context.timestamp();
     let mut next = definition.clone();
     next.put("/status", definitions::established(definition, &time));
     if next != *definition {
@@ -58,7 +57,7 @@ pub(crate) fn start_deletion(session: &mut Session<'_>, resource: &Resource, sto
         stored.value.text("/spec/group").to_owned(),
         stored.value.text("/spec/names/plural").to_owned(),
     );
-    let shelf = (group.clone(), plural.clone());
+    let group_resource = (group.clone(), plural.clone());
     let Some(custom) = session
         .state
         .registry
@@ -68,15 +67,15 @@ pub(crate) fn start_deletion(session: &mut Session<'_>, resource: &Resource, sto
     else {
         return;
     };
-    let time = session.context.clock.time();
-    for object in session.state.store.list(&shelf, None) {
+    let time = session.context.timestamp();
+    for object in session.state.store.list(&group_resource, None) {
         if object.value.list("/metadata/finalizers").is_empty() {
-            session.remove(&custom, &Key::of(&object.value), None);
+            session.remove(&custom, &Key::from_object(&object.value), None);
         } else if object.value.at("/metadata/deletionTimestamp").is_null() {
             let mut next = object.value.clone();
             next.put("/metadata/deletionTimestamp", time.as_str());
             next.put("/metadata/deletionGracePeriodSeconds", 0);
-            session.state.store.put(&shelf, next);
+            session.state.store.put(&group_resource, next);
         }
     }
     finish_deletion(session, &custom);
@@ -84,12 +83,17 @@ pub(crate) fn start_deletion(session: &mut Session<'_>, resource: &Resource, sto
 
 /// The definition goes after its last custom resource.
 pub(crate) fn finish_deletion(session: &mut Session<'_>, custom: &Resource) {
-    if !session.state.store.list(&custom.shelf, None).is_empty() {
+    if !session
+        .state
+        .store
+        .list(&custom.group_resource, None)
+        .is_empty()
+    {
         return;
     }
-    let shelf = (GROUP.to_owned(), PLURAL.to_owned());
+    let group_resource = (GROUP.to_owned(), PLURAL.to_owned());
     let key = Key::new("", &format!("{}.{}", custom.plural, custom.group));
-    let Some(definition) = session.state.store.get(&shelf, &key) else {
+    let Some(definition) = session.state.store.get(&group_resource, &key) else {
         return;
     };
     if definition.value.at("/metadata/deletionTimestamp").is_null() {
@@ -110,7 +114,7 @@ pub(crate) fn finish_deletion(session: &mut Session<'_>, custom: &Resource) {
         };
         session.remove(&resource, &key, Some(last));
     } else {
-        session.state.store.put(&shelf, last);
+        session.state.store.put(&group_resource, last);
     }
 }
 

@@ -1,5 +1,4 @@
 //! Delete and deletecollection: preconditions, grace, finalizers, propagation.
-//! Never collects dependents: the garbage controller does.
 
 use std::sync::Arc;
 
@@ -12,6 +11,7 @@ use super::read;
 use super::session::{Answer, Session, quoted};
 use super::status::{About, ApiError, Cause};
 use super::store::{Key, Stored};
+use crate::timestamp::rfc3339_after;
 
 /// What of DeleteOptions the server follows.
 #[derive(Clone, Debug, Default)]
@@ -61,7 +61,10 @@ impl Session<'_> {
         let selector = read::selector(self.request)?;
         let namespace =
             Some(self.request.namespace.as_str()).filter(|_| self.resource().namespaced);
-        let all = self.state.store.list(&self.resource().shelf, namespace);
+        let all = self
+            .state
+            .store
+            .list(&self.resource().group_resource, namespace);
         let chosen: Vec<Arc<Stored>> = all
             .into_iter()
             .filter(|object| selector.matches(&object.value))
@@ -157,7 +160,7 @@ impl Session<'_> {
 
     /// Says in the object that it is being deleted.
     fn mark_deleted(&self, object: &mut Value, grace_seconds: i64, already_going: bool) {
-        let at = self.context.clock.time_after(grace_seconds);
+        let at = rfc3339_after(self.context.clock.now(), grace_seconds);
         object.put("/metadata/deletionTimestamp", at);
         object.put("/metadata/deletionGracePeriodSeconds", grace_seconds);
         if let Some(generation) = object
@@ -192,7 +195,7 @@ impl Session<'_> {
             let gone = if options.dry_run {
                 Some(live.clone())
             } else {
-                self.remove(&resource, &Key::of(&live.value), Some(next))
+                self.remove(&resource, &Key::from_object(&live.value), Some(next))
             };
             return Deleted::Gone(gone.unwrap_or_else(|| live.clone()));
         }
@@ -211,12 +214,12 @@ impl Session<'_> {
         if next == live.value || options.dry_run {
             return Deleted::Going(live.clone());
         }
-        let stored = self.state.store.put(&resource.shelf, next);
+        let stored = self.state.store.put(&resource.group_resource, next);
         super::definitions::start_deletion(self, &resource, &stored);
         let current = self
             .state
             .store
-            .get(&resource.shelf, &Key::of(&stored.value));
+            .get(&resource.group_resource, &Key::from_object(&stored.value));
         current.map_or_else(
             || Deleted::Gone(stored.clone()),
             |_| Deleted::Going(stored.clone()),

@@ -1,5 +1,4 @@
 //! Discovery: what is served, plain (`APIResourceList`) and aggregated (`APIGroupDiscoveryList`).
-//! Never lists what is not served.
 
 use serde_json::{Value, json};
 

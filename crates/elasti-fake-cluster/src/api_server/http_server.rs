@@ -1,5 +1,4 @@
 //! The sockets of the API server, and the same server without sockets for clients in the process.
-//! Never looks into a request beyond its size.
 
 use std::future::Future;
 use std::io;

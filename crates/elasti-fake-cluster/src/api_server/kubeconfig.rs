@@ -1,5 +1,4 @@
 //! A kubeconfig file for kubectl and kube-rs.
-//! Never writes the file: callers choose the place.
 
 use std::net::SocketAddr;
 

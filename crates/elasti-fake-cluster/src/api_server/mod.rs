@@ -1,5 +1,4 @@
 //! The simulated cluster's API server: one process, one store, plain HTTP on loopback.
-//! Never persists anything and never runs controllers.
 
 mod admission;
 mod apply;
@@ -159,7 +158,7 @@ impl ApiServer {
         let mut state = self.state.lock();
         let stamp = |mut object: Value| {
             object.put("/metadata/uid", self.context.random.uid());
-            object.put("/metadata/creationTimestamp", self.context.clock.time());
+            object.put("/metadata/creationTimestamp", self.context.timestamp());
             object
         };
         for name in ["default", "kube-node-lease", "kube-public", "kube-system"] {
@@ -180,8 +179,8 @@ impl ApiServer {
                 "subjects": [{"apiGroup": group, "kind": "Group", "name": bound_to}],
             });
             for (plural, object) in [("clusterroles", role), ("clusterrolebindings", binding)] {
-                let shelf = (group.clone(), plural.to_owned());
-                state.store.put(&shelf, stamp(object));
+                let group_resource = (group.clone(), plural.to_owned());
+                state.store.put(&group_resource, stamp(object));
             }
         }
     }
@@ -189,11 +188,6 @@ impl ApiServer {
     /// A new key signs tokens from now on; those before it are believed until they are retired.
     pub fn rotate_signing_keys(&self) {
         self.context.tokens.keys.rotate();
-    }
-
-    /// Only tokens of the key that signs now are believed from now on.
-    pub fn retire_signing_keys(&self) {
-        self.context.tokens.keys.retire();
     }
 
     /// A token that says this, signed by the server's own key, however untrue it is.
@@ -231,12 +225,14 @@ impl ApiServer {
     pub fn changes_after(&self, version: u64) -> Vec<Changed> {
         let state = self.state.lock();
         let mut all: Vec<Changed> = Vec::new();
-        for shelf in state.store.shelves() {
-            let events = state.store.events_after(&shelf, version, usize::MAX);
+        for group_resource in state.store.group_resources() {
+            let events = state
+                .store
+                .events_after(&group_resource, version, usize::MAX);
             all.extend(events.unwrap_or_default().iter().map(|event| Changed {
                 at: event.at,
                 version: event.version(),
-                kind: shelf.1.clone(),
+                kind: group_resource.1.clone(),
                 gone: event.change == store::Change::Deleted,
                 object: event.object.value.clone(),
             }));

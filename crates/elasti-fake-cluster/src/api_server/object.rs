@@ -1,5 +1,4 @@
 //! Reading and writing fields of JSON objects by JSON pointer.
-//! Never knows a kind: every rule about a kind lives with the kind.
 
 use std::collections::BTreeMap;
 

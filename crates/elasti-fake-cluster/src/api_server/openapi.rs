@@ -1,5 +1,4 @@
 //! OpenAPI v3 documents: the published schemas of built-in kinds, and one document per custom group version.
-//! Never describes responses: clients only read schemas and the parameters of PATCH.
 
 use std::collections::BTreeSet;
 

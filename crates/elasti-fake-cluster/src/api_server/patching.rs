@@ -1,5 +1,4 @@
 //! The four kinds of patch: JSON, merge, strategic, apply.
-//! Never stores: what a patch gives goes the way of an update or a create.
 
 use serde_json::{Value, json};
 
@@ -29,7 +28,7 @@ impl Session<'_> {
         let patch = self.read_patch()?;
         let live = self.live()?;
         if self.request.subresource == "scale" {
-            let mut scaled = scale::of(self.resource(), &live.value);
+            let mut scaled = scale::from_object(self.resource(), &live.value);
             self.lay_over(&patch, &mut scaled)?;
             return scale::write(self, &live, &scaled, dry_run);
         }
@@ -124,7 +123,7 @@ impl Session<'_> {
         let (manager, api_version, time) = (
             self.request.manager(),
             resource.api_version(),
-            self.context.clock.time(),
+            self.context.timestamp(),
         );
         let writer = Writer {
             manager: &manager,
@@ -160,7 +159,7 @@ impl Session<'_> {
                 if self.request.subresource == "scale" {
                     return Ok(Answer::Body {
                         code: 200,
-                        body: scale::of(&resource, &stored.value),
+                        body: scale::from_object(&resource, &stored.value),
                     });
                 }
                 Ok(self.answer(200, stored))
@@ -234,7 +233,7 @@ impl Session<'_> {
         Ok(applied)
     }
 
-    /// Fields that this door throws away and so nobody owns through it.
+    /// Fields that this subresource drops, and so no manager owns through it.
     fn ignored(&self) -> FieldSet {
         let mut set = FieldSet::default();
         let resource = self.resource();

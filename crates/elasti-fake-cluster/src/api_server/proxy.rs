@@ -1,5 +1,4 @@
-//! `pods/NAME:PORT/proxy/…`: carries a question to a pod and its answer back.
-//! Never knows what is asked, and never reaches anything but the address of a pod.
+//! `pods/NAME:PORT/proxy/…`: forwards a request to a pod.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -54,7 +53,11 @@ impl ApiServer {
             }
         };
         let key = Key::new(&request.namespace, name);
-        let pod = self.state.lock().store.get(&request.resource.shelf, &key);
+        let pod = self
+            .state
+            .lock()
+            .store
+            .get(&request.resource.group_resource, &key);
         let pod = pod.ok_or_else(|| request.not_found())?;
         let first = pod.value.number("/spec/containers/0/ports/0/containerPort");
         let port = match port {

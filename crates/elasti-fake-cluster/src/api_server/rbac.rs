@@ -1,5 +1,4 @@
-//! May this user do that? Roles and bindings as stored.
-//! Never grants anything that no binding grants, except to system:masters.
+//! RBAC: roles and bindings as stored.
 
 use std::sync::Arc;
 
@@ -35,8 +34,8 @@ pub(crate) fn allows(store: &Store, user: &User, access: &Access<'_>) -> Option<
     }) {
         return Some("RBAC: allowed by ClusterRoleBinding \"system:discovery\" of ClusterRole \"system:discovery\" to Group \"system:authenticated\"".to_owned());
     }
-    let shelf = |plural: &str| (GROUP.to_owned(), plural.to_owned());
-    for binding in store.list(&shelf("clusterrolebindings"), None) {
+    let group_resource = |plural: &str| (GROUP.to_owned(), plural.to_owned());
+    for binding in store.list(&group_resource("clusterrolebindings"), None) {
         if let Some(why) = granted(store, &binding, "", user, access) {
             return Some(why);
         }
@@ -44,7 +43,7 @@ pub(crate) fn allows(store: &Store, user: &User, access: &Access<'_>) -> Option<
     if access.namespace.is_empty() {
         return None;
     }
-    let local = store.list(&shelf("rolebindings"), Some(access.namespace));
+    let local = store.list(&group_resource("rolebindings"), Some(access.namespace));
     local
         .iter()
         .find_map(|binding| granted(store, binding, access.namespace, user, access))

@@ -1,5 +1,4 @@
 //! Get and list: which version, which objects, which page.
-//! Never changes anything.
 
 use std::sync::Arc;
 
@@ -100,11 +99,11 @@ impl Session<'_> {
         let all = self
             .state
             .store
-            .list_at(&self.resource().shelf, None, version)
+            .list_at(&self.resource().group_resource, None, version)
             .map_err(|_| self.request.not_found())?;
         let found = all
             .into_iter()
-            .find(|object| Key::of(&object.value) == self.key());
+            .find(|object| Key::from_object(&object.value) == self.key());
         found
             .map(|object| self.answer(200, object))
             .ok_or_else(|| self.request.not_found())
@@ -129,7 +128,7 @@ impl Session<'_> {
         self.not_from_the_future(wanted)?;
         let page = match query.get("continue") {
             "" => None,
-            token => Some(Page::read(token)?),
+            token => Some(Page::parse(token)?),
         };
         let exact = wanted.filter(|_| query.get("resourceVersionMatch") == "Exact");
         let at = page.as_ref().map(|page| page.version).or(exact).or(stale);
@@ -138,7 +137,7 @@ impl Session<'_> {
         let mut chosen = objects.into_iter().filter(|object| {
             start
                 .as_ref()
-                .is_none_or(|after| Key::of(&object.value) > *after)
+                .is_none_or(|after| Key::from_object(&object.value) > *after)
                 && selector.matches(&object.value)
         });
         let limit = usize::try_from(limit).unwrap_or(usize::MAX);
@@ -155,7 +154,7 @@ impl Session<'_> {
                 "/continue",
                 Page {
                     version,
-                    after: Key::of(&last.value),
+                    after: Key::from_object(&last.value),
                 }
                 .write(),
             );
@@ -169,11 +168,12 @@ impl Session<'_> {
     fn objects_at(&self, at: Option<u64>) -> Result<Vec<Arc<Stored>>, ApiError> {
         let namespace = Some(self.request.namespace.as_str())
             .filter(|one| self.resource().namespaced && !one.is_empty());
-        let (store, shelf): (&Store, _) = (&self.state.store, &self.resource().shelf);
+        let (store, group_resource): (&Store, _) =
+            (&self.state.store, &self.resource().group_resource);
         match at {
-            None => Ok(store.list(shelf, namespace)),
+            None => Ok(store.list(group_resource, namespace)),
             Some(version) => store
-                .list_at(shelf, namespace, version)
+                .list_at(group_resource, namespace, version)
                 .map_err(|_| ApiError::Expired(TOO_OLD_PAGE.to_owned())),
         }
     }
@@ -186,7 +186,7 @@ struct Page {
 }
 
 impl Page {
-    fn read(token: &str) -> Result<Self, ApiError> {
+    fn parse(token: &str) -> Result<Self, ApiError> {
         let refuse = |why: &str| {
             ApiError::BadRequest(format!(
                 "invalid continue token: continue key is not valid: {why}"

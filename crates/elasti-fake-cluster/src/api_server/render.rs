@@ -1,5 +1,4 @@
 //! Answers into bytes: objects, lists, tables, metadata only.
-//! Never decides what to answer.
 
 use std::sync::Arc;
 

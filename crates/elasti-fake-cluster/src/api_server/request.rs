@@ -1,5 +1,4 @@
 //! What a request asks for: path, query and headers read once.
-//! Never touches the store or the body's meaning.
 
 use std::sync::Arc;
 

@@ -1,5 +1,4 @@
 //! The registry of served resources: the built-in table and whatever CRDs add.
-//! Never holds objects.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -48,14 +47,14 @@ pub(crate) struct Resource {
     pub(crate) scale: Option<ScalePaths>,
     /// Further subresources with their kind and verbs.
     pub(crate) subresources: &'static [(&'static str, &'static str, &'static [&'static str])],
-    /// The shelf in the store; both event groups share one.
-    pub(crate) shelf: Shelf,
+    /// The group_resource in the store; both event groups share one.
+    pub(crate) group_resource: GroupResource,
     pub(crate) definition: &'static str,
     pub(crate) custom: Option<Custom>,
 }
 
 /// The storage identity of a resource: group and plural.
-pub(crate) type Shelf = (String, String);
+pub(crate) type GroupResource = (String, String);
 
 impl Resource {
     pub(crate) fn api_version(&self) -> String {
@@ -194,7 +193,7 @@ fn builtin(line: &Builtin) -> Resource {
             label_selector: None,
         }),
         subresources: subresources(group, plural),
-        shelf: (group_of_shelf.to_owned(), plural.to_owned()),
+        group_resource: (group_of_shelf.to_owned(), plural.to_owned()),
         definition: super::schema::definitions()
             .keys()
             .find(|name| **name == wanted)

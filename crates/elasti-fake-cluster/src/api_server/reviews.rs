@@ -1,5 +1,4 @@
-//! Questions that are not stored: tokens, token reviews, access reviews, bindings and evictions.
-//! Never keeps an answer.
+//! Requests that are not stored: tokens, token reviews, access reviews, bindings and evictions.
 
 use bytes::Bytes;
 use serde_json::{Value, json};
@@ -136,7 +135,7 @@ impl Session<'_> {
                 account.value.at(&format!("/metadata/{field}")).clone(),
             );
         }
-        asked.put("/metadata/creationTimestamp", self.context.clock.time());
+        asked.put("/metadata/creationTimestamp", self.context.timestamp());
         asked.put("/spec/audiences", json!(audiences));
         asked.put("/spec/expirationSeconds", seconds);
         asked.put_default("/spec/boundObjectRef", Value::Null);
@@ -167,7 +166,7 @@ impl Session<'_> {
         }
         let mut next = live.value.clone();
         next.put("/spec/nodeName", binding.text("/target/name"));
-        let scheduled = json!({"type": "PodScheduled", "status": "True", "lastProbeTime": null, "lastTransitionTime": self.context.clock.time()});
+        let scheduled = json!({"type": "PodScheduled", "status": "True", "lastProbeTime": null, "lastTransitionTime": self.context.timestamp()});
         let mut conditions: Vec<Value> = next
             .list("/status/conditions")
             .iter()
@@ -176,7 +175,7 @@ impl Session<'_> {
             .collect();
         conditions.push(scheduled);
         next.put("/status/conditions", conditions);
-        self.state.store.put(&self.resource().shelf, next);
+        self.state.store.put(&self.resource().group_resource, next);
         Ok(Answer::Body {
             code: 201,
             body: json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}),
@@ -186,8 +185,11 @@ impl Session<'_> {
     /// Deletes a pod unless a disruption budget forbids it.
     fn evict(&mut self) -> Result<Answer, ApiError> {
         let live = self.live()?;
-        let shelf = ("policy".to_owned(), "poddisruptionbudgets".to_owned());
-        let budgets = self.state.store.list(&shelf, Some(&self.request.namespace));
+        let group_resource = ("policy".to_owned(), "poddisruptionbudgets".to_owned());
+        let budgets = self
+            .state
+            .store
+            .list(&group_resource, Some(&self.request.namespace));
         for budget in budgets
             .iter()
             .filter(|one| Selector::from_spec(one.value.at("/spec/selector")).matches(&live.value))

@@ -1,5 +1,4 @@
 //! The `/scale` subresource of workloads and of custom resources that declare it.
-//! Never touches anything but the number of replicas.
 
 use std::sync::Arc;
 
@@ -14,7 +13,7 @@ use super::store::Stored;
 use super::write::Ownership;
 
 /// The Scale of an object.
-pub(crate) fn of(resource: &Resource, object: &Value) -> Value {
+pub(crate) fn from_object(resource: &Resource, object: &Value) -> Value {
     let Some(paths) = &resource.scale else {
         return Value::Null;
     };
@@ -105,7 +104,7 @@ pub(crate) fn get(session: &Session<'_>) -> Result<Answer, ApiError> {
     }
     Ok(Answer::Body {
         code: 200,
-        body: of(resource, &live.value),
+        body: from_object(resource, &live.value),
     })
 }
 
@@ -156,7 +155,7 @@ pub(crate) fn write(
     if let Some(version) = scale.pointer("/metadata/resourceVersion") {
         next.put("/metadata/resourceVersion", version.clone());
     }
-    // A Scale of 0 does not mention replicas at all, so that nobody owns them after it.
+    // A Scale of 0 does not mention replicas at all, so that no manager owns them after it.
     let ownership = if replicas == 0 && live.value.number(&paths.spec_replicas) != Some(0) {
         managed::disown(&mut next, &paths.spec_replicas);
         Ownership::Applied
@@ -166,6 +165,6 @@ pub(crate) fn write(
     let stored = session.replace(live, next, ownership, dry_run)?;
     Ok(Answer::Body {
         code: 200,
-        body: of(&resource, &stored.value),
+        body: from_object(&resource, &stored.value),
     })
 }

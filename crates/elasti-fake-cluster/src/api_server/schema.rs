@@ -1,5 +1,4 @@
 //! One view on the schemas of built-in kinds (published by Kubernetes) and of custom resources.
-//! Never validates values of custom resources: elasti-schema does that.
 
 use std::sync::LazyLock;
 

@@ -1,5 +1,4 @@
 //! Label and field selectors: parsing with Kubernetes' messages, and matching.
-//! Never reads the store.
 
 use serde_json::{Value, json};
 

@@ -1,5 +1,4 @@
 //! From an HTTP request to its response: authentication, authorisation, faults, dispatch.
-//! Never knows a kind and never touches sockets.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -62,85 +61,42 @@ impl ApiServer {
             Some(user) => user,
             None => self.authenticate(token)?,
         };
+        if let Some(document) = self.document(request, &user, path)? {
+            return Ok(document);
+        }
+        let route = Route::parse(path, &self.state.lock().registry)?;
+        let request = api_request(request, user, route)?;
+        Ok(Routed::Api(Box::new(request)))
+    }
+
+    /// What is served beside resources: keys, version, discovery, OpenAPI.
+    fn document(
+        &self,
+        request: &Request<Bytes>,
+        user: &User,
+        path: &str,
+    ) -> Result<Option<Routed>, ApiError> {
+        let only_get = || match request.method() {
+            &http::Method::GET => Ok(()),
+            _ => Err(ApiError::MethodNotAllowed),
+        };
         if let Some((body, content_type)) = self.context.tokens.keys.document(path) {
-            self.authorise_path(&user, path)?;
-            if request.method() != http::Method::GET {
-                return Err(ApiError::MethodNotAllowed);
-            }
+            self.authorise_path(user, path)?;
+            only_get()?;
             let body = Bytes::from(body.to_string());
-            return Ok(Routed::Document(body, content_type));
+            return Ok(Some(Routed::Document(body, content_type)));
+        }
+        if path == "/version" {
+            only_get()?;
+            return Ok(Some(Routed::document(&version())));
         }
         let state = self.state.lock();
-        let accept = request
-            .headers()
-            .get(header::ACCEPT)
-            .and_then(|value| value.to_str().ok())
-            .unwrap_or_default();
-        if path == "/version" {
-            if request.method() != http::Method::GET {
-                return Err(ApiError::MethodNotAllowed);
-            }
-            return Ok(Routed::document(&version()));
-        }
+        let accept = header_text(request, header::ACCEPT);
         if let Some((body, content_type)) = discovery::answer(path, accept, &state.registry) {
-            return Ok(Routed::Document(
-                Bytes::from(body.to_string()),
-                content_type,
-            ));
+            let body = Bytes::from(body.to_string());
+            return Ok(Some(Routed::Document(body, content_type)));
         }
-        if let Some(body) = openapi::answer(path, &state.registry) {
-            return Ok(Routed::document(&body));
-        }
-        let route = Route::parse(path, &state.registry)?;
-        let query = Query::parse(request.uri().query().unwrap_or_default());
-        let verb = route.verb(request.method(), &query)?;
-        let output = match route.subresource.as_str() {
-            // What a pod can give is the pod's affair.
-            "proxy" => Output::Object,
-            _ => request::output(request.headers())?,
-        };
-        let header = |name: header::HeaderName| {
-            request
-                .headers()
-                .get(name)
-                .and_then(|value| value.to_str().ok())
-                .unwrap_or_default()
-        };
-        let content_type = header(header::CONTENT_TYPE)
-            .split(';')
-            .next()
-            .unwrap_or_default()
-            .trim()
-            .to_owned();
-        let Route {
-            resource,
-            namespace,
-            name,
-            subresource,
-            beyond,
-        } = route;
-        let asked = request.uri().query();
-        Ok(Routed::Api(Box::new(ApiRequest {
-            user_agent: header(header::USER_AGENT).to_owned(),
-            output: if subresource == "scale" {
-                Output::Object
-            } else {
-                output
-            },
-            body: request.body().clone(),
-            user,
-            verb,
-            resource,
-            namespace,
-            name,
-            subresource,
-            query,
-            content_type,
-            beyond: match asked {
-                Some(asked) => format!("{beyond}?{asked}"),
-                None => beyond,
-            },
-        })))
+        Ok(openapi::answer(path, &state.registry).map(|body| Routed::document(&body)))
     }
 
     /// Documents of no resource.
@@ -211,7 +167,7 @@ impl ApiServer {
         })
     }
 
-    /// A call from outside: journalled, and struck where the harness wants it.
+    /// A call from outside: journalled, and faulted where a test asked for it.
     async fn serve_with_faults(
         &self,
         request: &ApiRequest,
@@ -273,7 +229,7 @@ impl ApiServer {
     }
 
     /// The caller dies. One that runs in this process gets to the end of its life here: it must not do
-    /// anything more, not even hear of the dropped connection.
+    /// anything more, not even notice the dropped connection.
     async fn crash(&self, call: &Call) {
         self.faults.crash(call);
         tokio::task::yield_now().await;
@@ -290,9 +246,9 @@ impl ApiServer {
             return refuse(&error);
         }
         if request.verb == Verb::Watch {
-            let told = (self.faults.clone(), Arc::new(call.clone()));
+            let journal = (self.faults.clone(), Arc::new(call.clone()));
             let clock = self.context.clock;
-            return match Watcher::open(&self.state, request, clock, watch_faults, told) {
+            return match Watcher::open(&self.state, request, clock, watch_faults, journal) {
                 Ok(watcher) => respond_stream(watcher),
                 Err(error) => refuse(&error),
             };
@@ -330,7 +286,7 @@ impl ApiServer {
     }
 
     /// A request of the control plane itself, answered at once.
-    pub(crate) fn ask(
+    pub(crate) fn send(
         &self,
         component: &str,
         method: &http::Method,
@@ -358,6 +314,51 @@ impl ApiServer {
     }
 }
 
+fn header_text(request: &Request<Bytes>, name: header::HeaderName) -> &str {
+    let value = request.headers().get(name);
+    value
+        .and_then(|value| value.to_str().ok())
+        .unwrap_or_default()
+}
+
+fn api_request(request: &Request<Bytes>, user: User, route: Route) -> Result<ApiRequest, ApiError> {
+    let query = Query::parse(request.uri().query().unwrap_or_default());
+    let verb = route.verb(request.method(), &query)?;
+    let Route {
+        resource,
+        namespace,
+        name,
+        subresource,
+        beyond,
+    } = route;
+    let output = match subresource.as_str() {
+        // What a pod can give is the pod's affair.
+        "proxy" => Output::Object,
+        _ => request::output(request.headers())?,
+    };
+    let content_type = header_text(request, header::CONTENT_TYPE).split(';').next();
+    Ok(ApiRequest {
+        user_agent: header_text(request, header::USER_AGENT).to_owned(),
+        output: match subresource.as_str() {
+            "scale" => Output::Object,
+            _ => output,
+        },
+        body: request.body().clone(),
+        user,
+        verb,
+        resource,
+        namespace,
+        name,
+        subresource,
+        query,
+        content_type: content_type.unwrap_or_default().trim().to_owned(),
+        beyond: match request.uri().query() {
+            Some(query) => format!("{beyond}?{query}"),
+            None => beyond,
+        },
+    })
+}
+
 /// The bearer token and the rest of the path. kubectl sends no credentials over plain HTTP, so a
 /// kubeconfig's server address may carry the token: `http://host/as/<token>`.
 fn token_and_path(request: &Request<Bytes>) -> (&str, &str) {
@@ -378,7 +379,7 @@ fn token_and_path(request: &Request<Bytes>) -> (&str, &str) {
     }
 }
 
-/// The name that a right is asked for: a collection from which a field selector takes one object counts as that one.
+/// The name that a permission is asked for: a collection from which a field selector takes one object counts as that one.
 fn authorised_name(request: &ApiRequest) -> &str {
     let collection = matches!(
         request.verb,

@@ -15,6 +15,7 @@ use super::status::{About, ApiError, Cause};
 use super::store::{Key, Store, Stored, TypeHeader};
 use crate::clock::Clock;
 use crate::random::Randomness;
+use crate::timestamp::rfc3339;
 
 /// Everything that one lock guards.
 #[derive(Debug)]
@@ -34,10 +35,17 @@ pub(crate) struct Context {
     pub(crate) check_service_accounts: bool,
 }
 
+impl Context {
+    /// Now, as Kubernetes writes it.
+    pub(crate) fn timestamp(&self) -> String {
+        rfc3339(self.clock.now())
+    }
+}
+
 /// An answer before it is rendered.
 #[derive(Debug)]
 pub(crate) enum Answer {
-    /// A stored object, rendered as the client wishes.
+    /// A stored object, rendered as the client asked.
     Object { code: u16, object: Arc<Stored> },
     /// A page of a collection.
     List {
@@ -78,7 +86,7 @@ impl<'a> Session<'a> {
     pub(crate) fn live(&self) -> Result<Arc<Stored>, ApiError> {
         self.state
             .store
-            .get(&self.resource().shelf, &self.key())
+            .get(&self.resource().group_resource, &self.key())
             .ok_or_else(|| self.request.not_found())
     }
 
@@ -137,7 +145,10 @@ impl<'a> Session<'a> {
         key: &Key,
         last: Option<Value>,
     ) -> Option<Arc<Stored>> {
-        let gone = self.state.store.remove(&resource.shelf, key, last)?;
+        let gone = self
+            .state
+            .store
+            .remove(&resource.group_resource, key, last)?;
         if resource.is("", "services") {
             self.state.addresses.release(&gone.value);
         }
@@ -160,8 +171,12 @@ impl<'a> Session<'a> {
             return Ok(());
         }
         let namespace = &self.request.namespace;
-        let shelf = (String::new(), "namespaces".to_owned());
-        let Some(stored) = self.state.store.get(&shelf, &Key::new("", namespace)) else {
+        let group_resource = (String::new(), "namespaces".to_owned());
+        let Some(stored) = self
+            .state
+            .store
+            .get(&group_resource, &Key::new("", namespace))
+        else {
             return Err(ApiError::NotFound(About::new("", "namespaces", namespace)));
         };
         if stored.value.text("/status/phase") != "Terminating" {

@@ -1,5 +1,4 @@
-//! The keys that sign service-account tokens as JSON Web Tokens (ES256), and what the world may know of them.
-//! Never says who somebody is: auth.rs does.
+//! The keys that sign service-account tokens as JSON Web Tokens (ES256), and their public halves.
 
 use aws_lc_rs::error::Unspecified;
 use aws_lc_rs::rand::SystemRandom;
@@ -60,11 +59,6 @@ impl SigningKeys {
         }
     }
 
-    /// Only the key that signs is believed from now on.
-    pub(crate) fn retire(&self) {
-        self.0.lock().truncate(1);
-    }
-
     /// A token that says this.
     pub(crate) fn sign(&self, claims: &Value) -> String {
         let keys = self.0.lock();
@@ -80,7 +74,7 @@ impl SigningKeys {
     }
 
     /// What a token says, if one of the keys signed it.
-    pub(crate) fn read(&self, token: &str) -> Option<Value> {
+    pub(crate) fn verify(&self, token: &str) -> Option<Value> {
         let (signed, signature) = token.rsplit_once('.')?;
         let (header, claims) = signed.split_once('.')?;
         let decode = |text: &str| URL_SAFE_NO_PAD.decode(text).ok();

@@ -1,5 +1,4 @@
-//! Every refusal of the API server and its Kubernetes `Status` body.
-//! Never decides anything: callers choose the refusal, this file spells it.
+//! Every error of the API server and its Kubernetes `Status` body.
 
 use serde_json::{Value, json};
 

@@ -1,5 +1,4 @@
 //! Objects, one growing resourceVersion, and a bounded history per kind from which watches and old lists are served.
-//! Never knows the rules of a kind and never waits.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::ops::Bound;
@@ -11,7 +10,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::object::Object as _;
-use super::resources::Shelf;
+use super::resources::GroupResource;
 
 /// Namespace (empty for cluster-wide kinds) and name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -28,7 +27,7 @@ impl Key {
         }
     }
 
-    pub(crate) fn of(object: &Value) -> Self {
+    pub(crate) fn from_object(object: &Value) -> Self {
         Self::new(
             object.text("/metadata/namespace"),
             object.text("/metadata/name"),
@@ -164,7 +163,7 @@ struct Kind {
     history: VecDeque<Arc<Event>>,
     /// The newest version that fell out of the history.
     forgotten: u64,
-    news: watch::Sender<u64>,
+    changes: watch::Sender<u64>,
 }
 
 /// History no longer reaches back to the version asked for.
@@ -175,9 +174,9 @@ pub(crate) struct TooOld;
 pub(crate) struct Store {
     version: u64,
     history_limit: usize,
-    kinds: HashMap<Shelf, Kind>,
-    /// Wakes whoever follows several kinds.
-    any_news: watch::Sender<u64>,
+    kinds: HashMap<GroupResource, Kind>,
+    /// Notifies readers that follow several kinds.
+    any_change: watch::Sender<u64>,
 }
 
 impl Store {
@@ -187,7 +186,7 @@ impl Store {
             version: 1,
             history_limit: history_limit.max(1),
             kinds: HashMap::new(),
-            any_news: watch::Sender::new(0),
+            any_change: watch::Sender::new(0),
         }
     }
 
@@ -195,24 +194,30 @@ impl Store {
         self.version
     }
 
-    fn kind(&mut self, shelf: &Shelf) -> &mut Kind {
+    fn kind(&mut self, group_resource: &GroupResource) -> &mut Kind {
         let forgotten = self.version;
-        self.kinds.entry(shelf.clone()).or_insert_with(|| Kind {
-            objects: BTreeMap::new(),
-            history: VecDeque::new(),
-            // Nothing happened to this kind before it was first asked for.
-            forgotten: forgotten.min(1),
-            news: watch::Sender::new(0),
-        })
+        self.kinds
+            .entry(group_resource.clone())
+            .or_insert_with(|| Kind {
+                objects: BTreeMap::new(),
+                history: VecDeque::new(),
+                // Nothing happened to this kind before it was first asked for.
+                forgotten: forgotten.min(1),
+                changes: watch::Sender::new(0),
+            })
     }
 
-    pub(crate) fn get(&self, shelf: &Shelf, key: &Key) -> Option<Arc<Stored>> {
-        self.kinds.get(shelf)?.objects.get(key).cloned()
+    pub(crate) fn get(&self, group_resource: &GroupResource, key: &Key) -> Option<Arc<Stored>> {
+        self.kinds.get(group_resource)?.objects.get(key).cloned()
     }
 
     /// All objects, of one namespace if one is named, in key order.
-    pub(crate) fn list(&self, shelf: &Shelf, namespace: Option<&str>) -> Vec<Arc<Stored>> {
-        let Some(kind) = self.kinds.get(shelf) else {
+    pub(crate) fn list(
+        &self,
+        group_resource: &GroupResource,
+        namespace: Option<&str>,
+    ) -> Vec<Arc<Stored>> {
+        let Some(kind) = self.kinds.get(group_resource) else {
             return Vec::new();
         };
         in_namespace(&kind.objects, namespace)
@@ -223,11 +228,11 @@ impl Store {
     /// All objects as they were at `version`: the present with the history undone.
     pub(crate) fn list_at(
         &self,
-        shelf: &Shelf,
+        group_resource: &GroupResource,
         namespace: Option<&str>,
         version: u64,
     ) -> Result<Vec<Arc<Stored>>, TooOld> {
-        let Some(kind) = self.kinds.get(shelf) else {
+        let Some(kind) = self.kinds.get(group_resource) else {
             return Ok(Vec::new());
         };
         if version < kind.forgotten {
@@ -240,7 +245,7 @@ impl Store {
             .rev()
             .take_while(|event| event.version() > version)
         {
-            let key = Key::of(&event.object.value);
+            let key = Key::from_object(&event.object.value);
             match &event.previous {
                 Some(previous) => objects.insert(key, previous.clone()),
                 None => objects.remove(&key),
@@ -257,48 +262,53 @@ impl Store {
         self.version
     }
 
-    /// Writes an object and tells the watchers.
-    pub(crate) fn put(&mut self, shelf: &Shelf, value: Value) -> Arc<Stored> {
+    /// Writes an object and notifies the watchers.
+    pub(crate) fn put(&mut self, group_resource: &GroupResource, value: Value) -> Arc<Stored> {
         let version = self.advance();
         let object = Stored::new(value, version);
         let previous = self
-            .kind(shelf)
+            .kind(group_resource)
             .objects
-            .insert(Key::of(&object.value), object.clone());
+            .insert(Key::from_object(&object.value), object.clone());
         let change = if previous.is_some() {
             Change::Modified
         } else {
             Change::Added
         };
-        self.record(shelf, change, object.clone(), previous);
+        self.record(group_resource, change, object.clone(), previous);
         object
     }
 
     /// Removes an object; the event carries its last state under a version of its own.
     pub(crate) fn remove(
         &mut self,
-        shelf: &Shelf,
+        group_resource: &GroupResource,
         key: &Key,
         last: Option<Value>,
     ) -> Option<Arc<Stored>> {
-        let previous = self.kind(shelf).objects.remove(key)?;
+        let previous = self.kind(group_resource).objects.remove(key)?;
         let version = self.advance();
         let value = last.unwrap_or_else(|| previous.value.clone());
         let object = Stored::new(value, version);
-        self.record(shelf, Change::Deleted, object.clone(), Some(previous));
+        self.record(
+            group_resource,
+            Change::Deleted,
+            object.clone(),
+            Some(previous),
+        );
         Some(object)
     }
 
     fn record(
         &mut self,
-        shelf: &Shelf,
+        group_resource: &GroupResource,
         change: Change,
         object: Arc<Stored>,
         previous: Option<Arc<Stored>>,
     ) {
         let limit = self.history_limit;
         let version = object.version;
-        let kind = self.kind(shelf);
+        let kind = self.kind(group_resource);
         kind.history.push_back(Arc::new(Event {
             at: Instant::now(),
             change,
@@ -312,23 +322,23 @@ impl Store {
                 .pop_front()
                 .map_or(kind.forgotten, |event| event.version());
         }
-        kind.news.send_replace(version);
-        self.any_news.send_replace(version);
+        kind.changes.send_replace(version);
+        self.any_change.send_replace(version);
     }
 
-    /// Wakes whoever follows this kind.
-    pub(crate) fn news(&mut self, shelf: &Shelf) -> watch::Receiver<u64> {
-        self.kind(shelf).news.subscribe()
+    /// Notifies readers that follow this kind.
+    pub(crate) fn changes(&mut self, group_resource: &GroupResource) -> watch::Receiver<u64> {
+        self.kind(group_resource).changes.subscribe()
     }
 
     /// Up to `limit` events after `version`.
     pub(crate) fn events_after(
         &self,
-        shelf: &Shelf,
+        group_resource: &GroupResource,
         version: u64,
         limit: usize,
     ) -> Result<Vec<Arc<Event>>, TooOld> {
-        let Some(kind) = self.kinds.get(shelf) else {
+        let Some(kind) = self.kinds.get(group_resource) else {
             return Ok(Vec::new());
         };
         if version < kind.forgotten {
@@ -349,16 +359,16 @@ impl Store {
         }
     }
 
-    /// Every shelf that was ever written to.
-    pub(crate) fn shelves(&self) -> Vec<Shelf> {
-        let mut all: Vec<Shelf> = self.kinds.keys().cloned().collect();
+    /// Every group_resource that was ever written to.
+    pub(crate) fn group_resources(&self) -> Vec<GroupResource> {
+        let mut all: Vec<GroupResource> = self.kinds.keys().cloned().collect();
         all.sort();
         all
     }
 
     /// Wakes at every write.
-    pub(crate) fn any_news(&self) -> watch::Receiver<u64> {
-        self.any_news.subscribe()
+    pub(crate) fn any_change(&self) -> watch::Receiver<u64> {
+        self.any_change.subscribe()
     }
 }
 

@@ -1,5 +1,4 @@
 //! The columns and cells that `kubectl get` prints, for built-in kinds and from printer columns.
-//! Never formats a whole table: kubectl aligns and cuts.
 
 mod cells;
 

@@ -1,5 +1,4 @@
-//! Watches: the history from a version on, then news as they come.
-//! Never queues for a slow client: a watcher that falls behind the history is told 410.
+//! Watches: the history from a version on, then changes as they come. A watcher that falls behind the history gets 410.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -26,7 +25,7 @@ use crate::faults::{Call, Faults, WatchFault};
 
 /// Events taken from the history in one go.
 const BATCH: usize = 256;
-/// How often a client that allows bookmarks hears where the watch is.
+/// How often a client that allows bookmarks gets one.
 const BOOKMARK_PERIOD: Duration = Duration::from_secs(60);
 /// Without `timeoutSeconds` a watch lasts as long as Kubernetes' shortest.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(1800);
@@ -40,7 +39,7 @@ pub(crate) struct Watcher {
     output: Output,
     header: TypeHeader,
     clock: Clock,
-    news: watch::Receiver<u64>,
+    changes: watch::Receiver<u64>,
     /// Everything up to here was sent.
     cursor: u64,
     ready: VecDeque<Bytes>,
@@ -81,7 +80,7 @@ impl Watcher {
             output: request.output,
             header: header(&request.resource),
             clock,
-            news: state.lock().store.news(&request.resource.shelf),
+            changes: state.lock().store.changes(&request.resource.group_resource),
             cursor: wanted.unwrap_or(0),
             ready: VecDeque::new(),
             deadline: Instant::now() + timeout.map_or(DEFAULT_TIMEOUT, Duration::from_secs),
@@ -106,7 +105,7 @@ impl Watcher {
         let (objects, version) = {
             let state = self.state.lock();
             (
-                state.store.list(&self.resource.shelf, namespace),
+                state.store.list(&self.resource.group_resource, namespace),
                 state.store.version(),
             )
         };
@@ -199,12 +198,12 @@ impl Watcher {
 
     /// Takes what the history has beyond the cursor.
     fn refill(&mut self) {
-        self.news.mark_unchanged();
+        self.changes.mark_unchanged();
         let events = {
             let state = self.state.lock();
             state
                 .store
-                .events_after(&self.resource.shelf, self.cursor, BATCH)
+                .events_after(&self.resource.group_resource, self.cursor, BATCH)
                 .map_err(|_| state.store.version())
         };
         match events {
@@ -276,7 +275,7 @@ impl Watcher {
                 self.deadline
             };
             tokio::select! {
-                changed = self.news.changed() => if changed.is_err() { return None },
+                changed = self.changes.changed() => if changed.is_err() { return None },
                 () = sleep_until(self.deadline) => return None,
                 () = sleep_until(bookmark_at), if self.bookmarks => {
                     self.next_bookmark += BOOKMARK_PERIOD;
@@ -292,7 +291,7 @@ impl Watcher {
         let state = self.state.lock();
         let pending = state
             .store
-            .events_after(&self.resource.shelf, self.cursor, 1);
+            .events_after(&self.resource.group_resource, self.cursor, 1);
         if pending.is_ok_and(|events| events.is_empty()) {
             state.store.version()
         } else {

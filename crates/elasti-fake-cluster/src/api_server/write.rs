@@ -1,5 +1,4 @@
-//! Create and update: the way of an object into the store.
-//! Never renders answers and never speaks HTTP.
+//! Create and update.
 
 use std::sync::Arc;
 
@@ -174,7 +173,7 @@ impl Session<'_> {
             object.drop_at("/status");
         }
         self.admit(&mut object, None)?;
-        let time = self.context.clock.time();
+        let time = self.context.timestamp();
         if ownership == Ownership::Update {
             let manager = self.request.manager();
             let api_version = resource.api_version();
@@ -196,8 +195,13 @@ impl Session<'_> {
         }
         self.admit_kind(&mut object, None)?;
         self.validate(&object, None)?;
-        let key = Key::of(&object);
-        if self.state.store.get(&resource.shelf, &key).is_some() {
+        let key = Key::from_object(&object);
+        if self
+            .state
+            .store
+            .get(&resource.group_resource, &key)
+            .is_some()
+        {
             if resource.is("", "services") {
                 self.state.addresses.release(&object);
             }
@@ -210,7 +214,7 @@ impl Session<'_> {
         if dry_run {
             return Ok(self.as_if_stored(object));
         }
-        let stored = self.state.store.put(&resource.shelf, object);
+        let stored = self.state.store.put(&resource.group_resource, object);
         Ok(self.after_write(&stored))
     }
 
@@ -236,7 +240,7 @@ impl Session<'_> {
             object.drop_at(&format!("/metadata/{gone}"));
         }
         object.put("/metadata/uid", self.context.random.uid());
-        object.put("/metadata/creationTimestamp", self.context.clock.time());
+        object.put("/metadata/creationTimestamp", self.context.timestamp());
         if kinds::generation_source(self.resource(), object).is_some() {
             object.put("/metadata/generation", 1);
         }
@@ -282,11 +286,11 @@ impl Session<'_> {
             &self.request.namespace,
             pod.text("/spec/serviceAccountName"),
         );
-        let shelf = (String::new(), "serviceaccounts".to_owned());
+        let group_resource = (String::new(), "serviceaccounts".to_owned());
         if self
             .state
             .store
-            .get(&shelf, &Key::new(namespace, account))
+            .get(&group_resource, &Key::new(namespace, account))
             .is_some()
         {
             return Ok(());
@@ -327,7 +331,7 @@ impl Session<'_> {
             let (manager, api_version, time) = (
                 self.request.manager(),
                 resource.api_version(),
-                self.context.clock.time(),
+                self.context.timestamp(),
             );
             let writer = self.writer(&manager, &api_version, &time);
             if is_absent(&next, "/metadata/managedFields") {
@@ -351,7 +355,7 @@ impl Session<'_> {
         if dry_run {
             return Ok(self.as_if_stored(next));
         }
-        let stored = self.state.store.put(&resource.shelf, next);
+        let stored = self.state.store.put(&resource.group_resource, next);
         Ok(self.after_write(&stored))
     }
 
@@ -392,7 +396,7 @@ impl Session<'_> {
         }
     }
 
-    /// Restores what this door may not change: server-set metadata, status here, spec there.
+    /// Restores what this subresource may not change: server-set metadata, status here, spec there.
     fn keep_fixed(&self, old: &Value, next: &mut Value) {
         let resource = self.resource();
         for field in [
@@ -474,7 +478,11 @@ impl Session<'_> {
         if !going || held || graceful || dry_run {
             return None;
         }
-        self.remove(&resource, &Key::of(&live.value), Some(next.clone()))
+        self.remove(
+            &resource,
+            &Key::from_object(&live.value),
+            Some(next.clone()),
+        )
     }
 
     /// A dry run's answer: the object without a version of its own.
@@ -514,14 +522,14 @@ fn prune_empty_fields(object: &mut Value) {
 }
 
 fn present_stored(resource: &super::resources::Resource, live: &Arc<Stored>) -> Value {
-    // Inside the server events keep their stored names whatever the door.
+    // Inside the server events keep their stored names whatever the API group.
     let mut object = live.value.clone();
     object.put("/apiVersion", resource.api_version());
     object.put("/kind", resource.kind.as_str());
     object
 }
 
-/// The object as the door shows it, to be patched.
+/// The object as the subresource shows it, to be patched.
 pub(crate) fn shown(resource: &super::resources::Resource, live: &Arc<Stored>) -> Value {
     present(resource, &live.value)
 }

@@ -1,12 +1,11 @@
 //! Deployments: ReplicaSets of the present and of past templates, rolled over within the allowed bounds.
-//! Never touches pods.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::engine::{Change, Controller, Desk, Kind, only_uid};
+use super::engine::{Change, Controller, ControllerClient, Kind, only_uid};
 use super::workload::{
     FAILURE, compact, condition_of, controlled, is_going, owned_by, owner_key, portion,
     template_hash, unless_zero,
@@ -28,36 +27,40 @@ impl Controller for Deployments {
         vec![Kind::DEPLOYMENTS, Kind::REPLICA_SETS]
     }
 
-    fn keys(&mut self, _: &Desk, change: &Change) -> Vec<Key> {
-        if change.shelf == Kind::DEPLOYMENTS.shelf() {
-            vec![Key::of(&change.object.value)]
+    fn keys(&mut self, _: &ControllerClient, change: &Change) -> Vec<Key> {
+        if change.group_resource == Kind::DEPLOYMENTS.group_resource() {
+            vec![Key::from_object(&change.object.value)]
         } else {
             owner_key(&change.object.value, "Deployment")
         }
     }
 
-    fn reconcile(&mut self, desk: &Desk, key: &Key) -> Result<Option<Duration>, ApiError> {
-        let Some(deployment) = desk.get(Kind::DEPLOYMENTS, key) else {
+    fn reconcile(
+        &mut self,
+        client: &ControllerClient,
+        key: &Key,
+    ) -> Result<Option<Duration>, ApiError> {
+        let Some(deployment) = client.get(Kind::DEPLOYMENTS, key) else {
             return Ok(None);
         };
         let deployment = &deployment.value;
         if !is_going(deployment) {
-            let (new, old) = sets(desk, deployment);
+            let (new, old) = sets(client, deployment);
             match new {
-                Some(new) => roll(desk, deployment, &new, &old)?,
+                Some(new) => roll_over(client, deployment, &new, &old)?,
                 None if deployment.at("/spec/paused") == true => {}
-                None => create_set(desk, deployment, &old)?,
+                None => create_set(client, deployment, &old)?,
             }
-            tidy(desk, deployment, &old)?;
+            delete_old_revisions(client, deployment, &old)?;
         }
-        report(desk, key)
+        report(client, key)
     }
 }
 
 /// The ReplicaSet of the present template and those of past ones.
-fn sets(desk: &Desk, deployment: &Value) -> (Option<Arc<Stored>>, Vec<Arc<Stored>>) {
+fn sets(client: &ControllerClient, deployment: &Value) -> (Option<Arc<Stored>>, Vec<Arc<Stored>>) {
     let hash = template_hash(deployment.at("/spec/template"));
-    let all = controlled(desk, Kind::REPLICA_SETS, deployment);
+    let all = controlled(client, Kind::REPLICA_SETS, deployment);
     let (mut new, old): (Vec<_>, Vec<_>) = all
         .into_iter()
         .partition(|set| set.value.text(&format!("/metadata/labels/{HASH}")) == hash);
@@ -86,14 +89,18 @@ fn bounds(deployment: &Value) -> (i64, i64) {
     }
 }
 
-fn create_set(desk: &Desk, deployment: &Value, old: &[Arc<Stored>]) -> Result<(), ApiError> {
+fn create_set(
+    client: &ControllerClient,
+    deployment: &Value,
+    old: &[Arc<Stored>],
+) -> Result<(), ApiError> {
     let recreate = deployment.text("/spec/strategy/type") == "Recreate";
     if recreate
         && sum(old, |set| {
             replicas(set).max(set.number("/status/replicas").unwrap_or(0))
         }) > 0
     {
-        return old.iter().try_for_each(|set| scale(desk, &set.value, 0));
+        return old.iter().try_for_each(|set| scale(client, &set.value, 0));
     }
     let hash = template_hash(deployment.at("/spec/template"));
     let (surge, _) = bounds(deployment);
@@ -124,7 +131,7 @@ fn create_set(desk: &Desk, deployment: &Value, old: &[Arc<Stored>]) -> Result<()
     if let Some(seconds) = deployment.number("/spec/minReadySeconds") {
         set.put("/spec/minReadySeconds", seconds);
     }
-    desk.create(
+    client.create(
         Kind::REPLICA_SETS,
         deployment.text("/metadata/namespace"),
         &set,
@@ -133,18 +140,19 @@ fn create_set(desk: &Desk, deployment: &Value, old: &[Arc<Stored>]) -> Result<()
 }
 
 /// One step of a rollout (or of plain scaling).
-fn roll(
-    desk: &Desk,
+fn roll_over(
+    client: &ControllerClient,
     deployment: &Value,
     new: &Arc<Stored>,
     old: &[Arc<Stored>],
 ) -> Result<(), ApiError> {
     let wanted = replicas(deployment);
     if deployment.text("/spec/strategy/type") == "Recreate" {
-        old.iter().try_for_each(|set| scale(desk, &set.value, 0))?;
+        old.iter()
+            .try_for_each(|set| scale(client, &set.value, 0))?;
         let left = sum(old, |set| set.number("/status/replicas").unwrap_or(0));
         return if left == 0 {
-            scale(desk, &new.value, wanted)
+            scale(client, &new.value, wanted)
         } else {
             Ok(())
         };
@@ -157,7 +165,7 @@ fn roll(
     } else {
         (wanted + surge - old_total).clamp(current.min(wanted), wanted)
     };
-    scale(desk, &new.value, next)?;
+    scale(client, &new.value, next)?;
     // Old pods go as far as enough others are available.
     let available = |set: &Value| {
         set.number("/status/availableReplicas")
@@ -170,16 +178,16 @@ fn roll(
         let sick = replicas(&set.value) - available(&set.value);
         let healthy = available(&set.value).min(spare);
         spare -= healthy;
-        scale(desk, &set.value, replicas(&set.value) - sick - healthy)?;
+        scale(client, &set.value, replicas(&set.value) - sick - healthy)?;
     }
     Ok(())
 }
 
-fn scale(desk: &Desk, set: &Value, to: i64) -> Result<(), ApiError> {
+fn scale(client: &ControllerClient, set: &Value, to: i64) -> Result<(), ApiError> {
     if replicas(set) != to {
-        desk.merge(
+        client.merge(
             Kind::REPLICA_SETS,
-            &Key::of(set),
+            &Key::from_object(set),
             &json!({"spec": {"replicas": to}}),
         )?;
     }
@@ -187,7 +195,11 @@ fn scale(desk: &Desk, set: &Value, to: i64) -> Result<(), ApiError> {
 }
 
 /// Empty ReplicaSets beyond the history limit go, oldest first.
-fn tidy(desk: &Desk, deployment: &Value, old: &[Arc<Stored>]) -> Result<(), ApiError> {
+fn delete_old_revisions(
+    client: &ControllerClient,
+    deployment: &Value,
+    old: &[Arc<Stored>],
+) -> Result<(), ApiError> {
     let limit = usize::try_from(
         deployment
             .number("/spec/revisionHistoryLimit")
@@ -202,21 +214,21 @@ fn tidy(desk: &Desk, deployment: &Value, old: &[Arc<Stored>]) -> Result<(), ApiE
         .collect();
     empty.sort_by_key(|set| set.value.text(REVISION).parse::<i64>().unwrap_or(0));
     for set in empty.iter().take(empty.len().saturating_sub(limit)) {
-        desk.delete(
+        client.delete(
             Kind::REPLICA_SETS,
-            &Key::of(&set.value),
+            &Key::from_object(&set.value),
             &only_uid(set.value.text("/metadata/uid")),
         )?;
     }
     Ok(())
 }
 
-fn report(desk: &Desk, key: &Key) -> Result<Option<Duration>, ApiError> {
-    let Some(stored) = desk.get(Kind::DEPLOYMENTS, key) else {
+fn report(client: &ControllerClient, key: &Key) -> Result<Option<Duration>, ApiError> {
+    let Some(stored) = client.get(Kind::DEPLOYMENTS, key) else {
         return Ok(None);
     };
     let deployment = &stored.value;
-    let (new, old) = sets(desk, deployment);
+    let (new, old) = sets(client, deployment);
     let every: Vec<Arc<Stored>> = new.iter().chain(&old).cloned().collect();
     let count = |field: &str| {
         sum(&every, |set| {
@@ -238,9 +250,9 @@ fn report(desk: &Desk, key: &Key) -> Result<Option<Duration>, ApiError> {
         .as_ref()
         .map_or("", |set| set.value.text("/metadata/name"));
     let enough = available >= wanted - missing;
-    let now = desk.clock().time();
+    let now = client.timestamp();
     let mut conditions = conditions(deployment, &now, enough, complete, name).to_vec();
-    // What refuses the pods of a ReplicaSet is told by its Deployment too.
+    // What refuses the pods of a ReplicaSet is reported by its Deployment too.
     let failure = every
         .iter()
         .find_map(|set| condition_of(&set.value, FAILURE));
@@ -254,12 +266,12 @@ fn report(desk: &Desk, key: &Key) -> Result<Option<Duration>, ApiError> {
         "availableReplicas": unless_zero(available), "unavailableReplicas": unless_zero((wanted.max(total) - available).max(0)),
         "conditions": conditions,
     }));
-    // The revision goes through the status door, so that it does not count as a change of the spec.
+    // The revision goes through the status subresource, so that it does not count as a change of the spec.
     let mut next = deployment.clone();
     if let Some(new) = &new {
         next.put(REVISION, new.value.text(REVISION));
     }
-    desk.put_status(Kind::DEPLOYMENTS, &next, status)?;
+    client.put_status(Kind::DEPLOYMENTS, &next, status)?;
     Ok(None)
 }
 

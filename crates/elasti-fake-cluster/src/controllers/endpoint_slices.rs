@@ -1,5 +1,4 @@
 //! EndpointSlices of Services with a selector, as upstream writes them, with an adjustable lag.
-//! Never touches slices that it did not make.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -7,7 +6,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::Lags;
-use super::engine::{Change, Controller, Desk, Kind, only_uid};
+use super::engine::{Change, Controller, ControllerClient, Kind, only_uid};
 use super::workload::{has_ended, is_going, is_ready};
 use crate::api_server::object::Object as _;
 use crate::api_server::selector::Selector;
@@ -38,13 +37,13 @@ impl Controller for EndpointSlices {
         vec![Kind::SERVICES, Kind::PODS, Kind::ENDPOINT_SLICES]
     }
 
-    fn keys(&mut self, desk: &Desk, change: &Change) -> Vec<Key> {
+    fn keys(&mut self, client: &ControllerClient, change: &Change) -> Vec<Key> {
         let object = &change.object.value;
         let namespace = object.text("/metadata/namespace");
-        if change.shelf == Kind::SERVICES.shelf() {
-            return vec![Key::of(object)];
+        if change.group_resource == Kind::SERVICES.group_resource() {
+            return vec![Key::from_object(object)];
         }
-        if change.shelf == Kind::ENDPOINT_SLICES.shelf() {
+        if change.group_resource == Kind::ENDPOINT_SLICES.group_resource() {
             let labels = object.strings("/metadata/labels");
             let ours = labels
                 .get(MANAGED_BY)
@@ -66,10 +65,10 @@ impl Controller for EndpointSlices {
             .map(|previous| &previous.value)
             .chain([object])
             .collect();
-        let services = desk.list(Kind::SERVICES, Some(namespace)).into_iter();
+        let services = client.list(Kind::SERVICES, Some(namespace)).into_iter();
         services
             .filter(|service| versions.iter().any(|pod| selects(pod, &service.value)))
-            .map(|service| Key::of(&service.value))
+            .map(|service| Key::from_object(&service.value))
             .collect()
     }
 
@@ -77,15 +76,19 @@ impl Controller for EndpointSlices {
         self.lags.endpoint_slices()
     }
 
-    fn reconcile(&mut self, desk: &Desk, key: &Key) -> Result<Option<Duration>, ApiError> {
-        let service = desk
+    fn reconcile(
+        &mut self,
+        client: &ControllerClient,
+        key: &Key,
+    ) -> Result<Option<Duration>, ApiError> {
+        let service = client
             .get(Kind::SERVICES, key)
             .filter(|service| !is_going(&service.value));
-        let wished = service
+        let desired = service
             .as_ref()
-            .map(|service| wished(desk, &service.value))
+            .map(|service| desired(client, &service.value))
             .unwrap_or_default();
-        let slices = desk
+        let slices = client
             .list(Kind::ENDPOINT_SLICES, Some(&key.namespace))
             .into_iter();
         let ours = |slice: &Value| {
@@ -99,20 +102,20 @@ impl Controller for EndpointSlices {
             .map(|slice| slice.value.clone())
             .filter(ours)
             .collect();
-        for slice in wished {
+        for slice in desired {
             // A slice with the same ports keeps its name.
             let same = known
                 .iter()
                 .position(|old| old.list("/ports") == slice.list("/ports") && !is_going(old));
             match same.map(|at| known.remove(at)).or_else(|| known.pop()) {
-                None => drop(desk.create(Kind::ENDPOINT_SLICES, &key.namespace, &slice)?),
-                Some(old) => update(desk, &old, &slice)?,
+                None => drop(client.create(Kind::ENDPOINT_SLICES, &key.namespace, &slice)?),
+                Some(old) => update(client, &old, &slice)?,
             }
         }
         for old in known {
-            desk.delete(
+            client.delete(
                 Kind::ENDPOINT_SLICES,
-                &Key::of(&old),
+                &Key::from_object(&old),
                 &only_uid(old.text("/metadata/uid")),
             )?;
         }
@@ -120,11 +123,11 @@ impl Controller for EndpointSlices {
     }
 }
 
-fn update(desk: &Desk, old: &Value, wished: &Value) -> Result<(), ApiError> {
+fn update(client: &ControllerClient, old: &Value, desired: &Value) -> Result<(), ApiError> {
     let lists = ["/endpoints", "/ports"]
         .iter()
-        .all(|list| old.list(list) == wished.list(list));
-    let same = lists && old.at("/metadata/labels") == wished.at("/metadata/labels");
+        .all(|list| old.list(list) == desired.list(list));
+    let same = lists && old.at("/metadata/labels") == desired.at("/metadata/labels");
     if same {
         return Ok(());
     }
@@ -135,20 +138,20 @@ fn update(desk: &Desk, old: &Value, wished: &Value) -> Result<(), ApiError> {
         "/metadata/labels",
         "/metadata/annotations",
     ] {
-        next.put(part, wished.at(part).clone());
+        next.put(part, desired.at(part).clone());
     }
-    desk.update(Kind::ENDPOINT_SLICES, &Key::of(old), &next)?;
+    client.update(Kind::ENDPOINT_SLICES, &Key::from_object(old), &next)?;
     Ok(())
 }
 
 /// The slices that a Service should have: at least one, empty if no pod is selected.
-fn wished(desk: &Desk, service: &Value) -> Vec<Value> {
+fn desired(client: &ControllerClient, service: &Value) -> Vec<Value> {
     let selector = service.at("/spec/selector");
     if !selector.is_object() || service.text("/spec/type") == "ExternalName" {
         return Vec::new();
     }
     let chosen = Selector::equalities(selector);
-    let pods = desk
+    let pods = client
         .list(Kind::PODS, Some(service.text("/metadata/namespace")))
         .into_iter();
     let mut by_ports: BTreeMap<String, (Value, Vec<Value>)> = BTreeMap::new();
@@ -166,19 +169,19 @@ fn wished(desk: &Desk, service: &Value) -> Vec<Value> {
     }
     if by_ports.is_empty() {
         // Upstream's placeholder has no ports.
-        return vec![slice(desk, service, &json!([]), &[])];
+        return vec![slice(client, service, &json!([]), &[])];
     }
     by_ports
         .values()
         .flat_map(|(ports, endpoints)| {
             endpoints
                 .chunks(ENDPOINTS_A_SLICE)
-                .map(|some| slice(desk, service, ports, some))
+                .map(|some| slice(client, service, ports, some))
         })
         .collect()
 }
 
-fn slice(desk: &Desk, service: &Value, ports: &Value, endpoints: &[Value]) -> Value {
+fn slice(client: &ControllerClient, service: &Value, ports: &Value, endpoints: &[Value]) -> Value {
     let name = service.text("/metadata/name");
     let mut labels = json!(service.strings("/metadata/labels"));
     labels.put("/kubernetes.io~1service-name", name);
@@ -189,7 +192,7 @@ fn slice(desk: &Desk, service: &Value, ports: &Value, endpoints: &[Value]) -> Va
     json!({
         "metadata": {
             "generateName": format!("{name}-"), "labels": labels,
-            "annotations": {"endpoints.kubernetes.io/last-change-trigger-time": desk.clock().time()},
+            "annotations": {"endpoints.kubernetes.io/last-change-trigger-time": client.timestamp()},
             "ownerReferences": [{
                 "apiVersion": "v1", "kind": "Service", "name": name, "uid": service.text("/metadata/uid"),
                 "controller": true, "blockOwnerDeletion": true,

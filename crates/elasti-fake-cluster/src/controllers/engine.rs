@@ -1,5 +1,4 @@
 //! The engine of all controllers: follow kinds, keep a list of due keys, reconcile them one by one.
-//! Never knows a kind's rules.
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -13,15 +12,16 @@ use tokio::time::{Instant, sleep_until};
 
 use crate::api_server::ApiServer;
 use crate::api_server::object::Object as _;
-use crate::api_server::resources::Shelf;
+use crate::api_server::resources::GroupResource;
 use crate::api_server::status::ApiError;
-use crate::api_server::store::{Change as Happening, Key, Stored};
+use crate::api_server::store::{Change as EventType, Key, Stored};
 use crate::clock::Clock;
+use crate::timestamp::rfc3339;
 
 /// A failed reconcile is tried again after this long.
-const RETRY: Duration = Duration::from_millis(50);
+const RETRY_INTERVAL: Duration = Duration::from_millis(50);
 /// Events read from one kind in one go.
-const BATCH: usize = 1024;
+const BATCH_SIZE: usize = 1024;
 
 /// Group, version and plural of a built-in kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,7 +47,7 @@ impl Kind {
     pub(crate) const SERVICE_ACCOUNTS: Self = Self("", "v1", "serviceaccounts");
     pub(crate) const STATEFUL_SETS: Self = Self("apps", "v1", "statefulsets");
 
-    pub(crate) fn shelf(self) -> Shelf {
+    pub(crate) fn group_resource(self) -> GroupResource {
         (self.0.to_owned(), self.2.to_owned())
     }
 
@@ -66,14 +66,14 @@ impl Kind {
     }
 }
 
-/// A controller's way to read and write.
+/// How a controller reads and writes.
 #[derive(Clone, Debug)]
-pub(crate) struct Desk {
+pub(crate) struct ControllerClient {
     pub(crate) server: ApiServer,
     component: &'static str,
 }
 
-impl Desk {
+impl ControllerClient {
     pub(crate) fn new(server: &ApiServer, component: &'static str) -> Self {
         Self {
             server: server.clone(),
@@ -85,8 +85,17 @@ impl Desk {
         self.server.clock()
     }
 
+    /// Now, as Kubernetes writes it.
+    pub(crate) fn timestamp(&self) -> String {
+        rfc3339(self.clock().now())
+    }
+
     pub(crate) fn get(&self, kind: Kind, key: &Key) -> Option<Arc<Stored>> {
-        self.server.state.lock().store.get(&kind.shelf(), key)
+        self.server
+            .state
+            .lock()
+            .store
+            .get(&kind.group_resource(), key)
     }
 
     pub(crate) fn list(&self, kind: Kind, namespace: Option<&str>) -> Vec<Arc<Stored>> {
@@ -94,7 +103,7 @@ impl Desk {
             .state
             .lock()
             .store
-            .list(&kind.shelf(), namespace)
+            .list(&kind.group_resource(), namespace)
     }
 
     pub(crate) fn create(
@@ -103,7 +112,7 @@ impl Desk {
         namespace: &str,
         object: &Value,
     ) -> Result<Value, ApiError> {
-        self.server.ask(
+        self.server.send(
             self.component,
             &Method::POST,
             &kind.path(namespace, ""),
@@ -114,7 +123,7 @@ impl Desk {
 
     pub(crate) fn update(&self, kind: Kind, key: &Key, object: &Value) -> Result<Value, ApiError> {
         let path = kind.path(&key.namespace, &format!("/{}", key.name));
-        self.server.ask(
+        self.server.send(
             self.component,
             &Method::PUT,
             &path,
@@ -130,13 +139,13 @@ impl Desk {
         object: &Value,
         status: Value,
     ) -> Result<Value, ApiError> {
-        let key = Key::of(object);
+        let key = Key::from_object(object);
         let mut next = object.clone();
         if let Some(map) = next.as_object_mut() {
             map.insert("status".to_owned(), status);
         }
         let path = kind.path(&key.namespace, &format!("/{}/status", key.name));
-        self.server.ask(
+        self.server.send(
             self.component,
             &Method::PUT,
             &path,
@@ -164,7 +173,7 @@ impl Desk {
 
     pub(crate) fn merge(&self, kind: Kind, key: &Key, patch: &Value) -> Result<Value, ApiError> {
         let path = kind.path(&key.namespace, &format!("/{}", key.name));
-        self.server.ask(
+        self.server.send(
             self.component,
             &Method::PATCH,
             &path,
@@ -181,7 +190,7 @@ impl Desk {
         body: &Value,
     ) -> Result<Value, ApiError> {
         let path = kind.path(&key.namespace, &format!("/{}/{subresource}", key.name));
-        self.server.ask(
+        self.server.send(
             self.component,
             &Method::POST,
             &path,
@@ -194,8 +203,8 @@ impl Desk {
     /// dropped, as there.
     pub(crate) fn warn(&self, about: (&str, &str), object: &Value, reason: &str, message: &str) {
         let (api_version, kind) = about;
-        let key = Key::of(object);
-        let now = self.clock().time();
+        let key = Key::from_object(object);
+        let now = self.timestamp();
         let mut hash = DefaultHasher::new();
         (object.text("/metadata/uid"), reason, message).hash(&mut hash);
         let event = Key::new(
@@ -208,7 +217,7 @@ impl Desk {
             drop(self.merge(Kind::EVENTS, &event, &again));
             return;
         }
-        let told = json!({
+        let event = json!({
             "metadata": {"name": event.name, "namespace": event.namespace},
             "involvedObject": {
                 "apiVersion": api_version, "kind": kind, "namespace": key.namespace, "name": key.name,
@@ -218,7 +227,7 @@ impl Desk {
             "firstTimestamp": now, "lastTimestamp": now,
             "source": {"component": self.component}, "reportingComponent": self.component,
         });
-        drop(self.create(Kind::EVENTS, &key.namespace, &told));
+        drop(self.create(Kind::EVENTS, &key.namespace, &event));
     }
 
     /// Deletes; what is already gone is fine.
@@ -230,7 +239,7 @@ impl Desk {
     }
 
     pub(crate) fn delete_at(&self, path: &str, options: &Value) -> Result<(), ApiError> {
-        match self.server.ask(
+        match self.server.send(
             self.component,
             &Method::DELETE,
             path,
@@ -243,7 +252,7 @@ impl Desk {
     }
 
     /// Any request by path: for kinds that are only known at run time.
-    pub(crate) fn ask(
+    pub(crate) fn send(
         &self,
         method: &Method,
         path: &str,
@@ -251,7 +260,7 @@ impl Desk {
         body: &Value,
     ) -> Result<Value, ApiError> {
         self.server
-            .ask(self.component, method, path, content_type, body)
+            .send(self.component, method, path, content_type, body)
     }
 }
 
@@ -263,7 +272,7 @@ pub(crate) fn only_uid(uid: &str) -> Value {
 /// One thing that happened.
 #[derive(Clone, Debug)]
 pub(crate) struct Change {
-    pub(crate) shelf: Shelf,
+    pub(crate) group_resource: GroupResource,
     pub(crate) object: Arc<Stored>,
     pub(crate) previous: Option<Arc<Stored>>,
     pub(crate) deleted: bool,
@@ -273,54 +282,59 @@ pub(crate) struct Change {
 #[derive(Debug)]
 pub(crate) struct Feed {
     server: ApiServer,
-    kinds: Vec<Shelf>,
-    cursors: BTreeMap<Shelf, u64>,
-    news: watch::Receiver<u64>,
+    kinds: Vec<GroupResource>,
+    cursors: BTreeMap<GroupResource, u64>,
+    changes: watch::Receiver<u64>,
 }
 
 impl Feed {
     /// A feed of `kinds`; of everything if there are none.
-    pub(crate) fn of(server: &ApiServer, kinds: &[Kind]) -> Self {
-        let news = server.state.lock().store.any_news();
-        let kinds = kinds.iter().map(|kind| kind.shelf()).collect();
+    pub(crate) fn new(server: &ApiServer, kinds: &[Kind]) -> Self {
+        let changes = server.state.lock().store.any_change();
+        let kinds = kinds.iter().map(|kind| kind.group_resource()).collect();
         Self {
             server: server.clone(),
             kinds,
             cursors: BTreeMap::new(),
-            news,
+            changes,
         }
     }
 
     /// What happened since the last call.
     pub(crate) fn take(&mut self) -> Vec<Change> {
-        self.news.mark_unchanged();
+        self.changes.mark_unchanged();
         let state = self.server.state.lock();
-        let shelves = if self.kinds.is_empty() {
-            state.store.shelves()
+        let group_resources = if self.kinds.is_empty() {
+            state.store.group_resources()
         } else {
             self.kinds.clone()
         };
         let mut all = Vec::new();
-        for shelf in shelves {
-            let cursor = self.cursors.get(&shelf).copied();
-            match cursor.map(|cursor| state.store.events_after(&shelf, cursor, BATCH)) {
+        for group_resource in group_resources {
+            let cursor = self.cursors.get(&group_resource).copied();
+            match cursor.map(|cursor| {
+                state
+                    .store
+                    .events_after(&group_resource, cursor, BATCH_SIZE)
+            }) {
                 Some(Ok(events)) => {
                     for event in events {
-                        self.cursors.insert(shelf.clone(), event.version());
+                        self.cursors.insert(group_resource.clone(), event.version());
                         all.push(Change {
-                            shelf: shelf.clone(),
+                            group_resource: group_resource.clone(),
                             object: event.object.clone(),
                             previous: event.previous.clone(),
-                            deleted: event.change == Happening::Deleted,
+                            deleted: event.change == EventType::Deleted,
                         });
                     }
                 }
                 // New here, or too far behind: start again from what is there.
                 None | Some(Err(_)) => {
-                    self.cursors.insert(shelf.clone(), state.store.version());
-                    let present = state.store.list(&shelf, None).into_iter();
+                    self.cursors
+                        .insert(group_resource.clone(), state.store.version());
+                    let present = state.store.list(&group_resource, None).into_iter();
                     all.extend(present.map(|object| Change {
-                        shelf: shelf.clone(),
+                        group_resource: group_resource.clone(),
                         object,
                         previous: None,
                         deleted: false,
@@ -334,7 +348,7 @@ impl Feed {
     /// Waits until something may have happened.
     pub(crate) async fn changed(&mut self) {
         // The sender lives as long as the server, which the feed holds.
-        let _ = self.news.changed().await;
+        let _ = self.changes.changed().await;
     }
 }
 
@@ -344,9 +358,13 @@ pub(crate) trait Controller: Send + 'static {
     /// The kinds it follows; empty for all.
     fn follows(&self) -> Vec<Kind>;
     /// Which keys a change makes due.
-    fn keys(&mut self, desk: &Desk, change: &Change) -> Vec<Key>;
-    /// Brings one key in order; says when to look again.
-    fn reconcile(&mut self, desk: &Desk, key: &Key) -> Result<Option<Duration>, ApiError>;
+    fn keys(&mut self, client: &ControllerClient, change: &Change) -> Vec<Key>;
+    /// Brings one key in order; says when to reconcile it again.
+    fn reconcile(
+        &mut self,
+        client: &ControllerClient,
+        key: &Key,
+    ) -> Result<Option<Duration>, ApiError>;
     /// How long it takes to notice a change.
     fn lag(&self) -> Duration {
         Duration::ZERO
@@ -355,12 +373,12 @@ pub(crate) trait Controller: Send + 'static {
 
 /// Runs a controller for ever.
 pub(crate) async fn run<C: Controller>(mut controller: C, server: ApiServer) {
-    let desk = Desk::new(&server, C::COMPONENT);
-    let mut feed = Feed::of(&server, &controller.follows());
+    let client = ControllerClient::new(&server, C::COMPONENT);
+    let mut feed = Feed::new(&server, &controller.follows());
     let mut due: BTreeMap<Key, Instant> = BTreeMap::new();
     loop {
         for change in feed.take() {
-            for key in controller.keys(&desk, &change) {
+            for key in controller.keys(&client, &change) {
                 let at = Instant::now() + controller.lag();
                 let known = due.entry(key).or_insert(at);
                 *known = at.min(*known);
@@ -374,10 +392,10 @@ pub(crate) async fn run<C: Controller>(mut controller: C, server: ApiServer) {
             .collect();
         for key in &ready {
             due.remove(key);
-            match controller.reconcile(&desk, key) {
+            match controller.reconcile(&client, key) {
                 Ok(None) => {}
                 Ok(Some(later)) => drop(due.insert(key.clone(), Instant::now() + later)),
-                Err(_) => drop(due.insert(key.clone(), Instant::now() + RETRY)),
+                Err(_) => drop(due.insert(key.clone(), Instant::now() + RETRY_INTERVAL)),
             }
         }
         // A step a turn keeps one busy controller from starving the others.

@@ -1,5 +1,4 @@
 //! Dependents go with their owners: in the background, in the foreground, or are orphaned.
-//! Never deletes an object that still has one living owner.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -7,9 +6,9 @@ use std::time::Duration;
 use http::Method;
 use serde_json::{Value, json};
 
-use super::engine::{Change, Controller, Desk, Kind, only_uid};
+use super::engine::{Change, Controller, ControllerClient, Kind, only_uid};
 use crate::api_server::object::Object as _;
-use crate::api_server::resources::Shelf;
+use crate::api_server::resources::GroupResource;
 use crate::api_server::status::ApiError;
 use crate::api_server::store::Key;
 
@@ -17,7 +16,7 @@ use crate::api_server::store::Key;
 #[derive(Debug, Default)]
 pub(crate) struct Garbage {
     /// uid -> where the object is.
-    places: BTreeMap<String, (Shelf, Key)>,
+    locations: BTreeMap<String, (GroupResource, Key)>,
     /// owner's uid -> uids of dependents.
     dependents: BTreeMap<String, BTreeSet<String>>,
 }
@@ -29,7 +28,7 @@ impl Controller for Garbage {
         vec![]
     }
 
-    fn keys(&mut self, _: &Desk, change: &Change) -> Vec<Key> {
+    fn keys(&mut self, _: &ControllerClient, change: &Change) -> Vec<Key> {
         let object = &change.object.value;
         let uid = object.text("/metadata/uid").to_owned();
         let before = change.previous.as_ref().map_or(&[][..], |previous| {
@@ -47,12 +46,14 @@ impl Controller for Garbage {
             .collect();
         let mut due = vec![uid.clone()];
         if change.deleted {
-            self.places.remove(&uid);
+            self.locations.remove(&uid);
             due.extend(self.dependents.remove(&uid).into_iter().flatten());
             due.extend(owners.iter().map(|owner| (*owner).to_owned()));
         } else {
-            self.places
-                .insert(uid.clone(), (change.shelf.clone(), Key::of(object)));
+            self.locations.insert(
+                uid.clone(),
+                (change.group_resource.clone(), Key::from_object(object)),
+            );
             for owner in owners {
                 self.dependents
                     .entry(owner.to_owned())
@@ -63,15 +64,25 @@ impl Controller for Garbage {
         due.iter().map(|uid| Key::new("", uid)).collect()
     }
 
-    fn reconcile(&mut self, desk: &Desk, key: &Key) -> Result<Option<Duration>, ApiError> {
+    fn reconcile(
+        &mut self,
+        client: &ControllerClient,
+        key: &Key,
+    ) -> Result<Option<Duration>, ApiError> {
         let uid = &key.name;
-        let Some((shelf, place)) = self.places.get(uid).cloned() else {
+        let Some((group_resource, place)) = self.locations.get(uid).cloned() else {
             return Ok(None);
         };
-        let Some(object) = desk.server.state.lock().store.get(&shelf, &place) else {
+        let Some(object) = client
+            .server
+            .state
+            .lock()
+            .store
+            .get(&group_resource, &place)
+        else {
             return Ok(None);
         };
-        let Some(path) = path(desk, &shelf, &place) else {
+        let Some(path) = path(client, &group_resource, &place) else {
             return Ok(None);
         };
         let object = &object.value;
@@ -83,36 +94,36 @@ impl Controller for Garbage {
         };
         if object.at("/metadata/deletionTimestamp").is_string() {
             if has("orphan") {
-                self.orphan(desk, uid)?;
-                return drop_finalizer(desk, &path, object, "orphan");
+                self.orphan(client, uid)?;
+                return drop_finalizer(client, &path, object, "orphan");
             }
             if has("foregroundDeletion") {
-                return self.delete_in_foreground(desk, uid, &path, object);
+                return self.delete_in_foreground(client, uid, &path, object);
             }
             return Ok(None);
         }
         let owners = object.list("/metadata/ownerReferences");
-        let gone = |owner: &Value| !self.places.contains_key(owner.text("/uid"));
+        let gone = |owner: &Value| !self.locations.contains_key(owner.text("/uid"));
         if !owners.is_empty() && owners.iter().all(gone) {
-            desk.delete_at(&path, &only_uid(uid))?;
+            client.delete_at(&path, &only_uid(uid))?;
         }
         Ok(None)
     }
 }
 
 impl Garbage {
-    fn of(&self, owner: &str) -> Vec<(Shelf, Key)> {
+    fn dependents_of(&self, owner: &str) -> Vec<(GroupResource, Key)> {
         let uids = self.dependents.get(owner).into_iter().flatten();
-        uids.filter_map(|uid| self.places.get(uid).cloned())
+        uids.filter_map(|uid| self.locations.get(uid).cloned())
             .collect()
     }
 
-    fn orphan(&self, desk: &Desk, owner: &str) -> Result<(), ApiError> {
-        for (shelf, key) in self.of(owner) {
-            let Some(path) = path(desk, &shelf, &key) else {
+    fn orphan(&self, client: &ControllerClient, owner: &str) -> Result<(), ApiError> {
+        for (group_resource, key) in self.dependents_of(owner) {
+            let Some(path) = path(client, &group_resource, &key) else {
                 continue;
             };
-            let Some(object) = desk.server.state.lock().store.get(&shelf, &key) else {
+            let Some(object) = client.server.state.lock().store.get(&group_resource, &key) else {
                 continue;
             };
             let kept: Vec<&Value> = object
@@ -122,7 +133,7 @@ impl Garbage {
                 .filter(|one| one.text("/uid") != owner)
                 .collect();
             let patch = json!({"metadata": {"ownerReferences": if kept.is_empty() { Value::Null } else { json!(kept) }}});
-            desk.ask(
+            client.send(
                 &Method::PATCH,
                 &path,
                 "application/merge-patch+json",
@@ -134,34 +145,35 @@ impl Garbage {
 
     fn delete_in_foreground(
         &self,
-        desk: &Desk,
+        client: &ControllerClient,
         uid: &str,
         path: &str,
         object: &Value,
     ) -> Result<Option<Duration>, ApiError> {
         let mut left = false;
-        for (shelf, key) in self.of(uid) {
-            let Some(dependent) = desk.server.state.lock().store.get(&shelf, &key) else {
+        for (group_resource, key) in self.dependents_of(uid) {
+            let Some(dependent) = client.server.state.lock().store.get(&group_resource, &key)
+            else {
                 continue;
             };
             left = true;
             if dependent.value.at("/metadata/deletionTimestamp").is_null()
-                && let Some(path) = self::path(desk, &shelf, &key)
+                && let Some(path) = self::path(client, &group_resource, &key)
             {
-                desk.delete_at(&path, &json!({"propagationPolicy": "Foreground"}))?;
+                client.delete_at(&path, &json!({"propagationPolicy": "Foreground"}))?;
             }
         }
         // The last dependent's end makes the owner due again.
         if left {
             Ok(None)
         } else {
-            drop_finalizer(desk, path, object, "foregroundDeletion")
+            drop_finalizer(client, path, object, "foregroundDeletion")
         }
     }
 }
 
 fn drop_finalizer(
-    desk: &Desk,
+    client: &ControllerClient,
     path: &str,
     object: &Value,
     finalizer: &str,
@@ -172,16 +184,16 @@ fn drop_finalizer(
         .filter(|one| *one != finalizer)
         .collect();
     let patch = json!({"metadata": {"finalizers": if kept.is_empty() { Value::Null } else { json!(kept) }}});
-    desk.ask(&Method::PATCH, path, "application/merge-patch+json", &patch)?;
+    client.send(&Method::PATCH, path, "application/merge-patch+json", &patch)?;
     Ok(None)
 }
 
-fn path(desk: &Desk, shelf: &Shelf, key: &Key) -> Option<String> {
-    let state = desk.server.state.lock();
+fn path(client: &ControllerClient, group_resource: &GroupResource, key: &Key) -> Option<String> {
+    let state = client.server.state.lock();
     let resource = state
         .registry
         .all()
-        .find(|one| one.shelf == *shelf && one.group == shelf.0)?;
+        .find(|one| one.group_resource == *group_resource && one.group == group_resource.0)?;
     let root = if resource.group.is_empty() {
         "/api".to_owned()
     } else {

@@ -1,5 +1,4 @@
 //! The control plane beside the API server: one task a controller, all on the same small engine.
-//! Never touches the store except through requests and reads, as any controller would.
 
 mod deployments;
 mod endpoint_slices;
@@ -22,7 +21,7 @@ use std::sync::Arc;
 use tokio::task::JoinSet;
 
 use crate::api_server::ApiServer;
-pub(crate) use engine::{Change, Controller, Desk, Kind, run};
+pub(crate) use engine::{Change, Controller, ControllerClient, Kind, run};
 
 /// What can be slowed down while the controllers run.
 #[derive(Clone, Debug, Default)]
@@ -80,10 +79,10 @@ impl Controllers {
 
 /// Installs the definitions of the stand-ins for Argo Rollouts and KEDA.
 pub(crate) fn install_stand_ins(server: &ApiServer) {
-    let desk = Desk::new(server, "fake-cluster");
+    let client = ControllerClient::new(server, "fake-cluster");
     for definition in stand_in_definitions() {
         // Definitions that are already there may be the real ones: they stay.
-        let _ = desk.create(Kind::DEFINITIONS, "", &definition);
+        let _ = client.create(Kind::DEFINITIONS, "", &definition);
     }
 }
 

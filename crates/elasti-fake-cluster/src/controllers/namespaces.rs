@@ -1,18 +1,17 @@
 //! A namespace that is being deleted loses its content first, then itself.
-//! Never removes finalizers of others: it waits for them.
 
 use std::time::Duration;
 
 use http::Method;
 use serde_json::json;
 
-use super::engine::{Change, Controller, Desk, Kind};
+use super::engine::{Change, Controller, ControllerClient, Kind};
 use crate::api_server::object::Object as _;
 use crate::api_server::status::ApiError;
 use crate::api_server::store::Key;
 
 /// How often a namespace with content left is looked at.
-const LOOK_AGAIN: Duration = Duration::from_millis(100);
+const RESYNC_INTERVAL: Duration = Duration::from_millis(100);
 
 #[derive(Debug)]
 pub(crate) struct Namespaces;
@@ -24,32 +23,36 @@ impl Controller for Namespaces {
         vec![Kind::NAMESPACES]
     }
 
-    fn keys(&mut self, _: &Desk, change: &Change) -> Vec<Key> {
+    fn keys(&mut self, _: &ControllerClient, change: &Change) -> Vec<Key> {
         let going = change.object.value.text("/status/phase") == "Terminating" && !change.deleted;
         if going {
-            vec![Key::of(&change.object.value)]
+            vec![Key::from_object(&change.object.value)]
         } else {
             vec![]
         }
     }
 
-    fn reconcile(&mut self, desk: &Desk, key: &Key) -> Result<Option<Duration>, ApiError> {
-        let Some(namespace) = desk.get(Kind::NAMESPACES, key) else {
+    fn reconcile(
+        &mut self,
+        client: &ControllerClient,
+        key: &Key,
+    ) -> Result<Option<Duration>, ApiError> {
+        let Some(namespace) = client.get(Kind::NAMESPACES, key) else {
             return Ok(None);
         };
         let mut left = 0;
-        for (path, going) in content(desk, &key.name) {
+        for (path, going) in content(client, &key.name) {
             left += 1;
             if !going {
-                desk.delete_at(&path, &json!({"propagationPolicy": "Background"}))?;
+                client.delete_at(&path, &json!({"propagationPolicy": "Background"}))?;
             }
         }
         if left > 0 {
-            return Ok(Some(LOOK_AGAIN));
+            return Ok(Some(RESYNC_INTERVAL));
         }
         let mut empty = namespace.value.clone();
         empty.put("/spec/finalizers", json!([]));
-        desk.ask(
+        client.send(
             &Method::PUT,
             &format!("/api/v1/namespaces/{}/finalize", key.name),
             "application/json",
@@ -60,8 +63,8 @@ impl Controller for Namespaces {
 }
 
 /// The paths of all objects in a namespace, and whether they are already being deleted.
-fn content(desk: &Desk, namespace: &str) -> Vec<(String, bool)> {
-    let state = desk.server.state.lock();
+fn content(client: &ControllerClient, namespace: &str) -> Vec<(String, bool)> {
+    let state = client.server.state.lock();
     let mut seen = Vec::new();
     let mut all = Vec::new();
     for resource in state
@@ -69,16 +72,16 @@ fn content(desk: &Desk, namespace: &str) -> Vec<(String, bool)> {
         .all()
         .filter(|one| one.namespaced && one.allows("delete"))
     {
-        if seen.contains(&resource.shelf) {
+        if seen.contains(&resource.group_resource) {
             continue;
         }
-        seen.push(resource.shelf.clone());
+        seen.push(resource.group_resource.clone());
         let root = if resource.group.is_empty() {
             "/api".to_owned()
         } else {
             format!("/apis/{}", resource.group)
         };
-        for object in state.store.list(&resource.shelf, Some(namespace)) {
+        for object in state.store.list(&resource.group_resource, Some(namespace)) {
             let name = object.value.text("/metadata/name");
             let path = format!(
                 "{root}/{}/namespaces/{namespace}/{}/{name}",

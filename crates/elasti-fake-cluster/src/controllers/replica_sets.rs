@@ -1,12 +1,11 @@
-//! ReplicaSets: as many pods as wished.
-//! Never changes a pod.
+//! ReplicaSets: as many pods as desired.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::engine::{Change, Controller, Desk, Kind, only_uid};
+use super::engine::{Change, Controller, ControllerClient, Kind, only_uid};
 use super::workload::{
     FAILURE, compact, condition_of, controlled, has_ended, is_available, is_going, is_ready,
     owned_by, owner_key, unless_zero,
@@ -17,7 +16,7 @@ use crate::api_server::status::ApiError;
 use crate::api_server::store::{Key, Stored};
 
 /// Pods that are refused are tried again after this long.
-const TRY_AGAIN: Duration = Duration::from_secs(1);
+const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
 pub(crate) struct ReplicaSets;
@@ -29,21 +28,25 @@ impl Controller for ReplicaSets {
         vec![Kind::REPLICA_SETS, Kind::PODS]
     }
 
-    fn keys(&mut self, _: &Desk, change: &Change) -> Vec<Key> {
-        if change.shelf == Kind::PODS.shelf() {
+    fn keys(&mut self, _: &ControllerClient, change: &Change) -> Vec<Key> {
+        if change.group_resource == Kind::PODS.group_resource() {
             owner_key(&change.object.value, "ReplicaSet")
         } else {
-            vec![Key::of(&change.object.value)]
+            vec![Key::from_object(&change.object.value)]
         }
     }
 
-    fn reconcile(&mut self, desk: &Desk, key: &Key) -> Result<Option<Duration>, ApiError> {
-        let Some(set) = desk.get(Kind::REPLICA_SETS, key) else {
+    fn reconcile(
+        &mut self,
+        client: &ControllerClient,
+        key: &Key,
+    ) -> Result<Option<Duration>, ApiError> {
+        let Some(set) = client.get(Kind::REPLICA_SETS, key) else {
             return Ok(None);
         };
         let owner = &set.value;
         let living = |pod: &Arc<Stored>| !is_going(&pod.value) && !has_ended(&pod.value);
-        let mut pods: Vec<Arc<Stored>> = controlled(desk, Kind::PODS, owner)
+        let mut pods: Vec<Arc<Stored>> = controlled(client, Kind::PODS, owner)
             .into_iter()
             .filter(living)
             .collect();
@@ -51,7 +54,7 @@ impl Controller for ReplicaSets {
         let mut refused = None;
         if !is_going(owner) {
             for _ in pods.len()..wanted {
-                match desk.create(Kind::PODS, &key.namespace, &pod(owner)) {
+                match client.create(Kind::PODS, &key.namespace, &pod(owner)) {
                     Ok(_) => {}
                     Err(error @ ApiError::Forbidden { .. }) => {
                         refused = Some(error.to_string());
@@ -68,19 +71,19 @@ impl Controller for ReplicaSets {
                 )
             });
             for extra in pods.iter().take(pods.len().saturating_sub(wanted)) {
-                desk.delete(
+                client.delete(
                     Kind::PODS,
-                    &Key::of(&extra.value),
+                    &Key::from_object(&extra.value),
                     &only_uid(extra.value.text("/metadata/uid")),
                 )?;
             }
         }
         if let Some(message) = &refused {
-            let told = format!("Error creating: {message}");
-            desk.warn(("apps/v1", "ReplicaSet"), owner, "FailedCreate", &told);
+            let error = format!("Error creating: {message}");
+            client.warn(("apps/v1", "ReplicaSet"), owner, "FailedCreate", &error);
         }
-        let later = report(desk, key, refused.as_deref())?;
-        Ok(refused.map_or(later, |_| Some(TRY_AGAIN)))
+        let later = report(client, key, refused.as_deref())?;
+        Ok(refused.map_or(later, |_| Some(RETRY_INTERVAL)))
     }
 }
 
@@ -95,12 +98,16 @@ fn pod(owner: &Value) -> Value {
     json!({"metadata": metadata, "spec": template.at("/spec")})
 }
 
-fn report(desk: &Desk, key: &Key, refused: Option<&str>) -> Result<Option<Duration>, ApiError> {
-    let Some(set) = desk.get(Kind::REPLICA_SETS, key) else {
+fn report(
+    client: &ControllerClient,
+    key: &Key,
+    refused: Option<&str>,
+) -> Result<Option<Duration>, ApiError> {
+    let Some(set) = client.get(Kind::REPLICA_SETS, key) else {
         return Ok(None);
     };
     let owner = &set.value;
-    let pods: Vec<Arc<Stored>> = controlled(desk, Kind::PODS, owner)
+    let pods: Vec<Arc<Stored>> = controlled(client, Kind::PODS, owner)
         .into_iter()
         .filter(|pod| !is_going(&pod.value) && !has_ended(&pod.value))
         .collect();
@@ -111,7 +118,7 @@ fn report(desk: &Desk, key: &Key, refused: Option<&str>) -> Result<Option<Durati
     let labels = Selector::equalities(owner.at("/spec/template/metadata/labels"));
     let (ready, available) = (
         count(&is_ready),
-        count(&|pod| is_available(desk, pod, min_ready)),
+        count(&|pod| is_available(client, pod, min_ready)),
     );
     // As in Kubernetes, the first refusal's words stay: each try names another pod, and a status that followed them
     // would be written, and so looked at, without end.
@@ -119,7 +126,7 @@ fn report(desk: &Desk, key: &Key, refused: Option<&str>) -> Result<Option<Durati
         Some(known) => json!([known]),
         None => json!([{
             "type": FAILURE, "status": "True", "reason": "FailedCreate", "message": message,
-            "lastTransitionTime": desk.clock().time(),
+            "lastTransitionTime": client.timestamp(),
         }]),
     });
     let status = compact(json!({
@@ -130,6 +137,6 @@ fn report(desk: &Desk, key: &Key, refused: Option<&str>) -> Result<Option<Durati
         "availableReplicas": unless_zero(available),
         "observedGeneration": owner.number("/metadata/generation"),
     }));
-    desk.put_status(Kind::REPLICA_SETS, owner, status)?;
+    client.put_status(Kind::REPLICA_SETS, owner, status)?;
     Ok((available < ready).then(|| Duration::from_secs(1)))
 }

@@ -1,12 +1,11 @@
 //! A stand-in for Argo Rollouts: one ReplicaSet a template, scaled through `/scale`; no canary, no analysis.
-//! Never acts before its definition is installed.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::engine::{Change, Controller, Desk, Kind};
+use super::engine::{Change, Controller, ControllerClient, Kind};
 use super::workload::{
     compact, controlled, is_going, owned_by, owner_key, template_hash, unless_zero,
 };
@@ -41,16 +40,20 @@ impl Controller for Rollouts {
         vec![Kind::ROLLOUTS, Kind::REPLICA_SETS]
     }
 
-    fn keys(&mut self, _: &Desk, change: &Change) -> Vec<Key> {
-        if change.shelf == Kind::ROLLOUTS.shelf() {
-            vec![Key::of(&change.object.value)]
+    fn keys(&mut self, _: &ControllerClient, change: &Change) -> Vec<Key> {
+        if change.group_resource == Kind::ROLLOUTS.group_resource() {
+            vec![Key::from_object(&change.object.value)]
         } else {
             owner_key(&change.object.value, "Rollout")
         }
     }
 
-    fn reconcile(&mut self, desk: &Desk, key: &Key) -> Result<Option<Duration>, ApiError> {
-        let Some(rollout) = desk.get(Kind::ROLLOUTS, key) else {
+    fn reconcile(
+        &mut self,
+        client: &ControllerClient,
+        key: &Key,
+    ) -> Result<Option<Duration>, ApiError> {
+        let Some(rollout) = client.get(Kind::ROLLOUTS, key) else {
             return Ok(None);
         };
         let rollout = &rollout.value;
@@ -58,12 +61,12 @@ impl Controller for Rollouts {
             return Ok(None);
         }
         let hash = template_hash(rollout.at("/spec/template"));
-        let sets = controlled(desk, Kind::REPLICA_SETS, rollout);
+        let sets = controlled(client, Kind::REPLICA_SETS, rollout);
         let wanted = rollout.number("/spec/replicas").unwrap_or(1);
         let is_new =
             |set: &Arc<Stored>| set.value.text(&format!("/metadata/labels/{HASH}")) == hash;
         if !sets.iter().any(is_new) {
-            desk.create(
+            client.create(
                 Kind::REPLICA_SETS,
                 &key.namespace,
                 &replica_set(rollout, &hash, wanted),
@@ -83,14 +86,14 @@ impl Controller for Rollouts {
                 continue;
             };
             if set.value.number("/spec/replicas") != Some(to) {
-                desk.merge(
+                client.merge(
                     Kind::REPLICA_SETS,
-                    &Key::of(&set.value),
+                    &Key::from_object(&set.value),
                     &json!({"spec": {"replicas": to}}),
                 )?;
             }
         }
-        report(desk, rollout, &sets)
+        report(client, rollout, &sets)
     }
 }
 
@@ -109,7 +112,7 @@ fn replica_set(rollout: &Value, hash: &str, replicas: i64) -> Value {
 }
 
 fn report(
-    desk: &Desk,
+    client: &ControllerClient,
     rollout: &Value,
     sets: &[Arc<Stored>],
 ) -> Result<Option<Duration>, ApiError> {
@@ -126,7 +129,7 @@ fn report(
         "observedGeneration": rollout.number("/metadata/generation").unwrap_or(0).to_string(),
         "phase": if ready >= wanted && total == wanted { "Healthy" } else { "Progressing" },
     }));
-    desk.put_status_of(
+    client.put_status_of(
         Kind::ROLLOUTS,
         "argoproj.io/v1alpha1",
         "Rollout",

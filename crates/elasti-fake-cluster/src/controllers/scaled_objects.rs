@@ -1,19 +1,19 @@
 //! A stand-in for KEDA: ScaledObjects keep their target between bounds, and honour the pause annotations.
-//! Never reads a metric: tests say whether a trigger is active by the annotation `fake_cluster.example/active`.
+//! Tests say whether a trigger is active by the annotation `fake-cluster.example/active`.
 
 use std::time::Duration;
 
 use http::Method;
 use serde_json::{Value, json};
 
-use super::engine::{Change, Controller, Desk, Kind};
+use super::engine::{Change, Controller, ControllerClient, Kind};
 use super::workload::is_going;
 use crate::api_server::object::Object as _;
 use crate::api_server::status::ApiError;
 use crate::api_server::store::Key;
 
 /// KEDA's default polling interval is 30 s; the stand-in is as quick as its tests.
-const LOOK_AGAIN: Duration = Duration::from_secs(1);
+const RESYNC_INTERVAL: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
 pub(crate) struct ScaledObjects;
@@ -36,16 +36,20 @@ impl Controller for ScaledObjects {
         vec![Kind::SCALED_OBJECTS]
     }
 
-    fn keys(&mut self, _: &Desk, change: &Change) -> Vec<Key> {
+    fn keys(&mut self, _: &ControllerClient, change: &Change) -> Vec<Key> {
         if change.deleted {
             vec![]
         } else {
-            vec![Key::of(&change.object.value)]
+            vec![Key::from_object(&change.object.value)]
         }
     }
 
-    fn reconcile(&mut self, desk: &Desk, key: &Key) -> Result<Option<Duration>, ApiError> {
-        let Some(object) = desk
+    fn reconcile(
+        &mut self,
+        client: &ControllerClient,
+        key: &Key,
+    ) -> Result<Option<Duration>, ApiError> {
+        let Some(object) = client
             .get(Kind::SCALED_OBJECTS, key)
             .filter(|object| !is_going(&object.value))
         else {
@@ -64,20 +68,20 @@ impl Controller for ScaledObjects {
             .parse::<i64>()
             .ok();
         let paused = held.is_some() || annotation("autoscaling.keda.sh/paused") == "true";
-        if let Some(path) = target(desk, object) {
-            let scale = desk.ask(&Method::GET, &path, "", &Value::Null)?;
+        if let Some(path) = target(client, object) {
+            let scale = client.send(&Method::GET, &path, "", &Value::Null)?;
             let current = scale.number("/spec/replicas").unwrap_or(0);
             let wanted = match held {
                 Some(replicas) => replicas,
                 None if paused => current,
-                None => wished(
+                None => desired(
                     object,
                     current,
                     annotation("fake-cluster.example/active") == "true",
                 ),
             };
             if wanted != current {
-                desk.ask(
+                client.send(
                     &Method::PATCH,
                     &path,
                     "application/merge-patch+json",
@@ -87,19 +91,19 @@ impl Controller for ScaledObjects {
         }
         let word = if paused { "True" } else { "False" };
         let status = json!({"conditions": [{"type": "Paused", "status": word}], "scaleTargetKind": object.text("/spec/scaleTargetRef/kind")});
-        desk.put_status_of(
+        client.put_status_of(
             Kind::SCALED_OBJECTS,
             "keda.sh/v1alpha1",
             "ScaledObject",
             object,
             status,
         )?;
-        Ok(Some(LOOK_AGAIN))
+        Ok(Some(RESYNC_INTERVAL))
     }
 }
 
 /// Between the bounds; an idle target may be at `minReplicaCount` (0 by default), an active one has at least 1.
-fn wished(object: &Value, current: i64, active: bool) -> i64 {
+fn desired(object: &Value, current: i64, active: bool) -> i64 {
     let least = object.number("/spec/minReplicaCount").unwrap_or(0);
     let most = object
         .number("/spec/maxReplicaCount")
@@ -113,7 +117,7 @@ fn wished(object: &Value, current: i64, active: bool) -> i64 {
 }
 
 /// The path of the target's `/scale`.
-fn target(desk: &Desk, object: &Value) -> Option<String> {
+fn target(client: &ControllerClient, object: &Value) -> Option<String> {
     let reference = object.at("/spec/scaleTargetRef");
     let kind = if reference.text("/kind").is_empty() {
         "Deployment"
@@ -125,7 +129,7 @@ fn target(desk: &Desk, object: &Value) -> Option<String> {
     } else {
         reference.text("/apiVersion")
     };
-    let state = desk.server.state.lock();
+    let state = client.server.state.lock();
     let resource = state
         .registry
         .all()

@@ -1,11 +1,10 @@
 //! The scheduler: every pod without a node gets the next ready one.
-//! Never looks at resources: nodes of the simulated cluster are endless.
 
 use std::time::Duration;
 
 use serde_json::json;
 
-use super::engine::{Change, Controller, Desk, Kind};
+use super::engine::{Change, Controller, ControllerClient, Kind};
 use super::workload::{condition, is_going};
 use crate::api_server::object::Object as _;
 use crate::api_server::selector::Selector;
@@ -13,7 +12,7 @@ use crate::api_server::status::ApiError;
 use crate::api_server::store::Key;
 
 /// Pods that fit nowhere are tried again after this long.
-const LOOK_AGAIN: Duration = Duration::from_secs(1);
+const RESYNC_INTERVAL: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Default)]
 pub(crate) struct Scheduler {
@@ -27,21 +26,29 @@ impl Controller for Scheduler {
         vec![Kind::PODS]
     }
 
-    fn keys(&mut self, _: &Desk, change: &Change) -> Vec<Key> {
+    fn keys(&mut self, _: &ControllerClient, change: &Change) -> Vec<Key> {
         let pod = &change.object.value;
         let waits = pod.text("/spec/nodeName").is_empty() && !is_going(pod) && !change.deleted;
-        if waits { vec![Key::of(pod)] } else { vec![] }
+        if waits {
+            vec![Key::from_object(pod)]
+        } else {
+            vec![]
+        }
     }
 
-    fn reconcile(&mut self, desk: &Desk, key: &Key) -> Result<Option<Duration>, ApiError> {
-        let Some(pod) = desk.get(Kind::PODS, key) else {
+    fn reconcile(
+        &mut self,
+        client: &ControllerClient,
+        key: &Key,
+    ) -> Result<Option<Duration>, ApiError> {
+        let Some(pod) = client.get(Kind::PODS, key) else {
             return Ok(None);
         };
         if !pod.value.text("/spec/nodeName").is_empty() || is_going(&pod.value) {
             return Ok(None);
         }
         let wanted = Selector::equalities(pod.value.at("/spec/nodeSelector"));
-        let nodes = desk.list(Kind::NODES, None);
+        let nodes = client.list(Kind::NODES, None);
         let count = nodes.len();
         let fit: Vec<_> = nodes
             .into_iter()
@@ -52,17 +59,21 @@ impl Controller for Scheduler {
             })
             .collect();
         let Some(node) = fit.get(self.turn % fit.len().max(1)) else {
-            return unschedulable(desk, key, count);
+            return unschedulable(client, key, count);
         };
         self.turn += 1;
         let binding = json!({"metadata": {"name": key.name}, "target": {"kind": "Node", "name": node.value.text("/metadata/name")}});
-        desk.post_subresource(Kind::PODS, key, "binding", &binding)?;
+        client.post_subresource(Kind::PODS, key, "binding", &binding)?;
         Ok(None)
     }
 }
 
-fn unschedulable(desk: &Desk, key: &Key, nodes: usize) -> Result<Option<Duration>, ApiError> {
-    let Some(pod) = desk.get(Kind::PODS, key) else {
+fn unschedulable(
+    client: &ControllerClient,
+    key: &Key,
+    nodes: usize,
+) -> Result<Option<Duration>, ApiError> {
+    let Some(pod) = client.get(Kind::PODS, key) else {
         return Ok(None);
     };
     if condition(&pod.value, "PodScheduled") != "False" {
@@ -72,13 +83,13 @@ fn unschedulable(desk: &Desk, key: &Key, nodes: usize) -> Result<Option<Duration
                 "0/{n} nodes are available: {n} node(s) didn't match Pod's node affinity/selector. no new claims to deallocate, preemption: 0/{n} nodes are available: {n} Preemption is not helpful for scheduling."
             ),
         };
-        desk.warn(("v1", "Pod"), &pod.value, "FailedScheduling", &message);
+        client.warn(("v1", "Pod"), &pod.value, "FailedScheduling", &message);
         let mut status = pod.value.at("/status").clone();
         status.put("/conditions", json!([{
             "type": "PodScheduled", "status": "False", "reason": "Unschedulable", "lastProbeTime": null,
-            "lastTransitionTime": desk.clock().time(), "message": message,
+            "lastTransitionTime": client.timestamp(), "message": message,
         }]));
-        desk.put_status(Kind::PODS, &pod.value, status)?;
+        client.put_status(Kind::PODS, &pod.value, status)?;
     }
-    Ok(Some(LOOK_AGAIN))
+    Ok(Some(RESYNC_INTERVAL))
 }

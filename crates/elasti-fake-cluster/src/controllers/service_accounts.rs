@@ -1,11 +1,10 @@
 //! Every namespace has a `default` service account.
-//! Never deletes one.
 
 use std::time::Duration;
 
 use serde_json::json;
 
-use super::engine::{Change, Controller, Desk, Kind};
+use super::engine::{Change, Controller, ControllerClient, Kind};
 use crate::api_server::object::Object as _;
 use crate::api_server::status::ApiError;
 use crate::api_server::store::Key;
@@ -20,8 +19,8 @@ impl Controller for ServiceAccounts {
         vec![Kind::NAMESPACES, Kind::SERVICE_ACCOUNTS]
     }
 
-    fn keys(&mut self, _: &Desk, change: &Change) -> Vec<Key> {
-        let key = Key::of(&change.object.value);
+    fn keys(&mut self, _: &ControllerClient, change: &Change) -> Vec<Key> {
+        let key = Key::from_object(&change.object.value);
         let namespace = if key.namespace.is_empty() {
             key.name
         } else {
@@ -30,16 +29,20 @@ impl Controller for ServiceAccounts {
         vec![Key::new("", &namespace)]
     }
 
-    fn reconcile(&mut self, desk: &Desk, key: &Key) -> Result<Option<Duration>, ApiError> {
-        let active = desk
+    fn reconcile(
+        &mut self,
+        client: &ControllerClient,
+        key: &Key,
+    ) -> Result<Option<Duration>, ApiError> {
+        let active = client
             .get(Kind::NAMESPACES, key)
             .is_some_and(|namespace| namespace.value.text("/status/phase") == "Active");
         if active
-            && desk
+            && client
                 .get(Kind::SERVICE_ACCOUNTS, &Key::new(&key.name, "default"))
                 .is_none()
         {
-            desk.create(
+            client.create(
                 Kind::SERVICE_ACCOUNTS,
                 &key.name,
                 &json!({"metadata": {"name": "default"}}),

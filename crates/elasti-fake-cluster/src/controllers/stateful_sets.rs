@@ -1,12 +1,11 @@
 //! StatefulSets: numbered pods, one after the other.
-//! Never skips a number that is not ready, unless the set is parallel.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::engine::{Change, Controller, Desk, Kind, only_uid};
+use super::engine::{Change, Controller, ControllerClient, Kind, only_uid};
 use super::workload::{
     compact, controlled, has_ended, is_available, is_going, is_ready, owned_by, owner_key,
     template_hash, unless_zero,
@@ -27,27 +26,31 @@ impl Controller for StatefulSets {
         vec![Kind::STATEFUL_SETS, Kind::PODS]
     }
 
-    fn keys(&mut self, _: &Desk, change: &Change) -> Vec<Key> {
-        if change.shelf == Kind::PODS.shelf() {
+    fn keys(&mut self, _: &ControllerClient, change: &Change) -> Vec<Key> {
+        if change.group_resource == Kind::PODS.group_resource() {
             owner_key(&change.object.value, "StatefulSet")
         } else {
-            vec![Key::of(&change.object.value)]
+            vec![Key::from_object(&change.object.value)]
         }
     }
 
-    fn reconcile(&mut self, desk: &Desk, key: &Key) -> Result<Option<Duration>, ApiError> {
-        let Some(set) = desk.get(Kind::STATEFUL_SETS, key) else {
+    fn reconcile(
+        &mut self,
+        client: &ControllerClient,
+        key: &Key,
+    ) -> Result<Option<Duration>, ApiError> {
+        let Some(set) = client.get(Kind::STATEFUL_SETS, key) else {
             return Ok(None);
         };
         let owner = &set.value;
         if !is_going(owner) {
-            let pods = controlled(desk, Kind::PODS, owner);
-            let settled = fill(desk, owner, &pods)? && shrink(desk, owner, &pods)?;
+            let pods = controlled(client, Kind::PODS, owner);
+            let settled = fill(client, owner, &pods)? && shrink(client, owner, &pods)?;
             if settled {
-                renew(desk, owner, &pods)?;
+                renew(client, owner, &pods)?;
             }
         }
-        report(desk, key)
+        report(client, key)
     }
 }
 
@@ -76,14 +79,14 @@ fn is_parallel(owner: &Value) -> bool {
 }
 
 /// Creates the next missing pod; true when all are there and ready.
-fn fill(desk: &Desk, owner: &Value, pods: &[Arc<Stored>]) -> Result<bool, ApiError> {
+fn fill(client: &ControllerClient, owner: &Value, pods: &[Arc<Stored>]) -> Result<bool, ApiError> {
     let mut settled = true;
     for number in 0..wanted(owner) {
         match pods.iter().find(|pod| ordinal(&pod.value) == number) {
             Some(pod) if has_ended(&pod.value) && !is_going(&pod.value) => {
-                desk.delete(
+                client.delete(
                     Kind::PODS,
-                    &Key::of(&pod.value),
+                    &Key::from_object(&pod.value),
                     &only_uid(pod.value.text("/metadata/uid")),
                 )?;
                 settled = false;
@@ -91,7 +94,7 @@ fn fill(desk: &Desk, owner: &Value, pods: &[Arc<Stored>]) -> Result<bool, ApiErr
             Some(pod) if is_ready(&pod.value) && !is_going(&pod.value) => {}
             Some(_) => settled = false,
             None => {
-                desk.create(
+                client.create(
                     Kind::PODS,
                     owner.text("/metadata/namespace"),
                     &pod(owner, number),
@@ -107,7 +110,11 @@ fn fill(desk: &Desk, owner: &Value, pods: &[Arc<Stored>]) -> Result<bool, ApiErr
 }
 
 /// Deletes the highest pod too many; true when there is none.
-fn shrink(desk: &Desk, owner: &Value, pods: &[Arc<Stored>]) -> Result<bool, ApiError> {
+fn shrink(
+    client: &ControllerClient,
+    owner: &Value,
+    pods: &[Arc<Stored>],
+) -> Result<bool, ApiError> {
     let mut extra: Vec<&Arc<Stored>> = pods
         .iter()
         .filter(|pod| ordinal(&pod.value) >= wanted(owner))
@@ -115,9 +122,9 @@ fn shrink(desk: &Desk, owner: &Value, pods: &[Arc<Stored>]) -> Result<bool, ApiE
     extra.sort_by_key(|pod| std::cmp::Reverse(ordinal(&pod.value)));
     for pod in &extra {
         if !is_going(&pod.value) {
-            desk.delete(
+            client.delete(
                 Kind::PODS,
-                &Key::of(&pod.value),
+                &Key::from_object(&pod.value),
                 &only_uid(pod.value.text("/metadata/uid")),
             )?;
         }
@@ -129,7 +136,7 @@ fn shrink(desk: &Desk, owner: &Value, pods: &[Arc<Stored>]) -> Result<bool, ApiE
 }
 
 /// Replaces the highest pod of an old template.
-fn renew(desk: &Desk, owner: &Value, pods: &[Arc<Stored>]) -> Result<(), ApiError> {
+fn renew(client: &ControllerClient, owner: &Value, pods: &[Arc<Stored>]) -> Result<(), ApiError> {
     if owner.text("/spec/updateStrategy/type") == "OnDelete" {
         return Ok(());
     }
@@ -141,9 +148,9 @@ fn renew(desk: &Desk, owner: &Value, pods: &[Arc<Stored>]) -> Result<(), ApiErro
         .iter()
         .filter(|pod| pod.value.text(REVISION) != current && ordinal(&pod.value) >= partition);
     if let Some(pod) = outdated.max_by_key(|pod| ordinal(&pod.value)) {
-        desk.delete(
+        client.delete(
             Kind::PODS,
-            &Key::of(&pod.value),
+            &Key::from_object(&pod.value),
             &only_uid(pod.value.text("/metadata/uid")),
         )?;
     }
@@ -168,12 +175,12 @@ fn pod(owner: &Value, number: i64) -> Value {
     json!({"metadata": metadata, "spec": spec})
 }
 
-fn report(desk: &Desk, key: &Key) -> Result<Option<Duration>, ApiError> {
-    let Some(set) = desk.get(Kind::STATEFUL_SETS, key) else {
+fn report(client: &ControllerClient, key: &Key) -> Result<Option<Duration>, ApiError> {
+    let Some(set) = client.get(Kind::STATEFUL_SETS, key) else {
         return Ok(None);
     };
     let owner = &set.value;
-    let pods = controlled(desk, Kind::PODS, owner);
+    let pods = controlled(client, Kind::PODS, owner);
     let min_ready = owner.number("/spec/minReadySeconds").unwrap_or(0);
     let count = |test: &dyn Fn(&Value) -> bool| {
         i64::try_from(pods.iter().filter(|pod| test(&pod.value)).count()).unwrap_or(0)
@@ -190,12 +197,12 @@ fn report(desk: &Desk, key: &Key) -> Result<Option<Duration>, ApiError> {
     let status = compact(json!({
         "replicas": pods.len(),
         "readyReplicas": unless_zero(count(&|pod| is_ready(pod) && !is_going(pod))),
-        "availableReplicas": count(&|pod| is_available(desk, pod, min_ready) && !is_going(pod)),
+        "availableReplicas": count(&|pod| is_available(client, pod, min_ready) && !is_going(pod)),
         "currentReplicas": unless_zero(count(&|pod| pod.text(REVISION) == before)),
         "updatedReplicas": unless_zero(updated),
         "currentRevision": before, "updateRevision": current,
         "observedGeneration": owner.number("/metadata/generation"), "collisionCount": 0,
     }));
-    desk.put_status(Kind::STATEFUL_SETS, owner, status)?;
+    client.put_status(Kind::STATEFUL_SETS, owner, status)?;
     Ok(None)
 }

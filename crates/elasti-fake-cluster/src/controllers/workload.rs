@@ -1,19 +1,18 @@
 //! What all workloads share: owned pods, readiness, owner references, template hashes, rounding.
-//! Never writes.
 
 use std::sync::Arc;
 
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
-use super::engine::{Desk, Kind};
+use super::engine::{ControllerClient, Kind};
 use crate::api_server::object::Object as _;
 use crate::api_server::store::{Key, Stored};
 
 /// The objects of `kind` in the owner's namespace that it controls.
-pub(crate) fn controlled(desk: &Desk, kind: Kind, owner: &Value) -> Vec<Arc<Stored>> {
+pub(crate) fn controlled(client: &ControllerClient, kind: Kind, owner: &Value) -> Vec<Arc<Stored>> {
     let uid = owner.text("/metadata/uid");
-    let all = desk
+    let all = client
         .list(kind, Some(owner.text("/metadata/namespace")))
         .into_iter();
     all.filter(|one| controller(&one.value).is_some_and(|reference| reference.text("/uid") == uid))
@@ -72,7 +71,7 @@ pub(crate) fn is_ready(pod: &Value) -> bool {
 }
 
 /// Ready for at least `minReadySeconds`.
-pub(crate) fn is_available(desk: &Desk, pod: &Value, min_ready_seconds: i64) -> bool {
+pub(crate) fn is_available(client: &ControllerClient, pod: &Value, min_ready_seconds: i64) -> bool {
     if !is_ready(pod) || min_ready_seconds <= 0 {
         return is_ready(pod);
     }
@@ -83,7 +82,7 @@ pub(crate) fn is_available(desk: &Desk, pod: &Value, min_ready_seconds: i64) -> 
     let since: Option<jiff::Timestamp> =
         ready.and_then(|one| one.text("/lastTransitionTime").parse().ok());
     since.is_some_and(|since| {
-        desk.clock().now().as_second() - since.as_second() >= min_ready_seconds
+        client.clock().now().as_second() - since.as_second() >= min_ready_seconds
     })
 }
 

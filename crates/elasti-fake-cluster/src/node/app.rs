@@ -1,5 +1,4 @@
 //! The sample apps that images name, as servers in this process.
-//! Never outlives its pod: dropping the app closes everything.
 
 use std::net::Ipv4Addr;
 use std::sync::Arc;
@@ -16,13 +15,13 @@ use crate::api_server::object::Object as _;
 
 /// What an image does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Manner {
+pub(crate) enum AppKind {
     /// Answers HTTP/1.1 and h2c with what it was asked; sends gRPC messages back.
     Echo,
     /// Greets every connection first, then echoes bytes.
     SpeaksFirst,
     /// Runs but never listens.
-    Deaf,
+    NeverListens,
     /// Ends with code 1 after a second.
     Crashes,
     /// Cannot be pulled.
@@ -34,7 +33,7 @@ pub(crate) enum Manner {
 /// A container as the kubelet runs it.
 #[derive(Clone, Debug)]
 pub(crate) struct App {
-    pub(crate) manner: Manner,
+    pub(crate) kind: AppKind,
     /// The time before it listens.
     pub(crate) start_after: Duration,
     pub(crate) ports: Vec<u16>,
@@ -44,7 +43,7 @@ pub(crate) struct App {
 
 impl App {
     /// Reads a container: the image's last path segment names the app, `START_SECONDS` slows its start.
-    pub(crate) fn of(container: &Value, pod: &str, visits: Visits) -> Self {
+    pub(crate) fn from_container(container: &Value, pod: &str, visits: Visits) -> Self {
         let image = container.text("/image");
         let name = image
             .rsplit('/')
@@ -53,13 +52,13 @@ impl App {
             .split([':', '@'])
             .next()
             .unwrap_or_default();
-        let manner = match name {
-            "speaks-first" => Manner::SpeaksFirst,
-            "never-ready" => Manner::Deaf,
-            "crash-loop" => Manner::Crashes,
-            "missing" => Manner::Missing,
-            "process" => Manner::Process,
-            _ => Manner::Echo,
+        let kind = match name {
+            "speaks-first" => AppKind::SpeaksFirst,
+            "never-ready" => AppKind::NeverListens,
+            "crash-loop" => AppKind::Crashes,
+            "missing" => AppKind::Missing,
+            "process" => AppKind::Process,
+            _ => AppKind::Echo,
         };
         let variable = container
             .list("/env")
@@ -78,7 +77,7 @@ impl App {
             ports.push(8080);
         }
         Self {
-            manner,
+            kind,
             start_after: Duration::from_secs_f64(seconds),
             ports,
             pod: pod.to_owned(),
@@ -86,7 +85,7 @@ impl App {
         }
     }
 
-    /// Serves until told to stop; then the listeners close at once and open requests may end within `grace`.
+    /// Serves until asked to stop; then the listeners close at once and open requests may end within `grace`.
     pub(crate) async fn serve(
         self,
         address: Ipv4Addr,
@@ -117,16 +116,16 @@ impl App {
 
     /// What listens, if anything does.
     fn sample_app(&self) -> Option<SampleApp> {
-        let manner = match self.manner {
-            Manner::SpeaksFirst => elasti_sample_app::Manner::SpeaksFirst,
-            Manner::Deaf => return None,
-            Manner::Echo | Manner::Crashes | Manner::Missing | Manner::Process => {
-                elasti_sample_app::Manner::Echo
+        let behaviour = match self.kind {
+            AppKind::SpeaksFirst => elasti_sample_app::Behaviour::SpeaksFirst,
+            AppKind::NeverListens => return None,
+            AppKind::Echo | AppKind::Crashes | AppKind::Missing | AppKind::Process => {
+                elasti_sample_app::Behaviour::Echo
             }
         };
         let (pod, visits) = (self.pod.clone(), self.visits.clone());
         Some(SampleApp {
-            manner,
+            behaviour,
             pod: self.pod.clone(),
             on_visit: Arc::new(move |path| visits.write(&pod, path)),
         })

@@ -1,5 +1,4 @@
 //! One node's kube-proxy: listens on cluster addresses and passes connections to endpoints.
-//! Never retries: a pod that refuses is the client's loss, as with iptables.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -16,20 +15,20 @@ use tokio::time::Instant;
 use crate::api_server::object::Object as _;
 use crate::api_server::status::ApiError;
 use crate::api_server::store::{Key, Stored};
-use crate::controllers::{Change, Controller, Desk, Kind};
+use crate::controllers::{Change, Controller, ControllerClient, Kind};
 use crate::random::Randomness;
 
 type Targets = Arc<Mutex<Vec<SocketAddr>>>;
-/// Connections outlive the front through which they came, as conntrack's do; they end with the node.
+/// Connections outlive the listener through which they came, as conntrack's do; they end with the node.
 type Connections = Arc<Mutex<JoinSet<()>>>;
 
 /// One listening Service port; without endpoints there is none, so that connections are refused.
-struct Front {
+struct ServiceListener {
     targets: Targets,
     task: AbortHandle,
 }
 
-impl Drop for Front {
+impl Drop for ServiceListener {
     fn drop(&mut self) {
         self.task.abort();
     }
@@ -37,20 +36,20 @@ impl Drop for Front {
 
 pub(crate) struct KubeProxy {
     lag: Arc<Mutex<Duration>>,
-    fronts: BTreeMap<Key, BTreeMap<SocketAddr, Front>>,
+    listeners: BTreeMap<Key, BTreeMap<SocketAddr, ServiceListener>>,
     connections: Connections,
     /// What each Service looked like when something changed, and when this node is to know it.
-    pending: BTreeMap<Key, VecDeque<(Instant, Wished)>>,
+    pending: BTreeMap<Key, VecDeque<(Instant, Routes)>>,
 }
 
 /// Addresses to listen on and where each leads.
-type Wished = BTreeMap<SocketAddr, Vec<SocketAddr>>;
+type Routes = BTreeMap<SocketAddr, Vec<SocketAddr>>;
 
 impl KubeProxy {
     pub(crate) fn new(lag: Arc<Mutex<Duration>>) -> Self {
         Self {
             lag,
-            fronts: BTreeMap::new(),
+            listeners: BTreeMap::new(),
             connections: Connections::default(),
             pending: BTreeMap::new(),
         }
@@ -64,17 +63,17 @@ impl Controller for KubeProxy {
         vec![Kind::SERVICES, Kind::ENDPOINT_SLICES]
     }
 
-    fn keys(&mut self, desk: &Desk, change: &Change) -> Vec<Key> {
+    fn keys(&mut self, client: &ControllerClient, change: &Change) -> Vec<Key> {
         let object = &change.object.value;
-        let key = if change.shelf == Kind::SERVICES.shelf() {
-            Key::of(object)
+        let key = if change.group_resource == Kind::SERVICES.group_resource() {
+            Key::from_object(object)
         } else {
             let name = object.text("/metadata/labels/kubernetes.io~1service-name");
             Key::new(object.text("/metadata/namespace"), name)
         };
-        let seen = desk
+        let seen = client
             .get(Kind::SERVICES, &key)
-            .map(|service| fronts(desk, &service.value))
+            .map(|service| routes_of(client, &service.value))
             .unwrap_or_default();
         let known_at = Instant::now() + self.lag();
         self.pending
@@ -88,7 +87,11 @@ impl Controller for KubeProxy {
         *self.lag.lock()
     }
 
-    fn reconcile(&mut self, desk: &Desk, key: &Key) -> Result<Option<Duration>, ApiError> {
+    fn reconcile(
+        &mut self,
+        client: &ControllerClient,
+        key: &Key,
+    ) -> Result<Option<Duration>, ApiError> {
         let now = Instant::now();
         let pending = self.pending.entry(key.clone()).or_default();
         let mut latest = None;
@@ -96,20 +99,20 @@ impl Controller for KubeProxy {
             latest = Some(seen);
         }
         let later = pending.front().map(|(at, _)| *at - now);
-        let Some(wished) = latest else {
+        let Some(routes) = latest else {
             return Ok(later);
         };
-        let known = self.fronts.entry(key.clone()).or_default();
-        known.retain(|address, _| wished.contains_key(address));
+        let known = self.listeners.entry(key.clone()).or_default();
+        known.retain(|address, _| routes.contains_key(address));
         let mut failed = false;
-        for (address, targets) in wished.clone() {
+        for (address, targets) in routes.clone() {
             match known.get(&address) {
-                Some(front) => *front.targets.lock() = targets,
+                Some(listening) => *listening.targets.lock() = targets,
                 None => match listen(address) {
                     Ok(listener) => {
                         let targets: Targets = Arc::new(Mutex::new(targets));
                         // Its own source: clients come when they like, and no name in the simulated cluster may depend on that.
-                        let random = Randomness::seeded(desk.server.randomness().seed());
+                        let random = Randomness::seeded(client.server.randomness().seed());
                         let task = tokio::spawn(accept(
                             listener,
                             targets.clone(),
@@ -117,7 +120,7 @@ impl Controller for KubeProxy {
                             random,
                         ))
                         .abort_handle();
-                        known.insert(address, Front { targets, task });
+                        known.insert(address, ServiceListener { targets, task });
                     }
                     // The address may still be closing: this view is tried again.
                     Err(_) => failed = true,
@@ -128,7 +131,7 @@ impl Controller for KubeProxy {
             self.pending
                 .entry(key.clone())
                 .or_default()
-                .push_front((now, wished));
+                .push_front((now, routes));
             return Ok(Some(Duration::from_millis(100)));
         }
         Ok(later)
@@ -145,7 +148,7 @@ fn listen(address: SocketAddr) -> std::io::Result<TcpListener> {
 }
 
 /// The Service's addresses and where each leads.
-fn fronts(desk: &Desk, service: &Value) -> Wished {
+fn routes_of(client: &ControllerClient, service: &Value) -> Routes {
     let Ok(address) = service.text("/spec/clusterIP").parse::<Ipv4Addr>() else {
         return BTreeMap::new();
     };
@@ -153,7 +156,7 @@ fn fronts(desk: &Desk, service: &Value) -> Wished {
         service.text("/metadata/namespace"),
         service.text("/metadata/name"),
     );
-    let slices = desk
+    let slices = client
         .list(Kind::ENDPOINT_SLICES, Some(namespace))
         .into_iter();
     let slices: Vec<_> = slices
@@ -239,11 +242,11 @@ async fn accept(
         };
         let mut open = connections.lock();
         while open.try_join_next().is_some() {}
-        open.spawn(pass(stream, chosen));
+        open.spawn(forward(stream, chosen));
     }
 }
 
-async fn pass(mut client: TcpStream, target: Option<SocketAddr>) {
+async fn forward(mut client: TcpStream, target: Option<SocketAddr>) {
     let reached = match target {
         Some(target) => TcpStream::connect(target).await.ok(),
         None => None,

@@ -1,5 +1,4 @@
 //! The kubelet: starts the pods bound to its node, ends the deleted ones, and restores their status at every tick.
-//! Never schedules.
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
@@ -12,16 +11,16 @@ use tokio::task::AbortHandle;
 use tokio::time::{Instant, MissedTickBehavior};
 
 use super::NodeConfig;
-use super::pod::{self, Shared, Truth};
+use super::pod::{self, PodRecord, SharedPodRecord};
 use super::visits::Visits;
 use crate::api_server::object::Object as _;
 use crate::api_server::status::ApiError;
 use crate::api_server::store::Key;
-use crate::controllers::{Change, Controller, Desk, Kind};
+use crate::controllers::{Change, Controller, ControllerClient, Kind};
 
 struct Running {
     uid: String,
-    truth: Shared,
+    record: SharedPodRecord,
     stop: watch::Sender<Option<Duration>>,
     task: AbortHandle,
 }
@@ -32,14 +31,14 @@ impl Drop for Running {
     }
 }
 
-type Truths = Arc<Mutex<BTreeMap<String, Shared>>>;
+type PodRecords = Arc<Mutex<BTreeMap<String, SharedPodRecord>>>;
 
 pub(crate) struct Kubelet {
     node: String,
     network: u32,
     given: u32,
     pods: BTreeMap<Key, Running>,
-    truths: Truths,
+    records: PodRecords,
     visits: Visits,
 }
 
@@ -50,13 +49,13 @@ impl Kubelet {
             network: u32::from(config.pod_network),
             given: 0,
             pods: BTreeMap::new(),
-            truths: Truths::default(),
+            records: PodRecords::default(),
             visits,
         }
     }
 
-    pub(crate) fn truths(&self) -> Truths {
-        self.truths.clone()
+    pub(crate) fn records(&self) -> PodRecords {
+        self.records.clone()
     }
 
     /// Addresses are not given out again for as long as possible: a late client must not meet a stranger.
@@ -65,26 +64,26 @@ impl Kubelet {
         Ipv4Addr::from(self.network + self.given)
     }
 
-    fn start(&mut self, desk: &Desk, key: &Key, value: &serde_json::Value) {
+    fn start(&mut self, client: &ControllerClient, key: &Key, value: &serde_json::Value) {
         let address = self.next_address();
-        let truth = Truth::new(value, address, &desk.clock().time());
-        let uid = truth.uid.clone();
-        let truth: Shared = Arc::new(Mutex::new(truth));
+        let record = PodRecord::new(value, address, &client.timestamp());
+        let uid = record.uid.clone();
+        let record: SharedPodRecord = Arc::new(Mutex::new(record));
         let (stop, stopped) = watch::channel(None);
         let task = tokio::spawn(pod::live(
-            desk.clone(),
+            client.clone(),
             value.clone(),
-            truth.clone(),
+            record.clone(),
             stopped,
             self.visits.clone(),
         ))
         .abort_handle();
-        self.truths.lock().insert(uid.clone(), truth.clone());
+        self.records.lock().insert(uid.clone(), record.clone());
         self.pods.insert(
             key.clone(),
             Running {
                 uid,
-                truth,
+                record,
                 stop,
                 task,
             },
@@ -99,17 +98,21 @@ impl Controller for Kubelet {
         vec![Kind::PODS]
     }
 
-    fn keys(&mut self, _: &Desk, change: &Change) -> Vec<Key> {
+    fn keys(&mut self, _: &ControllerClient, change: &Change) -> Vec<Key> {
         let pod = &change.object.value;
         if pod.text("/spec/nodeName") == self.node {
-            vec![Key::of(pod)]
+            vec![Key::from_object(pod)]
         } else {
             vec![]
         }
     }
 
-    fn reconcile(&mut self, desk: &Desk, key: &Key) -> Result<Option<Duration>, ApiError> {
-        let stored = desk
+    fn reconcile(
+        &mut self,
+        client: &ControllerClient,
+        key: &Key,
+    ) -> Result<Option<Duration>, ApiError> {
+        let stored = client
             .get(Kind::PODS, key)
             .filter(|pod| pod.value.text("/spec/nodeName") == self.node);
         let uid = stored
@@ -118,28 +121,28 @@ impl Controller for Kubelet {
         if self.pods.get(key).is_some_and(|running| running.uid != uid)
             && let Some(gone) = self.pods.remove(key)
         {
-            self.truths.lock().remove(&gone.truth.lock().uid);
+            self.records.lock().remove(&gone.record.lock().uid);
         }
         let Some(stored) = stored else {
             return Ok(None);
         };
         let going = stored.value.at("/metadata/deletionTimestamp").is_string();
         match self.pods.get(key) {
-            None if going => drop(desk.delete(
+            None if going => drop(client.delete(
                 Kind::PODS,
                 key,
                 &serde_json::json!({"gracePeriodSeconds": 0}),
             )),
-            None => self.start(desk, key, &stored.value),
+            None => self.start(client, key, &stored.value),
             Some(running) if going => {
                 let seconds = stored
                     .value
                     .number("/metadata/deletionGracePeriodSeconds")
                     .unwrap_or(30);
                 let grace = Duration::from_secs(u64::try_from(seconds).unwrap_or(0));
-                running.stop.send_if_modified(|told| {
-                    if told.is_none() {
-                        *told = Some(grace);
+                running.stop.send_if_modified(|grace_set| {
+                    if grace_set.is_none() {
+                        *grace_set = Some(grace);
                         true
                     } else {
                         false
@@ -153,14 +156,14 @@ impl Controller for Kubelet {
 }
 
 /// At every tick the kubelet writes what it knows, and so undoes what others wrote.
-pub(crate) async fn tick(truths: Truths, desk: Desk, config: NodeConfig) {
+pub(crate) async fn tick(records: PodRecords, client: ControllerClient, config: NodeConfig) {
     let mut ticks = tokio::time::interval_at(Instant::now() + config.first_tick, config.tick);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         ticks.tick().await;
-        let all: Vec<Shared> = truths.lock().values().cloned().collect();
-        for truth in all {
-            pod::report(&desk, &truth);
+        let all: Vec<SharedPodRecord> = records.lock().values().cloned().collect();
+        for record in all {
+            pod::report(&client, &record);
         }
     }
 }

@@ -1,5 +1,4 @@
 //! The simulated cluster's machines: a kubelet whose pods are servers in this process, and a kube-proxy.
-//! Never runs a container.
 
 mod app;
 mod kube_proxy;
@@ -21,7 +20,7 @@ use tokio::task::JoinSet;
 
 use crate::api_server::ApiServer;
 use crate::api_server::object::Object as _;
-use crate::controllers::{Desk, Kind, run};
+use crate::controllers::{ControllerClient, Kind, run};
 use visits::Visits;
 
 /// Kubernetes' period of the kubelet's status manager.
@@ -66,13 +65,13 @@ impl Node {
     /// Registers the node and starts its kubelet and kube-proxy.
     #[must_use]
     pub fn start(server: &ApiServer, config: &NodeConfig) -> Self {
-        let desk = Desk::new(server, "kubelet");
-        register(&desk, config);
+        let client = ControllerClient::new(server, "kubelet");
+        register(&client, config);
         let proxy_lag = Arc::new(Mutex::new(Duration::ZERO));
         let mut tasks = JoinSet::new();
         let visits = Visits::default();
         let kubelet = kubelet::Kubelet::new(config, visits.clone());
-        tasks.spawn(kubelet::tick(kubelet.truths(), desk, config.clone()));
+        tasks.spawn(kubelet::tick(kubelet.records(), client, config.clone()));
         tasks.spawn(run(kubelet, server.clone()));
         tasks.spawn(run(
             kube_proxy::KubeProxy::new(proxy_lag.clone()),
@@ -97,8 +96,8 @@ impl Node {
     }
 }
 
-fn register(desk: &Desk, config: &NodeConfig) {
-    let now = desk.clock().time();
+fn register(client: &ControllerClient, config: &NodeConfig) {
+    let now = client.timestamp();
     let mut node = json!({
         "metadata": {"name": config.name, "labels": {"kubernetes.io/hostname": config.name, "kubernetes.io/os": "linux"}},
         "status": {
@@ -116,5 +115,5 @@ fn register(desk: &Desk, config: &NodeConfig) {
         "lastHeartbeatTime": now, "lastTransitionTime": now,
     }]));
     // A node that is already there is the same node after a restart.
-    let _ = desk.create(Kind::NODES, "", &node);
+    let _ = client.create(Kind::NODES, "", &node);
 }

@@ -1,5 +1,4 @@
 //! One pod on a node: starts its apps, probes them, reports, and ends them.
-//! Never reads its status back: what it knows is the truth.
 
 use std::net::Ipv4Addr;
 use std::sync::Arc;
@@ -11,18 +10,18 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
-use super::app::{App, Manner};
+use super::app::{App, AppKind};
 use super::probe::Probe;
 use super::process;
 use super::visits::Visits;
 use crate::api_server::object::Object as _;
 use crate::api_server::status::ApiError;
 use crate::api_server::store::Key;
-use crate::controllers::{Desk, Kind};
+use crate::controllers::{ControllerClient, Kind};
 
 /// The first wait after a crash; it doubles up to five minutes.
-const BACK_OFF: Duration = Duration::from_secs(10);
-const BACK_OFF_LIMIT: Duration = Duration::from_secs(300);
+const BACKOFF_MIN: Duration = Duration::from_secs(10);
+const BACKOFF_MAX: Duration = Duration::from_secs(300);
 /// The exit code of a container that had to be killed.
 const KILLED: i64 = 137;
 
@@ -45,19 +44,19 @@ struct Container {
 
 /// What the kubelet knows about a pod.
 #[derive(Clone, Debug)]
-pub(crate) struct Truth {
+pub(crate) struct PodRecord {
     pub(crate) key: Key,
     pub(crate) uid: String,
     address: Ipv4Addr,
     started: String,
     containers: Vec<Container>,
     /// Since when the pod is (not) ready.
-    turned: (bool, String),
+    readiness: (bool, String),
 }
 
-pub(crate) type Shared = Arc<Mutex<Truth>>;
+pub(crate) type SharedPodRecord = Arc<Mutex<PodRecord>>;
 
-impl Truth {
+impl PodRecord {
     pub(crate) fn new(pod: &Value, address: Ipv4Addr, now: &str) -> Self {
         let container = |one: &Value| Container {
             name: one.text("/name").to_owned(),
@@ -68,12 +67,12 @@ impl Truth {
             restarts: 0,
         };
         Self {
-            key: Key::of(pod),
+            key: Key::from_object(pod),
             uid: pod.text("/metadata/uid").to_owned(),
             address,
             started: now.to_owned(),
             containers: pod.list("/spec/containers").iter().map(container).collect(),
-            turned: (false, now.to_owned()),
+            readiness: (false, now.to_owned()),
         }
     }
 
@@ -85,14 +84,14 @@ impl Truth {
         if let Some(container) = self.containers.get_mut(at) {
             change(container);
         }
-        if self.is_ready() != self.turned.0 {
-            self.turned = (self.is_ready(), now.to_owned());
+        if self.is_ready() != self.readiness.0 {
+            self.readiness = (self.is_ready(), now.to_owned());
         }
     }
 
     /// The status as the kubelet writes it.
     fn status(&self, quality: &str) -> Value {
-        let (ready, since) = (&self.turned.0, &self.turned.1);
+        let (ready, since) = (&self.readiness.0, &self.readiness.1);
         let word = if *ready { "True" } else { "False" };
         let condition = |kind: &str, status: &str, since: &str| {
             let mut one = json!({"type": kind, "status": status, "lastProbeTime": null, "lastTransitionTime": since});
@@ -146,91 +145,91 @@ fn container_status(container: &Container) -> Value {
 }
 
 /// Writes what the kubelet knows, whatever the API shows.
-pub(crate) fn report(desk: &Desk, truth: &Shared) {
-    let truth = truth.lock().clone();
+pub(crate) fn report(client: &ControllerClient, record: &SharedPodRecord) {
+    let record = record.lock().clone();
     // A conflict only means that someone wrote in between: read again.
     for _ in 0..5 {
-        let Some(pod) = desk
-            .get(Kind::PODS, &truth.key)
-            .filter(|pod| pod.value.text("/metadata/uid") == truth.uid)
+        let Some(pod) = client
+            .get(Kind::PODS, &record.key)
+            .filter(|pod| pod.value.text("/metadata/uid") == record.uid)
         else {
             return;
         };
-        let status = truth.status(pod.value.text("/status/qosClass"));
-        match desk.put_status(Kind::PODS, &pod.value, status) {
+        let status = record.status(pod.value.text("/status/qosClass"));
+        match client.put_status(Kind::PODS, &pod.value, status) {
             Err(ApiError::Conflict { .. }) => {}
             _ => return,
         }
     }
 }
 
-/// Runs the pod until it is told to stop, then confirms its end.
+/// Runs the pod until it is asked to stop, then confirms its end.
 pub(crate) async fn live(
-    desk: Desk,
+    client: ControllerClient,
     pod: Value,
-    truth: Shared,
+    record: SharedPodRecord,
     mut stop: watch::Receiver<Option<Duration>>,
     visits: Visits,
 ) {
-    report(&desk, &truth);
+    report(&client, &record);
     let (address, key, uid) = {
-        let truth = truth.lock();
-        (truth.address, truth.key.clone(), truth.uid.clone())
+        let record = record.lock();
+        (record.address, record.key.clone(), record.uid.clone())
     };
     let mut containers = JoinSet::new();
     for (at, container) in pod.list("/spec/containers").iter().enumerate() {
-        let app = App::of(container, &key.name, visits.clone());
-        let keeper = Keeper {
-            desk: desk.clone(),
-            truth: truth.clone(),
+        let app = App::from_container(container, &key.name, visits.clone());
+        let runner = ContainerRunner {
+            client: client.clone(),
+            record: record.clone(),
             at,
             container: container.clone(),
             address,
             app,
         };
-        containers.spawn(keeper.keep(stop.clone()));
+        containers.spawn(runner.run(stop.clone()));
     }
     // The sender lives in the kubelet; without it the node is gone and so is the pod.
     if stop.wait_for(Option::is_some).await.is_err() {
         return;
     }
     while containers.join_next().await.is_some() {}
-    report(&desk, &truth);
+    report(&client, &record);
     let gone = json!({"gracePeriodSeconds": 0, "preconditions": {"uid": uid}});
-    let _ = desk.delete(Kind::PODS, &key, &gone);
+    let _ = client.delete(Kind::PODS, &key, &gone);
 }
 
-/// Keeps one container going.
-struct Keeper {
-    desk: Desk,
-    truth: Shared,
+/// Runs one container, and restarts it.
+struct ContainerRunner {
+    client: ControllerClient,
+    record: SharedPodRecord,
     at: usize,
     container: Value,
     address: Ipv4Addr,
     app: App,
 }
 
-impl Keeper {
-    fn note(&self, change: impl FnOnce(&mut Container)) {
-        self.truth
+impl ContainerRunner {
+    fn update(&self, change: impl FnOnce(&mut Container)) {
+        self.record
             .lock()
-            .change(self.at, &self.desk.clock().time(), change);
-        report(&self.desk, &self.truth);
+            .change(self.at, &self.client.timestamp(), change);
+        report(&self.client, &self.record);
     }
 
-    async fn keep(self, mut stop: watch::Receiver<Option<Duration>>) {
-        let mut wait = BACK_OFF;
+    async fn run(self, mut stop: watch::Receiver<Option<Duration>>) {
+        let mut wait = BACKOFF_MIN;
         while stop.borrow().is_none() {
-            match self.app.manner {
-                Manner::Missing if self.container.text("/imagePullPolicy") == "Never" => {
+            match self.app.kind {
+                AppKind::Missing if self.container.text("/imagePullPolicy") == "Never" => {
                     let image = self.container.text("/image");
                     let message = format!(
                         "Container image \"{image}\" is not present with pull policy of Never"
                     );
                     self.warn("ErrImageNeverPull", &message);
-                    self.waits("ErrImageNeverPull", message);
+                    self.set_waiting("ErrImageNeverPull", message);
                 }
-                Manner::Missing => {
+                AppKind::Missing => {
                     let image = self.container.text("/image");
                     let error = format!(
                         "failed to pull and unpack image \"{image}\": failed to resolve reference \"{image}\": {image}: not found"
@@ -240,24 +239,24 @@ impl Keeper {
                         &format!("Failed to pull image \"{image}\": {error}"),
                     );
                     self.warn("Failed", "Error: ErrImagePull");
-                    self.waits("ErrImagePull", error.clone());
+                    self.set_waiting("ErrImagePull", error.clone());
                     sleep_or_stop(wait, &mut stop).await;
                     let message = format!("Back-off pulling image \"{image}\"");
                     self.warn("BackOff", &message);
                     self.warn("Failed", "Error: ImagePullBackOff");
-                    self.waits(
+                    self.set_waiting(
                         "ImagePullBackOff",
                         format!("{message}: ErrImagePull: {error}"),
                     );
                 }
-                Manner::Crashes => {
-                    let now = self.desk.clock().time();
-                    self.note(|container| container.state = State::Running(now));
+                AppKind::Crashes => {
+                    let now = self.client.timestamp();
+                    self.update(|container| container.state = State::Running(now));
                     sleep_or_stop(Duration::from_secs(1), &mut stop).await;
                     self.restarted(1, wait);
                 }
                 _ => {
-                    let code = self.run(&mut stop).await;
+                    let code = self.run_once(&mut stop).await;
                     if stop.borrow().is_some() {
                         break;
                     }
@@ -265,10 +264,10 @@ impl Keeper {
                 }
             }
             sleep_or_stop(wait, &mut stop).await;
-            wait = (wait * 2).min(BACK_OFF_LIMIT);
+            wait = (wait * 2).min(BACKOFF_MAX);
         }
-        let at = self.desk.clock().time();
-        self.truth.lock().change(self.at, &at, |container| {
+        let at = self.client.timestamp();
+        self.record.lock().change(self.at, &at, |container| {
             container.ready = false;
             container.state = State::Ended {
                 code: 0,
@@ -277,23 +276,23 @@ impl Keeper {
         });
     }
 
-    /// Waits, and says why.
-    fn waits(&self, reason: &'static str, message: String) {
-        self.note(|container| container.state = State::Waiting(reason, Some(message)));
+    /// Reports why the container waits.
+    fn set_waiting(&self, reason: &'static str, message: String) {
+        self.update(|container| container.state = State::Waiting(reason, Some(message)));
     }
 
     fn warn(&self, reason: &str, message: &str) {
-        let key = self.truth.lock().key.clone();
-        if let Some(pod) = self.desk.get(Kind::PODS, &key) {
-            self.desk.warn(("v1", "Pod"), &pod.value, reason, message);
+        let key = self.record.lock().key.clone();
+        if let Some(pod) = self.client.get(Kind::PODS, &key) {
+            self.client.warn(("v1", "Pod"), &pod.value, reason, message);
         }
     }
 
     fn restarted(&self, code: i64, wait: Duration) {
-        let at = self.desk.clock().time();
+        let at = self.client.timestamp();
         let (key, uid) = {
-            let truth = self.truth.lock();
-            (truth.key.clone(), truth.uid.clone())
+            let record = self.record.lock();
+            (record.key.clone(), record.uid.clone())
         };
         let name = self.container.text("/name");
         let pod = format!("{}_{}({uid})", key.name, key.namespace);
@@ -305,7 +304,7 @@ impl Keeper {
             "back-off {}s restarting failed container={name} pod={pod}",
             wait.as_secs()
         );
-        self.note(|container| {
+        self.update(|container| {
             container.last_end = Some((code, at));
             container.state = State::Waiting("CrashLoopBackOff", Some(message));
             container.ready = false;
@@ -314,14 +313,14 @@ impl Keeper {
     }
 
     /// One life of the app, and its exit code: ends with the pod or when the liveness or startup probe gives it up.
-    async fn run(&self, stop: &mut watch::Receiver<Option<Duration>>) -> i64 {
+    async fn run_once(&self, stop: &mut watch::Receiver<Option<Duration>>) -> i64 {
         let (kill, killed) = watch::channel(None);
-        let now = self.desk.clock().time();
-        let serving = match self.app.manner {
-            Manner::Process => {
+        let now = self.client.timestamp();
+        let serving = match self.app.kind {
+            AppKind::Process => {
                 let (container, key, address) = (
                     self.container.clone(),
-                    self.truth.lock().key.clone(),
+                    self.record.lock().key.clone(),
                     self.address,
                 );
                 tokio::spawn(async move { process::run(&container, &key, address, killed).await })
@@ -335,10 +334,10 @@ impl Keeper {
             }
         };
         let mut serving = AbortOnDrop(serving);
-        self.note(|container| container.state = State::Running(now));
+        self.update(|container| container.state = State::Running(now));
         let grace = tokio::select! {
             grace = async { stop.wait_for(Option::is_some).await.map_or(None, |grace| *grace) } => grace,
-            () = self.watch_over() => Some(Duration::ZERO),
+            () = self.run_probes() => Some(Duration::ZERO),
             // A process may end by itself.
             code = serving.finished() => return code,
         };
@@ -348,12 +347,12 @@ impl Keeper {
     }
 
     /// Probes until the app has to be restarted.
-    async fn watch_over(&self) {
-        let probe = |which: &str| Probe::of(&self.container, which, self.address);
+    async fn run_probes(&self) {
+        let probe = |which: &str| Probe::from_container(&self.container, which, self.address);
         if let Some(mut startup) = probe("startupProbe") {
             startup.wait_initially().await;
             loop {
-                match startup.ask().await {
+                match startup.check().await {
                     Some(true) => break,
                     Some(false) => return,
                     None => sleep(startup.period).await,
@@ -368,30 +367,30 @@ impl Keeper {
 
     async fn follow_readiness(&self, probe: Option<Probe>) {
         let Some(mut probe) = probe else {
-            self.note(|container| container.ready = true);
+            self.update(|container| container.ready = true);
             return std::future::pending().await;
         };
         probe.wait_initially().await;
-        let mut told = false;
+        let mut reported = false;
         loop {
             let ready = self
-                .truth
+                .record
                 .lock()
                 .containers
                 .get(self.at)
                 .is_some_and(|container| container.ready);
-            let verdict = probe.ask().await;
+            let verdict = probe.check().await;
             if let Some(verdict) = verdict.filter(|verdict| *verdict != ready) {
-                self.note(|container| container.ready = verdict);
+                self.update(|container| container.ready = verdict);
             }
             // Once is enough to know: the kubelet's own recorder holds back what repeats.
-            if verdict == Some(false) && !told {
+            if verdict == Some(false) && !reported {
                 self.warn(
                     "Unhealthy",
                     &format!("Readiness probe failed: {}", probe.failure()),
                 );
             }
-            told = verdict.map_or(told, |verdict| !verdict);
+            reported = verdict.map_or(reported, |verdict| !verdict);
             sleep(probe.period).await;
         }
     }
@@ -402,7 +401,7 @@ async fn follow_liveness(probe: Option<Probe>) {
         return std::future::pending().await;
     };
     probe.wait_initially().await;
-    while probe.ask().await != Some(false) {
+    while probe.check().await != Some(false) {
         sleep(probe.period).await;
     }
 }
@@ -414,7 +413,7 @@ async fn sleep_or_stop(time: Duration, stop: &mut watch::Receiver<Option<Duratio
     }
 }
 
-/// A task that ends with whoever waits for it.
+/// A task that ends with its owner.
 struct AbortOnDrop(tokio::task::JoinHandle<i64>);
 
 impl AbortOnDrop {

@@ -1,5 +1,4 @@
 //! Probes as a pod's spec writes them, over real sockets.
-//! Never decides what a result means for the pod.
 
 use std::net::Ipv4Addr;
 use std::time::Duration;
@@ -19,7 +18,7 @@ pub(crate) struct Probe {
     path: Option<String>,
     delay: Duration,
     pub(crate) period: Duration,
-    patience: Duration,
+    timeout: Duration,
     successes: u32,
     failures: u32,
     passed: u32,
@@ -28,7 +27,11 @@ pub(crate) struct Probe {
 
 impl Probe {
     /// Reads `/readinessProbe` and the like; `None` where the container has none.
-    pub(crate) fn of(container: &Value, which: &str, address: Ipv4Addr) -> Option<Self> {
+    pub(crate) fn from_container(
+        container: &Value,
+        which: &str,
+        address: Ipv4Addr,
+    ) -> Option<Self> {
         let probe = container.get(which)?;
         let (handler, path) = match probe.get("httpGet") {
             Some(http) => (http, Some(http.text("/path").to_owned())),
@@ -54,7 +57,7 @@ impl Probe {
             path,
             delay: seconds("/initialDelaySeconds", 0),
             period: seconds("/periodSeconds", 10).max(Duration::from_secs(1)),
-            patience: seconds("/timeoutSeconds", 1).max(Duration::from_millis(1)),
+            timeout: seconds("/timeoutSeconds", 1).max(Duration::from_millis(1)),
             successes: times("/successThreshold", 1).max(1),
             failures: times("/failureThreshold", 3).max(1),
             passed: 0,
@@ -62,7 +65,7 @@ impl Probe {
         })
     }
 
-    /// What a failure of it is told as.
+    /// What its failure is reported as.
     pub(crate) fn failure(&self) -> String {
         let Self { address, port, .. } = self;
         match &self.path {
@@ -78,8 +81,8 @@ impl Probe {
     }
 
     /// Asks once; says when the verdict is reached or changes.
-    pub(crate) async fn ask(&mut self) -> Option<bool> {
-        let well = timeout(self.patience, self.reach()).await.unwrap_or(false);
+    pub(crate) async fn check(&mut self) -> Option<bool> {
+        let well = timeout(self.timeout, self.reach()).await.unwrap_or(false);
         (self.passed, self.failed) = if well {
             (self.passed + 1, 0)
         } else {

@@ -1,5 +1,4 @@
 //! A container as a child process: a real command instead of a sample app.
-//! Never leaves the child behind.
 
 use std::net::Ipv4Addr;
 use std::time::Duration;
@@ -11,7 +10,7 @@ use tokio::sync::watch;
 use crate::api_server::object::Object as _;
 use crate::api_server::store::Key;
 
-/// Runs the container's command until it ends by itself or is told to; gives its exit code.
+/// Runs the container's command until it ends by itself or is asked to stop; gives its exit code.
 pub(crate) async fn run(
     container: &Value,
     key: &Key,
@@ -23,7 +22,7 @@ pub(crate) async fn run(
     };
     let grace = tokio::select! {
         ended = child.wait() => return ended.ok().and_then(|status| status.code()).map_or(137, i64::from),
-        told = stop.wait_for(Option::is_some) => told.map_or(None, |grace| *grace).unwrap_or_default(),
+        grace = stop.wait_for(Option::is_some) => grace.map_or(None, |grace| *grace).unwrap_or_default(),
     };
     terminate(&child).await;
     match tokio::time::timeout(grace, child.wait()).await {

@@ -1,12 +1,11 @@
 //! What the sample apps were asked: one line for each request that reached a pod.
-//! Never counts a request by what its client heard.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-/// A node keeps this many visits; the longest journey makes a tenth of them.
+/// A node keeps this many visits; the longest test makes a tenth of them.
 const LIMIT: usize = 500_000;
 
 /// One request that reached a pod.

@@ -15,6 +15,7 @@ use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
+use tower::ServiceExt as _;
 
 use crate::activity::Reports;
 use crate::apply::Writer;
@@ -280,9 +281,8 @@ async fn serve_metrics(metrics: Arc<Metrics>, listener: TcpListener) {
         std::future::ready(text)
     };
     let router = axum::Router::new().route("/metrics", axum::routing::get(text));
-    if let Err(error) = axum::serve(listener, router).await {
-        tracing::error!(%error, "metrics endpoint failed");
-    }
+    let answer = move |_, request| router.clone().oneshot(request);
+    health::SCRAPED.serve(listener, answer).await;
 }
 
 /// One watch for each kind and watched namespace.

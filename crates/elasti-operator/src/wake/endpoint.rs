@@ -1,8 +1,8 @@
 //! The HTTP endpoint for wakes, on every replica: it answers "received" only once the scale was written.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::fmt;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,39 +15,35 @@ use axum::{Json, Router};
 use elasti_api::{WakeAnswer, names};
 use elasti_core::ports::ServiceKey;
 use hyper::body::Incoming;
-use hyper::server::conn::http1;
-use hyper::service::service_fn;
-use hyper_util::rt::{TokioIo, TokioTimer};
 use kube::Client;
-use parking_lot::Mutex;
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
-use tokio::task::JoinSet;
-use tokio::time::{sleep, timeout};
+use tokio::net::TcpListener;
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::timeout;
 use tower::ServiceExt as _;
 
 use elasti_runtime::callers::{Callers, TokenHash};
-use elasti_runtime::pace::Pace;
+use elasti_runtime::http_server::HttpServer;
+use elasti_runtime::rate_limit::RateLimiter;
 
 use super::refusal::Refusal;
 use super::{PendingWake, WakeOutcome};
 use crate::metrics::Metrics;
 
-/// Resolvers keep 4 connections each; 200 resolvers and a few probes fit.
-const CONNECTIONS: usize = 1024;
-/// One pod that opens connections for nothing gets no more than this.
-const CONNECTIONS_PER_PEER: usize = 64;
-/// Also how long an idle connection is kept.
-const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
+/// Resolvers keep 4 connections each; 200 resolvers and a few probes fit. One pod that opens too many gets 64.
+const SERVER: HttpServer = HttpServer {
+    max_connections: 1024,
+    max_connections_per_peer: 64,
+    header_timeout: Duration::from_secs(30),
+};
 const BODY_TIMEOUT: Duration = Duration::from_secs(2);
 /// Two names of 253 bytes, a number and keys are 600 bytes.
 const MAX_BODY_BYTES: usize = 4096;
 /// The resolver gives up after 3 s and tries another replica.
 const ANSWER_TIMEOUT: Duration = Duration::from_millis(2500);
 /// A resolver that wakes a thousand services at once is served; one that never stops is not.
-const CALLER_PACE: (f64, f64) = (500.0, 2000.0);
+const CALLER_RATE: (f64, f64) = (500.0, 2000.0);
 /// 200 resolvers that all ask for one service within a second are served.
-const SERVICE_PACE: (f64, f64) = (20.0, 200.0);
+const SERVICE_RATE: (f64, f64) = (20.0, 200.0);
 /// Services whose rate is limited: 10,000 entries of 200 bytes are 2 MB.
 const MAX_SERVICES: usize = 10_000;
 /// Callers whose rate is limited.
@@ -73,8 +69,8 @@ enum Caller {
 pub struct WakeEndpoint {
     callers: Callers,
     allow_anonymous: bool,
-    caller_pace: Pace<Caller>,
-    service_pace: Pace<ServiceKey>,
+    caller_rate: RateLimiter<Caller>,
+    service_rate: RateLimiter<ServiceKey>,
     wakes: mpsc::Sender<PendingWake>,
     metrics: Arc<Metrics>,
 }
@@ -101,8 +97,8 @@ impl WakeEndpoint {
         Self {
             callers: Callers::new(client, names::WAKE_AUDIENCE, callers),
             allow_anonymous,
-            caller_pace: Pace::new(CALLER_PACE, MAX_CALLERS),
-            service_pace: Pace::new(SERVICE_PACE, MAX_SERVICES),
+            caller_rate: RateLimiter::new(CALLER_RATE, MAX_CALLERS),
+            service_rate: RateLimiter::new(SERVICE_RATE, MAX_SERVICES),
             wakes,
             metrics,
         }
@@ -115,87 +111,12 @@ impl WakeEndpoint {
             .route(names::WAKE_PATH, post(receive_wake))
             .route("/metrics", get(metrics))
             .with_state(endpoint.clone());
-        let permits = Arc::new(Semaphore::new(CONNECTIONS));
-        let peers = Arc::new(Peers::default());
-        let mut connections = JoinSet::new();
-        // So that the first wake need not wait for it.
-        connections.spawn(async move { endpoint.callers.prepare().await });
-        loop {
-            let Ok(permit) = permits.clone().acquire_owned().await else {
-                return;
-            };
-            let accepted = tokio::select! {
-                accepted = listener.accept() => accepted,
-                Some(_) = connections.join_next() => continue,
-            };
-            match accepted {
-                Ok((stream, peer)) => {
-                    if let Some(permit) = peers.admit(peer.ip(), permit) {
-                        connections.spawn(connection(router.clone(), stream, peer, permit));
-                    }
-                }
-                // Usually too many open files; it passes.
-                Err(_) => sleep(Duration::from_millis(50)).await,
-            }
-        }
-    }
-}
-
-async fn connection(router: Router, stream: TcpStream, peer: SocketAddr, permit: ConnectionPermit) {
-    let _ = stream.set_nodelay(true);
-    let service = service_fn(move |mut request: Request<Incoming>| {
-        request.extensions_mut().insert(peer.ip());
-        router.clone().oneshot(request)
-    });
-    let served = http1::Builder::new()
-        .timer(TokioTimer::new())
-        .header_read_timeout(HEAD_TIMEOUT)
-        .serve_connection(TokioIo::new(stream), service);
-    // It is no error if the caller closes the connection.
-    let _ = served.await;
-    drop(permit);
-}
-
-/// How many connections each peer has.
-#[derive(Debug, Default)]
-struct Peers(Mutex<HashMap<IpAddr, usize>>);
-
-/// One connection that counts until it is dropped.
-struct ConnectionPermit {
-    peers: Arc<Peers>,
-    peer: IpAddr,
-    _permit: OwnedSemaphorePermit,
-}
-
-impl Peers {
-    fn admit(
-        self: &Arc<Self>,
-        peer: IpAddr,
-        permit: OwnedSemaphorePermit,
-    ) -> Option<ConnectionPermit> {
-        let mut counts = self.0.lock();
-        let count = counts.entry(peer).or_default();
-        if *count >= CONNECTIONS_PER_PEER {
-            return None;
-        }
-        *count += 1;
-        Some(ConnectionPermit {
-            peers: self.clone(),
-            peer,
-            _permit: permit,
-        })
-    }
-}
-
-impl Drop for ConnectionPermit {
-    fn drop(&mut self) {
-        let mut counts = self.peers.0.lock();
-        if let Some(count) = counts.get_mut(&self.peer) {
-            *count = count.saturating_sub(1);
-            if *count == 0 {
-                counts.remove(&self.peer);
-            }
-        }
+        let answer = move |peer: IpAddr, mut request: Request<Incoming>| {
+            request.extensions_mut().insert(peer);
+            router.clone().oneshot(request)
+        };
+        // Prepared at once, so that the first wake need not wait for it.
+        tokio::join!(endpoint.callers.prepare(), SERVER.serve(listener, answer));
     }
 }
 
@@ -222,11 +143,11 @@ async fn receive_wake(
 impl WakeEndpoint {
     async fn receive(&self, peer: IpAddr, headers: &HeaderMap, body: Body) -> Result<(), Refusal> {
         let caller = self.caller(peer, headers).await?;
-        if !self.caller_pace.allows(&caller) {
+        if !self.caller_rate.allows(&caller) {
             return Err(Refusal::TooOften);
         }
         let service = parse_body(body).await?;
-        if !self.service_pace.allows(&service) {
+        if !self.service_rate.allows(&service) {
             return Err(Refusal::TooOften);
         }
         let (answer, outcome) = oneshot::channel();

@@ -212,6 +212,14 @@ impl TcpListener {
     }
 }
 
+impl elasti_runtime::http_server::Listener for TcpListener {
+    type Stream = TcpStream;
+
+    async fn accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
+        Self::accept(self).await
+    }
+}
+
 impl Drop for TcpListener {
     fn drop(&mut self) {
         self.network.0.lock().listeners.remove(&self.address);

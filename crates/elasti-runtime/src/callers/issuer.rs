@@ -1,5 +1,4 @@
-//! Who issues tokens, and the public keys (RFC 7517) by which its signatures are known.
-//! Never uses a key for another algorithm than its own, and skips keys that it does not understand.
+//! The issuer of tokens and its public keys (RFC 7517).
 
 use std::collections::HashMap;
 
@@ -14,7 +13,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 /// An API server has one to three.
-const MOST_KEYS: usize = 64;
+const MAX_KEYS: usize = 64;
 
 #[derive(Debug, Deserialize)]
 struct Configuration {
@@ -52,21 +51,21 @@ pub(super) enum Key {
     Rsa(RsaPublicKeyComponents<Vec<u8>>),
     /// ES256, ES384 or ES512.
     Curve {
-        word: &'static str,
+        name: &'static str,
         algorithm: &'static EcdsaVerificationAlgorithm,
         point: Vec<u8>,
     },
 }
 
 impl Key {
-    fn of(published: &PublishedKey) -> Option<Self> {
+    fn from_published(published: &PublishedKey) -> Option<Self> {
         let number = |text: &str| URL_SAFE_NO_PAD.decode(text).ok();
-        let curve = |word, algorithm, bytes: usize| {
+        let curve = |name, algorithm, bytes: usize| {
             let (x, y) = (number(&published.x)?, number(&published.y)?);
             // 4 says: both numbers follow, each in full length.
             let point = [&[4][..], x.as_slice(), y.as_slice()].concat();
             (x.len() == bytes && y.len() == bytes).then_some(Self::Curve {
-                word,
+                name,
                 algorithm,
                 point,
             })
@@ -89,12 +88,12 @@ impl Key {
     pub(super) fn algorithm(&self) -> &'static str {
         match self {
             Self::Rsa(_) => "RS256",
-            Self::Curve { word, .. } => word,
+            Self::Curve { name, .. } => name,
         }
     }
 
-    /// Whether whoever has the private key signed this.
-    pub(super) fn signed(&self, message: &[u8], signature: &[u8]) -> bool {
+    /// Whether this was signed with the private key.
+    pub(super) fn verifies(&self, message: &[u8], signature: &[u8]) -> bool {
         let verified = match self {
             Self::Rsa(key) => key.verify(&RSA_PKCS1_2048_8192_SHA256, message, signature),
             Self::Curve {
@@ -114,15 +113,15 @@ pub(super) struct Issuer {
 
 impl Issuer {
     /// Reads the OpenID configuration and the key set of an API server.
-    pub(super) fn read(configuration: &[u8], keys: &[u8]) -> Result<Self, serde_json::Error> {
+    pub(super) fn parse(configuration: &[u8], keys: &[u8]) -> Result<Self, serde_json::Error> {
         let Configuration { issuer } = serde_json::from_slice(configuration)?;
         let KeySet { keys } = serde_json::from_slice(keys)?;
         let mut known = HashMap::new();
-        for key in keys.into_iter().take(MOST_KEYS) {
+        for key in keys.into_iter().take(MAX_KEYS) {
             let Ok(published) = serde_json::from_value::<PublishedKey>(key) else {
                 continue;
             };
-            if let Some(key) = Key::of(&published) {
+            if let Some(key) = Key::from_published(&published) {
                 known.insert(published.kid, key);
             }
         }

@@ -1,5 +1,4 @@
-//! The API server's published keys, read when they are needed and kept for a while.
-//! Never reads them more often than its pace, however many tokens name unknown keys, and never two readers at once.
+//! The API server's published keys, fetched on demand at a limited rate and cached.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,12 +16,12 @@ use super::issuer::Issuer;
 const CONFIGURATION: &str = "/.well-known/openid-configuration";
 const KEY_SET: &str = "/openid/v1/jwks";
 /// A key has about 500 bytes.
-const MOST_BYTES: usize = 64 * 1024;
+const MAX_BYTES: usize = 64 * 1024;
 /// A key that Kubernetes has withdrawn is believed for so long.
-const KEPT: Duration = Duration::from_secs(300);
+const KEYS_TTL: Duration = Duration::from_secs(300);
 /// A new key is found so long after the last reading.
-const PAUSE: Duration = Duration::from_secs(10);
-const PAUSE_AFTER_FAILURE: Duration = Duration::from_secs(1);
+const MIN_REFRESH_INTERVAL: Duration = Duration::from_secs(10);
+const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Why the keys cannot be read.
 #[derive(Debug, thiserror::Error)]
@@ -38,7 +37,7 @@ enum NoKeys {
 }
 
 #[derive(Clone, Debug)]
-struct Known {
+struct CachedIssuer {
     issuer: Arc<Issuer>,
     since: Instant,
 }
@@ -46,7 +45,7 @@ struct Known {
 /// The keys of one API server.
 pub(super) struct Keys {
     client: Client,
-    known: Mutex<Option<Known>>,
+    cached: Mutex<Option<CachedIssuer>>,
     /// Not before this they are read again. Held while they are.
     next: tokio::sync::Mutex<Option<Instant>>,
 }
@@ -55,7 +54,7 @@ impl Keys {
     pub(super) fn new(client: Client) -> Self {
         Self {
             client,
-            known: Mutex::default(),
+            cached: Mutex::default(),
             next: tokio::sync::Mutex::default(),
         }
     }
@@ -67,7 +66,7 @@ impl Keys {
             return Ok(issuer);
         }
         let mut next = self.next.lock().await;
-        // Somebody else may have read them while we waited.
+        // Another task may have fetched them while we waited.
         let fresh = self.fresh();
         if let Some(issuer) = fresh.clone().filter(has_key) {
             return Ok(issuer);
@@ -75,16 +74,16 @@ impl Keys {
         if next.is_some_and(|next| Instant::now() < next) {
             return fresh.ok_or(NotVouched::NotChecked);
         }
-        // Counts also if whoever asks goes away in between.
-        *next = Some(Instant::now() + PAUSE_AFTER_FAILURE);
+        // Counts also if the caller goes away in between.
+        *next = Some(Instant::now() + RETRY_INTERVAL);
         let since = Instant::now();
-        let issuer = self.read().await.map_err(|error| {
+        let issuer = self.fetch().await.map_err(|error| {
             tracing::warn!(%error, "the API server's keys cannot be read");
             NotVouched::NotChecked
         })?;
-        *next = Some(since + PAUSE);
+        *next = Some(since + MIN_REFRESH_INTERVAL);
         let issuer = Arc::new(issuer);
-        *self.known.lock() = Some(Known {
+        *self.cached.lock() = Some(CachedIssuer {
             issuer: issuer.clone(),
             since,
         });
@@ -92,16 +91,16 @@ impl Keys {
     }
 
     fn fresh(&self) -> Option<Arc<Issuer>> {
-        let known = self.known.lock().clone();
-        known
-            .filter(|known| known.since.elapsed() < KEPT)
-            .map(|known| known.issuer)
+        let cached = self.cached.lock().clone();
+        cached
+            .filter(|cached| cached.since.elapsed() < KEYS_TTL)
+            .map(|cached| cached.issuer)
     }
 
-    async fn read(&self) -> Result<Issuer, NoKeys> {
+    async fn fetch(&self) -> Result<Issuer, NoKeys> {
         let configuration = self.document(CONFIGURATION).await?;
         let keys = self.document(KEY_SET).await?;
-        Ok(Issuer::read(&configuration, &keys)?)
+        Ok(Issuer::parse(&configuration, &keys)?)
     }
 
     async fn document(&self, path: &'static str) -> Result<Vec<u8>, NoKeys> {
@@ -112,7 +111,7 @@ impl Keys {
         if code != 200 {
             return Err(NoKeys::Code { path, code });
         }
-        let body = Limited::new(response.into_body(), MOST_BYTES);
+        let body = Limited::new(response.into_body(), MAX_BYTES);
         let whole = body.collect().await.map_err(|_| NoKeys::Body(path))?;
         Ok(whole.to_bytes().to_vec())
     }

@@ -1,5 +1,4 @@
 //! Makes keys and tokens for tests, as an API server does, and as a forger does.
-//! Never part of a process.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 
 use aws_lc_rs::rand::SystemRandom;
@@ -166,5 +165,5 @@ pub(super) fn key_set(mints: &[&Mint]) -> Value {
 pub(super) fn issuer(mints: &[&Mint]) -> Issuer {
     let configuration = configuration().to_string();
     let keys = key_set(mints).to_string();
-    Issuer::read(configuration.as_bytes(), keys.as_bytes()).unwrap()
+    Issuer::parse(configuration.as_bytes(), keys.as_bytes()).unwrap()
 }

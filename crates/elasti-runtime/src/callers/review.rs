@@ -1,5 +1,4 @@
 //! Kubernetes' own word on a token, by TokenReview.
-//! Never takes a token that is meant for somebody else.
 
 use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec, TokenReviewStatus};
 use kube::api::PostParams;

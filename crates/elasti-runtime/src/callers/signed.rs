@@ -1,4 +1,4 @@
-//! A token as a signed statement (RFC 7515, RFC 7519), and the checks that it must pass.
+//! Verifies a JSON Web Token (RFC 7515, RFC 7519).
 //! Never believes a token about how it is to be checked: key and algorithm are the issuer's, not the token's.
 
 use std::time::Duration;
@@ -32,13 +32,13 @@ pub enum Flaw {
     /// It wants to be checked in a way that its key is not for.
     #[error("its algorithm is not that of its key")]
     Algorithm,
-    /// Nobody who has the key signed this.
+    /// It was not signed with that key.
     #[error("its signature is wrong")]
     Signature,
-    /// Somebody else issued it.
+    /// Another issuer signed it.
     #[error("its issuer is not this cluster")]
     Issuer,
-    /// It is meant for somebody else.
+    /// It is meant for another audience.
     #[error("it is meant for somebody else")]
     Audience,
     /// Its time is over.
@@ -93,7 +93,7 @@ pub(super) struct Token<'a> {
 }
 
 impl<'a> Token<'a> {
-    pub(super) fn read(token: &'a str) -> Result<Self, Flaw> {
+    pub(super) fn parse(token: &'a str) -> Result<Self, Flaw> {
         let (signed, signature) = token.rsplit_once('.').ok_or(Flaw::Malformed)?;
         let (header, claims) = signed.split_once('.').ok_or(Flaw::Malformed)?;
         let header: Header = decoded(header)?;
@@ -120,7 +120,7 @@ impl<'a> Token<'a> {
         if self.header.alg != key.algorithm() {
             return Err(Flaw::Algorithm);
         }
-        if !key.signed(self.signed.as_bytes(), &self.signature) {
+        if !key.verifies(self.signed.as_bytes(), &self.signature) {
             return Err(Flaw::Signature);
         }
         let claims: Claims = decoded(self.claims)?;

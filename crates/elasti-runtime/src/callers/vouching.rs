@@ -1,5 +1,4 @@
 //! How a token is checked: by TokenReview where that is allowed, else against the API server's published keys.
-//! Never mixes the two for one token: what decides is a right of this process, asked for once.
 
 use std::time::Duration;
 
@@ -17,13 +16,13 @@ use super::signed::Token;
 use super::{CHECK_TIMEOUT, NotVouched, Owner};
 
 /// How long after a failed question the next one comes, at the start.
-const PAUSE: Duration = Duration::from_secs(1);
+const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The two ways.
+/// How a token is checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
+enum Method {
     /// Kubernetes looks at the token itself, and knows also of pods and accounts that were deleted. Creating a review
-    /// is a right of the whole cluster.
+    /// is a cluster-wide permission.
     Review,
     /// Signature, issuer, audience and time are checked here. Any service account may read the keys; but a token
     /// whose pod was deleted is good until it expires.
@@ -34,7 +33,7 @@ enum Way {
 pub(super) struct Vouching {
     client: Client,
     audience: &'static str,
-    way: Mutex<Option<Way>>,
+    method: Mutex<Option<Method>>,
     keys: Keys,
 }
 
@@ -44,33 +43,33 @@ impl Vouching {
             keys: Keys::new(client.clone()),
             client,
             audience,
-            way: Mutex::default(),
+            method: Mutex::default(),
         }
     }
 
     pub(super) async fn prepare(&self) {
-        while !matches!(timeout(CHECK_TIMEOUT, self.way()).await, Ok(Ok(_))) {
-            sleep(PAUSE).await;
+        while !matches!(timeout(CHECK_TIMEOUT, self.method()).await, Ok(Ok(_))) {
+            sleep(RETRY_INTERVAL).await;
         }
     }
 
     /// Whose token it is.
     pub(super) async fn owner(&self, token: &str) -> Result<Owner, NotVouched> {
-        match self.way().await? {
-            Way::Review => match review::owner(&self.client, self.audience, token).await {
+        match self.method().await? {
+            Method::Review => match review::owner(&self.client, self.audience, token).await {
                 Ok(owner) => Ok(owner),
                 Err(NoReview::Bad(flaw)) => Err(NotVouched::BadToken(flaw)),
                 Err(NoReview::Failed(error)) => {
-                    tracing::warn!(%error, "a caller's token cannot be reviewed");
+                    tracing::warn!(%error, "TokenReview failed");
                     if is_forbidden(&error) {
-                        // The right was taken away: the next caller finds out what is left.
-                        *self.way.lock().await = None;
+                        // The permission was revoked: the next call finds out what is left.
+                        *self.method.lock().await = None;
                     }
                     Err(NotVouched::NotChecked)
                 }
             },
-            Way::Keys => {
-                let token = Token::read(token).map_err(NotVouched::BadToken)?;
+            Method::Keys => {
+                let token = Token::parse(token).map_err(NotVouched::BadToken)?;
                 let issuer = self.keys.issuer_with(token.key_id()).await?;
                 token
                     .owner(&issuer, self.audience, seconds_since_1970())
@@ -79,32 +78,32 @@ impl Vouching {
         }
     }
 
-    /// The way here; whoever comes while it is asked for waits.
-    async fn way(&self) -> Result<Way, NotVouched> {
-        let mut known = self.way.lock().await;
-        if let Some(way) = *known {
-            return Ok(way);
+    /// The method to use; concurrent calls wait for the answer.
+    async fn method(&self) -> Result<Method, NotVouched> {
+        let mut known = self.method.lock().await;
+        if let Some(method) = *known {
+            return Ok(method);
         }
-        let way = match may_review(&self.client).await {
-            Ok(true) => Way::Review,
-            Ok(false) => Way::Keys,
+        let method = match may_review(&self.client).await {
+            Ok(true) => Method::Review,
+            Ok(false) => Method::Keys,
             // Not even this question is allowed.
-            Err(error) if is_forbidden(&error) => Way::Keys,
+            Err(error) if is_forbidden(&error) => Method::Keys,
             Err(error) => {
-                tracing::warn!(%error, "it is not known yet how tokens of callers can be checked");
+                tracing::warn!(%error, "token verification method not known yet");
                 return Err(NotVouched::NotChecked);
             }
         };
         let audience = self.audience;
-        match way {
-            Way::Review => tracing::info!(audience, "tokens of callers are checked by TokenReview"),
-            Way::Keys => tracing::info!(
+        match method {
+            Method::Review => tracing::info!(audience, "tokens are verified by TokenReview"),
+            Method::Keys => tracing::info!(
                 audience,
-                "tokens of callers are checked against the API server's keys, because TokenReview is not allowed here; a token of a deleted pod is good until it expires"
+                "tokens are verified with the API server's public keys, because TokenReview is not allowed; a token of a deleted pod is good until it expires"
             ),
         }
-        *known = Some(way);
-        Ok(way)
+        *known = Some(method);
+        Ok(method)
     }
 }
 

@@ -1,5 +1,4 @@
-//! Brings reports to Sentry, one after another, beside everything else.
-//! Never makes anybody wait: a full outbox, a silent Sentry and too many reports lose reports, and nothing else.
+//! Sends reports to Sentry in the background; a full queue, a silent Sentry or too many reports lose reports, nothing else.
 
 use std::time::Duration;
 
@@ -10,32 +9,32 @@ use tokio::time::{Instant, timeout};
 
 use super::Settings;
 use super::dsn::Dsn;
-use super::report::{Letterhead, Report};
-use crate::pace::Pace;
+use super::report::{ProcessInfo, Report};
+use crate::rate_limit::RateLimiter;
 
 /// Reports that wait, of about 1 KiB each.
-const OUTBOX: usize = 32;
+const QUEUE_SIZE: usize = 32;
 /// Reports a second, and at once: an error that repeats says the same every time.
-const PACE: (f64, f64) = (0.2, 20.0);
+const RATE: (f64, f64) = (0.2, 20.0);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 const TIMEOUT: Duration = Duration::from_secs(5);
-/// How long the end of the process waits for reports that are on their way; there are none in most lives.
-const LAST_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long the end of the process waits for queued reports; usually there are none.
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long Sentry is left alone when it says "too many" without saying how long.
-const QUIET: Duration = Duration::from_secs(60);
-const LONGEST_QUIET: Duration = Duration::from_secs(3600);
+const RETRY_AFTER_DEFAULT: Duration = Duration::from_secs(60);
+const RETRY_AFTER_MAX: Duration = Duration::from_secs(3600);
 
-/// What is put into the outbox.
-enum Letter {
+/// What goes through the queue.
+enum Message {
     Report(Box<Report>),
     /// Nothing comes after this.
-    Last(oneshot::Sender<()>),
+    Flush(oneshot::Sender<()>),
 }
 
-/// Where reports are left.
+/// The sending end of the queue.
 pub(super) struct Outbox {
-    letters: mpsc::Sender<Letter>,
-    pace: Pace<()>,
+    messages: mpsc::Sender<Message>,
+    rate: RateLimiter<()>,
 }
 
 impl std::fmt::Debug for Outbox {
@@ -45,10 +44,10 @@ impl std::fmt::Debug for Outbox {
 }
 
 impl Outbox {
-    /// Leaves a report, if there is room for one.
+    /// Queues a report, if there is room for one.
     pub(super) fn put(&self, report: impl FnOnce() -> Report) {
-        if self.pace.allows(&()) {
-            let _ = self.letters.try_send(Letter::Report(Box::new(report())));
+        if self.rate.allows(&()) {
+            let _ = self.messages.try_send(Message::Report(Box::new(report())));
         }
     }
 }
@@ -56,7 +55,7 @@ impl Outbox {
 /// The way to Sentry.
 #[derive(Debug)]
 #[must_use]
-pub struct Delivery(Option<mpsc::Sender<Letter>>);
+pub struct Delivery(Option<mpsc::Sender<Message>>);
 
 impl Delivery {
     pub(super) fn none() -> Self {
@@ -74,61 +73,61 @@ impl Delivery {
             .timeout(TIMEOUT)
             .pool_max_idle_per_host(1)
             .build()?;
-        let (letters, waiting) = mpsc::channel(OUTBOX);
+        let (messages, waiting) = mpsc::channel(QUEUE_SIZE);
         let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
         let Settings { dsn, environment } = settings;
-        let letterhead = Letterhead {
+        let process_info = ProcessInfo {
             process,
             environment,
             host: host.trim().to_owned(),
         };
-        tokio::spawn(deliver(client, dsn, letterhead, waiting));
+        tokio::spawn(deliver(client, dsn, process_info, waiting));
         let outbox = Outbox {
-            letters: letters.clone(),
-            pace: Pace::new(PACE, 1),
+            messages: messages.clone(),
+            rate: RateLimiter::new(RATE, 1),
         };
-        Ok((Self(Some(letters)), outbox))
+        Ok((Self(Some(messages)), outbox))
     }
 
-    /// Waits for what is on its way, but not for long.
+    /// Waits until the queue is sent, but not for long.
     pub async fn end(self) {
-        let Some(letters) = self.0 else { return };
-        let (told, ended) = oneshot::channel();
+        let Some(messages) = self.0 else { return };
+        let (flushed, ended) = oneshot::channel();
         let last = async {
-            if letters.send(Letter::Last(told)).await.is_ok() {
+            if messages.send(Message::Flush(flushed)).await.is_ok() {
                 let _ = ended.await;
             }
         };
-        let _ = timeout(LAST_TIMEOUT, last).await;
+        let _ = timeout(FLUSH_TIMEOUT, last).await;
     }
 }
 
 async fn deliver(
     client: Client,
     dsn: Dsn,
-    letterhead: Letterhead,
-    mut waiting: mpsc::Receiver<Letter>,
+    process_info: ProcessInfo,
+    mut waiting: mpsc::Receiver<Message>,
 ) {
     let mut quiet_until = Instant::now();
     let mut reached = true;
-    while let Some(letter) = waiting.recv().await {
-        let report = match letter {
-            Letter::Report(report) => report,
-            Letter::Last(told) => {
-                let _ = told.send(());
+    while let Some(message) = waiting.recv().await {
+        let report = match message {
+            Message::Report(report) => report,
+            Message::Flush(flushed) => {
+                let _ = flushed.send(());
                 return;
             }
         };
         if Instant::now() < quiet_until {
             continue;
         }
-        match post(&client, &dsn, &letterhead, &report).await {
+        match post(&client, &dsn, &process_info, &report).await {
             Sent::Taken => reached = true,
             Sent::NotNow(pause) => quiet_until = Instant::now() + pause,
             Sent::Lost(why) => {
                 if reached {
                     let host = dsn.host();
-                    tracing::warn!(host, why, "Sentry does not hear of an error");
+                    tracing::warn!(host, why, "Sentry report lost");
                 }
                 reached = false;
             }
@@ -142,7 +141,7 @@ enum Sent {
     Lost(String),
 }
 
-async fn post(client: &Client, dsn: &Dsn, letterhead: &Letterhead, report: &Report) -> Sent {
+async fn post(client: &Client, dsn: &Dsn, process_info: &ProcessInfo, report: &Report) -> Sent {
     let mut id = [0_u8; 16];
     if aws_lc_rs::rand::fill(&mut id).is_err() {
         return Sent::Lost("no random number".into());
@@ -155,7 +154,7 @@ async fn post(client: &Client, dsn: &Dsn, letterhead: &Letterhead, report: &Repo
         .post(dsn.endpoint().clone())
         .header(CONTENT_TYPE, "application/x-sentry-envelope")
         .header("x-sentry-auth", auth)
-        .body(report.envelope(letterhead, &id))
+        .body(report.envelope(process_info, &id))
         .send()
         .await;
     match sent {
@@ -163,8 +162,8 @@ async fn post(client: &Client, dsn: &Dsn, letterhead: &Letterhead, report: &Repo
         Ok(answer) if answer.status() == StatusCode::TOO_MANY_REQUESTS => {
             let said = answer.headers().get(RETRY_AFTER);
             let seconds = said.and_then(|value| value.to_str().ok()?.parse().ok());
-            let pause = seconds.map_or(QUIET, Duration::from_secs);
-            Sent::NotNow(pause.min(LONGEST_QUIET))
+            let pause = seconds.map_or(RETRY_AFTER_DEFAULT, Duration::from_secs);
+            Sent::NotNow(pause.min(RETRY_AFTER_MAX))
         }
         Ok(answer) => Sent::Lost(answer.status().to_string()),
         Err(error) => Sent::Lost(error.without_url().to_string()),

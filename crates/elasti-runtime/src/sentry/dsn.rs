@@ -1,5 +1,4 @@
 //! A Sentry DSN: where a project takes events, and the key to it.
-//! Never shows the key.
 
 use std::fmt;
 use std::str::FromStr;

@@ -1,5 +1,5 @@
-//! One error or panic, as Sentry is told it.
-//! Never holds words that are not the program's own: fields of an event and words of a panic made at run time stay out.
+//! One error or panic, as it is sent to Sentry.
+//! Never contains words that are not the program's own: fields of an event and words of a panic made at run time stay out.
 
 use std::fmt;
 use std::panic::PanicHookInfo;
@@ -12,8 +12,8 @@ use tracing::field::{Field, Visit};
 /// What is said of a panic whose words were made at run time.
 const WORDS_LEFT_OUT: &str =
     "a panic; its words may hold what somebody sent, and stand only in the log";
-/// The longest sentence that is told.
-const MOST_CHARACTERS: usize = 500;
+/// The longest sentence that is sent.
+const MAX_CHARACTERS: usize = 500;
 
 /// One error or panic.
 #[derive(Clone, Debug, PartialEq)]
@@ -28,7 +28,7 @@ pub(super) struct Report {
 
 /// What all reports of a process have in common.
 #[derive(Clone, Debug)]
-pub(super) struct Letterhead {
+pub(super) struct ProcessInfo {
     pub(super) process: &'static str,
     pub(super) environment: String,
     /// The pod's name, in a cluster.
@@ -36,13 +36,13 @@ pub(super) struct Letterhead {
 }
 
 impl Report {
-    pub(super) fn of_event(event: &Event<'_>) -> Self {
+    pub(super) fn from_event(event: &Event<'_>) -> Self {
         let mut sentence = Sentence::default();
         event.record(&mut sentence);
         let callsite = event.metadata();
         Self {
             is_panic: false,
-            sentence: sentence.0.chars().take(MOST_CHARACTERS).collect(),
+            sentence: sentence.0.chars().take(MAX_CHARACTERS).collect(),
             logger: callsite.target().to_owned(),
             file: within_crate(callsite.file().unwrap_or_default()),
             line: callsite.line().unwrap_or_default(),
@@ -50,14 +50,14 @@ impl Report {
         }
     }
 
-    pub(super) fn of_panic(panic: &PanicHookInfo<'_>) -> Self {
+    pub(super) fn from_panic(panic: &PanicHookInfo<'_>) -> Self {
         // What is `'static` stands in the program; everything else was made at run time.
         let words = panic.payload().downcast_ref::<&'static str>();
         let sentence = words.copied().unwrap_or(WORDS_LEFT_OUT);
         let place = panic.location();
         Self {
             is_panic: true,
-            sentence: sentence.chars().take(MOST_CHARACTERS).collect(),
+            sentence: sentence.chars().take(MAX_CHARACTERS).collect(),
             logger: "panic".into(),
             file: within_crate(place.map(|place| place.file()).unwrap_or_default()),
             line: place.map(|place| place.line()).unwrap_or_default(),
@@ -66,13 +66,13 @@ impl Report {
     }
 
     /// The body of a request to Sentry: an envelope with one event.
-    pub(super) fn envelope(&self, letterhead: &Letterhead, id: &str) -> String {
-        let event = self.event(letterhead, id).to_string();
+    pub(super) fn envelope(&self, process_info: &ProcessInfo, id: &str) -> String {
+        let event = self.event(process_info, id).to_string();
         let item = json!({"type": "event", "length": event.len()});
         format!("{}\n{item}\n{event}\n", json!({"event_id": id}))
     }
 
-    fn event(&self, letterhead: &Letterhead, id: &str) -> Value {
+    fn event(&self, process_info: &ProcessInfo, id: &str) -> Value {
         let Self {
             is_panic,
             sentence,
@@ -92,10 +92,10 @@ impl Report {
             "platform": "native",
             "level": level,
             "logger": logger,
-            "server_name": letterhead.host,
+            "server_name": process_info.host,
             "release": concat!("elasti@", env!("CARGO_PKG_VERSION")),
-            "environment": letterhead.environment,
-            "tags": {"process": letterhead.process},
+            "environment": process_info.environment,
+            "tags": {"process": process_info.process},
             "exception": {"values": [{
                 "type": kind, "value": sentence,
                 "mechanism": {"type": kind, "handled": !is_panic},
@@ -130,7 +130,7 @@ mod tests {
 
     #[test]
     fn a_file_is_named_by_its_place_in_its_crate() {
-        let built = "/home/somebody/.cargo/registry/src/index-1/tokio-1.54.1/src/task.rs";
+        let built = "/home/dev/.cargo/registry/src/index-1/tokio-1.54.1/src/task.rs";
         assert_eq!(within_crate(built), "tokio-1.54.1/src/task.rs");
         let ours = "crates/elasti-operator/src/health.rs";
         assert_eq!(within_crate(ours), ours);

@@ -1,5 +1,4 @@
-//! A server in Sentry's place, on a thread of its own, that remembers what it was told.
-//! Never knows what is told to it.
+//! A fake Sentry on a thread of its own, which records what it received.
 #![allow(
     dead_code,
     missing_docs,
@@ -16,24 +15,25 @@ use serde_json::Value;
 
 /// How it answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Temper {
-    Kind,
+pub enum Behaviour {
+    /// 200.
+    Accepts,
     /// 429.
-    Full,
+    TooManyRequests,
     /// It reads and never answers.
     Silent,
-    /// Nobody listens there any more.
+    /// Nothing listens there any more.
     Gone,
 }
 
 /// One request.
 #[derive(Clone, Debug)]
-pub struct Heard {
+pub struct SentryRequest {
     pub head: String,
     pub body: String,
 }
 
-impl Heard {
+impl SentryRequest {
     pub fn path(&self) -> &str {
         self.head.split(' ').nth(1).unwrap_or_default()
     }
@@ -61,36 +61,36 @@ impl Heard {
 
 pub struct Sentry {
     address: SocketAddr,
-    heard: Arc<Mutex<Vec<Heard>>>,
+    received: Arc<Mutex<Vec<SentryRequest>>>,
 }
 
 impl Sentry {
-    pub fn start(temper: Temper) -> Self {
+    pub fn start(behaviour: Behaviour) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
-        let heard: Arc<Mutex<Vec<Heard>>> = Arc::default();
-        if temper != Temper::Gone {
-            let heard = heard.clone();
+        let received: Arc<Mutex<Vec<SentryRequest>>> = Arc::default();
+        if behaviour != Behaviour::Gone {
+            let received = received.clone();
             std::thread::spawn(move || {
                 for stream in listener.incoming().flatten() {
-                    let heard = heard.clone();
-                    std::thread::spawn(move || converse(&stream, temper, &heard));
+                    let received = received.clone();
+                    std::thread::spawn(move || serve(&stream, behaviour, &received));
                 }
             });
         }
-        Self { address, heard }
+        Self { address, received }
     }
 
     pub fn dsn(&self) -> String {
         format!("http://k3y@{}/7", self.address)
     }
 
-    pub fn heard(&self) -> Vec<Heard> {
-        self.heard.lock().unwrap().clone()
+    pub fn received(&self) -> Vec<SentryRequest> {
+        self.received.lock().unwrap().clone()
     }
 }
 
-fn converse(stream: &TcpStream, temper: Temper, heard: &Mutex<Vec<Heard>>) {
+fn serve(stream: &TcpStream, behaviour: Behaviour, received: &Mutex<Vec<SentryRequest>>) {
     let mut reader = BufReader::new(stream);
     loop {
         let mut head = String::new();
@@ -99,7 +99,7 @@ fn converse(stream: &TcpStream, temper: Temper, heard: &Mutex<Vec<Heard>>) {
                 return;
             }
         }
-        let mut one = Heard {
+        let mut one = SentryRequest {
             head,
             body: String::new(),
         };
@@ -109,13 +109,15 @@ fn converse(stream: &TcpStream, temper: Temper, heard: &Mutex<Vec<Heard>>) {
             return;
         }
         one.body = String::from_utf8(body).unwrap();
-        heard.lock().unwrap().push(one);
-        let answer = match temper {
-            Temper::Silent => continue,
-            Temper::Full => {
+        received.lock().unwrap().push(one);
+        let answer = match behaviour {
+            Behaviour::Silent => continue,
+            Behaviour::TooManyRequests => {
                 "HTTP/1.1 429 Too Many Requests\r\nretry-after: 60\r\ncontent-length: 0\r\n\r\n"
             }
-            Temper::Kind | Temper::Gone => "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}",
+            Behaviour::Accepts | Behaviour::Gone => {
+                "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}"
+            }
         };
         if (&*stream).write_all(answer.as_bytes()).is_err() {
             return;

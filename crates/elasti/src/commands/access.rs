@@ -60,7 +60,8 @@ impl Access {
         let config = self.config().await?;
         let namespace = self.namespace.clone();
         let namespace = namespace.unwrap_or_else(|| config.default_namespace.clone());
-        let client = kube_client::of(config).context("the Kubernetes client cannot be made")?;
+        let client =
+            kube_client::from_config(config).context("the Kubernetes client cannot be made")?;
         Ok(Cluster { client, namespace })
     }
 

@@ -1,26 +1,13 @@
-//! One watch of one kind: list, then watch, for ever; whatever the number of browsers, there is one of each.
-//! Never keeps an object and never reads a Secret: it follows only what it is told to.
+//! One watch of one kind; whatever the number of browsers, there is one of each.
 
 use std::time::Duration;
 
-use futures::TryStreamExt as _;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ListMeta;
+use elasti_runtime::watch::{Collection, Event, Watch};
 use kube::Client;
-use kube::api::{ListParams, WatchEvent, WatchParams};
-use kube::core::Request;
-use serde::Deserialize;
 use serde_json::Value;
-use tokio::time::{Instant, sleep, timeout, timeout_at};
 
-/// A watch ends by itself after this; the client takes one that is silent for 20 s for dead.
-const CALM: Duration = Duration::from_secs(18);
-const GRACE: Duration = Duration::from_secs(2);
-const LIST_TIMEOUT: Duration = Duration::from_secs(30);
-const PAGE: u32 = 250;
-const BACKOFF_MIN: Duration = Duration::from_millis(200);
-const BACKOFF_MAX: Duration = Duration::from_secs(2);
-/// A right or a kind that is missing may be given, but not within the second.
-const REFUSED_PAUSE: Duration = Duration::from_secs(5);
+/// A permission or a kind that is missing may be added, but not within the second.
+const REFUSED_BACKOFF: Duration = Duration::from_secs(5);
 
 /// What is followed.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -76,133 +63,28 @@ impl Trouble {
 
 /// Follows objects as long as the future lives.
 pub(crate) async fn follow(client: Client, followed: Followed, mut tell: impl FnMut(Told)) {
-    let mut pause = BACKOFF_MIN;
-    loop {
-        match list(&client, &followed).await {
-            Ok((version, items)) => {
-                pause = BACKOFF_MIN;
-                tell(Told::All(items));
-                watch(&client, &followed, version, &mut tell).await;
-            }
-            Err(error) => {
-                let trouble = Trouble::of(&error);
-                if !matches!(trouble, Trouble::Unreachable(_)) {
-                    pause = REFUSED_PAUSE;
-                }
-                tell(Told::Trouble(trouble));
-            }
-        }
-        sleep(pause).await;
-        pause = pause.saturating_mul(2).min(BACKOFF_MAX);
-    }
-}
-
-async fn list(client: &Client, followed: &Followed) -> Result<(String, Vec<Value>), kube::Error> {
-    let mut items = Vec::new();
-    let mut params = ListParams {
-        field_selector: followed.fields.clone(),
-        limit: Some(PAGE),
-        ..ListParams::default()
+    let Followed { path, fields } = followed;
+    let collection = Collection {
+        path,
+        labels: None,
+        fields,
     };
-    loop {
-        let request = Request::new(followed.path.as_str())
-            .list(&params)
-            .map_err(kube::Error::BuildRequest)?;
-        let page: Page = match timeout(LIST_TIMEOUT, client.request(request)).await {
-            Ok(page) => page?,
-            Err(late) => return Err(kube::Error::Service(late.into())),
-        };
-        items.extend(page.items);
-        match page.metadata.continue_.filter(|token| !token.is_empty()) {
-            Some(token) => params.continue_token = Some(token),
-            None => return Ok((page.metadata.resource_version.unwrap_or_default(), items)),
-        }
-    }
-}
-
-#[derive(Deserialize)]
-struct Page {
-    #[serde(default)]
-    metadata: ListMeta,
-    #[serde(default)]
-    items: Vec<Value>,
-}
-
-/// Watches from a version on, one watch after the other, until only a new list helps.
-async fn watch(
-    client: &Client,
-    followed: &Followed,
-    mut version: String,
-    tell: &mut impl FnMut(Told),
-) {
-    loop {
-        let started = Instant::now();
-        match watch_once(client, followed, &version, tell).await {
-            Ok(newer) => version = newer,
-            Err(Ended::Relist) => return,
-            Err(Ended::Failed(error)) => {
-                tell(Told::Trouble(Trouble::of(&error)));
-                return;
-            }
-        }
-        // One that ends at once must not spin.
-        if started.elapsed() < BACKOFF_MIN {
-            sleep(BACKOFF_MIN).await;
-        }
-    }
-}
-
-enum Ended {
-    Relist,
-    Failed(kube::Error),
-}
-
-async fn watch_once(
-    client: &Client,
-    followed: &Followed,
-    version: &str,
-    tell: &mut impl FnMut(Told),
-) -> Result<String, Ended> {
-    let params = WatchParams {
-        field_selector: followed.fields.clone(),
-        timeout: u32::try_from(CALM.as_secs()).ok(),
-        bookmarks: true,
-        ..WatchParams::default()
+    let refused = |error: &kube::Error| {
+        let refused = !matches!(Trouble::of(error), Trouble::Unreachable(_));
+        refused.then_some(REFUSED_BACKOFF)
     };
-    let request = Request::new(followed.path.as_str())
-        .watch(&params, version)
-        .map_err(|error| Ended::Failed(kube::Error::BuildRequest(error)))?;
-    let deadline = Instant::now() + CALM + GRACE;
-    let stream = match timeout_at(deadline, client.request_events::<Value>(request)).await {
-        Ok(Ok(stream)) => stream,
-        Ok(Err(kube::Error::Api(status))) if status.code == 410 => return Err(Ended::Relist),
-        Ok(Err(error)) => return Err(Ended::Failed(error)),
-        Err(late) => return Err(Ended::Failed(kube::Error::Service(late.into()))),
+    let watch = Watch::new(client, collection, version).backoff_for(refused);
+    let on_event = |event, _: &str| match event {
+        Event::Calling => {}
+        Event::Listed(objects) => tell(Told::All(objects)),
+        Event::Applied(object) => tell(Told::Set(object)),
+        Event::Deleted(object) => tell(Told::Gone(object)),
+        Event::Watching => tell(Told::Well),
+        Event::Failed { error, .. } => tell(Told::Trouble(Trouble::of(&error))),
     };
-    tell(Told::Well);
-    let mut stream = std::pin::pin!(stream);
-    let mut version = version.to_owned();
-    loop {
-        let Ok(event) = timeout_at(deadline, stream.try_next()).await else {
-            return Ok(version);
-        };
-        match event.map_err(Ended::Failed)? {
-            Some(WatchEvent::Added(object) | WatchEvent::Modified(object)) => {
-                version = version_of(&object).unwrap_or(version);
-                tell(Told::Set(object));
-            }
-            Some(WatchEvent::Deleted(object)) => {
-                version = version_of(&object).unwrap_or(version);
-                tell(Told::Gone(object));
-            }
-            Some(WatchEvent::Bookmark(mark)) => version = mark.metadata.resource_version,
-            Some(WatchEvent::Error(_)) => return Err(Ended::Relist),
-            None => return Ok(version),
-        }
-    }
+    watch.run(on_event).await;
 }
 
-fn version_of(object: &Value) -> Option<String> {
-    let version = object.pointer("/metadata/resourceVersion");
-    version.and_then(Value::as_str).map(str::to_owned)
+fn version(object: &Value) -> Option<&str> {
+    object.pointer("/metadata/resourceVersion")?.as_str()
 }

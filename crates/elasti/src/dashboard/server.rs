@@ -8,16 +8,13 @@ use std::time::Duration;
 
 use axum::Router;
 use elasti_view::held::HeldState;
-use hyper::body::Incoming;
-use hyper::server::conn::http1;
-use hyper::service::service_fn;
-use hyper_util::rt::{TokioIo, TokioTimer};
+use elasti_runtime::http_server::HttpServer;
 use jiff::Timestamp;
 use kube::Client;
 use kube::core::{ApiResource, GroupVersionKind};
 use parking_lot::Mutex;
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
+use tokio::net::TcpListener;
+use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio::time::{interval, sleep};
 use tower::ServiceExt as _;
@@ -31,8 +28,11 @@ use super::routes::{Desk, router};
 use crate::held::{HeldSource, listen};
 
 /// A browser opens 6; 40 of them fit.
-const CONNECTIONS: usize = 256;
-const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
+const SERVER: HttpServer = HttpServer {
+    max_connections: 256,
+    max_connections_per_peer: 256,
+    header_timeout: Duration::from_secs(30),
+};
 /// Changes within this time are told together.
 const TOGETHER: Duration = Duration::from_millis(80);
 const BEAT: Duration = Duration::from_secs(10);
@@ -237,35 +237,6 @@ async fn hear(watches: Watches, news: Arc<News>, held_source: HeldSource) {
 }
 
 async fn serve(listener: TcpListener, router: Router) {
-    let places = Arc::new(Semaphore::new(CONNECTIONS));
-    let mut connections = JoinSet::new();
-    loop {
-        let Ok(place) = places.clone().acquire_owned().await else {
-            return;
-        };
-        let accepted = tokio::select! {
-            accepted = listener.accept() => accepted,
-            Some(_) = connections.join_next() => continue,
-        };
-        match accepted {
-            Ok((stream, _)) => {
-                connections.spawn(connection(router.clone(), stream, place));
-            }
-            // Usually too many open files; it passes.
-            Err(_) => sleep(Duration::from_millis(50)).await,
-        }
-    }
-}
-
-async fn connection(router: Router, stream: TcpStream, place: OwnedSemaphorePermit) {
-    let _ = stream.set_nodelay(true);
-    let service =
-        service_fn(move |request: hyper::Request<Incoming>| router.clone().oneshot(request));
-    let served = http1::Builder::new()
-        .timer(TokioTimer::new())
-        .header_read_timeout(HEAD_TIMEOUT)
-        .serve_connection(TokioIo::new(stream), service);
-    // A browser that hangs up is none of our business.
-    let _ = served.await;
-    drop(place);
+    let answer = move |_, request| router.clone().oneshot(request);
+    SERVER.serve(listener, answer).await;
 }

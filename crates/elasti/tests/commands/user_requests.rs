@@ -41,7 +41,7 @@ async fn play(scene: &Scene, user_request: &str, steps: Vec<Value>) {
 
 /// How many events watches have been told.
 fn told(scene: &Scene) -> usize {
-    scene.hood.fake_cluster().server.faults().told().len()
+    scene.hood.fake_cluster().server.faults().delivered().len()
 }
 
 fn timeless(told: &str) -> String {

@@ -1,5 +1,4 @@
 //! What changed between two versions of an object, as field sets.
-//! Never changes an object.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +15,7 @@ pub(crate) struct Comparison {
 }
 
 impl Comparison {
-    pub(crate) fn of(old: &Value, new: &Value, shape: Shape<'_>) -> Self {
+    pub(crate) fn between(old: &Value, new: &Value, shape: Shape<'_>) -> Self {
         let mut comparison = Self::default();
         comparison.walk(Some(old), Some(new), shape, &mut Vec::new());
         comparison

@@ -1,5 +1,4 @@
 //! Sets of fields as Kubernetes writes them in `managedFields` (FieldsV1), and their algebra.
-//! Never knows who owns a set.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -210,7 +209,7 @@ impl FieldSet {
     }
 
     /// All fields that `value` states.
-    pub(crate) fn of(value: &Value, shape: Shape<'_>) -> Self {
+    pub(crate) fn from_value(value: &Value, shape: Shape<'_>) -> Self {
         let mut set = Self::default();
         match (value, shape.form()) {
             (Value::Object(map), Form::Struct | Form::Map | Form::Any)
@@ -218,7 +217,7 @@ impl FieldSet {
             {
                 for (name, child) in map {
                     let inner = shape.field(name).unwrap_or_else(Shape::any);
-                    let mut child_set = Self::of(child, inner);
+                    let mut child_set = Self::from_value(child, inner);
                     let empty = child.is_null() || child.as_object().is_some_and(Map::is_empty);
                     child_set.member |= empty || !shape.declares(name);
                     if !child_set.is_empty() {
@@ -229,7 +228,7 @@ impl FieldSet {
             (Value::Array(items), Form::List) if shape.list_type() != ListType::Atomic => {
                 for item in items {
                     if let Some(step) = Step::to_item(&shape.list_type(), shape, item) {
-                        let mut child_set = Self::of(item, shape.item());
+                        let mut child_set = Self::from_value(item, shape.item());
                         child_set.member = true;
                         set.children.insert(step, child_set);
                     }

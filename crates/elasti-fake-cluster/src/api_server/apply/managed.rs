@@ -1,5 +1,4 @@
 //! `metadata.managedFields`: who owns which field after an apply, an update or a patch.
-//! Never merges values: merge.rs does.
 
 use serde_json::{Value, json};
 
@@ -22,7 +21,7 @@ struct Manager {
 }
 
 impl Manager {
-    fn read(entry: &Value) -> Self {
+    fn parse(entry: &Value) -> Self {
         Self {
             name: entry.text("/manager").to_owned(),
             applies: entry.text("/operation") == "Apply",
@@ -70,7 +69,7 @@ impl Manager {
     }
 }
 
-/// Who writes, through which door, when.
+/// Who writes, through which subresource, when.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Writer<'a> {
     pub(crate) manager: &'a str,
@@ -116,11 +115,11 @@ fn owned(set: &FieldSet) -> FieldSet {
     set
 }
 
-fn read(object: &Value) -> Vec<Manager> {
+fn managers(object: &Value) -> Vec<Manager> {
     object
         .list("/metadata/managedFields")
         .iter()
-        .map(Manager::read)
+        .map(Manager::parse)
         .collect()
 }
 
@@ -156,8 +155,8 @@ pub(crate) fn after_update(live: &Value, next: &mut Value, shape: Shape<'_>, wri
         next.drop_at("/metadata/managedFields");
         return;
     }
-    let mut managers = read(live);
-    let comparison = Comparison::of(&bare(live), &bare(next), shape);
+    let mut managers = managers(live);
+    let comparison = Comparison::between(&bare(live), &bare(next), shape);
     let written = owned(&comparison.written());
     let removed = owned(&comparison.removed);
     for manager in &mut managers {
@@ -192,7 +191,7 @@ pub(crate) fn disown(object: &mut Value, pointer: &str) {
         .map(|name| Step::Field(name.to_owned()))
         .collect();
     gone.insert(&path);
-    let mut managers = read(object);
+    let mut managers = managers(object);
     for manager in &mut managers {
         manager.fields = manager.fields.without_trees(&gone);
     }
@@ -219,8 +218,8 @@ pub(crate) fn after_apply(
     writer: Writer<'_>,
     force: bool,
 ) -> Result<Value, ApiError> {
-    let mut managers = read(live);
-    let fields = owned(&FieldSet::of(&bare(applied), shape)).without_trees(ignored);
+    let mut managers = managers(live);
+    let fields = owned(&FieldSet::from_value(&bare(applied), shape)).without_trees(ignored);
     let last = managers
         .iter()
         .position(|manager| manager.is(&writer, true))
@@ -232,7 +231,7 @@ pub(crate) fn after_apply(
             .fold(fields.clone(), |all, manager| all.union(&manager.fields));
         merge::prune(&mut next, &last.fields, &kept, shape);
     }
-    let comparison = Comparison::of(&bare(live), &next, shape);
+    let comparison = Comparison::between(&bare(live), &next, shape);
     let written = owned(&comparison.written()).without_trees(ignored);
     let removed = owned(&comparison.removed);
     refuse_conflicts(&mut managers, &written, force)?;

@@ -1,5 +1,4 @@
 //! Structured merge: lays an applied configuration over the live object, and removes what was dropped from it.
-//! Never decides about conflicts.
 
 use serde_json::{Map, Value};
 

@@ -1,5 +1,4 @@
 //! Server-side apply: field ownership, merging, conflicts.
-//! Never stores anything: it turns a live object and a request into the next object.
 
 pub(crate) mod compare;
 pub(crate) mod fields;

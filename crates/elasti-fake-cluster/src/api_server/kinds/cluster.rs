@@ -1,5 +1,4 @@
 //! Namespaces, config maps, secrets, RBAC, leases, network policies: defaults and validation.
-//! Never evaluates a role: rbac.rs does.
 
 use serde_json::{Value, json};
 

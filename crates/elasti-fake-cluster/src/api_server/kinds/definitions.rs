@@ -1,5 +1,4 @@
 //! CustomResourceDefinitions: defaults, validation, conditions, and the resources they add.
-//! Never touches custom resources themselves.
 
 use std::sync::Arc;
 
@@ -177,7 +176,7 @@ fn resource(definition: &Value, version: &Value) -> Resource {
                 .map(pointer),
         }),
         subresources: &[],
-        shelf: (text("/spec/group"), text("/spec/names/plural")),
+        group_resource: (text("/spec/group"), text("/spec/names/plural")),
         definition: "",
         custom: Some(Custom {
             schema: Arc::new(version.at("/schema/openAPIV3Schema").clone()),

@@ -1,5 +1,4 @@
 //! Events: both groups share one storage, in the core form.
-//! Never aggregates or expires events.
 
 use serde_json::{Value, json};
 

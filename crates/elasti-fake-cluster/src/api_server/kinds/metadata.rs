@@ -1,5 +1,4 @@
 //! The rules of `metadata` that all kinds share, and each kind's rule for names.
-//! Never sets a field.
 
 use serde_json::{Value, json};
 

@@ -1,5 +1,4 @@
 //! The rules of the built-in kinds: defaults, validation, status, generation; one file a family.
-//! Never stores: it only reads and completes objects.
 
 pub(crate) mod cluster;
 pub(crate) mod definitions;
@@ -33,7 +32,7 @@ pub(crate) fn default(resource: &Resource, object: &mut Value) {
     }
 }
 
-/// The empty fields that Go writes although nobody set them, and so nobody owns them.
+/// The empty fields that Go writes although no request set them, and so no manager owns them.
 pub(crate) fn complete(resource: &Resource, object: &mut Value) {
     match (resource.group.as_str(), resource.plural.as_str()) {
         ("" | "events.k8s.io", "events") => events::default(object),

@@ -1,5 +1,4 @@
 //! Pods and pod templates: defaults, validation, what may change.
-//! Never schedules or runs a pod.
 
 use serde_json::{Value, json};
 

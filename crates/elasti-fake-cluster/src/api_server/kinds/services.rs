@@ -1,5 +1,4 @@
 //! Services, Endpoints and EndpointSlices: defaults, addresses, validation.
-//! Never routes traffic: kube-proxy does.
 
 use std::collections::HashSet;
 use std::net::Ipv4Addr;
@@ -63,7 +62,7 @@ pub(crate) fn default_slice(object: &mut Value) {
     }
 }
 
-/// Go's storage does not tell an empty list from none, and writes none.
+/// Go's storage does not distinguish an empty list from none, and writes none.
 pub(crate) fn complete_slice(object: &mut Value) {
     for list in ["/endpoints", "/ports"] {
         if object.list(list).is_empty() {

@@ -1,5 +1,4 @@
 //! Deployments, ReplicaSets, StatefulSets, DaemonSets and autoscalers: defaults and validation.
-//! Never counts pods: the controllers do.
 
 use serde_json::{Value, json};
 

@@ -1,5 +1,4 @@
 //! The cells of the built-in kinds, as kubectl prints them.
-//! Never defines columns: columns and cells of a kind must only agree in number.
 
 use jiff::Timestamp;
 use serde_json::{Value, json};

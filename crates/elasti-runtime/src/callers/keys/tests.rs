@@ -70,7 +70,7 @@ async fn many_callers_share_one_reading_and_it_is_kept() {
         together.spawn(async move { has(&keys, "one").await });
     }
     assert!(together.join_all().await.iter().all(|had| *had == Ok(true)));
-    advance(KEPT - Duration::from_secs(1)).await;
+    advance(KEYS_TTL - Duration::from_secs(1)).await;
     assert_eq!(has(&keys, "one").await, Ok(true));
     assert_eq!(publisher.readings(), 1);
     advance(Duration::from_secs(2)).await;
@@ -86,7 +86,7 @@ async fn unknown_keys_make_it_read_again_but_not_at_a_strangers_pace() {
         assert_eq!(has(&keys, "guess").await, Ok(false));
     }
     assert_eq!(publisher.readings(), 1);
-    advance(PAUSE).await;
+    advance(MIN_REFRESH_INTERVAL).await;
     for _ in 0..1000 {
         assert_eq!(has(&keys, "guess").await, Ok(false));
         assert_eq!(has(&keys, "one").await, Ok(true));
@@ -100,11 +100,11 @@ async fn rotated_keys_are_found_and_withdrawn_ones_forgotten() {
     let publisher = Publisher::of(&[&old]);
     let keys = publisher.keys();
     assert_eq!(has(&keys, "old").await, Ok(true));
-    advance(PAUSE).await;
+    advance(MIN_REFRESH_INTERVAL).await;
     *publisher.keys.lock() = key_set(&[&new, &old]);
     assert_eq!(has(&keys, "new").await, Ok(true));
     *publisher.keys.lock() = key_set(&[&new]);
-    advance(KEPT).await;
+    advance(KEYS_TTL).await;
     assert_eq!(has(&keys, "old").await, Ok(false));
     assert_eq!(has(&keys, "new").await, Ok(true));
 }
@@ -117,10 +117,10 @@ async fn without_keys_nobody_is_believed_and_the_server_is_not_hammered() {
     for code in [403, 404, 500] {
         *publisher.code.lock() = code;
         assert_eq!(has(&keys, "one").await, failed, "{code}");
-        advance(PAUSE_AFTER_FAILURE).await;
+        advance(RETRY_INTERVAL).await;
     }
     *publisher.code.lock() = 200;
-    *publisher.keys.lock() = Value::String("x".repeat(MOST_BYTES));
+    *publisher.keys.lock() = Value::String("x".repeat(MAX_BYTES));
     assert_eq!(has(&keys, "one").await, failed, "too long");
     let before = publisher.readings();
     for _ in 0..1000 {
@@ -128,6 +128,6 @@ async fn without_keys_nobody_is_believed_and_the_server_is_not_hammered() {
     }
     assert_eq!(publisher.readings(), before);
     *publisher.keys.lock() = key_set(&[&Mint::curve("one")]);
-    advance(PAUSE_AFTER_FAILURE).await;
+    advance(RETRY_INTERVAL).await;
     assert_eq!(has(&keys, "one").await, Ok(true));
 }

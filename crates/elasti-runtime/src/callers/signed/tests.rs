@@ -7,7 +7,7 @@ use super::*;
 use crate::callers::mint::{AUDIENCE, ISSUER, Mint, NOW, OWNER, claims, encode, issuer};
 
 fn check(token: &str, issuer: &Issuer) -> Result<String, Flaw> {
-    let token = Token::read(token)?;
+    let token = Token::parse(token)?;
     let owner = token.owner(issuer, AUDIENCE, NOW)?;
     Ok(owner.user)
 }
@@ -68,7 +68,7 @@ fn clocks_may_be_a_minute_apart_and_a_token_is_good_for_no_longer() {
     claims["nbf"] = json!(NOW + 60);
     claims["exp"] = json!(NOW - 59);
     let token = mint.token(&claims);
-    let owner = Token::read(&token).unwrap().owner(&issuer, AUDIENCE, NOW);
+    let owner = Token::parse(&token).unwrap().owner(&issuer, AUDIENCE, NOW);
     assert_eq!(owner.unwrap().good_for, Some(Duration::from_secs(1)));
 }
 
@@ -146,7 +146,7 @@ fn a_key_that_is_not_understood_does_not_hide_the_others() {
         short, other_use, misnamed, good.published(),
     ]});
     let configuration = json!({"issuer": ISSUER}).to_string();
-    let issuer = Issuer::read(configuration.as_bytes(), keys.to_string().as_bytes()).unwrap();
+    let issuer = Issuer::parse(configuration.as_bytes(), keys.to_string().as_bytes()).unwrap();
     for id in ["secret", "ed", "short", "enc", "misnamed"] {
         assert!(issuer.key(id).is_none(), "{id}");
     }
@@ -180,13 +180,13 @@ fn anything_else_is_no_token_and_nothing_panics() {
 #[test]
 fn tokens_of_a_real_api_server_are_believed_while_they_last() {
     let configuration = include_bytes!("recorded/openid-configuration.json");
-    let issuer = Issuer::read(configuration, include_bytes!("recorded/jwks.json")).unwrap();
+    let issuer = Issuer::parse(configuration, include_bytes!("recorded/jwks.json")).unwrap();
     let (begins, ends) = (1_794_764_869, 1_794_765_464);
     for token in [
         include_str!("recorded/rs256.jwt"),
         include_str!("recorded/es256.jwt"),
     ] {
-        let at = |now| Token::read(token.trim())?.owner(&issuer, AUDIENCE, now);
+        let at = |now| Token::parse(token.trim())?.owner(&issuer, AUDIENCE, now);
         let user = at(begins).map(|owner| owner.user);
         let owner = "system:serviceaccount:default:elasti-resolver";
         assert_eq!(user.as_deref(), Ok(owner));

@@ -1,19 +1,9 @@
 //! Watches say what Kubernetes' watches say: from a version on, by selector, with bookmarks, and 410 when too old.
-//! Never waits on wall-clock: time is tokio's, paused.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    clippy::needless_pass_by_value
-)]
-
-mod fixture;
 
 use std::pin::Pin;
 
+use crate::fixture::{ApiClient, CONFIG_MAPS, MERGE, a_server, config_map};
 use elasti_fake_cluster::api_server::{ApiServer, ApiServerConfig};
-use fixture::{ApiClient, CONFIG_MAPS, MERGE, a_server, config_map};
 use futures::{AsyncBufReadExt as _, Stream, StreamExt as _};
 use http::Request;
 use serde_json::{Value, json};
@@ -44,19 +34,19 @@ async fn seen(events: &mut Events) -> (String, String) {
     )
 }
 
-fn said(kind: &str, name: &str) -> (String, String) {
+fn typed(kind: &str, name: &str) -> (String, String) {
     (kind.to_owned(), name.to_owned())
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_watch_without_a_version_starts_with_what_is_there() {
     let server = a_server();
-    let api_client = ApiClient::of(&server);
+    let api_client = ApiClient::new(&server);
     api_client
         .make(CONFIG_MAPS, config_map("a", json!({})))
         .await;
     let mut events = watch(&server, "").await;
-    assert_eq!(seen(&mut events).await, said("ADDED", "a"));
+    assert_eq!(seen(&mut events).await, typed("ADDED", "a"));
     api_client
         .patch(
             &format!("{CONFIG_MAPS}/a"),
@@ -64,15 +54,15 @@ async fn a_watch_without_a_version_starts_with_what_is_there() {
             json!({"data": {"k": "v"}}),
         )
         .await;
-    assert_eq!(seen(&mut events).await, said("MODIFIED", "a"));
+    assert_eq!(seen(&mut events).await, typed("MODIFIED", "a"));
     api_client.delete(&format!("{CONFIG_MAPS}/a")).await;
-    assert_eq!(seen(&mut events).await, said("DELETED", "a"));
+    assert_eq!(seen(&mut events).await, typed("DELETED", "a"));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_watch_from_a_version_replays_what_came_after_it() {
     let server = a_server();
-    let api_client = ApiClient::of(&server);
+    let api_client = ApiClient::new(&server);
     let first = api_client
         .make(CONFIG_MAPS, config_map("a", json!({})))
         .await;
@@ -81,13 +71,13 @@ async fn a_watch_from_a_version_replays_what_came_after_it() {
         .await;
     let version = first["metadata"]["resourceVersion"].as_str().unwrap();
     let mut events = watch(&server, &format!("resourceVersion={version}")).await;
-    assert_eq!(seen(&mut events).await, said("ADDED", "b"));
+    assert_eq!(seen(&mut events).await, typed("ADDED", "b"));
 }
 
 #[tokio::test(start_paused = true)]
 async fn objects_that_enter_and_leave_a_selection_are_added_and_deleted() {
     let server = a_server();
-    let api_client = ApiClient::of(&server);
+    let api_client = ApiClient::new(&server);
     let label = |value: Value| json!({"metadata": {"labels": {"tier": value}}});
     api_client
         .make(CONFIG_MAPS, config_map("a", json!({})))
@@ -95,11 +85,11 @@ async fn objects_that_enter_and_leave_a_selection_are_added_and_deleted() {
     let mut events = watch(&server, "labelSelector=tier%3Dfront").await;
     let path = format!("{CONFIG_MAPS}/a");
     api_client.patch(&path, MERGE, label(json!("front"))).await;
-    assert_eq!(seen(&mut events).await, said("ADDED", "a"));
+    assert_eq!(seen(&mut events).await, typed("ADDED", "a"));
     api_client
         .patch(&path, MERGE, json!({"data": {"k": "v"}}))
         .await;
-    assert_eq!(seen(&mut events).await, said("MODIFIED", "a"));
+    assert_eq!(seen(&mut events).await, typed("MODIFIED", "a"));
     let (_, left) = api_client.patch(&path, MERGE, label(json!("back"))).await;
     let event = events.next().await.unwrap();
     assert_eq!(event["type"], "DELETED");
@@ -118,13 +108,13 @@ async fn objects_that_enter_and_leave_a_selection_are_added_and_deleted() {
             json!({"metadata": {"name": "z", "labels": {"tier": "front"}}}),
         )
         .await;
-    assert_eq!(seen(&mut events).await, said("ADDED", "z"));
+    assert_eq!(seen(&mut events).await, typed("ADDED", "z"));
 }
 
 #[tokio::test(start_paused = true)]
 async fn initial_events_end_with_a_marked_bookmark() {
     let server = a_server();
-    ApiClient::of(&server)
+    ApiClient::new(&server)
         .make(CONFIG_MAPS, config_map("a", json!({})))
         .await;
     let mut events = watch(
@@ -132,7 +122,7 @@ async fn initial_events_end_with_a_marked_bookmark() {
         "sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true",
     )
     .await;
-    assert_eq!(seen(&mut events).await, said("ADDED", "a"));
+    assert_eq!(seen(&mut events).await, typed("ADDED", "a"));
     let end = events.next().await.unwrap();
     assert_eq!(end["type"], "BOOKMARK");
     assert_eq!(
@@ -162,7 +152,7 @@ async fn a_watch_that_falls_out_of_the_history_is_told_410() {
         history_limit: 3,
         ..ApiServerConfig::default()
     });
-    let api_client = ApiClient::of(&server);
+    let api_client = ApiClient::new(&server);
     for at in 0..6 {
         api_client
             .make(CONFIG_MAPS, config_map(&format!("m{at}"), json!({})))
@@ -191,7 +181,7 @@ async fn a_watch_that_falls_out_of_the_history_is_told_410() {
 async fn watch_faults_drop_repeat_and_silence_events() {
     use elasti_fake_cluster::faults::{Calls, Fault, Verb, WatchFault};
     let server = a_server();
-    let api_client = ApiClient::of(&server);
+    let api_client = ApiClient::new(&server);
     let watches = || Calls::all().verb(Verb::Watch).kind("configmaps");
     server
         .faults()
@@ -208,8 +198,8 @@ async fn watch_faults_drop_repeat_and_silence_events() {
             .make(CONFIG_MAPS, config_map(name, json!({})))
             .await;
     }
-    assert_eq!(seen(&mut events).await, said("ADDED", "twice"));
-    assert_eq!(seen(&mut events).await, said("ADDED", "twice"));
+    assert_eq!(seen(&mut events).await, typed("ADDED", "twice"));
+    assert_eq!(seen(&mut events).await, typed("ADDED", "twice"));
     let silence = tokio::time::timeout(std::time::Duration::from_secs(3600), events.next()).await;
     assert!(
         silence.is_err(),

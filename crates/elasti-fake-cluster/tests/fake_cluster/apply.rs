@@ -1,16 +1,6 @@
 //! Server-side apply, ownership and patches behave as in Kubernetes.
-//! Never looks at messages that other tests already compare.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    clippy::needless_pass_by_value
-)]
 
-mod fixture;
-
-use fixture::{
+use crate::fixture::{
     APPLY, ApiClient, CONFIG_MAPS, DEFINITIONS, DEPLOYMENTS, JSON_PATCH, MERGE, PODS, SERVICES,
     STRATEGIC, WIDGETS, a_server, config_map, deployment, widget, widget_definition,
 };
@@ -22,11 +12,11 @@ fn owners(object: &Value) -> Vec<(String, Value)> {
         .cloned()
         .unwrap_or_default();
     let name = |entry: &Value| {
-        let door = entry["subresource"]
+        let subresource = entry["subresource"]
             .as_str()
-            .map_or(String::new(), |door| format!("/{door}"));
+            .map_or(String::new(), |subresource| format!("/{subresource}"));
         format!(
-            "{} {}{door}",
+            "{} {}{subresource}",
             entry["manager"].as_str().unwrap(),
             entry["operation"].as_str().unwrap()
         )
@@ -44,7 +34,7 @@ async fn apply(api_client: &ApiClient, manager: &str, force: bool, data: Value) 
 
 #[tokio::test]
 async fn fields_are_owned_shared_taken_and_dropped() {
-    let api_client = ApiClient::of(&a_server());
+    let api_client = ApiClient::new(&a_server());
     let (code, object) = apply(&api_client, "ann", false, json!({"a": "1", "b": "2"})).await;
     assert_eq!(code, 201);
     assert_eq!(
@@ -83,7 +73,7 @@ async fn fields_are_owned_shared_taken_and_dropped() {
     assert_eq!(
         object["data"],
         json!({"a": "1", "c": "3"}),
-        "nobody owned b any more"
+        "no manager owned b any more"
     );
 
     let (code, object) = apply(&api_client, "ben", true, json!({"c": "9"})).await;
@@ -98,7 +88,7 @@ async fn fields_are_owned_shared_taken_and_dropped() {
 #[tokio::test]
 async fn applying_the_same_again_changes_nothing() {
     let server = a_server();
-    let api_client = ApiClient::of(&server);
+    let api_client = ApiClient::new(&server);
     apply(&api_client, "ann", false, json!({"a": "1"})).await;
     let before = server.version();
     apply(&api_client, "ann", false, json!({"a": "1"})).await;
@@ -114,7 +104,7 @@ async fn applying_the_same_again_changes_nothing() {
 
 #[tokio::test]
 async fn updates_own_what_they_change_through_each_door() {
-    let api_client = ApiClient::of(&a_server());
+    let api_client = ApiClient::new(&a_server());
     api_client.make(DEPLOYMENTS, deployment("d", 1)).await;
     let path = format!("{DEPLOYMENTS}/d");
     api_client
@@ -140,27 +130,29 @@ async fn updates_own_what_they_change_through_each_door() {
             .unwrap()
     };
     assert_eq!(
-        of("teller Update/scale"),
+        of("test-client Update/scale"),
         json!({"f:spec": {"f:replicas": {}}})
     );
     assert_eq!(
-        of("teller Update/status"),
+        of("test-client Update/status"),
         json!({"f:status": {"f:replicas": {}}})
     );
     assert!(
-        of("teller Update")["f:spec"].get("f:replicas").is_none(),
-        "the scale door took replicas"
+        of("test-client Update")["f:spec"]
+            .get("f:replicas")
+            .is_none(),
+        "the scale subresource took replicas"
     );
     assert_eq!(
         object["spec"]["replicas"], 2,
-        "the status door leaves the spec alone"
+        "the status subresource leaves the spec alone"
     );
     assert_eq!(object["metadata"]["generation"], 2, "only the spec counts");
 }
 
 #[tokio::test]
 async fn lists_with_keys_are_merged_by_key() {
-    let api_client = ApiClient::of(&a_server());
+    let api_client = ApiClient::new(&a_server());
     let container = |name: &str, image: &str| json!({"name": name, "image": image});
     let applied = |containers: Value| {
         let mut object = deployment("d", 1);
@@ -202,7 +194,7 @@ async fn lists_with_keys_are_merged_by_key() {
 #[tokio::test]
 async fn custom_lists_with_keys_are_merged_by_key_too() {
     let server = a_server();
-    let api_client = ApiClient::of(&server);
+    let api_client = ApiClient::new(&server);
     api_client.make(DEFINITIONS, widget_definition()).await;
     let applied = |parts: Value| {
         let mut object = widget("w", 3);
@@ -231,7 +223,7 @@ async fn custom_lists_with_keys_are_merged_by_key_too() {
     );
     assert_eq!(
         object["spec"]["colour"], "red",
-        "the default is there and nobody's"
+        "the default is there and unowned"
     );
     let (code, status) = api_client
         .patch(
@@ -249,7 +241,7 @@ async fn custom_lists_with_keys_are_merged_by_key_too() {
 
 #[tokio::test]
 async fn strategic_patches_merge_lists_by_their_keys() {
-    let api_client = ApiClient::of(&a_server());
+    let api_client = ApiClient::new(&a_server());
     api_client.make(PODS, json!({"metadata": {"name": "p"}, "spec": {"nodeName": "n", "containers": [{"name": "c", "image": "i:1"}]}})).await;
     let path = format!("{PODS}/p/status");
     let condition = |kind: &str, status: &str| json!({"type": kind, "status": status});
@@ -283,7 +275,7 @@ async fn strategic_patches_merge_lists_by_their_keys() {
 
 #[tokio::test]
 async fn json_patches_test_and_change() {
-    let api_client = ApiClient::of(&a_server());
+    let api_client = ApiClient::new(&a_server());
     api_client
         .make(CONFIG_MAPS, config_map("a", json!({"k": "v"})))
         .await;
@@ -302,7 +294,7 @@ async fn json_patches_test_and_change() {
 
 #[tokio::test]
 async fn services_get_and_keep_their_address() {
-    let api_client = ApiClient::of(&a_server());
+    let api_client = ApiClient::new(&a_server());
     let object = api_client
         .make(
             SERVICES,
@@ -334,7 +326,7 @@ async fn services_get_and_keep_their_address() {
 #[tokio::test]
 async fn dry_runs_answer_and_store_nothing() {
     let server = a_server();
-    let api_client = ApiClient::of(&server);
+    let api_client = ApiClient::new(&server);
     let before = server.version();
     let (code, object) = api_client
         .post(&format!("{DEPLOYMENTS}?dryRun=All"), deployment("d", 1))
@@ -354,7 +346,7 @@ async fn dry_runs_answer_and_store_nothing() {
 
 #[tokio::test]
 async fn finalizers_hold_an_object_until_the_last_is_gone() {
-    let api_client = ApiClient::of(&a_server());
+    let api_client = ApiClient::new(&a_server());
     api_client
         .make(
             CONFIG_MAPS,
@@ -374,8 +366,8 @@ async fn finalizers_hold_an_object_until_the_last_is_gone() {
 }
 
 #[tokio::test]
-async fn scaling_to_zero_leaves_the_replicas_to_nobody() {
-    let api_client = ApiClient::of(&a_server());
+async fn scaling_to_zero_leaves_the_replicas_unowned() {
+    let api_client = ApiClient::new(&a_server());
     let path = format!("{DEPLOYMENTS}/d");
     api_client
         .patch(

@@ -1,19 +1,10 @@
 //! The ElastiService definition as it ships works on the simulated cluster: examples apply, defaults come, wrong ones are refused.
-//! Never repeats what the contract's own tests check.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing
-)]
 
-mod fixture;
-
-use fixture::{APPLY, ApiClient, DEFINITIONS, MERGE, a_server};
+use crate::fixture::{APPLY, ApiClient, DEFINITIONS, MERGE, a_server};
 use serde_json::{Value, json};
 
-const DEFINITION: &str = include_str!("../../../deploy/crd/elastiservices.yaml");
-const EXAMPLE: &str = include_str!("../../../deploy/examples/minimal.yaml");
+const DEFINITION: &str = include_str!("../../../../deploy/crd/elastiservices.yaml");
+const EXAMPLE: &str = include_str!("../../../../deploy/examples/minimal.yaml");
 const SERVICES: &str = "/apis/elasti.truefoundry.com/v1alpha1/namespaces/default/elastiservices";
 
 fn example() -> Value {
@@ -31,7 +22,7 @@ fn example() -> Value {
 
 #[tokio::test]
 async fn the_shipped_definition_serves_stores_and_refuses() {
-    let api_client = ApiClient::of(&a_server());
+    let api_client = ApiClient::new(&a_server());
     let definition: Value = serde_saphyr::from_str(DEFINITION).unwrap();
     api_client.make(DEFINITIONS, definition).await;
     let made = api_client.make(SERVICES, example()).await;
@@ -46,7 +37,7 @@ async fn the_shipped_definition_serves_stores_and_refuses() {
         )
         .await;
     assert_eq!(code, 200, "{applied}");
-    let (code, told) = api_client
+    let (code, received) = api_client
         .patch(
             &format!("{path}/status"),
             MERGE,
@@ -54,16 +45,16 @@ async fn the_shipped_definition_serves_stores_and_refuses() {
         )
         .await;
     assert_eq!(
-        (code, &told["status"]["mode"]),
+        (code, &received["status"]["mode"]),
         (200, &json!("proxy")),
-        "{told}"
+        "{received}"
     );
     assert_eq!(
-        told["spec"], applied["spec"],
-        "the status door leaves the spec alone"
+        received["spec"], applied["spec"],
+        "the status subresource leaves the spec alone"
     );
     assert_eq!(
-        told["metadata"]["generation"],
+        received["metadata"]["generation"],
         applied["metadata"]["generation"]
     );
 

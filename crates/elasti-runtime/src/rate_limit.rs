@@ -1,5 +1,4 @@
-//! How often something may happen for each of many keys.
-//! Never grows past its bound: a key too many is refused.
+//! A token bucket for each of a bounded number of keys.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -7,23 +6,23 @@ use std::hash::Hash;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-/// So many a second, and so many at once.
+/// So many a second, and so many in a burst.
 #[derive(Debug)]
-pub struct Pace<K> {
+pub struct RateLimiter<K> {
     per_second: f64,
-    at_once: f64,
-    most: usize,
+    burst: f64,
+    max_keys: usize,
     left: Mutex<HashMap<K, (f64, Instant)>>,
 }
 
-impl<K: Clone + Eq + Hash> Pace<K> {
-    /// So many a second and at once, for at most so many keys.
+impl<K: Clone + Eq + Hash> RateLimiter<K> {
+    /// The rate and the burst, for at most `max_keys` keys.
     #[must_use]
-    pub fn new((per_second, at_once): (f64, f64), most: usize) -> Self {
+    pub fn new((per_second, burst): (f64, f64), max_keys: usize) -> Self {
         Self {
             per_second,
-            at_once,
-            most,
+            burst,
+            max_keys,
             left: Mutex::default(),
         }
     }
@@ -32,14 +31,14 @@ impl<K: Clone + Eq + Hash> Pace<K> {
     pub fn allows(&self, key: &K) -> bool {
         let now = Instant::now();
         let mut left = self.left.lock();
-        if left.len() >= self.most && !left.contains_key(key) {
-            // Whoever has waited long enough is as good as new.
-            left.retain(|_, (tokens, at)| self.refilled(*tokens, *at, now) < self.at_once);
-            if left.len() >= self.most {
+        if left.len() >= self.max_keys && !left.contains_key(key) {
+            // A full bucket need not be remembered.
+            left.retain(|_, (tokens, at)| self.refilled(*tokens, *at, now) < self.burst);
+            if left.len() >= self.max_keys {
                 return false;
             }
         }
-        let (tokens, at) = left.entry(key.clone()).or_insert((self.at_once, now));
+        let (tokens, at) = left.entry(key.clone()).or_insert((self.burst, now));
         *tokens = self.refilled(*tokens, *at, now);
         *at = now;
         if *tokens < 1.0 {
@@ -51,7 +50,7 @@ impl<K: Clone + Eq + Hash> Pace<K> {
 
     fn refilled(&self, tokens: f64, at: Instant, now: Instant) -> f64 {
         let passed = now.duration_since(at).as_secs_f64();
-        passed.mul_add(self.per_second, tokens).min(self.at_once)
+        passed.mul_add(self.per_second, tokens).min(self.burst)
     }
 }
 
@@ -63,21 +62,21 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_burst_passes_then_only_the_pace_does() {
-        let pace = Pace::new((2.0, 3.0), 10);
-        let passed = (0..10).filter(|_| pace.allows(&"a")).count();
+        let limiter = RateLimiter::new((2.0, 3.0), 10);
+        let passed = (0..10).filter(|_| limiter.allows(&"a")).count();
         assert_eq!(passed, 3);
-        assert!(pace.allows(&"b"), "others are not slowed down");
+        assert!(limiter.allows(&"b"), "others are not slowed down");
         tokio::time::advance(Duration::from_millis(500)).await;
-        assert!(pace.allows(&"a"));
-        assert!(!pace.allows(&"a"));
+        assert!(limiter.allows(&"a"));
+        assert!(!limiter.allows(&"a"));
     }
 
     #[tokio::test(start_paused = true)]
     async fn keys_past_the_bound_are_refused_until_others_have_rested() {
-        let pace = Pace::new((1.0, 1.0), 2);
-        assert!(pace.allows(&1) && pace.allows(&2));
-        assert!(!pace.allows(&3));
+        let limiter = RateLimiter::new((1.0, 1.0), 2);
+        assert!(limiter.allows(&1) && limiter.allows(&2));
+        assert!(!limiter.allows(&3));
         tokio::time::advance(Duration::from_secs(1)).await;
-        assert!(pace.allows(&3));
+        assert!(limiter.allows(&3));
     }
 }

@@ -1,23 +1,13 @@
 //! Faults strike exactly the calls they are meant for, and replay from their seed.
-//! Never strikes the simulated cluster itself.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    clippy::needless_pass_by_value
-)]
-
-mod fixture;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use crate::fixture::{ApiClient, CONFIG_MAPS, a_server, config_map};
 use elasti_fake_cluster::api_server::ApiServer;
 use elasti_fake_cluster::faults::{Calls, Fault, Verb};
 use elasti_fake_cluster::recorder;
-use fixture::{ApiClient, CONFIG_MAPS, a_server, config_map};
 use http::Request;
 use kube::client::Body;
 use serde_json::json;
@@ -33,12 +23,12 @@ async fn drops(server: &ApiServer, body: serde_json::Value) -> bool {
 #[tokio::test]
 async fn a_lost_answer_was_applied_and_a_crash_before_was_not() {
     let server = a_server();
-    let api_client = ApiClient::of(&server);
+    let api_client = ApiClient::new(&server);
     let crashed_at = Arc::new(AtomicU64::new(0));
-    let heard = crashed_at.clone();
+    let noted = crashed_at.clone();
     server
         .faults()
-        .on_crash(move |call| heard.store(call.number, Ordering::SeqCst));
+        .on_crash(move |call| noted.store(call.number, Ordering::SeqCst));
     server
         .faults()
         .strike(1, Calls::writes().kind("configmaps"), Fault::LoseAnswer);
@@ -51,7 +41,7 @@ async fn a_lost_answer_was_applied_and_a_crash_before_was_not() {
     assert_eq!(
         crashed_at.load(Ordering::SeqCst),
         0,
-        "a lost answer kills nobody"
+        "a lost answer crashes no caller"
     );
     assert!(drops(&server, config_map("b", json!({}))).await);
     assert_eq!(crashed_at.load(Ordering::SeqCst), 2);
@@ -66,7 +56,7 @@ async fn a_lost_answer_was_applied_and_a_crash_before_was_not() {
 #[tokio::test(start_paused = true)]
 async fn conflicts_throttling_errors_delays_and_stale_reads_are_what_they_say() {
     let server = a_server();
-    let api_client = ApiClient::of(&server);
+    let api_client = ApiClient::new(&server);
     api_client
         .make(CONFIG_MAPS, config_map("a", json!({"k": "old"})))
         .await;

@@ -1,20 +1,10 @@
 //! Bad requests get the codes and Status bodies of Kubernetes 1.34: every expectation here was read from a real one.
-//! Never tests good requests.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    clippy::needless_pass_by_value
-)]
 
-mod fixture;
-
-use elasti_fake_cluster::api_server::{ApiServer, ApiServerConfig};
-use fixture::{
+use crate::fixture::{
     APPLY, ApiClient, CONFIG_MAPS, DEPLOYMENTS, JSON_PATCH, MERGE, PODS, SERVICES, STRATEGIC,
     WIDGETS, a_server, config_map, deployment, widget, widget_definition,
 };
+use elasti_fake_cluster::api_server::{ApiServer, ApiServerConfig};
 use serde_json::{Value, json};
 
 /// Method, path, media type, body, code, reason, message.
@@ -55,7 +45,7 @@ fn row(
 }
 
 async fn check(server: &ApiServer, rows: Vec<Row>) {
-    let api_client = ApiClient::of(server);
+    let api_client = ApiClient::new(server);
     for (method, path, kind, body, code, reason, message) in rows {
         let (got, status) = api_client.send(method, &path, kind, body.clone()).await;
         assert_eq!(got, code, "{method} {path} {body}: {status}");
@@ -73,102 +63,42 @@ async fn check(server: &ApiServer, rows: Vec<Row>) {
 
 #[tokio::test]
 async fn missing_things_are_404() {
-    let none = Value::Null;
-    check(
-        &a_server(),
-        vec![
-            row(
-                "GET",
-                &format!("{PODS}/nope"),
-                "",
-                none.clone(),
-                404,
-                "NotFound",
-                "pods \"nope\" not found",
-            ),
-            row(
-                "GET",
-                &format!("{DEPLOYMENTS}/nope"),
-                "",
-                none.clone(),
-                404,
-                "NotFound",
-                "deployments.apps \"nope\" not found",
-            ),
-            row(
-                "GET",
-                "/api/v1/foos",
-                "",
-                none.clone(),
-                404,
-                "NotFound",
-                "the server could not find the requested resource",
-            ),
-            row(
-                "GET",
-                "/api/v2",
-                "",
-                none.clone(),
-                404,
-                "NotFound",
-                "the server could not find the requested resource",
-            ),
-            row(
-                "GET",
-                &format!("{CONFIG_MAPS}/a/status"),
-                "",
-                none.clone(),
-                404,
-                "NotFound",
-                "the server could not find the requested resource",
-            ),
-            row(
-                "POST",
-                "/api/v1/namespaces/nons/configmaps",
-                JSON,
-                config_map("a", json!({})),
-                404,
-                "NotFound",
-                "namespaces \"nons\" not found",
-            ),
-            row(
-                "PUT",
-                &format!("{CONFIG_MAPS}/zz"),
-                JSON,
-                config_map("zz", json!({})),
-                404,
-                "NotFound",
-                "configmaps \"zz\" not found",
-            ),
-            row(
-                "PATCH",
-                &format!("{CONFIG_MAPS}/nope"),
-                MERGE,
-                json!({}),
-                404,
-                "NotFound",
-                "configmaps \"nope\" not found",
-            ),
-            row(
-                "DELETE",
-                &format!("{CONFIG_MAPS}/nope"),
-                "",
-                none,
-                404,
-                "NotFound",
-                "configmaps \"nope\" not found",
-            ),
-        ],
-    )
-    .await;
-    let (code, body) = ApiClient::of(&a_server()).get("/apis/nope/v1/foos").await;
+    let unknown = "the server could not find the requested resource";
+    let missing = |method, path: &str, kind, body, message| {
+        row(method, path, kind, body, 404, "NotFound", message)
+    };
+    let get = |path: &str, message| missing("GET", path, "", Value::Null, message);
+    let no_map = "configmaps \"nope\" not found";
+    let nope = format!("{CONFIG_MAPS}/nope");
+    let rows = vec![
+        get(&format!("{PODS}/nope"), "pods \"nope\" not found"),
+        get(
+            &format!("{DEPLOYMENTS}/nope"),
+            "deployments.apps \"nope\" not found",
+        ),
+        get("/api/v1/foos", unknown),
+        get("/api/v2", unknown),
+        get(&format!("{CONFIG_MAPS}/a/status"), unknown),
+        missing(
+            "POST",
+            "/api/v1/namespaces/nons/configmaps",
+            JSON,
+            config_map("a", json!({})),
+            "namespaces \"nons\" not found",
+        ),
+        missing("PUT", &nope, JSON, config_map("nope", json!({})), no_map),
+        missing("PATCH", &nope, MERGE, json!({}), no_map),
+        missing("DELETE", &nope, "", Value::Null, no_map),
+    ];
+    check(&a_server(), rows).await;
+    let (code, body) = ApiClient::new(&a_server()).get("/apis/nope/v1/foos").await;
     assert_eq!((code, body), (404, json!("404 page not found\n")));
 }
 
 #[tokio::test]
 async fn wrong_methods_and_media_types_are_405_and_415() {
     let server = a_server();
-    ApiClient::of(&server)
+    ApiClient::new(&server)
         .make(CONFIG_MAPS, config_map("a", json!({})))
         .await;
     let not_allowed = "the server does not allow this method on the requested resource";
@@ -238,7 +168,7 @@ async fn wrong_methods_and_media_types_are_405_and_415() {
 #[tokio::test]
 async fn clashes_are_409() {
     let server = a_server();
-    ApiClient::of(&server)
+    ApiClient::new(&server)
         .make(CONFIG_MAPS, config_map("a", json!({"k": "v"})))
         .await;
     let stale = "Operation cannot be fulfilled on configmaps \"a\": the object has been modified; please apply your changes to the latest version and try again";
@@ -281,13 +211,13 @@ async fn clashes_are_409() {
                 config_map("a", json!({"k": "w"})),
                 409,
                 "Conflict",
-                "Apply failed with 1 conflict: conflict with \"teller\" using v1: .data.k",
+                "Apply failed with 1 conflict: conflict with \"test-client\" using v1: .data.k",
             ),
         ],
     )
     .await;
     let wrong_uid = json!({"preconditions": {"uid": "x"}}).to_string();
-    let (code, status) = ApiClient::of(&server)
+    let (code, status) = ApiClient::new(&server)
         .send("DELETE", &format!("{CONFIG_MAPS}/a"), JSON, wrong_uid)
         .await;
     assert_eq!(code, 409, "{status}");
@@ -297,7 +227,7 @@ async fn clashes_are_409() {
 #[tokio::test]
 async fn nonsense_is_400() {
     let server = a_server();
-    let api_client = ApiClient::of(&server);
+    let api_client = ApiClient::new(&server);
     api_client
         .make(CONFIG_MAPS, config_map("a", json!({})))
         .await;
@@ -330,7 +260,7 @@ async fn nonsense_is_400() {
 #[tokio::test]
 async fn invalid_objects_are_422_with_their_causes() {
     let server = a_server();
-    let api_client = ApiClient::of(&server);
+    let api_client = ApiClient::new(&server);
     api_client.make(DEPLOYMENTS, deployment("d1", 1)).await;
     let mut no_match = deployment("d2", 1);
     no_match["spec"]["selector"] = json!({"matchLabels": {"app": "c"}});
@@ -362,7 +292,7 @@ async fn invalid_objects_are_422_with_their_causes() {
 #[tokio::test]
 async fn custom_resources_are_refused_by_their_schema() {
     let server = a_server();
-    let api_client = ApiClient::of(&server);
+    let api_client = ApiClient::new(&server);
     api_client
         .make(
             "/apis/apiextensions.k8s.io/v1/customresourcedefinitions",
@@ -400,7 +330,7 @@ async fn strangers_are_401_and_unbound_service_accounts_403() {
             json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "message": "Unauthorized", "reason": "Unauthorized", "code": 401})
         );
     }
-    let api_client = ApiClient::of(&server);
+    let api_client = ApiClient::new(&server);
     api_client
         .make(
             "/api/v1/namespaces/default/serviceaccounts",
@@ -440,7 +370,7 @@ async fn a_role_may_speak_of_one_name_and_of_its_own_namespace_and_keys_are_for_
         enforce_rbac: true,
         ..ApiServerConfig::default()
     });
-    let api_client = ApiClient::of(&server);
+    let api_client = ApiClient::new(&server);
     let account = "/api/v1/namespaces/default/serviceaccounts";
     api_client
         .make(account, json!({"metadata": {"name": "bot"}}))
@@ -497,7 +427,7 @@ async fn a_role_may_speak_of_one_name_and_of_its_own_namespace_and_keys_are_for_
 #[tokio::test]
 async fn nothing_is_created_in_a_terminating_namespace() {
     let server = a_server();
-    let api_client = ApiClient::of(&server);
+    let api_client = ApiClient::new(&server);
     api_client
         .make("/api/v1/namespaces", json!({"metadata": {"name": "n1"}}))
         .await;
@@ -515,7 +445,7 @@ async fn nothing_is_created_in_a_terminating_namespace() {
 #[tokio::test]
 async fn old_pages_are_410_and_future_versions_504() {
     let server = a_server();
-    let api_client = ApiClient::of(&server);
+    let api_client = ApiClient::new(&server);
     for name in ["a", "b"] {
         api_client
             .make(CONFIG_MAPS, config_map(name, json!({})))

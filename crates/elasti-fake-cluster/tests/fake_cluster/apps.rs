@@ -1,17 +1,9 @@
 //! The sample apps behind their Services: WebSocket, gRPC, plain TCP, child processes.
-//! Never on wall-clock time.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    clippy::needless_pass_by_value
-)]
 
-mod fixture;
-
+use crate::fixture::{
+    DEPLOYMENTS, MERGE, PODS, a_fake_cluster, a_service, deployment, items, until,
+};
 use bytes::Bytes;
-use fixture::{DEPLOYMENTS, MERGE, PODS, a_fake_cluster, a_service, deployment, items, until};
 use http::{Request, Version};
 use http_body_util::{BodyExt as _, Full};
 use hyper_util::rt::{TokioExecutor, TokioIo};

@@ -1,5 +1,6 @@
-//! Wall time derived from tokio's clock, so that it never jumps and a paused runtime pauses every deadline. The
-//! system's time is read once, at the start.
+//! Wall time derived from tokio's clock: it never jumps, and a paused runtime pauses every deadline.
+
+use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use tokio::time::Instant;
@@ -27,7 +28,7 @@ impl Clock {
         }
     }
 
-    /// The time of a decision.
+    /// The time now.
     #[must_use]
     pub fn now(&self) -> Timestamp {
         let passed =
@@ -38,9 +39,21 @@ impl Clock {
     /// The same moment for tokio's timers; one in the past is now.
     #[must_use]
     pub fn instant(&self, moment: Timestamp) -> Instant {
-        let ahead = moment.duration_since(self.now());
-        let ahead = std::time::Duration::try_from(ahead).unwrap_or_default();
         let now = Instant::now();
+        let ahead = to_std(moment.duration_since(self.now()));
         now.checked_add(ahead).unwrap_or(now)
     }
+
+    /// Milliseconds since the start, for atomics; 0 means never, so the first millisecond counts as 1.
+    #[must_use]
+    pub fn millis(&self) -> u64 {
+        let passed = u64::try_from(self.started_at.elapsed().as_millis()).unwrap_or(u64::MAX);
+        passed.saturating_add(1)
+    }
+}
+
+/// A duration for tokio; a negative one has passed.
+#[must_use]
+pub fn to_std(duration: SignedDuration) -> Duration {
+    Duration::try_from(duration).unwrap_or_default()
 }

@@ -1,22 +1,12 @@
 //! kube-rs runs against the simulated cluster unchanged: over its socket with a kubeconfig, and in the process.
-//! Never uses a call that only the simulated cluster knows.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    clippy::needless_pass_by_value
-)]
-
-mod fixture;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use crate::fixture::a_server;
 use elasti_fake_cluster::api_server::{ApiServer, Listening};
-use fixture::a_server;
 use futures::{StreamExt as _, TryStreamExt as _};
 use k8s_openapi::api::core::v1::{ConfigMap, Event};
 use k8s_openapi::api::events::v1::Event as NewEvent;
@@ -24,7 +14,7 @@ use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::core::PartialObjectMeta;
 use kube::runtime::controller::Action;
-use kube::runtime::events::{Event as Told, EventType, Recorder, Reporter};
+use kube::runtime::events::{Event as NewKubeEvent, EventType, Recorder, Reporter};
 use kube::runtime::finalizer::{Event as Finalizing, finalizer};
 use kube::runtime::{Controller, WatchStreamExt as _, reflector, watcher};
 use kube::{Api, Client, Resource as _, ResourceExt as _};
@@ -241,7 +231,7 @@ async fn the_event_recorder_writes_events_that_both_groups_show() {
             instance: None,
         },
     );
-    let told = Told {
+    let received = NewKubeEvent {
         type_: EventType::Normal,
         reason: "Slept".into(),
         note: Some("nobody came".into()),
@@ -250,7 +240,7 @@ async fn the_event_recorder_writes_events_that_both_groups_show() {
     };
     for _ in 0..2 {
         recorder
-            .publish(&told, &object.object_ref(&()))
+            .publish(&received, &object.object_ref(&()))
             .await
             .unwrap();
     }

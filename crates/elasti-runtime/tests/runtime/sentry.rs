@@ -1,14 +1,4 @@
-//! What Sentry hears of a process, and what it never hears.
-//! Never asserts on time: every wait is for a condition.
-#![allow(
-    missing_docs,
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing
-)]
-
-mod stand_in;
+//! What is reported to Sentry, and what never leaves the process.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -16,9 +6,10 @@ use std::time::Duration;
 use elasti_runtime::logs;
 use elasti_runtime::sentry::{Reports, Settings};
 use serde_json::Value;
-use stand_in::{Sentry, Temper};
 use tokio::time::{sleep, timeout};
 use tracing_subscriber::layer::SubscriberExt as _;
+
+use crate::stand_in::{self, Behaviour, Sentry};
 
 fn settings(sentry: &Sentry) -> Settings {
     Settings {
@@ -41,8 +32,8 @@ fn sentence(event: &Value) -> &str {
 }
 
 #[tokio::test]
-async fn errors_and_panics_are_told_and_nothing_that_somebody_sent() {
-    let sentry = Sentry::start(Temper::Kind);
+async fn errors_and_panics_are_reported_and_nothing_that_a_client_sent() {
+    let sentry = Sentry::start(Behaviour::Accepts);
     let reports = logs::to_stdout().unwrap();
     let delivery = reports.start(Some(settings(&sentry)), "resolver");
     let secret = std::hint::black_box("s3cret");
@@ -53,11 +44,14 @@ async fn errors_and_panics_are_told_and_nothing_that_somebody_sent() {
     assert!(literal.await.is_err());
     let made = tokio::spawn(async move { panic!("{secret} of a client") });
     assert!(made.await.is_err());
-    until("all are told", || sentry.heard().len() >= 3).await;
+    until("all arrived", || sentry.received().len() >= 3).await;
     delivery.end().await;
 
-    let heard = sentry.heard();
-    let events: Vec<Value> = heard.iter().map(stand_in::Heard::event).collect();
+    let received = sentry.received();
+    let events: Vec<Value> = received
+        .iter()
+        .map(stand_in::SentryRequest::event)
+        .collect();
     let sentences: Vec<&str> = events.iter().map(sentence).collect();
     assert_eq!(sentences.len(), 3, "{sentences:?}");
     assert_eq!(
@@ -65,15 +59,15 @@ async fn errors_and_panics_are_told_and_nothing_that_somebody_sent() {
         ["a sentence of ours", "words of the program"]
     );
     assert!(sentences[2].contains("only in the log"), "{sentences:?}");
-    for (heard, level) in heard.iter().zip(["error", "fatal", "fatal"]) {
-        assert!(!heard.body.contains("s3cret"), "{heard:?}");
-        assert_eq!(heard.path(), "/api/7/envelope/");
-        let auth = heard.header("x-sentry-auth").unwrap();
+    for (received, level) in received.iter().zip(["error", "fatal", "fatal"]) {
+        assert!(!received.body.contains("s3cret"), "{received:?}");
+        assert_eq!(received.path(), "/api/7/envelope/");
+        let auth = received.header("x-sentry-auth").unwrap();
         assert!(
             auth.contains("sentry_version=7") && auth.contains("sentry_key=k3y"),
             "{auth}"
         );
-        let event = heard.event();
+        let event = received.event();
         assert_eq!(event["level"], level);
         assert_eq!(event["environment"], "staging");
         assert_eq!(event["tags"]["process"], "resolver");
@@ -82,15 +76,15 @@ async fn errors_and_panics_are_told_and_nothing_that_somebody_sent() {
             frame["filename"]
                 .as_str()
                 .unwrap()
-                .ends_with("tests/sentry.rs"),
+                .ends_with("tests/runtime/sentry.rs"),
             "{event}"
         );
         assert!(frame["lineno"].as_u64().unwrap() > 0, "{event}");
     }
 }
 
-/// Tells `count` errors to a Sentry of this temper.
-async fn tell(sentry: &Sentry, count: usize) -> elasti_runtime::sentry::Delivery {
+/// Logs `count` errors.
+async fn report(sentry: &Sentry, count: usize) -> elasti_runtime::sentry::Delivery {
     let reports = Reports::default();
     let delivery = reports.start(Some(settings(sentry)), "operator");
     let subscriber = tracing_subscriber::registry().with(reports);
@@ -103,30 +97,30 @@ async fn tell(sentry: &Sentry, count: usize) -> elasti_runtime::sentry::Delivery
 }
 
 #[tokio::test]
-async fn a_sentry_that_never_answers_or_is_not_there_holds_nobody_up() {
-    let silent = Sentry::start(Temper::Silent);
-    tell(&silent, 100_000).await.end().await;
-    let gone = Sentry::start(Temper::Gone);
-    tell(&gone, 100_000).await.end().await;
-    assert!(silent.heard().len() <= 20);
+async fn a_sentry_that_never_answers_or_is_not_there_delays_nothing() {
+    let silent = Sentry::start(Behaviour::Silent);
+    report(&silent, 100_000).await.end().await;
+    let gone = Sentry::start(Behaviour::Gone);
+    report(&gone, 100_000).await.end().await;
+    assert!(silent.received().len() <= 20);
 }
 
 #[tokio::test]
-async fn an_error_that_repeats_is_told_a_few_times_only() {
-    let sentry = Sentry::start(Temper::Kind);
-    let delivery = tell(&sentry, 100_000).await;
-    until("some are told", || sentry.heard().len() >= 20).await;
+async fn an_error_that_repeats_is_reported_a_few_times_only() {
+    let sentry = Sentry::start(Behaviour::Accepts);
+    let delivery = report(&sentry, 100_000).await;
+    until("some arrived", || sentry.received().len() >= 20).await;
     delivery.end().await;
-    assert!(sentry.heard().len() <= 32, "{}", sentry.heard().len());
+    assert!(sentry.received().len() <= 32, "{}", sentry.received().len());
 }
 
 #[tokio::test]
 async fn a_sentry_that_has_enough_is_left_alone() {
-    let sentry = Sentry::start(Temper::Full);
-    let delivery = tell(&sentry, 20).await;
-    until("it says so", || !sentry.heard().is_empty()).await;
+    let sentry = Sentry::start(Behaviour::TooManyRequests);
+    let delivery = report(&sentry, 20).await;
+    until("it says so", || !sentry.received().is_empty()).await;
     delivery.end().await;
-    assert_eq!(sentry.heard().len(), 1);
+    assert_eq!(sentry.received().len(), 1);
 }
 
 #[test]
@@ -148,7 +142,7 @@ fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// Sentences are told, fields are not: so no sentence may be made of anything but the program's own words.
+/// Sentences are sent, fields are not: so no sentence may be made of anything but the program's own words.
 #[test]
 fn the_sentence_of_every_error_is_the_programs_own() {
     let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
@@ -175,5 +169,5 @@ fn the_sentence_of_every_error_is_the_programs_own() {
             seen += 1;
         }
     }
-    assert!(seen > 0, "nothing was looked at");
+    assert!(seen > 0, "no source was read");
 }

@@ -1,20 +1,10 @@
 //! The real kubectl works against the simulated cluster, on built-in kinds and on a custom resource.
-//! Never needs a cluster; without kubectl it says so and passes.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    clippy::needless_pass_by_value
-)]
-
-mod fixture;
 
 use std::process::Output;
 
+use crate::fixture::WIDGET_DEFINITION;
 use elasti_fake_cluster::FakeCluster;
 use elasti_fake_cluster::api_server::ApiServerConfig;
-use fixture::WIDGET_DEFINITION;
 use tempfile::TempDir;
 use tokio::process::Command;
 
@@ -81,7 +71,7 @@ impl Kubectl {
         })
     }
 
-    async fn run(&self, arguments: &[&str]) -> Output {
+    async fn run(&self, arguments: &str) -> Output {
         let path = |name: &str| self.directory.path().join(name).display().to_string();
         let fixed = [
             format!("--kubeconfig={}", path("kubeconfig")),
@@ -89,29 +79,29 @@ impl Kubectl {
         ];
         Command::new("kubectl")
             .args(fixed)
-            .args(arguments)
+            .args(arguments.split_whitespace())
             .current_dir(self.directory.path())
             .output()
             .await
             .unwrap()
     }
 
-    async fn says(&self, arguments: &[&str]) -> String {
+    async fn output(&self, arguments: &str) -> String {
         let output = self.run(arguments).await;
         let (out, err) = (
             String::from_utf8_lossy(&output.stdout),
             String::from_utf8_lossy(&output.stderr),
         );
-        assert!(output.status.success(), "kubectl {arguments:?}: {out}{err}");
+        assert!(output.status.success(), "kubectl {arguments}: {out}{err}");
         format!("{out}{err}")
     }
 
-    async fn expect(&self, arguments: &[&str], parts: &[&str]) {
-        let said = self.says(arguments).await;
+    async fn expect(&self, arguments: &str, parts: &[&str]) {
+        let output = self.output(arguments).await;
         for part in parts {
             assert!(
-                said.contains(part),
-                "kubectl {arguments:?} does not say {part:?}:\n{said}"
+                output.contains(part),
+                "kubectl {arguments} does not print {part:?}:\n{output}"
             );
         }
     }
@@ -129,36 +119,31 @@ async fn kubectl_works_on_built_in_kinds() {
     kubectl.file("app.yaml", APP);
     kubectl
         .expect(
-            &["get", "namespaces"],
+            "get namespaces",
             &["NAME", "STATUS", "kube-system", "Active"],
         )
         .await;
     kubectl
         .expect(
-            &["apply", "-f", "app.yaml"],
+            "apply -f app.yaml",
             &["deployment.apps/app created", "service/app created"],
         )
         .await;
     kubectl
         .expect(
-            &["rollout", "status", "deploy/app", "--timeout=60s"],
+            "rollout status deploy/app --timeout=60s",
             &["deployment \"app\" successfully rolled out"],
         )
         .await;
     kubectl
         .expect(
-            &[
-                "wait",
-                "--for=condition=Available",
-                "deploy/app",
-                "--timeout=60s",
-            ],
+            "wait --for=condition=Available deploy/app --timeout=60s",
             &["condition met"],
         )
         .await;
     kubectl
         .expect(
-            &["get", "deploy", "app"],
+            "get deploy app",
             &[
                 "NAME   READY   UP-TO-DATE   AVAILABLE   AGE",
                 "app    2/2     2            2",
@@ -166,14 +151,11 @@ async fn kubectl_works_on_built_in_kinds() {
         )
         .await;
     kubectl
-        .expect(
-            &["get", "pods", "-o", "wide"],
-            &["1/1", "Running", "node-1", "node-2"],
-        )
+        .expect("get pods -o wide", &["1/1", "Running", "node-1", "node-2"])
         .await;
     kubectl
         .expect(
-            &["get", "deploy", "app", "-o", "yaml"],
+            "get deploy app -o yaml",
             &[
                 "kind: Deployment",
                 "kubectl.kubernetes.io/last-applied-configuration",
@@ -182,7 +164,7 @@ async fn kubectl_works_on_built_in_kinds() {
         .await;
     kubectl
         .expect(
-            &["describe", "deploy", "app"],
+            "describe deploy app",
             &[
                 "2 desired | 2 updated | 2 total | 2 available",
                 "25% max unavailable",
@@ -191,8 +173,12 @@ async fn kubectl_works_on_built_in_kinds() {
         )
         .await;
     kubectl
-        .expect(&["describe", "svc", "app"], &["Endpoints:", "TargetPort:"])
+        .expect("describe svc app", &["Endpoints:", "TargetPort:"])
         .await;
+    kubectl_changes_and_deletes(&kubectl).await;
+}
+
+async fn kubectl_changes_and_deletes(kubectl: &Kubectl) {
     kubectl.file(
         "app.yaml",
         &APP.replace("echo:1", "echo:2")
@@ -200,105 +186,69 @@ async fn kubectl_works_on_built_in_kinds() {
     );
     kubectl
         .expect(
-            &["apply", "-f", "app.yaml"],
+            "apply -f app.yaml",
             &["deployment.apps/app configured", "service/app unchanged"],
         )
         .await;
     kubectl
         .expect(
-            &["rollout", "status", "deploy/app", "--timeout=60s"],
+            "rollout status deploy/app --timeout=60s",
             &["successfully rolled out"],
         )
         .await;
     let env = kubectl
-        .says(&[
-            "get",
-            "deploy",
-            "app",
-            "-o",
-            "jsonpath={.spec.template.spec.containers[0].env}",
-        ])
+        .output("get deploy app -o jsonpath={.spec.template.spec.containers[0].env}")
         .await;
     assert_eq!(env, r#"[{"name":"B","value":"2"}]"#);
     kubectl
         .expect(
-            &[
-                "apply",
-                "--server-side",
-                "--force-conflicts",
-                "-f",
-                "app.yaml",
-            ],
+            "apply --server-side --force-conflicts -f app.yaml",
             &["deployment.apps/app serverside-applied"],
         )
         .await;
     kubectl
         .expect(
-            &["scale", "deploy/app", "--replicas=3"],
+            "scale deploy/app --replicas=3",
             &["deployment.apps/app scaled"],
         )
         .await;
     kubectl
         .expect(
-            &[
-                "wait",
-                "--for=jsonpath={.status.readyReplicas}=3",
-                "deploy/app",
-                "--timeout=60s",
-            ],
+            "wait --for=jsonpath={.status.readyReplicas}=3 deploy/app --timeout=60s",
             &["condition met"],
         )
         .await;
     kubectl
         .expect(
-            &[
-                "patch",
-                "deploy",
-                "app",
-                "-p",
-                r#"{"metadata":{"labels":{"x":"y"}}}"#,
-            ],
+            r#"patch deploy app -p {"metadata":{"labels":{"x":"y"}}}"#,
             &["deployment.apps/app patched"],
         )
         .await;
     kubectl
-        .expect(
-            &["get", "deploy", "-l", "x=y", "-o", "name"],
-            &["deployment.apps/app"],
-        )
+        .expect("get deploy -l x=y -o name", &["deployment.apps/app"])
         .await;
     kubectl
         .expect(
-            &["explain", "deployment.spec.strategy.type"],
+            "explain deployment.spec.strategy.type",
             &["FIELD: type <string>", "Type of deployment."],
         )
         .await;
     kubectl
         .expect(
-            &["get", "endpointslices", "-o", "yaml"],
+            "get endpointslices -o yaml",
             &["kubernetes.io/service-name: app"],
         )
         .await;
     kubectl
         .expect(
-            &["delete", "-f", "app.yaml", "--timeout=60s"],
+            "delete -f app.yaml --timeout=60s",
             &["deployment.apps \"app\" deleted", "service \"app\" deleted"],
         )
         .await;
     kubectl
-        .expect(
-            &[
-                "wait",
-                "--for=delete",
-                "pod",
-                "-l",
-                "app=app",
-                "--timeout=60s",
-            ],
-            &[],
-        )
+        .expect("wait --for=delete pod -l app=app --timeout=60s", &[])
         .await;
-    let wrong = kubectl.run(&["get", "pod", "nope"]).await;
+    let wrong = kubectl.run("get pod nope").await;
     assert!(
         String::from_utf8_lossy(&wrong.stderr)
             .contains("Error from server (NotFound): pods \"nope\" not found")
@@ -314,122 +264,86 @@ async fn kubectl_works_on_custom_resources() {
     kubectl.file("widget.yaml", WIDGET);
     kubectl
         .expect(
-            &["apply", "-f", "definition.yaml"],
+            "apply -f definition.yaml",
             &["customresourcedefinition.apiextensions.k8s.io/widgets.example.io created"],
         )
         .await;
     kubectl
         .expect(
-            &[
-                "wait",
-                "--for=condition=Established",
-                "crd/widgets.example.io",
-                "--timeout=30s",
-            ],
+            "wait --for=condition=Established crd/widgets.example.io --timeout=30s",
             &["condition met"],
         )
         .await;
     kubectl
-        .expect(
-            &["apply", "-f", "widget.yaml"],
-            &["widget.example.io/w created"],
-        )
+        .expect("apply -f widget.yaml", &["widget.example.io/w created"])
         .await;
     kubectl
-        .expect(
-            &["apply", "-f", "widget.yaml"],
-            &["widget.example.io/w unchanged"],
-        )
+        .expect("apply -f widget.yaml", &["widget.example.io/w unchanged"])
         .await;
     kubectl
-        .expect(&["get", "wd"], &["NAME   SIZE   READY   AGE", "w      3"])
+        .expect("get wd", &["NAME   SIZE   READY   AGE", "w      3"])
         .await;
     kubectl
-        .expect(&["get", "widget", "w", "-o", "yaml"], &["colour: red"])
+        .expect("get widget w -o yaml", &["colour: red"])
         .await;
+    kubectl_changes_a_custom_resource(&kubectl).await;
+}
+
+async fn kubectl_changes_a_custom_resource(kubectl: &Kubectl) {
     kubectl.file("widget.yaml", &WIDGET.replace("size: 3", "size: 4"));
     kubectl
         .expect(
-            &[
-                "apply",
-                "--server-side",
-                "--force-conflicts",
-                "-f",
-                "widget.yaml",
-            ],
+            "apply --server-side --force-conflicts -f widget.yaml",
             &["serverside-applied"],
         )
         .await;
     kubectl
         .expect(
-            &["scale", "widget/w", "--replicas=2"],
+            "scale widget/w --replicas=2",
             &["widget.example.io/w scaled"],
         )
         .await;
     kubectl
         .expect(
-            &[
-                "patch",
-                "widget",
-                "w",
-                "--type=merge",
-                "-p",
-                r#"{"spec":{"size":5}}"#,
-            ],
+            r#"patch widget w --type=merge -p {"spec":{"size":5}}"#,
             &["patched"],
         )
         .await;
     kubectl
         .expect(
-            &[
-                "patch",
-                "widget",
-                "w",
-                "--subresource=status",
-                "--type=merge",
-                "-p",
-                r#"{"status":{"conditions":[{"type":"Ready","status":"True"}]}}"#,
-            ],
+            r#"patch widget w --subresource=status --type=merge -p {"status":{"conditions":[{"type":"Ready","status":"True"}]}}"#,
             &["patched"],
         )
         .await;
     kubectl
         .expect(
-            &["wait", "--for=condition=Ready", "widget/w", "--timeout=30s"],
+            "wait --for=condition=Ready widget/w --timeout=30s",
             &["condition met"],
         )
         .await;
+    kubectl.expect("get widgets", &["w      5      True"]).await;
     kubectl
-        .expect(&["get", "widgets"], &["w      5      True"])
+        .expect("describe widget w", &["Kind:         Widget", "Colour:"])
         .await;
     kubectl
         .expect(
-            &["describe", "widget", "w"],
-            &["Kind:         Widget", "Colour:"],
-        )
-        .await;
-    kubectl
-        .expect(
-            &["explain", "widget.spec.size"],
+            "explain widget.spec.size",
             &["FIELD: size <integer>", "How big it is."],
         )
         .await;
     kubectl.file("bad.yaml", &WIDGET.replace("size: 3", "size: 300"));
-    let refused = kubectl.run(&["apply", "-f", "bad.yaml"]).await;
+    let refused = kubectl.run("apply -f bad.yaml").await;
     assert!(
         String::from_utf8_lossy(&refused.stderr).contains("too big"),
         "{refused:?}"
     );
     kubectl
         .expect(
-            &["delete", "widget", "w", "--timeout=30s"],
+            "delete widget w --timeout=30s",
             &["widget.example.io \"w\" deleted"],
         )
         .await;
     kubectl
-        .expect(
-            &["delete", "crd", "widgets.example.io", "--timeout=30s"],
-            &["deleted"],
-        )
+        .expect("delete crd widgets.example.io --timeout=30s", &["deleted"])
         .await;
 }

@@ -1,19 +1,9 @@
 //! The whole simulated cluster at work: workloads, endpoints, traffic, probes, the kubelet's tick, garbage and namespaces.
-//! Never waits on wall-clock: the clock is paused and every wait is for a condition.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    clippy::needless_pass_by_value
-)]
-
-mod fixture;
 
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use fixture::{
+use crate::fixture::{
     ApiClient, DEPLOYMENTS, MERGE, PODS, STRATEGIC, a_fake_cluster, a_service, deployment, items,
     until,
 };
@@ -571,13 +561,13 @@ async fn what_refuses_pods_is_told_by_the_deployment_and_by_an_event_and_passes(
         let mut conditions = conditions.unwrap_or_default().into_iter();
         conditions.find(|one| one["type"] == "ReplicaFailure")
     };
-    until("the Deployment tells it", async || {
+    until("the Deployment reports it", async || {
         failure().await.is_some()
     })
     .await;
-    let told = failure().await.unwrap();
-    assert_eq!(told["reason"], "FailedCreate");
-    let message = told["message"].as_str().unwrap();
+    let received = failure().await.unwrap();
+    assert_eq!(received["reason"], "FailedCreate");
+    let message = received["message"].as_str().unwrap();
     assert!(
         message.contains("serviceaccount \"nobody\" not found"),
         "{message}"

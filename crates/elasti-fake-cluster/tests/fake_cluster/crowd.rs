@@ -1,19 +1,9 @@
 //! 1,000 watchers and 10,000 objects: starting, listing and fan-out, with times printed and memory within a stated bound.
-//! Never judges time, which differs from machine to machine.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    clippy::needless_pass_by_value
-)]
-
-mod fixture;
 
 use std::time::Instant;
 
+use crate::fixture::{ApiClient, CONFIG_MAPS, MERGE, a_server, config_map};
 use elasti_fake_cluster::api_server::ApiServer;
-use fixture::{ApiClient, CONFIG_MAPS, MERGE, a_server, config_map};
 use futures::{AsyncBufReadExt as _, StreamExt as _};
 use http::Request;
 use serde_json::json;
@@ -53,7 +43,7 @@ async fn follow(server: ApiServer, version: u64) -> usize {
 async fn a_thousand_watchers_of_ten_thousand_objects_are_cheap() {
     let before = resident_mib();
     let server = a_server();
-    let api_client = ApiClient::of(&server);
+    let api_client = ApiClient::new(&server);
     let begun = Instant::now();
     for at in 0..OBJECTS {
         api_client

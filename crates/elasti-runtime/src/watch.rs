@@ -1,0 +1,332 @@
+//! Follows a collection of Kubernetes objects: list, then watch, for ever, with time-outs that notice silence.
+//!
+//! Not kube's `watcher`: that one waits out a silent watch, and neither renews watches faster while a request is held
+//! nor lists again now and then in case an event was lost.
+
+use std::time::Duration;
+
+use futures::TryStreamExt as _;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ListMeta;
+use kube::Client;
+use kube::api::{ListParams, WatchEvent, WatchParams};
+use kube::core::Request;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
+
+/// A page of a list that takes longer is asked for again.
+const LIST_TIMEOUT: Duration = Duration::from_secs(30);
+/// 250 pods of 20 KiB each are 5 MiB on the wire.
+const PAGE_SIZE: u32 = 250;
+const BACKOFF_MIN: Duration = Duration::from_millis(100);
+/// So that an API server that returns is used within 2 s.
+const BACKOFF_MAX: Duration = Duration::from_millis(1500);
+/// For a server that is overloaded and does not say how long.
+const OVERLOADED_BACKOFF: Duration = Duration::from_secs(1);
+/// The longest `Retry-After` that is honoured.
+const RETRY_AFTER_MAX: Duration = Duration::from_secs(30);
+
+/// Which objects.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Collection {
+    /// The path of the collection.
+    pub path: String,
+    /// A label selector.
+    pub labels: Option<String>,
+    /// A field selector.
+    pub fields: Option<String>,
+}
+
+/// How long one watch lasts. It ends by itself; one that is silent for `grace` longer is dead.
+#[derive(Clone, Copy, Debug)]
+pub struct Lifetime {
+    /// What the server is asked for, in seconds.
+    pub seconds: u32,
+    /// How much later it may end.
+    pub grace: Duration,
+}
+
+impl Lifetime {
+    /// 18 + 2 = 20 s, the client's read time-out; six watches are then renewed 20 times a minute.
+    pub const CALM: Self = Self {
+        seconds: 18,
+        grace: Duration::from_secs(2),
+    };
+
+    fn deadline(self) -> Instant {
+        Instant::now() + Duration::from_secs(self.seconds.into()) + self.grace
+    }
+}
+
+/// What happened.
+#[derive(Debug)]
+pub enum Event<K> {
+    /// The API server is about to be called.
+    Calling,
+    /// These exist, and no others.
+    Listed(Vec<K>),
+    /// A watch is open.
+    Watching,
+    /// This one is new or changed.
+    Applied(K),
+    /// This one is gone.
+    Deleted(K),
+    /// A list or a watch failed; it is tried again after `retry_after`.
+    Failed {
+        /// Why.
+        error: kube::Error,
+        /// The pause.
+        retry_after: Duration,
+    },
+}
+
+/// Follows one collection.
+pub struct Watch<K> {
+    client: Client,
+    collection: Collection,
+    version_of: fn(&K) -> Option<&str>,
+    lifetime: Lifetime,
+    urgent: Option<(watch::Receiver<bool>, Lifetime)>,
+    relist_every: u32,
+    backoff_for: fn(&kube::Error) -> Option<Duration>,
+}
+
+/// How a watch ended.
+enum End {
+    /// In order, in silence, or because something became urgent: go on from the last version.
+    Resume,
+    /// Only a new list helps.
+    Relist,
+}
+
+impl<K: DeserializeOwned + Clone> Watch<K> {
+    /// `version_of` gives the `resourceVersion` of an object.
+    #[must_use]
+    pub fn new(client: Client, collection: Collection, version_of: fn(&K) -> Option<&str>) -> Self {
+        Self {
+            client,
+            collection,
+            version_of,
+            lifetime: Lifetime::CALM,
+            urgent: None,
+            relist_every: 0,
+            backoff_for: |_| None,
+        }
+    }
+
+    /// How long a watch lasts.
+    #[must_use]
+    pub fn lifetime(mut self, lifetime: Lifetime) -> Self {
+        self.lifetime = lifetime;
+        self
+    }
+
+    /// How long a watch lasts while `urgent` is true; when it becomes true the watch is renewed at once.
+    #[must_use]
+    pub fn while_urgent(mut self, urgent: watch::Receiver<bool>, lifetime: Lifetime) -> Self {
+        self.urgent = Some((urgent, lifetime));
+        self
+    }
+
+    /// Lists again after so many watches, in case an event was lost; 0: never.
+    #[must_use]
+    pub fn relist_every(mut self, watches: u32) -> Self {
+        self.relist_every = watches;
+        self
+    }
+
+    /// Errors that need a longer pause than the usual backoff.
+    #[must_use]
+    pub fn backoff_for(mut self, pause: fn(&kube::Error) -> Option<Duration>) -> Self {
+        self.backoff_for = pause;
+        self
+    }
+
+    /// Follows the collection as long as the future lives. Each event comes with the version that it brought.
+    pub async fn run(mut self, mut on_event: impl FnMut(Event<K>, &str)) {
+        let mut backoff = BACKOFF_MIN;
+        loop {
+            let listed = list(&self.client, &self.collection, || {
+                on_event(Event::Calling, "");
+            });
+            let failed = match listed.await {
+                Ok((version, objects)) => {
+                    on_event(Event::Listed(objects), &version);
+                    self.watch_from(version, &mut backoff, &mut on_event).await
+                }
+                Err(error) => Some(error),
+            };
+            // Half to whole, so that a thousand clients do not come back at the same moment.
+            let mut pause = backoff.mul_f64(rand::random_range(0.5..1.0));
+            backoff = backoff.saturating_mul(2).min(BACKOFF_MAX);
+            if let Some(error) = failed {
+                let longer = retry_after(&error).max((self.backoff_for)(&error));
+                pause = pause.max(longer.unwrap_or_default());
+                let retry_after = pause;
+                on_event(Event::Failed { error, retry_after }, "");
+            }
+            sleep(pause).await;
+        }
+    }
+
+    /// One watch after the other, until a new list is needed or one fails.
+    async fn watch_from(
+        &mut self,
+        mut version: String,
+        backoff: &mut Duration,
+        on_event: &mut impl FnMut(Event<K>, &str),
+    ) -> Option<kube::Error> {
+        let mut watches = 0;
+        loop {
+            let started = Instant::now();
+            match self.watch_once(&mut version, on_event).await {
+                Ok(End::Resume) => {}
+                Ok(End::Relist) => {
+                    *backoff = BACKOFF_MIN;
+                    return None;
+                }
+                Err(error) => return Some(error),
+            }
+            // A watch that ends at once must not spin.
+            if started.elapsed() >= BACKOFF_MIN {
+                *backoff = BACKOFF_MIN;
+            } else {
+                sleep(BACKOFF_MIN).await;
+            }
+            watches += 1;
+            if watches == self.relist_every {
+                return None;
+            }
+        }
+    }
+
+    async fn watch_once(
+        &mut self,
+        version: &mut String,
+        on_event: &mut impl FnMut(Event<K>, &str),
+    ) -> Result<End, kube::Error> {
+        let (lifetime, mut becomes_urgent) = match &mut self.urgent {
+            Some((urgent, short)) if *urgent.borrow() => (*short, None),
+            Some((urgent, _)) => (self.lifetime, Some(urgent)),
+            None => (self.lifetime, None),
+        };
+        let version_of = self.version_of;
+        let params = WatchParams {
+            label_selector: self.collection.labels.clone(),
+            field_selector: self.collection.fields.clone(),
+            timeout: Some(lifetime.seconds),
+            bookmarks: true,
+            ..WatchParams::default()
+        };
+        let request = Request::new(self.collection.path.as_str())
+            .watch(&params, version)
+            .map_err(kube::Error::BuildRequest)?;
+        on_event(Event::Calling, version);
+        let deadline = lifetime.deadline();
+        let stream = match timeout_at(deadline, self.client.request_events::<K>(request)).await {
+            Ok(Err(kube::Error::Api(status))) if status.code == 410 => return Ok(End::Relist),
+            Ok(stream) => stream?,
+            Err(late) => return Err(kube::Error::Service(late.into())),
+        };
+        on_event(Event::Watching, version);
+        let mut stream = std::pin::pin!(stream);
+        loop {
+            let event = tokio::select! {
+                event = stream.try_next() => event?,
+                () = sleep_until(deadline) => return Ok(End::Resume),
+                () = is_true(&mut becomes_urgent) => return Ok(End::Resume),
+            };
+            let event = match event {
+                Some(WatchEvent::Added(object) | WatchEvent::Modified(object)) => {
+                    keep(version, version_of(&object));
+                    Event::Applied(object)
+                }
+                Some(WatchEvent::Deleted(object)) => {
+                    keep(version, version_of(&object));
+                    Event::Deleted(object)
+                }
+                Some(WatchEvent::Bookmark(mark)) => {
+                    *version = mark.metadata.resource_version;
+                    continue;
+                }
+                Some(WatchEvent::Error(status)) if status.code == 410 => return Ok(End::Relist),
+                Some(WatchEvent::Error(status)) => return Err(kube::Error::Api(status)),
+                None => return Ok(End::Resume),
+            };
+            on_event(event, version);
+        }
+    }
+}
+
+fn keep(version: &mut String, newer: Option<&str>) {
+    if let Some(newer) = newer {
+        newer.clone_into(version);
+    }
+}
+
+/// Waits for the moment; without a sender it never comes.
+async fn is_true(flag: &mut Option<&mut watch::Receiver<bool>>) {
+    if let Some(flag) = flag
+        && flag.wait_for(|value| *value).await.is_ok()
+    {
+        return;
+    }
+    std::future::pending::<()>().await;
+}
+
+/// How long an overloaded server asks to be left alone.
+fn retry_after(error: &kube::Error) -> Option<Duration> {
+    let kube::Error::Api(status) = error else {
+        return None;
+    };
+    let details = status.details.as_ref();
+    let seconds = details.map_or(0, |details| details.retry_after_seconds);
+    match (seconds, status.code) {
+        (0, 429) => Some(OVERLOADED_BACKOFF),
+        (0, _) => None,
+        (seconds, _) => Some(Duration::from_secs(seconds.into()).min(RETRY_AFTER_MAX)),
+    }
+}
+
+/// The whole collection, page by page, and its version. `before_page` is called before each request.
+///
+/// # Errors
+/// If a page cannot be read in time.
+pub async fn list<K: DeserializeOwned>(
+    client: &Client,
+    collection: &Collection,
+    mut before_page: impl FnMut(),
+) -> Result<(String, Vec<K>), kube::Error> {
+    let mut objects = Vec::new();
+    let mut params = ListParams {
+        label_selector: collection.labels.clone(),
+        field_selector: collection.fields.clone(),
+        limit: Some(PAGE_SIZE),
+        ..ListParams::default()
+    };
+    loop {
+        before_page();
+        let request = Request::new(collection.path.as_str())
+            .list(&params)
+            .map_err(kube::Error::BuildRequest)?;
+        let page: Page<K> = match timeout(LIST_TIMEOUT, client.request(request)).await {
+            Ok(page) => page?,
+            Err(late) => return Err(kube::Error::Service(late.into())),
+        };
+        objects.extend(page.items);
+        match page.metadata.continue_.filter(|token| !token.is_empty()) {
+            Some(token) => params.continue_token = Some(token),
+            None => return Ok((page.metadata.resource_version.unwrap_or_default(), objects)),
+        }
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(bound = "K: DeserializeOwned")]
+struct Page<K> {
+    #[serde(default)]
+    metadata: ListMeta,
+    #[serde(default = "Vec::new")]
+    items: Vec<K>,
+}

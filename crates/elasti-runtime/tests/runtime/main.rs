@@ -1,0 +1,14 @@
+//! What the two processes share, seen from outside.
+#![allow(
+    missing_docs,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing
+)]
+
+mod http_server;
+mod sentry;
+#[path = "../stand_in/mod.rs"]
+mod stand_in;
+mod watch;

@@ -1,0 +1,254 @@
+//! The watch engine under the simulated cluster's faults. Time is tokio's, paused.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use elasti_fake_cluster::api_server::{ApiServer, ApiServerConfig};
+use elasti_fake_cluster::faults::{Calls, Fault, Verb, WatchFault};
+use elasti_runtime::watch::{Collection, Event, Lifetime, Watch};
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::api::{DeleteParams, PostParams};
+use kube::{Api, ResourceExt};
+use parking_lot::Mutex;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep, timeout};
+
+const URGENT: Lifetime = Lifetime {
+    seconds: 1,
+    grace: Duration::from_secs(1),
+};
+
+/// What a caller of the engine keeps.
+#[derive(Debug, Default)]
+struct State {
+    names: BTreeSet<String>,
+    lists: usize,
+    failures: Vec<Duration>,
+}
+
+struct Scene {
+    server: ApiServer,
+    maps: Api<ConfigMap>,
+    state: Arc<Mutex<State>>,
+    task: JoinHandle<()>,
+}
+
+impl Drop for Scene {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+fn version_of(map: &ConfigMap) -> Option<&str> {
+    map.metadata.resource_version.as_deref()
+}
+
+fn watches() -> Calls {
+    Calls::all().verb(Verb::Watch).kind("configmaps")
+}
+
+fn lists() -> Calls {
+    Calls::all().verb(Verb::List).kind("configmaps")
+}
+
+impl Scene {
+    fn start(prepare: impl FnOnce(&ApiServer)) -> Self {
+        Self::start_with(prepare, |watch| watch)
+    }
+
+    fn start_with(
+        prepare: impl FnOnce(&ApiServer),
+        with: impl FnOnce(Watch<ConfigMap>) -> Watch<ConfigMap>,
+    ) -> Self {
+        let server = ApiServer::new(ApiServerConfig {
+            check_service_accounts: false,
+            ..ApiServerConfig::default()
+        });
+        prepare(&server);
+        let maps = Api::default_namespaced(server.client());
+        let collection = Collection {
+            path: "/api/v1/namespaces/default/configmaps".into(),
+            ..Collection::default()
+        };
+        let watch = with(Watch::new(server.client(), collection, version_of));
+        let state: Arc<Mutex<State>> = Arc::default();
+        let kept = state.clone();
+        let task = tokio::spawn(watch.run(move |event, _| kept.lock().apply(event)));
+        Self {
+            server,
+            maps,
+            state,
+            task,
+        }
+    }
+
+    async fn create(&self, name: &str) {
+        let mut map = ConfigMap::default();
+        map.metadata.name = Some(name.into());
+        self.maps
+            .create(&PostParams::default(), &map)
+            .await
+            .unwrap();
+    }
+
+    async fn until(&self, what: &str, holds: impl Fn(&State) -> bool) {
+        let waited = timeout(Duration::from_secs(600), async {
+            while !holds(&self.state.lock()) {
+                sleep(Duration::from_millis(20)).await;
+            }
+        });
+        let never = |_| panic!("never: {what}; {:?}", self.state.lock());
+        waited.await.unwrap_or_else(never);
+    }
+
+    async fn listed(&self) {
+        self.until("a first list", |state| state.lists > 0).await;
+        self.watching(1).await;
+    }
+
+    async fn watching(&self, count: usize) {
+        let journal = || self.server.faults().journal();
+        let open = || {
+            journal()
+                .iter()
+                .filter(|call| call.verb == Verb::Watch)
+                .count()
+        };
+        while open() < count {
+            sleep(Duration::from_millis(20)).await;
+        }
+    }
+}
+
+impl State {
+    fn apply(&mut self, event: Event<ConfigMap>) {
+        match event {
+            Event::Listed(maps) => {
+                self.lists += 1;
+                self.names = maps.iter().map(ResourceExt::name_any).collect();
+            }
+            Event::Applied(map) => drop(self.names.insert(map.name_any())),
+            Event::Deleted(map) => drop(self.names.remove(&map.name_any())),
+            Event::Failed { retry_after, .. } => self.failures.push(retry_after),
+            Event::Calling | Event::Watching => {}
+        }
+    }
+
+    fn has(&self, names: &[&str]) -> bool {
+        self.names
+            .iter()
+            .map(String::as_str)
+            .eq(names.iter().copied())
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn changes_arrive_and_a_renewed_watch_goes_on_without_a_list() {
+    let scene = Scene::start(|_| {});
+    scene.listed().await;
+    scene.create("a").await;
+    scene.until("a", |state| state.has(&["a"])).await;
+    sleep(Duration::from_secs(60)).await;
+    scene.create("b").await;
+    scene.until("both", |state| state.has(&["a", "b"])).await;
+    let params = DeleteParams::default();
+    scene.maps.delete("a", &params).await.unwrap();
+    scene.until("only b", |state| state.has(&["b"])).await;
+    assert_eq!(scene.state.lock().lists, 1);
+    assert!(scene.state.lock().failures.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_version_that_is_too_old_is_followed_by_a_new_list() {
+    let scene = Scene::start(|server| {
+        let expire = WatchFault::Expire;
+        server.faults().strike_event(1, watches(), expire);
+    });
+    scene.listed().await;
+    scene.create("a").await;
+    scene.until("a", |state| state.has(&["a"])).await;
+    assert_eq!(scene.state.lock().lists, 2);
+    assert!(scene.state.lock().failures.is_empty(), "410 is no failure");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lost_event_is_made_good_by_the_next_list() {
+    let lose = |server: &ApiServer| {
+        let drop_event = WatchFault::DropEvent;
+        server.faults().strike_event(1, watches(), drop_event);
+    };
+    let scene = Scene::start_with(lose, |watch| watch.relist_every(1));
+    scene.listed().await;
+    scene.create("a").await;
+    scene.until("a", |state| state.has(&["a"])).await;
+    assert!(scene.state.lock().lists > 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_goes_silent_is_replaced_and_nothing_is_missed() {
+    let scene = Scene::start(|server| {
+        let silence = WatchFault::GoSilent;
+        server.faults().strike_event(1, watches(), silence);
+    });
+    scene.listed().await;
+    scene.create("a").await;
+    scene.until("a", |state| state.has(&["a"])).await;
+    assert_eq!(scene.state.lock().lists, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_becomes_urgent_replaces_a_silent_watch_at_once() {
+    let (urgent, is_urgent) = watch::channel(false);
+    let silence = |server: &ApiServer| {
+        server
+            .faults()
+            .strike_event(1, watches(), WatchFault::GoSilent);
+    };
+    let scene = Scene::start_with(silence, |watch| watch.while_urgent(is_urgent, URGENT));
+    scene.listed().await;
+    scene.create("a").await;
+    let faults = scene.server.faults();
+    scene.until("silence", |_| !faults.is_armed()).await;
+    let started = Instant::now();
+    urgent.send_replace(true);
+    scene.until("a", |state| state.has(&["a"])).await;
+    assert!(started.elapsed() < Duration::from_secs(2), "virtual time");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_overloaded_server_is_left_alone_for_as_long_as_it_asks() {
+    let scene = Scene::start(|server| {
+        let busy = |retry_after_seconds| Fault::TooManyRequests {
+            retry_after_seconds,
+        };
+        server.faults().strike(1, lists(), busy(7));
+        server.faults().strike(1, watches(), busy(3_600));
+    });
+    let started = Instant::now();
+    scene.until("a list", |state| state.lists == 1).await;
+    assert!(started.elapsed() >= Duration::from_secs(7));
+    scene.until("a second list", |state| state.lists == 2).await;
+    let failures = scene.state.lock().failures.clone();
+    assert_eq!(
+        failures,
+        [7, 30].map(Duration::from_secs),
+        "30 s is the most"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn failures_are_retried_within_two_seconds_each() {
+    let scene = Scene::start(|server| {
+        let broken = Fault::InternalError;
+        server.faults().strike_randomly(1_000, lists(), broken);
+    });
+    scene
+        .until("ten failures", |state| state.failures.len() == 10)
+        .await;
+    let longest = scene.state.lock().failures.iter().max().copied();
+    assert!(longest.unwrap() < Duration::from_secs(2));
+    scene.server.faults().heal();
+    scene.until("a list", |state| state.lists == 1).await;
+}
