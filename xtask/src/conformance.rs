@@ -7,7 +7,7 @@ use std::path::Path;
 use serde_json::Value;
 
 use crate::control_plane::ControlPlane;
-use crate::generate::root;
+use crate::paths::root;
 use crate::table::{Case, Outcome, cases};
 
 const CRD: &str = "deploy/crd/elastiservices.yaml";

@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::generate::root;
 use crate::kubernetes::go_programs;
+use crate::paths;
 
 const START_SECONDS: u32 = 60;
 
@@ -25,7 +25,7 @@ pub(crate) struct ControlPlane {
 
 impl ControlPlane {
     pub(crate) fn start(apiserver: &Path, etcd: &Path) -> Result<Self, Box<dyn Error>> {
-        let folder = root().join("target/crd-conformance");
+        let folder = paths::target().join("crd-conformance");
         if folder.exists() {
             fs::remove_dir_all(&folder)?;
         }

@@ -7,10 +7,10 @@ use std::process::{Command, Stdio};
 use std::time::Instant;
 
 use crate::churn::world;
-use crate::generate::root;
 use crate::image;
 use crate::kubernetes::layout::{self, NODE_ADDRESS};
 use crate::kubernetes::{go_programs, ready};
+use crate::paths::root;
 
 pub(crate) const USAGE: &str = "\
   e2e [--only TEXT] [--kubeconfig FILE --prometheus URL --readings ADDRESS]
@@ -27,39 +27,40 @@ const AT_ONCE: &str = "--test-threads=6";
 
 /// What to run, and where.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Extent {
+pub(crate) struct Options {
     only: Option<String>,
     kubeconfig: Option<String>,
     prometheus: Option<String>,
     readings: Option<String>,
 }
 
-impl Extent {
-    /// Reads the flags; `None` where they say nothing known.
-    pub(crate) fn read(words: &[&str]) -> Option<Self> {
-        let mut extent = Self::default();
-        let mut pairs = words.chunks_exact(2);
+impl Options {
+    /// Parses the flags; `None` where one is not known.
+    pub(crate) fn parse(arguments: &[&str]) -> Option<Self> {
+        let mut options = Self::default();
+        let mut pairs = arguments.chunks_exact(2);
         for pair in &mut pairs {
             let &[flag, value] = pair else { return None };
             let place = match flag {
-                "--only" => &mut extent.only,
-                "--kubeconfig" => &mut extent.kubeconfig,
-                "--prometheus" => &mut extent.prometheus,
-                "--readings" => &mut extent.readings,
+                "--only" => &mut options.only,
+                "--kubeconfig" => &mut options.kubeconfig,
+                "--prometheus" => &mut options.prometheus,
+                "--readings" => &mut options.readings,
                 _ => return None,
             };
             *place = Some(value.to_owned());
         }
-        let foreign = extent.kubeconfig.is_some();
-        let whole = foreign == extent.prometheus.is_some() && foreign == extent.readings.is_some();
-        (pairs.remainder().is_empty() && whole).then_some(extent)
+        let foreign = options.kubeconfig.is_some();
+        let whole =
+            foreign == options.prometheus.is_some() && foreign == options.readings.is_some();
+        (pairs.remainder().is_empty() && whole).then_some(options)
     }
 }
 
 /// Installs the chart, runs the end-to-end tests, and removes what they left.
-pub(crate) fn run(extent: &Extent) -> Result<(), Box<dyn Error>> {
+pub(crate) fn run(options: &Options) -> Result<(), Box<dyn Error>> {
     let start = Instant::now();
-    match (&extent.kubeconfig, &extent.prometheus) {
+    match (&options.kubeconfig, &options.prometheus) {
         (Some(file), Some(prometheus)) => layout::use_other(file, prometheus),
         _ => prepare_node()?,
     }
@@ -83,7 +84,7 @@ pub(crate) fn run(extent: &Extent) -> Result<(), Box<dyn Error>> {
     }
     for (test, flags) in tests {
         let begun = Instant::now();
-        let passed = test_binary(extent, test, &flags)?;
+        let passed = test_binary(options, test, &flags)?;
         println!(
             "{test}: {} after {:.0} s",
             if passed { "passed" } else { "FAILED" },
@@ -105,7 +106,7 @@ pub(crate) fn run(extent: &Extent) -> Result<(), Box<dyn Error>> {
 fn prepare_node() -> Result<(), Box<dyn Error>> {
     world::up("iptables")?;
     image::import(&image::sample_app()?)?;
-    let targets = layout::state().join("prometheus-targets/end-to-end tests.yaml");
+    let targets = layout::state().join("prometheus-targets/e2e.yaml");
     fs::write(
         targets,
         format!("- targets: ['{NODE_ADDRESS}:{READINGS_PORT}']\n"),
@@ -114,8 +115,8 @@ fn prepare_node() -> Result<(), Box<dyn Error>> {
 }
 
 /// Runs one test binary of the end-to-end tests on the cluster.
-fn test_binary(extent: &Extent, test: &str, flags: &[&str]) -> Result<bool, Box<dyn Error>> {
-    let readings = extent.readings.clone();
+fn test_binary(options: &Options, test: &str, flags: &[&str]) -> Result<bool, Box<dyn Error>> {
+    let readings = options.readings.clone();
     let readings = readings.unwrap_or_else(|| format!("{NODE_ADDRESS}:{READINGS_PORT}"));
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(cargo);
@@ -123,7 +124,7 @@ fn test_binary(extent: &Extent, test: &str, flags: &[&str]) -> Result<bool, Box<
         .current_dir(root())
         .args(["test", "--workspace", "--test", test, "--"])
         .args(flags)
-        .args(extent.only.as_deref())
+        .args(options.only.as_deref())
         .env("ELASTI_JOURNEYS_KUBECONFIG", layout::kubeconfig())
         .env("ELASTI_JOURNEYS_PROMETHEUS", layout::prometheus())
         .env("ELASTI_JOURNEYS_READINGS", readings)

@@ -9,6 +9,8 @@ use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::Duration;
 
+use crate::paths;
+
 /// Where things listen: below the ephemeral range, so that no client has the port by chance.
 pub(crate) const BACKEND: &str = "127.0.0.1:19000";
 pub(crate) const HAPROXY_HTTP: &str = "127.0.0.1:19001";
@@ -182,8 +184,8 @@ impl Proxy {
         })
     }
 
-    pub(crate) fn elasti(root: &Path) -> Result<Self, Box<dyn Error>> {
-        let mut command = Command::new(root.join("target/release/examples/resolver_alone"));
+    pub(crate) fn elasti() -> Result<Self, Box<dyn Error>> {
+        let mut command = Command::new(paths::target().join("release/examples/resolver_alone"));
         command.args(["1", ELASTI_HTTP, ELASTI_TCP_PORT, BACKEND]);
         Ok(Self {
             process: Owned::start(&mut command, &[ELASTI_HTTP, ELASTI_TCP])?,

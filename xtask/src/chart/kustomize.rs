@@ -9,8 +9,8 @@ use std::process::Command;
 use serde_json::{Map, Value, json};
 
 use super::render::{NAMESPACE, Rendering, documents, text};
-use crate::generate::root;
 use crate::kubernetes::go_programs;
+use crate::paths::root;
 
 pub(crate) const USAGE: &str = "\
   kustomize       write deploy/kustomize from the chart

@@ -6,8 +6,8 @@ use std::process::{Command, Output};
 
 use serde_json::Value;
 
-use crate::generate::root;
 use crate::kubernetes::go_programs;
+use crate::paths::root;
 
 const CHART: &str = "deploy/helm/elasti";
 pub(crate) const NAMESPACE: &str = "elasti";

@@ -9,7 +9,7 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use super::render::{NAMESPACE, Rendering, items, text};
-use crate::generate::root;
+use crate::paths::root;
 
 /// The contract's objects.
 const NAMES: [(&str, &str); 7] = [
@@ -61,7 +61,7 @@ fn names(rendering: &Rendering, found: &mut Vec<String>) {
             found.push(format!("{kind} {name} is missing"));
         }
     }
-    let crd = rendering.find("CustomResourceDefinition", elasti_api::names::CRD);
+    let crd = rendering.find("CustomResourceDefinition", crate::names::CRD);
     let keep = crd.map(|crd| text(crd, "/metadata/annotations/helm.sh~1resource-policy"));
     if keep != Some("keep") {
         found.push("the CRD is not there to stay".into());
@@ -73,9 +73,9 @@ fn tokens(rendering: &Rendering, found: &mut Vec<String>) {
     let wanted = [
         (
             "elasti-operator-controller-manager",
-            elasti_api::names::ACTIVITY_AUDIENCE,
+            crate::names::ACTIVITY_AUDIENCE,
         ),
-        ("elasti-resolver", elasti_api::names::WAKE_AUDIENCE),
+        ("elasti-resolver", crate::names::WAKE_AUDIENCE),
     ];
     for (name, audience) in wanted {
         let path = "/spec/template/spec/volumes/0/projected/sources/0/serviceAccountToken/audience";

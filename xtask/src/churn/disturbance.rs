@@ -7,11 +7,10 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use elasti_api::names;
-
 use super::ledger::clock;
 use super::world;
 use crate::kubernetes::{self, layout, ready};
+use crate::names;
 
 const OPERATOR: &str = "elasti-operator-controller-manager";
 const RESOLVER: &str = "elasti-resolver";

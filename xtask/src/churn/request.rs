@@ -87,7 +87,7 @@ fn judge(answer: &str, id: &str) -> Result<(), Lost> {
         })
     };
     if first.split(' ').nth(1) != Some("200") {
-        let reason = header(elasti_api::names::REASON_HEADER).unwrap_or("no reason");
+        let reason = header(crate::names::REASON_HEADER).unwrap_or("no reason");
         return Err(Lost::NotTheApp(format!("{first} ({reason}) {body}")));
     }
     let length: Option<usize> = header("content-length").and_then(|text| text.parse().ok());

@@ -11,11 +11,11 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use elasti_api::names;
 use serde_json::Value;
 
 use super::ledger::{clock, lock};
 use crate::kubernetes::ready;
+use crate::names;
 
 /// One moment in the life of a target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -7,9 +7,9 @@ use std::io::Write as _;
 use std::net::SocketAddr;
 use std::process::{Command, Stdio};
 
-use crate::generate::root;
 use crate::kubernetes::layout;
 use crate::kubernetes::{go_programs, ready};
+use crate::paths::root;
 use crate::{image, kubernetes};
 
 /// Where the targets live.

@@ -11,8 +11,8 @@ use std::process::Command;
 
 use archive::Image;
 
-use crate::generate::root;
 use crate::kubernetes::{go_programs, layout};
+use crate::paths;
 
 pub(crate) const USAGE: &str = "\
   image [--load]  make the image of elasti as a tar; --load gives it to the node of this machine
@@ -43,7 +43,7 @@ pub(crate) fn run(words: &[&str]) -> Option<Result<(), Box<dyn Error>>> {
 }
 
 /// Builds elasti and its image; a fat one is an error.
-fn elasti() -> Result<PathBuf, Box<dyn Error>> {
+pub(crate) fn elasti() -> Result<PathBuf, Box<dyn Error>> {
     // Triggers may ask a Prometheus over https.
     let authorities = [(AUTHORITIES, programs::authorities()?)];
     let image = Image {
@@ -85,7 +85,7 @@ fn write(name: &str, reference: &str, program: &Path) -> Result<PathBuf, Box<dyn
 }
 
 fn folder() -> PathBuf {
-    root().join("target/image")
+    paths::target().join("image")
 }
 
 /// Gives an image to the node of this machine.

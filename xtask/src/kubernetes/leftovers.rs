@@ -10,7 +10,8 @@ use std::time::Duration;
 
 use super::layout::{self, CNI_NETWORK};
 use super::process::{self, wait_until};
-use super::{components, go_programs, network, strays};
+use super::{components, go_programs, network, outside_files};
+use crate::paths;
 
 const END: Duration = Duration::from_secs(15);
 
@@ -26,7 +27,7 @@ pub(crate) fn clear() -> Result<(), Box<dyn Error>> {
     unmount_all()?;
     remove_rules()?;
     network::remove()?;
-    strays::remove();
+    outside_files::remove();
     for folder in [layout::run(), layout::state()] {
         if folder.exists() {
             fs::remove_dir_all(&folder)
@@ -45,11 +46,12 @@ pub(crate) fn found() -> Result<Vec<String>, Box<dyn Error>> {
         }
     }
     found.extend(shims()?.into_iter().map(|id| format!("shim {id}")));
-    let programs = layout::cache()?;
+    let (programs, built) = (paths::cache()?, paths::target());
     for id in process::all_ids()? {
         // The link of a process that has just ended is gone.
         let program = fs::read_link(format!("/proc/{id}/exe")).unwrap_or_default();
-        if program.starts_with(&programs) {
+        // `.ci/run` builds in the same cache, and this is such a process.
+        if program.starts_with(&programs) && !program.starts_with(&built) {
             found.push(format!("process {id}, {}", program.display()));
         }
     }
