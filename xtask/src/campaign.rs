@@ -24,6 +24,6 @@ fn campaign(variable: (&str, &str)) -> Outcome {
     // Most of a run is not our own code, which is optimised in every profile: a release build takes longer than it saves.
     cargo_with(
         [variable],
-        "test --workspace --test campaign -- --nocapture",
+        "test --workspace --test alone -- campaign:: --nocapture",
     )
 }

@@ -210,6 +210,6 @@ fn whole_model() -> Outcome {
     ];
     cargo_with(
         variables,
-        "test --workspace --test model -- --nocapture every_law_holds long_random",
+        "test --workspace --test core -- --nocapture model::every_law_holds model::long_random",
     )
 }

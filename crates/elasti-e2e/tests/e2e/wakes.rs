@@ -1,5 +1,4 @@
-//! The way up: one write, whoever asks and however many.
-#![allow(missing_docs, clippy::unwrap_used, clippy::indexing_slicing)]
+//! Wakes: one scale write, whatever the cause and however many requests.
 
 use std::time::Duration;
 
@@ -9,7 +8,7 @@ use elasti_fake_cluster::faults::{Calls, Fault, Verb};
 use jiff::SignedDuration;
 use serde_json::json;
 
-/// Asleep, and the controllers have told all about it: a status that they write in the same moment as a wake would
+/// Asleep, and the controllers have written every status of it: a status that they write in the same moment as a wake would
 /// rightly cost a second try.
 async fn asleep_and_settled(web: &App) {
     web.fall_asleep().await;
@@ -18,11 +17,11 @@ async fn asleep_and_settled(web: &App) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_hundred_first_visitors_at_three_resolvers_cause_one_scale_write() {
-    let hood = TestEnv::with(|config| config.resolvers = 3).await;
-    let web = hood.deploy("web").await;
+    let env = TestEnv::with(|config| config.resolvers = 3).await;
+    let web = env.deploy("web").await;
     web.until_serving().await;
     asleep_and_settled(&web).await;
-    let faults = hood.fake_cluster().server.faults();
+    let faults = env.fake_cluster().server.faults();
     let before = faults.calls();
     let visitors = (0..100).map(|_| {
         let web = web.clone();
@@ -42,16 +41,16 @@ async fn a_hundred_first_visitors_at_three_resolvers_cause_one_scale_write() {
         .map(ToString::to_string)
         .collect();
     println!("calls of the operator before the scale write: {earlier:#?}");
-    hood.ledger().assert_nothing_lost();
+    env.requests().assert_nothing_lost();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_look_while_a_wake_is_being_written_does_not_write_it_again() {
-    let hood = TestEnv::start().await;
-    let web = hood.deploy("web").await;
+async fn a_reconcile_while_a_wake_is_being_written_does_not_write_it_again() {
+    let env = TestEnv::start().await;
+    let web = env.deploy("web").await;
     web.until_serving().await;
     asleep_and_settled(&web).await;
-    let faults = hood.fake_cluster().server.faults();
+    let faults = env.fake_cluster().server.faults();
     let before = faults.calls();
     let slow = Fault::Delay(Duration::from_secs(4));
     faults.strike(
@@ -66,40 +65,40 @@ async fn a_look_while_a_wake_is_being_written_does_not_write_it_again() {
         calls
     };
     until("a wake is being written", async || scales().len() == 1).await;
-    // A person asks for the same, which the leader looks at at once: a wake that was asked for, and a target at zero.
-    let at = hood.fake_cluster().server.clock().now() + SignedDuration::from_secs(1);
+    // A person asks for the same, which the leader reconciles at once: a wake that was asked for, and a target at zero.
+    let at = env.fake_cluster().server.clock().now() + SignedDuration::from_secs(1);
     let user_request =
         json!({"metadata": {"annotations": {WAKE_REQUESTED_ANNOTATION: at.to_string()}}});
-    hood.api().patch(&web.path(), MERGE, user_request).await;
+    env.api().patch(&web.path(), MERGE, user_request).await;
     assert_eq!(web.replicas().await, 0, "the first write was too quick");
     web.until_serving().await;
     visitor.await.unwrap();
     assert_eq!(scales().len(), 1, "{:?}", scales());
-    hood.ledger().assert_nothing_lost();
+    env.requests().assert_nothing_lost();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_operator_that_dies_half_way_is_followed_by_one_that_ends_what_it_began() {
-    let hood = TestEnv::start().await;
-    let web = hood.deploy("web").await;
+    let env = TestEnv::start().await;
+    let web = env.deploy("web").await;
     web.until_serving().await;
     web.idle();
     until("it is being redirected", async || {
         !web.resolver_slices().await.is_empty()
     })
     .await;
-    hood.kill_operator(0).await;
+    env.kill_operator(0).await;
     web.visit().await;
-    hood.restart_operator(0).await;
+    env.restart_operator(0).await;
     web.until_asleep().await;
-    hood.kill_operator(0).await;
+    env.kill_operator(0).await;
     // Held until there is someone to wake it.
     let visitor = {
         let web = web.clone();
         tokio::spawn(async move { web.visit().await })
     };
-    until("the visitor is held", async || hood.held() == 1).await;
-    hood.restart_operator(0).await;
+    until("the visitor is held", async || env.held() == 1).await;
+    env.restart_operator(0).await;
     visitor.await.unwrap();
-    hood.ledger().assert_nothing_lost();
+    env.requests().assert_nothing_lost();
 }

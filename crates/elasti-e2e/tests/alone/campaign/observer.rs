@@ -1,5 +1,4 @@
 //! Watches every change of a run and says afterwards which laws were broken, by `elasti_core::laws`.
-//! Never looks into a process: it sees what nodes, clients and kubectl see.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,15 +12,15 @@ use jiff::SignedDuration;
 use serde_json::Value;
 use tokio::time::Instant;
 
-use crate::journey::Journey;
+use super::scenario::Scenario;
 
 /// Nodes that know everything at once, and nodes that are as slow as the settle time allows.
 const LAGS: [Duration; 2] = [Duration::ZERO, Duration::from_millis(1500)];
 /// A status may be written this long after the facts were read.
 const READ_BEFORE: Duration = Duration::from_secs(3);
 
-pub(crate) struct Witness {
-    journey: Journey,
+pub(crate) struct Observer {
+    scenario: Scenario,
     since: Instant,
     /// Which resolvers lived from when on.
     resolvers: RefCell<Vec<(Instant, BTreeSet<String>)>>,
@@ -37,27 +36,27 @@ struct Moment {
     private_service: bool,
 }
 
-impl Witness {
-    pub(crate) fn new(hood: &TestEnv, journey: Journey) -> Self {
-        let witness = Self {
-            journey,
+impl Observer {
+    pub(crate) fn new(env: &TestEnv, scenario: Scenario) -> Self {
+        let observer = Self {
+            scenario,
             since: Instant::now(),
             resolvers: RefCell::default(),
         };
-        witness.resolvers_changed(hood);
-        witness.resolvers.borrow_mut()[0].0 = witness.since - Duration::from_secs(10);
-        witness
+        observer.resolvers_changed(env);
+        observer.resolvers.borrow_mut()[0].0 = observer.since - Duration::from_secs(10);
+        observer
     }
 
     /// Resolvers came or went just now.
-    pub(crate) fn resolvers_changed(&self, hood: &TestEnv) {
-        let living = hood.resolver_addresses();
+    pub(crate) fn resolvers_changed(&self, env: &TestEnv) {
+        let living = env.resolver_addresses();
         self.resolvers.borrow_mut().push((Instant::now(), living));
     }
 
     /// Everything that broke a law until then.
-    pub(crate) fn testify(&self, hood: &TestEnv, until: Instant) -> Vec<String> {
-        let changes = hood.fake_cluster().server.changes_after(1);
+    pub(crate) fn violations(&self, env: &TestEnv, until: Instant) -> Vec<String> {
+        let changes = env.fake_cluster().server.changes_after(1);
         let first = changes.first().map_or(self.since, |changed| changed.at);
         let mut moments: Vec<(Instant, Moment)> = vec![(first, Moment::default())];
         let mut broken = Vec::new();
@@ -152,7 +151,7 @@ impl Witness {
                 pods_in_slices: now.endpoints().iter().any(|(is_ours, _)| !is_ours),
                 busy_when_decided: false,
                 resolver_silent_when_decided: false,
-                quiet_when_decided: self.journey == Journey::GoingToSleep,
+                quiet_when_decided: self.scenario == Scenario::GoingToSleep,
                 since_wake: None,
                 asked_since_wake: false,
                 cooldown: SignedDuration::ZERO,
@@ -163,8 +162,8 @@ impl Witness {
                 from: u32::try_from(from).unwrap(),
                 to: u32::try_from(to).unwrap(),
                 justified: matches!(
-                    self.journey,
-                    Journey::WakeByRequest | Journey::WakeByTrigger | Journey::DeletionAtZero
+                    self.scenario,
+                    Scenario::WakeByRequest | Scenario::WakeByTrigger | Scenario::DeletionAtZero
                 ),
             }),
             _ => {}
@@ -263,7 +262,7 @@ impl Moment {
         self.slices.values().any(is_ours)
     }
 
-    /// A pod at this address takes connections: its containers are ready and nobody has told it to end.
+    /// A pod at this address takes connections: its containers are ready and it is not being deleted.
     fn lives(&self, address: &str) -> bool {
         self.pods.values().any(|pod| {
             let conditions = pod["status"]["conditions"].as_array();

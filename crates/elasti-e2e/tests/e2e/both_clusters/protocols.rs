@@ -31,8 +31,8 @@ async fn call(app: &App, message: &'static [u8]) -> Bytes {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_grpc_app_sleeps_and_a_call_wakes_it_and_gets_its_message_and_status() {
-    let hood = TestEnv::start().await;
-    let rpc = hood.deploy("rpc").await;
+    let env = TestEnv::start().await;
+    let rpc = env.deploy("rpc").await;
     rpc.until_serving().await;
     // One message: not compressed, five bytes long.
     let message = b"\0\0\0\0\x05hello";
@@ -49,22 +49,22 @@ async fn talk(app: &App, words: &str) {
     let mut stream = TcpStream::connect(app.address(80)).await.unwrap();
     stream.write_all(words.as_bytes()).await.unwrap();
     stream.shutdown().await.unwrap();
-    let mut heard = String::new();
-    stream.read_to_string(&mut heard).await.unwrap();
-    assert!(heard.starts_with("hello from "), "{heard}");
-    assert!(heard.ends_with(words), "{heard}");
+    let mut received = String::new();
+    stream.read_to_string(&mut received).await.unwrap();
+    assert!(received.starts_with("hello from "), "{received}");
+    assert!(received.ends_with(words), "{received}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_app_that_speaks_first_over_tcp_sleeps_and_a_connection_wakes_it() {
-    let hood = TestEnv::start().await;
+    let env = TestEnv::start().await;
     let mut tcp = blueprint("tcp");
     tcp.image = "speaks-first:1";
-    let tcp = hood.build(tcp).await;
+    let tcp = env.build(tcp).await;
     tcp.until_serving().await;
     talk(&tcp, "awake\n").await;
     tcp.fall_asleep().await;
-    // Whoever says nothing and waits for the greeting wakes it too.
+    // A client that sends nothing and waits for the greeting wakes it too.
     let said = greeting(&tcp.address(80)).await.unwrap();
     assert!(said.starts_with("hello from "), "{said}");
     tcp.fall_asleep().await;

@@ -1,10 +1,4 @@
 //! Many ElastiServices: what the operator costs at rest. Prints figures; fails only far above the goals.
-#![allow(
-    missing_docs,
-    clippy::unwrap_used,
-    clippy::indexing_slicing,
-    clippy::cast_precision_loss
-)]
 
 use std::time::Duration;
 
@@ -13,10 +7,10 @@ use elasti_fake_cluster::faults::{Call, Verb};
 use serde_json::json;
 use tokio::time::{Instant, sleep};
 
-/// The first look at each costs the simulated cluster in its debug build far more than the operator, so not a thousand.
+/// The first reconcile of each costs the simulated cluster in its debug build far more than the operator, so not a thousand.
 const SERVICES: usize = 300;
 
-/// Only watches, their lists, and looks into the cluster that nobody writes by.
+/// Whether the operator wrote something, reviews of access aside.
 fn changes(call: &Call) -> bool {
     call.user == OPERATOR_USER && call.verb.writes() && !call.kind.ends_with("reviews")
 }
@@ -30,15 +24,9 @@ fn resident_kib() -> usize {
     line.split_whitespace().nth(1).unwrap().parse().unwrap()
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn many_services_at_rest_cost_watches_and_nothing_else() {
-    let hood = TestEnv::with(|config| {
-        config.operators = 0;
-        config.polling_interval = Duration::from_secs(30);
-    })
-    .await;
-    let api = hood.api();
-    let prometheus = hood.fake_cluster().prometheus.address;
+async fn make_services(env: &TestEnv) {
+    let api = env.api();
+    let prometheus = env.fake_cluster().prometheus.address;
     for number in 0..SERVICES {
         let name = format!("web-{number:04}");
         let labels = json!({"app": name});
@@ -62,14 +50,25 @@ async fn many_services_at_rest_cost_watches_and_nothing_else() {
         }))
         .await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_services_at_rest_cost_watches_and_nothing_else() {
+    let _alone = crate::alone().await;
+    let env = TestEnv::with(|config| {
+        config.operators = 0;
+        config.polling_interval = Duration::from_secs(30);
+    })
+    .await;
+    make_services(&env).await;
     let before_kib = resident_kib();
     let started = Instant::now();
-    hood.add_operator().await;
+    env.add_operator().await;
     println!(
         "lists of {SERVICES} services read after {:?}",
         started.elapsed()
     );
-    let faults = hood.fake_cluster().server.faults();
+    let faults = env.fake_cluster().server.faults();
     let quiet = async || {
         let before = faults.journal().iter().filter(|c| changes(c)).count();
         sleep(Duration::from_secs(3)).await;
@@ -103,7 +102,7 @@ async fn many_services_at_rest_cost_watches_and_nothing_else() {
         each_minute(calls.len()),
         each_minute(watches)
     );
-    let watched = hood.metrics(0);
+    let watched = env.metrics(0);
     let watched: Vec<&str> = watched
         .lines()
         .filter(|l| l.starts_with("elasti_operator_informer_count{"))

@@ -1,5 +1,4 @@
-//! What can go wrong in a journey: every fault of the simulated cluster, at every call and every event that was recorded.
-//! Never invents a fault that the recorded call cannot have.
+//! What can go wrong in a scenario: every fault of the simulated cluster, at every call and every event that was recorded.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,22 +8,22 @@ use elasti_e2e::{OPERATOR_USER, RESOLVER_USER};
 use elasti_fake_cluster::faults::{Call, Calls, Fault, Faults, Verb, WatchFault};
 use serde_json::Value;
 
-use crate::journey::Journey;
+use super::scenario::Scenario;
 
-/// A journey without any fault.
+/// A scenario without any fault.
 pub(crate) struct Recording {
     /// The calls of the operator and the resolvers.
     pub(crate) calls: Vec<Call>,
-    /// The watch of each event that they were told.
-    pub(crate) told: Vec<Arc<Call>>,
+    /// The watch of each event that they received.
+    pub(crate) events: Vec<Arc<Call>>,
     /// How it ended.
     pub(crate) end: Value,
 }
 
-/// One fault in one journey.
+/// One fault in one scenario.
 #[derive(Clone, Debug)]
 pub(crate) struct Case {
-    pub(crate) journey: Journey,
+    pub(crate) scenario: Scenario,
     user: &'static str,
     nth: u64,
     what: String,
@@ -44,11 +43,13 @@ impl fmt::Display for Case {
         } else {
             "resolver"
         };
-        let (journey, nth, what) = (self.journey, self.nth, &self.what);
+        let (scenario, nth, what) = (self.scenario, self.nth, &self.what);
         match self.wrong {
-            Wrong::Call(fault) => write!(out, "[{journey}; {who}'s call {nth}, {what}; {fault:?}]"),
+            Wrong::Call(fault) => {
+                write!(out, "[{scenario}; {who}'s call {nth}, {what}; {fault:?}]")
+            }
             Wrong::Event(fault) => {
-                write!(out, "[{journey}; {who}'s event {nth}, {what}; {fault:?}]")
+                write!(out, "[{scenario}; {who}'s event {nth}, {what}; {fault:?}]")
             }
         }
     }
@@ -72,12 +73,12 @@ const EVENT_FAULTS: [WatchFault; 4] = [
     WatchFault::GoSilent,
 ];
 
-/// Everything that can go wrong in one journey.
-pub(crate) fn cases_of(journey: Journey, recording: &Recording) -> Vec<Case> {
+/// Everything that can go wrong in one scenario.
+pub(crate) fn all_cases(scenario: Scenario, recording: &Recording) -> Vec<Case> {
     let mut all = Vec::new();
     for user in [OPERATOR_USER, RESOLVER_USER] {
         let case = |nth: usize, call: &Call, wrong: Wrong| Case {
-            journey,
+            scenario,
             user,
             nth: nth as u64 + 1,
             what: format!("{} {}/{}", call.verb.as_str(), call.kind, call.subresource),
@@ -88,8 +89,8 @@ pub(crate) fn cases_of(journey: Journey, recording: &Recording) -> Vec<Case> {
             let faults = faults_of(call).into_iter();
             all.extend(faults.map(|fault| case(nth, call, Wrong::Call(fault))));
         }
-        let told = recording.told.iter().filter(|call| call.user == user);
-        for (nth, call) in told.enumerate() {
+        let events = recording.events.iter().filter(|call| call.user == user);
+        for (nth, call) in events.enumerate() {
             all.extend(EVENT_FAULTS.map(|fault| case(nth, call, Wrong::Event(fault))));
         }
     }
@@ -107,7 +108,7 @@ fn faults_of(call: &Call) -> Vec<Fault> {
             retry_after_seconds: 1,
         },
         Fault::InternalError,
-        // Within everyone's patience, and beyond it.
+        // Shorter than every timeout, and beyond it.
         Fault::Delay(Duration::from_secs(2)),
         Fault::Delay(Duration::from_secs(60)),
     ];

@@ -6,37 +6,37 @@ use serde_json::{Value, json};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn r2_a_wake_counts_what_is_asked_for_and_not_what_is_still_there() {
-    let hood = TestEnv::start().await;
-    let web = hood.deploy("web").await;
+    let env = TestEnv::start().await;
+    let web = env.deploy("web").await;
     web.until_serving().await;
     web.fall_asleep().await;
     // The workload's controller is behind: it still counts a replica while none is asked for.
     let lie = json!({"status": {"replicas": 1, "readyReplicas": 1, "availableReplicas": 1}});
     let path = format!("{}/status", web.target_path());
-    hood.api().patch(&path, MERGE, lie).await;
+    env.api().patch(&path, MERGE, lie).await;
     web.visit().await;
     assert_eq!(web.replicas().await, 1);
-    hood.ledger().assert_nothing_lost();
+    env.requests().assert_nothing_lost();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn r18_without_min_target_replicas_a_wake_asks_for_one() {
-    let hood = TestEnv::start().await;
-    let web = hood.deploy("web").await;
+    let env = TestEnv::start().await;
+    let web = env.deploy("web").await;
     web.until_serving().await;
     web.fall_asleep().await;
     web.visit().await;
     assert_eq!(web.replicas().await, 1);
-    hood.ledger().assert_nothing_lost();
+    env.requests().assert_nothing_lost();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn r19_deleting_the_elastiservice_of_a_sleeping_app_leaves_an_app_that_answers() {
-    let hood = TestEnv::start().await;
-    let web = hood.deploy("web").await;
+    let env = TestEnv::start().await;
+    let web = env.deploy("web").await;
     web.until_serving().await;
     web.fall_asleep().await;
-    hood.api().delete(&web.path()).await;
+    env.api().delete(&web.path()).await;
     // While it goes, and after.
     web.visit().await;
     until("the ElastiService is gone", async || {
@@ -50,15 +50,15 @@ async fn r19_deleting_the_elastiservice_of_a_sleeping_app_leaves_an_app_that_ans
     })
     .await;
     web.visit().await;
-    hood.ledger().assert_nothing_lost();
+    env.requests().assert_nothing_lost();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn r21_the_private_service_never_gets_a_load_balancer_of_its_own() {
-    let hood = TestEnv::start().await;
+    let env = TestEnv::start().await;
     let mut exposed = blueprint("web");
     exposed.service = json!({"type": "LoadBalancer", "externalIPs": ["192.0.2.7"]});
-    let web = hood.build(exposed).await;
+    let web = env.build(exposed).await;
     web.until_serving().await;
     let spec = web.private_service().await["spec"].clone();
     assert_eq!(spec["type"], "ClusterIP");
@@ -74,25 +74,25 @@ async fn r21_the_private_service_never_gets_a_load_balancer_of_its_own() {
     assert_eq!(spec["selector"], json!({"app": "web"}));
     web.fall_asleep().await;
     web.visit().await;
-    hood.ledger().assert_nothing_lost();
+    env.requests().assert_nothing_lost();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn r24_events_are_valid_and_stand_where_people_look() {
-    let hood = TestEnv::start().await;
-    let web = hood.deploy("web").await;
+    let env = TestEnv::start().await;
+    let web = env.deploy("web").await;
     web.until_serving().await;
     web.fall_asleep().await;
     web.visit().await;
     let uid_of = |object: Value| object["metadata"]["uid"].clone();
-    let target = hood.api().get(&web.target_path()).await;
+    let target = env.api().get(&web.target_path()).await;
     for (kind, uid) in [
         ("ElastiService", uid_of(web.object().await)),
         ("Deployment", uid_of(target)),
     ] {
-        until("both directions are told", async || {
+        until("both directions are reported", async || {
             let events = web.events(kind).await;
-            let told = |text: &str| {
+            let events = |text: &str| {
                 let scaled = events
                     .iter()
                     .filter(|e| e["reason"] == names::event::SUCCESS_TO_SCALE);
@@ -100,7 +100,7 @@ async fn r24_events_are_valid_and_stand_where_people_look() {
                     .clone()
                     .any(|e| e["note"].as_str().unwrap_or_default().contains(text))
             };
-            told("to 0") && told("from 0 to 1")
+            events("to 0") && events("from 0 to 1")
         })
         .await;
         let mut events = web.events(kind).await;

@@ -1,5 +1,4 @@
-//! What the cluster looks like, without everything that no two runs have in common.
-//! Never leaves out what a user could feel.
+//! The state of the cluster at the end, without what differs between any two runs.
 
 use std::collections::BTreeSet;
 
@@ -18,7 +17,7 @@ const PASSING: &[&str] = &[
     "lastTransitionTime",
     "lastProbeTime",
     "message",
-    // A recent count, told along with other news.
+    // A recent count, reported along with other changes.
     "held",
     // Facts about the pods' nodes and times, which differ by chance.
     "nodeName",
@@ -31,8 +30,8 @@ const PASSING: &[&str] = &[
 ];
 
 /// Everything around an app.
-pub(crate) async fn of(hood: &TestEnv, app: &App) -> Value {
-    let resolvers = hood.resolver_addresses();
+pub(crate) async fn read(env: &TestEnv, app: &App) -> Value {
+    let resolvers = env.resolver_addresses();
     let mut all = Map::new();
     for (what, path) in [
         ("targets", app.targets()),
@@ -40,7 +39,7 @@ pub(crate) async fn of(hood: &TestEnv, app: &App) -> Value {
         ("slices", app.slices_path()),
         ("pods", app.core("pods")),
     ] {
-        let items = hood.api().items(&path).await;
+        let items = env.api().items(&path).await;
         let mut items: Vec<Value> = items.iter().map(|one| plain(one, &resolvers)).collect();
         items.sort_by_key(Value::to_string);
         all.insert(what.to_owned(), Value::Array(items));

@@ -1,10 +1,4 @@
 //! What the operator leaves alone, and what it says when it cannot go on, where only the simulated cluster can show it.
-#![allow(
-    missing_docs,
-    clippy::unwrap_used,
-    clippy::indexing_slicing,
-    clippy::panic
-)]
 
 use std::time::Duration;
 
@@ -20,43 +14,43 @@ async fn a_while() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn when_ports_run_out_the_next_service_waits_for_one_to_have_rested() {
-    let hood = TestEnv::with(|config| config.ports = 21_000..=21_000).await;
-    let first = hood.deploy("first").await;
+    let env = TestEnv::with(|config| config.ports = 21_000..=21_000).await;
+    let first = env.deploy("first").await;
     first.until_serving().await;
-    let second = hood.deploy("second").await;
+    let second = env.deploy("second").await;
     until("no port is left", async || {
         second.status().await.reason.as_deref() == Some("PortsExhausted")
     })
     .await;
-    hood.api().delete(&first.path()).await;
+    env.api().delete(&first.path()).await;
     until("the first is gone", async || first.object().await.is_null()).await;
-    // Nothing happens to the second one meanwhile: it looks again by itself.
+    // Nothing happens to the second one meanwhile: it is reconciled again by itself.
     second.fall_asleep().await;
     second.visit().await;
-    hood.ledger().assert_nothing_lost();
+    env.requests().assert_nothing_lost();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn with_watch_namespaces_every_call_stays_in_those_namespaces() {
-    let hood = TestEnv::with(|config| {
+    let env = TestEnv::with(|config| {
         config.namespaces = vec!["default".into(), "shop".into()];
         config.operators = 0;
     })
     .await;
-    hood.namespace("shop").await;
-    hood.namespace("beyond").await;
-    hood.add_operator().await;
+    env.namespace("shop").await;
+    env.namespace("beyond").await;
+    env.add_operator().await;
     let apps = ["default", "shop"].map(|namespace| Blueprint {
         namespace,
         ..blueprint("web")
     });
     for app in apps {
-        let app = hood.build(app).await;
+        let app = env.build(app).await;
         app.until_serving().await;
         app.fall_asleep().await;
         app.visit().await;
     }
-    let beyond = hood
+    let beyond = env
         .build(Blueprint {
             namespace: "beyond",
             ..blueprint("web")
@@ -64,29 +58,29 @@ async fn with_watch_namespaces_every_call_stays_in_those_namespaces() {
         .await;
     beyond.idle();
     a_while().await;
-    assert_eq!(beyond.phase().await, None, "nobody manages it");
-    let mut calls = hood.fake_cluster().server.faults().journal();
+    assert_eq!(beyond.phase().await, None, "it is not managed");
+    let mut calls = env.fake_cluster().server.faults().journal();
     calls.retain(|c| {
         let review = c.kind.ends_with("reviews");
         c.user == OPERATOR_USER && c.namespace.is_empty() && !c.kind.is_empty() && !review
     });
     assert!(calls.is_empty(), "{calls:?}");
-    hood.ledger().assert_nothing_lost();
+    env.requests().assert_nothing_lost();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn without_the_right_to_mark_pods_it_hands_over_by_redirect_and_says_so() {
-    let hood = TestEnv::with(|config| config.operators = 0).await;
+    let env = TestEnv::with(|config| config.operators = 0).await;
     // The simulated cluster answers access reviews by RBAC; what is not granted is not used.
     let account = json!({"metadata": {"name": "modest"}});
     let path = "/api/v1/namespaces/elasti/serviceaccounts";
-    hood.api().make(path, account).await;
-    let client = hood.client_as("modest").await;
-    hood.add_operator_with(client, |_| {}).await;
-    let web = hood.deploy("web").await;
+    env.api().make(path, account).await;
+    let client = env.client_as("modest").await;
+    env.add_operator_with(client, |_| {}).await;
+    let web = env.deploy("web").await;
     web.until_serving().await;
     web.fall_asleep().await;
-    let journal = hood.fake_cluster().server.faults().journal();
+    let journal = env.fake_cluster().server.faults().journal();
     let marks = journal
         .iter()
         .filter(|c| c.kind == "pods" && c.verb == Verb::Patch);
@@ -100,24 +94,24 @@ async fn without_the_right_to_mark_pods_it_hands_over_by_redirect_and_says_so() 
     assert!(ready.unwrap().message.contains("pods/status"), "{ready:?}");
     // Without a drain the pods end while nodes may still send to them; that is why the drain is the default.
     until("the pods are gone", async || {
-        hood.api().items(&web.core("pods")).await.is_empty()
+        env.api().items(&web.core("pods")).await.is_empty()
     })
     .await;
     a_while().await;
     web.visit().await;
-    hood.ledger().assert_nothing_lost();
+    env.requests().assert_nothing_lost();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_app_that_cannot_start_is_told_at_once_and_by_name() {
-    let hood = TestEnv::with(|config| config.operators = 0).await;
+async fn an_app_that_cannot_start_is_reported_at_once_and_by_name() {
+    let env = TestEnv::with(|config| config.operators = 0).await;
     let mut broken = blueprint("web");
     broken.image = "missing:1";
     broken.starts = false;
     broken.replicas = 0;
-    let web = hood.build(broken).await;
+    let web = env.build(broken).await;
     web.idle();
-    hood.add_operator().await;
+    env.add_operator().await;
     web.until_asleep().await;
     let answer = web.get().await.unwrap();
     assert_eq!(answer.code(), 503, "{answer:?}");
@@ -139,11 +133,11 @@ async fn an_app_that_cannot_start_is_told_at_once_and_by_name() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn health_and_metrics_are_served() {
-    let hood = TestEnv::start().await;
-    let web = hood.deploy("web").await;
+    let env = TestEnv::start().await;
+    let web = env.deploy("web").await;
     web.until_serving().await;
     web.fall_asleep().await;
-    let address = hood.operator_address(0);
+    let address = env.operator_address(0);
     for path in ["/healthz", "/readyz"] {
         let answer = get(&format!("{address}:8081"), path).await.unwrap();
         assert_eq!(answer.code(), 200, "{answer:?}");

@@ -1,5 +1,4 @@
-//! The ledger: what became of every request.
-//! Never forgets one, and never counts a lost one as answered.
+//! The log of every request of a test and its outcome.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -24,15 +23,15 @@ pub struct Entry {
     pub outcome: Result<Answer, Lost>,
 }
 
-/// All requests of one neighbourhood; clones share it.
+/// All requests of one test; clones share it.
 #[derive(Clone, Debug, Default)]
-pub struct Ledger {
+pub struct RequestLog {
     entries: Arc<Mutex<Vec<Entry>>>,
     last: Arc<AtomicU64>,
 }
 
-impl Ledger {
-    /// A number that no other request of this neighbourhood has.
+impl RequestLog {
+    /// A number that no other request of this test has.
     #[must_use]
     pub fn next(&self) -> u64 {
         self.last.fetch_add(1, Ordering::Relaxed)

@@ -7,7 +7,7 @@ use elasti_e2e::{MERGE, TestEnv, blueprint, get, until};
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
-/// Several looks with everything that they do.
+/// Long enough for several reconciles.
 async fn a_while() {
     sleep(Duration::from_secs(4)).await;
 }
@@ -20,14 +20,14 @@ fn elsewhen() -> Value {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn outside_its_active_window_an_app_is_kept_awake_and_woken_if_it_sleeps() {
-    let hood = TestEnv::start().await;
+    let env = TestEnv::start().await;
     let mut always = blueprint("web");
     always.spec = json!({"enabledPeriod": {"schedule": "0 0 * * *", "duration": "24h"}});
-    let web = hood.build(always).await;
+    let web = env.build(always).await;
     web.until_serving().await;
     web.fall_asleep().await;
 
-    // The window ends: nobody came, and yet it is there.
+    // The window ends: it is awake without any request.
     web.edit(json!({"enabledPeriod": elsewhen(), "minTargetReplicas": 2}))
         .await;
     until("it is kept awake", async || {
@@ -39,7 +39,7 @@ async fn outside_its_active_window_an_app_is_kept_awake_and_woken_if_it_sleeps()
     let reason = web.status().await.reason;
     assert_eq!(reason.as_deref(), Some("OutsideWindow"));
 
-    // A window that nobody can read is none: it never sleeps.
+    // A window that cannot be parsed is none: it never sleeps.
     web.edit(json!({"enabledPeriod": {"schedule": "every day", "duration": "1h"}}))
         .await;
     a_while().await;
@@ -48,18 +48,18 @@ async fn outside_its_active_window_an_app_is_kept_awake_and_woken_if_it_sleeps()
     web.edit(json!({"enabledPeriod": null})).await;
     web.until_asleep().await;
     web.visit().await;
-    hood.ledger().assert_nothing_lost();
+    env.requests().assert_nothing_lost();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_health_check_is_answered_without_a_wake_and_a_visitor_is_not() {
-    let hood = TestEnv::start().await;
+    let env = TestEnv::start().await;
     let mut probed = blueprint("web");
     probed.spec = json!({"probeResponse": [{
         "path": {"type": "Exact", "value": "/healthz"}, "method": "GET",
         "response": {"status": 200, "body": "sleeping well"},
     }]});
-    let web = hood.build(probed).await;
+    let web = env.build(probed).await;
     web.until_serving().await;
     let direct = get(&web.address(80), "/healthz").await.unwrap();
     assert!(direct.body.contains("\"pod\""), "the app's own: {direct:?}");
@@ -73,19 +73,19 @@ async fn a_health_check_is_answered_without_a_wake_and_a_visitor_is_not() {
         );
     }
     a_while().await;
-    assert_eq!(web.replicas().await, 0, "nobody woke it");
+    assert_eq!(web.replicas().await, 0, "a health check woke it");
     assert_eq!(web.phase().await, Some(Phase::Asleep));
     web.visit().await;
     assert!(web.replicas().await > 0);
-    hood.ledger().assert_nothing_lost();
+    env.requests().assert_nothing_lost();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_port_that_the_service_gains_while_the_app_sleeps_wakes_it_too() {
-    let hood = TestEnv::start().await;
+    let env = TestEnv::start().await;
     let mut two = blueprint("web");
     two.ports = vec![("http", 80), ("admin", 81)];
-    let web = hood.build(two).await;
+    let web = env.build(two).await;
     web.until_serving().await;
     web.fall_asleep().await;
     let service = format!("{}/web", web.core("services"));
@@ -96,7 +96,7 @@ async fn a_port_that_the_service_gains_while_the_app_sleeps_wakes_it_too() {
         port("admin", 81, "admin"),
         port("late", 82, "admin")
     ]);
-    hood.api()
+    env.api()
         .patch(&service, MERGE, json!({"spec": {"ports": ports}}))
         .await;
     until("three ports lead to the resolvers", async || {
@@ -109,5 +109,5 @@ async fn a_port_that_the_service_gains_while_the_app_sleeps_wakes_it_too() {
     let answer = web.get_at(82).await.unwrap();
     assert_eq!(answer.code(), 200, "{answer:?}");
     web.get_at(81).await.unwrap();
-    hood.ledger().assert_nothing_lost();
+    env.requests().assert_nothing_lost();
 }

@@ -1,10 +1,4 @@
 //! Defects of the predecessor, each as what its users felt; here none of them happens, where only the simulated cluster can show it.
-#![allow(
-    missing_docs,
-    clippy::unwrap_used,
-    clippy::indexing_slicing,
-    clippy::panic
-)]
 
 use std::time::Duration;
 
@@ -18,19 +12,19 @@ fn slice_writes() -> Calls {
     Calls::writes().kind("endpointslices").user(OPERATOR_USER)
 }
 
-/// Several looks with everything that they do.
+/// Long enough for several reconciles.
 async fn a_while() {
     sleep(Duration::from_secs(4)).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn r1_nobody_is_sent_to_zero_replicas_before_someone_else_answers() {
-    let hood = TestEnv::start().await;
-    let web = hood.deploy("web").await;
+async fn r1_no_client_is_sent_to_zero_replicas_before_a_resolver_answers() {
+    let env = TestEnv::start().await;
+    let web = env.deploy("web").await;
     web.until_serving().await;
 
     // As long as the Service cannot be pointed at the resolvers, the pods stay.
-    let faults = hood.fake_cluster().server.faults();
+    let faults = env.fake_cluster().server.faults();
     faults.strike_randomly(1000, slice_writes(), Fault::InternalError);
     web.idle();
     until("it tries to redirect", async || {
@@ -58,15 +52,15 @@ async fn r1_nobody_is_sent_to_zero_replicas_before_someone_else_answers() {
     let order = [redirected, marked, zeroed].map(|call| call.unwrap().number);
     assert!(order.is_sorted(), "redirect, drain, zero: {order:?}");
     web.visit().await;
-    hood.ledger().assert_nothing_lost();
+    env.requests().assert_nothing_lost();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn r3_the_status_says_proxy_only_once_the_resolvers_are_in_the_path() {
-    let hood = TestEnv::start().await;
-    let web = hood.deploy("web").await;
+    let env = TestEnv::start().await;
+    let web = env.deploy("web").await;
     web.until_serving().await;
-    let faults = hood.fake_cluster().server.faults();
+    let faults = env.fake_cluster().server.faults();
     faults.strike_randomly(1000, slice_writes(), Fault::InternalError);
     web.idle();
     web.until_phase(Phase::Redirecting).await;
@@ -82,12 +76,12 @@ async fn r3_the_status_says_proxy_only_once_the_resolvers_are_in_the_path() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn r14_without_any_resolver_everything_that_sleeps_wakes_and_is_reached_directly() {
-    let hood = TestEnv::with(|config| config.resolvers = 2).await;
-    let web = hood.deploy("web").await;
+    let env = TestEnv::with(|config| config.resolvers = 2).await;
+    let web = env.deploy("web").await;
     web.until_serving().await;
     web.fall_asleep().await;
-    hood.kill_resolver(0).await;
-    hood.kill_resolver(1).await;
+    env.kill_resolver(0).await;
+    env.kill_resolver(1).await;
     until("it is awake and direct", async || {
         web.replicas().await > 0 && web.resolver_slices().await.is_empty()
     })
@@ -99,34 +93,34 @@ async fn r14_without_any_resolver_everything_that_sleeps_wakes_and_is_reached_di
         "nothing sleeps without a resolver"
     );
     assert_eq!(web.status().await.reason.as_deref(), Some("NoResolver"));
-    hood.ledger().assert_nothing_lost();
+    env.requests().assert_nothing_lost();
 
-    hood.add_resolver().await;
+    env.add_resolver().await;
     web.until_asleep().await;
     web.visit().await;
-    hood.ledger().assert_nothing_lost();
+    env.requests().assert_nothing_lost();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn r17_of_two_operators_only_the_leader_acts_and_when_it_dies_the_other_does() {
-    let hood = TestEnv::with(|config| {
+    let env = TestEnv::with(|config| {
         config.operators = 0;
         config.leader_elect = true;
     })
     .await;
     for account in ["one", "other"] {
-        hood.account(account).await;
-        let client = hood.client_as(account).await;
-        hood.add_operator_with(client, |_| {}).await;
+        env.account(account).await;
+        let client = env.client_as(account).await;
+        env.add_operator_with(client, |_| {}).await;
     }
-    until("one leads", async || hood.leaders().len() == 1).await;
-    let first = hood.leaders()[0];
+    until("one leads", async || env.leaders().len() == 1).await;
+    let first = env.leaders()[0];
     let user_of =
         |index: usize| format!("system:serviceaccount:elasti:{}", ["one", "other"][index]);
-    let web = hood.deploy("web").await;
+    let web = env.deploy("web").await;
     web.until_serving().await;
     web.fall_asleep().await;
-    let faults = hood.fake_cluster().server.faults();
+    let faults = env.fake_cluster().server.faults();
     let acts = |user: &str| {
         let mut calls = faults.journal();
         calls.retain(|c| {
@@ -142,7 +136,7 @@ async fn r17_of_two_operators_only_the_leader_acts_and_when_it_dies_the_other_do
     );
     assert!(!acts(&user_of(first)).is_empty());
 
-    hood.kill_operator(first).await;
+    env.kill_operator(first).await;
     // A wake needs no leader.
     web.visit().await;
     let wake = acts(&user_of(1 - first));
@@ -151,21 +145,21 @@ async fn r17_of_two_operators_only_the_leader_acts_and_when_it_dies_the_other_do
         1,
         "{wake:?}"
     );
-    until("the other leads", async || hood.leaders() == [1 - first]).await;
+    until("the other leads", async || env.leaders() == [1 - first]).await;
     web.until_asleep().await;
     web.visit().await;
-    hood.ledger().assert_nothing_lost();
+    env.requests().assert_nothing_lost();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn r20_an_app_that_sleeps_already_when_the_operator_starts_is_answered_for() {
-    let hood = TestEnv::with(|config| config.operators = 0).await;
+    let env = TestEnv::with(|config| config.operators = 0).await;
     let mut asleep = blueprint("web");
     asleep.replicas = 0;
-    let web = hood.build(asleep).await;
+    let web = env.build(asleep).await;
     web.idle();
-    hood.add_operator().await;
+    env.add_operator().await;
     web.until_asleep().await;
     web.visit().await;
-    hood.ledger().assert_nothing_lost();
+    env.requests().assert_nothing_lost();
 }

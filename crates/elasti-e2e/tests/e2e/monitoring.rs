@@ -1,11 +1,4 @@
 //! What Grafana's dashboard and the alerts ask for is there: in the answers of running processes, not in a list.
-#![allow(
-    missing_docs,
-    clippy::unwrap_used,
-    clippy::indexing_slicing,
-    clippy::cast_possible_truncation,
-    clippy::panic
-)]
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,8 +7,8 @@ use elasti_core::view::{Facts, Looked, Workload, view};
 use elasti_e2e::{App, TestEnv, blueprint, get, until};
 use serde_json::{Value, json};
 
-const DASHBOARD: &str = include_str!("../../../deploy/helm/elasti/files/dashboard.json");
-const ALERTS: &str = include_str!("../../../deploy/helm/elasti/files/alerts.yaml");
+const DASHBOARD: &str = include_str!("../../../../deploy/helm/elasti/files/dashboard.json");
+const ALERTS: &str = include_str!("../../../../deploy/helm/elasti/files/alerts.yaml");
 
 /// Families of a process by name: their kind, and the labels of their series so far.
 type Families = BTreeMap<String, (String, BTreeSet<String>)>;
@@ -98,15 +91,15 @@ fn expressions() -> Vec<String> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn everything_that_grafana_and_the_alerts_ask_for_is_served() {
-    let hood = TestEnv::start().await;
-    let web = hood.deploy("web").await;
+    let env = TestEnv::start().await;
+    let web = env.deploy("web").await;
     web.until_serving().await;
     web.fall_asleep().await;
     web.visit().await;
     web.until_serving().await;
     let mut families = Families::new();
-    let operator = hood.operator_address(0).to_string();
-    for address in hood.resolver_addresses().into_iter().chain([operator]) {
+    let operator = env.operator_address(0).to_string();
+    for address in env.resolver_addresses().into_iter().chain([operator]) {
         let answer = get(&format!("{address}:8013"), "/metrics").await.unwrap();
         read(&answer.body, &mut families);
     }
@@ -117,7 +110,7 @@ async fn everything_that_grafana_and_the_alerts_ask_for_is_served() {
         let mut all_have_series = true;
         for name in names(&expression) {
             let Some(family) = family(&name, &families) else {
-                panic!("nobody serves {name}, which {expression:?} asks for");
+                panic!("no process serves {name}, which {expression:?} asks for");
             };
             let labels = &families[&family].1;
             all_have_series &= !labels.is_empty();
@@ -140,14 +133,14 @@ fn counted(text: &str, family: &str) -> i64 {
 }
 
 /// What the page shows of it now: seconds asleep, and hours of pods and CPU.
-async fn shown(hood: &TestEnv, web: &App) -> (i64, [f64; 3]) {
+async fn shown(env: &TestEnv, web: &App) -> (i64, [f64; 3]) {
     let me: ElastiService = serde_json::from_value(web.object().await).unwrap();
-    let target = hood.api().get(&web.target_path()).await;
+    let target = env.api().get(&web.target_path()).await;
     let view = view(Facts {
         me: &me,
         target: &Looked::Found(Workload::read(&target)),
         held: None,
-        now: hood.fake_cluster().server.clock().now(),
+        now: env.fake_cluster().server.clock().now(),
     });
     let saved = view.saved;
     let hours = [saved.pod_hours, saved.cpu_hours, saved.gib_hours];
@@ -156,32 +149,32 @@ async fn shown(hood: &TestEnv, web: &App) -> (i64, [f64; 3]) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_sleep_saves_is_counted_while_it_lasts_and_is_what_the_page_shows() {
-    let hood = TestEnv::with(|config| {
+    let env = TestEnv::with(|config| {
         config.operators = 2;
         config.leader_elect = true;
     })
     .await;
     let mut plan = blueprint("web");
     plan.requests = json!({"cpu": "2", "memory": "4Gi"});
-    let web = hood.build(plan).await;
+    let web = env.build(plan).await;
     web.until_serving().await;
     web.fall_asleep().await;
     let families =
         ["pod", "cpu", "memory_gib"].map(|of| format!("elasti_operator_saved_{of}_seconds"));
-    let leader = hood.leaders()[0];
+    let leader = env.leaders()[0];
     let mut last = [0; 3];
     for _ in 0..3 {
-        let least = shown(&hood, &web).await;
+        let least = shown(&env, &web).await;
         let mut text = String::new();
         until("it grows while it sleeps", async || {
-            text = hood.metrics(leader);
+            text = env.metrics(leader);
             families
                 .iter()
                 .zip(last)
                 .all(|(family, last)| counted(&text, family) > last)
         })
         .await;
-        let most = shown(&hood, &web).await;
+        let most = shown(&env, &web).await;
         let seconds = counted(&text, "elasti_operator_asleep_seconds");
         assert!(
             (least.0..=most.0).contains(&seconds),
@@ -200,7 +193,7 @@ async fn what_sleep_saves_is_counted_while_it_lasts_and_is_what_the_page_shows()
         }
     }
     assert_eq!(web.replicas().await, 0);
-    let other = hood.metrics(1 - leader);
+    let other = env.metrics(1 - leader);
     assert!(
         !other.contains("saved_cpu_seconds{"),
         "counted twice: {other}"

@@ -1,5 +1,4 @@
-//! One run: a neighbourhood on a clock of its own that stands still while anyone works.
-//! Never shares anything with another run, and leaves nothing behind.
+//! One run: an environment with a virtual clock of its own, which stands still while a task can run.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -13,10 +12,10 @@ use parking_lot::Mutex;
 use serde_json::Value;
 use tokio::time::{Instant, sleep};
 
-use crate::cases::Case;
-use crate::end_state::{self, differences};
-use crate::journey::{Journey, poll};
-use crate::witness::Witness;
+use super::cases::Case;
+use super::end_state::{self, differences};
+use super::observer::Observer;
+use super::scenario::{Scenario, poll};
 
 /// What became of a run.
 #[derive(Debug, Default)]
@@ -24,11 +23,11 @@ pub(crate) struct Outcome {
     pub(crate) failure: Option<String>,
     pub(crate) struck: bool,
     pub(crate) calls: Vec<Call>,
-    pub(crate) told: Vec<Arc<Call>>,
+    pub(crate) events: Vec<Arc<Call>>,
     pub(crate) end: Value,
 }
 
-/// A paused clock jumps to the next timer whenever nobody can go on at this very moment, also while bytes are on
+/// A paused clock jumps to the next timer whenever no task can run at this very moment, also while bytes are on
 /// their way between sockets. With this beat the next timer is never far: a hop costs at most so much.
 const BEAT: Duration = Duration::from_millis(4);
 /// How slow one of the two nodes is, below the settle time of two seconds.
@@ -36,8 +35,12 @@ const LAG: Duration = Duration::from_millis(1500);
 /// How long a crashed process is away.
 const RESTART: Duration = Duration::from_millis(500);
 
-/// Runs a journey from beginning to end.
-pub(crate) fn in_a_world(journey: Journey, case: Option<&Case>, end: Option<&Value>) -> Outcome {
+/// Runs a scenario from beginning to end.
+pub(crate) fn run_scenario(
+    scenario: Scenario,
+    case: Option<&Case>,
+    end: Option<&Value>,
+) -> Outcome {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .start_paused(true)
@@ -52,7 +55,7 @@ pub(crate) fn in_a_world(journey: Journey, case: Option<&Case>, end: Option<&Val
                     sleep(BEAT).await;
                 }
             });
-            run(journey, case, end, &fake_cluster, &mut outcome).await;
+            run(scenario, case, end, &fake_cluster, &mut outcome).await;
         });
     });
     if let Err(panic) = catch_unwind(run) {
@@ -74,38 +77,38 @@ pub(crate) fn in_a_world(journey: Journey, case: Option<&Case>, end: Option<&Val
 }
 
 async fn run(
-    journey: Journey,
+    scenario: Scenario,
     case: Option<&Case>,
     end: Option<&Value>,
     keep: &Mutex<Option<Arc<FakeCluster>>>,
     outcome: &mut Outcome,
 ) {
-    let hood = TestEnv::with(|config| {
+    let env = TestEnv::with(|config| {
         config.times = observed::Settings::default();
         config.polling_interval = Duration::from_secs(1);
     })
     .await;
-    *keep.lock() = Some(hood.hand_over_fake_cluster());
-    let app = journey.prepare(&hood).await;
-    hood.fake_cluster().nodes[1].set_proxy_lag(LAG);
+    *keep.lock() = Some(env.hand_over_fake_cluster());
+    let app = scenario.prepare(&env).await;
+    env.fake_cluster().nodes[1].set_proxy_lag(LAG);
     // Until the slow node knows what was prepared.
     sleep(Duration::from_secs(3)).await;
-    let faults = hood.fake_cluster().server.faults();
-    restart_after_crashes(&hood);
+    let faults = env.fake_cluster().server.faults();
+    restart_after_crashes(&env);
 
-    let witness = Witness::new(&hood, journey);
-    let (calls_before, told_before) = (faults.calls(), faults.told().len());
+    let observer = Observer::new(&env, scenario);
+    let (calls_before, events_before) = (faults.calls(), faults.told().len());
     if let Some(case) = case {
         case.arm(faults);
     }
-    journey.travel(&hood, &app, &witness).await;
-    // The recording shows what a journey is made of; a run shows that it ends like that.
+    scenario.play(&env, &app, &observer).await;
+    // The recording shows what a scenario is made of; a run shows that it ends like that.
     match end {
-        None => outcome.end = rest(&hood, &app).await,
+        None => outcome.end = rest(&env, &app).await,
         Some(end) => {
             until_struck(faults).await;
             poll("it ends as it would have", async || {
-                let now = end_state::of(&hood, &app).await;
+                let now = end_state::read(&env, &app).await;
                 differences(end, &now)
             })
             .await;
@@ -115,20 +118,20 @@ async fn run(
     outcome
         .calls
         .retain(|call| call.number > calls_before && ours(call));
-    outcome.told = faults.told().split_off(told_before);
-    outcome.told.retain(|call| ours(call));
+    outcome.events = faults.told().split_off(events_before);
+    outcome.events.retain(|call| ours(call));
     outcome.struck = case.is_some() && !faults.is_armed();
     faults.heal();
 
     let since = Instant::now();
     let mut wrong = rest_without_writes(faults).await;
     let end = end.unwrap_or(&outcome.end);
-    wrong.extend(differences(end, &end_state::of(&hood, &app).await));
-    wrong.extend(witness.testify(&hood, since));
+    wrong.extend(differences(end, &end_state::read(&env, &app).await));
+    wrong.extend(observer.violations(&env, since));
 
-    // Whoever comes now is answered.
-    journey.last_visit(&hood, &app).await;
-    let lost = hood.ledger().lost();
+    // A request that comes now is answered.
+    scenario.last_visit(&env, &app).await;
+    let lost = env.requests().lost();
     wrong.extend(
         lost.iter()
             .map(|entry| format!("lost: {:?}", entry.outcome)),
@@ -138,7 +141,7 @@ async fn run(
     }
 }
 
-/// Faults at calls that come by the clock may strike only after the journey has arrived.
+/// Faults at calls that come by the clock may strike only after the scenario has arrived.
 async fn until_struck(faults: &Faults) {
     let started = Instant::now();
     while faults.is_armed() && started.elapsed() < Duration::from_secs(45) {
@@ -170,11 +173,11 @@ async fn rest_without_writes(faults: &Faults) -> Vec<String> {
 }
 
 /// Waits until nothing changes any more, and gives that.
-async fn rest(hood: &TestEnv, app: &elasti_e2e::App) -> Value {
-    let mut before = end_state::of(hood, app).await;
+async fn rest(env: &TestEnv, app: &elasti_e2e::App) -> Value {
+    let mut before = end_state::read(env, app).await;
     loop {
         sleep(Duration::from_secs(15)).await;
-        let now = end_state::of(hood, app).await;
+        let now = end_state::read(env, app).await;
         if now == before {
             return now;
         }
@@ -187,19 +190,19 @@ fn ours(call: &Call) -> bool {
 }
 
 /// A crash ends the operator at once; a new one starts with nothing but what is in the cluster.
-fn restart_after_crashes(hood: &TestEnv) {
+fn restart_after_crashes(env: &TestEnv) {
     let (crashes, mut crashed) = tokio::sync::mpsc::unbounded_channel();
-    let victim = hood.clone();
-    hood.fake_cluster().server.faults().on_crash(move |_| {
+    let victim = env.clone();
+    env.fake_cluster().server.faults().on_crash(move |_| {
         victim.crash_operator(0);
         let _ = crashes.send(());
     });
-    let hood = hood.clone();
+    let env = env.clone();
     tokio::task::spawn_local(async move {
         while crashed.recv().await.is_some() {
-            hood.kill_operator(0).await;
+            env.kill_operator(0).await;
             sleep(RESTART).await;
-            hood.restart_operator(0).await;
+            env.restart_operator(0).await;
         }
     });
 }

@@ -1,5 +1,4 @@
 //! What happens to an installation of the chart on a real cluster, while requests are held and services are in use.
-#![allow(missing_docs, clippy::unwrap_used, clippy::indexing_slicing)]
 
 use std::sync::atomic::Ordering;
 
@@ -9,14 +8,14 @@ use serde_json::json;
 use tokio::task::JoinHandle;
 
 /// An app whose pods are ready only once they are let in; it sleeps.
-async fn asleep_behind_a_door(hood: &TestEnv) -> App {
+async fn asleep_behind_a_door(env: &TestEnv) -> App {
     let mut closed = blueprint("closed");
     closed.replicas = 0;
-    closed.has_door = true;
-    let closed = hood.build(closed).await;
+    closed.has_gate = true;
+    let closed = env.build(closed).await;
     closed.idle();
     closed.until_asleep().await;
-    // Until then there was nobody behind its Service.
+    // Until then its Service had no endpoint.
     closed.until_nodes_follow().await;
     closed
 }
@@ -31,13 +30,13 @@ async fn held(app: &App, visitors: usize) -> Vec<JoinHandle<()>> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs a real cluster: cargo xtask e2e"]
-async fn restarts_and_an_upgrade_under_load_and_with_held_requests_lose_nobody() {
-    let hood = TestEnv::start().await;
-    let elasti = hood.installation();
-    let busy = hood.deploy("busy").await;
+async fn restarts_and_an_upgrade_under_load_and_with_held_requests_lose_nothing() {
+    let env = TestEnv::start().await;
+    let elasti = env.installation();
+    let busy = env.deploy("busy").await;
     busy.until_serving().await;
     let (stop, coming) = busy.visitors();
-    let closed = asleep_behind_a_door(&hood).await;
+    let closed = asleep_behind_a_door(&env).await;
 
     let mut waiting = held(&closed, 8).await;
     elasti.restart(OPERATOR).await;
@@ -58,26 +57,26 @@ async fn restarts_and_an_upgrade_under_load_and_with_held_requests_lose_nobody()
     waiting.extend(late);
     assert!(
         waiting.iter().all(|visitor| !visitor.is_finished()),
-        "nobody was answered before the app was there"
+        "no request was answered before the app was there"
     );
 
-    closed.let_in().await;
+    closed.open_gates().await;
     for visitor in waiting {
         visitor.await.unwrap();
     }
     stop.store(true, Ordering::Relaxed);
     coming.await.unwrap();
-    hood.ledger().assert_nothing_lost();
-    println!("{} requests, none lost", hood.ledger().all().len());
+    env.requests().assert_nothing_lost();
+    println!("{} requests, none lost", env.requests().all().len());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs a real cluster: cargo xtask e2e"]
-async fn resolvers_are_scaled_from_one_to_three_and_back_under_visitors_and_nobody_notices() {
-    let hood = TestEnv::start().await;
-    let elasti = hood.installation();
+async fn resolvers_are_scaled_from_one_to_three_and_back_under_load_and_no_client_notices() {
+    let env = TestEnv::start().await;
+    let elasti = env.installation();
     elasti.install(&["elastiResolver.replicas=1"]).await;
-    let web = hood.deploy("web").await;
+    let web = env.deploy("web").await;
     web.until_serving().await;
     web.fall_asleep().await;
     until("one answers for it", async || {
@@ -104,38 +103,38 @@ async fn resolvers_are_scaled_from_one_to_three_and_back_under_visitors_and_nobo
     })
     .await;
     web.visit().await;
-    hood.ledger().assert_nothing_lost();
-    println!("{} requests, none lost", hood.ledger().all().len());
+    env.requests().assert_nothing_lost();
+    println!("{} requests, none lost", env.requests().all().len());
     elasti.install(&[]).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs a real cluster: cargo xtask e2e"]
 async fn helm_uninstall_wakes_everything_that_sleeps_and_an_installation_finds_it_again() {
-    let hood = TestEnv::with(|config| config.rollouts_and_keda = true).await;
-    let elasti = hood.installation();
-    let mut apps = vec![hood.deploy("one").await];
+    let env = TestEnv::with(|config| config.rollouts_and_keda = true).await;
+    let elasti = env.installation();
+    let mut apps = vec![env.deploy("one").await];
     for (name, target) in [("db", Target::StatefulSet), ("canary", Target::Rollout)] {
         let mut app = blueprint(name);
         app.target = target;
-        apps.push(hood.build(app).await);
+        apps.push(env.build(app).await);
     }
     let scaled_objects = format!(
         "/apis/keda.sh/v1alpha1/namespaces/{}/scaledobjects",
-        hood.home()
+        env.home()
     );
     let scaled_object = json!({
         "apiVersion": "keda.sh/v1alpha1", "kind": "ScaledObject",
         "metadata": {"name": "scaled"}, "spec": {"scaleTargetRef": {"name": "scaled"}},
     });
-    hood.api().make(&scaled_objects, scaled_object).await;
+    env.api().make(&scaled_objects, scaled_object).await;
     let mut scaled = blueprint("scaled");
     scaled.spec = json!({"autoscaler": {"type": "keda", "name": "scaled"}});
-    apps.push(hood.build(scaled).await);
+    apps.push(env.build(scaled).await);
     let mut two = blueprint("two");
     two.ports = vec![("http", 80), ("admin", 81)];
-    apps.push(hood.build(two).await);
-    let busy = hood.deploy("busy").await;
+    apps.push(env.build(two).await);
+    let busy = env.deploy("busy").await;
     busy.until_serving().await;
     for app in &apps {
         app.until_serving().await;
@@ -153,7 +152,7 @@ async fn helm_uninstall_wakes_everything_that_sleeps_and_an_installation_finds_i
         app.visit().await;
         assert!(!app.object().await.is_null(), "ElastiServices stay");
     }
-    let scaled_object = hood.api().get(&format!("{scaled_objects}/scaled")).await;
+    let scaled_object = env.api().get(&format!("{scaled_objects}/scaled")).await;
     let paused = &scaled_object["metadata"]["annotations"][names::KEDA_PAUSED_ANNOTATION];
     assert_ne!(*paused, json!("true"), "KEDA has it back");
 
@@ -165,24 +164,24 @@ async fn helm_uninstall_wakes_everything_that_sleeps_and_an_installation_finds_i
     stop.store(true, Ordering::Relaxed);
     coming.await.unwrap();
     assert_eq!(busy.phase().await, Some(Phase::Serving));
-    hood.ledger().assert_nothing_lost();
-    println!("{} requests, none lost", hood.ledger().all().len());
+    env.requests().assert_nothing_lost();
+    println!("{} requests, none lost", env.requests().all().len());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs a real cluster: cargo xtask e2e"]
 async fn an_installation_for_one_namespace_sleeps_and_wakes_there_without_cluster_roles() {
-    let hood = TestEnv::start().await;
-    let elasti = hood.installation();
-    let only = format!("global.allowedNamespaces={{{}}}", hood.home());
+    let env = TestEnv::start().await;
+    let elasti = env.installation();
+    let only = format!("global.allowedNamespaces={{{}}}", env.home());
     elasti.install(&[&only]).await;
     for kind in ["clusterroles", "clusterrolebindings"] {
         let ours = "labelSelector=app.kubernetes.io%2Fpart-of%3Delasti";
         let path = format!("/apis/rbac.authorization.k8s.io/v1/{kind}?{ours}");
-        let found = hood.api().items(&path).await;
+        let found = env.api().items(&path).await;
         assert!(found.is_empty(), "{found:?}");
     }
-    let web = hood.deploy("web").await;
+    let web = env.deploy("web").await;
     web.until_serving().await;
     web.visit().await;
     web.fall_asleep().await;
@@ -192,15 +191,15 @@ async fn an_installation_for_one_namespace_sleeps_and_wakes_there_without_cluste
     web.fall_asleep().await;
     web.visit().await;
 
-    hood.namespace("beyond").await;
+    env.namespace("beyond").await;
     let mut beyond = blueprint("beyond");
     beyond.namespace = "beyond";
-    let beyond = hood.build(beyond).await;
+    let beyond = env.build(beyond).await;
     beyond.idle();
     web.until_asleep().await;
-    assert_eq!(beyond.phase().await, None, "nobody manages it");
+    assert_eq!(beyond.phase().await, None, "it is not managed");
     beyond.visit().await;
-    hood.ledger().assert_nothing_lost();
+    env.requests().assert_nothing_lost();
     elasti.install(&[]).await;
 }
 
@@ -209,6 +208,7 @@ fn overlay(of: &str, change: &str) -> String {
     let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let folder = root.join("target/e2e/kustomize").join(of);
     std::fs::create_dir_all(&folder).unwrap();
+    // Kustomize takes no absolute paths, so this stays in the repository wherever cargo builds.
     let up = "../".repeat(3 + of.split('/').count());
     let text = format!(
         "apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\nresources: [{up}deploy/kustomize/{of}]\n\
@@ -221,8 +221,8 @@ fn overlay(of: &str, change: &str) -> String {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs a real cluster: cargo xtask e2e"]
 async fn kustomize_installs_and_uninstalls_as_the_chart_does() {
-    let hood = TestEnv::start().await;
-    let elasti = hood.installation();
+    let env = TestEnv::start().await;
+    let elasti = env.installation();
     elasti.uninstall().await;
     let each_second = "patches:\n- target: {kind: Deployment, name: elasti-operator-controller-manager}\n  \
          patch: |-\n    apiVersion: apps/v1\n    kind: Deployment\n    metadata: {name: any}\n    \
@@ -235,7 +235,7 @@ async fn kustomize_installs_and_uninstalls_as_the_chart_does() {
             .kubectl(&["rollout", "status", &name, "--timeout=120s"])
             .await;
     }
-    let web = hood.deploy("web").await;
+    let web = env.deploy("web").await;
     web.until_serving().await;
     web.visit().await;
     web.fall_asleep().await;
@@ -253,14 +253,14 @@ async fn kustomize_installs_and_uninstalls_as_the_chart_does() {
     elasti
         .kubectl(&["delete", "-k", &default, "--timeout=180s"])
         .await;
-    assert!(web.replicas().await > 0, "it sleeps, and nobody wakes it");
+    assert!(web.replicas().await > 0, "it sleeps, and nothing wakes it");
     assert!(web.resolver_slices().await.is_empty());
     web.visit().await;
-    hood.ledger().assert_nothing_lost();
+    env.requests().assert_nothing_lost();
 
     // The namespace was the overlay's, and went with it.
     let labels = json!({"pod-security.kubernetes.io/enforce": "restricted"});
     let namespace = json!({"metadata": {"name": "elasti", "labels": labels}});
-    hood.api().make("/api/v1/namespaces", namespace).await;
+    env.api().make("/api/v1/namespaces", namespace).await;
     elasti.install(&[]).await;
 }

@@ -6,8 +6,8 @@ use elasti_e2e::{TestEnv, until};
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_idle_app_falls_asleep_and_the_first_visitor_wakes_it_without_noticing_more_than_a_wait()
 {
-    let hood = TestEnv::start().await;
-    let web = hood.deploy("web").await;
+    let env = TestEnv::start().await;
+    let web = env.deploy("web").await;
     web.until_serving().await;
     web.visit().await;
 
@@ -28,5 +28,5 @@ async fn an_idle_app_falls_asleep_and_the_first_visitor_wakes_it_without_noticin
 
     web.fall_asleep().await;
     assert_eq!(web.phase().await, Some(Phase::Asleep));
-    hood.ledger().assert_nothing_lost();
+    env.requests().assert_nothing_lost();
 }

@@ -1,5 +1,4 @@
 //! Six short end-to-end tests: how each begins, what happens on it, and when it has arrived.
-//! Never looks at what goes wrong on the way.
 
 use std::fmt;
 use std::time::Duration;
@@ -9,10 +8,10 @@ use elasti_e2e::{App, MERGE, TestEnv};
 use serde_json::json;
 use tokio::time::{Instant, sleep};
 
-use crate::witness::Witness;
+use super::observer::Observer;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Journey {
+pub(crate) enum Scenario {
     GoingToSleep,
     WakeByRequest,
     WakeByTrigger,
@@ -21,7 +20,7 @@ pub(crate) enum Journey {
     ResolversReplaced,
 }
 
-impl fmt::Display for Journey {
+impl fmt::Display for Scenario {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.write_str(match self {
             Self::GoingToSleep => "going to sleep",
@@ -62,7 +61,7 @@ async fn until(app: &App, what: &str, mut holds: impl AsyncFnMut() -> bool) {
     .await;
 }
 
-impl Journey {
+impl Scenario {
     pub(crate) const ALL: [Self; 6] = [
         Self::GoingToSleep,
         Self::WakeByRequest,
@@ -72,9 +71,9 @@ impl Journey {
         Self::ResolversReplaced,
     ];
 
-    /// The app as the journey finds it: awake for the first, asleep for all others.
-    pub(crate) async fn prepare(self, hood: &TestEnv) -> App {
-        let app = hood.deploy("web").await;
+    /// The app as the scenario finds it: awake for the first, asleep for all others.
+    pub(crate) async fn prepare(self, env: &TestEnv) -> App {
+        let app = env.deploy("web").await;
         until(&app, "serving", async || {
             let status = app.status().await;
             status.phase == Some(Phase::Serving) && !status.ports.is_empty()
@@ -97,7 +96,7 @@ impl Journey {
     }
 
     /// What happens, until it has arrived.
-    pub(crate) async fn travel(self, hood: &TestEnv, app: &App, witness: &Witness) {
+    pub(crate) async fn play(self, env: &TestEnv, app: &App, observer: &Observer) {
         match self {
             Self::GoingToSleep => {
                 app.idle();
@@ -112,7 +111,7 @@ impl Journey {
                 serving(app).await;
             }
             Self::DeletionAtZero => {
-                hood.api().delete(&app.path()).await;
+                env.api().delete(&app.path()).await;
                 until(app, "it is gone", async || app.object().await.is_null()).await;
             }
             Self::ServiceEditedWhileAsleep => {
@@ -122,7 +121,7 @@ impl Journey {
                     {"name": "more", "port": 8080, "targetPort": "http"},
                 ]);
                 let patch = json!({"spec": {"ports": ports}});
-                hood.api().patch(&path, MERGE, patch).await;
+                env.api().patch(&path, MERGE, patch).await;
                 until(app, "both ports are redirected", async || {
                     let slices = app.resolver_slices().await;
                     slices.len() == 1 && slices[0]["ports"].as_array().map(Vec::len) == Some(2)
@@ -130,11 +129,11 @@ impl Journey {
                 .await;
             }
             Self::ResolversReplaced => {
-                let before = hood.resolver_addresses();
-                hood.add_resolver().await;
-                witness.resolvers_changed(hood);
-                hood.retire_resolver(0).await;
-                // One that ends in order answers until nobody is sent to it any more.
+                let before = env.resolver_addresses();
+                env.add_resolver().await;
+                observer.resolvers_changed(env);
+                env.retire_resolver(0).await;
+                // One that ends in order answers until no connection is routed to it any more.
                 until(app, "the new one is in the slice, alone", async || {
                     let slices = app.resolver_slices().await;
                     let named = |old: &String| slices.iter().any(|s| s.to_string().contains(old));
@@ -142,8 +141,8 @@ impl Journey {
                 })
                 .await;
                 sleep(Duration::from_secs(2)).await;
-                hood.kill_resolver(0).await;
-                witness.resolvers_changed(hood);
+                env.kill_resolver(0).await;
+                observer.resolvers_changed(env);
             }
         }
     }

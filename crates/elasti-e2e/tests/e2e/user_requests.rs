@@ -1,5 +1,4 @@
 //! What a person asks for by annotation: sleep now, wake now.
-#![allow(missing_docs, clippy::unwrap_used)]
 
 use std::time::Duration;
 
@@ -10,16 +9,16 @@ use jiff::SignedDuration;
 use serde_json::json;
 
 /// Annotates with a time that nothing seen so far is later than.
-async fn ask(hood: &TestEnv, web: &App, annotation: &str) {
-    let at = hood.fake_cluster().server.clock().now() + SignedDuration::from_secs(1);
+async fn ask(env: &TestEnv, web: &App, annotation: &str) {
+    let at = env.fake_cluster().server.clock().now() + SignedDuration::from_secs(1);
     let user_request = json!({"metadata": {"annotations": {annotation: at.to_string()}}});
-    hood.api().patch(&web.path(), MERGE, user_request).await;
+    env.api().patch(&web.path(), MERGE, user_request).await;
 }
 
-/// Asks for sleep, and again where a reading in doubt on a loaded machine has made the wish void.
-async fn put_to_sleep(hood: &TestEnv, web: &App) {
+/// Asks for sleep, and again where a missing reading on a loaded machine has made the request void.
+async fn put_to_sleep(env: &TestEnv, web: &App) {
     for _ in 0..5 {
-        ask(hood, web, SLEEP_REQUESTED_ANNOTATION).await;
+        ask(env, web, SLEEP_REQUESTED_ANNOTATION).await;
         let asleep = tokio::time::timeout(Duration::from_secs(20), web.until_asleep());
         if asleep.await.is_ok() {
             return;
@@ -32,10 +31,10 @@ async fn put_to_sleep(hood: &TestEnv, web: &App) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_person_puts_an_app_to_sleep_before_its_cooldown_is_over_and_wakes_it_again() {
-    let hood = TestEnv::start().await;
+    let env = TestEnv::start().await;
     let mut plan = blueprint("web");
     plan.spec = json!({"cooldownPeriod": 900});
-    let web = hood.build(plan).await;
+    let web = env.build(plan).await;
     web.until_serving().await;
     web.visit().await;
 
@@ -44,13 +43,13 @@ async fn a_person_puts_an_app_to_sleep_before_its_cooldown_is_over_and_wakes_it_
         web.status().await.reason.as_deref() == Some("CoolingDown")
     })
     .await;
-    put_to_sleep(&hood, &web).await;
+    put_to_sleep(&env, &web).await;
     until("it says why it sleeps", async || {
         web.status().await.reason.as_deref() == Some("SleepRequested")
     })
     .await;
 
-    ask(&hood, &web, WAKE_REQUESTED_ANNOTATION).await;
+    ask(&env, &web, WAKE_REQUESTED_ANNOTATION).await;
     web.until_serving().await;
     let status = web.status().await;
     let wake = status.last_wake.unwrap();
@@ -62,13 +61,13 @@ async fn a_person_puts_an_app_to_sleep_before_its_cooldown_is_over_and_wakes_it_
     assert!(status.asleep_seconds.is_some());
     web.visit().await;
 
-    // The wake is called off by a later wish, and a visitor's wake counts for more than that one.
-    put_to_sleep(&hood, &web).await;
-    let faults = hood.fake_cluster().server.faults();
+    // A later request to sleep ends the wake, and a wake by traffic takes precedence over that.
+    put_to_sleep(&env, &web).await;
+    let faults = env.fake_cluster().server.faults();
     let before = faults.calls();
     web.visit().await;
     web.until_serving().await;
-    until("the whole wake is told", async || {
+    until("the whole wake is reported", async || {
         let wake = web.status().await.last_wake.unwrap();
         wake.by == "Traffic" && wake.ready_at.is_some() && wake.answered_at.is_some()
     })
@@ -93,17 +92,17 @@ async fn a_person_puts_an_app_to_sleep_before_its_cooldown_is_over_and_wakes_it_
     println!("{wake:?}\nstatus writes of the wake: {}", calls.len());
     assert!(calls.len() <= 5, "{calls:#?}");
     assert_eq!(web.status().await.reason.as_deref(), Some("WakeRequested"));
-    hood.ledger().assert_nothing_lost();
+    env.requests().assert_nothing_lost();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_request_in_words_is_ignored_and_the_status_says_so() {
-    let hood = TestEnv::start().await;
-    let web = hood.deploy("web").await;
+    let env = TestEnv::start().await;
+    let web = env.deploy("web").await;
     web.until_serving().await;
     let user_request =
         json!({"metadata": {"annotations": {SLEEP_REQUESTED_ANNOTATION: "tonight"}}});
-    hood.api().patch(&web.path(), MERGE, user_request).await;
+    env.api().patch(&web.path(), MERGE, user_request).await;
     until("it is said", async || {
         let conditions = web.status().await.conditions;
         let mut ready = conditions.iter().filter(|c| c.type_ == "Ready");

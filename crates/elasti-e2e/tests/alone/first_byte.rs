@@ -1,13 +1,12 @@
 //! From the first byte of a request to the scale write: one write, however many come, and what it costs.
-#![allow(missing_docs, clippy::unwrap_used, clippy::indexing_slicing)]
 
 use std::time::Duration;
 
 use elasti_e2e::{App, OPERATOR_USER, RESOLVER_USER, TestEnv};
 use elasti_fake_cluster::faults::{Call, Verb};
 
-/// CPU time that the threads of this process have used. simulated cluster, operator, resolvers and clients share it, so what
-/// it shows is what all of them together have done.
+/// CPU time that the threads of this process have used. Simulated cluster, operator, resolvers and clients share it, so
+/// it is what all of them together have used.
 fn cpu() -> Duration {
     let threads = std::fs::read_dir("/proc/self/task").unwrap();
     let used = threads.filter_map(|thread| {
@@ -23,16 +22,16 @@ fn is_scale_write(call: &Call) -> bool {
 }
 
 /// Calls of operators and resolvers after `before`, in order.
-fn calls_since(hood: &TestEnv, before: u64) -> Vec<Call> {
-    let mut calls = hood.fake_cluster().server.faults().journal();
+fn calls_since(env: &TestEnv, before: u64) -> Vec<Call> {
+    let mut calls = env.fake_cluster().server.faults().journal();
     calls
         .retain(|c| c.number > before && [OPERATOR_USER, RESOLVER_USER].contains(&c.user.as_str()));
     calls
 }
 
 /// Sends `visitors` at once; gives the CPU used until the scale write was answered, and the calls up to it.
-async fn come(hood: &TestEnv, web: &App, visitors: usize) -> (Duration, Vec<Call>) {
-    let before = hood.fake_cluster().server.faults().calls();
+async fn come(env: &TestEnv, web: &App, visitors: usize) -> (Duration, Vec<Call>) {
+    let before = env.fake_cluster().server.faults().calls();
     let (cpu_before, mut cpu_after) = (cpu(), None);
     let coming: Vec<_> = (0..visitors)
         .map(|_| {
@@ -41,7 +40,7 @@ async fn come(hood: &TestEnv, web: &App, visitors: usize) -> (Duration, Vec<Call
         })
         .collect();
     while cpu_after.is_none() {
-        let calls = calls_since(hood, before);
+        let calls = calls_since(env, before);
         let written = calls.iter().any(|c| is_scale_write(c) && c.code > 0);
         cpu_after = written.then(cpu);
         tokio::time::sleep(Duration::from_millis(1)).await;
@@ -49,7 +48,7 @@ async fn come(hood: &TestEnv, web: &App, visitors: usize) -> (Duration, Vec<Call
     for visitor in coming {
         visitor.await.unwrap();
     }
-    let calls = calls_since(hood, before);
+    let calls = calls_since(env, before);
     let scales: Vec<_> = calls.iter().filter(|c| is_scale_write(c)).collect();
     assert_eq!(scales.len(), 1, "one write: {scales:?}");
     let write = scales[0].number;
@@ -60,13 +59,14 @@ async fn come(hood: &TestEnv, web: &App, visitors: usize) -> (Duration, Vec<Call
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_visitor_or_a_hundred_at_three_resolvers_cause_one_scale_write_and_little_before_it() {
-    let hood = TestEnv::with(|config| config.resolvers = 3).await;
-    let web = hood.deploy("web").await;
+    let _alone = crate::alone().await;
+    let env = TestEnv::with(|config| config.resolvers = 3).await;
+    let web = env.deploy("web").await;
     web.until_serving().await;
     web.fall_asleep().await;
     for visitors in [1, 100, 1, 100] {
         web.until_asleep().await;
-        let (cpu, way) = come(&hood, &web, visitors).await;
+        let (cpu, way) = come(&env, &web, visitors).await;
         println!(
             "{visitors} visitors: {cpu:?} of CPU in the whole process and {} calls up to the scale write",
             way.len()
@@ -74,9 +74,9 @@ async fn one_visitor_or_a_hundred_at_three_resolvers_cause_one_scale_write_and_l
         for call in &way {
             println!("  {call}");
         }
-        // The scale is read and written; whoever asks is checked at most once by each side.
+        // The scale is read and written; a caller is checked at most once by each side.
         let scaling = way.iter().filter(|c| c.subresource == "scale").count();
         assert!(scaling <= 2, "{way:?}");
     }
-    hood.ledger().assert_nothing_lost();
+    env.requests().assert_nothing_lost();
 }

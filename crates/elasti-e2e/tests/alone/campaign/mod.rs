@@ -1,21 +1,13 @@
-//! The crash campaign: six end-to-end tests, each again with one fault at every call that it makes and every event that it is told.
-//! Never asserts on time: the clock of every run stands still while anyone works.
+//! The crash campaign: six end-to-end tests, each again with one fault at every call that it makes and every event that it receives.
+//! Time is virtual: the clock of a run stands still while a task of it can run.
 //!
 //! `ELASTI_CAMPAIGN_RUNS` is how many runs to choose (`all` for every one), `ELASTI_CAMPAIGN_SEED` chooses them,
 //! `ELASTI_CAMPAIGN_ONLY` runs those whose names contain it.
-#![allow(
-    missing_docs,
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    clippy::print_stdout
-)]
 
 mod cases;
 mod end_state;
-mod journey;
-mod witness;
+mod observer;
+mod scenario;
 mod world;
 
 use std::collections::BTreeMap;
@@ -25,9 +17,9 @@ use std::time::{Duration, Instant};
 use elasti_fake_cluster::random::Randomness;
 use parking_lot::Mutex;
 
-use cases::{Case, Recording, cases_of};
-use journey::Journey;
-use world::{Outcome, in_a_world};
+use cases::{Case, Recording, all_cases};
+use scenario::Scenario;
+use world::{Outcome, run_scenario};
 
 /// Enough for every change of a build; the whole campaign is `cargo xtask campaign`.
 const SAMPLE: usize = 60;
@@ -35,14 +27,14 @@ const SAMPLE: usize = 60;
 /// A run takes less than a second; a machine that is busy with something else may take many times that.
 const NEVER: Duration = Duration::from_secs(240);
 
-fn wished(name: &str) -> Option<String> {
+fn variable(name: &str) -> Option<String> {
     std::env::var(name)
         .ok()
         .filter(|user_request| !user_request.is_empty())
 }
 
 /// Runs everything, two at a time on two cores, and gives the outcomes in order.
-fn run_all(cases: &[Case], recordings: &BTreeMap<Journey, Recording>) -> Vec<Outcome> {
+fn run_all(cases: &[Case], recordings: &BTreeMap<Scenario, Recording>) -> Vec<Outcome> {
     let threads = std::thread::available_parallelism().map_or(2, usize::from);
     let next = AtomicUsize::new(0);
     let outcomes = Mutex::new(Vec::new());
@@ -51,9 +43,9 @@ fn run_all(cases: &[Case], recordings: &BTreeMap<Journey, Recording>) -> Vec<Out
         for _ in 0..threads {
             scope.spawn(|| {
                 while let Some(case) = cases.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    let end = &recordings[&case.journey].end;
+                    let end = &recordings[&case.scenario].end;
                     under_way.lock().insert(case.to_string(), Instant::now());
-                    let outcome = in_a_world(case.journey, Some(case), Some(end));
+                    let outcome = run_scenario(case.scenario, Some(case), Some(end));
                     under_way.lock().remove(&case.to_string());
                     if let Some(why) = &outcome.failure {
                         println!("FAILED {case}: {why}");
@@ -76,29 +68,29 @@ fn run_all(cases: &[Case], recordings: &BTreeMap<Journey, Recording>) -> Vec<Out
     outcomes.into_inner()
 }
 
-/// In a world whose clock only moves while nobody works, whoever works for ever stops everything: no limit inside of it
-/// would pass, and nobody outside could tell which run it was.
+/// The virtual clock moves only while no task can run, so a busy loop stops it: no timeout inside of the run would pass,
+/// and nothing outside would say which run it was.
 fn fail_if_one_never_ends(under_way: &BTreeMap<String, Instant>) {
     for (case, since) in under_way {
         if since.elapsed() > NEVER {
-            println!("FAILED {case}: it never ends, someone in it works without a pause");
+            println!("FAILED {case}: it never ends: a task in it runs without a pause");
             std::process::exit(1);
         }
     }
 }
 
-/// The cases to run: all, or as many as wished, chosen by a seed.
+/// The cases to run: all, or as many as variable, chosen by a seed.
 fn choose(mut all: Vec<Case>) -> Vec<Case> {
-    if let Some(part) = wished("ELASTI_CAMPAIGN_ONLY") {
+    if let Some(part) = variable("ELASTI_CAMPAIGN_ONLY") {
         all.retain(|case| case.to_string().contains(&part));
         return all;
     }
-    let count = match wished("ELASTI_CAMPAIGN_RUNS").as_deref() {
+    let count = match variable("ELASTI_CAMPAIGN_RUNS").as_deref() {
         Some("all") => return all,
         Some(number) => number.parse().expect("a number or `all`"),
         None => SAMPLE,
     };
-    let seed = wished("ELASTI_CAMPAIGN_SEED").map(|seed| seed.parse().expect("a number"));
+    let seed = variable("ELASTI_CAMPAIGN_SEED").map(|seed| seed.parse().expect("a number"));
     let seed = seed.unwrap_or(1);
     println!("chosen by ELASTI_CAMPAIGN_SEED={seed}");
     let random = Randomness::seeded(seed);
@@ -109,42 +101,44 @@ fn choose(mut all: Vec<Case>) -> Vec<Case> {
     chosen
 }
 
-fn record(journey: Journey) -> Recording {
-    let outcome = in_a_world(journey, None, None);
-    assert_eq!(outcome.failure, None, "{journey} without any fault");
+fn record(scenario: Scenario) -> Recording {
+    let outcome = run_scenario(scenario, None, None);
+    assert_eq!(outcome.failure, None, "{scenario} without any fault");
     let Outcome {
-        calls, told, end, ..
+        calls, events, end, ..
     } = outcome;
-    println!("{journey}: {} calls, {} events", calls.len(), told.len());
-    Recording { calls, told, end }
+    println!("{scenario}: {} calls, {} events", calls.len(), events.len());
+    Recording { calls, events, end }
 }
 
 #[test]
 fn an_app_whose_service_a_late_read_does_not_show_falls_asleep_all_the_same() {
-    let recording = record(Journey::GoingToSleep);
-    let mut cases = cases_of(Journey::GoingToSleep, &recording);
+    let _alone = crate::ALONE.blocking_lock();
+    let recording = record(Scenario::GoingToSleep);
+    let mut cases = all_cases(Scenario::GoingToSleep, &recording);
     cases.retain(|case| {
         let name = case.to_string();
         name.contains("get services/") && name.contains("StaleRead { versions_back: 40 }")
     });
     assert!(!cases.is_empty());
     for case in cases {
-        let outcome = in_a_world(case.journey, Some(&case), Some(&recording.end));
+        let outcome = run_scenario(case.scenario, Some(&case), Some(&recording.end));
         assert_eq!(outcome.failure, None, "{case}");
         assert!(outcome.struck, "{case}");
     }
 }
 
 #[test]
-fn whatever_goes_wrong_at_any_call_everything_ends_as_it_would_have_and_nobody_notices() {
+fn whatever_goes_wrong_at_any_call_everything_ends_as_it_would_have_and_no_client_notices() {
+    let _alone = crate::ALONE.blocking_lock();
     let started = Instant::now();
     let mut recordings = BTreeMap::new();
-    for journey in Journey::ALL {
-        recordings.insert(journey, record(journey));
+    for scenario in Scenario::ALL {
+        recordings.insert(scenario, record(scenario));
     }
     let all: Vec<Case> = recordings
         .iter()
-        .flat_map(|(journey, recording)| cases_of(*journey, recording))
+        .flat_map(|(scenario, recording)| all_cases(*scenario, recording))
         .collect();
     let total = all.len();
     let chosen = choose(all);
