@@ -5,7 +5,7 @@ use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
 use crate::paths::root;
-use crate::{campaign, chart, generate, limit, real, simulate};
+use crate::{campaign, chart, generate, limit, real, simulate, words};
 
 /// The outcome of a check.
 pub(crate) enum Outcome {
@@ -49,8 +49,9 @@ const LIMIT: Duration = Duration::from_secs(40 * 60);
 pub(crate) type Check = (&'static str, fn() -> Outcome);
 
 /// The checks that need only Rust and a C compiler, cheap ones first.
-const LOCAL: [Check; 8] = [
+const LOCAL: [Check; 9] = [
     ("format", || cargo("fmt --all -- --check")),
+    ("words", || Outcome::from_result(words::run(false))),
     ("chart files", || Outcome::from_result(chart::check_files())),
     ("generated files", || {
         Outcome::from_result(generate::check_all())

@@ -16,7 +16,7 @@ pub(crate) fn check() -> Outcome {
     deny(&["check", "bans", "licenses", "sources"])
 }
 
-/// Known vulnerabilities. The database is a Git repository on GitHub, which not every machine reaches.
+/// Vulnerabilities that are known. The database is a Git repository on GitHub, which not every machine reaches.
 pub(crate) fn check_advisories() -> Outcome {
     match program() {
         Ok(program) if fetched(&program) => deny(&["check", "--disable-fetch", "advisories"]),

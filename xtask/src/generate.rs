@@ -1,5 +1,4 @@
 //! The files that are made from code, as one table of path and content.
-//! It never merges with what is there: a file is written whole, or compared whole.
 
 use std::error::Error;
 use std::process::{Command, Stdio};

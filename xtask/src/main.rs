@@ -23,6 +23,7 @@ mod real;
 mod simulate;
 #[path = "../../crates/elasti-api/tests/acceptance/table.rs"]
 mod table;
+mod words;
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -86,6 +87,8 @@ fn main() -> ExitCode {
             Some(options) => e2e::run(&options),
             None => return usage(),
         },
+        ["words"] => words::run(false),
+        ["words", "--all"] => words::run(true),
         ["kubernetes", rest @ ..] => match kubernetes::run(rest) {
             Some(outcome) => outcome,
             None => return usage(),
@@ -107,14 +110,15 @@ fn main() -> ExitCode {
 
 fn usage() -> ExitCode {
     eprint!(
-        "{USAGE}{}{}{}{}{}{}{}",
+        "{USAGE}{}{}{}{}{}{}{}{}",
         chart::USAGE,
         chart::kustomize::USAGE,
         churn::USAGE,
         dashboard::USAGE,
         image::USAGE,
         e2e::USAGE,
-        kubernetes::USAGE
+        kubernetes::USAGE,
+        words::USAGE
     );
     ExitCode::from(2)
 }

@@ -26,7 +26,7 @@ use tokio::time::{Instant, sleep};
 /// The memory of a process without services is measured with these few.
 const FEW: usize = 20;
 const MANY: usize = 1_000;
-const REST: Duration = Duration::from_secs(60);
+const REST_DURATION: Duration = Duration::from_secs(60);
 const ADDRESS: [u8; 4] = [127, 0, 0, 77];
 /// What every trigger reads: idle.
 const LOAD: &str = "load";
@@ -195,13 +195,13 @@ async fn at_rest(env: &TestEnv) {
 async fn tell_rest(env: &TestEnv) {
     let faults = env.fake_cluster().server.faults();
     let before = faults.calls();
-    sleep(REST).await;
+    sleep(REST_DURATION).await;
     let mut calls = faults.journal();
     calls.retain(|call| call.number > before && is_operators(call));
     let writes = calls.iter().filter(|call| changes(call)).count();
     let watches = calls.iter().filter(|call| call.verb == Verb::Watch).count();
     println!(
-        "at rest for {REST:?}: {writes} writes, {} calls, {watches} of them watches",
+        "at rest for {REST_DURATION:?}: {writes} writes, {} calls, {watches} of them watches",
         calls.len()
     );
     let mut kinds: BTreeMap<String, usize> = BTreeMap::new();

@@ -1,5 +1,4 @@
 //! The first request to a sleeping service against a bare scale, Ready and request: `cargo xtask bench cold-start`.
-//! It never compares two runs of different minutes: each cold start has its bare one beside it.
 
 use std::error::Error;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};

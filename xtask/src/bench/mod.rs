@@ -1,5 +1,5 @@
-//! `cargo xtask bench resolver`: the resolver against HAProxy and against no proxy at all, in one run.
-//! It never judges: it prints ratios beside the goals, and leaves every raw output in `target/bench/`.
+//! `cargo xtask bench resolver`: the resolver against HAProxy and against no proxy at all, in one run. Every raw output stays in
+//! `target/bench/`.
 
 pub(crate) mod cold_start;
 mod load;

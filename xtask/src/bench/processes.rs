@@ -1,5 +1,4 @@
 //! The processes that a bench looks at: a backend, HAProxy, the resolver; each ends with the value that stands for it.
-//! It never starts anything that outlives the bench.
 
 use std::error::Error;
 use std::fs;

@@ -1,6 +1,5 @@
 //! Renders the Helm chart in the ways that people install it, checks each rendering, and compares Kustomize's with it:
 //! `cargo xtask chart`.
-//! It never installs anything: on a running cluster it asks for a dry run only.
 
 pub(crate) mod kustomize;
 mod render;
@@ -41,7 +40,7 @@ pub(crate) fn run() -> Result<(), Box<dyn Error>> {
     check_files()?;
     let mut wrong = 0_usize;
     for (name, values) in RENDERINGS {
-        let rendering = Rendering::of(name, values)?;
+        let rendering = Rendering::from_chart(name, values)?;
         let mut found = rules::broken(&rendering);
         if server::is_up() {
             found.extend(server::refused(&rendering)?);

@@ -1,5 +1,4 @@
 //! The chart as objects.
-//! It never judges them.
 
 use std::error::Error;
 use std::process::{Command, Output};
@@ -19,7 +18,10 @@ pub(crate) struct Rendering {
 }
 
 impl Rendering {
-    pub(crate) fn of(name: &'static str, values: Option<&str>) -> Result<Self, Box<dyn Error>> {
+    pub(crate) fn from_chart(
+        name: &'static str,
+        values: Option<&str>,
+    ) -> Result<Self, Box<dyn Error>> {
         let mut flags = Vec::new();
         if let Some(file) = values {
             flags.push(format!("--values={CHART}/tests/{file}"));

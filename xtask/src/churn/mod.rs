@@ -1,9 +1,8 @@
 //! Targets that fall asleep and wake under fire, on the real node: `cargo xtask churn`.
-//! It never counts a request as answered that did not get the app's own whole answer.
 
 mod disturbance;
-pub(crate) mod ledger;
 pub(crate) mod request;
+pub(crate) mod request_log;
 pub(crate) mod timeline;
 pub(crate) mod world;
 
@@ -14,8 +13,8 @@ use std::net::SocketAddr;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ledger::{Entry, Ledger};
-use timeline::{Edge, Sighting, Timeline};
+use request_log::{Entry, RequestLog};
+use timeline::{Edge, Observation, Timeline};
 use world::Size;
 
 use crate::kubernetes::layout;
@@ -93,7 +92,7 @@ impl Options {
                 _ => return None,
             }
         }
-        // Whoever disturbs kills processes of the node, which must be ours.
+        // Disturbances kill processes of the node, which must be ours.
         let foreign = options.kubeconfig.is_some();
         let whole = foreign == options.prometheus.is_some() && !(foreign && options.disturb);
         (pairs.remainder().is_empty() && whole).then_some(options)
@@ -150,18 +149,18 @@ fn fire(
     start: Instant,
 ) -> Result<Vec<Entry>, Box<dyn Error>> {
     let end = start + Duration::from_secs(60 * options.minutes);
-    let ledger = Ledger::default();
+    let requests = RequestLog::default();
     let mut workers = Vec::new();
     for index in 0..options.size.targets {
         let name = world::target(index);
         let to = world::address(&name)?;
-        let (ledger, timeline) = (ledger.clone(), timeline.clone());
+        let (requests, timeline) = (requests.clone(), timeline.clone());
         workers.push(thread::spawn(move || {
-            bursts(&ledger, &timeline, (&name, index, to), end);
+            bursts(&requests, &timeline, (&name, index, to), end);
         }));
     }
     let name = world::target(options.size.targets);
-    let (to, constant) = (world::address(&name)?, ledger.clone());
+    let (to, constant) = (world::address(&name)?, requests.clone());
     workers.push(thread::spawn(move || {
         let duration = end.saturating_duration_since(Instant::now());
         constant.burst(
@@ -178,7 +177,7 @@ fn fire(
     while workers.iter().any(|worker| !worker.is_finished()) {
         thread::sleep(Duration::from_secs(1));
         if start.elapsed().as_secs().is_multiple_of(30) {
-            let (sent, answered, lost) = ledger.counts();
+            let (sent, answered, lost) = requests.counts();
             println!(
                 "[{:4} s] {sent} sent, {answered} answered, {lost} lost",
                 start.elapsed().as_secs()
@@ -186,14 +185,14 @@ fn fire(
         }
     }
     for worker in workers {
-        worker.join().map_err(|_| "a client died")?;
+        worker.join().map_err(|_| "a client panicked")?;
     }
-    Ok(ledger.close())
+    Ok(requests.close())
 }
 
 /// Burst after burst, each aimed at an edge and a moment after it.
 fn bursts(
-    ledger: &Ledger,
+    requests: &RequestLog,
     timeline: &Timeline,
     (name, index, to): (&str, usize, SocketAddr),
     end: Instant,
@@ -213,7 +212,7 @@ fn bursts(
             Some(_) => format!("{name} {aim:?}"),
             None => format!("{name} unaimed"),
         };
-        ledger.burst(to, &of, BURST_PER_SECOND, BURST);
+        requests.burst(to, &of, BURST_PER_SECOND, BURST);
         last = Instant::now();
     }
 }
@@ -223,7 +222,7 @@ fn print(
     options: &Options,
     start: Instant,
     entries: &[Entry],
-    seen: &[Sighting],
+    seen: &[Observation],
     cancelled: usize,
 ) -> usize {
     let lost: Vec<&Entry> = entries
@@ -258,18 +257,18 @@ fn print(
         slowest.unwrap_or_default().as_secs_f32()
     );
     let mut by_target: BTreeMap<&str, usize> = BTreeMap::new();
-    for sighting in seen.iter().filter(|s| s.edge == Edge::Zero) {
-        *by_target.entry(&sighting.target).or_default() += 1;
+    for observation in seen.iter().filter(|s| s.edge == Edge::Zero) {
+        *by_target.entry(&observation.target).or_default() += 1;
     }
     println!("  sleeps by target {by_target:?}");
-    for (kind, (sent, lost)) in ledger::by_kind(entries) {
+    for (kind, (sent, lost)) in request_log::by_kind(entries) {
         println!("  at {kind:14} {sent:6} sent {lost:4} lost");
     }
     lost.len()
 }
 
-/// Everything that the watcher saw, for whoever has to find a cause.
-fn write_raw(seen: &[Sighting]) -> Result<(), Box<dyn Error>> {
+/// Everything that the watcher saw, to find the cause of a loss.
+fn write_raw(seen: &[Observation]) -> Result<(), Box<dyn Error>> {
     let folder = paths::target().join("churn");
     fs::create_dir_all(&folder)?;
     let lines = seen
@@ -280,7 +279,7 @@ fn write_raw(seen: &[Sighting]) -> Result<(), Box<dyn Error>> {
 }
 
 /// One lost request, with what happened to its target around it.
-fn print_lost(entry: &Entry, start: Instant, seen: &[Sighting]) {
+fn print_lost(entry: &Entry, start: Instant, seen: &[Observation]) {
     let outcome = &entry.outcome;
     let at = outcome.sent_at.duration_since(start);
     if let Err(lost) = &outcome.result {
@@ -298,10 +297,10 @@ fn print_lost(entry: &Entry, start: Instant, seen: &[Sighting]) {
         at.saturating_sub(Duration::from_secs(15)),
         at + Duration::from_secs(5),
     );
-    for sighting in seen.iter().filter(|s| s.target == target) {
-        let when = sighting.at.saturating_duration_since(start);
+    for observation in seen.iter().filter(|s| s.target == target) {
+        let when = observation.at.saturating_duration_since(start);
         if when >= from && when <= to {
-            println!("     {:.3} s {:?}", when.as_secs_f64(), sighting.edge);
+            println!("     {:.3} s {:?}", when.as_secs_f64(), observation.edge);
         }
     }
 }

@@ -16,7 +16,7 @@ pub(crate) enum Lost {
     Connect(String),
     /// The connection ended before the answer was whole.
     Broken(String),
-    /// Somebody else answered: the first line, and the reason if it was Elasti.
+    /// Something else answered: the first line, and the reason if it was Elasti.
     NotTheApp(String),
 }
 

@@ -1,5 +1,4 @@
 //! The world of a churn: the node, Elasti installed by its chart, and targets that fall asleep soon.
-//! It never sends a request to a target.
 
 use std::error::Error;
 use std::fmt::Write as _;
@@ -90,7 +89,7 @@ pub(crate) fn target(index: usize) -> String {
     format!("churn-{index}")
 }
 
-/// Makes targets; each sleeps `cooldown` seconds after its last request, and sooner if nobody asks at all.
+/// Makes targets; each sleeps `cooldown` seconds after its last request, and sooner without any request.
 pub(crate) fn create(size: Size, cooldown: u32) -> Result<(), Box<dyn Error>> {
     let mut objects = restricted(NAMESPACE);
     for index in 0..size.targets {

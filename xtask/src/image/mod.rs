@@ -1,5 +1,4 @@
 //! Images without Docker: `cargo xtask image` and the images of the test node.
-//! It never talks to a registry.
 
 mod archive;
 mod programs;
@@ -22,7 +21,7 @@ pub(crate) const USAGE: &str = "\
 const ELASTI: &str = "docker.io/local/elasti:dev";
 /// The sample app of the end-to-end tests, which the simulated cluster runs too.
 const SAMPLE_APP: &str = "docker.io/local/sample-app:1";
-/// The sample app of churn and cold starts, which nobody here wrote.
+/// The sample app of churn and cold starts, which is not ours.
 pub(crate) const HTTPBIN: &str = "docker.io/local/go-httpbin:v2.26.0";
 /// The image of the process that holds a pod's namespaces.
 pub(crate) const PAUSE: &str = "docker.io/local/pause:1";

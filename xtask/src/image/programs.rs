@@ -1,5 +1,4 @@
 //! The static programs that go into images.
-//! It never links a program against a library that the image does not have.
 
 use std::error::Error;
 use std::fs;
@@ -22,7 +21,7 @@ pub(crate) fn elasti() -> Result<PathBuf, Box<dyn Error>> {
     )
 }
 
-/// The sample app of tests; nobody waits for it to be small.
+/// The sample app of tests, which need not be small.
 pub(crate) fn sample_app() -> Result<PathBuf, Box<dyn Error>> {
     build("elasti-sample-app", "release", &[])
 }

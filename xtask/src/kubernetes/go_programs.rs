@@ -1,5 +1,4 @@
 //! The Go programs of the test node, built once from Go modules and kept by version.
-//! It never downloads a ready-made binary.
 
 use std::error::Error;
 use std::fs;
@@ -89,7 +88,7 @@ impl GoProgram {
         let folder = paths::cache()?.join(self.key()?);
         let program = folder.join(self.name);
         if !program.exists() {
-            // Another process may be building it: whoever comes second waits and finds it there.
+            // Another process may be building it: the second waits and finds it there.
             let lock = paths::lock(&folder)?;
             if !program.exists() {
                 self.build(&folder)?;

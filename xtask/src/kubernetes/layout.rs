@@ -1,5 +1,4 @@
 //! Where the test node lives: its folders, addresses and names.
-//! It never creates or removes anything.
 
 use std::path::PathBuf;
 use std::sync::OnceLock;
@@ -41,7 +40,7 @@ pub(crate) fn logs() -> PathBuf {
     state().join("logs")
 }
 
-/// A cluster that somebody else made, where one is to be used.
+/// A cluster of the user's, where a flag names one.
 static OTHER: OnceLock<Other> = OnceLock::new();
 
 struct Other {

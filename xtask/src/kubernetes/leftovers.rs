@@ -1,5 +1,4 @@
 //! Removes all that a cluster leaves on the machine, whether it was stopped, killed or half started.
-//! It never asks the cluster for help: nothing of it may be alive.
 
 use std::error::Error;
 use std::fs;

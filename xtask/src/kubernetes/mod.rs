@@ -55,14 +55,14 @@ impl ProxyMode {
         }
     }
 
-    fn read(word: &str) -> Option<Self> {
+    fn parse(word: &str) -> Option<Self> {
         let modes = [Self::Iptables, Self::Nftables];
         modes.into_iter().find(|mode| mode.word() == word)
     }
 
     /// The mode that the present cluster was started with.
     fn of_cluster() -> Option<Self> {
-        Self::read(&fs::read_to_string(mode_file()).ok()?)
+        Self::parse(&fs::read_to_string(mode_file()).ok()?)
     }
 }
 
@@ -71,7 +71,7 @@ pub(crate) fn run(words: &[&str]) -> Option<Result<(), Box<dyn Error>>> {
     Some(match words {
         ["up"] => locked(|| up(ProxyMode::Iptables)),
         ["up", "--proxy-mode", word] => {
-            let mode = ProxyMode::read(word)?;
+            let mode = ProxyMode::parse(word)?;
             locked(|| up(mode))
         }
         ["down"] => locked(down),

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use super::layout::{self, CNI_NETWORK};
 
-/// Removes all of it; what is gone already is fine, so errors are not looked at.
+/// Removes all of it; what is gone already is fine, so errors are ignored.
 pub(crate) fn remove() {
     for file in shim_sockets()
         .into_iter()

@@ -13,8 +13,8 @@ const ALERTS: &str = include_str!("../../../../deploy/helm/elasti/files/alerts.y
 /// Families of a process by name: their kind, and the labels of their series so far.
 type Families = BTreeMap<String, (String, BTreeSet<String>)>;
 
-/// Reads what a process answers at `/metrics`.
-fn read(text: &str, families: &mut Families) {
+/// Parses what a process answers at `/metrics`.
+fn add_families(text: &str, families: &mut Families) {
     for line in text.lines() {
         if let Some(type_) = line.strip_prefix("# TYPE ") {
             let (name, kind) = type_.split_once(' ').unwrap();
@@ -101,7 +101,7 @@ async fn everything_that_grafana_and_the_alerts_ask_for_is_served() {
     let operator = env.operator_address(0).to_string();
     for address in env.resolver_addresses().into_iter().chain([operator]) {
         let answer = get(&format!("{address}:8013"), "/metrics").await.unwrap();
-        read(&answer.body, &mut families);
+        add_families(&answer.body, &mut families);
     }
     let expressions = expressions();
     assert!(expressions.len() > 15, "{expressions:?}");

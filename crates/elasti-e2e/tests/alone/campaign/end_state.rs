@@ -30,7 +30,7 @@ const PASSING: &[&str] = &[
 ];
 
 /// Everything around an app.
-pub(crate) async fn read(env: &TestEnv, app: &App) -> Value {
+pub(crate) async fn snapshot(env: &TestEnv, app: &App) -> Value {
     let resolvers = env.resolver_addresses();
     let mut all = Map::new();
     for (what, path) in [

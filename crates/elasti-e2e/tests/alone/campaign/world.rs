@@ -108,7 +108,7 @@ async fn run(
         Some(end) => {
             until_struck(faults).await;
             poll("it ends as it would have", async || {
-                let now = end_state::read(&env, &app).await;
+                let now = end_state::snapshot(&env, &app).await;
                 differences(end, &now)
             })
             .await;
@@ -126,7 +126,7 @@ async fn run(
     let since = Instant::now();
     let mut wrong = rest_without_writes(faults).await;
     let end = end.unwrap_or(&outcome.end);
-    wrong.extend(differences(end, &end_state::read(&env, &app).await));
+    wrong.extend(differences(end, &end_state::snapshot(&env, &app).await));
     wrong.extend(observer.violations(&env, since));
 
     // A request that comes now is answered.
@@ -174,10 +174,10 @@ async fn rest_without_writes(faults: &Faults) -> Vec<String> {
 
 /// Waits until nothing changes any more, and gives that.
 async fn rest(env: &TestEnv, app: &elasti_e2e::App) -> Value {
-    let mut before = end_state::read(env, app).await;
+    let mut before = end_state::snapshot(env, app).await;
     loop {
         sleep(Duration::from_secs(15)).await;
-        let now = end_state::read(env, app).await;
+        let now = end_state::snapshot(env, app).await;
         if now == before {
             return now;
         }

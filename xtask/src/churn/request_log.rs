@@ -1,5 +1,4 @@
-//! The ledger of a churn: what became of every request.
-//! It never forgets one.
+//! The log of every request of a churn and its outcome.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -9,7 +8,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use super::request::{Outcome, send};
 
-/// One request and what became of it.
+/// One request and its outcome.
 #[derive(Clone, Debug)]
 pub(crate) struct Entry {
     /// The target and why the request was sent, such as `churn-0 at Marked`.
@@ -20,19 +19,19 @@ pub(crate) struct Entry {
 
 /// All requests of one churn; clones share it.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Ledger {
+pub(crate) struct RequestLog {
     entries: Arc<Mutex<Vec<Entry>>>,
-    under_way: Arc<Mutex<Vec<JoinHandle<()>>>>,
-    given: Arc<Mutex<u64>>,
+    in_flight: Arc<Mutex<Vec<JoinHandle<()>>>>,
+    sent: Arc<Mutex<u64>>,
 }
 
-impl Ledger {
+impl RequestLog {
     /// Sends one request on a thread of its own.
     pub(crate) fn send(&self, to: SocketAddr, of: &str) {
-        let mut given = lock(&self.given);
-        *given += 1;
-        let id = format!("r-{given}");
-        drop(given);
+        let mut sent = lock(&self.sent);
+        *sent += 1;
+        let id = format!("r-{sent}");
+        drop(sent);
         let (entries, of) = (self.entries.clone(), of.to_owned());
         let work = move || {
             let outcome = send(to, &id);
@@ -48,7 +47,7 @@ impl Ledger {
         // Small stacks: hundreds of requests may wait at once.
         let spawned = thread::Builder::new().stack_size(256 << 10).spawn(work);
         match spawned {
-            Ok(handle) => lock(&self.under_way).push(handle),
+            Ok(handle) => lock(&self.in_flight).push(handle),
             Err(error) => eprintln!("a request could not be sent: {error}"),
         }
     }
@@ -68,7 +67,7 @@ impl Ledger {
     /// Waits for every answer, and gives all entries.
     pub(crate) fn close(&self) -> Vec<Entry> {
         loop {
-            let handles = std::mem::take(&mut *lock(&self.under_way));
+            let handles = std::mem::take(&mut *lock(&self.in_flight));
             if handles.is_empty() {
                 return lock(&self.entries).clone();
             }
@@ -82,7 +81,7 @@ impl Ledger {
     pub(crate) fn counts(&self) -> (u64, usize, usize) {
         let entries = lock(&self.entries);
         let lost = entries.iter().filter(|e| e.outcome.result.is_err()).count();
-        (*lock(&self.given), entries.len() - lost, lost)
+        (*lock(&self.sent), entries.len() - lost, lost)
     }
 }
 
