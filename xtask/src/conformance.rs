@@ -1,5 +1,4 @@
 //! Runs the acceptance table against a real API server: `cargo xtask crd-conformance`.
-//! It never decides who is right: the real server is.
 
 use std::error::Error;
 use std::path::Path;
@@ -7,7 +6,7 @@ use std::path::Path;
 use serde_json::Value;
 
 use crate::control_plane::ControlPlane;
-use crate::generate::root;
+use crate::paths::root;
 use crate::table::{Case, Outcome, cases};
 
 const CRD: &str = "deploy/crd/elastiservices.yaml";
@@ -57,7 +56,7 @@ fn install_crd(plane: &ControlPlane) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Dry-runs one case; what differs is told.
+/// Dry-runs one case; the error says what differs.
 fn compare(plane: &ControlPlane, case: &Case) -> Result<(), String> {
     const FLAGS: [&str; 5] = [
         "--dry-run=server",

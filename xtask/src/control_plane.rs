@@ -1,5 +1,4 @@
 //! An API server of our own, with etcd and nothing behind it.
-//! It never touches a cluster that it did not start, and stops what it started.
 
 use std::error::Error;
 use std::fs::{self, File};
@@ -11,8 +10,8 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::generate::root;
 use crate::kubernetes::go_programs;
+use crate::paths;
 
 const START_SECONDS: u32 = 60;
 
@@ -25,7 +24,7 @@ pub(crate) struct ControlPlane {
 
 impl ControlPlane {
     pub(crate) fn start(apiserver: &Path, etcd: &Path) -> Result<Self, Box<dyn Error>> {
-        let folder = root().join("target/crd-conformance");
+        let folder = paths::target().join("crd-conformance");
         if folder.exists() {
             fs::remove_dir_all(&folder)?;
         }
@@ -82,7 +81,7 @@ impl ControlPlane {
         Ok(())
     }
 
-    /// A kubeconfig for whoever does not take flags.
+    /// A kubeconfig for programs without flags for it.
     pub(crate) fn write_kubeconfig(&self) -> Result<PathBuf, Box<dyn Error>> {
         let path = self.folder.join("kubeconfig");
         let server = &self.server;
@@ -100,7 +99,7 @@ impl ControlPlane {
         Ok(path)
     }
 
-    /// Standard output of kubectl, or as an error all that it said.
+    /// Standard output of kubectl, or its standard error as an error.
     pub(crate) fn kubectl(
         &self,
         arguments: &[&str],
@@ -133,7 +132,7 @@ impl ControlPlane {
 impl Drop for ControlPlane {
     fn drop(&mut self) {
         for process in self.processes.iter_mut().rev() {
-            // It may have ended by itself; there is nobody left to tell.
+            // It may have ended by itself.
             let _ = process.kill();
             let _ = process.wait();
         }

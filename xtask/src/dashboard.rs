@@ -1,13 +1,13 @@
-//! The dashboard in a real browser: `cargo xtask dashboard`, and a check of `cargo xtask test`.
-//! It never touches the source tree: what npm brings and the pictures lie in the target folder.
+//! The dashboard in a real browser: `cargo xtask dashboard`, and a check of `cargo xtask test --real`.
+//! What npm installs and the pictures lie in the target folder, never in the source tree.
 
 use std::error::Error;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use crate::checks::{Ended, cargo, ended};
-use crate::generate::root;
+use crate::checks::{Outcome, cargo, run_command};
+use crate::paths::{self, root};
 
 pub(crate) const USAGE: &str = "\
   dashboard       test the dashboard in a headless Chromium (needs Node 20 and npm; installs Chromium where apt-get may);
@@ -28,37 +28,27 @@ const TESTS: [&str; 6] = [
 
 /// As a command of its own.
 pub(crate) fn run() -> Result<(), Box<dyn Error>> {
-    match check(true) {
-        Ended::Passed => Ok(()),
-        Ended::Failed(why) | Ended::LeftOut(why) => Err(why.into()),
-    }
+    check().into_result()
 }
 
 /// As a check of the project.
-pub(crate) fn check(ci: bool) -> Ended {
-    let chromium = match needed() {
+pub(crate) fn check() -> Outcome {
+    let chromium = match requirements() {
         Ok(chromium) => chromium,
-        Err(missing) if ci => return Ended::Failed(missing),
         Err(missing) => {
-            let why = format!("the dashboard was NOT tested in a browser: {missing}");
-            return Ended::LeftOut(why);
+            let why = format!("the dashboard was not tested in a browser: {missing}");
+            return Outcome::Skipped(why);
         }
     };
-    // The whole workspace at once, with an example, which has the features of the tests: what those were built from
-    // serves again.
-    let build = "build --workspace --bin elasti --example fake_cluster";
-    match cargo(&build.split(' ').collect::<Vec<_>>()) {
-        Ended::Passed => {}
-        other => return other,
-    }
-    match play(&chromium) {
-        Ok(ended) => ended,
-        Err(error) => Ended::Failed(error.to_string()),
+    // With an example, which has the features of the tests: what those were built from serves again.
+    match cargo("build --workspace --bin elasti --example fake_cluster") {
+        Outcome::Passed => Outcome::from_result(run_tests(&chromium)),
+        other => other,
     }
 }
 
 /// The browser, once everything that the tests need is there; else what is missing.
-fn needed() -> Result<PathBuf, String> {
+fn requirements() -> Result<PathBuf, String> {
     let node = version("node").ok_or("Node is missing")?;
     if node < OLDEST_NODE {
         return Err(format!("Node {OLDEST_NODE} is needed, this is {node}"));
@@ -74,11 +64,11 @@ fn needed() -> Result<PathBuf, String> {
     }
 }
 
-/// The first number of what a program says its version is.
+/// A program's major version.
 fn version(program: &str) -> Option<u32> {
     let output = Command::new(program).arg("--version").output().ok()?;
-    let said = String::from_utf8_lossy(&output.stdout).into_owned();
-    let number = said.trim().trim_start_matches('v').split('.').next()?;
+    let output = String::from_utf8_lossy(&output.stdout).into_owned();
+    let number = output.trim().trim_start_matches('v').split('.').next()?;
     number.parse().ok()
 }
 
@@ -102,9 +92,9 @@ fn install_chromium() {
     }
 }
 
-/// Brings the driver and plays every test.
-fn play(chromium: &Path) -> Result<Ended, Box<dyn Error>> {
-    let target = root().join("target");
+/// Installs the driver and runs every test.
+fn run_tests(chromium: &Path) -> Result<(), Box<dyn Error>> {
+    let target = paths::target();
     let stage = target.join("dashboard-tests");
     fs::create_dir_all(&stage)?;
     for file in fs::read_dir(root().join("web/tests"))? {
@@ -118,9 +108,7 @@ fn play(chromium: &Path) -> Result<Ended, Box<dyn Error>> {
         .current_dir(&stage)
         .status()?;
     if !npm.success() {
-        return Ok(Ended::Failed(
-            "npm could not bring the browser's driver".into(),
-        ));
+        return Err("npm could not install the browser's driver".into());
     }
     println!("$ node --test {}", TESTS.join(" "));
     let mut node = Command::new("node");
@@ -135,5 +123,5 @@ fn play(chromium: &Path) -> Result<Ended, Box<dyn Error>> {
         )
         .env("SCREENSHOTS", target.join("screenshots"))
         .env("CHROMIUM", chromium);
-    Ok(ended(&mut node))
+    run_command(&mut node).into_result()
 }

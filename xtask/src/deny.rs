@@ -1,69 +1,73 @@
 //! Licences, sources, banned crates and known vulnerabilities, with cargo-deny.
-//! It never installs anything outside the target folder.
 
-use std::path::PathBuf;
+use std::error::Error;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::checks::{Ended, cargo, ended};
-use crate::generate::root;
+use crate::checks::{Outcome, cargo, run_command};
+use crate::paths::{self, root};
 
 const VERSION: &str = "0.20.2";
-const FETCH_SECONDS: u64 = 60;
+const FETCH_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// What needs no network: bans, licences and sources.
-pub(crate) fn check(ci: bool) -> Ended {
-    let program = match program(ci) {
-        Ok(program) => program,
-        Err(ended) => return ended,
-    };
-    println!("$ cargo deny check bans licenses sources");
-    ended(Command::new(program).args(["check", "bans", "licenses", "sources"]))
+pub(crate) fn check() -> Outcome {
+    deny(&["check", "bans", "licenses", "sources"])
 }
 
-/// Known vulnerabilities. The database is a Git repository on GitHub, which not every machine reaches.
-pub(crate) fn check_advisories(ci: bool) -> Ended {
-    let program = match program(ci) {
-        Ok(program) => program,
-        Err(ended) => return ended,
-    };
-    if !fetched(&program) {
-        return Ended::LeftOut(
+/// Vulnerabilities that are known. The database is a Git repository on GitHub, which not every machine reaches.
+pub(crate) fn check_advisories() -> Outcome {
+    match program() {
+        Ok(program) if fetched(&program) => deny(&["check", "--disable-fetch", "advisories"]),
+        Ok(_) => Outcome::Unreachable(
             "known vulnerabilities were NOT checked: the advisory database on GitHub cannot be reached"
                 .into(),
-        );
+        ),
+        Err(error) => Outcome::Failed(error.to_string()),
     }
-    println!("$ cargo deny check advisories");
-    ended(Command::new(program).args(["check", "--disable-fetch", "advisories"]))
 }
 
-/// cargo-deny, from the path or our own; installed if nothing may be left out.
-fn program(ci: bool) -> Result<PathBuf, Ended> {
-    let own = root().join("target/tools/bin/cargo-deny");
-    for program in [PathBuf::from("cargo-deny"), own.clone()] {
-        let version = Command::new(&program)
+fn deny(arguments: &[&str]) -> Outcome {
+    match program() {
+        Ok(program) => {
+            println!("$ cargo deny {}", arguments.join(" "));
+            run_command(Command::new(program).args(arguments))
+        }
+        Err(error) => Outcome::Failed(error.to_string()),
+    }
+}
+
+/// Where our own cargo-deny is kept.
+pub(crate) fn folder() -> Result<PathBuf, Box<dyn Error>> {
+    Ok(paths::cache()?.join(format!("cargo-deny-{VERSION}")))
+}
+
+/// cargo-deny from the path or the cache; it is built first where neither has it.
+pub(crate) fn program() -> Result<PathBuf, Box<dyn Error>> {
+    let folder = folder()?;
+    let own = folder.join("bin/cargo-deny");
+    let _lock = paths::lock(&folder)?;
+    for program in [Path::new("cargo-deny"), &own] {
+        let version = Command::new(program)
             .arg("--version")
             .stdout(Stdio::null())
             .status();
         if version.is_ok_and(|status| status.success()) {
-            return Ok(program);
+            return Ok(program.to_owned());
         }
     }
-    if !ci {
-        let how = format!("cargo install --locked cargo-deny@{VERSION}");
-        return Err(Ended::LeftOut(format!(
-            "cargo-deny is missing; `{how}`, or run with --ci"
-        )));
-    }
-    let package = format!("cargo-deny@{VERSION}");
-    match cargo(&["install", "--locked", "--root", "target/tools", &package]) {
-        Ended::Passed => Ok(own),
-        other => Err(other),
-    }
+    // Its own target folder is a temporary one.
+    let root = folder.display();
+    cargo(&format!(
+        "install --locked --root {root} cargo-deny@{VERSION}"
+    ))
+    .into_result()?;
+    Ok(own)
 }
 
 /// Whether the advisory database could be brought up to date in time.
-fn fetched(program: &PathBuf) -> bool {
+fn fetched(program: &Path) -> bool {
     println!("$ cargo deny fetch db");
     let Ok(mut child) = Command::new(program)
         .args(["fetch", "db"])
@@ -73,7 +77,7 @@ fn fetched(program: &PathBuf) -> bool {
     else {
         return false;
     };
-    let deadline = Instant::now() + Duration::from_secs(FETCH_SECONDS);
+    let deadline = Instant::now() + FETCH_TIMEOUT;
     while Instant::now() < deadline {
         match child.try_wait() {
             Ok(Some(status)) => return status.success(),

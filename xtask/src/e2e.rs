@@ -1,103 +1,138 @@
 //! The end-to-end tests on a real cluster with the chart installed: `cargo xtask e2e`.
-//! It never changes a journey: the same code runs on the simulated cluster.
 
 use std::error::Error;
+use std::fmt;
 use std::fs;
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
+use crate::checks::cargo_command;
 use crate::churn::world;
-use crate::generate::root;
 use crate::image;
 use crate::kubernetes::layout::{self, NODE_ADDRESS};
 use crate::kubernetes::{go_programs, ready};
+use crate::paths::root;
 
 pub(crate) const USAGE: &str = "\
   e2e [--only TEXT] [--kubeconfig FILE --prometheus URL --readings ADDRESS]
-                  the end-to-end tests of the simulated cluster on the installed chart: on the real node of this machine, or on a cluster
-                  whose Services this machine reaches, which has the images, and whose Prometheus scrapes ADDRESS
+                  the end-to-end tests on the installed chart: on the real node of this machine, or on a cluster whose
+                  Services this machine reaches, which has the images, and whose Prometheus scrapes ADDRESS
 ";
 
-/// On every namespace of a journey.
-const LABEL: &str = "elasti.example/journey";
+/// On every namespace of an end-to-end test.
+const LABEL: &str = "elasti.example/e2e";
 /// Where this process shows readings to the node's own Prometheus.
 const READINGS_PORT: u16 = 9099;
-/// Each journey mostly waits for ticks and settle times.
+/// Each test mostly waits for ticks and settle times.
 const AT_ONCE: &str = "--test-threads=6";
+const ONE_BY_ONE: [&str; 2] = ["--test-threads=1", "--ignored"];
 
 /// What to run, and where.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Extent {
+pub(crate) struct Options {
     only: Option<String>,
     kubeconfig: Option<String>,
     prometheus: Option<String>,
     readings: Option<String>,
 }
 
-impl Extent {
-    /// Reads the flags; `None` where they say nothing known.
-    pub(crate) fn read(words: &[&str]) -> Option<Self> {
-        let mut extent = Self::default();
-        let mut pairs = words.chunks_exact(2);
+impl Options {
+    /// Parses the flags; `None` where one is not known.
+    pub(crate) fn parse(arguments: &[&str]) -> Option<Self> {
+        let mut options = Self::default();
+        let mut pairs = arguments.chunks_exact(2);
         for pair in &mut pairs {
             let &[flag, value] = pair else { return None };
             let place = match flag {
-                "--only" => &mut extent.only,
-                "--kubeconfig" => &mut extent.kubeconfig,
-                "--prometheus" => &mut extent.prometheus,
-                "--readings" => &mut extent.readings,
+                "--only" => &mut options.only,
+                "--kubeconfig" => &mut options.kubeconfig,
+                "--prometheus" => &mut options.prometheus,
+                "--readings" => &mut options.readings,
                 _ => return None,
             };
             *place = Some(value.to_owned());
         }
-        let foreign = extent.kubeconfig.is_some();
-        let whole = foreign == extent.prometheus.is_some() && foreign == extent.readings.is_some();
-        (pairs.remainder().is_empty() && whole).then_some(extent)
+        let foreign = options.kubeconfig.is_some();
+        let whole =
+            foreign == options.prometheus.is_some() && foreign == options.readings.is_some();
+        (pairs.remainder().is_empty() && whole).then_some(options)
     }
 }
 
 /// Installs the chart, runs the end-to-end tests, and removes what they left.
-pub(crate) fn run(extent: &Extent) -> Result<(), Box<dyn Error>> {
+pub(crate) fn run(options: &Options) -> Result<(), Box<dyn Error>> {
     let start = Instant::now();
-    match (&extent.kubeconfig, &extent.prometheus) {
+    match (&options.kubeconfig, &options.prometheus) {
         (Some(file), Some(prometheus)) => layout::use_other(file, prometheus),
         _ => prepare_node()?,
     }
     world::install("iptables", 2)?;
     remove_namespaces()?;
     println!("installed after {:.0} s", start.elapsed().as_secs_f32());
-    let mut wrong = Vec::new();
-    // Those that are ignored elsewhere change the installation under everyone's feet, so they go one by one.
-    let mut tests = vec![
-        ("any_ground", [AT_ONCE, "--nocapture"]),
-        ("commands_any_ground", [AT_ONCE, "--nocapture"]),
-        ("commands_any_ground", ["--test-threads=1", "--ignored"]),
-        ("installation", ["--test-threads=1", "--ignored"]),
-    ];
-    // Pages say how to delete every ElastiService, and the CRD.
-    match layout::is_ours() {
-        true => tests.push(("documents", ["--nocapture", "--ignored"])),
-        false => {
-            println!("documents: LEFT OUT: the commands of the pages would harm a cluster of yours")
+    let mut failed = Vec::new();
+    for tests in &TESTS {
+        // Pages say how to delete every ElastiService, and the CRD.
+        if tests.harmful && !layout::is_ours() {
+            println!("{tests}: NOT RUN: the commands of the pages would harm a cluster of yours");
+            continue;
         }
-    }
-    for (test, flags) in tests {
-        let begun = Instant::now();
-        let passed = test_binary(extent, test, &flags)?;
+        let start = Instant::now();
+        let passed = run_tests(options, tests)?;
         println!(
-            "{test}: {} after {:.0} s",
+            "{tests}: {} after {:.0} s",
             if passed { "passed" } else { "FAILED" },
-            begun.elapsed().as_secs_f32()
+            start.elapsed().as_secs_f32()
         );
         if !passed {
-            wrong.push(test);
+            failed.push(tests.to_string());
             show_state()?;
         }
         remove_namespaces()?;
     }
-    match wrong.as_slice() {
+    match failed.as_slice() {
         [] => Ok(()),
         some => Err(format!("end-to-end tests failed: {}", some.join(", ")).into()),
+    }
+}
+
+/// Tests of one module of one test binary.
+struct Tests {
+    binary: &'static str,
+    module: &'static str,
+    flags: &'static [&'static str],
+    harmful: bool,
+}
+
+/// Those that are ignored elsewhere change the installation for all others, so they go one by one.
+const TESTS: [Tests; 5] = [
+    Tests::new("e2e", "both_clusters::", &[AT_ONCE, "--nocapture"]),
+    Tests::new("elasti", "both_clusters::", &[AT_ONCE, "--nocapture"]),
+    Tests::new("elasti", "both_clusters::", &ONE_BY_ONE),
+    Tests::new("e2e", "installation::", &ONE_BY_ONE),
+    Tests {
+        harmful: true,
+        ..Tests::new("elasti", "documents::", &["--nocapture", "--ignored"])
+    },
+];
+
+impl Tests {
+    const fn new(
+        binary: &'static str,
+        module: &'static str,
+        flags: &'static [&'static str],
+    ) -> Self {
+        Self {
+            binary,
+            module,
+            flags,
+            harmful: false,
+        }
+    }
+}
+
+impl fmt::Display for Tests {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.binary, self.module.trim_end_matches(':'))
     }
 }
 
@@ -105,7 +140,7 @@ pub(crate) fn run(extent: &Extent) -> Result<(), Box<dyn Error>> {
 fn prepare_node() -> Result<(), Box<dyn Error>> {
     world::up("iptables")?;
     image::import(&image::sample_app()?)?;
-    let targets = layout::state().join("prometheus-targets/end-to-end tests.yaml");
+    let targets = layout::state().join("prometheus-targets/e2e.yaml");
     fs::write(
         targets,
         format!("- targets: ['{NODE_ADDRESS}:{READINGS_PORT}']\n"),
@@ -113,28 +148,52 @@ fn prepare_node() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Runs one test binary of the end-to-end tests on the cluster.
-fn test_binary(extent: &Extent, test: &str, flags: &[&str]) -> Result<bool, Box<dyn Error>> {
-    let readings = extent.readings.clone();
+/// Runs tests on the cluster.
+fn run_tests(options: &Options, tests: &Tests) -> Result<bool, Box<dyn Error>> {
+    let mut command = cargo_test(tests);
+    match &options.only {
+        None => command.arg(tests.module),
+        Some(only) => {
+            let names = named(tests, only)?;
+            if names.is_empty() {
+                return Ok(true);
+            }
+            command.arg("--exact").args(names)
+        }
+    };
+    let readings = options.readings.clone();
     let readings = readings.unwrap_or_else(|| format!("{NODE_ADDRESS}:{READINGS_PORT}"));
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let mut command = Command::new(cargo);
     command
-        .current_dir(root())
-        .args(["test", "--workspace", "--test", test, "--"])
-        .args(flags)
-        .args(extent.only.as_deref())
-        .env("ELASTI_JOURNEYS_KUBECONFIG", layout::kubeconfig())
-        .env("ELASTI_JOURNEYS_PROMETHEUS", layout::prometheus())
-        .env("ELASTI_JOURNEYS_READINGS", readings)
-        .env("ELASTI_JOURNEYS_HELM", go_programs::HELM.path()?)
-        .env("ELASTI_JOURNEYS_KUBECTL", go_programs::kube("kubectl")?)
-        .env("ELASTI_JOURNEYS_CHART", root().join(world::CHART))
-        .env("ELASTI_JOURNEYS_VALUES", world::values(2).join(","));
+        .args(tests.flags)
+        .env("ELASTI_E2E_KUBECONFIG", layout::kubeconfig())
+        .env("ELASTI_E2E_PROMETHEUS", layout::prometheus())
+        .env("ELASTI_E2E_READINGS", readings)
+        .env("ELASTI_E2E_HELM", go_programs::HELM.path()?)
+        .env("ELASTI_E2E_KUBECTL", go_programs::kube("kubectl")?)
+        .env("ELASTI_E2E_CHART", root().join(world::CHART))
+        .env("ELASTI_E2E_VALUES", world::values(2).join(","));
     Ok(command.status()?.success())
 }
 
-/// For whoever has to find out why: what is there now, and what Elasti said last.
+fn cargo_test(tests: &Tests) -> Command {
+    let mut command = cargo_command();
+    command.args(["test", "--workspace", "--test", tests.binary, "--"]);
+    command
+}
+
+/// The tests of a module whose names contain a text.
+fn named(tests: &Tests, text: &str) -> Result<Vec<String>, Box<dyn Error>> {
+    let output = cargo_test(tests)
+        .args(["--list", "--format=terse", tests.module])
+        .stderr(Stdio::inherit())
+        .output()?;
+    let list = String::from_utf8(output.stdout)?;
+    let names = list.lines().filter_map(|line| line.strip_suffix(": test"));
+    let names = names.filter(|name| name.contains(text));
+    Ok(names.map(str::to_owned).collect())
+}
+
+/// To find out why: what is in the cluster now, and the last lines of the logs.
 fn show_state() -> Result<(), Box<dyn Error>> {
     let namespace = format!("--namespace={}", world::RELEASE);
     for arguments in [

@@ -1,5 +1,4 @@
 //! A time limit for a check: what it has started is killed when the time is over, so that one that hangs fails alone.
-//! Never ends the whole run: the checks after it still have their say.
 
 use std::collections::HashMap;
 use std::fs;
@@ -10,7 +9,7 @@ use std::time::Duration;
 use crate::kubernetes::process::kill;
 
 /// Between two rounds of killing: a check may start something new when its first child ends.
-const ROUND: Duration = Duration::from_secs(1);
+const KILL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Gives what the work gives, or `None` if it took too long; then `end` is called until it is over.
 pub(crate) fn within<T>(
@@ -25,7 +24,7 @@ pub(crate) fn within<T>(
             return false;
         }
         end();
-        while late(ROUND) {
+        while late(KILL_INTERVAL) {
             end();
         }
         true

@@ -1,5 +1,4 @@
-//! Project chores: `cargo xtask` with a word says which one to do.
-//! It never ships.
+//! Project chores: `cargo xtask COMMAND`.
 
 mod bench;
 mod campaign;
@@ -15,10 +14,16 @@ mod generate;
 mod image;
 mod kubernetes;
 mod limit;
+// The file and not its crate, which would bring the types of Kubernetes.
+#[allow(dead_code, unreachable_pub)]
+#[path = "../../crates/elasti-api/src/names.rs"]
+mod names;
+mod paths;
 mod real;
 mod simulate;
 #[path = "../../crates/elasti-api/tests/api/acceptance/table.rs"]
 mod table;
+mod words;
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -27,8 +32,11 @@ const USAGE: &str = "\
 usage: cargo xtask <command>
 
   generate        rewrite the files that are made from code
-  test [--ci | --only TEXT]
-                  run every check and test, or those named so; with --ci nothing may be left out
+  test            run every check and test that needs only Rust and a C compiler
+  test --real     run what takes longer, or needs root, Go, Node and Chromium
+  test --ci       run both; what cannot run on this machine has failed
+  test --only TEXT
+                  run the checks of either whose names contain TEXT
   simulate [--seeds N] [--seed K]
                   run a resolver in a simulated world: N seeds (500), or one seed twenty times with its counts
   campaign [--runs N] [--only TEXT]
@@ -44,14 +52,15 @@ usage: cargo xtask <command>
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
-    let outcome = match words.as_slice() {
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let outcome = match arguments.as_slice() {
         ["generate"] => generate::write_all(),
-        ["test"] => checks::run(false, ""),
-        ["test", "--only", text] => checks::run(false, text),
-        ["test", "--ci"] => checks::run(true, ""),
-        ["simulate", wish @ ..] => simulate::run(wish),
-        ["campaign", wish @ ..] => campaign::run(wish),
+        ["test", rest @ ..] => match checks::run(rest) {
+            Some(outcome) => outcome,
+            None => return usage(),
+        },
+        ["simulate", rest @ ..] => simulate::run(rest),
+        ["campaign", rest @ ..] => campaign::run(rest),
         [
             "crd-conformance",
             "--kube-apiserver",
@@ -59,25 +68,27 @@ fn main() -> ExitCode {
             "--etcd",
             etcd,
         ] => conformance::run(Path::new(apiserver), Path::new(etcd)),
-        ["bench", "resolver", extent @ ..] => match bench::Extent::read(extent) {
-            Some(extent) => bench::resolver(extent),
+        ["bench", "resolver", options @ ..] => match bench::Options::parse(options) {
+            Some(options) => bench::resolver(options),
             None => return usage(),
         },
-        ["bench", "cold-start", extent @ ..] => match bench::cold_start::Extent::read(extent) {
-            Some(extent) => bench::cold_start::run(&extent),
+        ["bench", "cold-start", options @ ..] => match bench::cold_start::Options::parse(options) {
+            Some(options) => bench::cold_start::run(&options),
             None => return usage(),
         },
         ["chart"] => chart::run(),
         ["dashboard"] => dashboard::run(),
         ["kustomize"] => chart::kustomize::write(),
-        ["churn", extent @ ..] => match churn::Extent::read(extent) {
-            Some(extent) => churn::run(&extent),
+        ["churn", options @ ..] => match churn::Options::parse(options) {
+            Some(options) => churn::run(&options),
             None => return usage(),
         },
-        ["end-to-end tests", extent @ ..] => match e2e::Extent::read(extent) {
-            Some(extent) => e2e::run(&extent),
+        ["e2e", options @ ..] => match e2e::Options::parse(options) {
+            Some(options) => e2e::run(&options),
             None => return usage(),
         },
+        ["words"] => words::run(false),
+        ["words", "--all"] => words::run(true),
         ["kubernetes", rest @ ..] => match kubernetes::run(rest) {
             Some(outcome) => outcome,
             None => return usage(),
@@ -99,14 +110,15 @@ fn main() -> ExitCode {
 
 fn usage() -> ExitCode {
     eprint!(
-        "{USAGE}{}{}{}{}{}{}{}",
+        "{USAGE}{}{}{}{}{}{}{}{}",
         chart::USAGE,
         chart::kustomize::USAGE,
         churn::USAGE,
         dashboard::USAGE,
         image::USAGE,
         e2e::USAGE,
-        kubernetes::USAGE
+        kubernetes::USAGE,
+        words::USAGE
     );
     ExitCode::from(2)
 }

@@ -1,5 +1,4 @@
-//! The checks that need a real Kubernetes, as rows of `cargo xtask test`.
-//! It never passes over one silently: what the machine cannot do is said, and is an error where nothing may be left out.
+//! The checks that need more than Rust: `cargo xtask test --real`.
 
 use std::error::Error;
 use std::fs::{self, File};
@@ -7,36 +6,39 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-use crate::checks::{Check, Ended, cargo, ended};
-use crate::generate::root;
+use crate::checks::{Check, Outcome, cargo, run_command};
 use crate::kubernetes::{self, go_programs, packages};
-use crate::{churn, conformance, control_plane::ControlPlane, e2e};
+use crate::{chart, churn, conformance, control_plane::ControlPlane, dashboard, deny, e2e, paths};
 
-/// In this order: programs first, so that the times of the others are their own.
+/// In this order: programs before what runs on them, so that the times of the others are their own.
 /// Most of that waiting is over by then: see `start_building_programs`.
-pub(crate) const CHECKS: [(&str, Check); 6] = [
-    ("real: programs", |ci| {
-        attempt(ci, || kubernetes_command(&["programs"]))
+pub(crate) const CHECKS: [Check; 10] = [
+    ("dashboard", dashboard::check),
+    ("dependencies", deny::check),
+    ("advisories", deny::check_advisories),
+    ("real: programs", || {
+        on_a_node(|| kubernetes_command(&["programs"]))
     }),
-    ("real: API server", |ci| attempt(ci, api_server)),
-    ("real: e2e", |ci| {
-        attempt(ci, || e2e::run(&e2e::Extent::default()))
+    ("chart", chart::check),
+    ("real: API server", || on_a_node(api_server)),
+    ("real: e2e", || {
+        on_a_node(|| e2e::run(&e2e::Options::default()))
     }),
-    ("real: churn", |ci| attempt(ci, short_churn)),
-    ("real: rights", |ci| {
-        attempt(ci, || kubernetes_command(&["audit"]))
+    ("real: churn", || on_a_node(short_churn)),
+    ("real: permissions", || {
+        on_a_node(|| kubernetes_command(&["audit"]))
     }),
-    ("real: end", |ci| attempt(ci, end)),
+    ("real: end", || on_a_node(end)),
 ];
 
-/// Builds the Go programs at the lowest priority while the other checks run: these wait a lot.
-/// Whatever goes wrong here is met again, and told, by "real: programs".
+/// Builds programs and images at the lowest priority while the other checks run: these wait a lot.
+/// What goes wrong here goes wrong again in "real: programs", which reports it.
 pub(crate) fn start_building_programs() -> Option<Child> {
-    let log = root().join("target/go-programs.log");
     if obstacle().is_some() {
         return None;
     }
-    let log = File::create(log).ok()?;
+    fs::create_dir_all(paths::target()).ok()?;
+    let log = File::create(paths::target().join("programs.log")).ok()?;
     Command::new("nice")
         .args(["-n", "19"])
         .arg(std::env::current_exe().ok()?)
@@ -48,18 +50,14 @@ pub(crate) fn start_building_programs() -> Option<Child> {
         .ok()
 }
 
-/// Seeds of the sequences that the simulated cluster and a real API server are asked.
+/// Seeds of the request sequences that the simulated cluster and a real API server are compared by.
 const SEEDS: [&str; 3] = ["1", "2", "3"];
 
-/// Does it, unless this machine cannot.
-fn attempt(ci: bool, work: impl FnOnce() -> Result<(), Box<dyn Error>>) -> Ended {
-    match (obstacle(), ci) {
-        (Some(why), true) => Ended::Failed(format!("no real Kubernetes here: {why}")),
-        (Some(why), false) => Ended::LeftOut(format!("NOT run on a real Kubernetes: {why}")),
-        (None, _) => match work() {
-            Ok(()) => Ended::Passed,
-            Err(error) => Ended::Failed(error.to_string()),
-        },
+/// Runs it, unless this machine cannot run a node.
+fn on_a_node(check: impl FnOnce() -> Result<(), Box<dyn Error>>) -> Outcome {
+    match obstacle() {
+        Some(why) => Outcome::Skipped(format!("no real Kubernetes here: {why}")),
+        None => Outcome::from_result(check()),
     }
 }
 
@@ -69,11 +67,7 @@ fn obstacle() -> Option<String> {
     if own_user.ok() != Some(0) {
         return Some("a node needs root".into());
     }
-    let go = Command::new("go")
-        .arg("version")
-        .stdout(Stdio::null())
-        .status();
-    if !go.is_ok_and(|status| status.success()) {
+    if !go_programs::can_build() {
         return Some("Go is missing, which builds Kubernetes from its modules".into());
     }
     if fs::read_dir("/sys/fs/cgroup").map_or(0, Iterator::count) == 0 {
@@ -95,43 +89,37 @@ fn api_server() -> Result<(), Box<dyn Error>> {
         go_programs::ETCD.path()?,
     );
     conformance::run(&server, &etcd)?;
-    // The whole workspace, so that what the tests were built from serves again.
-    passed(cargo(&["build", "--workspace", "--example", "compare"]))?;
+    cargo("build --workspace --example compare").into_result()?;
     for seed in SEEDS {
-        // Each sequence wants a server that has seen nothing.
+        // Each sequence needs a server without any object.
         let plane = ControlPlane::start(&server, &etcd)?;
         let kubeconfig = plane.write_kubeconfig()?;
-        let mut compare = Command::new(root().join("target/debug/examples/compare"));
+        let mut compare = Command::new(paths::target().join("debug/examples/compare"));
         compare.arg("--kubeconfig").arg(kubeconfig);
-        passed(ended(compare.args(["--seed", seed])))
+        run_command(compare.args(["--seed", seed]))
+            .into_result()
             .map_err(|why| format!("the simulated cluster and the real server disagree: {why}"))?;
     }
     Ok(())
 }
 
-fn passed(ended: Ended) -> Result<(), String> {
-    match ended {
-        Ended::Passed => Ok(()),
-        Ended::Failed(why) | Ended::LeftOut(why) => Err(why),
-    }
-}
-
 /// Enough for every edge once; a release is given ten minutes.
 fn short_churn() -> Result<(), Box<dyn Error>> {
-    let extent = churn::Extent::read(&["--minutes", "2"]).ok_or("churn takes no minutes")?;
-    churn::run(&extent)
+    let options = churn::Options::parse(&["--minutes", "2"]).ok_or("churn takes no minutes")?;
+    churn::run(&options)
 }
 
 /// Nothing of the node may be left.
 fn end() -> Result<(), Box<dyn Error>> {
     kubernetes_command(&["down"])?;
-    let left = kubernetes::left_behind()?;
+    let left = kubernetes::leftovers()?;
     match left.as_slice() {
         [] => Ok(()),
         some => Err(format!("the node left behind: {}", some.join(", ")).into()),
     }
 }
 
-fn kubernetes_command(words: &[&str]) -> Result<(), Box<dyn Error>> {
-    kubernetes::run(words).ok_or_else(|| format!("kubernetes {words:?} is not known"))?
+fn kubernetes_command(arguments: &[&str]) -> Result<(), Box<dyn Error>> {
+    kubernetes::run(arguments)
+        .ok_or_else(|| format!("kubernetes {arguments:?} is not a command"))?
 }

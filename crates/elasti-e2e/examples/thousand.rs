@@ -1,5 +1,5 @@
 //! What many ElastiServices cost an operator that has a process of its own: memory, watches, calls at rest, restarts.
-//! Never asserts: it prints figures. `cargo run --release -p elasti-e2e --example thousand [-- SERVICES]`.
+//! It prints figures: `cargo run --release -p elasti-e2e --example thousand [-- SERVICES]`.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -26,9 +26,9 @@ use tokio::time::{Instant, sleep};
 /// The memory of a process without services is measured with these few.
 const FEW: usize = 20;
 const MANY: usize = 1_000;
-const REST: Duration = Duration::from_secs(60);
+const REST_DURATION: Duration = Duration::from_secs(60);
 const ADDRESS: [u8; 4] = [127, 0, 0, 77];
-/// What every trigger asks for: nobody uses anything.
+/// What every trigger reads: idle.
 const LOAD: &str = "load";
 const SERVICES: &str = "/apis/elasti.truefoundry.com/v1alpha1/namespaces/default/elastiservices";
 
@@ -67,39 +67,37 @@ async fn operate(kubeconfig: &str, token: &str) {
 }
 
 async fn measure(many: usize) {
-    let hood = TestEnv::with(|config| config.operators = 0).await;
+    let env = TestEnv::with(|config| config.operators = 0).await;
     let folder = tempfile::tempdir().unwrap();
-    let (kubeconfig, token) = papers(&hood, folder.path()).await;
-    hood.fake_cluster()
-        .prometheus
-        .set(LOAD, Reading::Value(0.0));
-    declare(&hood, 0..FEW).await;
+    let (kubeconfig, token) = papers(&env, folder.path()).await;
+    env.fake_cluster().prometheus.set(LOAD, Reading::Value(0.0));
+    declare(&env, 0..FEW).await;
     let mut operator = start(&kubeconfig, &token);
-    at_rest(&hood).await;
+    at_rest(&env).await;
     let few_kib = resident_kib(&operator);
     println!("{FEW} services: {few_kib} KiB resident");
     let started = Instant::now();
-    declare(&hood, FEW..FEW + many).await;
-    at_rest(&hood).await;
+    declare(&env, FEW..FEW + many).await;
+    at_rest(&env).await;
     println!("{many} more, all written after {:.1?}", started.elapsed());
     tell_memory("grown while running", &operator, few_kib, many);
-    tell_rest(&hood).await;
+    tell_rest(&env).await;
 
     operator.kill().unwrap();
     operator.wait().unwrap();
     let mut operator = start(&kubeconfig, &token);
-    at_rest(&hood).await;
+    at_rest(&env).await;
     tell_memory("after a restart", &operator, few_kib, many);
     operator.kill().unwrap();
     operator.wait().unwrap();
 
     let started = Instant::now();
     for path in [SERVICES, "/apis/discovery.k8s.io/v1/endpointslices"] {
-        hood.api().items(path).await;
+        env.api().items(path).await;
     }
     let lists = started.elapsed();
     let started = Instant::now();
-    hood.add_resolver().await;
+    env.add_resolver().await;
     let routes = started.elapsed();
     let ratio = routes.as_secs_f64() / lists.as_secs_f64();
     println!(
@@ -108,13 +106,13 @@ async fn measure(many: usize) {
 }
 
 /// Access for the second process, and the token that it shows to resolvers.
-async fn papers(hood: &TestEnv, folder: &Path) -> (PathBuf, PathBuf) {
+async fn papers(env: &TestEnv, folder: &Path) -> (PathBuf, PathBuf) {
     let (kubeconfig, token) = (folder.join("kubeconfig"), folder.join("token"));
-    std::fs::write(&kubeconfig, hood.fake_cluster().kubeconfig()).unwrap();
+    std::fs::write(&kubeconfig, env.fake_cluster().kubeconfig()).unwrap();
     let account = "/api/v1/namespaces/elasti/serviceaccounts/elasti-operator-controller-manager";
     let user_request =
         json!({"spec": {"audiences": [names::ACTIVITY_AUDIENCE], "expirationSeconds": 86_400}});
-    let made = hood
+    let made = env
         .api()
         .make(&format!("{account}/token"), user_request)
         .await;
@@ -131,12 +129,12 @@ fn start(kubeconfig: &Path, token: &Path) -> Child {
 }
 
 /// Targets at zero: they cost the simulated cluster no pods.
-async fn declare(hood: &TestEnv, numbers: std::ops::Range<usize>) {
-    let prometheus = format!("http://{}", hood.fake_cluster().prometheus.address);
+async fn declare(env: &TestEnv, numbers: std::ops::Range<usize>) {
+    let prometheus = format!("http://{}", env.fake_cluster().prometheus.address);
     for number in numbers {
         let name = format!("web-{number:05}");
         let [deployment, service, elastiservice] = objects(&name, &prometheus);
-        let api: &ApiClient = hood.api();
+        let api: &ApiClient = env.api();
         api.make("/apis/apps/v1/namespaces/default/deployments", deployment)
             .await;
         api.make("/api/v1/namespaces/default/services", service)
@@ -174,17 +172,17 @@ fn objects(name: &str, prometheus: &str) -> [Value; 3] {
 
 /// Calls of the second process: it has the kubeconfig's user, and everybody else here a name.
 fn is_operators(call: &Call) -> bool {
-    !call.user.starts_with("system:serviceaccount:") && !call.user_agent.starts_with("teller")
+    !call.user.starts_with("system:serviceaccount:") && !call.user_agent.starts_with("e2e")
 }
 
-/// The leader renews its lease for as long as it lives, which is told by kind; nothing else may be written at rest.
+/// The leader renews its lease for as long as it lives, which shows by its kind; nothing else may be written at rest.
 fn changes(call: &Call) -> bool {
     let renewal = call.kind == "leases" || call.kind.ends_with("reviews");
     is_operators(call) && call.verb.writes() && !renewal
 }
 
-async fn at_rest(hood: &TestEnv) {
-    let faults = hood.fake_cluster().server.faults();
+async fn at_rest(env: &TestEnv) {
+    let faults = env.fake_cluster().server.faults();
     let written = || faults.journal().iter().filter(|call| changes(call)).count();
     let quiet = async || {
         let before = written();
@@ -194,16 +192,16 @@ async fn at_rest(hood: &TestEnv) {
     until("everything is written", quiet).await;
 }
 
-async fn tell_rest(hood: &TestEnv) {
-    let faults = hood.fake_cluster().server.faults();
+async fn tell_rest(env: &TestEnv) {
+    let faults = env.fake_cluster().server.faults();
     let before = faults.calls();
-    sleep(REST).await;
+    sleep(REST_DURATION).await;
     let mut calls = faults.journal();
     calls.retain(|call| call.number > before && is_operators(call));
     let writes = calls.iter().filter(|call| changes(call)).count();
     let watches = calls.iter().filter(|call| call.verb == Verb::Watch).count();
     println!(
-        "at rest for {REST:?}: {writes} writes, {} calls, {watches} of them watches",
+        "at rest for {REST_DURATION:?}: {writes} writes, {} calls, {watches} of them watches",
         calls.len()
     );
     let mut kinds: BTreeMap<String, usize> = BTreeMap::new();

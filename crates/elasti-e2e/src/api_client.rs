@@ -1,5 +1,4 @@
-//! Talks to the API as a person with kubectl would.
-//! Never hides a refusal: a call that must work and does not ends the test.
+//! A client of the API server that panics where a call fails that must not.
 
 use http_body_util::BodyExt as _;
 use kube::client::Body;
@@ -10,13 +9,13 @@ pub const MERGE: &str = "application/merge-patch+json";
 /// Content type of a strategic merge patch.
 pub const STRATEGIC: &str = "application/strategic-merge-patch+json";
 
-/// Someone who talks to the API.
+/// A client of the API server.
 #[derive(Clone)]
 pub struct ApiClient(pub kube::Client);
 
 impl std::fmt::Debug for ApiClient {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Teller")
+        f.write_str("ApiClient")
     }
 }
 
@@ -33,7 +32,7 @@ impl ApiClient {
             .method(method)
             .uri(path)
             .header("content-type", kind)
-            .header("user-agent", "teller/1")
+            .header("user-agent", "e2e/1")
             .body(Body::from(body.into()))
             .unwrap();
         let response = self.0.send(request).await.unwrap();

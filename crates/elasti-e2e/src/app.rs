@@ -1,5 +1,4 @@
 //! An app under management: what it is made of, and verbs for what happens to it.
-//! Never looks into a process: it sees what kubectl and a client see.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -13,15 +12,15 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 
 use crate::api_client::{MERGE, STRATEGIC};
-use crate::client::{self, Answer, Lost, Regular};
-use crate::ledger::Entry;
+use crate::client::{self, Answer, KeepAliveClient, Lost};
+use crate::request_log::Entry;
 use crate::test_env::TestEnv;
 use crate::{stand_in, until};
 
 /// The sample app on a real node.
 const SAMPLE_APP: &str = "docker.io/local/sample-app:1";
 /// The condition without which a pod with a door is not ready.
-const DOOR: &str = "elasti.example/let-in";
+const GATE: &str = "elasti.example/gate";
 
 /// What scales.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,12 +75,12 @@ pub struct Blueprint {
     pub replicas: u32,
     /// Whether its pods become ready at all.
     pub starts: bool,
-    /// Whether its trigger says that somebody uses it from the start.
+    /// Whether its trigger reads above the threshold from the start.
     pub in_use: bool,
     /// Names and numbers of the Service's ports.
     pub ports: Vec<(&'static str, u16)>,
     /// Its pods are ready only once someone lets visitors in (on a real cluster).
-    pub has_door: bool,
+    pub has_gate: bool,
     /// More of its pods' spec; what stands under `container` is for their one container.
     pub pod: Value,
     /// What its container requests.
@@ -105,7 +104,7 @@ pub fn blueprint(name: &'static str) -> Blueprint {
         starts: true,
         in_use: true,
         ports: vec![("http", 80)],
-        has_door: false,
+        has_gate: false,
         requests: json!({}),
         pod: json!({}),
         service: json!({}),
@@ -116,7 +115,7 @@ pub fn blueprint(name: &'static str) -> Blueprint {
 /// An app under management.
 #[derive(Clone, Debug)]
 pub struct App {
-    hood: TestEnv,
+    env: TestEnv,
     /// What it was made of.
     pub blueprint: Blueprint,
     /// The cluster IP of its Service.
@@ -124,9 +123,9 @@ pub struct App {
 }
 
 impl App {
-    pub(crate) async fn build(hood: TestEnv, mut blueprint: Blueprint) -> Self {
-        blueprint.namespace = hood.name_of(blueprint.namespace);
-        let app = Self::build_unmanaged(hood, blueprint).await;
+    pub(crate) async fn build(env: TestEnv, mut blueprint: Blueprint) -> Self {
+        blueprint.namespace = env.name_of(blueprint.namespace);
+        let app = Self::build_unmanaged(env, blueprint).await;
         match app.blueprint.in_use {
             true => app.busy(),
             false => app.idle(),
@@ -135,10 +134,10 @@ impl App {
         app
     }
 
-    pub(crate) async fn build_without_target(hood: TestEnv, mut blueprint: Blueprint) -> Self {
-        blueprint.namespace = hood.name_of(blueprint.namespace);
+    pub(crate) async fn build_without_target(env: TestEnv, mut blueprint: Blueprint) -> Self {
+        blueprint.namespace = env.name_of(blueprint.namespace);
         let mut app = Self {
-            hood,
+            env,
             blueprint,
             ip: String::new(),
         };
@@ -148,9 +147,9 @@ impl App {
         app
     }
 
-    async fn build_unmanaged(hood: TestEnv, blueprint: Blueprint) -> Self {
+    async fn build_unmanaged(env: TestEnv, blueprint: Blueprint) -> Self {
         let mut app = Self {
-            hood,
+            env,
             blueprint,
             ip: String::new(),
         };
@@ -182,13 +181,13 @@ impl App {
             "apiVersion": target.api_version(), "kind": target.kind(),
             "metadata": {"name": name}, "spec": spec,
         });
-        self.hood.api().make(&self.targets(), object).await;
-        if *target == Target::Rollout && self.hood.is_real() {
-            tokio::spawn(stand_in::play(self.hood.api().clone(), self.target_path()));
+        self.env.api().make(&self.targets(), object).await;
+        if *target == Target::Rollout && self.env.is_real() {
+            tokio::spawn(stand_in::play(self.env.api().clone(), self.target_path()));
         }
     }
 
-    /// The simulated cluster knows apps by their image; on a real node there is one image, told by a variable which app to be.
+    /// The simulated cluster knows apps by their image; on a real node there is one image, and a variable says which app it is.
     fn pod_spec(&self) -> Value {
         let Blueprint {
             image,
@@ -211,7 +210,7 @@ impl App {
             "securityContext": {"runAsNonRoot": true, "runAsUser": 1000, "seccompProfile": {"type": "RuntimeDefault"}},
             "containers": [{
                 "name": "app",
-                "image": if self.hood.is_real() { real_image } else { image },
+                "image": if self.env.is_real() { real_image } else { image },
                 "imagePullPolicy": "Never",
                 "securityContext": {"allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]}},
                 "ports": container_ports,
@@ -225,8 +224,8 @@ impl App {
                 ],
             }],
         });
-        if self.blueprint.has_door {
-            spec["readinessGates"] = json!([{"conditionType": DOOR}]);
+        if self.blueprint.has_gate {
+            spec["readinessGates"] = json!([{"conditionType": GATE}]);
         }
         let mut more = self.blueprint.pod.clone();
         if let Some(container) = more
@@ -240,9 +239,9 @@ impl App {
     }
 
     /// Opens the doors of all its pods, once there is one.
-    pub async fn let_in(&self) {
+    pub async fn open_gates(&self) {
         let pods = self.pods_path();
-        let api = self.hood.api();
+        let api = self.env.api();
         until("there is a pod", async || {
             !api.items(&pods).await.is_empty()
         })
@@ -250,7 +249,7 @@ impl App {
         for pod in api.items(&pods).await {
             let name = pod["metadata"]["name"].as_str().unwrap_or_default();
             let path = format!("{}/{name}/status", self.core("pods"));
-            let open = json!({"status": {"conditions": [{"type": DOOR, "status": "True"}]}});
+            let open = json!({"status": {"conditions": [{"type": GATE, "status": "True"}]}});
             api.patch(&path, STRATEGIC, open).await;
         }
     }
@@ -264,7 +263,7 @@ impl App {
         let mut spec = json!({"selector": {"app": name}, "ports": ports});
         merge(&mut spec, &self.blueprint.service);
         let service = json!({"metadata": {"name": name}, "spec": spec});
-        let service = self.hood.api().make(&self.core("services"), service).await;
+        let service = self.env.api().make(&self.core("services"), service).await;
         let ip = service["spec"]["clusterIP"].as_str().unwrap_or_default();
         self.ip = ip.to_owned();
     }
@@ -282,7 +281,7 @@ impl App {
     /// Creates its ElastiService.
     pub async fn manage(&self) {
         let Blueprint { name, target, .. } = &self.blueprint;
-        let prometheus = self.hood.prometheus();
+        let prometheus = self.env.prometheus();
         let mut spec = json!({
             "scaleTargetRef": {"apiVersion": target.api_version(), "kind": target.kind(), "name": name},
             "service": name,
@@ -296,7 +295,7 @@ impl App {
             "apiVersion": "elasti.truefoundry.com/v1alpha1", "kind": "ElastiService",
             "metadata": {"name": name}, "spec": spec,
         });
-        self.hood.api().make(&self.elastiservices(), object).await;
+        self.env.api().make(&self.elastiservices(), object).await;
     }
 
     fn query(&self) -> String {
@@ -349,30 +348,30 @@ impl App {
         format!("{}/{}", self.elastiservices(), self.blueprint.name)
     }
 
-    /// Nobody uses it, says the trigger.
+    /// Sets its trigger below the threshold.
     pub fn idle(&self) {
-        self.reads(Reading::Value(0.0));
+        self.set_reading(Reading::Value(0.0));
     }
 
-    /// Somebody uses it, says the trigger.
+    /// Sets its trigger above the threshold.
     pub fn busy(&self) {
-        self.reads(Reading::Value(5.0));
+        self.set_reading(Reading::Value(5.0));
     }
 
-    /// What the trigger reads from now on.
-    pub fn reads(&self, reading: Reading) {
-        self.hood.set_reading(&self.query(), reading);
+    /// Sets what the trigger reads from now on.
+    pub fn set_reading(&self, reading: Reading) {
+        self.env.set_reading(&self.query(), reading);
     }
 
     /// Changes the ElastiService's spec.
     pub async fn edit(&self, spec: Value) {
         let patch = json!({"spec": spec});
-        self.hood.api().patch(&self.path(), MERGE, patch).await;
+        self.env.api().patch(&self.path(), MERGE, patch).await;
     }
 
     /// The ElastiService as it is; null if it is gone.
     pub async fn object(&self) -> Value {
-        self.hood.api().get(&self.path()).await
+        self.env.api().get(&self.path()).await
     }
 
     /// Its status.
@@ -395,7 +394,7 @@ impl App {
 
     /// The replicas that the target asks for.
     pub async fn replicas(&self) -> u64 {
-        let target = self.hood.api().get(&self.target_path()).await;
+        let target = self.env.api().get(&self.target_path()).await;
         target["spec"]["replicas"].as_u64().unwrap_or(0)
     }
 
@@ -403,12 +402,12 @@ impl App {
     pub async fn scale_by_hand(&self, replicas: u32) {
         let path = format!("{}/scale?fieldManager=kubectl", self.target_path());
         let patch = json!({"spec": {"replicas": replicas}});
-        self.hood.api().patch(&path, MERGE, patch).await;
+        self.env.api().patch(&path, MERGE, patch).await;
     }
 
     /// The slices that point its Service at resolvers.
     pub async fn resolver_slices(&self) -> Vec<Value> {
-        let mut slices = self.hood.api().items(&self.slices_path()).await;
+        let mut slices = self.env.api().items(&self.slices_path()).await;
         slices.retain(|slice| {
             let labels = &slice["metadata"]["labels"];
             labels[names::SERVICE_NAME_LABEL] == self.blueprint.name
@@ -433,7 +432,7 @@ impl App {
         let Blueprint {
             namespace, name, ..
         } = &self.blueprint;
-        self.hood.held_for(namespace, name).await
+        self.env.held_for(namespace, name).await
     }
 
     /// Someone who comes now and is answered later.
@@ -443,7 +442,7 @@ impl App {
         tokio::spawn(async move { drop(app.visit().await) })
     }
 
-    /// Visitors who come one after the other until told to stop; the ledger remembers them.
+    /// Visitors who come one after the other until `stop` is set; the request log has them.
     #[must_use]
     pub fn visitors(&self) -> (Arc<AtomicBool>, JoinHandle<()>) {
         let (app, stop) = (self.clone(), Arc::new(AtomicBool::new(false)));
@@ -461,14 +460,14 @@ impl App {
     pub async fn private_service(&self) -> Value {
         let name = names::private_service(self.blueprint.name);
         let path = format!("{}/{name}", self.core("services"));
-        self.hood.api().get(&path).await
+        self.env.api().get(&path).await
     }
 
     /// Events about the ElastiService or the target, by kind.
     pub async fn events(&self, kind: &str) -> Vec<Value> {
         let namespace = self.blueprint.namespace;
         let path = format!("/apis/events.k8s.io/v1/namespaces/{namespace}/events");
-        let mut events = self.hood.api().items(&path).await;
+        let mut events = self.env.api().items(&path).await;
         events.retain(|event| {
             let about = &event["regarding"];
             about["kind"] == kind && about["name"] == self.blueprint.name
@@ -511,12 +510,12 @@ impl App {
     pub async fn until_nodes_follow(&self) {
         let pods = self.pods_path();
         until("no pod is about to end", async || {
-            let pods = self.hood.api().items(&pods).await;
+            let pods = self.env.api().items(&pods).await;
             let mut ends = pods.iter().map(|pod| &pod["metadata"]["deletionTimestamp"]);
             ends.all(Value::is_null)
         })
         .await;
-        sleep(self.hood.settle()).await;
+        sleep(self.env.settle()).await;
     }
 
     /// Puts it to sleep.
@@ -531,28 +530,28 @@ impl App {
         format!("{}:{port}", self.ip)
     }
 
-    /// One request to its first port, written into the ledger.
+    /// One request to its first port, with an entry in the request log.
     pub async fn get(&self) -> Result<Answer, Lost> {
         self.get_at(self.blueprint.ports[0].1).await
     }
 
-    /// One request to a port of it, written into the ledger.
+    /// One request to a port of it, with an entry in the request log.
     pub async fn get_at(&self, port: u16) -> Result<Answer, Lost> {
         let (path, sent_at) = (self.next_path(), Instant::now());
         let outcome = client::get(&self.address(port), &path).await;
         self.note(path, sent_at, outcome)
     }
 
-    /// One request of a regular to its first port, written into the ledger.
-    pub async fn get_as(&self, regular: &mut Regular) -> Result<Answer, Lost> {
+    /// One request on a kept connection to its first port, with an entry in the request log.
+    pub async fn get_as(&self, keep_alive: &mut KeepAliveClient) -> Result<Answer, Lost> {
         let (path, sent_at) = (self.next_path(), Instant::now());
         let address = self.address(self.blueprint.ports[0].1);
-        let outcome = regular.get(&address, &path).await;
+        let outcome = keep_alive.get(&address, &path).await;
         self.note(path, sent_at, outcome)
     }
 
     fn next_path(&self) -> String {
-        format!("/{}/{}", self.blueprint.name, self.hood.ledger().next())
+        format!("/{}/{}", self.blueprint.name, self.env.requests().next())
     }
 
     fn note(
@@ -561,7 +560,7 @@ impl App {
         sent_at: Instant,
         outcome: Result<Answer, Lost>,
     ) -> Result<Answer, Lost> {
-        self.hood.ledger().write(Entry {
+        self.env.requests().write(Entry {
             app: self.blueprint.name.to_owned(),
             path,
             sent_at,

@@ -1,5 +1,5 @@
-//! Clients: a new visitor with a connection of its own, and a regular who keeps the connection open.
-//! Never sends again what an app may have seen: what is lost is lost.
+//! HTTP clients: one with a new connection for each request, and one that keeps its connection open.
+//! Neither sends a request again that an app may have seen: a retry would hide a loss.
 
 use std::time::Duration;
 
@@ -47,7 +47,7 @@ impl Answer {
 /// A request that got no whole answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Lost {
-    /// Nobody listened.
+    /// The connection was refused.
     Refused(String),
     /// The connection broke.
     Broken(String),
@@ -74,13 +74,13 @@ pub async fn get(address: &str, path: &str) -> Result<Answer, Lost> {
 /// # Errors
 /// If no whole line came.
 pub async fn greeting(address: &str) -> Result<String, Lost> {
-    match timeout(TIMEOUT, hear(address)).await {
+    match timeout(TIMEOUT, read_line(address)).await {
         Ok(line) => line,
         Err(_) => Err(Lost::Hung),
     }
 }
 
-async fn hear(address: &str) -> Result<String, Lost> {
+async fn read_line(address: &str) -> Result<String, Lost> {
     let refused = |error: std::io::Error| Lost::Refused(error.to_string());
     let broken = |error: std::io::Error| Lost::Broken(error.to_string());
     let stream = TcpStream::connect(address).await.map_err(refused)?;
@@ -113,11 +113,11 @@ async fn exchange(address: &str, text: &str) -> Result<Answer, Lost> {
 
 /// A client that keeps its connection open from one request to the next.
 #[derive(Debug, Default)]
-pub struct Regular {
+pub struct KeepAliveClient {
     stream: Option<TcpStream>,
 }
 
-impl Regular {
+impl KeepAliveClient {
     /// One GET. On a connection that turns out to be closed before any byte of an answer came it is sent once more on
     /// a new one, as every HTTP client does (RFC 9112, 9.3.1): a server may close an idle connection at any time.
     ///
@@ -126,14 +126,14 @@ impl Regular {
     pub async fn get(&mut self, address: &str, path: &str) -> Result<Answer, Lost> {
         let text = format!("GET {path} HTTP/1.1\r\nHost: test\r\n\r\n");
         if let Some(stream) = self.stream.take() {
-            match timeout(TIMEOUT, converse(stream, &text)).await {
+            match timeout(TIMEOUT, exchange_keep_alive(stream, &text)).await {
                 Ok(Err(Lost::Broken(_))) => {}
                 outcome => return self.keep(outcome.unwrap_or(Err(Lost::Hung))),
             }
         }
         let refused = |error: std::io::Error| Lost::Refused(error.to_string());
         let stream = TcpStream::connect(address).await.map_err(refused)?;
-        let outcome = timeout(TIMEOUT, converse(stream, &text)).await;
+        let outcome = timeout(TIMEOUT, exchange_keep_alive(stream, &text)).await;
         self.keep(outcome.unwrap_or(Err(Lost::Hung)))
     }
 
@@ -148,12 +148,15 @@ impl Regular {
 }
 
 /// One request and its answer, by its length; `Broken` means that no byte of an answer came.
-async fn converse(mut stream: TcpStream, text: &str) -> Result<(Answer, TcpStream), Lost> {
+async fn exchange_keep_alive(
+    mut stream: TcpStream,
+    text: &str,
+) -> Result<(Answer, TcpStream), Lost> {
     let broken = |error: std::io::Error| Lost::Broken(error.to_string());
     stream.write_all(text.as_bytes()).await.map_err(broken)?;
-    let mut heard = Vec::new();
+    let mut received = Vec::new();
     loop {
-        let text = String::from_utf8_lossy(&heard).into_owned();
+        let text = String::from_utf8_lossy(&received).into_owned();
         if let Some((head, body)) = text.split_once("\r\n\r\n") {
             let answer = Answer {
                 head: head.to_owned(),
@@ -166,9 +169,9 @@ async fn converse(mut stream: TcpStream, text: &str) -> Result<(Answer, TcpStrea
                 return Ok((answer, stream));
             }
         }
-        match stream.read_buf(&mut heard).await {
-            Ok(0) if heard.is_empty() => return Err(Lost::Broken("closed".into())),
-            Err(error) if heard.is_empty() => return Err(broken(error)),
+        match stream.read_buf(&mut received).await {
+            Ok(0) if received.is_empty() => return Err(Lost::Broken("closed".into())),
+            Err(error) if received.is_empty() => return Err(broken(error)),
             Ok(0) => return Err(Lost::Cut(text)),
             Err(error) => return Err(Lost::Cut(format!("{error}: {text}"))),
             Ok(_) => {}

@@ -1,5 +1,5 @@
-//! The other ground: a real cluster with Elasti as its chart installed it; `cargo xtask e2e` says where it is.
-//! Never touches a namespace that it did not make, but for the installation's own.
+//! A real cluster with the chart installed; `cargo xtask e2e` sets the variables that say where it is.
+//! It touches only the namespaces of these tests and Elasti's own.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -21,16 +21,16 @@ use crate::until;
 pub const OPERATOR: &str = "elasti-operator-controller-manager";
 /// The resolvers' Deployment.
 pub const RESOLVER: &str = "elasti-resolver";
-/// On every namespace of a journey.
-pub(crate) const JOURNEY_LABEL: &str = "elasti.example/journey";
+/// On every namespace of an end-to-end test.
+pub(crate) const E2E_LABEL: &str = "elasti.example/scenario";
 
-const KUBECONFIG: &str = "ELASTI_JOURNEYS_KUBECONFIG";
-const PROMETHEUS: &str = "ELASTI_JOURNEYS_PROMETHEUS";
-const READINGS: &str = "ELASTI_JOURNEYS_READINGS";
-const HELM: &str = "ELASTI_JOURNEYS_HELM";
-const KUBECTL: &str = "ELASTI_JOURNEYS_KUBECTL";
-const CHART: &str = "ELASTI_JOURNEYS_CHART";
-const VALUES: &str = "ELASTI_JOURNEYS_VALUES";
+const KUBECONFIG: &str = "ELASTI_E2E_KUBECONFIG";
+const PROMETHEUS: &str = "ELASTI_E2E_PROMETHEUS";
+const READINGS: &str = "ELASTI_E2E_READINGS";
+const HELM: &str = "ELASTI_E2E_HELM";
+const KUBECTL: &str = "ELASTI_E2E_KUBECTL";
+const CHART: &str = "ELASTI_E2E_CHART";
+const VALUES: &str = "ELASTI_E2E_VALUES";
 
 const RELEASE: &str = "elasti";
 const PODS: &str = "/api/v1/namespaces/elasti/pods";
@@ -42,11 +42,11 @@ fn variable(name: &str) -> Option<String> {
 }
 
 /// Whether end-to-end tests go to a real cluster.
-pub(crate) fn is_meant() -> bool {
+pub(crate) fn is_real() -> bool {
     variable(KUBECONFIG).is_some()
 }
 
-/// A real cluster, and one journey's own part of it.
+/// A real cluster, and one test's own part of it.
 pub(crate) struct Cluster {
     pub(crate) client: kube::Client,
     pub(crate) prometheus: String,
@@ -78,10 +78,10 @@ impl Cluster {
         std::fs::read_to_string(&self.kubeconfig).unwrap()
     }
 
-    /// A namespace's name that no other journey has.
+    /// A namespace's name that no other test has.
     pub(crate) fn own_name(&self, name: &str) -> &'static str {
         let process = std::process::id();
-        let name = format!("journey-{process}-{}-{name}", self.number);
+        let name = format!("scenario-{process}-{}-{name}", self.number);
         // As long as the test: a few bytes.
         Box::leak(name.into_boxed_str())
     }
@@ -119,7 +119,7 @@ pub struct Installation {
 }
 
 impl Installation {
-    pub(crate) fn of(cluster: &Cluster, api: ApiClient) -> Self {
+    pub(crate) fn new(cluster: &Cluster, api: ApiClient) -> Self {
         Self {
             api,
             kubeconfig: cluster.kubeconfig.clone(),
@@ -128,8 +128,8 @@ impl Installation {
 
     async fn helm(&self, arguments: &[&str]) {
         let helm = variable(HELM).unwrap_or_else(|| "helm".into());
-        let patience = ["--namespace", RELEASE, "--timeout", "280s"];
-        self.run(&helm, &[arguments, &patience].concat()).await;
+        let until_timeout = ["--namespace", RELEASE, "--timeout", "280s"];
+        self.run(&helm, &[arguments, &until_timeout].concat()).await;
     }
 
     /// Runs a command of `kubectl` in the installation's namespace, to its good end.
@@ -205,14 +205,14 @@ impl Installation {
         .await;
     }
 
-    async fn pods_of(&self, app: &str) -> Vec<Value> {
+    async fn pods_by_app(&self, app: &str) -> Vec<Value> {
         let path = format!("{PODS}?labelSelector={}%3D{app}", names::RESOLVER_LABEL);
         self.api.items(&path).await
     }
 
     /// The addresses of the resolvers that are ready and not about to end.
     pub async fn resolver_addresses(&self) -> BTreeSet<String> {
-        let mut pods = self.pods_of(names::RESOLVER_LABEL_VALUE).await;
+        let mut pods = self.pods_by_app(names::RESOLVER_LABEL_VALUE).await;
         pods.retain(|pod| {
             condition(pod, "Ready") && pod["metadata"]["deletionTimestamp"].is_null()
         });
@@ -227,11 +227,11 @@ impl Installation {
             "elasti_resolver_queued_count{{namespace=\"{namespace}\",service=\"{service}\"}} "
         );
         let mut held = 0;
-        for pod in self.pods_of(names::RESOLVER_LABEL_VALUE).await {
+        for pod in self.pods_by_app(names::RESOLVER_LABEL_VALUE).await {
             let Some(address) = pod["status"]["podIP"].as_str() else {
                 continue;
             };
-            // One that has just ended holds nobody.
+            // One that has just ended holds nothing.
             let Ok(answer) = get(&format!("{address}:8013"), "/metrics").await else {
                 continue;
             };

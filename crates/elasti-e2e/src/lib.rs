@@ -1,5 +1,5 @@
-//! A neighbourhood for tests: ground (the simulated cluster, or a real cluster), operators, resolvers, clients, and a ledger of
-//! every request. Never ships, and never reaches into an operator or a resolver: everything goes over sockets and the API.
+//! The environment of end-to-end tests: a simulated or a real cluster, operators, resolvers, clients, and a log of every
+//! request. Tests reach an operator or a resolver only through sockets and the API.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -13,19 +13,19 @@ mod api_client;
 mod app;
 mod client;
 mod cluster;
-mod ledger;
 mod permissions;
 mod pod_watcher;
 mod readings;
+mod request_log;
 mod stand_in;
 mod test_env;
 
 pub use api_client::{ApiClient, MERGE, STRATEGIC};
 pub use app::{App, Blueprint, Target, blueprint};
-pub use client::{Answer, Lost, Regular, get, greeting};
+pub use client::{Answer, KeepAliveClient, Lost, get, greeting};
 pub use cluster::{Installation, OPERATOR, RESOLVER};
-pub use ledger::{Entry, Ledger};
 pub use pod_watcher::{Edge, PodWatcher};
+pub use request_log::{Entry, RequestLog};
 pub use test_env::{OPERATOR_USER, RESOLVER_USER, TestEnv, TestEnvConfig, times};
 
 use std::time::Duration;
@@ -36,8 +36,8 @@ use tokio::time::{sleep, timeout};
 /// and settle times have their full length.
 pub const TIMEOUT: Duration = Duration::from_secs(120);
 
-fn patience() -> Duration {
-    match cluster::is_meant() {
+fn until_timeout() -> Duration {
+    match cluster::is_real() {
         true => 3 * TIMEOUT,
         false => TIMEOUT,
     }
@@ -45,7 +45,7 @@ fn patience() -> Duration {
 
 /// Waits for a condition.
 pub async fn until(what: &str, mut holds: impl AsyncFnMut() -> bool) {
-    let waited = timeout(patience(), async {
+    let waited = timeout(until_timeout(), async {
         while !holds().await {
             sleep(Duration::from_millis(15)).await;
         }

@@ -1,5 +1,5 @@
-//! The rights that the chart gives where only some namespaces are served: Roles there and at home, nothing in the cluster.
-//! Never gives more than the chart: the rules are read from its own templates.
+//! The permissions that the chart grants where only some namespaces are served: Roles there and in its own, no ClusterRole.
+//! The rules are read from the chart's own templates.
 
 use serde_json::{Value, json};
 
@@ -13,7 +13,7 @@ const RESOLVER: &str = "elasti-resolver";
 pub(crate) const ACCOUNTS: [&str; 2] = [OPERATOR, RESOLVER];
 
 /// The rules of one of the chart's templates, as far as they depend on no value.
-fn rules_of(template: &str) -> Vec<Value> {
+fn chart_rules(template: &str) -> Vec<Value> {
     let begin = format!("{{{{- define \"{template}\" -}}}}");
     let (_, rest) = RULES.split_once(&begin).unwrap();
     let (rules, _) = rest.split_once("{{-").unwrap();
@@ -21,14 +21,14 @@ fn rules_of(template: &str) -> Vec<Value> {
 }
 
 /// What the chart's `rbac-namespaces.yaml` makes for these namespaces.
-pub(crate) async fn give(api_client: &ApiClient, namespaces: &[String]) {
+pub(crate) async fn grant(api_client: &ApiClient, namespaces: &[String]) {
     for namespace in namespaces {
-        let mut operator = rules_of("elasti.operatorRules");
+        let mut operator = chart_rules("elasti.operatorRules");
         operator.push(
             json!({"apiGroups": [""], "resources": ["namespaces"], "resourceNames": [namespace], "verbs": ["get"]}),
         );
         bind(api_client, namespace, OPERATOR, OPERATOR, operator).await;
-        let resolver = rules_of("elasti.resolverRules");
+        let resolver = chart_rules("elasti.resolverRules");
         bind(api_client, namespace, RESOLVER, RESOLVER, resolver).await;
     }
     let leases = "coordination.k8s.io";

@@ -1,5 +1,4 @@
-//! Follows everything about the apps of a namespace and tells each edge the moment it happens.
-//! Never acts: whoever listens decides what an edge is good for.
+//! Watches the apps of a namespace and sends each edge the moment it happens.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -39,7 +38,7 @@ pub enum Edge {
     Zero,
     /// The target asks for replicas.
     Up,
-    /// A pod is told to end.
+    /// A pod was deleted and has not ended yet.
     PodEnding,
     /// A pod is gone.
     PodGone,
@@ -47,7 +46,7 @@ pub enum Edge {
 
 /// What is known of one app.
 #[derive(Debug, Default)]
-struct Known {
+struct AppState {
     phase: Option<Phase>,
     slice: bool,
     rotation: bool,
@@ -57,20 +56,20 @@ struct Known {
     listener: Option<Sender<Edge>>,
 }
 
-type Book = Arc<Mutex<BTreeMap<String, Known>>>;
+type Apps = Arc<Mutex<BTreeMap<String, AppState>>>;
 
 /// Follows a namespace until it is dropped.
 #[derive(Debug)]
 pub struct PodWatcher {
-    book: Book,
+    apps: Apps,
     _watches: JoinSet<()>,
 }
 
 impl PodWatcher {
     /// Follows the namespace `default`.
     #[must_use]
-    pub fn post(hood: &TestEnv) -> Self {
-        let book = Book::default();
+    pub fn start(env: &TestEnv) -> Self {
+        let apps = Apps::default();
         let mut watches = JoinSet::new();
         for path in [
             "/apis/elasti.truefoundry.com/v1alpha1/namespaces/default/elastiservices",
@@ -78,10 +77,10 @@ impl PodWatcher {
             "/apis/apps/v1/namespaces/default/deployments",
             "/api/v1/namespaces/default/pods",
         ] {
-            watches.spawn(follow(hood.clone(), path, book.clone()));
+            watches.spawn(follow(env.clone(), path, apps.clone()));
         }
         Self {
-            book,
+            apps,
             _watches: watches,
         }
     }
@@ -90,36 +89,36 @@ impl PodWatcher {
     #[must_use]
     pub fn edges(&self, app: &App) -> Receiver<Edge> {
         let (listener, edges) = channel(BEHIND);
-        let mut book = self.book.lock();
-        let known = book.entry(app.blueprint.name.to_owned()).or_default();
+        let mut apps = self.apps.lock();
+        let known = apps.entry(app.blueprint.name.to_owned()).or_default();
         known.listener = Some(listener);
         edges
     }
 }
 
-async fn follow(hood: TestEnv, path: &str, book: Book) {
-    let client = &hood.api().0;
+async fn follow(env: TestEnv, path: &str, apps: Apps) {
+    let client = &env.api().0;
     loop {
-        let version = hood.api().get(path).await;
+        let version = env.api().get(path).await;
         let version = version["metadata"]["resourceVersion"].as_str();
         let uri = format!("{path}?watch=true&resourceVersion={}", version.unwrap());
         let request = http::Request::get(uri).body(Vec::new()).unwrap();
         let mut events = std::pin::pin!(client.request_events::<Value>(request).await.unwrap());
         // A watch that ends is begun anew; what changed in between shows at the object's next change.
         while let Ok(Some(event)) = events.try_next().await {
-            let mut book = book.lock();
+            let mut apps = apps.lock();
             match event {
                 WatchEvent::Added(object) | WatchEvent::Modified(object) => {
-                    learn(&mut book, path, &object, false);
+                    learn(&mut apps, path, &object, false);
                 }
-                WatchEvent::Deleted(object) => learn(&mut book, path, &object, true),
+                WatchEvent::Deleted(object) => learn(&mut apps, path, &object, true),
                 WatchEvent::Bookmark(_) | WatchEvent::Error(_) => {}
             }
         }
     }
 }
 
-fn learn(book: &mut BTreeMap<String, Known>, path: &str, object: &Value, gone: bool) {
+fn learn(apps: &mut BTreeMap<String, AppState>, path: &str, object: &Value, gone: bool) {
     let meta = &object["metadata"];
     let kind = path.rsplit('/').next().unwrap_or_default();
     let app = match kind {
@@ -127,7 +126,7 @@ fn learn(book: &mut BTreeMap<String, Known>, path: &str, object: &Value, gone: b
         "pods" => &meta["labels"]["app"],
         _ => &meta["name"],
     };
-    let Some(known) = app.as_str().and_then(|app| book.get_mut(app)) else {
+    let Some(known) = app.as_str().and_then(|app| apps.get_mut(app)) else {
         return;
     };
     let mut edges = Vec::new();
@@ -148,13 +147,13 @@ fn learn(book: &mut BTreeMap<String, Known>, path: &str, object: &Value, gone: b
     }
     if let Some(listener) = &known.listener {
         for edge in edges {
-            // Full: nobody listens any more.
+            // Full: the receiver is not read any more.
             let _ = listener.try_send(edge);
         }
     }
 }
 
-fn learn_slice(known: &mut Known, slice: &Value, gone: bool, edges: &mut Vec<Edge>) {
+fn learn_slice(known: &mut AppState, slice: &Value, gone: bool, edges: &mut Vec<Edge>) {
     let labels = &slice["metadata"]["labels"];
     if labels[names::SLICE_MANAGED_BY_LABEL] == names::SLICE_MANAGED_BY_ELASTI {
         let way = [Edge::SliceIn, Edge::SliceOut];
@@ -167,7 +166,7 @@ fn learn_slice(known: &mut Known, slice: &Value, gone: bool, edges: &mut Vec<Edg
     turn(&mut known.rotation, full, way, edges);
 }
 
-fn learn_pod(known: &mut Known, pod: &Value, gone: bool, edges: &mut Vec<Edge>) {
+fn learn_pod(known: &mut AppState, pod: &Value, gone: bool, edges: &mut Vec<Edge>) {
     let name = pod["metadata"]["name"].as_str().unwrap_or_default();
     if gone {
         known.pods.remove(name);

@@ -1,5 +1,4 @@
 //! Readings for a real Prometheus: what it scrapes from this process is what triggers read.
-//! Never answers a query itself.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -32,7 +31,7 @@ impl Readings {
         Self(table.clone())
     }
 
-    /// Sets what a metric reads from now on; Prometheus learns it when it scrapes next.
+    /// Sets the value of a metric from now on; Prometheus gets it with the next scrape.
     pub(crate) fn set(&self, metric: &str, reading: &Reading) {
         let samples = match reading {
             Reading::Value(value) => vec![*value],

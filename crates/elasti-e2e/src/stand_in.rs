@@ -1,5 +1,4 @@
 //! A stand-in for Argo Rollouts on a real cluster: a Deployment of the same name does the work.
-//! Never changes what a Rollout asks for.
 
 use std::time::Duration;
 
@@ -46,15 +45,15 @@ async fn tell(api: &ApiClient, rollout: &Value, path: &str, deployment: &str) {
     let status = &api.get(deployment).await["status"];
     let count = |field: &str| status[field].as_u64().unwrap_or(0);
     let app = rollout["spec"]["selector"]["matchLabels"]["app"].as_str();
-    let told = json!({
+    let events = json!({
         "HPAReplicas": count("replicas"),
         "replicas": count("replicas"),
         "readyReplicas": count("readyReplicas"),
         "availableReplicas": count("availableReplicas"),
         "selector": format!("app={}", app.unwrap_or_default()),
     });
-    if rollout["status"] != told {
-        let patch = json!({"status": told}).to_string();
+    if rollout["status"] != events {
+        let patch = json!({"status": events}).to_string();
         api.send("PATCH", &format!("{path}/status"), MERGE, patch)
             .await;
     }

@@ -1,5 +1,5 @@
-//! Ground with operators and resolvers on it: a simulated cluster with them as pods of the namespace `elasti`, or a real cluster
-//! with the chart installed. Never lets two neighbourhoods on one machine share an address or a namespace.
+//! A cluster with operators and resolvers: a simulated one with them as pods of the namespace `elasti`, or a real one
+//! with the chart installed. No two environments on one machine share an address or a namespace.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -22,7 +22,7 @@ use tempfile::TempDir;
 use crate::api_client::{ApiClient, STRATEGIC};
 use crate::app::{App, Blueprint, blueprint};
 use crate::cluster::{Cluster, Installation};
-use crate::ledger::Ledger;
+use crate::request_log::RequestLog;
 use crate::{logs, permissions, until};
 
 const DEFINITION: &str = include_str!("../../../deploy/crd/elastiservices.yaml");
@@ -52,7 +52,7 @@ pub fn times() -> observed::Settings {
 /// How far a real kubelet's ticks are apart.
 const TICK: Duration = Duration::from_secs(10);
 
-/// How a neighbourhood is laid out.
+/// The configuration of a test environment.
 #[derive(Clone, Debug)]
 pub struct TestEnvConfig {
     /// Nodes of the simulated cluster.
@@ -71,8 +71,8 @@ pub struct TestEnvConfig {
     pub leader_elect: bool,
     /// The namespaces to serve; empty means all.
     pub namespaces: Vec<String>,
-    /// Operators and resolvers have the chart's rights in those namespaces and in their own, and none in the cluster.
-    pub only_namespaced_rights: bool,
+    /// Operators and resolvers have the chart's permissions in those namespaces and in their own, and none in the cluster.
+    pub only_namespaced_permissions: bool,
     /// Where listen ports come from.
     pub ports: std::ops::RangeInclusive<u16>,
     /// How long a released listen port rests.
@@ -94,7 +94,7 @@ impl Default for TestEnvConfig {
             polling_interval: Duration::from_millis(200),
             leader_elect: false,
             namespaces: Vec::new(),
-            only_namespaced_rights: false,
+            only_namespaced_permissions: false,
             ports: 20_000..=29_999,
             port_quarantine: SignedDuration::from_secs(2),
             rollouts_and_keda: false,
@@ -111,24 +111,24 @@ struct Process<R> {
     running: Option<R>,
 }
 
-/// Where a neighbourhood stands.
-enum Ground {
+/// The cluster of a test environment.
+enum Backend {
     FakeCluster(Arc<FakeCluster>),
     /// The chart has put operators and resolvers there.
     Cluster(Cluster),
 }
 
 struct Inner {
-    ground: Ground,
+    backend: Backend,
     /// Someone else sees to the simulated cluster's end.
     handed_over: AtomicBool,
-    /// The names that namespaces have on this ground, by the names that end-to-end tests give them.
+    /// The real names of namespaces, by the names that tests give them.
     namespaces: Mutex<BTreeMap<String, &'static str>>,
     api_client: ApiClient,
     config: TestEnvConfig,
     operators: Mutex<Vec<Process<elasti_operator::Running>>>,
     resolvers: Mutex<Vec<Process<elasti_resolver::Running>>>,
-    ledger: Ledger,
+    requests: RequestLog,
     tokens: TempDir,
     operator_service: String,
 }
@@ -137,7 +137,7 @@ impl Drop for Inner {
     /// The simulated cluster ends with the runtime. Dropped before, its addresses would go to the next simulated cluster while sockets
     /// still live there.
     fn drop(&mut self) {
-        if let Ground::FakeCluster(fake_cluster) = &self.ground
+        if let Backend::FakeCluster(fake_cluster) = &self.backend
             && !self.handed_over.load(Ordering::Relaxed)
         {
             std::mem::forget(fake_cluster.clone());
@@ -145,13 +145,13 @@ impl Drop for Inner {
     }
 }
 
-/// A simulated cluster with operators, resolvers and a ledger; clones share it.
+/// A simulated cluster with operators, resolvers and a request log; clones share it.
 #[derive(Clone)]
 pub struct TestEnv(Arc<Inner>);
 
 impl std::fmt::Debug for TestEnv {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Neighbourhood")
+        f.write_str("TestEnv")
     }
 }
 
@@ -183,7 +183,7 @@ impl TestEnv {
         Self::with(|_| {}).await
     }
 
-    /// A neighbourhood that differs.
+    /// An environment that differs.
     pub async fn with(change: impl FnOnce(&mut TestEnvConfig)) -> Self {
         logs();
         let mut config = TestEnvConfig::default();
@@ -194,39 +194,39 @@ impl TestEnv {
         }
     }
 
-    /// On a real cluster only the plot's definitions count: everything else is as the chart made it.
+    /// On a real cluster only `rollouts_and_keda` counts: everything else is as the chart made it.
     async fn on_cluster(cluster: Cluster, config: TestEnvConfig) -> Self {
         let api_client = ApiClient(cluster.client.clone());
         if config.rollouts_and_keda {
             cluster.install_definitions().await;
         }
-        let hood = Self::stand_on(Ground::Cluster(cluster), config, api_client, String::new());
-        hood.namespace("default").await;
-        hood
+        let env = Self::new(Backend::Cluster(cluster), config, api_client, String::new());
+        env.namespace("default").await;
+        env
     }
 
-    fn stand_on(
-        ground: Ground,
+    fn new(
+        backend: Backend,
         config: TestEnvConfig,
         api_client: ApiClient,
         operator_service: String,
     ) -> Self {
         Self(Arc::new(Inner {
-            ground,
+            backend,
             handed_over: AtomicBool::new(false),
             namespaces: Mutex::default(),
             api_client,
             config,
             operators: Mutex::default(),
             resolvers: Mutex::default(),
-            ledger: Ledger::default(),
+            requests: RequestLog::default(),
             tokens: tempfile::tempdir().unwrap(),
             operator_service,
         }))
     }
 
     async fn in_fake_cluster(mut config: TestEnvConfig) -> Self {
-        config.api.enforce_rbac |= config.only_namespaced_rights;
+        config.api.enforce_rbac |= config.only_namespaced_permissions;
         let shape = |node: &mut NodeConfig| {
             node.tick = config.tick;
             node.first_tick = node.first_tick.mul_f64(config.tick.div_duration_f64(TICK));
@@ -242,8 +242,8 @@ impl TestEnv {
         make_namespace(&api_client, "elasti").await;
         make_namespace_ready(&api_client, "default").await;
         make_accounts(&api_client).await;
-        if config.only_namespaced_rights {
-            permissions::give(&api_client, &config.namespaces).await;
+        if config.only_namespaced_permissions {
+            permissions::grant(&api_client, &config.namespaces).await;
         } else {
             let accounts = permissions::ACCOUNTS;
             api_client
@@ -252,30 +252,30 @@ impl TestEnv {
         }
         let operator_service = make_operator_service(&api_client).await;
         let (operators, resolvers) = (config.operators, config.resolvers);
-        let ground = Ground::FakeCluster(Arc::new(fake_cluster));
-        let hood = Self::stand_on(ground, config, api_client, operator_service);
+        let backend = Backend::FakeCluster(Arc::new(fake_cluster));
+        let env = Self::new(backend, config, api_client, operator_service);
         for _ in 0..resolvers {
-            hood.add_resolver().await;
+            env.add_resolver().await;
         }
         for _ in 0..operators {
-            hood.add_operator().await;
+            env.add_operator().await;
         }
-        hood
+        env
     }
 
     /// The simulated cluster.
     #[must_use]
     pub fn fake_cluster(&self) -> &Arc<FakeCluster> {
-        match &self.0.ground {
-            Ground::FakeCluster(fake_cluster) => fake_cluster,
-            Ground::Cluster(_) => panic!("this journey is for the simulated cluster only"),
+        match &self.0.backend {
+            Backend::FakeCluster(fake_cluster) => fake_cluster,
+            Backend::Cluster(_) => panic!("this test is for the simulated cluster only"),
         }
     }
 
     fn cluster(&self) -> Option<&Cluster> {
-        match &self.0.ground {
-            Ground::FakeCluster(_) => None,
-            Ground::Cluster(cluster) => Some(cluster),
+        match &self.0.backend {
+            Backend::FakeCluster(_) => None,
+            Backend::Cluster(cluster) => Some(cluster),
         }
     }
 
@@ -283,34 +283,34 @@ impl TestEnv {
     #[must_use]
     pub fn installation(&self) -> Installation {
         let cluster = self.cluster();
-        let cluster = cluster.expect("this journey is for a real cluster: cargo xtask e2e");
-        Installation::of(cluster, self.0.api_client.clone())
+        let cluster = cluster.expect("this test is for a real cluster: cargo xtask e2e");
+        Installation::new(cluster, self.0.api_client.clone())
     }
 
     /// The Prometheus that triggers ask, as operators reach it.
     #[must_use]
     pub fn prometheus(&self) -> String {
-        match &self.0.ground {
-            Ground::FakeCluster(fake_cluster) => {
+        match &self.0.backend {
+            Backend::FakeCluster(fake_cluster) => {
                 format!("http://{}", fake_cluster.prometheus.address)
             }
-            Ground::Cluster(cluster) => cluster.prometheus.clone(),
+            Backend::Cluster(cluster) => cluster.prometheus.clone(),
         }
     }
 
     /// Sets what a query gets from now on.
     pub(crate) fn set_reading(&self, query: &str, reading: Reading) {
-        match &self.0.ground {
-            Ground::FakeCluster(fake_cluster) => fake_cluster.prometheus.set(query, reading),
-            Ground::Cluster(cluster) => cluster.readings.set(query, &reading),
+        match &self.0.backend {
+            Backend::FakeCluster(fake_cluster) => fake_cluster.prometheus.set(query, reading),
+            Backend::Cluster(cluster) => cluster.readings.set(query, &reading),
         }
     }
 
     /// How many requests to a Service wait at resolvers.
     pub(crate) async fn held_for(&self, namespace: &str, service: &str) -> usize {
-        match &self.0.ground {
-            Ground::FakeCluster(_) => self.held(),
-            Ground::Cluster(_) => self.installation().held_for(namespace, service).await,
+        match &self.0.backend {
+            Backend::FakeCluster(_) => self.held(),
+            Backend::Cluster(_) => self.installation().held_for(namespace, service).await,
         }
     }
 
@@ -331,7 +331,7 @@ impl TestEnv {
         self.cluster().is_some()
     }
 
-    /// The name that a namespace has on this ground.
+    /// The real name of a namespace.
     #[must_use]
     pub fn name_of(&self, namespace: &'static str) -> &'static str {
         let namespaces = self.0.namespaces.lock();
@@ -344,19 +344,19 @@ impl TestEnv {
         self.name_of("default")
     }
 
-    /// The simulated cluster, for whoever drops it only after the runtime: its addresses are free again then.
+    /// The simulated cluster, for a caller that drops it after the runtime, when its addresses are free again.
     #[must_use]
     pub fn hand_over_fake_cluster(&self) -> Arc<FakeCluster> {
         self.0.handed_over.store(true, Ordering::Relaxed);
         self.fake_cluster().clone()
     }
 
-    /// A kubeconfig of the ground's administrator.
+    /// The administrator's kubeconfig.
     #[must_use]
     pub fn kubeconfig(&self) -> String {
-        match &self.0.ground {
-            Ground::FakeCluster(fake_cluster) => fake_cluster.kubeconfig(),
-            Ground::Cluster(cluster) => cluster.kubeconfig(),
+        match &self.0.backend {
+            Backend::FakeCluster(fake_cluster) => fake_cluster.kubeconfig(),
+            Backend::Cluster(cluster) => cluster.kubeconfig(),
         }
     }
 
@@ -368,8 +368,8 @@ impl TestEnv {
 
     /// What became of every request.
     #[must_use]
-    pub fn ledger(&self) -> &Ledger {
-        &self.0.ledger
+    pub fn requests(&self) -> &RequestLog {
+        &self.0.requests
     }
 
     /// How it is laid out.
@@ -393,7 +393,7 @@ impl TestEnv {
         App::build_without_target(self.clone(), blueprint).await
     }
 
-    /// A namespace that is ready for pods; gives the name that it has on this ground.
+    /// Makes a namespace that is ready for pods; gives its real name.
     pub async fn namespace(&self, name: &'static str) -> &'static str {
         let real = match self.cluster() {
             None => name,
@@ -418,7 +418,7 @@ impl TestEnv {
         self.0.api_client.make(BINDINGS, binding).await;
     }
 
-    /// A client with a service account's own rights.
+    /// A client with a service account's own permissions.
     pub async fn client_as(&self, account: &str) -> kube::Client {
         let token = self.token(account, None).await;
         self.fake_cluster().server.client_with_token(&token)
@@ -503,7 +503,7 @@ impl TestEnv {
         self.remove_pod(&name).await;
     }
 
-    /// A resolver is told to end: its pod is gone, and it answers as long as it is not killed.
+    /// Deletes a resolver's pod; the process answers until it is killed.
     pub async fn retire_resolver(&self, index: usize) {
         let name = self.0.resolvers.lock()[index].name.clone();
         self.remove_pod(&name).await;
@@ -720,7 +720,7 @@ async fn make_accounts(api_client: &ApiClient) {
 async fn make_restricted_namespace(api_client: &ApiClient, name: &str) {
     let labels = json!({
         "pod-security.kubernetes.io/enforce": "restricted",
-        crate::cluster::JOURNEY_LABEL: "true",
+        crate::cluster::E2E_LABEL: "true",
     });
     let object = json!({"metadata": {"name": name, "labels": labels}});
     api_client.make("/api/v1/namespaces", object).await;

@@ -1,5 +1,4 @@
 //! The first request to a sleeping service against a bare scale, Ready and request: `cargo xtask bench cold-start`.
-//! It never compares two runs of different minutes: each cold start has its bare one beside it.
 
 use std::error::Error;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -21,27 +20,27 @@ const LIMIT: Duration = Duration::from_secs(120);
 
 /// How many, and how kube-proxy writes its rules.
 #[derive(Clone, Debug)]
-pub(crate) struct Extent {
+pub(crate) struct Options {
     runs: usize,
     mode: String,
 }
 
-impl Extent {
-    /// Reads the flags; `None` where they say nothing known.
-    pub(crate) fn read(words: &[&str]) -> Option<Self> {
-        let mut extent = Self {
+impl Options {
+    /// Parses the flags; `None` where one is not known.
+    pub(crate) fn parse(arguments: &[&str]) -> Option<Self> {
+        let mut options = Self {
             runs: 20,
             mode: "iptables".into(),
         };
-        let mut pairs = words.chunks_exact(2);
+        let mut pairs = arguments.chunks_exact(2);
         for pair in &mut pairs {
             match pair {
-                ["--runs", n] => extent.runs = n.parse().ok().filter(|runs| *runs > 0)?,
-                ["--proxy-mode", mode] => extent.mode = (*mode).to_owned(),
+                ["--runs", n] => options.runs = n.parse().ok().filter(|runs| *runs > 0)?,
+                ["--proxy-mode", mode] => options.mode = (*mode).to_owned(),
                 _ => return None,
             }
         }
-        pairs.remainder().is_empty().then_some(extent)
+        pairs.remainder().is_empty().then_some(options)
     }
 }
 
@@ -59,8 +58,8 @@ struct Times {
 type Part = fn(&Times) -> f64;
 
 /// Runs as many cold starts as bare ones, in turn, and prints medians and ratios.
-pub(crate) fn run(extent: &Extent) -> Result<(), Box<dyn Error>> {
-    world::install(&extent.mode, 2)?;
+pub(crate) fn run(options: &Options) -> Result<(), Box<dyn Error>> {
+    world::install(&options.mode, 2)?;
     let size = Size {
         targets: TARGETS,
         replicas: 1,
@@ -70,7 +69,7 @@ pub(crate) fn run(extent: &Extent) -> Result<(), Box<dyn Error>> {
     world::create_bare(BARE)?;
     let timeline = Timeline::watch(world::NAMESPACE);
     let proxy = Proxy::start()?;
-    let measured = measure(extent.runs, &timeline, &proxy);
+    let measured = measure(options.runs, &timeline, &proxy);
     drop(proxy);
     timeline.end();
     world::remove()?;

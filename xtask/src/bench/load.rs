@@ -1,5 +1,4 @@
 //! Makes the load with wrk and reads what it says.
-//! It never averages: the caller has every run's figures.
 
 use std::error::Error;
 use std::fs;
@@ -37,11 +36,11 @@ pub(crate) fn run(address: &str, seconds: u32, raw: &Path) -> Result<Load, Box<d
         .arg(format!("http://{address}/"))
         .output()?;
     fs::write(raw, [ran.stdout.as_slice(), &ran.stderr].concat())?;
-    read(&String::from_utf8_lossy(&ran.stdout))
+    parse(&String::from_utf8_lossy(&ran.stdout))
         .map_err(|error| format!("{address}: {error}; see {}", raw.display()).into())
 }
 
-fn read(text: &str) -> Result<Load, Box<dyn Error>> {
+fn parse(text: &str) -> Result<Load, Box<dyn Error>> {
     let line = text.lines().find_map(|line| line.strip_prefix("figures "));
     let numbers: Result<Vec<u64>, _> = line
         .ok_or("wrk printed no figures")?
@@ -66,10 +65,10 @@ mod tests {
 
     #[test]
     fn figures_are_read_and_a_wrong_answer_is_an_error() {
-        let load = read("Running\nfigures 1000 2000000 90 410 0\n").unwrap();
+        let load = parse("Running\nfigures 1000 2000000 90 410 0\n").unwrap();
         assert_eq!((load.requests, load.p99_micros), (1000, 410));
-        assert!(read("figures 1000 2000000 90 410 1\n").is_err());
-        assert!(read("figures 0 2000000 0 0 0\n").is_err());
-        assert!(read("Running\n").is_err());
+        assert!(parse("figures 1000 2000000 90 410 1\n").is_err());
+        assert!(parse("figures 0 2000000 0 0 0\n").is_err());
+        assert!(parse("Running\n").is_err());
     }
 }

@@ -1,5 +1,5 @@
-//! `cargo xtask bench resolver`: the resolver against HAProxy and against no proxy at all, in one run.
-//! It never judges: it prints ratios beside the goals, and leaves every raw output in `target/bench/`.
+//! `cargo xtask bench resolver`: the resolver against HAProxy and against no proxy at all, in one run. Every raw output stays in
+//! `target/bench/`.
 
 pub(crate) mod cold_start;
 mod load;
@@ -14,55 +14,59 @@ use load::Load;
 use processes::{Backend, Proxy};
 use ratios::{Round, Way};
 
-use crate::generate::root;
+use crate::paths::{self, root};
 
 /// How much of it.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Extent {
+pub(crate) struct Options {
     /// Each way is measured once in each round, so that noise meets all of them alike.
     pub(crate) rounds: u32,
     /// Of one measurement.
     pub(crate) seconds: u32,
 }
 
-impl Extent {
-    /// Reads `[--rounds N] [--seconds N]`.
-    pub(crate) fn read(words: &[&str]) -> Option<Self> {
-        let mut extent = Self {
+impl Options {
+    /// Parses `[--rounds N] [--seconds N]`.
+    pub(crate) fn parse(arguments: &[&str]) -> Option<Self> {
+        let mut options = Self {
             rounds: 7,
             seconds: 4,
         };
-        let mut words = words.iter();
-        while let Some(word) = words.next() {
-            let number = words.next()?.parse().ok().filter(|number| *number > 0)?;
-            match *word {
-                "--rounds" => extent.rounds = number,
-                "--seconds" => extent.seconds = number,
+        let mut arguments = arguments.iter();
+        while let Some(flag) = arguments.next() {
+            let number = arguments
+                .next()?
+                .parse()
+                .ok()
+                .filter(|number| *number > 0)?;
+            match *flag {
+                "--rounds" => options.rounds = number,
+                "--seconds" => options.seconds = number,
                 _ => return None,
             }
         }
-        Some(extent)
+        Some(options)
     }
 }
 
 /// Builds the resolver, starts everything, measures, prints the table.
-pub(crate) fn resolver(extent: Extent) -> Result<(), Box<dyn Error>> {
-    let folder = root().join("target/bench/resolver");
+pub(crate) fn resolver(options: Options) -> Result<(), Box<dyn Error>> {
+    let folder = paths::target().join("bench/resolver");
     fs::create_dir_all(&folder)?;
     processes::require_tools()?;
     build()?;
     let _backend = Backend::start(&folder)?;
     let haproxy = Proxy::haproxy(&folder)?;
-    let elasti = Proxy::elasti(&root())?;
+    let elasti = Proxy::elasti()?;
     println!(
         "{} rounds of {} s each way; wrk -t1 -c{}; one thread each",
-        extent.rounds,
-        extent.seconds,
+        options.rounds,
+        options.seconds,
         load::CONNECTIONS
     );
     let mut rounds = Vec::new();
     // The first round warms up and is not counted.
-    for number in 0..=extent.rounds {
+    for number in 0..=options.rounds {
         let mut round = Round::default();
         for way in Way::ALL {
             let proxy = match way {
@@ -71,7 +75,7 @@ pub(crate) fn resolver(extent: Extent) -> Result<(), Box<dyn Error>> {
                 Way::ElastiHttp | Way::ElastiTcp => Some(&elasti),
             };
             let raw = folder.join(format!("round-{number}-{}.txt", way.word()));
-            let seconds = if number == 0 { 1 } else { extent.seconds };
+            let seconds = if number == 0 { 1 } else { options.seconds };
             let before = proxy.map_or(Ok(0), Proxy::cpu_micros)?;
             let load: Load = load::run(&way.address(), seconds, &raw)?;
             let after = proxy.map_or(Ok(0), Proxy::cpu_micros)?;

@@ -1,5 +1,4 @@
 //! The processes that a bench looks at: a backend, HAProxy, the resolver; each ends with the value that stands for it.
-//! It never starts anything that outlives the bench.
 
 use std::error::Error;
 use std::fs;
@@ -8,6 +7,8 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::Duration;
+
+use crate::paths;
 
 /// Where things listen: below the ephemeral range, so that no client has the port by chance.
 pub(crate) const BACKEND: &str = "127.0.0.1:19000";
@@ -182,8 +183,8 @@ impl Proxy {
         })
     }
 
-    pub(crate) fn elasti(root: &Path) -> Result<Self, Box<dyn Error>> {
-        let mut command = Command::new(root.join("target/release/examples/resolver_alone"));
+    pub(crate) fn elasti() -> Result<Self, Box<dyn Error>> {
+        let mut command = Command::new(paths::target().join("release/examples/resolver_alone"));
         command.args(["1", ELASTI_HTTP, ELASTI_TCP_PORT, BACKEND]);
         Ok(Self {
             process: Owned::start(&mut command, &[ELASTI_HTTP, ELASTI_TCP])?,

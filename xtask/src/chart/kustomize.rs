@@ -1,5 +1,4 @@
 //! The Kustomize base and overlays: written from the chart (`cargo xtask kustomize`), and compared with it by `chart`.
-//! It never keeps what only Helm understands: its labels and its hooks.
 
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -9,8 +8,8 @@ use std::process::Command;
 use serde_json::{Map, Value, json};
 
 use super::render::{NAMESPACE, Rendering, documents, text};
-use crate::generate::root;
 use crate::kubernetes::go_programs;
+use crate::paths::root;
 
 pub(crate) const USAGE: &str = "\
   kustomize       write deploy/kustomize from the chart
@@ -79,7 +78,7 @@ pub(crate) fn differences() -> Result<Vec<String>, Box<dyn Error>> {
 
 /// What the chart makes, without Helm's own, without the hook, and with the namespace that Helm is told of.
 fn of_chart(values: Option<&str>) -> Result<Objects, Box<dyn Error>> {
-    let rendering = Rendering::of("kustomize", values)?;
+    let rendering = Rendering::from_chart("kustomize", values)?;
     let objects = rendering.objects.into_iter().map(without_helm);
     let mut objects: Objects = objects
         .filter(|object| !["Job", "CustomResourceDefinition"].contains(&text(object, "/kind")))
@@ -134,7 +133,7 @@ fn files() -> Result<Files, Box<dyn Error>> {
         let folder = format!("overlays/{name}");
         write_folder(&mut files, &folder, &["../../base"], &own, &changed)?;
     }
-    let uninstall: Objects = Rendering::of("kustomize", None)?
+    let uninstall: Objects = Rendering::from_chart("kustomize", None)?
         .objects
         .into_iter()
         .filter(|object| text(object, "/kind") == "Job")

@@ -1,13 +1,12 @@
 //! The chart as objects.
-//! It never judges them.
 
 use std::error::Error;
 use std::process::{Command, Output};
 
 use serde_json::Value;
 
-use crate::generate::root;
 use crate::kubernetes::go_programs;
+use crate::paths::root;
 
 const CHART: &str = "deploy/helm/elasti";
 pub(crate) const NAMESPACE: &str = "elasti";
@@ -19,7 +18,10 @@ pub(crate) struct Rendering {
 }
 
 impl Rendering {
-    pub(crate) fn of(name: &'static str, values: Option<&str>) -> Result<Self, Box<dyn Error>> {
+    pub(crate) fn from_chart(
+        name: &'static str,
+        values: Option<&str>,
+    ) -> Result<Self, Box<dyn Error>> {
         let mut flags = Vec::new();
         if let Some(file) = values {
             flags.push(format!("--values={CHART}/tests/{file}"));

@@ -1,5 +1,4 @@
 //! What must hold for every rendering of the chart.
-//! It never looks at the text: only at objects.
 
 use std::collections::BTreeSet;
 use std::error::Error;
@@ -9,7 +8,7 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use super::render::{NAMESPACE, Rendering, items, text};
-use crate::generate::root;
+use crate::paths::root;
 
 /// The contract's objects.
 const NAMES: [(&str, &str); 7] = [
@@ -61,21 +60,21 @@ fn names(rendering: &Rendering, found: &mut Vec<String>) {
             found.push(format!("{kind} {name} is missing"));
         }
     }
-    let crd = rendering.find("CustomResourceDefinition", elasti_api::names::CRD);
+    let crd = rendering.find("CustomResourceDefinition", crate::names::CRD);
     let keep = crd.map(|crd| text(crd, "/metadata/annotations/helm.sh~1resource-policy"));
     if keep != Some("keep") {
         found.push("the CRD is not there to stay".into());
     }
 }
 
-/// Each shows the other a token that is good for nobody else.
+/// Each shows the other a token that only that one accepts.
 fn tokens(rendering: &Rendering, found: &mut Vec<String>) {
     let wanted = [
         (
             "elasti-operator-controller-manager",
-            elasti_api::names::ACTIVITY_AUDIENCE,
+            crate::names::ACTIVITY_AUDIENCE,
         ),
-        ("elasti-resolver", elasti_api::names::WAKE_AUDIENCE),
+        ("elasti-resolver", crate::names::WAKE_AUDIENCE),
     ];
     for (name, audience) in wanted {
         let path = "/spec/template/spec/volumes/0/projected/sources/0/serviceAccountToken/audience";
@@ -215,14 +214,14 @@ fn namespaced(rendering: &Rendering, found: &mut Vec<String>) {
     }
     for deployment in rendering.of_kind("Deployment") {
         if variable(deployment, "WATCH_NAMESPACES") != "team-a,team-b" {
-            found.push("a process is not told its namespaces".into());
+            found.push("a process does not get its namespaces".into());
         }
         let path = "/spec/template/spec/volumes/0/projected/sources/0/serviceAccountToken/expirationSeconds";
         if deployment.pointer(path) != Some(&json!(600)) {
-            found.push("a token that nobody can withdraw is good for too long".into());
+            found.push("a token that cannot be revoked is valid for too long".into());
         }
     }
-    // Without a cluster role nobody may have them, and a rule that gives nothing misleads.
+    // Without a cluster role no account may have them, and a rule that grants nothing misleads.
     for role in rendering.of_kind("Role") {
         for rule in items(role, "/rules") {
             if items(rule, "/resources").contains(&json!("tokenreviews")) {

@@ -1,5 +1,4 @@
 //! What a real API server says to the chart's objects, in a dry run under Pod Security "restricted".
-//! It never leaves an object behind but its namespaces.
 
 use std::error::Error;
 use std::io::Write as _;

@@ -1,5 +1,4 @@
 //! What may happen to Elasti while it works: restarts, upgrades, kills, an API server or a Prometheus that is away.
-//! It never touches a target.
 
 use std::error::Error;
 use std::fmt;
@@ -7,11 +6,10 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use elasti_api::names;
-
-use super::ledger::clock;
+use super::request_log::clock;
 use super::world;
 use crate::kubernetes::{self, layout, ready};
+use crate::names;
 
 const OPERATOR: &str = "elasti-operator-controller-manager";
 const RESOLVER: &str = "elasti-resolver";
@@ -28,7 +26,7 @@ pub(crate) enum Disturbance {
     StopApiServer,
 }
 
-/// In this order, spread over the run. The API server goes last: a resolver that is killed while nobody can write
+/// In this order, spread over the run. The API server goes last: a resolver that is killed while nothing can be written
 /// stays in the slices, and its share of the connections is refused until the API server is back.
 const ALL: [Disturbance; 7] = [
     Disturbance::RestartOperators,
@@ -85,7 +83,7 @@ impl Disturbance {
             Self::KillResolver => {
                 let label = format!("--selector={}={RESOLVER}", names::RESOLVER_LABEL);
                 let path = "--output=jsonpath={.items[0].metadata.name}";
-                kill(&say(&["get", "pods", &label, path])?)
+                kill(&kubectl(&["get", "pods", &label, path])?)
             }
         }
     }
@@ -93,8 +91,8 @@ impl Disturbance {
 
 fn restart(deployment: &str) -> Result<(), Box<dyn Error>> {
     let deployment = format!("deployment/{deployment}");
-    say(&["rollout", "restart", &deployment])?;
-    say(&["rollout", "status", &deployment, "--timeout=120s"])?;
+    kubectl(&["rollout", "restart", &deployment])?;
+    kubectl(&["rollout", "status", &deployment, "--timeout=120s"])?;
     Ok(())
 }
 
@@ -108,13 +106,13 @@ fn away(process: &str, duration: Duration) -> Result<(), Box<dyn Error>> {
 /// The pod that holds the Lease.
 fn leader() -> Result<String, Box<dyn Error>> {
     let path = "--output=jsonpath={.spec.holderIdentity}";
-    let holder = say(&["get", "lease", names::LEASE, path])?;
+    let holder = kubectl(&["get", "lease", names::LEASE, path])?;
     let pod = holder.split('_').next().unwrap_or_default();
     Ok(pod.to_owned())
 }
 
 fn renewed() -> Result<String, Box<dyn Error>> {
-    say(&[
+    kubectl(&[
         "get",
         "lease",
         names::LEASE,
@@ -134,10 +132,10 @@ fn wait_for_renewal(before: &str) -> Result<(), Box<dyn Error>> {
     Err("the operators do not come back".into())
 }
 
-/// SIGKILL, without a word to Kubernetes.
+/// SIGKILL, behind Kubernetes' back.
 fn kill(pod: &str) -> Result<(), Box<dyn Error>> {
     let path = "--output=jsonpath={.status.containerStatuses[0].containerID}";
-    let id = say(&["get", "pod", pod, path])?;
+    let id = kubectl(&["get", "pod", pod, path])?;
     let id = id.trim_start_matches("containerd://");
     let status = Command::new("ctr")
         .arg("--address")
@@ -158,8 +156,8 @@ fn kill(pod: &str) -> Result<(), Box<dyn Error>> {
     }
 }
 
-/// What kubectl says about Elasti's own namespace.
-fn say(arguments: &[&str]) -> Result<String, Box<dyn Error>> {
+/// The output of kubectl in Elasti's own namespace.
+fn kubectl(arguments: &[&str]) -> Result<String, Box<dyn Error>> {
     let output = ready::kubectl(arguments)?
         .args(["--namespace", world::RELEASE])
         .stderr(Stdio::inherit())

@@ -1,9 +1,8 @@
 //! Targets that fall asleep and wake under fire, on the real node: `cargo xtask churn`.
-//! It never counts a request as answered that did not get the app's own whole answer.
 
 mod disturbance;
-pub(crate) mod ledger;
 pub(crate) mod request;
+pub(crate) mod request_log;
 pub(crate) mod timeline;
 pub(crate) mod world;
 
@@ -14,12 +13,12 @@ use std::net::SocketAddr;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ledger::{Entry, Ledger};
-use timeline::{Edge, Sighting, Timeline};
+use request_log::{Entry, RequestLog};
+use timeline::{Edge, Observation, Timeline};
 use world::Size;
 
-use crate::generate::root;
 use crate::kubernetes::layout;
+use crate::paths;
 
 pub(crate) const USAGE: &str = "\
   churn [--minutes N] [--targets N] [--replicas N] [--resolvers N] [--proxy-mode iptables|nftables]
@@ -54,7 +53,7 @@ const AIMS: [Edge; 10] = [
 
 /// How long, how large, in which mode.
 #[derive(Clone, Debug)]
-pub(crate) struct Extent {
+pub(crate) struct Options {
     minutes: u64,
     size: Size,
     mode: String,
@@ -64,10 +63,10 @@ pub(crate) struct Extent {
     prometheus: Option<String>,
 }
 
-impl Extent {
-    /// Reads the flags; `None` where they say nothing known.
-    pub(crate) fn read(words: &[&str]) -> Option<Self> {
-        let mut extent = Self {
+impl Options {
+    /// Parses the flags; `None` where one is not known.
+    pub(crate) fn parse(arguments: &[&str]) -> Option<Self> {
+        let mut options = Self {
             minutes: 10,
             size: Size {
                 targets: 3,
@@ -75,52 +74,52 @@ impl Extent {
                 resolvers: 2,
             },
             mode: "iptables".into(),
-            disturb: words.last() == Some(&"--disturb"),
+            disturb: arguments.last() == Some(&"--disturb"),
             kubeconfig: None,
             prometheus: None,
         };
-        let words = words.strip_suffix(&["--disturb"]).unwrap_or(words);
-        let mut pairs = words.chunks_exact(2);
+        let arguments = arguments.strip_suffix(&["--disturb"]).unwrap_or(arguments);
+        let mut pairs = arguments.chunks_exact(2);
         for pair in &mut pairs {
             match pair {
-                ["--minutes", n] => extent.minutes = n.parse().ok()?,
-                ["--targets", n] => extent.size.targets = n.parse().ok()?,
-                ["--replicas", n] => extent.size.replicas = n.parse().ok()?,
-                ["--resolvers", n] => extent.size.resolvers = n.parse().ok()?,
-                ["--proxy-mode", mode] => extent.mode = (*mode).to_owned(),
-                ["--kubeconfig", file] => extent.kubeconfig = Some((*file).to_owned()),
-                ["--prometheus", url] => extent.prometheus = Some((*url).to_owned()),
+                ["--minutes", n] => options.minutes = n.parse().ok()?,
+                ["--targets", n] => options.size.targets = n.parse().ok()?,
+                ["--replicas", n] => options.size.replicas = n.parse().ok()?,
+                ["--resolvers", n] => options.size.resolvers = n.parse().ok()?,
+                ["--proxy-mode", mode] => options.mode = (*mode).to_owned(),
+                ["--kubeconfig", file] => options.kubeconfig = Some((*file).to_owned()),
+                ["--prometheus", url] => options.prometheus = Some((*url).to_owned()),
                 _ => return None,
             }
         }
-        // Whoever disturbs kills processes of the node, which must be ours.
-        let foreign = extent.kubeconfig.is_some();
-        let whole = foreign == extent.prometheus.is_some() && !(foreign && extent.disturb);
-        (pairs.remainder().is_empty() && whole).then_some(extent)
+        // Disturbances kill processes of the node, which must be ours.
+        let foreign = options.kubeconfig.is_some();
+        let whole = foreign == options.prometheus.is_some() && !(foreign && options.disturb);
+        (pairs.remainder().is_empty() && whole).then_some(options)
     }
 }
 
 /// Runs the churn; a lost request is an error.
-pub(crate) fn run(extent: &Extent) -> Result<(), Box<dyn Error>> {
-    if let (Some(file), Some(prometheus)) = (&extent.kubeconfig, &extent.prometheus) {
+pub(crate) fn run(options: &Options) -> Result<(), Box<dyn Error>> {
+    if let (Some(file), Some(prometheus)) = (&options.kubeconfig, &options.prometheus) {
         layout::use_other(file, prometheus);
     }
-    world::install(&extent.mode, extent.size.resolvers)?;
+    world::install(&options.mode, options.size.resolvers)?;
     // The last target is the one under constant load.
     let all = Size {
-        targets: extent.size.targets + 1,
-        ..extent.size
+        targets: options.size.targets + 1,
+        ..options.size
     };
     world::create(all, COOLDOWN_SECONDS)?;
     (0..all.targets).try_for_each(wait_for_answer)?;
     let timeline = Timeline::watch(world::NAMESPACE);
     let start = Instant::now();
-    let entries = fire(extent, &timeline, start);
+    let entries = fire(options, &timeline, start);
     let (seen, cancelled) = timeline.seen();
     timeline.end();
     write_raw(&seen)?;
     let removed = world::remove();
-    let lost = print(extent, start, &entries?, &seen, cancelled);
+    let lost = print(options, start, &entries?, &seen, cancelled);
     removed?;
     match lost {
         0 => Ok(()),
@@ -145,23 +144,23 @@ fn wait_for_answer(index: usize) -> Result<(), Box<dyn Error>> {
 
 /// Sends everything, and waits for every answer.
 fn fire(
-    extent: &Extent,
+    options: &Options,
     timeline: &Timeline,
     start: Instant,
 ) -> Result<Vec<Entry>, Box<dyn Error>> {
-    let end = start + Duration::from_secs(60 * extent.minutes);
-    let ledger = Ledger::default();
+    let end = start + Duration::from_secs(60 * options.minutes);
+    let requests = RequestLog::default();
     let mut workers = Vec::new();
-    for index in 0..extent.size.targets {
+    for index in 0..options.size.targets {
         let name = world::target(index);
         let to = world::address(&name)?;
-        let (ledger, timeline) = (ledger.clone(), timeline.clone());
+        let (requests, timeline) = (requests.clone(), timeline.clone());
         workers.push(thread::spawn(move || {
-            bursts(&ledger, &timeline, (&name, index, to), end);
+            bursts(&requests, &timeline, (&name, index, to), end);
         }));
     }
-    let name = world::target(extent.size.targets);
-    let (to, constant) = (world::address(&name)?, ledger.clone());
+    let name = world::target(options.size.targets);
+    let (to, constant) = (world::address(&name)?, requests.clone());
     workers.push(thread::spawn(move || {
         let duration = end.saturating_duration_since(Instant::now());
         constant.burst(
@@ -171,14 +170,14 @@ fn fire(
             duration,
         );
     }));
-    if extent.disturb {
-        let resolvers = extent.size.resolvers;
+    if options.disturb {
+        let resolvers = options.size.resolvers;
         workers.push(thread::spawn(move || disturbance::all(end, resolvers)));
     }
     while workers.iter().any(|worker| !worker.is_finished()) {
         thread::sleep(Duration::from_secs(1));
         if start.elapsed().as_secs().is_multiple_of(30) {
-            let (sent, answered, lost) = ledger.counts();
+            let (sent, answered, lost) = requests.counts();
             println!(
                 "[{:4} s] {sent} sent, {answered} answered, {lost} lost",
                 start.elapsed().as_secs()
@@ -186,14 +185,14 @@ fn fire(
         }
     }
     for worker in workers {
-        worker.join().map_err(|_| "a client died")?;
+        worker.join().map_err(|_| "a client panicked")?;
     }
-    Ok(ledger.close())
+    Ok(requests.close())
 }
 
 /// Burst after burst, each aimed at an edge and a moment after it.
 fn bursts(
-    ledger: &Ledger,
+    requests: &RequestLog,
     timeline: &Timeline,
     (name, index, to): (&str, usize, SocketAddr),
     end: Instant,
@@ -213,17 +212,17 @@ fn bursts(
             Some(_) => format!("{name} {aim:?}"),
             None => format!("{name} unaimed"),
         };
-        ledger.burst(to, &of, BURST_PER_SECOND, BURST);
+        requests.burst(to, &of, BURST_PER_SECOND, BURST);
         last = Instant::now();
     }
 }
 
 /// Prints what happened, and gives how many were lost.
 fn print(
-    extent: &Extent,
+    options: &Options,
     start: Instant,
     entries: &[Entry],
-    seen: &[Sighting],
+    seen: &[Observation],
     cancelled: usize,
 ) -> usize {
     let lost: Vec<&Entry> = entries
@@ -237,11 +236,11 @@ fn print(
     let slowest = entries.iter().map(|e| e.outcome.took).max();
     println!(
         "{}, {} min, {} targets of {} replicas and one under constant load, {} resolvers",
-        extent.mode,
-        extent.minutes,
-        extent.size.targets,
-        extent.size.replicas,
-        extent.size.resolvers
+        options.mode,
+        options.minutes,
+        options.size.targets,
+        options.size.replicas,
+        options.size.resolvers
     );
     println!("  requests         {}", entries.len());
     println!("  lost             {}", lost.len());
@@ -258,19 +257,19 @@ fn print(
         slowest.unwrap_or_default().as_secs_f32()
     );
     let mut by_target: BTreeMap<&str, usize> = BTreeMap::new();
-    for sighting in seen.iter().filter(|s| s.edge == Edge::Zero) {
-        *by_target.entry(&sighting.target).or_default() += 1;
+    for observation in seen.iter().filter(|s| s.edge == Edge::Zero) {
+        *by_target.entry(&observation.target).or_default() += 1;
     }
     println!("  sleeps by target {by_target:?}");
-    for (kind, (sent, lost)) in ledger::by_kind(entries) {
+    for (kind, (sent, lost)) in request_log::by_kind(entries) {
         println!("  at {kind:14} {sent:6} sent {lost:4} lost");
     }
     lost.len()
 }
 
-/// Everything that the watcher saw, for whoever has to find a cause.
-fn write_raw(seen: &[Sighting]) -> Result<(), Box<dyn Error>> {
-    let folder = root().join("target/churn");
+/// Everything that the watcher saw, to find the cause of a loss.
+fn write_raw(seen: &[Observation]) -> Result<(), Box<dyn Error>> {
+    let folder = paths::target().join("churn");
     fs::create_dir_all(&folder)?;
     let lines = seen
         .iter()
@@ -280,7 +279,7 @@ fn write_raw(seen: &[Sighting]) -> Result<(), Box<dyn Error>> {
 }
 
 /// One lost request, with what happened to its target around it.
-fn print_lost(entry: &Entry, start: Instant, seen: &[Sighting]) {
+fn print_lost(entry: &Entry, start: Instant, seen: &[Observation]) {
     let outcome = &entry.outcome;
     let at = outcome.sent_at.duration_since(start);
     if let Err(lost) = &outcome.result {
@@ -298,10 +297,10 @@ fn print_lost(entry: &Entry, start: Instant, seen: &[Sighting]) {
         at.saturating_sub(Duration::from_secs(15)),
         at + Duration::from_secs(5),
     );
-    for sighting in seen.iter().filter(|s| s.target == target) {
-        let when = sighting.at.saturating_duration_since(start);
+    for observation in seen.iter().filter(|s| s.target == target) {
+        let when = observation.at.saturating_duration_since(start);
         if when >= from && when <= to {
-            println!("     {:.3} s {:?}", when.as_secs_f64(), sighting.edge);
+            println!("     {:.3} s {:?}", when.as_secs_f64(), observation.edge);
         }
     }
 }

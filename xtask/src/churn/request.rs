@@ -16,7 +16,7 @@ pub(crate) enum Lost {
     Connect(String),
     /// The connection ended before the answer was whole.
     Broken(String),
-    /// Somebody else answered: the first line, and the reason if it was Elasti.
+    /// Something else answered: the first line, and the reason if it was Elasti.
     NotTheApp(String),
 }
 
@@ -87,7 +87,7 @@ fn judge(answer: &str, id: &str) -> Result<(), Lost> {
         })
     };
     if first.split(' ').nth(1) != Some("200") {
-        let reason = header(elasti_api::names::REASON_HEADER).unwrap_or("no reason");
+        let reason = header(crate::names::REASON_HEADER).unwrap_or("no reason");
         return Err(Lost::NotTheApp(format!("{first} ({reason}) {body}")));
     }
     let length: Option<usize> = header("content-length").and_then(|text| text.parse().ok());

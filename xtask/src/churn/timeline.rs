@@ -1,5 +1,4 @@
 //! What a bare watcher sees of the targets, moment by moment: redirects, marks, scales, pods' ends.
-//! It never writes to the cluster.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;
@@ -11,11 +10,11 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use elasti_api::names;
 use serde_json::Value;
 
-use super::ledger::{clock, lock};
+use super::request_log::{clock, lock};
 use crate::kubernetes::ready;
+use crate::names;
 
 /// One moment in the life of a target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -34,7 +33,7 @@ pub(crate) enum Edge {
     InRotation,
     /// The target asks for zero.
     Zero,
-    /// A pod is told to end.
+    /// A pod was deleted and has not ended yet.
     PodEnding,
     /// A pod is gone.
     PodGone,
@@ -48,7 +47,7 @@ pub(crate) enum Edge {
 
 /// A moment as it was seen.
 #[derive(Clone, Debug)]
-pub(crate) struct Sighting {
+pub(crate) struct Observation {
     pub(crate) at: Instant,
     /// The time of day, as logs have it.
     pub(crate) clock: String,
@@ -56,9 +55,9 @@ pub(crate) struct Sighting {
     pub(crate) edge: Edge,
 }
 
-/// What is known of one target.
+/// The state of one target.
 #[derive(Debug, Default)]
-struct Known {
+struct TargetState {
     slice: bool,
     replicas: Option<i64>,
     /// The target was at zero since the slice appeared.
@@ -72,16 +71,16 @@ struct Known {
 }
 
 #[derive(Debug, Default)]
-struct Book {
-    known: BTreeMap<String, Known>,
-    stable_since: Vec<Sighting>,
+struct State {
+    targets: BTreeMap<String, TargetState>,
+    seen: Vec<Observation>,
     cancelled: usize,
 }
 
 /// The watcher; clones share what it saw.
 #[derive(Clone, Debug)]
 pub(crate) struct Timeline {
-    book: Arc<(Mutex<Book>, Condvar)>,
+    state: Arc<(Mutex<State>, Condvar)>,
     ended: Arc<AtomicBool>,
     children: Arc<Mutex<Vec<Child>>>,
 }
@@ -90,7 +89,7 @@ impl Timeline {
     /// Watches one namespace; the label `app` of a target's objects is its name.
     pub(crate) fn watch(namespace: &'static str) -> Self {
         let timeline = Self {
-            book: Arc::default(),
+            state: Arc::default(),
             ended: Arc::default(),
             children: Arc::default(),
         };
@@ -133,9 +132,9 @@ impl Timeline {
             let at = Instant::now();
             let gone = text(&event, "/type") == Some("DELETED");
             let object = event.pointer("/object").unwrap_or(&Value::Null);
-            let (book, told) = &*self.book;
-            lock(book).take_in(kind, object, gone, at);
-            told.notify_all();
+            let (state, changed) = &*self.state;
+            lock(state).apply(kind, object, gone, at);
+            changed.notify_all();
         }
         Ok(())
     }
@@ -149,37 +148,37 @@ impl Timeline {
         limit: Duration,
     ) -> Option<Instant> {
         let until = Instant::now() + limit;
-        let (book, told) = &*self.book;
-        let mut book = lock(book);
+        let (state, changed) = &*self.state;
+        let mut state = lock(state);
         loop {
-            let found = book.stable_since.iter().rev().take_while(|s| s.at > after);
+            let found = state.seen.iter().rev().take_while(|s| s.at > after);
             let found = found.filter(|s| s.target == target && s.edge == edge);
-            if let Some(sighting) = found.last() {
-                return Some(sighting.at);
+            if let Some(observation) = found.last() {
+                return Some(observation.at);
             }
             let left = until.checked_duration_since(Instant::now())?;
-            let waited = told.wait_timeout(book, left.min(Duration::from_millis(200)));
-            book = waited.unwrap_or_else(std::sync::PoisonError::into_inner).0;
+            let waited = changed.wait_timeout(state, left.min(Duration::from_millis(200)));
+            state = waited.unwrap_or_else(std::sync::PoisonError::into_inner).0;
         }
     }
 
     /// Everything that was seen, and how many sleeps were cancelled.
-    pub(crate) fn seen(&self) -> (Vec<Sighting>, usize) {
-        let book = lock(&self.book.0);
-        (book.stable_since.clone(), book.cancelled)
+    pub(crate) fn seen(&self) -> (Vec<Observation>, usize) {
+        let state = lock(&self.state.0);
+        (state.seen.clone(), state.cancelled)
     }
 
     /// The address of a ready pod of a target.
     pub(crate) fn ready_address(&self, target: &str) -> Option<IpAddr> {
-        let book = lock(&self.book.0);
-        let known = book.known.get(target)?;
+        let state = lock(&self.state.0);
+        let known = state.targets.get(target)?;
         known.ready.values().next().copied().flatten()
     }
 
     /// The target asks for zero, and no pod of it is left.
     pub(crate) fn is_at_zero(&self, target: &str) -> bool {
-        let book = lock(&self.book.0);
-        let known = book.known.get(target);
+        let state = lock(&self.state.0);
+        let known = state.targets.get(target);
         known.is_some_and(|known| known.replicas == Some(0) && known.pods.is_empty())
     }
 
@@ -193,8 +192,8 @@ impl Timeline {
     }
 }
 
-impl Book {
-    fn take_in(&mut self, kind: &str, object: &Value, gone: bool, at: Instant) {
+impl State {
+    fn apply(&mut self, kind: &str, object: &Value, gone: bool, at: Instant) {
         let label = match kind {
             "endpointslices" => "/metadata/labels/kubernetes.io~1service-name",
             _ => "/metadata/labels/app",
@@ -205,7 +204,7 @@ impl Book {
         let name = text(object, "/metadata/name")
             .unwrap_or_default()
             .to_owned();
-        let known = self.known.entry(target.clone()).or_default();
+        let known = self.targets.entry(target.clone()).or_default();
         let mut edges = Vec::new();
         match kind {
             "deployments" => known.deployment(object, &mut edges),
@@ -221,7 +220,7 @@ impl Book {
         for edge in edges {
             let target = target.clone();
             let clock = clock();
-            self.stable_since.push(Sighting {
+            self.seen.push(Observation {
                 at,
                 clock,
                 target,
@@ -246,7 +245,7 @@ fn list<'a>(object: &'a Value, path: &str) -> &'a [Value] {
     list.map_or(&[], Vec::as_slice)
 }
 
-impl Known {
+impl TargetState {
     fn deployment(&mut self, object: &Value, edges: &mut Vec<Edge>) {
         let replicas = object.pointer("/spec/replicas").and_then(Value::as_i64);
         match (self.replicas, replicas) {

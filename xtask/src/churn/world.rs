@@ -1,5 +1,4 @@
 //! The world of a churn: the node, Elasti installed by its chart, and targets that fall asleep soon.
-//! It never sends a request to a target.
 
 use std::error::Error;
 use std::fmt::Write as _;
@@ -7,9 +6,9 @@ use std::io::Write as _;
 use std::net::SocketAddr;
 use std::process::{Command, Stdio};
 
-use crate::generate::root;
 use crate::kubernetes::layout;
 use crate::kubernetes::{go_programs, ready};
+use crate::paths::root;
 use crate::{image, kubernetes};
 
 /// Where the targets live.
@@ -90,7 +89,7 @@ pub(crate) fn target(index: usize) -> String {
     format!("churn-{index}")
 }
 
-/// Makes targets; each sleeps `cooldown` seconds after its last request, and sooner if nobody asks at all.
+/// Makes targets; each sleeps `cooldown` seconds after its last request, and sooner without any request.
 pub(crate) fn create(size: Size, cooldown: u32) -> Result<(), Box<dyn Error>> {
     let mut objects = restricted(NAMESPACE);
     for index in 0..size.targets {

@@ -9,7 +9,7 @@ use std::process::Command;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-/// A user without name and without rights.
+/// A user without name and without permissions.
 const USER: &str = "65532:65532";
 
 /// A program that becomes an image.

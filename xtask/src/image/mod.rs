@@ -1,5 +1,4 @@
 //! Images without Docker: `cargo xtask image` and the images of the test node.
-//! It never talks to a registry.
 
 mod archive;
 mod programs;
@@ -11,8 +10,8 @@ use std::process::Command;
 
 use archive::Image;
 
-use crate::generate::root;
 use crate::kubernetes::{go_programs, layout};
+use crate::paths;
 
 pub(crate) const USAGE: &str = "\
   image [--load]  make the image of elasti as a tar; --load gives it to the node of this machine
@@ -22,7 +21,7 @@ pub(crate) const USAGE: &str = "\
 const ELASTI: &str = "docker.io/local/elasti:dev";
 /// The sample app of the end-to-end tests, which the simulated cluster runs too.
 const SAMPLE_APP: &str = "docker.io/local/sample-app:1";
-/// The sample app of churn and cold starts, which nobody here wrote.
+/// The sample app of churn and cold starts, which is not ours.
 pub(crate) const HTTPBIN: &str = "docker.io/local/go-httpbin:v2.26.0";
 /// The image of the process that holds a pod's namespaces.
 pub(crate) const PAUSE: &str = "docker.io/local/pause:1";
@@ -43,7 +42,7 @@ pub(crate) fn run(words: &[&str]) -> Option<Result<(), Box<dyn Error>>> {
 }
 
 /// Builds elasti and its image; a fat one is an error.
-fn elasti() -> Result<PathBuf, Box<dyn Error>> {
+pub(crate) fn elasti() -> Result<PathBuf, Box<dyn Error>> {
     // Triggers may ask a Prometheus over https.
     let authorities = [(AUTHORITIES, programs::authorities()?)];
     let image = Image {
@@ -85,7 +84,7 @@ fn write(name: &str, reference: &str, program: &Path) -> Result<PathBuf, Box<dyn
 }
 
 fn folder() -> PathBuf {
-    root().join("target/image")
+    paths::target().join("image")
 }
 
 /// Gives an image to the node of this machine.

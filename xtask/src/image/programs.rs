@@ -1,15 +1,13 @@
 //! The static programs that go into images.
-//! It never links a program against a library that the image does not have.
 
 use std::error::Error;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 
 use sha2::{Digest, Sha256};
 
-use crate::generate::root;
-use crate::kubernetes::layout;
+use crate::paths::{self, root};
 
 const STATIC: &str = "-C target-feature=+crt-static";
 
@@ -23,7 +21,7 @@ pub(crate) fn elasti() -> Result<PathBuf, Box<dyn Error>> {
     )
 }
 
-/// The sample app of tests; nobody waits for it to be small.
+/// The sample app of tests, which need not be small.
 pub(crate) fn sample_app() -> Result<PathBuf, Box<dyn Error>> {
     build("elasti-sample-app", "release", &[])
 }
@@ -44,7 +42,7 @@ fn build(package: &str, profile: &str, more: &[&str]) -> Result<PathBuf, Box<dyn
     if !status.success() {
         return Err(format!("building {package} ended with {status}").into());
     }
-    Ok(target_folder().join(target).join(profile).join(package))
+    Ok(paths::target().join(target).join(profile).join(package))
 }
 
 /// The process that holds a pod's namespaces, kept by the hash of its source.
@@ -56,12 +54,12 @@ pub(crate) fn pause() -> Result<PathBuf, Box<dyn Error>> {
         .take(4)
         .map(|byte| format!("{byte:02x}"))
         .collect();
-    let program = layout::cache()?.join(format!("pause-{short}"));
+    let program = paths::cache()?.join(format!("pause-{short}"));
     if program.exists() {
         return Ok(program);
     }
     println!("building pause");
-    fs::create_dir_all(layout::cache()?)?;
+    fs::create_dir_all(paths::cache()?)?;
     let unfinished = program.with_extension("unfinished");
     let status = Command::new("rustc")
         .args(STATIC.split(' '))
@@ -97,13 +95,6 @@ pub(crate) fn authorities() -> Result<Vec<u8>, Box<dyn Error>> {
         all.extend(fs::read(file)?);
     }
     Ok(all)
-}
-
-fn target_folder() -> PathBuf {
-    match std::env::var_os("CARGO_TARGET_DIR") {
-        Some(folder) => root().join(Path::new(&folder)),
-        None => root().join("target"),
-    }
 }
 
 /// The triple of this machine.

@@ -1,5 +1,4 @@
 //! Compares what Elasti's accounts asked of the API server with what they may ask: `cargo xtask kubernetes audit`.
-//! It never knows a rule: it reads Roles and bindings from the cluster, and calls from the audit log.
 
 use std::collections::BTreeSet;
 use std::error::Error;
@@ -39,7 +38,7 @@ impl fmt::Display for Call {
     }
 }
 
-/// Says which calls were denied and which rights nobody used; either is an error.
+/// Prints which calls were denied and which permissions were not used; either is an error.
 pub(crate) fn run() -> Result<(), Box<dyn Error>> {
     let granted = granted()?;
     let accounts: BTreeSet<&str> = granted.iter().map(|call| call.account.as_str()).collect();
@@ -48,7 +47,7 @@ pub(crate) fn run() -> Result<(), Box<dyn Error>> {
     }
     let log = fs::read_to_string(layout::logs().join("audit.log"))?;
     let (made, denied) = calls(&log, &accounts)?;
-    // Who is about to be replaced loses its Role first, where an upgrade takes cluster roles away.
+    // A pod that is being replaced loses its Role first, where an upgrade removes cluster roles.
     let (for_a_while, denied): (Vec<Call>, Vec<Call>) =
         denied.into_iter().partition(|call| made.contains(call));
     for call in for_a_while {
@@ -75,7 +74,7 @@ pub(crate) fn run() -> Result<(), Box<dyn Error>> {
         println!("unused: {call}");
     }
     println!(
-        "{} rights granted, {} kinds of calls made, {} denied, {} rights unused",
+        "{} permissions granted, {} kinds of calls made, {} denied, {} permissions unused",
         granted.len(),
         made.len(),
         denied.len(),
@@ -83,11 +82,11 @@ pub(crate) fn run() -> Result<(), Box<dyn Error>> {
     );
     match (denied.len(), unused.len()) {
         (0, 0) => Ok(()),
-        _ => Err("rights and calls differ".into()),
+        _ => Err("permissions and calls differ".into()),
     }
 }
 
-/// Every right that a binding of ours gives, one verb of one resource each.
+/// Every permission that a binding of ours gives, one verb of one resource each.
 fn granted() -> Result<BTreeSet<Call>, Box<dyn Error>> {
     let roles = objects("clusterroles,roles")?;
     let mut granted = BTreeSet::new();
@@ -160,14 +159,14 @@ fn calls(
         let code = event
             .pointer("/responseStatus/code")
             .and_then(Value::as_u64);
-        // An apply that makes an object is a patch that needs the right to create.
+        // An apply that makes an object is a patch that needs the permission to create.
         if code == Some(201) && call.verb == "patch" {
             made.insert(Call {
                 verb: "create".into(),
                 ..call.clone()
             });
         }
-        // A namespace that ends refuses new objects with the same code; that is nobody's missing right.
+        // A namespace that ends refuses new objects with the same code; that is no missing permission.
         let decision = event
             .pointer("/annotations")
             .and_then(|all| all.get("authorization.k8s.io/decision"));
@@ -219,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn a_right_is_used_by_its_own_account_and_verb_only() {
+    fn a_permission_is_used_by_its_own_account_and_verb_only() {
         let rule = json!({"apiGroups": [""], "resources": ["pods"], "verbs": ["list", "watch"]});
         let granted: BTreeSet<_> = permissions(ACCOUNT, &rule).into_iter().collect();
         let log = line(ACCOUNT, "list", None, 200) + &line("someone", "watch", None, 200);
@@ -230,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn a_denied_call_uses_no_right() {
+    fn a_denied_call_uses_no_permission() {
         let log = line(ACCOUNT, "patch", Some("status"), 403).replace("allow", "forbid");
         let (made, denied) = calls(&log, &[ACCOUNT].into()).unwrap();
         assert!(made.is_empty());
@@ -239,14 +238,14 @@ mod tests {
     }
 
     #[test]
-    fn a_namespace_that_ends_denies_no_right() {
+    fn a_namespace_that_ends_denies_no_permission() {
         let log = line(ACCOUNT, "create", None, 403);
         let (made, denied) = calls(&log, &[ACCOUNT].into()).unwrap();
         assert_eq!((made.len(), denied.len()), (1, 0));
     }
 
     #[test]
-    fn an_apply_that_makes_an_object_uses_the_right_to_create() {
+    fn an_apply_that_makes_an_object_uses_the_permission_to_create() {
         let log = line(ACCOUNT, "patch", None, 201);
         let (made, _) = calls(&log, &[ACCOUNT].into()).unwrap();
         let verbs: Vec<&str> = made.iter().map(|call| &*call.verb).collect();

@@ -1,5 +1,4 @@
 //! Keys, certificates and tokens of the cluster, made anew each time.
-//! It never reuses a key of an earlier cluster.
 
 use std::error::Error;
 use std::fs;

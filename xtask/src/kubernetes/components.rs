@@ -1,5 +1,4 @@
 //! The processes of the cluster, in the order in which they start, with their flags.
-//! It never waits for one to be ready.
 
 use std::error::Error;
 use std::path::{Path, PathBuf};
@@ -90,7 +89,7 @@ fn api_server() -> Vec<String> {
         format!("--kubelet-client-key={}", key("kubelet-client.key")),
         "--kubelet-preferred-address-types=InternalIP".into(),
         "--authorization-mode=Node,RBAC".into(),
-        // Some clusters let nobody own an object whose finalizers he may not change; the chart must work there.
+        // Some clusters let no account own an object whose finalizers it may not change; the chart must work there.
         "--enable-admission-plugins=NodeRestriction,OwnerReferencesPermissionEnforcement".into(),
         "--allow-privileged=true".into(),
         format!("--service-cluster-ip-range={SERVICE_NETWORK}"),

@@ -1,5 +1,4 @@
 //! The configuration files of the cluster's processes.
-//! It never starts a process.
 
 use std::error::Error;
 use std::fs;

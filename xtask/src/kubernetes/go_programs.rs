@@ -1,16 +1,14 @@
 //! The Go programs of the test node, built once from Go modules and kept by version.
-//! It never downloads a ready-made binary.
 
 use std::error::Error;
-use std::fs::{self, File};
+use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::Instant;
 
 use sha2::{Digest, Sha256};
 
-use super::layout;
-use crate::generate::root;
+use crate::paths::{self, root};
 
 /// One program, how to build it and by which names it can be called.
 pub(crate) struct GoProgram {
@@ -87,11 +85,11 @@ const KUBE_NAMES: [&str; 6] = [
 impl GoProgram {
     /// The program's path; it is built first where the cache does not have it.
     pub(crate) fn path(&self) -> Result<PathBuf, Box<dyn Error>> {
-        let folder = layout::cache()?.join(self.key()?);
+        let folder = paths::cache()?.join(self.key()?);
         let program = folder.join(self.name);
         if !program.exists() {
-            // Another process may be building it: whoever comes second waits and finds it there.
-            let lock = building(&folder)?;
+            // Another process may be building it: the second waits and finds it there.
+            let lock = paths::lock(&folder)?;
             if !program.exists() {
                 self.build(&folder)?;
             }
@@ -169,12 +167,13 @@ impl GoProgram {
     }
 }
 
-/// Held by whoever builds the program of this folder.
-fn building(folder: &Path) -> Result<File, Box<dyn Error>> {
-    fs::create_dir_all(layout::cache()?)?;
-    let lock = File::create(folder.with_added_extension("lock"))?;
-    lock.lock()?;
-    Ok(lock)
+/// Whether Go is there.
+pub(crate) fn can_build() -> bool {
+    let go = Command::new("go")
+        .arg("version")
+        .stdout(Stdio::null())
+        .status();
+    go.is_ok_and(|status| status.success())
 }
 
 /// The path of one Kubernetes program.

@@ -1,7 +1,5 @@
 //! Where the test node lives: its folders, addresses and names.
-//! It never creates or removes anything.
 
-use std::error::Error;
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
@@ -42,7 +40,7 @@ pub(crate) fn logs() -> PathBuf {
     state().join("logs")
 }
 
-/// A cluster that somebody else made, where one is to be used.
+/// A cluster of the user's, where a flag names one.
 static OTHER: OnceLock<Other> = OnceLock::new();
 
 struct Other {
@@ -82,14 +80,4 @@ pub(crate) fn prometheus() -> String {
 
 pub(crate) fn containerd_socket() -> PathBuf {
     run().join("containerd.sock")
-}
-
-/// Programs that took minutes to build; `cargo clean` does not reach them.
-pub(crate) fn cache() -> Result<PathBuf, Box<dyn Error>> {
-    let base = match (std::env::var_os("XDG_CACHE_HOME"), std::env::var_os("HOME")) {
-        (Some(folder), _) if !folder.is_empty() => PathBuf::from(folder),
-        (_, Some(home)) => PathBuf::from(home).join(".cache"),
-        _ => return Err("neither XDG_CACHE_HOME nor HOME says where the cache is".into()),
-    };
-    Ok(base.join("elasti"))
 }

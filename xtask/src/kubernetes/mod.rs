@@ -7,12 +7,12 @@ mod components;
 mod configuration;
 pub(crate) mod go_programs;
 pub(crate) mod layout;
+mod leftovers;
 mod network;
+mod outside_files;
 pub(crate) mod packages;
 pub(crate) mod process;
 pub(crate) mod ready;
-mod remains;
-mod strays;
 
 use std::error::Error;
 use std::fs::{self, File};
@@ -22,14 +22,14 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::Instant;
 
-use crate::image;
+use crate::{deny, image};
 
 pub(crate) const USAGE: &str = "\
   kubernetes up [--proxy-mode iptables|nftables]
                   start a real one-node Kubernetes on this machine (as root)
   kubernetes down remove it with every trace
   kubernetes programs
-                  only install and build what it and the tests on it need, each with its time
+                  only install and build what it and `test --real` need, each with its time
   kubernetes status | kubeconfig
                   what runs; where the administrator's kubeconfig is
   kubernetes audit
@@ -55,14 +55,14 @@ impl ProxyMode {
         }
     }
 
-    fn read(word: &str) -> Option<Self> {
+    fn parse(word: &str) -> Option<Self> {
         let modes = [Self::Iptables, Self::Nftables];
         modes.into_iter().find(|mode| mode.word() == word)
     }
 
     /// The mode that the present cluster was started with.
     fn of_cluster() -> Option<Self> {
-        Self::read(&fs::read_to_string(mode_file()).ok()?)
+        Self::parse(&fs::read_to_string(mode_file()).ok()?)
     }
 }
 
@@ -71,7 +71,7 @@ pub(crate) fn run(words: &[&str]) -> Option<Result<(), Box<dyn Error>>> {
     Some(match words {
         ["up"] => locked(|| up(ProxyMode::Iptables)),
         ["up", "--proxy-mode", word] => {
-            let mode = ProxyMode::read(word)?;
+            let mode = ProxyMode::parse(word)?;
             locked(|| up(mode))
         }
         ["down"] => locked(down),
@@ -102,8 +102,8 @@ fn up(mode: ProxyMode) -> Result<(), Box<dyn Error>> {
     }
     let images = image::of_the_node()?;
     let built = start.elapsed();
-    say(start, "clearing the remains of an earlier cluster");
-    remains::clear()?;
+    say(start, "clearing the leftovers of an earlier cluster");
+    leftovers::clear()?;
     fs::create_dir_all(layout::state())?;
     fs::write(mode_file(), mode.word())?;
     network::create()?;
@@ -121,15 +121,22 @@ fn up(mode: ProxyMode) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Everything that is installed or compiled.
+/// Everything that is installed or compiled, so that it is there when a check needs it.
 fn programs() -> Result<(), Box<dyn Error>> {
     packages::install_missing()?;
     for program in go_programs::ALL {
-        let begun = Instant::now();
-        let path = program.path()?;
-        let seconds = begun.elapsed().as_secs_f32();
-        println!("{} after {seconds:.1} s", path.display());
+        timed(|| program.path())?;
     }
+    timed(deny::program)?;
+    timed(image::elasti)?;
+    timed(image::sample_app)
+}
+
+fn timed(build: impl FnOnce() -> Result<PathBuf, Box<dyn Error>>) -> Result<(), Box<dyn Error>> {
+    let start = Instant::now();
+    let path = build()?;
+    let seconds = start.elapsed().as_secs_f32();
+    println!("{} after {seconds:.1} s", path.display());
     Ok(())
 }
 
@@ -164,14 +171,14 @@ fn start(name: &str) -> Result<(), Box<dyn Error>> {
 
 fn down() -> Result<(), Box<dyn Error>> {
     let start = Instant::now();
-    remains::clear()?;
+    leftovers::clear()?;
     println!("down in {:.1} s", start.elapsed().as_secs_f32());
     Ok(())
 }
 
 /// What of the cluster is still on this machine.
-pub(crate) fn left_behind() -> Result<Vec<String>, Box<dyn Error>> {
-    remains::found()
+pub(crate) fn leftovers() -> Result<Vec<String>, Box<dyn Error>> {
+    leftovers::found()
 }
 
 fn status() -> Result<(), Box<dyn Error>> {
@@ -204,7 +211,7 @@ fn say(since: Instant, what: &str) {
     println!("[{:5.1} s] {what}", since.elapsed().as_secs_f32());
 }
 
-/// Two at a time would take each other's processes for remains.
+/// Two at a time would take each other's processes for leftovers.
 fn locked(action: impl FnOnce() -> Result<(), Box<dyn Error>>) -> Result<(), Box<dyn Error>> {
     // Our own processes are ours.
     if fs::metadata("/proc/self")?.uid() != 0 {

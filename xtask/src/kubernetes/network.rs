@@ -1,5 +1,4 @@
 //! The node's address, its routes, and the switches in the kernel that pods need.
-//! It never touches a link or a route that is not ours.
 
 use std::error::Error;
 use std::fs;
@@ -42,7 +41,7 @@ pub(crate) fn create() -> Result<(), Box<dyn Error>> {
 }
 
 /// Refuses what no rule of kube-proxy's has translated. Else such a connection would be remembered untranslated for two
-/// minutes, and whoever gets the same source port for the same Service within that time would hear "no route to host",
+/// minutes, and a client with the same source port for the same Service within that time would get "no route to host",
 /// long after kube-proxy has learned of the Service. The mark lets the rules be found and removed.
 fn refuse_unknown_services() -> Result<(), Box<dyn Error>> {
     for chain in ["OUTPUT", "FORWARD"] {

@@ -1,5 +1,4 @@
 //! The Debian packages of the test node: which are missing, and their installation.
-//! It never upgrades or removes a package.
 
 use std::error::Error;
 use std::path::Path;

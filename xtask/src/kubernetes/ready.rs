@@ -1,5 +1,4 @@
 //! Waits until each part of the cluster answers, and gives it its first objects.
-//! It never waits without a limit, and names the log to read when one passes.
 
 use std::error::Error;
 use std::io::{Read as _, Write as _};

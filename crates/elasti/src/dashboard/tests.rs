@@ -152,7 +152,7 @@ async fn the_stream_follows_who_waits(held_source: impl FnOnce(&TestEnv) -> Held
     })
     .await;
     faults.heal();
-    hood.ledger().assert_nothing_lost();
+    hood.requests().assert_nothing_lost();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

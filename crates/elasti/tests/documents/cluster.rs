@@ -121,7 +121,7 @@ fn leaves(line: &str) -> Option<Installed> {
 }
 
 fn variable(name: &str) -> String {
-    let name = format!("ELASTI_JOURNEYS_{name}");
+    let name = format!("ELASTI_E2E_{name}");
     std::env::var(&name).unwrap_or_else(|_| panic!("{name} is not set: cargo xtask e2e does it"))
 }
 

@@ -1,0 +1,104 @@
+//! Wakes: one scale write, whatever the cause and however many requests.
+
+use std::time::Duration;
+
+use elasti_api::names::WAKE_REQUESTED_ANNOTATION;
+use elasti_e2e::{App, MERGE, OPERATOR_USER, TestEnv, until};
+use elasti_fake_cluster::faults::{Calls, Fault, Verb};
+use jiff::SignedDuration;
+use serde_json::json;
+
+/// Asleep, and the controllers have written every status of it: a status that they write in the same moment as a wake would
+/// rightly cost a second try.
+async fn asleep_and_settled(web: &App) {
+    web.fall_asleep().await;
+    web.until_nodes_follow().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_hundred_first_visitors_at_three_resolvers_cause_one_scale_write() {
+    let env = TestEnv::with(|config| config.resolvers = 3).await;
+    let web = env.deploy("web").await;
+    web.until_serving().await;
+    asleep_and_settled(&web).await;
+    let faults = env.fake_cluster().server.faults();
+    let before = faults.calls();
+    let visitors = (0..100).map(|_| {
+        let web = web.clone();
+        tokio::spawn(async move { web.visit().await })
+    });
+    for visitor in visitors.collect::<Vec<_>>() {
+        visitor.await.unwrap();
+    }
+    let mut calls = faults.journal();
+    calls.retain(|c| c.number > before && c.user == OPERATOR_USER);
+    let scales: Vec<_> = calls.iter().filter(|c| c.subresource == "scale").collect();
+    assert_eq!(scales.len(), 1, "{scales:?}");
+    let first = scales[0].number;
+    let earlier: Vec<String> = calls
+        .iter()
+        .filter(|c| c.number < first && c.verb != Verb::Watch)
+        .map(ToString::to_string)
+        .collect();
+    println!("calls of the operator before the scale write: {earlier:#?}");
+    env.requests().assert_nothing_lost();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_reconcile_while_a_wake_is_being_written_does_not_write_it_again() {
+    let env = TestEnv::start().await;
+    let web = env.deploy("web").await;
+    web.until_serving().await;
+    asleep_and_settled(&web).await;
+    let faults = env.fake_cluster().server.faults();
+    let before = faults.calls();
+    let slow = Fault::Delay(Duration::from_secs(4));
+    faults.strike(
+        1,
+        Calls::writes().user(OPERATOR_USER).subresource("scale"),
+        slow,
+    );
+    let visitor = web.visitor();
+    let scales = || {
+        let mut calls = faults.journal();
+        calls.retain(|c| c.number > before && c.user == OPERATOR_USER && c.subresource == "scale");
+        calls
+    };
+    until("a wake is being written", async || scales().len() == 1).await;
+    // A person asks for the same, which the leader reconciles at once: a wake that was asked for, and a target at zero.
+    let at = env.fake_cluster().server.clock().now() + SignedDuration::from_secs(1);
+    let user_request =
+        json!({"metadata": {"annotations": {WAKE_REQUESTED_ANNOTATION: at.to_string()}}});
+    env.api().patch(&web.path(), MERGE, user_request).await;
+    assert_eq!(web.replicas().await, 0, "the first write was too quick");
+    web.until_serving().await;
+    visitor.await.unwrap();
+    assert_eq!(scales().len(), 1, "{:?}", scales());
+    env.requests().assert_nothing_lost();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_operator_that_dies_half_way_is_followed_by_one_that_ends_what_it_began() {
+    let env = TestEnv::start().await;
+    let web = env.deploy("web").await;
+    web.until_serving().await;
+    web.idle();
+    until("it is being redirected", async || {
+        !web.resolver_slices().await.is_empty()
+    })
+    .await;
+    env.kill_operator(0).await;
+    web.visit().await;
+    env.restart_operator(0).await;
+    web.until_asleep().await;
+    env.kill_operator(0).await;
+    // Held until there is someone to wake it.
+    let visitor = {
+        let web = web.clone();
+        tokio::spawn(async move { web.visit().await })
+    };
+    until("the visitor is held", async || env.held() == 1).await;
+    env.restart_operator(0).await;
+    visitor.await.unwrap();
+    env.requests().assert_nothing_lost();
+}

@@ -1,0 +1,112 @@
+//! The log of every request of a churn and its outcome.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant, SystemTime};
+
+use super::request::{Outcome, send};
+
+/// One request and its outcome.
+#[derive(Clone, Debug)]
+pub(crate) struct Entry {
+    /// The target and why the request was sent, such as `churn-0 at Marked`.
+    pub(crate) of: String,
+    pub(crate) id: String,
+    pub(crate) outcome: Outcome,
+}
+
+/// All requests of one churn; clones share it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct RequestLog {
+    entries: Arc<Mutex<Vec<Entry>>>,
+    in_flight: Arc<Mutex<Vec<JoinHandle<()>>>>,
+    sent: Arc<Mutex<u64>>,
+}
+
+impl RequestLog {
+    /// Sends one request on a thread of its own.
+    pub(crate) fn send(&self, to: SocketAddr, of: &str) {
+        let mut sent = lock(&self.sent);
+        *sent += 1;
+        let id = format!("r-{sent}");
+        drop(sent);
+        let (entries, of) = (self.entries.clone(), of.to_owned());
+        let work = move || {
+            let outcome = send(to, &id);
+            if let Err(lost) = &outcome.result {
+                let took = outcome.took.as_secs_f64();
+                println!(
+                    "{} LOST {id} ({of}) {took:.3} s after it was sent: {lost}",
+                    clock()
+                );
+            }
+            lock(&entries).push(Entry { of, id, outcome });
+        };
+        // Small stacks: hundreds of requests may wait at once.
+        let spawned = thread::Builder::new().stack_size(256 << 10).spawn(work);
+        match spawned {
+            Ok(handle) => lock(&self.in_flight).push(handle),
+            Err(error) => eprintln!("a request could not be sent: {error}"),
+        }
+    }
+
+    /// So many requests a second, for so long.
+    pub(crate) fn burst(&self, to: SocketAddr, of: &str, per_second: u32, duration: Duration) {
+        let start = Instant::now();
+        let gap = Duration::from_secs(1) / per_second;
+        let mut next = start;
+        while start.elapsed() < duration {
+            self.send(to, of);
+            next += gap;
+            thread::sleep(next.saturating_duration_since(Instant::now()));
+        }
+    }
+
+    /// Waits for every answer, and gives all entries.
+    pub(crate) fn close(&self) -> Vec<Entry> {
+        loop {
+            let handles = std::mem::take(&mut *lock(&self.in_flight));
+            if handles.is_empty() {
+                return lock(&self.entries).clone();
+            }
+            for handle in handles {
+                let _ = handle.join();
+            }
+        }
+    }
+
+    /// How many were sent, answered and lost so far.
+    pub(crate) fn counts(&self) -> (u64, usize, usize) {
+        let entries = lock(&self.entries);
+        let lost = entries.iter().filter(|e| e.outcome.result.is_err()).count();
+        (*lock(&self.sent), entries.len() - lost, lost)
+    }
+}
+
+/// Requests and losses by why they were sent.
+pub(crate) fn by_kind(entries: &[Entry]) -> BTreeMap<&str, (usize, usize)> {
+    let mut kinds: BTreeMap<&str, (usize, usize)> = BTreeMap::new();
+    for entry in entries {
+        let kind = entry.of.split_once(' ').map_or("", |(_, kind)| kind);
+        let counts = kinds.entry(kind).or_default();
+        counts.0 += 1;
+        counts.1 += usize::from(entry.outcome.result.is_err());
+    }
+    kinds
+}
+
+/// The time of day, as logs have it.
+pub(crate) fn clock() -> String {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    let millis = now.map_or(0, |since| since.as_millis());
+    let (seconds, millis) = (millis / 1000, millis % 1000);
+    let (hours, minutes) = (seconds / 3600 % 24, seconds / 60 % 60);
+    format!("{hours:02}:{minutes:02}:{:02}.{millis:03}", seconds % 60)
+}
+
+/// A thread that died holding it left whole entries behind.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
