@@ -1,5 +1,4 @@
 //! The resolver's own endpoints: health, metrics, queue status, activity.
-//! Never shares a port with a client's traffic.
 
 use std::convert::Infallible;
 use std::net::IpAddr;
@@ -9,6 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use elasti_api::names;
 use elasti_core::ports::ServiceKey;
+use elasti_runtime::callers::Callers;
 use http::header::{CONTENT_TYPE, HeaderValue};
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::Full;
@@ -18,88 +18,111 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::sync::Semaphore;
 
-use crate::activity;
+use crate::activity::{self, ActivityReporter};
+use crate::drain::Lifecycle;
+use crate::hold::Hold;
+use crate::metrics::Metrics;
 use crate::net::TcpListener;
-use crate::resolver::Resolver;
+use crate::table::RouteTable;
 
 /// Probes, Prometheus and operators: a few dozen at most.
-const CONNECTIONS: usize = 256;
+const MAX_CONNECTIONS: usize = 256;
 const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
+/// Running out of descriptors must not become a busy loop.
+const ACCEPT_BACKOFF: Duration = Duration::from_millis(50);
+
+/// What the endpoints report about.
+#[derive(Debug)]
+pub(crate) struct Admin {
+    pub(crate) table: RouteTable,
+    pub(crate) hold: Arc<Hold>,
+    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) lifecycle: Arc<Lifecycle>,
+    pub(crate) callers: Arc<Callers>,
+    pub(crate) activity: ActivityReporter,
+}
+
+/// Routes are loaded, and the resolver is not ending.
+pub(crate) fn is_ready(table: &RouteTable, lifecycle: &Lifecycle) -> bool {
+    table.load().loaded && lifecycle.is_serving()
+}
 
 /// Serves until the process ends.
-pub(crate) async fn serve(resolver: Arc<Resolver>, listener: TcpListener) {
-    let places = Arc::new(Semaphore::new(CONNECTIONS));
+pub(crate) async fn serve(admin: Arc<Admin>, listener: TcpListener) {
+    let permits = Arc::new(Semaphore::new(MAX_CONNECTIONS));
     loop {
-        let Ok(place) = places.clone().acquire_owned().await else {
+        let Ok(permit) = permits.clone().acquire_owned().await else {
             return;
         };
         let Ok((stream, peer)) = listener.accept().await else {
-            tokio::time::sleep(Duration::from_millis(50)).await;
+            tokio::time::sleep(ACCEPT_BACKOFF).await;
             continue;
         };
-        let resolver = resolver.clone();
+        let admin = admin.clone();
         tokio::spawn(async move {
-            let service = service_fn(move |request| answer(resolver.clone(), peer.ip(), request));
+            let service = service_fn(move |request| respond(admin.clone(), peer.ip(), request));
             let connection = http1::Builder::new()
                 .timer(TokioTimer::new())
                 .header_read_timeout(HEADER_TIMEOUT)
                 .serve_connection(TokioIo::new(stream), service);
-            // A prober that hangs up is none of our business.
+            // A client that hangs up is not an error.
             let _ = connection.await;
-            drop(place);
+            drop(permit);
         });
     }
 }
 
-async fn answer(
-    resolver: Arc<Resolver>,
+async fn respond(
+    admin: Arc<Admin>,
     peer: IpAddr,
     request: Request<Incoming>,
 ) -> Result<Response<Full<Bytes>>, Infallible> {
     if request.method() != Method::GET && request.method() != Method::HEAD {
-        return Ok(words(StatusCode::METHOD_NOT_ALLOWED, "only GET"));
+        return Ok(text(StatusCode::METHOD_NOT_ALLOWED, "only GET"));
     }
     Ok(match request.uri().path() {
-        "/healthz" => words(StatusCode::OK, "ok"),
-        "/readyz" if resolver.is_ready() => words(StatusCode::OK, "ok"),
-        "/readyz" => words(
+        "/healthz" => text(StatusCode::OK, "ok"),
+        "/readyz" if is_ready(&admin.table, &admin.lifecycle) => text(StatusCode::OK, "ok"),
+        "/readyz" => text(
             StatusCode::SERVICE_UNAVAILABLE,
             "routes are not loaded, or the resolver is ending",
         ),
         names::METRICS_PATH => {
-            let only = asked(request.uri().query().unwrap_or_default(), "name");
-            let text = resolver.metrics.encode(&resolver.table.load(), only);
-            let mut response = words(StatusCode::OK, text);
+            let only = parameter(request.uri().query().unwrap_or_default(), "name");
+            let body = admin.metrics.encode(&admin.table.load(), only);
+            let mut response = text(StatusCode::OK, body);
             let kind = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
             response.headers_mut().insert(CONTENT_TYPE, kind);
             response
         }
         names::QUEUE_STATUS_PATH => {
-            queue_status(&resolver, request.uri().query().unwrap_or_default())
+            queue_status(&admin.hold, request.uri().query().unwrap_or_default())
         }
-        names::ACTIVITY_PATH => match activity::may_ask(&resolver, peer, request.headers()).await {
-            Ok(()) => json(&activity::report(&resolver)),
-            Err(why) => words(activity::code(why), why.to_string()),
-        },
-        _ => words(StatusCode::NOT_FOUND, "not found"),
+        names::ACTIVITY_PATH => {
+            match activity::authorize(&admin.callers, peer, request.headers()).await {
+                Ok(()) => json(&admin.activity.report()),
+                Err(why) => text(activity::status(why), why.to_string()),
+            }
+        }
+        _ => text(StatusCode::NOT_FOUND, "not found"),
     })
 }
 
 /// A parameter of the query. Names of Kubernetes and of metrics need no percent-encoding.
-fn asked<'a>(query: &'a str, name: &str) -> Option<&'a str> {
+fn parameter<'a>(query: &'a str, name: &str) -> Option<&'a str> {
     let mut pairs = query.split('&').filter_map(|pair| pair.split_once('='));
     let found = pairs.find(|(key, _)| *key == name);
     found.map(|(_, value)| value)
 }
 
-fn queue_status(resolver: &Resolver, query: &str) -> Response<Full<Bytes>> {
-    let value = |name: &str| asked(query, name).unwrap_or_default();
+fn queue_status(hold: &Hold, query: &str) -> Response<Full<Bytes>> {
+    let value = |name: &str| parameter(query, name).unwrap_or_default();
     let key = ServiceKey::new(value("namespace"), value("service"));
-    json(&serde_json::json!({"queueStatus": u8::from(resolver.hold.held(&key) > 0)}))
+    json(&serde_json::json!({"queueStatus": u8::from(hold.held(&key) > 0)}))
 }
 
-fn words(status: StatusCode, words: impl Into<Bytes>) -> Response<Full<Bytes>> {
-    let mut response = Response::new(Full::new(words.into()));
+fn text(status: StatusCode, text: impl Into<Bytes>) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::new(text.into()));
     *response.status_mut() = status;
     response
 }
@@ -107,12 +130,12 @@ fn words(status: StatusCode, words: impl Into<Bytes>) -> Response<Full<Bytes>> {
 fn json(value: &impl serde::Serialize) -> Response<Full<Bytes>> {
     match serde_json::to_vec(value) {
         Ok(bytes) => {
-            let mut response = words(StatusCode::OK, bytes);
+            let mut response = text(StatusCode::OK, bytes);
             response
                 .headers_mut()
                 .insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
             response
         }
-        Err(_) => words(StatusCode::INTERNAL_SERVER_ERROR, "cannot be written"),
+        Err(_) => text(StatusCode::INTERNAL_SERVER_ERROR, "cannot be serialized"),
     }
 }

@@ -1,5 +1,4 @@
 //! Wall time derived from tokio's clock, so that a paused runtime pauses every deadline.
-//! Never reads the system's time after the resolver has started.
 
 use std::time::Duration;
 

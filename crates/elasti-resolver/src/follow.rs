@@ -1,5 +1,5 @@
 //! Follows one kind of object: list, then watch, for ever, with time-outs that notice a silent watch.
-//! Never keeps an object: every change is told once, in order, and the whole list again whenever in doubt.
+//! Changes are reported in order, and the whole list again whenever in doubt.
 
 use std::fmt::Debug;
 use std::time::Duration;
@@ -9,26 +9,26 @@ use kube::api::{ListParams, WatchEvent, WatchParams};
 use kube::{Api, Resource, ResourceExt as _};
 use serde::de::DeserializeOwned;
 use tokio::sync::watch;
-use tokio::time::{Instant, sleep, sleep_until, timeout};
+use tokio::time::{self, Instant, sleep, sleep_until};
 
 /// What happened.
 #[derive(Debug)]
 pub(crate) enum Change<K> {
     /// These and no others exist.
     All(Vec<K>),
-    /// This one exists and looks like this.
+    /// This one exists, and this is its state.
     Set(K),
-    /// This one is gone.
-    Gone(K),
+    /// This one was deleted.
+    Deleted(K),
 }
 
-/// A calm watch ends by itself after this; one that is silent for [`GRACE`] longer is taken for dead: 15 + 5 = 20 s.
-const CALM: Duration = Duration::from_secs(15);
-const GRACE: Duration = Duration::from_secs(5);
+/// A watch ends by itself after this; one that is silent for [`WATCH_GRACE`] longer is taken for dead: 15 + 5 = 20 s.
+const WATCH_TIMEOUT: Duration = Duration::from_secs(15);
+const WATCH_GRACE: Duration = Duration::from_secs(5);
 /// While something is held: 1 + 1 = 2 s.
-const URGENT: Duration = Duration::from_secs(1);
-const URGENT_GRACE: Duration = Duration::from_secs(1);
-/// A list that takes longer is asked for again.
+const URGENT_WATCH_TIMEOUT: Duration = Duration::from_secs(1);
+const URGENT_WATCH_GRACE: Duration = Duration::from_secs(1);
+/// A list that takes longer is retried.
 const LIST_TIMEOUT: Duration = Duration::from_secs(30);
 const BACKOFF_MIN: Duration = Duration::from_millis(100);
 /// So that an API server that returns is used within 2 s.
@@ -40,7 +40,7 @@ enum End {
     Resume(String),
     /// Only a new list helps.
     Relist,
-    /// Neither worked: pause, then a new list.
+    /// It failed: back off, then list again.
     Failed,
 }
 
@@ -49,37 +49,37 @@ pub(crate) async fn follow<K>(
     api: Api<K>,
     labels: Option<String>,
     mut urgent: watch::Receiver<bool>,
-    mut tell: impl FnMut(Change<K>),
+    mut on_change: impl FnMut(Change<K>),
 ) where
     K: Resource + Clone + DeserializeOwned + Debug,
 {
-    let mut pause = BACKOFF_MIN;
+    let mut backoff = BACKOFF_MIN;
     loop {
         let mut params = ListParams::default();
         params.label_selector.clone_from(&labels);
-        if let Ok(Ok(list)) = timeout(LIST_TIMEOUT, api.list(&params)).await {
+        if let Ok(Ok(list)) = time::timeout(LIST_TIMEOUT, api.list(&params)).await {
             let mut version = list.metadata.resource_version.unwrap_or_default();
-            tell(Change::All(list.items));
+            on_change(Change::All(list.items));
             loop {
                 let started = Instant::now();
-                match watch_once(&api, &labels, &version, &mut urgent, &mut tell).await {
+                match watch_once(&api, &labels, &version, &mut urgent, &mut on_change).await {
                     // A watch that lived was worth it; one that ends at once must not spin.
                     End::Resume(newer) => {
                         version = newer;
                         if started.elapsed() >= BACKOFF_MIN {
-                            pause = BACKOFF_MIN;
+                            backoff = BACKOFF_MIN;
                         } else {
                             sleep(BACKOFF_MIN).await;
                         }
                     }
-                    End::Relist => break pause = BACKOFF_MIN,
+                    End::Relist => break backoff = BACKOFF_MIN,
                     End::Failed => break,
                 }
             }
         }
-        // Half to whole, so that a thousand resolvers do not come back in one blow.
-        sleep(pause.mul_f64(rand::random_range(0.5..1.0))).await;
-        pause = pause.saturating_mul(2).min(BACKOFF_MAX);
+        // Half to whole, so that a thousand resolvers do not come back all at once.
+        sleep(backoff.mul_f64(rand::random_range(0.5..1.0))).await;
+        backoff = backoff.saturating_mul(2).min(BACKOFF_MAX);
     }
 }
 
@@ -88,25 +88,25 @@ async fn watch_once<K>(
     labels: &Option<String>,
     version: &str,
     urgent: &mut watch::Receiver<bool>,
-    tell: &mut impl FnMut(Change<K>),
+    on_change: &mut impl FnMut(Change<K>),
 ) -> End
 where
     K: Resource + Clone + DeserializeOwned + Debug,
 {
     let is_urgent = *urgent.borrow_and_update();
-    let (length, grace) = if is_urgent {
-        (URGENT, URGENT_GRACE)
+    let (timeout, grace) = if is_urgent {
+        (URGENT_WATCH_TIMEOUT, URGENT_WATCH_GRACE)
     } else {
-        (CALM, GRACE)
+        (WATCH_TIMEOUT, WATCH_GRACE)
     };
     let params = WatchParams {
         label_selector: labels.clone(),
-        timeout: u32::try_from(length.as_secs()).ok(),
+        timeout: u32::try_from(timeout.as_secs()).ok(),
         bookmarks: true,
         ..WatchParams::default()
     };
-    let deadline = Instant::now() + length + grace;
-    let stream = match tokio::time::timeout_at(deadline, api.watch(&params, version)).await {
+    let deadline = Instant::now() + timeout + grace;
+    let stream = match time::timeout_at(deadline, api.watch(&params, version)).await {
         Ok(Ok(stream)) => stream,
         Ok(Err(kube::Error::Api(status))) if status.code == 410 => return End::Relist,
         Ok(Err(_)) | Err(_) => return End::Failed,
@@ -122,11 +122,11 @@ where
         match event {
             Some(Ok(WatchEvent::Added(object) | WatchEvent::Modified(object))) => {
                 version = object.resource_version().unwrap_or(version);
-                tell(Change::Set(object));
+                on_change(Change::Set(object));
             }
             Some(Ok(WatchEvent::Deleted(object))) => {
                 version = object.resource_version().unwrap_or(version);
-                tell(Change::Gone(object));
+                on_change(Change::Deleted(object));
             }
             Some(Ok(WatchEvent::Bookmark(mark))) => version = mark.metadata.resource_version,
             Some(Ok(WatchEvent::Error(status))) if status.code == 410 => return End::Relist,

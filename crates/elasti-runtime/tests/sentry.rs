@@ -8,19 +8,17 @@
     clippy::indexing_slicing
 )]
 
-mod stand_in;
-
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use elasti_runtime::logs;
 use elasti_runtime::sentry::{Reports, Settings};
+use elasti_testkit::sentry_stub::{Behaviour, ReceivedRequest, SentryStub};
 use serde_json::Value;
-use stand_in::{Sentry, Temper};
 use tokio::time::{sleep, timeout};
 use tracing_subscriber::layer::SubscriberExt as _;
 
-fn settings(sentry: &Sentry) -> Settings {
+fn settings(sentry: &SentryStub) -> Settings {
     Settings {
         dsn: sentry.dsn().parse().unwrap(),
         environment: "staging".into(),
@@ -42,7 +40,7 @@ fn sentence(event: &Value) -> &str {
 
 #[tokio::test]
 async fn errors_and_panics_are_told_and_nothing_that_somebody_sent() {
-    let sentry = Sentry::start(Temper::Kind);
+    let sentry = SentryStub::start(Behaviour::Accepts);
     let reports = logs::to_stdout().unwrap();
     let delivery = reports.start(Some(settings(&sentry)), "resolver");
     let secret = std::hint::black_box("s3cret");
@@ -53,11 +51,11 @@ async fn errors_and_panics_are_told_and_nothing_that_somebody_sent() {
     assert!(literal.await.is_err());
     let made = tokio::spawn(async move { panic!("{secret} of a client") });
     assert!(made.await.is_err());
-    until("all are told", || sentry.heard().len() >= 3).await;
+    until("all are told", || sentry.received().len() >= 3).await;
     delivery.end().await;
 
-    let heard = sentry.heard();
-    let events: Vec<Value> = heard.iter().map(stand_in::Heard::event).collect();
+    let heard = sentry.received();
+    let events: Vec<Value> = heard.iter().map(ReceivedRequest::event).collect();
     let sentences: Vec<&str> = events.iter().map(sentence).collect();
     assert_eq!(sentences.len(), 3, "{sentences:?}");
     assert_eq!(
@@ -90,7 +88,7 @@ async fn errors_and_panics_are_told_and_nothing_that_somebody_sent() {
 }
 
 /// Tells `count` errors to a Sentry of this temper.
-async fn tell(sentry: &Sentry, count: usize) -> elasti_runtime::sentry::Delivery {
+async fn tell(sentry: &SentryStub, count: usize) -> elasti_runtime::sentry::Delivery {
     let reports = Reports::default();
     let delivery = reports.start(Some(settings(sentry)), "operator");
     let subscriber = tracing_subscriber::registry().with(reports);
@@ -104,29 +102,29 @@ async fn tell(sentry: &Sentry, count: usize) -> elasti_runtime::sentry::Delivery
 
 #[tokio::test]
 async fn a_sentry_that_never_answers_or_is_not_there_holds_nobody_up() {
-    let silent = Sentry::start(Temper::Silent);
+    let silent = SentryStub::start(Behaviour::Silent);
     tell(&silent, 100_000).await.end().await;
-    let gone = Sentry::start(Temper::Gone);
+    let gone = SentryStub::start(Behaviour::Unreachable);
     tell(&gone, 100_000).await.end().await;
-    assert!(silent.heard().len() <= 20);
+    assert!(silent.received().len() <= 20);
 }
 
 #[tokio::test]
 async fn an_error_that_repeats_is_told_a_few_times_only() {
-    let sentry = Sentry::start(Temper::Kind);
+    let sentry = SentryStub::start(Behaviour::Accepts);
     let delivery = tell(&sentry, 100_000).await;
-    until("some are told", || sentry.heard().len() >= 20).await;
+    until("some are told", || sentry.received().len() >= 20).await;
     delivery.end().await;
-    assert!(sentry.heard().len() <= 32, "{}", sentry.heard().len());
+    assert!(sentry.received().len() <= 32, "{}", sentry.received().len());
 }
 
 #[tokio::test]
 async fn a_sentry_that_has_enough_is_left_alone() {
-    let sentry = Sentry::start(Temper::Full);
+    let sentry = SentryStub::start(Behaviour::RateLimited);
     let delivery = tell(&sentry, 20).await;
-    until("it says so", || !sentry.heard().is_empty()).await;
+    until("it says so", || !sentry.received().is_empty()).await;
     delivery.end().await;
-    assert_eq!(sentry.heard().len(), 1);
+    assert_eq!(sentry.received().len(), 1);
 }
 
 #[test]

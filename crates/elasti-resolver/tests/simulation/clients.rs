@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use elasti_resolver::simulated::{Dice, Fate, TcpStream};
+use elasti_simulated_network::{Delivery, SimRng, TcpStream};
 use http::{Request, Response};
 use http_body_util::combinators::BoxBody;
 use http_body_util::{BodyExt as _, Full, StreamBody};
@@ -36,17 +36,17 @@ pub struct Client {
     pub port: u16,
     pub tcp: bool,
     pub name: String,
-    pub dice: Dice,
+    pub rng: SimRng,
 }
 
 impl Client {
     pub async fn run(mut self) {
-        let kind = self.dice.between(0, 9);
+        let kind = self.rng.between(0, 9);
         match (self.tcp, kind) {
             (true, _) => self.tcp().await,
             (false, 0..=3) => self.http1(1).await,
             (false, 4..=7) => {
-                let requests = self.dice.between(2, 6);
+                let requests = self.rng.between(2, 6);
                 self.http1(requests).await;
             }
             (false, _) => self.http2().await,
@@ -58,7 +58,7 @@ impl Client {
     }
 
     async fn connect(&mut self) -> Option<TcpStream> {
-        let address = SocketAddr::new(self.world.door(&mut self.dice)?, self.port);
+        let address = SocketAddr::new(self.world.door(&mut self.rng)?, self.port);
         let from = IpAddr::V4(Ipv4Addr::new(10, 2, 0, 7));
         timeout(
             Duration::from_secs(60),
@@ -71,8 +71,8 @@ impl Client {
 
     /// When this request's client has had enough.
     fn leaves_at(&mut self) -> Instant {
-        let span = if self.dice.percent(15) {
-            self.dice.millis(0, 12_000)
+        let span = if self.rng.percent(15) {
+            self.rng.millis(0, 12_000)
         } else {
             TIMEOUT
         };
@@ -80,18 +80,18 @@ impl Client {
     }
 
     fn request(&mut self, id: &str, version: http::Version) -> Request<Body> {
-        let bytes = if self.dice.percent(20) {
-            self.dice.between(1, 200_000)
+        let bytes = if self.rng.percent(20) {
+            self.rng.between(1, 200_000)
         } else {
-            self.dice.between(0, 3000)
+            self.rng.between(0, 3000)
         };
-        let posts = self.dice.percent(40);
+        let posts = self.rng.percent(40);
         let bytes = if posts {
             usize::try_from(bytes).unwrap()
         } else {
             0
         };
-        let body: Body = if posts && self.dice.percent(50) {
+        let body: Body = if posts && self.rng.percent(50) {
             let piece = Bytes::from(vec![b'c'; bytes / 2]);
             let rest = Bytes::from(vec![b'd'; bytes - bytes / 2]);
             let frames = [piece, rest]
@@ -121,7 +121,7 @@ impl Client {
 
     async fn http1(&mut self, requests: u64) {
         let ledger = self.ledger();
-        let mut open: Option<(http1::SendRequest<Body>, Task, Fate, Instant)> = None;
+        let mut open: Option<(http1::SendRequest<Body>, Task, Delivery, Instant)> = None;
         for at in 0..requests {
             let id = format!("{}-{at}", self.name);
             if let Some((sender, ..)) = &mut open
@@ -137,37 +137,37 @@ impl Client {
                     ledger.began(&id, self.service, false, since);
                     return ledger.end(&id, Outcome::NotAccepted);
                 };
-                let fate = stream.fate();
+                let delivery = stream.delivery();
                 let (sender, connection) = http1::handshake(TokioIo::new(stream)).await.unwrap();
                 let task = tokio::spawn(async move { drop((connection.await, place)) });
-                open = Some((sender, Task(task.abort_handle()), fate, since));
+                open = Some((sender, Task(task.abort_handle()), delivery, since));
             }
-            let Some((sender, _, fate, since)) = &mut open else {
+            let Some((sender, _, delivery, since)) = &mut open else {
                 return;
             };
             let mut request = self.request(&id, http::Version::HTTP_11);
-            if requests == 1 && self.dice.percent(70) {
+            if requests == 1 && self.rng.percent(70) {
                 request
                     .headers_mut()
                     .insert("connection", "close".parse().unwrap());
             }
-            let before = fate.heard();
+            let before = delivery.bytes();
             let mut began = Instant::now();
-            if before == 0 && self.dice.percent(15) {
+            if before == 0 && self.rng.percent(15) {
                 ledger.count("spoke late");
                 began = *since;
-                let pause = self.dice.millis(0, SPEAKS_WITHIN_MILLIS);
+                let pause = self.rng.millis(0, SPEAKS_WITHIN_MILLIS);
                 sleep(pause).await;
             }
             let leaves = self.leaves_at();
             ledger.began(&id, self.service, false, began);
             let outcome = tokio::select! {
                 outcome = ask1(sender, request, &id) => outcome,
-                () = sleep_until(leaves) => Outcome::Left(Some(fate.clone())),
+                () = sleep_until(leaves) => Outcome::Left(Some(delivery.clone())),
             };
             let outcome = match outcome {
-                Outcome::Lost(_) if fate.heard() == 0 => Outcome::HeldUnavailable(*since),
-                Outcome::Lost(_) if fate.heard() == before => Outcome::Crossed,
+                Outcome::Lost(_) if delivery.bytes() == 0 => Outcome::Undelivered(*since),
+                Outcome::Lost(_) if delivery.bytes() == before => Outcome::Crossed,
                 other => other,
             };
             let left = matches!(outcome, Outcome::Left(_));
@@ -180,21 +180,21 @@ impl Client {
             if left {
                 return;
             }
-            let pause = self.dice.millis(0, 6000);
+            let pause = self.rng.millis(0, 6000);
             sleep(pause).await;
         }
     }
 
     async fn http2(&mut self) {
         let ledger = self.ledger();
-        let streams = self.dice.between(1, 5);
+        let streams = self.rng.between(1, 5);
         // A connection that waits unread has its deadline from its start on.
         let since = Instant::now();
         let place = Place::take(&ledger, usize::try_from(streams).unwrap());
         let Some(stream) = self.connect().await else {
             return;
         };
-        let fate = stream.fate();
+        let delivery = stream.delivery();
         let Ok((sender, connection)) =
             http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await
         else {
@@ -204,9 +204,9 @@ impl Client {
         let asking = (0..streams).map(|at| {
             let id = format!("{}-{at}", self.name);
             let request = self.request(&id, http::Version::HTTP_2);
-            let (leaves, pause) = (self.leaves_at(), self.dice.millis(0, 8000));
+            let (leaves, pause) = (self.leaves_at(), self.rng.millis(0, 8000));
             let (ledger, service, mut sender) = (ledger.clone(), self.service, sender.clone());
-            let fate = fate.clone();
+            let delivery = delivery.clone();
             async move {
                 sleep(pause).await;
                 if sender.ready().await.is_err() {
@@ -218,7 +218,7 @@ impl Client {
                     () = sleep_until(leaves + pause) => Outcome::Left(None),
                 };
                 let outcome = match outcome {
-                    Outcome::Lost(_) if fate.heard() == 0 => Outcome::HeldUnavailable(since),
+                    Outcome::Lost(_) if delivery.bytes() == 0 => Outcome::Undelivered(since),
                     other => other,
                 };
                 ledger.end(&id, outcome);
@@ -241,12 +241,12 @@ impl Client {
         let Some(stream) = stream else {
             return ledger.end(&id, Outcome::NotAccepted);
         };
-        let fate = stream.fate();
+        let delivery = stream.delivery();
         let leaves = self.leaves_at();
-        let (pause, half_closes) = (self.dice.millis(0, 300), self.dice.percent(30));
+        let (pause, half_closes) = (self.rng.millis(0, 300), self.rng.percent(30));
         let outcome = tokio::select! {
             outcome = say(stream, &id, pause, half_closes) => outcome,
-            () = sleep_until(leaves) => Outcome::Left(Some(fate.clone())),
+            () = sleep_until(leaves) => Outcome::Left(Some(delivery.clone())),
         };
         ledger.end(&id, outcome);
     }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use elasti_api::names;
-use elasti_resolver::simulated::Dice;
+use elasti_simulated_network::SimRng;
 use futures::Stream;
 use http::{Request, Response};
 use http_body_util::StreamBody;
@@ -51,15 +51,15 @@ struct Store {
 pub struct Kubernetes {
     store: Mutex<Store>,
     changed: watch::Sender<()>,
-    dice: Mutex<Dice>,
+    rng: Mutex<SimRng>,
 }
 
 impl Kubernetes {
-    pub fn new(dice: Dice) -> Arc<Self> {
+    pub fn new(rng: SimRng) -> Arc<Self> {
         Arc::new(Self {
             store: Mutex::default(),
             changed: watch::Sender::default(),
-            dice: Mutex::new(dice),
+            rng: Mutex::new(rng),
         })
     }
 
@@ -123,7 +123,7 @@ impl Kubernetes {
     /// Watches show a change after a moment, in order.
     fn note(&self, store: &mut Store, kind: Kind, event: &'static str, object: Value) {
         let last = store.log.iter().rev().find(|entry| entry.kind == kind);
-        let lag = self.dice.lock().millis(0, 40);
+        let lag = self.rng.lock().millis(0, 40);
         let visible =
             (Instant::now() + lag).max(last.map_or_else(Instant::now, |entry| entry.visible));
         store.log.push(Entry {
@@ -140,7 +140,7 @@ impl Kubernetes {
         method: &str,
         uri: &http::Uri,
     ) -> Result<Answer, std::io::Error> {
-        let lag = self.dice.lock().millis(0, 8);
+        let lag = self.rng.lock().millis(0, 8);
         sleep(lag).await;
         let down = self
             .store
@@ -213,11 +213,11 @@ impl Kubernetes {
         };
         let mut length = Duration::from_secs(number("timeoutSeconds").unwrap_or(1));
         // Some watches break before their time.
-        let mut dice = self.dice.lock();
-        if dice.percent(5) {
-            length = dice.millis(0, 1000);
+        let mut rng = self.rng.lock();
+        if rng.percent(5) {
+            length = rng.millis(0, 1000);
         }
-        drop(dice);
+        drop(rng);
         let at = usize::try_from(number("resourceVersion").unwrap_or(0)).unwrap_or(0);
         let app = app.map(str::to_owned);
         let ends = Instant::now() + length;

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
 
-use elasti_resolver::simulated::Fate;
+use elasti_simulated_network::Delivery;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
@@ -14,7 +14,7 @@ pub enum Outcome {
     /// The whole answer of this pod.
     Whole(String),
     /// The client left first; where it gave up a whole connection, this tells since when the other side could know.
-    Left(Option<Fate>),
+    Left(Option<Delivery>),
     /// An answer of the resolver's own.
     Refused {
         status: u16,
@@ -32,7 +32,7 @@ pub enum Outcome {
     /// A kept connection ended in order before any byte of the request reached it.
     Crossed,
     /// The same on a connection, made at this time, that no byte ever reached.
-    HeldUnavailable(Instant),
+    Undelivered(Instant),
     /// The connection was known to have ended before a byte was sent; a client asks again on another one.
     Unsent,
     /// A reset or an end without an answer, although the request was accepted.
@@ -263,7 +263,7 @@ impl Ledger {
                 Some((_, Outcome::NotAccepted | Outcome::Unsent)) => "not accepted",
                 Some((_, Outcome::SentAway)) => "sent away (GOAWAY)",
                 Some((_, Outcome::Crossed)) => "crossed a drain's end",
-                Some((_, Outcome::HeldUnavailable(_))) => "ended unheard",
+                Some((_, Outcome::Undelivered(_))) => "ended unheard",
                 Some((_, Outcome::Lost(_)))
                     if entry
                         .receipts
@@ -347,7 +347,7 @@ fn faults(book: &Book, entry: &Entry) -> Vec<String> {
             }
         }
         Outcome::Left(heard) => {
-            let heard = heard.as_ref().and_then(Fate::end_was_heard);
+            let heard = heard.as_ref().and_then(Delivery::end_delivered_at);
             // Bytes for a pod may be under way already, and with late links that takes longer.
             let late = receipt.zip(heard).filter(|(receipt, heard)| {
                 receipt.at > *heard + LEAVES_WITHIN + book.longest_delay
@@ -403,7 +403,7 @@ fn faults(book: &Book, entry: &Entry) -> Vec<String> {
                 faults.push("its connection ended although nobody did".into());
             }
         }
-        Outcome::HeldUnavailable(since) => {
+        Outcome::Undelivered(since) => {
             // Nobody could know that it was to carry a request: a client that says nothing may wait for its server to
             // speak first, so it is connected to a pod, and hears that pod's end as it would without us. A refusal
             // needs its words as well, to be told in HTTP's. They have a second to come, from the refusal or the pod's

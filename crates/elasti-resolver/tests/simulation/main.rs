@@ -137,23 +137,23 @@ fn run(seed: u64) -> (Counts, Vec<String>) {
 async fn one_seed(seed: u64) -> (Counts, Vec<String>) {
     let world = World::start(seed);
     world.ready().await;
-    let mut dice = world.fork();
+    let mut rng = world.fork();
     let mut clients = JoinSet::new();
-    for at in 0..dice.between(8, 30) {
-        let plan = &world.plans[usize::try_from(dice.between(0, 2)).unwrap()];
+    for at in 0..rng.between(8, 30) {
+        let plan = &world.plans[usize::try_from(rng.between(0, 2)).unwrap()];
         let client = Client {
             world: world.clone(),
             service: plan.name,
             port: plan.listen_port,
             tcp: plan.tcp,
             name: format!("c{at}"),
-            dice: dice.fork(),
+            rng: rng.fork(),
         };
         // Half of them come in herds.
-        let start = if dice.percent(50) {
-            dice.millis(0, 200) * u32::try_from(dice.between(1, 100)).unwrap()
+        let start = if rng.percent(50) {
+            rng.millis(0, 200) * u32::try_from(rng.between(1, 100)).unwrap()
         } else {
-            dice.millis(0, 40_000)
+            rng.millis(0, 40_000)
         };
         clients.spawn(async move {
             sleep(start).await;

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use elasti_resolver::simulated::{Dice, TcpListener, TcpStream, listen};
+use elasti_simulated_network::{SimRng, TcpListener, TcpStream, listen};
 use http::{Request, Response};
 use http_body_util::combinators::BoxBody;
 use http_body_util::{BodyExt as _, Full, StreamBody};
@@ -71,7 +71,7 @@ pub struct Pod {
     pub stop: watch::Sender<Stop>,
     ledger: Arc<Ledger>,
     received: AtomicU32,
-    dice: Mutex<Dice>,
+    rng: Mutex<SimRng>,
 }
 
 impl Pod {
@@ -82,7 +82,7 @@ impl Pod {
         manner: Manner,
         tcp: bool,
         ledger: Arc<Ledger>,
-        dice: Dice,
+        rng: SimRng,
     ) -> Arc<Self> {
         Arc::new(Self {
             name,
@@ -93,7 +93,7 @@ impl Pod {
             stop: watch::Sender::default(),
             ledger,
             received: AtomicU32::new(0),
-            dice: Mutex::new(dice),
+            rng: Mutex::new(rng),
         })
     }
 
@@ -238,16 +238,16 @@ impl Pod {
                 .complain(format!("{id} arrived at {} incomplete", self.name));
         }
         let (think, filler) = {
-            let mut dice = self.dice.lock();
-            let think = if dice.percent(20) {
-                dice.millis(0, 2000)
+            let mut rng = self.rng.lock();
+            let think = if rng.percent(20) {
+                rng.millis(0, 2000)
             } else {
-                dice.millis(0, 30)
+                rng.millis(0, 30)
             };
-            let filler = if dice.percent(15) {
-                dice.between(0, 300_000)
+            let filler = if rng.percent(15) {
+                rng.between(0, 300_000)
             } else {
-                dice.between(0, 2000)
+                rng.between(0, 2000)
             };
             (think, filler)
         };

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use elasti_api::{ActivityReport, WakeRequest, names};
-use elasti_resolver::simulated::{Dice, Network, TcpListener, TcpStream, listen};
 use elasti_resolver::{Running, Settings};
+use elasti_simulated_network::{Network, SimRng, TcpListener, TcpStream, listen};
 use http::{Request, Response};
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::Incoming;
@@ -63,53 +63,53 @@ pub struct World {
     cluster: Arc<Kubernetes>,
     live: Vec<Mutex<Live>>,
     doors: Vec<Door>,
-    dice: Mutex<Dice>,
+    rng: Mutex<SimRng>,
     next_pod: Mutex<u8>,
     obstacles_until: Instant,
 }
 
-fn plan(dice: &mut Dice, name: &'static str, listen_port: u16, tcp: bool) -> Plan {
-    let starts = !dice.percent(8);
-    let mut manners = vec![Manner::Good; usize::try_from(dice.between(1, 2)).unwrap()];
-    for _ in 0..dice.between(0, 2) {
-        let nth = u32::try_from(dice.between(1, 4)).unwrap();
-        manners.push(match dice.between(0, 9) {
-            0 => Manner::Late(dice.millis(10, 3000)),
+fn plan(rng: &mut SimRng, name: &'static str, listen_port: u16, tcp: bool) -> Plan {
+    let starts = !rng.percent(8);
+    let mut manners = vec![Manner::Good; usize::try_from(rng.between(1, 2)).unwrap()];
+    for _ in 0..rng.between(0, 2) {
+        let nth = u32::try_from(rng.between(1, 4)).unwrap();
+        manners.push(match rng.between(0, 9) {
+            0 => Manner::Late(rng.millis(10, 3000)),
             1 | 2 => Manner::Refuses,
             3 => Manner::Swallows,
             4 => Manner::ResetsFirst(nth),
-            5 => Manner::ClosesIdle(dice.millis(200, 5000)),
+            5 => Manner::ClosesIdle(rng.millis(200, 5000)),
             6 => Manner::Breaks(nth),
             7 => Manner::Cuts(nth),
             8 => Manner::Dies(nth),
             _ => Manner::Hangs,
         });
     }
-    let turn = usize::try_from(dice.between(0, 3)).unwrap() % manners.len();
+    let turn = usize::try_from(rng.between(0, 3)).unwrap() % manners.len();
     manners.rotate_left(turn);
     Plan {
         name,
         listen_port,
         tcp,
-        timeout: Duration::from_secs(dice.between(20, 50)),
-        most_held: dice
+        timeout: Duration::from_secs(rng.between(20, 50)),
+        most_held: rng
             .percent(15)
-            .then(|| u32::try_from(dice.between(1, 4)).unwrap()),
+            .then(|| u32::try_from(rng.between(1, 4)).unwrap()),
         starts,
-        obstacle: dice.percent(50).then_some("ImagePull").filter(|_| !starts),
+        obstacle: rng.percent(50).then_some("ImagePull").filter(|_| !starts),
         manners,
     }
 }
 
 impl World {
     pub fn start(seed: u64) -> Arc<Self> {
-        let mut dice = Dice::new(seed);
-        let network = Network::enter(dice.fork());
-        let cluster = Kubernetes::new(dice.fork());
+        let mut rng = SimRng::new(seed);
+        let network = Network::enter(rng.fork());
+        let cluster = Kubernetes::new(rng.fork());
         let plans = vec![
-            plan(&mut dice, "cart", 20_001, false),
-            plan(&mut dice, "shop", 20_002, false),
-            plan(&mut dice, "db", 20_003, true),
+            plan(&mut rng, "cart", 20_001, false),
+            plan(&mut rng, "shop", 20_002, false),
+            plan(&mut rng, "db", 20_003, true),
         ];
         let ledger: Arc<Ledger> = Arc::default();
         ledger.links(network.longest_delay());
@@ -123,7 +123,7 @@ impl World {
             }
             declare(&cluster, one);
         }
-        let resolvers: Vec<IpAddr> = (0..dice.between(1, 2))
+        let resolvers: Vec<IpAddr> = (0..rng.between(1, 2))
             .map(|at| IpAddr::V4(Ipv4Addr::new(10, 0, 1, u8::try_from(at).unwrap() + 1)))
             .collect();
         let doors: Vec<Door> = resolvers
@@ -136,7 +136,7 @@ impl World {
                 leaving: Mutex::default(),
             })
             .collect();
-        let obstacles_until = Instant::now() + dice.millis(5_000, 60_000);
+        let obstacles_until = Instant::now() + rng.millis(5_000, 60_000);
         let world = Arc::new(Self {
             ledger,
             network,
@@ -145,7 +145,7 @@ impl World {
             live: plans.iter().map(|_| Mutex::default()).collect(),
             doors,
             plans,
-            dice: Mutex::new(dice),
+            rng: Mutex::new(rng),
             next_pod: Mutex::new(0),
             obstacles_until,
         });
@@ -157,8 +157,8 @@ impl World {
         world
     }
 
-    pub fn fork(&self) -> Dice {
-        self.dice.lock().fork()
+    pub fn fork(&self) -> SimRng {
+        self.rng.lock().fork()
     }
 
     /// Ends when every resolver has its routes.
@@ -171,14 +171,14 @@ impl World {
     }
 
     /// Where the nodes send a new connection: to a resolver that is not leaving, or has been for less than they take.
-    pub fn door(&self, dice: &mut Dice) -> Option<IpAddr> {
+    pub fn door(&self, rng: &mut SimRng) -> Option<IpAddr> {
         let open = self.doors.iter().filter(|door| {
             let leaving = *door.leaving.lock();
             leaving.is_none_or(|since| since + SETTLE - Duration::from_millis(500) > Instant::now())
         });
         let open: Vec<IpAddr> = open.map(|door| door.address).collect();
         let last = open.len().checked_sub(1)?;
-        open.get(usize::try_from(dice.between(0, last as u64)).unwrap())
+        open.get(usize::try_from(rng.between(0, last as u64)).unwrap())
             .copied()
     }
 
@@ -365,7 +365,7 @@ async fn stuck(world: Arc<World>, at: usize) {
 
 async fn life_of_a_pod(world: Arc<World>, at: usize, mut manner: Manner) {
     loop {
-        let (nth, dice) = {
+        let (nth, rng) = {
             let mut next = world.next_pod.lock();
             *next = next.wrapping_add(1);
             (*next, world.fork())
@@ -379,14 +379,14 @@ async fn life_of_a_pod(world: Arc<World>, at: usize, mut manner: Manner) {
             manner,
             plan.tcp,
             world.ledger.clone(),
-            dice,
+            rng,
         );
         let (start, slice_lag) = {
-            let mut dice = world.dice.lock();
-            (dice.millis(100, 8000), dice.millis(0, 1000))
+            let mut rng = world.rng.lock();
+            (rng.millis(100, 8000), rng.millis(0, 1000))
         };
         if manner == Manner::Swallows {
-            world.network.swallow(address.ip());
+            world.network.black_hole(address.ip());
         }
         world.live[at].lock().pods.push((pod.clone(), false));
         world
@@ -426,7 +426,7 @@ async fn life_of_a_pod(world: Arc<World>, at: usize, mut manner: Manner) {
             .lock()
             .pods
             .retain(|(one, _)| one.name != pod.name);
-        let lag = world.dice.lock().millis(0, 1500);
+        let lag = world.rng.lock().millis(0, 1500);
         sleep(lag).await;
         world.cluster.delete(PODS, &pod.name);
         world.publish(at);
@@ -444,7 +444,7 @@ async fn sleeper(world: Arc<World>, at: usize) {
         sleep(Duration::from_secs(1)).await;
         let has_pods = world.live[at].lock().pods.iter().all(|(_, ready)| *ready)
             && !world.live[at].lock().pods.is_empty();
-        let tired = world.dice.lock().percent(40);
+        let tired = world.rng.lock().percent(40);
         if !has_pods || !tired || !world.ledger.quiet(name, Duration::from_secs(2)) {
             continue;
         }
@@ -476,12 +476,12 @@ async fn sleeper(world: Arc<World>, at: usize) {
 
 /// Stalls, an API server that is away, a resolver that is told to end.
 async fn faults(world: Arc<World>) {
-    let mut dice = world.fork();
+    let mut rng = world.fork();
     world.ready().await;
-    let drains = world.doors.len() > 1 && dice.percent(50);
-    let drain_at = dice.between(0, 7);
+    let drains = world.doors.len() > 1 && rng.percent(50);
+    let drain_at = rng.between(0, 7);
     for at in 0..8 {
-        let pause = dice.millis(1000, 6000);
+        let pause = rng.millis(1000, 6000);
         sleep(pause).await;
         if drains && at == drain_at {
             let door = &world.doors[0];
@@ -490,8 +490,8 @@ async fn faults(world: Arc<World>) {
             let running = door.running.clone();
             tokio::spawn(async move { running.drain().await });
         }
-        let until = Instant::now() + dice.millis(50, 4000);
-        match dice.between(0, 11) {
+        let until = Instant::now() + rng.millis(50, 4000);
+        match rng.between(0, 11) {
             0 => {
                 let pods: Vec<IpAddr> = world
                     .live
@@ -504,7 +504,7 @@ async fn faults(world: Arc<World>) {
                             .collect::<Vec<_>>()
                     })
                     .collect();
-                for pod in pods.into_iter().filter(|_| dice.percent(50)) {
+                for pod in pods.into_iter().filter(|_| rng.percent(50)) {
                     world.network.stall(pod, until);
                 }
                 world.ledger.count("stalls");
@@ -531,30 +531,30 @@ async fn faults(world: Arc<World>) {
 
 /// Takes wakes; loses, delays and refuses some while faults last.
 async fn operator(world: Arc<World>) {
-    let mut dice = world.fork();
+    let mut rng = world.fork();
     loop {
         let listener = listen(OPERATOR).unwrap();
-        let open = if dice.percent(30) && world.began.elapsed() < FAULTS_END {
-            dice.millis(500, 15_000)
+        let open = if rng.percent(30) && world.began.elapsed() < FAULTS_END {
+            rng.millis(500, 15_000)
         } else {
             Duration::from_secs(3600)
         };
-        let _ = timeout(open, take_wakes(&world, &listener, &mut dice)).await;
+        let _ = timeout(open, take_wakes(&world, &listener, &mut rng)).await;
         drop(listener);
         world.ledger.count("operator outages");
-        let away = dice.millis(100, 4000);
+        let away = rng.millis(100, 4000);
         sleep(away).await;
     }
 }
 
-async fn take_wakes(world: &Arc<World>, listener: &TcpListener, dice: &mut Dice) {
+async fn take_wakes(world: &Arc<World>, listener: &TcpListener, rng: &mut SimRng) {
     let mut connections = tokio::task::JoinSet::new();
     loop {
         let (stream, _) = listener.accept().await.unwrap();
-        let (world, dice) = (world.clone(), Arc::new(Mutex::new(dice.fork())));
+        let (world, rng) = (world.clone(), Arc::new(Mutex::new(rng.fork())));
         let service = service_fn(move |request| {
-            let (world, dice) = (world.clone(), dice.clone());
-            async move { take_a_wake(&world, &dice, request).await }
+            let (world, rng) = (world.clone(), rng.clone());
+            async move { take_a_wake(&world, &rng, request).await }
         });
         let connection = hyper::server::conn::http1::Builder::new()
             .serve_connection(TokioIo::new(stream), service);
@@ -564,7 +564,7 @@ async fn take_wakes(world: &Arc<World>, listener: &TcpListener, dice: &mut Dice)
 
 async fn take_a_wake(
     world: &Arc<World>,
-    dice: &Mutex<Dice>,
+    rng: &Mutex<SimRng>,
     request: Request<Incoming>,
 ) -> Result<Response<Full<Bytes>>, std::io::Error> {
     let body = request
@@ -575,15 +575,15 @@ async fn take_a_wake(
         .to_bytes();
     let wake: WakeRequest = serde_json::from_slice(&body)?;
     let lost = || Err(std::io::Error::from(std::io::ErrorKind::ConnectionReset));
-    let (fate, delay) = {
-        let mut dice = dice.lock();
+    let (delivery, delay) = {
+        let mut rng = rng.lock();
         let calm = world.began.elapsed() > FAULTS_END;
         (
-            if calm { 9 } else { dice.between(0, 9) },
-            dice.millis(0, 5000),
+            if calm { 9 } else { rng.between(0, 9) },
+            rng.millis(0, 5000),
         )
     };
-    match fate {
+    match delivery {
         0 => {
             world.ledger.count("wakes lost");
             return lost();

@@ -2,16 +2,6 @@
 //! Never lets one pass that has two readings: what the pod saw, what the client heard, and what comes after are checked.
 //!
 //! What each case leads to stands in `expected.txt`; `ELASTI_CORPUS=write` rewrites it, for review.
-#![allow(
-    unreachable_pub,
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing
-)]
-
-#[path = "../fixture/mod.rs"]
-mod fixture;
 mod http1;
 mod http2;
 mod oracle;
@@ -19,7 +9,7 @@ mod oracle;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use fixture::{HTTP, PODS, Scene, TestPort, ask, service, until};
+use elasti_testkit::fixture::{Fixture, HTTP, PODS, TestPort, http_get, service, until};
 use oracle::Oracle;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
@@ -30,8 +20,8 @@ const EXPECTED: &str = include_str!("expected.txt");
 const SILENCE: Duration = Duration::from_secs(20);
 
 /// A port that says that it speaks HTTP, and an oracle where its pod should be.
-async fn stage() -> (Scene, Oracle, String) {
-    let scene = Scene::start().await;
+async fn stage() -> (Fixture, Oracle, String) {
+    let fixture = Fixture::start().await;
     let mut hollow = service("cart");
     hollow.image = "never-ready:1";
     hollow.probed = false;
@@ -39,11 +29,11 @@ async fn stage() -> (Scene, Oracle, String) {
         app_protocol: Some("http"),
         ..HTTP
     }];
-    let address = scene.asleep(hollow).await;
-    let first = tokio::spawn(async move { ask(&address, "/first").await });
+    let address = fixture.asleep(hollow).await;
+    let first = tokio::spawn(async move { http_get(&address, "/first").await });
     let mut pod: Option<IpAddr> = None;
     until("a pod has an address", async || {
-        let pods = scene.api_client.items(PODS).await;
+        let pods = fixture.api_client.items(PODS).await;
         pod = pods
             .first()
             .and_then(|pod| pod["status"]["podIP"].as_str()?.parse().ok());
@@ -53,8 +43,8 @@ async fn stage() -> (Scene, Oracle, String) {
     let oracle = Oracle::start((pod.unwrap(), 8000 + HTTP.port)).await;
     assert_eq!(first.await.unwrap().body, "/first");
     oracle.saw();
-    let direct = format!("{}:{}", scene.address, HTTP.listen);
-    (scene, oracle, direct)
+    let direct = format!("{}:{}", fixture.address, HTTP.listen);
+    (fixture, oracle, direct)
 }
 
 /// What comes until silence or the end.
@@ -278,7 +268,7 @@ async fn every_hostile_message_has_one_reading_and_no_connection_gets_out_of_ste
         };
         found.push_str(&format!("{name} | {outcome}\n"));
         // Whatever it was, the next client is not part of it.
-        let fresh = ask(&direct, "/fresh").await.body;
+        let fresh = http_get(&direct, "/fresh").await.body;
         let saw = what_the_pod_saw(&oracle).await;
         let whole: Vec<_> = saw.iter().filter(|line| *line != "PART").collect();
         if fresh != "/fresh" || whole != ["GET /fresh 0"] {

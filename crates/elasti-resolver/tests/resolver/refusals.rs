@@ -1,16 +1,6 @@
 //! What a connection that could not wait hears, and what it may do next.
-//! Never waits on wall-clock: the clock is paused and every wait is for a condition.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing
-)]
-
-mod fixture;
-
 use bytes::Bytes;
-use fixture::{Scene, service};
+use elasti_testkit::fixture::{Fixture, service};
 use http::Request;
 use http_body_util::{BodyExt as _, Full};
 use hyper_util::rt::TokioIo;
@@ -20,11 +10,11 @@ use tokio::net::TcpStream;
 
 #[tokio::test(start_paused = true)]
 async fn a_client_that_speaks_no_http_hears_none_when_it_is_refused() {
-    let scene = Scene::start().await;
+    let fixture = Fixture::start().await;
     let mut never = service("db");
     never.image = "never-ready:1";
     never.spec = json!({"hold": {"timeoutSeconds": 2}});
-    let address = scene.asleep(never).await;
+    let address = fixture.asleep(never).await;
     let mut client = TcpStream::connect(&address).await.unwrap();
     client.write_all(&[0x16, 0x03, 0x01, 0x00]).await.unwrap();
     let mut heard = Vec::new();
@@ -35,11 +25,11 @@ async fn a_client_that_speaks_no_http_hears_none_when_it_is_refused() {
 
 #[tokio::test(start_paused = true)]
 async fn a_refused_upload_is_told_that_its_connection_ends_so_that_no_request_crosses_the_end() {
-    let scene = Scene::start().await;
+    let fixture = Fixture::start().await;
     let mut never = service("cart");
     never.image = "never-ready:1";
     never.spec = json!({"hold": {"timeoutSeconds": 2}});
-    let address = scene.asleep(never).await;
+    let address = fixture.asleep(never).await;
     let mut client = TcpStream::connect(&address).await.unwrap();
     let upload = b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhe\r\n3\r\nllo\r\n0\r\n\r\n";
     client.write_all(upload).await.unwrap();
@@ -52,11 +42,11 @@ async fn a_refused_upload_is_told_that_its_connection_ends_so_that_no_request_cr
 
 #[tokio::test(start_paused = true)]
 async fn a_refused_connection_is_a_new_guest_with_its_next_request() {
-    let scene = Scene::start().await;
+    let fixture = Fixture::start().await;
     let mut slow = service("cart");
     slow.start_seconds = "8";
     slow.spec = json!({"hold": {"timeoutSeconds": 3}});
-    let address = scene.asleep(slow).await;
+    let address = fixture.asleep(slow).await;
     let stream = TcpStream::connect(&address).await.unwrap();
     let (mut client, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
         .await

@@ -1,19 +1,10 @@
 //! Ten thousand held requests, then a pod: all answered, within stated bounds of memory.
 //! Never measures its own clients: the resolver runs in a process of its own, which is this test binary once more.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing
-)]
-
-mod fixture;
-
 use std::io::{BufRead as _, BufReader};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::atomic::Ordering;
 
-use fixture::{HTTP, Scene, service, until};
+use elasti_testkit::fixture::{Fixture, HTTP, service, until};
 use parking_lot::Mutex;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde_json::json;
@@ -122,7 +113,12 @@ struct Resolver {
 impl Resolver {
     fn start(how: &str) -> Self {
         let mut process = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "the_second_process", "--ignored", "--nocapture"])
+            .args([
+                "--exact",
+                "ten_thousand::the_second_process",
+                "--ignored",
+                "--nocapture",
+            ])
             .env(HELD, how)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -172,24 +168,24 @@ fn memory(line: &str) -> usize {
 #[ignore = "the tests above start it as their second process"]
 async fn the_second_process() {
     raise_descriptor_limit();
-    let scene = Scene::start().await;
+    let fixture = Fixture::start().await;
     // No wake succeeds before all are held.
-    scene.operator.code.store(503, Ordering::Relaxed);
+    fixture.operator.code.store(503, Ordering::Relaxed);
     let mut cart = service("cart");
     if std::env::var(HELD).is_ok_and(|how| how == "judged") {
         cart.spec = json!({"probeResponse": [
             {"path": {"value": "/healthz"}, "response": {"status": 200}},
         ]});
     }
-    scene.asleep(cart).await;
-    println!("\n@listening {}:{}", scene.address, HTTP.listen);
+    fixture.asleep(cart).await;
+    println!("\n@listening {}:{}", fixture.address, HTTP.listen);
     println!("@resident {}", memory("VmRSS:"));
-    until("all are held", async || scene.resolver().held() == MANY).await;
+    until("all are held", async || fixture.resolver().held() == MANY).await;
     println!("@held {}", memory("VmRSS:"));
-    scene.operator.code.store(200, Ordering::Relaxed);
-    until("all are released", async || scene.resolver().held() == 0).await;
+    fixture.operator.code.store(200, Ordering::Relaxed);
+    until("all are released", async || fixture.resolver().held() == 0).await;
     let under_way = async || {
-        let table = scene.admin("/metrics").await.body;
+        let table = fixture.admin("/metrics").await.body;
         let counted = table.lines().find_map(|line| {
             let line = line.strip_prefix("elasti_resolver_incoming_requests_count{")?;
             line.contains("status=\"2xx\"")

@@ -1,22 +1,13 @@
 //! Clients that come, wait and leave in each other's way, on several threads.
 //! Never asserts on memory: `ten_thousand.rs` does, with a process for it.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing
-)]
-
-mod fixture;
-
-use fixture::{HTTP, PODS, Scene, ask, service, until};
+use elasti_testkit::fixture::{Fixture, HTTP, PODS, http_get, service, until};
 
 /// On several threads and in real time, so that releases, departures and arrivals truly cross each other.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn clients_that_leave_in_the_moment_of_their_release_leak_nothing_r5() {
-    let scene = Scene::start().await;
-    let address = scene.asleep(service("cart")).await;
-    let direct = format!("{}:{}", scene.address, HTTP.listen);
+    let fixture = Fixture::start().await;
+    let address = fixture.asleep(service("cart")).await;
+    let direct = format!("{}:{}", fixture.address, HTTP.listen);
     for round in 0..3 {
         let mut staying = tokio::task::JoinSet::new();
         let mut leaving = tokio::task::JoinSet::new();
@@ -26,7 +17,7 @@ async fn clients_that_leave_in_the_moment_of_their_release_leak_nothing_r5() {
             } else {
                 direct.clone()
             };
-            let asking = async move { ask(&to, &format!("/{at}")).await };
+            let asking = async move { http_get(&to, &format!("/{at}")).await };
             if at % 2 == 0 {
                 staying.spawn(asking);
             } else {
@@ -42,14 +33,14 @@ async fn clients_that_leave_in_the_moment_of_their_release_leak_nothing_r5() {
             assert_eq!(answer.code(), 200, "{answer:?}");
         }
         until("no place is left behind", async || {
-            scene.resolver().held() == 0
+            fixture.resolver().held() == 0
         })
         .await;
-        scene.api_client.scale("cart", 0).await;
+        fixture.api_client.scale("cart", 0).await;
         until("no pod is left", async || {
-            scene.api_client.items(PODS).await.is_empty()
+            fixture.api_client.items(PODS).await.is_empty()
         })
         .await;
     }
-    assert!(scene.operator.wakes().len() >= 3);
+    assert!(fixture.operator.wakes().len() >= 3);
 }

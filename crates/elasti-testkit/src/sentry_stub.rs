@@ -1,12 +1,4 @@
-//! A server in Sentry's place, on a thread of its own, that remembers what it was told.
-//! Never knows what is told to it.
-#![allow(
-    dead_code,
-    missing_docs,
-    unreachable_pub,
-    clippy::unwrap_used,
-    clippy::panic
-)]
+//! A stub of Sentry on a thread of its own; it records what it receives.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -14,26 +6,26 @@ use std::sync::{Arc, Mutex};
 
 use serde_json::Value;
 
-/// How it answers.
+/// How it responds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Temper {
-    Kind,
+pub enum Behaviour {
+    Accepts,
     /// 429.
-    Full,
-    /// It reads and never answers.
+    RateLimited,
+    /// It reads and never responds.
     Silent,
-    /// Nobody listens there any more.
-    Gone,
+    /// Its port is closed.
+    Unreachable,
 }
 
 /// One request.
 #[derive(Clone, Debug)]
-pub struct Heard {
+pub struct ReceivedRequest {
     pub head: String,
     pub body: String,
 }
 
-impl Heard {
+impl ReceivedRequest {
     pub fn path(&self) -> &str {
         self.head.split(' ').nth(1).unwrap_or_default()
     }
@@ -59,38 +51,38 @@ impl Heard {
     }
 }
 
-pub struct Sentry {
+pub struct SentryStub {
     address: SocketAddr,
-    heard: Arc<Mutex<Vec<Heard>>>,
+    received: Arc<Mutex<Vec<ReceivedRequest>>>,
 }
 
-impl Sentry {
-    pub fn start(temper: Temper) -> Self {
+impl SentryStub {
+    pub fn start(behaviour: Behaviour) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
-        let heard: Arc<Mutex<Vec<Heard>>> = Arc::default();
-        if temper != Temper::Gone {
-            let heard = heard.clone();
+        let received: Arc<Mutex<Vec<ReceivedRequest>>> = Arc::default();
+        if behaviour != Behaviour::Unreachable {
+            let received = received.clone();
             std::thread::spawn(move || {
                 for stream in listener.incoming().flatten() {
-                    let heard = heard.clone();
-                    std::thread::spawn(move || converse(&stream, temper, &heard));
+                    let received = received.clone();
+                    std::thread::spawn(move || serve(&stream, behaviour, &received));
                 }
             });
         }
-        Self { address, heard }
+        Self { address, received }
     }
 
     pub fn dsn(&self) -> String {
         format!("http://k3y@{}/7", self.address)
     }
 
-    pub fn heard(&self) -> Vec<Heard> {
-        self.heard.lock().unwrap().clone()
+    pub fn received(&self) -> Vec<ReceivedRequest> {
+        self.received.lock().unwrap().clone()
     }
 }
 
-fn converse(stream: &TcpStream, temper: Temper, heard: &Mutex<Vec<Heard>>) {
+fn serve(stream: &TcpStream, behaviour: Behaviour, received: &Mutex<Vec<ReceivedRequest>>) {
     let mut reader = BufReader::new(stream);
     loop {
         let mut head = String::new();
@@ -99,7 +91,7 @@ fn converse(stream: &TcpStream, temper: Temper, heard: &Mutex<Vec<Heard>>) {
                 return;
             }
         }
-        let mut one = Heard {
+        let mut one = ReceivedRequest {
             head,
             body: String::new(),
         };
@@ -109,15 +101,17 @@ fn converse(stream: &TcpStream, temper: Temper, heard: &Mutex<Vec<Heard>>) {
             return;
         }
         one.body = String::from_utf8(body).unwrap();
-        heard.lock().unwrap().push(one);
-        let answer = match temper {
-            Temper::Silent => continue,
-            Temper::Full => {
+        received.lock().unwrap().push(one);
+        let response = match behaviour {
+            Behaviour::Silent => continue,
+            Behaviour::RateLimited => {
                 "HTTP/1.1 429 Too Many Requests\r\nretry-after: 60\r\ncontent-length: 0\r\n\r\n"
             }
-            Temper::Kind | Temper::Gone => "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}",
+            Behaviour::Accepts | Behaviour::Unreachable => {
+                "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}"
+            }
         };
-        if (&*stream).write_all(answer.as_bytes()).is_err() {
+        if (&*stream).write_all(response.as_bytes()).is_err() {
             return;
         }
     }

@@ -1,21 +1,11 @@
 //! The first request to a sleeping service: held, woken, answered, over the Service's own cluster address.
-//! Never waits on wall-clock: the clock is paused and every wait is for a condition.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing
-)]
-
-mod fixture;
-
-use fixture::{Scene, TestPort, ask, service};
+use elasti_testkit::fixture::{Fixture, TestPort, http_get, service};
 
 #[tokio::test(start_paused = true)]
 async fn the_first_request_is_held_wakes_the_service_and_is_answered_by_its_pod() {
-    let scene = Scene::start().await;
-    let address = scene.asleep(service("cart")).await;
-    let answer = ask(&address, "/basket?x=1").await;
+    let fixture = Fixture::start().await;
+    let address = fixture.asleep(service("cart")).await;
+    let answer = http_get(&address, "/basket?x=1").await;
     assert_eq!(answer.code(), 200, "{answer:?}");
     let told = answer.json();
     assert!(told["pod"].as_str().unwrap().starts_with("cart-"), "{told}");
@@ -26,12 +16,12 @@ async fn the_first_request_is_held_wakes_the_service_and_is_answered_by_its_pod(
     assert_eq!(told["headers"]["x-forwarded-proto"], "http");
     assert_eq!(told["headers"]["x-forwarded-host"], "test");
     assert!(told["headers"]["x-forwarded-for"].is_string());
-    assert_eq!(scene.operator.wakes(), ["cart"]);
+    assert_eq!(fixture.operator.wakes(), ["cart"]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn every_port_of_a_service_works_r4() {
-    let scene = Scene::start().await;
+    let fixture = Fixture::start().await;
     let mut two = service("cart");
     two.ports.push(TestPort {
         name: "admin",
@@ -39,11 +29,11 @@ async fn every_port_of_a_service_works_r4() {
         listen: 20_002,
         app_protocol: None,
     });
-    let first = scene.asleep(two).await;
+    let first = fixture.asleep(two).await;
     let second = first.replace(":80", ":81");
-    let (first, second) = tokio::join!(ask(&first, "/one"), ask(&second, "/two"));
+    let (first, second) = tokio::join!(http_get(&first, "/one"), http_get(&second, "/two"));
     assert_eq!((first.code(), second.code()), (200, 200));
     assert_eq!(first.json()["path"], "/one");
     assert_eq!(second.json()["path"], "/two");
-    assert_eq!(scene.operator.wakes(), ["cart"], "one wake for both");
+    assert_eq!(fixture.operator.wakes(), ["cart"], "one wake for both");
 }
