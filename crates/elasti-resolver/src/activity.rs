@@ -1,30 +1,41 @@
-//! Answers the operator's question "what have you seen?", for callers that Kubernetes vouches for.
-//! Never tells anything about a client.
+//! The activity report for the operator: what arrived and is held for each service, for authorized callers only.
 
+use std::collections::HashSet;
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use elasti_api::{Activity, ActivityReport, ListenPort, RouteGeneration};
-use elasti_runtime::callers::{Flaw, NotVouched};
+use elasti_runtime::callers::{Callers, Flaw, NotVouched};
 use http::StatusCode;
 use http::header::{AUTHORIZATION, HeaderMap};
+use parking_lot::Mutex;
 
-use crate::resolver::Resolver;
+use crate::clock::Clock;
+use crate::table::RouteTable;
+
+/// What the report needs.
+#[derive(Debug)]
+pub(crate) struct ActivityReporter {
+    pub(crate) clock: Clock,
+    pub(crate) table: RouteTable,
+    pub(crate) open_ports: Arc<Mutex<HashSet<u16>>>,
+}
 
 /// Whether a caller may ask.
-pub(crate) async fn may_ask(
-    resolver: &Resolver,
+pub(crate) async fn authorize(
+    callers: &Callers,
     peer: IpAddr,
     headers: &HeaderMap,
 ) -> Result<(), NotVouched> {
-    let shown = headers.get(AUTHORIZATION);
-    let token = shown.and_then(|value| value.to_str().ok()?.strip_prefix("Bearer "));
+    let header = headers.get(AUTHORIZATION);
+    let token = header.and_then(|value| value.to_str().ok()?.strip_prefix("Bearer "));
     let token = token.ok_or(NotVouched::BadToken(Flaw::Malformed))?;
-    resolver.callers.vouched(peer, token).await.map(|_| ())
+    callers.vouched(peer, token).await.map(|_| ())
 }
 
-/// The code for a caller that may not.
-pub(crate) fn code(why: NotVouched) -> StatusCode {
+/// The status code for a caller that may not.
+pub(crate) fn status(why: NotVouched) -> StatusCode {
     match why {
         NotVouched::BadToken(_) => StatusCode::UNAUTHORIZED,
         NotVouched::Stranger => StatusCode::FORBIDDEN,
@@ -33,37 +44,39 @@ pub(crate) fn code(why: NotVouched) -> StatusCode {
     }
 }
 
-/// What this resolver has seen. A route counts only as far as its ports are open.
-pub(crate) fn report(resolver: &Resolver) -> ActivityReport {
-    let now = resolver.clock.millis();
-    let listening = resolver.listening.lock().clone();
-    let table = resolver.table.load();
-    let services = table.services.values().map(|service| {
-        let is_open = |port: &ListenPort| {
-            let owner = table.listen_ports.get(&port.listen_port);
-            owner == Some(&service.key) && listening.contains(&port.listen_port)
-        };
-        let open: Vec<ListenPort> = service
-            .ports
-            .iter()
-            .map(|port| port.listen.clone())
-            .filter(is_open)
-            .collect();
-        let ago = |millis: &AtomicU64| match millis.load(Ordering::Relaxed) {
-            0 => None,
-            at => Some(now.saturating_sub(at)),
-        };
-        Activity {
-            namespace: service.key.namespace.clone(),
-            service: service.key.service.clone(),
-            route_generation: RouteGeneration::from_ports(&open),
-            held: service.seen.held.load(Ordering::Relaxed),
-            open: service.seen.open.load(Ordering::Relaxed),
-            last_connection_millis_ago: ago(&service.seen.last_millis),
-            first_answer_millis_ago: ago(&service.seen.first_answer_millis),
+impl ActivityReporter {
+    /// A route counts only as far as its ports are open.
+    pub(crate) fn report(&self) -> ActivityReport {
+        let now = self.clock.millis();
+        let open_ports = self.open_ports.lock().clone();
+        let table = self.table.load();
+        let services = table.services.values().map(|service| {
+            let is_open = |port: &ListenPort| {
+                let owner = table.listen_ports.get(&port.listen_port);
+                owner == Some(&service.key) && open_ports.contains(&port.listen_port)
+            };
+            let open: Vec<ListenPort> = service
+                .ports
+                .iter()
+                .map(|port| port.listen.clone())
+                .filter(is_open)
+                .collect();
+            let ago = |millis: &AtomicU64| match millis.load(Ordering::Relaxed) {
+                0 => None,
+                at => Some(now.saturating_sub(at)),
+            };
+            Activity {
+                namespace: service.key.namespace.clone(),
+                service: service.key.service.clone(),
+                route_generation: RouteGeneration::from_ports(&open),
+                held: service.stats.held.load(Ordering::Relaxed),
+                open: service.stats.open.load(Ordering::Relaxed),
+                last_connection_millis_ago: ago(&service.stats.last_arrival_millis),
+                first_answer_millis_ago: ago(&service.stats.first_answer_millis),
+            }
+        });
+        ActivityReport {
+            services: services.collect(),
         }
-    });
-    ActivityReport {
-        services: services.collect(),
     }
 }

@@ -1,5 +1,4 @@
 //! The resolver's own endpoints: health, metrics, queue status, activity.
-//! Never shares a port with a client's traffic.
 
 use std::convert::Infallible;
 use std::net::IpAddr;
@@ -9,15 +8,19 @@ use std::time::Duration;
 use bytes::Bytes;
 use elasti_api::names;
 use elasti_core::ports::ServiceKey;
+use elasti_runtime::callers::Callers;
 use elasti_runtime::http_server::HttpServer;
 use http::header::{CONTENT_TYPE, HeaderValue};
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::Full;
 use hyper::body::Incoming;
 
-use crate::activity;
+use crate::activity::{self, ActivityReporter};
+use crate::drain::Lifecycle;
+use crate::hold::Hold;
+use crate::metrics::Metrics;
 use crate::net::TcpListener;
-use crate::resolver::Resolver;
+use crate::table::RouteTable;
 
 /// Probes, Prometheus and operators: a few dozen at most.
 const SERVER: HttpServer = HttpServer {
@@ -26,61 +29,79 @@ const SERVER: HttpServer = HttpServer {
     header_timeout: Duration::from_secs(10),
 };
 
-/// Serves for as long as the future lives.
-pub(crate) async fn serve(resolver: Arc<Resolver>, listener: TcpListener) {
-    let answer = move |peer, request| answer(resolver.clone(), peer, request);
-    SERVER.serve(listener, answer).await;
+/// What the endpoints report about.
+#[derive(Debug)]
+pub(crate) struct Admin {
+    pub(crate) table: RouteTable,
+    pub(crate) hold: Arc<Hold>,
+    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) lifecycle: Arc<Lifecycle>,
+    pub(crate) callers: Arc<Callers>,
+    pub(crate) activity: ActivityReporter,
 }
 
-async fn answer(
-    resolver: Arc<Resolver>,
+/// Routes are loaded, and the resolver is not ending.
+pub(crate) fn is_ready(table: &RouteTable, lifecycle: &Lifecycle) -> bool {
+    table.load().loaded && lifecycle.is_serving()
+}
+
+/// Serves for as long as the future lives.
+pub(crate) async fn serve(admin: Arc<Admin>, listener: TcpListener) {
+    let respond = move |peer, request| respond(admin.clone(), peer, request);
+    SERVER.serve(listener, respond).await;
+}
+
+async fn respond(
+    admin: Arc<Admin>,
     peer: IpAddr,
     request: Request<Incoming>,
 ) -> Result<Response<Full<Bytes>>, Infallible> {
     if request.method() != Method::GET && request.method() != Method::HEAD {
-        return Ok(words(StatusCode::METHOD_NOT_ALLOWED, "only GET"));
+        return Ok(text(StatusCode::METHOD_NOT_ALLOWED, "only GET"));
     }
     Ok(match request.uri().path() {
-        "/healthz" => words(StatusCode::OK, "ok"),
-        "/readyz" if resolver.is_ready() => words(StatusCode::OK, "ok"),
-        "/readyz" => words(
+        "/healthz" => text(StatusCode::OK, "ok"),
+        "/readyz" if is_ready(&admin.table, &admin.lifecycle) => text(StatusCode::OK, "ok"),
+        "/readyz" => text(
             StatusCode::SERVICE_UNAVAILABLE,
             "routes are not loaded, or the resolver is ending",
         ),
         names::METRICS_PATH => {
-            let only = asked(request.uri().query().unwrap_or_default(), "name");
-            let text = resolver.metrics.encode(&resolver.table.load(), only);
-            let mut response = words(StatusCode::OK, text);
+            let only = parameter(request.uri().query().unwrap_or_default(), "name");
+            let body = admin.metrics.encode(&admin.table.load(), only);
+            let mut response = text(StatusCode::OK, body);
             let kind = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
             response.headers_mut().insert(CONTENT_TYPE, kind);
             response
         }
         names::QUEUE_STATUS_PATH => {
-            queue_status(&resolver, request.uri().query().unwrap_or_default())
+            queue_status(&admin.hold, request.uri().query().unwrap_or_default())
         }
-        names::ACTIVITY_PATH => match activity::may_ask(&resolver, peer, request.headers()).await {
-            Ok(()) => json(&activity::report(&resolver)),
-            Err(why) => words(activity::code(why), why.to_string()),
-        },
-        _ => words(StatusCode::NOT_FOUND, "not found"),
+        names::ACTIVITY_PATH => {
+            match activity::authorize(&admin.callers, peer, request.headers()).await {
+                Ok(()) => json(&admin.activity.report()),
+                Err(why) => text(activity::status(why), why.to_string()),
+            }
+        }
+        _ => text(StatusCode::NOT_FOUND, "not found"),
     })
 }
 
 /// A parameter of the query. Names of Kubernetes and of metrics need no percent-encoding.
-fn asked<'a>(query: &'a str, name: &str) -> Option<&'a str> {
+fn parameter<'a>(query: &'a str, name: &str) -> Option<&'a str> {
     let mut pairs = query.split('&').filter_map(|pair| pair.split_once('='));
     let found = pairs.find(|(key, _)| *key == name);
     found.map(|(_, value)| value)
 }
 
-fn queue_status(resolver: &Resolver, query: &str) -> Response<Full<Bytes>> {
-    let value = |name: &str| asked(query, name).unwrap_or_default();
+fn queue_status(hold: &Hold, query: &str) -> Response<Full<Bytes>> {
+    let value = |name: &str| parameter(query, name).unwrap_or_default();
     let key = ServiceKey::new(value("namespace"), value("service"));
-    json(&serde_json::json!({"queueStatus": u8::from(resolver.hold.held(&key) > 0)}))
+    json(&serde_json::json!({"queueStatus": u8::from(hold.held(&key) > 0)}))
 }
 
-fn words(status: StatusCode, words: impl Into<Bytes>) -> Response<Full<Bytes>> {
-    let mut response = Response::new(Full::new(words.into()));
+fn text(status: StatusCode, text: impl Into<Bytes>) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::new(text.into()));
     *response.status_mut() = status;
     response
 }
@@ -88,12 +109,12 @@ fn words(status: StatusCode, words: impl Into<Bytes>) -> Response<Full<Bytes>> {
 fn json(value: &impl serde::Serialize) -> Response<Full<Bytes>> {
     match serde_json::to_vec(value) {
         Ok(bytes) => {
-            let mut response = words(StatusCode::OK, bytes);
+            let mut response = text(StatusCode::OK, bytes);
             response
                 .headers_mut()
                 .insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
             response
         }
-        Err(_) => words(StatusCode::INTERNAL_SERVER_ERROR, "cannot be written"),
+        Err(_) => text(StatusCode::INTERNAL_SERVER_ERROR, "cannot be serialized"),
     }
 }

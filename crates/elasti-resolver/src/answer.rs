@@ -1,5 +1,5 @@
-//! The only place where a failure becomes a response, in HTTP's words or in gRPC's.
-//! Never quotes a request, a host or an error text.
+//! The only place where a failure becomes a response, for HTTP or gRPC.
+//! Never quotes a request, a host or an error text: a client could choose what others read.
 
 use elasti_api::{AnswerReason, ProbeAnswer, Reason, names};
 use elasti_core::ports::ServiceKey;
@@ -8,10 +8,10 @@ use http::header::{self, HeaderName, HeaderValue};
 use http::{HeaderMap, Response, StatusCode};
 
 use crate::forward::body::Body;
-use crate::hold::NotHeld;
+use crate::hold::HoldError;
 use crate::waiting_page;
 
-/// Why a request has no answer of the target's own.
+/// Why a request has no response of the target's own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Failure {
     /// A bound of the waiting rooms.
@@ -43,24 +43,24 @@ pub(crate) enum Failure {
     /// More than a waiting request may keep in memory.
     #[error("The head of the request is too large.")]
     HeadTooLarge,
-    /// The client has left; nobody hears this.
-    #[error("The client has left.")]
-    ClientLeft,
+    /// The client has disconnected; this is only counted.
+    #[error("The client has disconnected.")]
+    ClientDisconnected,
 }
 
-impl From<NotHeld> for Failure {
-    fn from(why: NotHeld) -> Self {
+impl From<HoldError> for Failure {
+    fn from(why: HoldError) -> Self {
         match why {
-            NotHeld::Refused(refusal) => Self::Refused(refusal),
-            NotHeld::Deadline => Self::Deadline,
-            NotHeld::Obstacle(reason) => Self::Obstacle(reason),
-            NotHeld::Deleted => Self::Deleted,
+            HoldError::Refused(refusal) => Self::Refused(refusal),
+            HoldError::Deadline => Self::Deadline,
+            HoldError::Obstacle(reason) => Self::Obstacle(reason),
+            HoldError::Deleted => Self::Deleted,
         }
     }
 }
 
 impl Failure {
-    /// The word in `x-elasti-reason` and in metrics.
+    /// The value of `x-elasti-reason`, and a label of metrics.
     pub(crate) fn reason(self) -> AnswerReason {
         match self {
             Self::Refused(refusal) => match refusal {
@@ -86,11 +86,11 @@ impl Failure {
             Self::ConnectMethod => AnswerReason::ConnectMethod,
             Self::Malformed => AnswerReason::Malformed,
             Self::HeadTooLarge => AnswerReason::HeadTooLarge,
-            Self::ClientLeft => AnswerReason::ClientLeft,
+            Self::ClientDisconnected => AnswerReason::ClientLeft,
         }
     }
 
-    /// Whose fault it was, as a word for metrics.
+    /// Whose fault it was, as a label for metrics.
     pub(crate) fn fault(self) -> &'static str {
         match self {
             Self::Refused(refusal) => match refusal.scope() {
@@ -103,7 +103,7 @@ impl Failure {
             | Self::ConnectMethod
             | Self::Malformed
             | Self::HeadTooLarge
-            | Self::ClientLeft => "client",
+            | Self::ClientDisconnected => "client",
         }
     }
 
@@ -119,7 +119,7 @@ impl Failure {
             | Self::ConnectMethod
             | Self::Malformed
             | Self::HeadTooLarge
-            | Self::ClientLeft => None,
+            | Self::ClientDisconnected => None,
         }
     }
 
@@ -129,7 +129,7 @@ impl Failure {
             | Self::Deadline
             | Self::Obstacle(_)
             | Self::Deleted
-            | Self::ClientLeft => StatusCode::SERVICE_UNAVAILABLE,
+            | Self::ClientDisconnected => StatusCode::SERVICE_UNAVAILABLE,
             Self::PodClosed => StatusCode::BAD_GATEWAY,
             Self::NotManaged => StatusCode::NOT_FOUND,
             Self::ConnectMethod => StatusCode::METHOD_NOT_ALLOWED,
@@ -152,7 +152,7 @@ fn obstacle_sentence(reason: Reason) -> &'static str {
     }
 }
 
-/// Whether a request speaks gRPC, so that a failure must be told in its words.
+/// Whether a request speaks gRPC, so that a failure must be a gRPC status.
 pub(crate) fn is_grpc(headers: &HeaderMap) -> bool {
     let kind = headers.get(header::CONTENT_TYPE).map(HeaderValue::as_bytes);
     kind.is_some_and(|kind| kind.starts_with(b"application/grpc"))
@@ -164,7 +164,7 @@ pub(crate) fn failure(failure: Failure, grpc: bool) -> Response<Body> {
     let mut response = if grpc {
         grpc_failure(failure, &sentence)
     } else {
-        let mut response = Response::new(Body::of_words(format!("{sentence}\n")));
+        let mut response = Response::new(Body::from_text(format!("{sentence}\n")));
         *response.status_mut() = failure.status();
         response.headers_mut().insert(
             header::CONTENT_TYPE,
@@ -172,13 +172,13 @@ pub(crate) fn failure(failure: Failure, grpc: bool) -> Response<Body> {
         );
         response
     };
-    say_why(
+    set_headers(
         &mut response,
         failure.reason(),
         failure.retry_after_seconds(),
     );
     if grpc && let Some(seconds) = failure.retry_after_seconds() {
-        // What gRPC's own retries obey; `Retry-After` is for people.
+        // What gRPC's own retries obey; `Retry-After` is for others.
         response.headers_mut().insert(
             HeaderName::from_static("grpc-retry-pushback-ms"),
             HeaderValue::from(seconds.saturating_mul(1000)),
@@ -187,8 +187,12 @@ pub(crate) fn failure(failure: Failure, grpc: bool) -> Response<Body> {
     response
 }
 
-/// What every answer of ours carries, whatever its body.
-fn say_why(response: &mut Response<Body>, reason: AnswerReason, retry_after_seconds: Option<u32>) {
+/// The headers of every response of ours, whatever its body.
+fn set_headers(
+    response: &mut Response<Body>,
+    reason: AnswerReason,
+    retry_after_seconds: Option<u32>,
+) {
     let headers = response.headers_mut();
     headers.insert(
         HeaderName::from_static(names::REASON_HEADER),
@@ -202,7 +206,7 @@ fn say_why(response: &mut Response<Body>, reason: AnswerReason, retry_after_seco
 
 /// What a browser sees while a service is being woken.
 pub(crate) fn waiting(key: &ServiceKey) -> Response<Body> {
-    let mut response = Response::new(Body::of_words(waiting_page::of(key)));
+    let mut response = Response::new(Body::from_text(waiting_page::render(key)));
     *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
     let headers = response.headers_mut();
     headers.insert(
@@ -213,7 +217,7 @@ pub(crate) fn waiting(key: &ServiceKey) -> Response<Body> {
         header::CONTENT_SECURITY_POLICY,
         HeaderValue::from_static(waiting_page::POLICY),
     );
-    say_why(
+    set_headers(
         &mut response,
         AnswerReason::Starting,
         Some(waiting_page::REFRESH_SECONDS),
@@ -229,13 +233,13 @@ fn grpc_failure(failure: Failure, sentence: &str) -> Response<Body> {
         | Failure::Deadline
         | Failure::Obstacle(_)
         | Failure::Deleted
-        | Failure::ClientLeft => 14_u16,
+        | Failure::ClientDisconnected => 14_u16,
         Failure::NotManaged | Failure::ConnectMethod => 12,
         Failure::HeadTooLarge => 8,
         Failure::Malformed => 3,
         Failure::PodClosed => 2,
     };
-    let mut response = Response::new(Body::of_words(""));
+    let mut response = Response::new(Body::from_text(""));
     let headers = response.headers_mut();
     headers.insert(
         header::CONTENT_TYPE,
@@ -251,9 +255,9 @@ fn grpc_failure(failure: Failure, sentence: &str) -> Response<Body> {
     response
 }
 
-/// The answer of a probe rule.
+/// The response of a probe rule.
 pub(crate) fn probe(rule: &ProbeAnswer) -> Response<Body> {
-    let mut response = Response::new(Body::of_words(rule.body.clone().unwrap_or_default()));
+    let mut response = Response::new(Body::from_text(rule.body.clone().unwrap_or_default()));
     // Core refuses rules with any other status.
     *response.status_mut() = StatusCode::from_u16(rule.status).unwrap_or(StatusCode::OK);
     response
@@ -275,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn grpc_hears_unavailable_in_the_head_and_no_body() {
+    fn grpc_gets_unavailable_in_the_head_and_no_body() {
         let response = failure(Failure::Deadline, true);
         assert_eq!(response.status(), 200);
         assert_eq!(response.headers()["grpc-status"], "14");
@@ -284,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn every_refusal_and_obstacle_keeps_its_word() {
+    fn every_refusal_and_obstacle_keeps_its_reason() {
         for refusal in Refusal::ALL {
             assert_eq!(
                 Failure::Refused(refusal).reason().as_str(),
@@ -326,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_told_to_retry_what_a_pod_may_have_done() {
+    fn a_request_that_a_pod_may_have_done_has_no_retry_after() {
         let response = failure(Failure::PodClosed, false);
         assert_eq!(response.status(), 502);
         assert!(!response.headers().contains_key("retry-after"));

@@ -1,5 +1,4 @@
-//! A client's connection that hyper can own while a hold still sees whether the client has left.
-//! Never reads a byte by itself.
+//! A client's connection that hyper can own while a hold still notices that the client disconnects.
 
 use std::io;
 use std::pin::Pin;
@@ -10,22 +9,22 @@ use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 
 use crate::net::{TcpStream, close_writing, read};
 
-/// Reads and writes a connection that others may watch.
+/// Reads and writes a connection that is shared.
 #[derive(Clone, Debug)]
 pub(crate) struct ClientStream(pub(crate) Arc<TcpStream>);
 
 impl ClientStream {
     /// Ends when the client has closed its side, whether or not its bytes were read.
-    pub(crate) async fn left(&self) {
-        left(&self.0).await;
+    pub(crate) async fn disconnected(&self) {
+        disconnected(&self.0).await;
     }
 }
 
 /// Ends when the other side has closed its side or reset, whatever still lies unread in the kernel.
 ///
-/// `PRIORITY` waits for urgent data, which nobody sends, or for the end of the readable side; `READABLE` would be
+/// `PRIORITY` waits for urgent data, which HTTP clients do not send, or for the end of the readable side; `READABLE` would be
 /// satisfied by the request that must stay unread.
-pub(crate) async fn left(stream: &TcpStream) {
+pub(crate) async fn disconnected(stream: &TcpStream) {
     loop {
         match stream.ready(Interest::PRIORITY | Interest::ERROR).await {
             Ok(ready) if ready.is_read_closed() || ready.is_error() => return,
@@ -35,10 +34,10 @@ pub(crate) async fn left(stream: &TcpStream) {
     }
 }
 
-/// Ends when a client that speaks no HTTP has left. One that sent bytes and closed only its own side may still wait
-/// for what comes back; then only a reset tells.
-pub(crate) async fn abandoned(stream: &TcpStream) {
-    left(stream).await;
+/// Ends when a client that speaks no HTTP has disconnected. One that sent bytes and closed only its own side may still
+/// wait for what comes back; then only a reset counts.
+pub(crate) async fn disconnected_tcp(stream: &TcpStream) {
+    disconnected(stream).await;
     let mut first = [0; 1];
     if matches!(stream.peek(&mut first).await, Ok(1)) {
         let _ = stream.ready(Interest::ERROR).await;

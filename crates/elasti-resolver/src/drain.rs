@@ -1,41 +1,74 @@
-//! How a resolver ends: not ready first, accepting for the settle time, then no new ones, and whoever waits is served.
+//! How a resolver ends: not ready first, accepting for the settle time, then nothing new, and held requests are served.
 //! Never cuts a connection off by itself; the second signal is the caller's.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::watch;
 use tokio::time::sleep;
 
-use crate::resolver::Resolver;
-
 /// How far a resolver is with ending.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Stage {
-    /// It is not.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Stage {
     #[default]
-    Open,
-    /// It says that it is not ready, and still accepts.
+    Serving,
+    /// It reports that it is not ready, and still accepts.
     Leaving,
     /// It accepts nothing new.
     Closing,
+}
+
+/// From start to shutdown: the stage, and the connections that are open.
+#[derive(Debug, Default)]
+pub(crate) struct Lifecycle {
+    stage: watch::Sender<Stage>,
+    connections: watch::Sender<usize>,
+}
+
+impl Lifecycle {
+    pub(crate) fn is_serving(&self) -> bool {
+        *self.stage.borrow() == Stage::Serving
+    }
+
+    pub(crate) fn is_closing(&self) -> bool {
+        *self.stage.borrow() == Stage::Closing
+    }
+
+    pub(crate) fn closing(&self) -> Closing {
+        Closing {
+            stage: self.stage.subscribe(),
+            begun: false,
+        }
+    }
+
+    /// Counts a connection as open for as long as the guard lives.
+    pub(crate) fn count_connection(&self) -> ConnectionGuard {
+        self.connections
+            .send_modify(|count| *count = count.saturating_add(1));
+        ConnectionGuard(self.connections.clone())
+    }
+
+    /// Ends when every connection has. Nodes stop sending new ones within `settle`, so until then all are accepted.
+    pub(crate) async fn drain(&self, settle: Duration) {
+        self.stage.send_replace(Stage::Leaving);
+        sleep(settle).await;
+        self.stage.send_replace(Stage::Closing);
+        let mut open = self.connections.subscribe();
+        // The sender is ours, so this ends only when the count is 0.
+        let _ = open.wait_for(|count| *count == 0).await;
+    }
 }
 
 /// Waits for the stage in which connections should end.
 #[derive(Debug)]
 pub(crate) struct Closing {
     stage: watch::Receiver<Stage>,
-    told: bool,
+    begun: bool,
 }
 
 impl Closing {
-    pub(crate) fn new(stage: watch::Receiver<Stage>) -> Self {
-        Self { stage, told: false }
-    }
-
     /// Ends once, when closing begins.
     pub(crate) async fn begins(&mut self) {
-        if self.told
+        if self.begun
             || self
                 .stage
                 .wait_for(|stage| *stage == Stage::Closing)
@@ -44,43 +77,16 @@ impl Closing {
         {
             std::future::pending::<()>().await;
         }
-        self.told = true;
+        self.begun = true;
     }
 }
 
-/// Counts the connections that are there.
-#[derive(Debug, Default)]
-pub(crate) struct Presence {
-    count: watch::Sender<usize>,
-}
-
-/// One connection that is there.
+/// One open connection.
 #[derive(Debug)]
-pub(crate) struct Present(watch::Sender<usize>);
+pub(crate) struct ConnectionGuard(watch::Sender<usize>);
 
-impl Presence {
-    pub(crate) fn enter(&self) -> Present {
-        self.count
-            .send_modify(|count| *count = count.saturating_add(1));
-        Present(self.count.clone())
-    }
-
-    async fn empty(&self) {
-        // The sender is ours, so this ends only when the count is 0.
-        let _ = self.count.subscribe().wait_for(|count| *count == 0).await;
-    }
-}
-
-impl Drop for Present {
+impl Drop for ConnectionGuard {
     fn drop(&mut self) {
         self.0.send_modify(|count| *count = count.saturating_sub(1));
     }
-}
-
-/// Ends when every connection has. Nodes stop sending new ones within `settle`, so until then all are accepted.
-pub(crate) async fn drain(resolver: &Arc<Resolver>, settle: Duration) {
-    resolver.stage.send_replace(Stage::Leaving);
-    sleep(settle).await;
-    resolver.stage.send_replace(Stage::Closing);
-    resolver.presence.empty().await;
 }

@@ -1,5 +1,4 @@
-//! The settings that environment variables give: the contract's, and a few of our own.
-//! Never panics on a value, and never stops at the first wrong one: all are named, in one line.
+//! The settings by environment variables: the contract's, and a few of our own. All wrong values are named in one line.
 
 use std::net::{IpAddr, SocketAddr};
 use std::str::FromStr;
@@ -149,9 +148,9 @@ impl Settings {
     pub fn from_environment(get: impl Fn(&str) -> Option<String>) -> Result<Self, WrongValues> {
         let mut read = Reading::new(&get);
         let mut settings = Self::default();
-        places(&mut read, &mut settings);
+        addresses(&mut read, &mut settings);
         operator(&mut read, &mut settings);
-        neighbours(&mut read, &mut settings);
+        resolvers(&mut read, &mut settings);
         bounds(&mut read, &mut settings);
         settings.sentry = sentry::settings(&mut read);
         read.end(&[], &WITHOUT_USE)?;
@@ -160,7 +159,7 @@ impl Settings {
 }
 
 /// Ports and addresses of our own.
-fn places(read: &mut Reading<'_>, settings: &mut Settings) {
+fn addresses(read: &mut Reading<'_>, settings: &mut Settings) {
     if let Some(bind) = read.parsed("ELASTI_RESOLVER_BIND_ADDRESS", "an IP address") {
         settings.bind = bind;
     }
@@ -202,7 +201,7 @@ fn operator(read: &mut Reading<'_>, settings: &mut Settings) {
 }
 
 /// Addresses that are never backends.
-fn neighbours(read: &mut Reading<'_>, settings: &mut Settings) {
+fn resolvers(read: &mut Reading<'_>, settings: &mut Settings) {
     let own: Option<IpAddr> = read.parsed("POD_IP", "an IP address");
     settings.resolvers.extend(own);
     for name in ["POD_IPS", "ELASTI_RESOLVER_PEERS"] {
@@ -236,12 +235,12 @@ fn bounds(read: &mut Reading<'_>, settings: &mut Settings) {
         settings.settle = settle;
     }
     if read.text("ELASTI_RESOLVER_IDLE_TIMEOUT").as_deref() == Some("0") {
-        settings.longest_idle = None;
-    } else if let Some(GoDuration(longest)) = read.parsed(
+        settings.idle_timeout = None;
+    } else if let Some(GoDuration(timeout)) = read.parsed(
         "ELASTI_RESOLVER_IDLE_TIMEOUT",
         "a duration such as 1h, or 0",
     ) {
-        settings.longest_idle = Some(longest);
+        settings.idle_timeout = Some(timeout);
     }
     if let Some(group) = read.text("ELASTI_RESOLVER_MEMORY_GROUP") {
         settings.memory_group = group.into();
@@ -266,7 +265,7 @@ mod tests {
     use super::*;
     use std::time::Duration;
 
-    fn of(pairs: &[(&str, &str)]) -> Result<Settings, WrongValues> {
+    fn parse(pairs: &[(&str, &str)]) -> Result<Settings, WrongValues> {
         Settings::from_environment(|name| {
             pairs
                 .iter()
@@ -277,7 +276,7 @@ mod tests {
 
     #[test]
     fn the_contracts_variables_are_read() {
-        let settings = of(&[
+        let settings = parse(&[
             ("ELASTI_RESOLVER_PORT", "9013"),
             ("ELASTI_RESOLVER_PROXY_PORT", "9012"),
             ("ELASTI_OPERATOR_SERVICE_NAME", "op"),
@@ -322,15 +321,17 @@ mod tests {
             read.borrow_mut().insert(name.to_owned());
             None
         });
-        let told = VARIABLES.iter().map(|one| one.name).chain(WITHOUT_USE);
+        let documented = VARIABLES.iter().map(|one| one.name).chain(WITHOUT_USE);
         // Read by the logs, before anything else.
-        let told = told.filter(|name| *name != "RUST_LOG").map(str::to_owned);
-        assert_eq!(read.into_inner(), told.collect());
+        let documented = documented
+            .filter(|name| *name != "RUST_LOG")
+            .map(str::to_owned);
+        assert_eq!(read.into_inner(), documented.collect());
     }
 
     #[test]
     fn what_is_left_out_or_empty_has_its_default() {
-        let settings = of(&[("REQ_TIMEOUT", "")]).unwrap();
+        let settings = parse(&[("REQ_TIMEOUT", "")]).unwrap();
         assert_eq!(settings.operator, Settings::default().operator);
         assert_eq!(settings.limits.timeout, SignedDuration::from_secs(600));
         assert!(settings.namespaces.is_empty());
@@ -338,7 +339,7 @@ mod tests {
 
     #[test]
     fn every_wrong_value_is_named_in_one_line() {
-        let wrong = of(&[
+        let wrong = parse(&[
             ("REQ_TIMEOUT", "10m"),
             ("ELASTI_RESOLVER_PORT", "0"),
             ("ELASTI_RESOLVER_PEERS", "10.0.0.8,x"),

@@ -13,19 +13,19 @@ use tokio::sync::watch;
 pub(crate) enum Change<K> {
     /// These and no others exist.
     All(Vec<K>),
-    /// This one exists and looks like this.
+    /// This one exists, and this is its state.
     Set(K),
-    /// This one is gone.
-    Gone(K),
+    /// This one was deleted.
+    Deleted(K),
 }
 
 /// 15 + 5 = 20 s.
-const CALM: Lifetime = Lifetime {
+const WATCH_LIFETIME: Lifetime = Lifetime {
     seconds: 15,
     grace: Duration::from_secs(5),
 };
 /// While something is held: 1 + 1 = 2 s.
-const URGENT: Lifetime = Lifetime {
+const URGENT_LIFETIME: Lifetime = Lifetime {
     seconds: 1,
     grace: Duration::from_secs(1),
 };
@@ -45,12 +45,12 @@ pub(crate) async fn follow<K>(
         fields: None,
     };
     let watch = Watch::new(api.into_client(), collection, version)
-        .lifetime(CALM)
-        .while_urgent(urgent, URGENT);
+        .lifetime(WATCH_LIFETIME)
+        .while_urgent(urgent, URGENT_LIFETIME);
     let on_event = |event, _: &str| match event {
         Event::Listed(objects) => on_change(Change::All(objects)),
         Event::Applied(object) => on_change(Change::Set(object)),
-        Event::Deleted(object) => on_change(Change::Gone(object)),
+        Event::Deleted(object) => on_change(Change::Deleted(object)),
         Event::Failed { error, .. } => tracing::debug!(%error, "list or watch failed"),
         Event::Calling | Event::Watching => {}
     };

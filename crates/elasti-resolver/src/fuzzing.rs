@@ -1,12 +1,10 @@
-//! Doors for the fuzz targets in `fuzz/`: a head's first bytes, a host, probe rules; and routes from whatever the API says.
-//! Never in a real build: only the feature `fuzzing` has it.
+//! Entry points of the fuzz targets in `fuzz/`: a head's first bytes, a host, probe rules; and routes from arbitrary objects.
 #![expect(clippy::panic, reason = "a broken promise is what a fuzzer looks for")]
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use arc_swap::ArcSwap;
 use elasti_api::{ElastiService, ProbeResponse};
 use elasti_core::backends::{AddressPolicy, check_address};
 use elasti_core::probe_response::{ProbeRequest, ProbeRules};
@@ -23,34 +21,34 @@ use crate::host_route;
 use crate::metrics::Metrics;
 use crate::protocol;
 use crate::routes::{BackendFilter, Routes};
-use crate::table::Table;
-use crate::woken::WokenPods;
+use crate::starting_pods::StartingPods;
+use crate::table::{RouteTable, Table};
 
-/// The first line may be probe rules in JSON; what follows is a head: its first bytes, and its words as host and path.
+/// The first line may be probe rules in JSON; what follows is a head: its first bytes, and each of its tokens as host and path.
 pub fn head(input: &[u8]) {
     let split = input.iter().position(|byte| *byte == b'\n').unwrap_or(0);
     let (rules, bytes) = input.split_at_checked(split).unwrap_or_default();
     let mut decided = None;
     for length in 1..=bytes.len().min(24) {
-        let now = protocol::of_bytes(bytes.get(..length).unwrap_or_default());
+        let now = protocol::sniff(bytes.get(..length).unwrap_or_default());
         if decided.is_some() && now != decided {
             panic!("{decided:?} became {now:?} with one byte more");
         }
         decided = now;
     }
     let text = String::from_utf8_lossy(bytes);
-    for word in text.split_ascii_whitespace() {
-        if let Some((key, _)) = host_route::parse(word, "cluster.local") {
+    for token in text.split_ascii_whitespace() {
+        if let Some((key, _)) = host_route::parse(token, "cluster.local") {
             let label = |name: &str| !name.is_empty() && !name.contains(['.', ':', '/', '@']);
             if !label(&key.service) || !label(&key.namespace) {
-                panic!("{word:?} names {key}");
+                panic!("{token:?} names {key}");
             }
         }
     }
     let rules: Vec<ProbeResponse> = serde_json::from_slice(rules).unwrap_or_default();
     let (rules, _) = ProbeRules::compile(&rules);
-    let mut words = text.split(' ');
-    let (method, target) = (words.next().unwrap_or(""), words.next().unwrap_or(""));
+    let mut tokens = text.split(' ');
+    let (method, target) = (tokens.next().unwrap_or(""), tokens.next().unwrap_or(""));
     let (path, query) = target
         .split_once('?')
         .map_or((target, None), |(path, query)| (path, Some(query)));
@@ -69,10 +67,10 @@ pub fn head(input: &[u8]) {
 
 /// Every line is an object in JSON, as the API could show it; a line that starts with `-` takes one away.
 pub fn routes(input: &[u8]) {
-    let table: Arc<ArcSwap<Table>> = Arc::default();
+    let table = RouteTable::default();
     let limits = Limits::default();
     let hold = Hold::new(&limits, Clock::start(), table.clone());
-    let neighbours = BackendFilter {
+    let filter = BackendFilter {
         resolvers: BTreeSet::from([IpAddr::from([10, 0, 0, 1])]),
         policy: AddressPolicy::default(),
     };
@@ -80,12 +78,12 @@ pub fn routes(input: &[u8]) {
         table.clone(),
         hold,
         limits,
-        neighbours.clone(),
+        filter.clone(),
         Arc::new(Metrics::new()),
     );
-    let mut woken = WokenPods::default();
+    let mut starting = StartingPods::default();
     for line in input.split(|byte| *byte == b'\n') {
-        let (gone, json) = line
+        let (deleted, json) = line
             .strip_prefix(b"-")
             .map_or((false, line), |rest| (true, rest));
         let Ok(value) = serde_json::from_slice::<Value>(json) else {
@@ -97,65 +95,65 @@ pub fn routes(input: &[u8]) {
             .unwrap_or_default()
             .to_owned();
         match kind.as_str() {
-            "ElastiService" => tell(value, gone, |change: Change<ElastiService>| {
-                routes.declared(None, change)
+            "ElastiService" => apply(value, deleted, |change: Change<ElastiService>| {
+                routes.apply_elasti_services(None, change)
             }),
-            "EndpointSlice" => tell(value, gone, |change: Change<EndpointSlice>| {
-                routes.slices(None, change)
+            "EndpointSlice" => apply(value, deleted, |change: Change<EndpointSlice>| {
+                routes.apply_slices(None, change)
             }),
             "Service" => {
-                woken = serde_json::from_value::<Service>(value)
-                    .map(|one| WokenPods::of(&one))
+                starting = serde_json::from_value::<Service>(value)
+                    .map(|one| StartingPods::new(&one))
                     .unwrap_or_default()
             }
             "Pod" => {
                 let Ok(pod) = serde_json::from_value::<Pod>(value) else {
                     continue;
                 };
-                if gone {
-                    woken.remove(&pod);
+                starting.apply(if deleted {
+                    Change::Deleted(pod.clone())
                 } else {
-                    woken.set(&pod);
-                }
+                    Change::Set(pod.clone())
+                });
                 let keys: Vec<_> = table.load().services.keys().cloned().collect();
                 for key in keys
                     .iter()
                     .filter(|key| pod.namespace().as_deref() == Some(&key.namespace))
                 {
-                    routes.woken(key, (!gone).then(|| woken.clone()));
+                    routes.set_starting_pods(key, (!deleted).then(|| starting.clone()));
                 }
             }
             _ => {}
         }
-        check(&table.load(), &neighbours);
+        check(&table.load(), &filter);
     }
 }
 
-fn tell<K: serde::de::DeserializeOwned>(value: Value, gone: bool, tell: impl Fn(Change<K>)) {
+fn apply<K: serde::de::DeserializeOwned>(value: Value, deleted: bool, route: impl Fn(Change<K>)) {
     if let Ok(object) = serde_json::from_value(value) {
-        tell(if gone {
-            Change::Gone(object)
+        route(if deleted {
+            Change::Deleted(object)
         } else {
             Change::Set(object)
         });
     }
 }
 
-/// Every listen port leads to a service that has it, and every pod may be one (S8).
-fn check(table: &Table, neighbours: &BackendFilter) {
+/// Every listen port routes to a service that has it, and every pod may be one (S8).
+fn check(table: &Table, filter: &BackendFilter) {
     for (port, key) in &table.listen_ports {
         if table
             .services
             .get(key)
             .is_none_or(|service| service.port(*port).is_none())
         {
-            panic!("port {port} leads to {key}, which does not have it");
+            panic!("port {port} routes to {key}, which does not have it");
         }
     }
     let ports = table.services.values().flat_map(|service| &service.ports);
     for pod in ports.flat_map(|port| &port.pods) {
         let address = pod.backend.address;
-        if check_address(address.ip(), &neighbours.resolvers, neighbours.policy) != Ok(address.ip())
+        if check_address(address.ip(), &filter.resolvers, filter.policy) != Ok(address.ip())
             || address.port() == 0
         {
             panic!("{address} is a backend");

@@ -1,5 +1,5 @@
-//! Looks at the head of a request that is still in the kernel, for those services that may answer it without a pod.
-//! Never takes a byte out of the connection, and never judges: what it cannot read, hyper reads and refuses.
+//! Peeks at the head of a request that is still in the kernel, for services that may answer it without a pod.
+//! What cannot be parsed here is left to hyper, which reads and refuses it.
 
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri};
 
@@ -14,10 +14,10 @@ const PEEKED_HEADERS: usize = 100;
 pub(crate) async fn peek(stream: &TcpStream) -> Option<Request<()>> {
     let mut bytes = vec![0; PEEKED_BYTES];
     let length = stream.peek(&mut bytes).await.ok()?;
-    read(bytes.get(..length)?)
+    parse(bytes.get(..length)?)
 }
 
-fn read(bytes: &[u8]) -> Option<Request<()>> {
+fn parse(bytes: &[u8]) -> Option<Request<()>> {
     let mut lines = [httparse::EMPTY_HEADER; PEEKED_HEADERS];
     let mut head = httparse::Request::new(&mut lines);
     if !head.parse(bytes).ok()?.is_complete() {
@@ -37,12 +37,12 @@ fn read(bytes: &[u8]) -> Option<Request<()>> {
 
 #[cfg(test)]
 mod tests {
-    use super::read;
+    use super::parse;
 
     #[test]
-    fn a_whole_head_is_read_and_its_body_is_not() {
+    fn a_whole_head_is_parsed_and_its_body_is_not() {
         let head =
-            read(b"POST /a?b=c HTTP/1.1\r\nHost: cart\r\nX-A: 1\r\nx-a: 2\r\n\r\nbody").unwrap();
+            parse(b"POST /a?b=c HTTP/1.1\r\nHost: cart\r\nX-A: 1\r\nx-a: 2\r\n\r\nbody").unwrap();
         assert_eq!((head.method().as_str(), head.uri().path()), ("POST", "/a"));
         assert_eq!(head.headers().get_all("x-a").iter().count(), 2);
     }
@@ -55,7 +55,7 @@ mod tests {
             b"\x16\x03\x01\r\n\r\n",
             b"",
         ] {
-            assert!(read(bytes).is_none(), "{}", String::from_utf8_lossy(bytes));
+            assert!(parse(bytes).is_none(), "{}", String::from_utf8_lossy(bytes));
         }
     }
 }

@@ -1,12 +1,11 @@
-//! Holds requests until a pod is ready, their deadline passes or their client leaves; lets them go in arrival order.
-//! Never keeps a connection or a byte: whoever waits keeps its own.
+//! Holds requests until a pod is ready, their deadline passes or their client disconnects; releases them in arrival
+//! order. Connections and bytes stay with the caller: a held request costs a ticket here.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use arc_swap::ArcSwap;
 use elasti_api::Reason;
 use elasti_core::ports::ServiceKey;
 use elasti_core::waiting_room::{
@@ -18,35 +17,35 @@ use tokio::sync::{oneshot, watch};
 use tokio::time::{Instant, timeout_at};
 
 use crate::clock::Clock;
-use crate::table::{Seen, Service, Table};
+use crate::table::{RouteTable, Service, ServiceStats};
 
-/// After a pod that should be ready could not be reached, nobody is let go for this long.
-const REST: Duration = Duration::from_millis(200);
+/// After a pod that should be ready could not be reached, nothing is released for this long.
+const UNREACHABLE_BACKOFF: Duration = Duration::from_millis(200);
 
-/// Why a request was not let through.
+/// Why a held request was not released.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum NotHeld {
+pub(crate) enum HoldError {
     /// A bound was hit.
     Refused(Refusal),
     /// It waited as long as it may.
     Deadline,
     /// The pods cannot start.
     Obstacle(Reason),
-    /// Nobody manages the service any more.
+    /// The service is not managed any more.
     Deleted,
 }
 
-type Verdict = Result<Released, NotHeld>;
+type Verdict = Result<Released, HoldError>;
 
-/// How fast one service's waiters leave.
+/// How fast one service's waiters are released.
 #[derive(Debug, Default)]
 struct Gate {
     pace: ReleasePace,
     in_flight: usize,
-    rests: bool,
+    paused: bool,
 }
 
-/// Where one waiter hears its verdict.
+/// One held request.
 #[derive(Debug)]
 struct Waiter {
     verdict: oneshot::Sender<Verdict>,
@@ -57,7 +56,7 @@ struct Waiter {
 struct State {
     rooms: WaitingRooms,
     waiters: HashMap<Ticket, Waiter>,
-    /// Only services that someone waits for, or whose released requests are under way.
+    /// Only services with held requests, or with released ones in flight.
     gates: HashMap<ServiceKey, Gate>,
 }
 
@@ -65,33 +64,33 @@ struct State {
 #[derive(Debug)]
 pub(crate) struct Hold {
     clock: Clock,
-    table: Arc<ArcSwap<Table>>,
+    table: RouteTable,
     state: Mutex<State>,
     urgent: watch::Sender<bool>,
 }
 
-/// A request that was let go; it counts as under way for as long as this lives. It travels through the waiter's
-/// verdict itself, so that a waiter that leaves in the very moment of its release leaks nothing.
+/// A released request; it counts as in flight for as long as this lives. The verdict itself carries it, so that a client
+/// that disconnects in the very moment of its release leaks nothing.
 #[derive(Debug)]
 pub(crate) struct Released {
     hold: Arc<Hold>,
     key: ServiceKey,
-    /// By when it must have an answer or go: time spent before a failed attempt counts too.
+    /// By when it must be answered or refused: time spent before a failed attempt counts too.
     pub(crate) deadline: Instant,
-    /// Whether a pod took it; unknown where the client left first.
+    /// Whether a pod took it; unknown where the client disconnected first.
     answered: Option<bool>,
 }
 
-/// A place in a room; dropped, the place is free.
-struct Place<'a> {
+/// Gives a ticket back on drop.
+struct TicketGuard<'a> {
     hold: &'a Hold,
     ticket: Ticket,
-    seen: &'a Seen,
+    stats: &'a ServiceStats,
     key: &'a ServiceKey,
 }
 
 impl Hold {
-    pub(crate) fn new(limits: &Limits, clock: Clock, table: Arc<ArcSwap<Table>>) -> Arc<Self> {
+    pub(crate) fn new(limits: &Limits, clock: Clock, table: RouteTable) -> Arc<Self> {
         Arc::new(Self {
             clock,
             table,
@@ -117,79 +116,77 @@ impl Hold {
         self.state.lock().rooms.held_total()
     }
 
-    /// Changes who is let in; whoever waits stays.
+    /// Changes what is admitted; held requests stay.
     pub(crate) fn set_admission(&self, admission: Admission) {
         self.state.lock().rooms.set_admission(admission);
     }
 
-    /// Waits for a pod, with this many bytes in memory, at most until `deadline`. Dropping the future gives the place
-    /// up. `waits` is called once the place is taken, before the wait; it may know why waiting does not help.
+    /// Waits for a pod, with this many bytes in memory, at most until `deadline`. Dropping the future gives the ticket
+    /// back. `admitted` is called once before the wait; it may return why waiting does not help.
     pub(crate) async fn wait(
         self: &Arc<Self>,
         service: &Service,
         bytes: u64,
         deadline: Instant,
-        waits: impl FnOnce() -> Option<Reason>,
-    ) -> Result<Released, NotHeld> {
+        admitted: impl FnOnce() -> Option<Reason>,
+    ) -> Result<Released, HoldError> {
         let Service {
-            key, seen, room, ..
+            key, stats, room, ..
         } = service;
-        let left = deadline.saturating_duration_since(Instant::now());
+        let remaining = deadline.saturating_duration_since(Instant::now());
         let limits = RoomLimits {
-            timeout: SignedDuration::try_from(left).unwrap_or(room.timeout),
+            timeout: SignedDuration::try_from(remaining).unwrap_or(room.timeout),
             ..*room
         };
-        let (api_client, verdict) = oneshot::channel();
+        let (sender, verdict) = oneshot::channel();
         let waiter = Waiter {
-            verdict: api_client,
+            verdict: sender,
             deadline,
         };
-        let _place = self.admit(key, seen, &limits, bytes, waiter)?;
-        if let Some(reason) = waits() {
-            return Err(NotHeld::Obstacle(reason));
+        let _guard = self.admit(key, stats, &limits, bytes, waiter)?;
+        if let Some(reason) = admitted() {
+            return Err(HoldError::Obstacle(reason));
         }
         self.advance(key);
-        let heard = timeout_at(deadline, verdict).await;
-        match heard {
-            Ok(Ok(Ok(released))) => Ok(released),
-            Ok(Ok(Err(why))) => Err(why),
-            // A verdict that is never told belongs to a waiter whose time is up.
-            Ok(Err(_)) | Err(_) => Err(NotHeld::Deadline),
+        match timeout_at(deadline, verdict).await {
+            Ok(Ok(verdict)) => verdict,
+            // Without a verdict the sender was dropped: the room had given the request up at its deadline.
+            Ok(Err(_)) | Err(_) => Err(HoldError::Deadline),
         }
     }
 
     fn admit<'a>(
         &'a self,
         key: &'a ServiceKey,
-        seen: &'a Seen,
+        stats: &'a ServiceStats,
         limits: &RoomLimits,
         bytes: u64,
         waiter: Waiter,
-    ) -> Result<Place<'a>, NotHeld> {
+    ) -> Result<TicketGuard<'a>, HoldError> {
         let mut state = self.state.lock();
         let ticket = state
             .rooms
             .admit(key, limits, bytes, self.clock.now())
-            .map_err(NotHeld::Refused)?;
+            .map_err(HoldError::Refused)?;
         state.waiters.insert(ticket, waiter);
         if !state.gates.contains_key(key) {
             state.gates.insert(key.clone(), Gate::default());
         }
-        if seen.held.fetch_add(1, Ordering::Relaxed) == 0 {
-            seen.first_answer_millis.store(0, Ordering::Relaxed);
+        if stats.held.fetch_add(1, Ordering::Relaxed) == 0 {
+            stats.first_answer_millis.store(0, Ordering::Relaxed);
         }
         self.urgent
             .send_if_modified(|urgent| !std::mem::replace(urgent, true));
-        Ok(Place {
+        Ok(TicketGuard {
             hold: self,
             ticket,
-            seen,
+            stats,
             key,
         })
     }
 
-    /// Lets go as many waiters of a service as its ready pods can take now. The count of pods is read under the lock,
-    /// so that whoever comes last has seen the newest table.
+    /// Releases as many requests of a service as its ready pods can take now. The count of pods is read under the lock,
+    /// so that the last caller has the newest table.
     pub(crate) fn advance(self: &Arc<Self>, key: &ServiceKey) {
         let mut unsent = Vec::new();
         {
@@ -202,7 +199,7 @@ impl Hold {
             let Some(gate) = gates.get_mut(key) else {
                 return;
             };
-            if gate.rests {
+            if gate.paused {
                 return;
             }
             let ready = self.table.load().ready_pods(key);
@@ -222,12 +219,12 @@ impl Hold {
             }
             close_gate(&mut state, key);
         }
-        // Whoever left in this moment makes room for the next; that takes the lock again.
+        // A client that disconnected in this moment makes room for the next; that takes the lock again.
         drop(unsent);
     }
 
-    /// Tells everyone who waits for a service that waiting does not help.
-    pub(crate) fn turn_away(&self, key: &ServiceKey, why: NotHeld) {
+    /// Refuses everything that is held for a service: waiting does not help.
+    pub(crate) fn refuse_all(&self, key: &ServiceKey, why: HoldError) {
         let mut state = self.state.lock();
         let waiters = state.rooms.release(key, usize::MAX);
         for waiter in waiters
@@ -238,29 +235,29 @@ impl Hold {
         }
     }
 
-    /// A ready pod could not be reached: nobody goes there for a moment.
-    pub(crate) fn rest(self: &Arc<Self>, key: &ServiceKey) {
+    /// A ready pod could not be reached: nothing is released for a moment.
+    pub(crate) fn pause_releases(self: &Arc<Self>, key: &ServiceKey) {
         let mut state = self.state.lock();
         let gate = state.gates.entry(key.clone()).or_default();
-        if std::mem::replace(&mut gate.rests, true) {
+        if std::mem::replace(&mut gate.paused, true) {
             return;
         }
         let (hold, key) = (self.clone(), key.clone());
         tokio::spawn(async move {
-            tokio::time::sleep(REST).await;
+            tokio::time::sleep(UNREACHABLE_BACKOFF).await;
             if let Some(gate) = hold.state.lock().gates.get_mut(&key) {
-                gate.rests = false;
+                gate.paused = false;
             }
             hold.advance(&key);
         });
     }
 
-    fn ended(self: &Arc<Self>, key: &ServiceKey, answered: Option<bool>) {
+    fn request_ended(self: &Arc<Self>, key: &ServiceKey, answered: Option<bool>) {
         if answered == Some(true)
             && let Some(service) = self.table.load().services.get(key)
         {
-            // Only the first since they began to wait: the others find it set.
-            let _ = service.seen.first_answer_millis.compare_exchange(
+            // Only the first since requests were held: the others find it set.
+            let _ = service.stats.first_answer_millis.compare_exchange(
                 0,
                 self.clock.millis(),
                 Ordering::Relaxed,
@@ -280,21 +277,21 @@ impl Hold {
     }
 }
 
-/// A service that nobody waits for needs no gate; its next wake starts at the first pace again.
+/// A service without held requests needs no gate; its next wake starts at the first pace again.
 fn close_gate(state: &mut State, key: &ServiceKey) {
-    let idle = |gate: &Gate| gate.in_flight == 0 && !gate.rests;
+    let idle = |gate: &Gate| gate.in_flight == 0 && !gate.paused;
     if state.rooms.held(key) == 0 && state.gates.get(key).is_some_and(idle) {
         state.gates.remove(key);
     }
 }
 
-impl Drop for Place<'_> {
+impl Drop for TicketGuard<'_> {
     fn drop(&mut self) {
         let mut state = self.hold.state.lock();
         state.rooms.leave(self.ticket);
         state.waiters.remove(&self.ticket);
         close_gate(&mut state, self.key);
-        self.seen.held.fetch_sub(1, Ordering::Relaxed);
+        self.stats.held.fetch_sub(1, Ordering::Relaxed);
         if state.rooms.held_total() == 0 {
             self.hold
                 .urgent
@@ -317,6 +314,6 @@ impl Released {
 
 impl Drop for Released {
     fn drop(&mut self) {
-        self.hold.ended(&self.key, self.answered);
+        self.hold.request_ended(&self.key, self.answered);
     }
 }

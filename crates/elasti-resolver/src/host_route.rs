@@ -1,46 +1,36 @@
 //! Finds the service that a request's host names, for gateways that address the resolver itself.
-//! Never leads to anything that is not managed, and never to a resolver.
-
-use std::sync::Arc;
 
 use elasti_core::ports::ServiceKey;
-use http::{Request, header};
+use http::{HeaderName, Request, header};
 
-use crate::answer::Failure;
-use crate::forward::http::Destination;
-use crate::resolver::Resolver;
-use crate::table::Service;
+use crate::reach::Destination;
+use crate::table::{RouteTable, Service};
 
-/// Where a request on the host route goes.
-pub(crate) fn destination<B>(
-    resolver: &Arc<Resolver>,
-    request: &Request<B>,
-) -> Result<Destination, Failure> {
-    let settings = &resolver.settings;
-    let named = settings
-        .host_header
-        .as_ref()
-        .and_then(|name| request.headers().get(name));
-    let host = named
-        .or_else(|| request.headers().get(header::HOST))
-        .and_then(|value| value.to_str().ok());
-    let host = host.or_else(|| request.uri().authority().map(http::uri::Authority::as_str));
-    let found = host
-        .and_then(|host| parse(host, &settings.cluster_domain))
-        .and_then(|(key, port)| {
-            let service = resolver.table.load().services.get(&key).cloned()?;
-            Some(Destination {
-                listen_port: port_of(&service, port)?,
-                seen: service.seen.clone(),
-                key: Arc::new(key),
-            })
-        });
-    resolver.metrics.host(found.is_some());
-    found.ok_or(Failure::NotManaged)
+/// How a host becomes a service.
+#[derive(Debug)]
+pub(crate) struct HostRoute {
+    pub(crate) cluster_domain: String,
+    /// The header that names the host, before `Host`.
+    pub(crate) host_header: Option<HeaderName>,
+}
+
+impl HostRoute {
+    /// Where a request on the host route goes.
+    pub(crate) fn find<B>(&self, table: &RouteTable, request: &Request<B>) -> Option<Destination> {
+        let headers = request.headers();
+        let named = self.host_header.as_ref().and_then(|name| headers.get(name));
+        let host = named
+            .or_else(|| headers.get(header::HOST))
+            .and_then(|value| value.to_str().ok())
+            .or_else(|| request.uri().authority().map(http::uri::Authority::as_str))?;
+        let (key, port) = parse(host, &self.cluster_domain)?;
+        let service = table.service(&key)?;
+        Some(Destination::new(&service, listen_port(&service, port)?))
+    }
 }
 
 /// The port that was named, or else the one for plain HTTP, or else the only sensible guess: the first.
-fn port_of(service: &Service, named: Option<u16>) -> Option<u16> {
+fn listen_port(service: &Service, named: Option<u16>) -> Option<u16> {
     let ports = service.ports.iter().map(|port| &port.listen);
     let mut by_number = ports.clone().filter(|port| Some(port.port) == named);
     let mut by_name = ports

@@ -1,5 +1,5 @@
 //! The data plane: holds a request until a pod is ready, and forwards it.
-//! It never writes to the cluster, and goes on while the operator is down.
+//! Never writes to the cluster, and keeps serving while the operator is down.
 
 mod activity;
 mod admin;
@@ -15,6 +15,7 @@ pub mod fuzzing;
 mod head;
 mod hold;
 mod host_route;
+mod http_connection;
 mod listener;
 mod memory;
 mod metrics;
@@ -22,19 +23,18 @@ mod net;
 mod operators;
 mod pod;
 mod protocol;
+mod reach;
 mod resolver;
 mod routes;
 mod settings;
 mod slice;
+mod starting_pods;
 mod table;
 mod waiting_page;
 mod wake;
-mod woken;
 
 use elasti_runtime::clock;
 pub use environment::{VARIABLES, WITHOUT_USE};
 pub use metrics::HELD_METRIC;
-#[cfg(feature = "simulation")]
-pub use net::simulated;
 pub use resolver::Running;
 pub use settings::Settings;

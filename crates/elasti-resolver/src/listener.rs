@@ -1,124 +1,147 @@
-//! Opens one listener for each route, and closes it when the route goes; connections outlive their listener.
-//! Never ends because a port is taken: that route is missing from the activity report until the port is free.
+//! Opens one listener for each route, and closes it when the route is removed; connections outlive their listener.
+//! A port that cannot be opened is retried, and its route is missing from the activity report until then.
 
 use std::collections::{HashMap, HashSet};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use parking_lot::Mutex;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::AbortHandle;
 use tokio::time::sleep;
 
-use crate::connection;
-use crate::memory;
+use crate::connection::{Accepted, Proxy, Route};
+use crate::drain::ConnectionGuard;
+use crate::memory::{self, Pressure};
 use crate::net::{TcpListener, listen};
-use crate::resolver::Resolver;
+use crate::reach::Destination;
 
 /// Connections of one listener; more wait in the kernel's backlog until one ends.
 /// 16,384 x 4 KiB unread = 64 MiB for the busiest one.
-const CONNECTIONS: usize = 16_384;
-/// A taken port is tried again this often.
-const TRY_AGAIN: Duration = Duration::from_secs(1);
+const MAX_CONNECTIONS: usize = 16_384;
+/// How often a port that could not be opened is retried.
+const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 /// Running out of descriptors must not become a busy loop.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+const ACCEPT_BACKOFF: Duration = Duration::from_millis(50);
 
-/// One connection's right to be there, shared by everything that belongs to it.
+/// A connection's share of its listener's limit, held by everything that belongs to it.
 #[derive(Clone, Debug)]
 pub(crate) struct ConnectionPermit {
-    pub(crate) listen_port: u16,
     _permit: Arc<OwnedSemaphorePermit>,
-    _present: Arc<crate::drain::Present>,
+    _counted: Arc<ConnectionGuard>,
 }
 
-/// What a listener does with a connection.
+/// Which requests a listener takes.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Kind {
-    /// One service's port.
-    Route,
-    /// Any service, by host.
+pub(crate) enum ListenerKind {
+    /// Those for one service's port.
+    Service { listen_port: u16 },
+    /// Those for any service, by host.
     ByHost,
 }
 
-/// Follows the table for ever: opens what is missing, closes what is gone.
-pub(crate) async fn follow_routes(resolver: Arc<Resolver>) {
-    let mut changes = resolver.routes.changes();
-    let mut open: HashMap<u16, AbortHandle> = HashMap::new();
-    loop {
-        changes.mark_unchanged();
-        let wanted: HashSet<u16> = resolver.table.load().listen_ports.keys().copied().collect();
-        open.retain(|port, task| {
-            let keep = wanted.contains(port);
-            if !keep {
-                task.abort();
-                resolver.listening.lock().remove(port);
-            }
-            keep
-        });
-        let mut failed = 0;
-        for port in wanted {
-            if open.contains_key(&port) {
-                continue;
-            }
-            match listen(SocketAddr::new(resolver.settings.bind, port)) {
-                Ok(listener) => {
-                    let task = tokio::spawn(accept(resolver.clone(), listener, port, Kind::Route));
-                    open.insert(port, task.abort_handle());
-                    resolver.listening.lock().insert(port);
-                }
-                Err(error) => {
-                    failed += 1;
-                    tracing::warn!(port, %error, "cannot listen for a route");
-                }
-            }
-        }
-        resolver.metrics.ports_failed.set(failed);
-        tokio::select! {
-            changed = changes.changed() => if changed.is_err() { return },
-            () = sleep(TRY_AGAIN), if failed > 0 => {}
-        }
-    }
+/// The listeners of one resolver.
+#[derive(Clone, Debug)]
+pub(crate) struct Listeners {
+    pub(crate) bind: IpAddr,
+    pub(crate) proxy: Arc<Proxy>,
+    pub(crate) pressure: watch::Receiver<Pressure>,
+    /// The listen ports that are open.
+    pub(crate) open_ports: Arc<Mutex<HashSet<u16>>>,
 }
 
-/// Accepts until the resolver closes its doors.
-pub(crate) async fn accept(
-    resolver: Arc<Resolver>,
-    listener: TcpListener,
-    listen_port: u16,
-    kind: Kind,
-) {
-    let places = Arc::new(Semaphore::new(CONNECTIONS));
-    let mut closing = resolver.closing();
-    let mut pressure = resolver.pressure.subscribe();
-    loop {
-        let Ok(permit) = places.clone().acquire_owned().await else {
-            return;
-        };
-        tokio::select! {
-            () = memory::may_accept(&mut pressure) => {}
-            () = closing.begins() => return,
-        }
-        let accepted = tokio::select! {
-            accepted = listener.accept() => accepted,
-            () = closing.begins() => return,
-        };
-        let (stream, peer) = match accepted {
-            Ok(accepted) => accepted,
-            Err(error) => {
-                tracing::debug!(listen_port, %error, "cannot accept");
-                sleep(ACCEPT_PAUSE).await;
-                continue;
+impl Listeners {
+    /// Follows the table for ever: opens what is missing, closes what is no longer routed.
+    pub(crate) async fn follow_routes(self, mut changes: watch::Receiver<()>) {
+        let mut tasks: HashMap<u16, AbortHandle> = HashMap::new();
+        loop {
+            changes.mark_unchanged();
+            let table = self.proxy.dispatcher.table.load();
+            let wanted: HashSet<u16> = table.listen_ports.keys().copied().collect();
+            drop(table);
+            tasks.retain(|port, task| {
+                let keep = wanted.contains(port);
+                if !keep {
+                    task.abort();
+                    self.open_ports.lock().remove(port);
+                }
+                keep
+            });
+            let mut failed = 0;
+            for port in wanted {
+                if tasks.contains_key(&port) {
+                    continue;
+                }
+                match listen(SocketAddr::new(self.bind, port)) {
+                    Ok(listener) => {
+                        let kind = ListenerKind::Service { listen_port: port };
+                        let task = tokio::spawn(self.clone().accept(listener, kind));
+                        tasks.insert(port, task.abort_handle());
+                        self.open_ports.lock().insert(port);
+                    }
+                    Err(error) => {
+                        failed += 1;
+                        tracing::warn!(port, %error, "cannot open listen port");
+                    }
+                }
             }
+            self.proxy.metrics.ports_failed.set(failed);
+            tokio::select! {
+                changed = changes.changed() => if changed.is_err() { return },
+                () = sleep(RETRY_INTERVAL), if failed > 0 => {}
+            }
+        }
+    }
+
+    /// Accepts until the resolver is closing.
+    pub(crate) async fn accept(mut self, listener: TcpListener, kind: ListenerKind) {
+        let permits = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+        let mut closing = self.proxy.lifecycle.closing();
+        loop {
+            let Ok(permit) = permits.clone().acquire_owned().await else {
+                return;
+            };
+            tokio::select! {
+                () = memory::may_accept(&mut self.pressure) => {}
+                () = closing.begins() => return,
+            }
+            let accepted = tokio::select! {
+                accepted = listener.accept() => accepted,
+                () = closing.begins() => return,
+            };
+            let (stream, peer) = match accepted {
+                Ok(accepted) => accepted,
+                Err(error) => {
+                    tracing::debug!(?kind, %error, "accept failed");
+                    sleep(ACCEPT_BACKOFF).await;
+                    continue;
+                }
+            };
+            let Some(route) = self.route(kind) else {
+                continue;
+            };
+            let accepted = Accepted {
+                proxy: self.proxy.clone(),
+                route,
+                permit: ConnectionPermit {
+                    _permit: Arc::new(permit),
+                    _counted: Arc::new(self.proxy.lifecycle.count_connection()),
+                },
+                stream,
+                peer,
+            };
+            tokio::spawn(accepted.serve());
+        }
+    }
+
+    /// Where a new connection goes; `None` if its service is not managed any more.
+    fn route(&self, kind: ListenerKind) -> Option<Route> {
+        let ListenerKind::Service { listen_port } = kind else {
+            return Some(Route::ByHost);
         };
-        let permit = ConnectionPermit {
-            listen_port,
-            _permit: Arc::new(permit),
-            _present: Arc::new(resolver.presence.enter()),
-        };
-        let resolver = resolver.clone();
-        match kind {
-            Kind::Route => tokio::spawn(connection::serve(resolver, permit, stream, peer)),
-            Kind::ByHost => tokio::spawn(connection::serve_by_host(resolver, permit, stream, peer)),
-        };
+        let service = self.proxy.dispatcher.table.service_at(listen_port)?;
+        self.proxy.record_arrival(&service.stats);
+        Some(Route::Service(Destination::new(&service, listen_port)))
     }
 }

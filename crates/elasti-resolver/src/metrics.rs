@@ -1,5 +1,5 @@
 //! The resolver's metrics, under the contract's names.
-//! Never labels anything with a URI, a host or an error text.
+//! Never labels anything with a URI, a host or an error text: clients choose those.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -10,21 +10,21 @@ use http::Response;
 
 use crate::answer::Failure;
 use crate::forward::body::Body;
-use crate::forward::http::Destination;
+use crate::reach::Destination;
 use crate::table::Table;
-use crate::wake::WakeFault;
+use crate::wake::WakeError;
 
-/// The family of requests that wait, by namespace and Service: whoever shows them reads it.
+/// The family of held requests, by namespace and Service.
 pub const HELD_METRIC: &str = "elasti_resolver_queued_count";
 
-/// Classes of answers; the last one is no answer of a pod.
+/// Classes of responses; the last one: no pod responded.
 const CLASSES: [&str; 6] = ["1xx", "2xx", "3xx", "4xx", "5xx", "none"];
 
-/// The series of one service's requests, by class, each found once and then kept: labels cost more than counting.
+/// The series of one service's requests, by class, each looked up once: labels cost more than counting.
 #[derive(Debug, Default)]
 pub(crate) struct RequestSeries([OnceLock<Arc<Series>>; CLASSES.len()]);
 
-/// All of them.
+/// All families.
 #[derive(Debug)]
 pub(crate) struct Metrics {
     registry: Registry,
@@ -40,14 +40,14 @@ pub(crate) struct Metrics {
 impl Metrics {
     pub(crate) fn new() -> Self {
         let registry = Registry::default();
-        let of_service: &[&str] = &["namespace", "service"];
+        let service_labels: &[&str] = &["namespace", "service"];
         Self {
             hosts: registry.counter(
                 "elasti_resolver_host_extraction_count",
                 "Requests on the host route, by whether their host names a managed service.",
                 &["result"],
             ),
-            queued: registry.gauge(HELD_METRIC, "Requests that wait for a pod.", of_service),
+            queued: registry.gauge(HELD_METRIC, "Requests that wait for a pod.", service_labels),
             requests: registry.histogram(
                 "elasti_resolver_incoming_requests",
                 "Seconds from a request's head to its answer's.",
@@ -82,11 +82,11 @@ impl Metrics {
     pub(crate) fn request(
         &self,
         destination: Option<&Destination>,
-        answered: &Result<Response<Body>, Failure>,
+        forwarded: &Result<Response<Body>, Failure>,
         took: Duration,
     ) {
-        let class = match answered {
-            Ok(answer) => match answer.status().as_u16() {
+        let class = match forwarded {
+            Ok(response) => match response.status().as_u16() {
                 100..=199 => 0,
                 200..=299 => 1,
                 300..=399 => 2,
@@ -100,15 +100,15 @@ impl Metrics {
                 5
             }
         };
-        let word = CLASSES.get(class).copied().unwrap_or_default();
+        let status = CLASSES.get(class).copied().unwrap_or_default();
         match destination {
-            Some(Destination { key, seen, .. }) => {
-                let find = || self.requests.with(&[&key.namespace, &key.service, word]);
-                if let Some(series) = seen.requests.0.get(class) {
+            Some(Destination { key, stats, .. }) => {
+                let find = || self.requests.with(&[&key.namespace, &key.service, status]);
+                if let Some(series) = stats.requests.0.get(class) {
                     series.get_or_init(find).observe(took);
                 }
             }
-            None => self.requests.with(&["", "", word]).observe(took),
+            None => self.requests.with(&["", "", status]).observe(took),
         }
     }
 
@@ -125,13 +125,13 @@ impl Metrics {
             .increment();
     }
 
-    pub(crate) fn wake(&self, said: Result<(), WakeFault>) {
+    pub(crate) fn wake(&self, result: Result<(), WakeError>) {
         self.wakes
-            .with(&[said.map_or_else(WakeFault::as_str, |()| "ok")])
+            .with(&[result.map_or_else(WakeError::as_str, |()| "ok")])
             .increment();
     }
 
-    /// Nothing is left to say about a service that is gone.
+    /// Removes the series of a service that is not managed any more.
     pub(crate) fn forget(&self, key: &ServiceKey) {
         for family in [&self.queued, &self.requests, &self.switches] {
             family.forget(&[&key.namespace, &key.service]);
@@ -141,7 +141,10 @@ impl Metrics {
     /// Everything, or the family of one name.
     pub(crate) fn encode(&self, table: &Table, only: Option<&str>) -> String {
         for (key, service) in &table.services {
-            let held = service.seen.held.load(std::sync::atomic::Ordering::Relaxed);
+            let held = service
+                .stats
+                .held
+                .load(std::sync::atomic::Ordering::Relaxed);
             self.queued
                 .with(&[&key.namespace, &key.service])
                 .set(held.into());

@@ -1,14 +1,13 @@
 //! The sockets of the resolver: the machine's, or those of a simulated network under the feature `simulation`.
-//! Never knows what is said over them.
 
 #[cfg(not(feature = "simulation"))]
 mod real;
-#[cfg(feature = "simulation")]
-pub mod simulated;
 
+#[cfg(feature = "simulation")]
+pub(crate) use elasti_simulated_network::{
+    TcpListener, TcpStream, close_writing, listen, lookup_host, read,
+};
 #[cfg(not(feature = "simulation"))]
 pub(crate) use real::{close_writing, listen, read};
-#[cfg(feature = "simulation")]
-pub(crate) use simulated::{TcpListener, TcpStream, close_writing, listen, lookup_host, read};
 #[cfg(not(feature = "simulation"))]
 pub(crate) use tokio::net::{TcpListener, TcpStream, lookup_host};

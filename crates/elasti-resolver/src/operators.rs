@@ -1,5 +1,4 @@
-//! Connections to the operators: a few are kept, and one is open before anybody needs it.
-//! Never says anything over them: `wake.rs` does.
+//! The pool of connections to the operators; one is open before the first wake needs it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,19 +12,19 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until, timeout};
 
 use crate::net::{TcpStream, lookup_host};
-use crate::wake::WakeFault;
+use crate::wake::WakeError;
 
 /// From the name to the handshake.
-const TIMEOUT: Duration = Duration::from_secs(3);
-/// While nobody waits, connections are tried no more often than this: what accepts in an operator's stead, a sidecar
-/// or a proxy, may end every connection as soon as it is open.
-const PAUSE: Duration = Duration::from_secs(1);
-/// Connections that are kept.
-const MOST_IDLE: usize = 4;
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
+/// Spare connections are opened no more often than this: a sidecar or a proxy in front of the operator may close every
+/// connection as soon as it is open.
+const RECONNECT_INTERVAL: Duration = Duration::from_secs(1);
+/// Connections in the pool.
+const MAX_IDLE: usize = 4;
 
 pub(crate) type Connection = http1::SendRequest<Full<Bytes>>;
 
-/// The connections that nobody uses at this moment.
+/// The idle connections.
 #[derive(Debug, Default)]
 pub(crate) struct Operators {
     idle: Mutex<Vec<Connection>>,
@@ -35,30 +34,30 @@ pub(crate) struct Operators {
 }
 
 impl Operators {
-    /// A kept connection, if one is still open.
-    pub(crate) async fn kept(&self) -> Option<Connection> {
+    /// An idle connection, if one is still open.
+    pub(crate) async fn take(&self) -> Option<Connection> {
         loop {
-            let mut kept = self.idle.lock().pop()?;
-            if kept.ready().await.is_ok() {
-                return Some(kept);
+            let mut connection = self.idle.lock().pop()?;
+            if connection.ready().await.is_ok() {
+                return Some(connection);
             }
         }
     }
 
-    /// Keeps a connection for the next one who needs it.
-    pub(crate) fn keep(&self, connection: Connection) {
+    /// Returns a connection to the pool.
+    pub(crate) fn put(&self, connection: Connection) {
         let mut idle = self.idle.lock();
         idle.retain(|one| !one.is_closed());
-        if idle.len() < MOST_IDLE {
+        if idle.len() < MAX_IDLE {
             idle.push(connection);
         }
     }
 
     /// A new connection to any of the operators' addresses.
-    pub(crate) async fn connect(&self, name: &str) -> Result<Connection, WakeFault> {
+    pub(crate) async fn connect(&self, name: &str) -> Result<Connection, WakeError> {
         let found = lookup_host(name)
             .await
-            .map_err(|_| WakeFault::Unreachable)?;
+            .map_err(|_| WakeError::Unreachable)?;
         let mut addresses: Vec<_> = found.collect();
         rand::seq::SliceRandom::shuffle(addresses.as_mut_slice(), &mut rand::rng());
         for address in addresses {
@@ -67,7 +66,7 @@ impl Operators {
             };
             let _ = stream.set_nodelay(true);
             let handshake = http1::handshake(TokioIo::new(stream)).await;
-            let (operator, connection) = handshake.map_err(|_| WakeFault::Unreachable)?;
+            let (operator, connection) = handshake.map_err(|_| WakeError::Unreachable)?;
             let ended = self.ended.clone();
             tokio::spawn(async move {
                 drop(connection.await);
@@ -75,7 +74,7 @@ impl Operators {
             });
             return Ok(operator);
         }
-        Err(WakeFault::Unreachable)
+        Err(WakeError::Unreachable)
     }
 
     fn has_open(&self) -> bool {
@@ -84,15 +83,15 @@ impl Operators {
 }
 
 /// Looking up a name and connecting cost a first request milliseconds, so this is done before it comes. Operators
-/// close a connection after half a minute without a word; that costs one connection a minute or two, and no call.
+/// close a connection after 30 idle seconds; that costs a connection or two a minute, and no request.
 pub(crate) async fn keep_one_open(operators: Arc<Operators>, name: String) {
     loop {
-        let next = Instant::now() + PAUSE;
+        let next = Instant::now() + RECONNECT_INTERVAL;
         if !operators.has_open() {
-            // Without one, an operator starts or there is none at all: a wake tells if it matters.
-            let connected = timeout(TIMEOUT, operators.connect(&name)).await;
+            // Where this fails the operator is starting or absent; a wake will report it if it matters.
+            let connected = timeout(CONNECT_TIMEOUT, operators.connect(&name)).await;
             if let Ok(Ok(connection)) = connected {
-                operators.keep(connection);
+                operators.put(connection);
                 operators.ended.notified().await;
             }
             sleep_until(next).await;

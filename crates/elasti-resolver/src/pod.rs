@@ -1,5 +1,4 @@
-//! One pod behind one port of a service, as the forwarders see it: what is under way to it, what is kept open to it.
-//! Never decides whether it may be used: its `Backend` says that.
+//! One pod behind one port of a service: its address, its requests in flight and its pooled connections.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -16,25 +15,25 @@ pub(crate) struct PodState {
     pub(crate) pool: Pool,
 }
 
-/// A backend with its ties.
+/// A backend with its state.
 #[derive(Clone, Debug)]
 pub(crate) struct Pod {
     pub(crate) backend: Backend,
     pub(crate) state: Arc<PodState>,
 }
 
-/// Counts one request as under way to a pod for as long as it lives.
+/// Counts one request as in flight to a pod for as long as it lives.
 #[derive(Debug)]
-pub(crate) struct UnderWay(Arc<PodState>);
+pub(crate) struct InFlightGuard(Arc<PodState>);
 
 impl Pod {
-    pub(crate) fn under_way(&self) -> UnderWay {
+    pub(crate) fn begin_request(&self) -> InFlightGuard {
         self.state.in_flight.fetch_add(1, Ordering::Relaxed);
-        UnderWay(self.state.clone())
+        InFlightGuard(self.state.clone())
     }
 }
 
-impl Drop for UnderWay {
+impl Drop for InFlightGuard {
     fn drop(&mut self) {
         self.0.in_flight.fetch_sub(1, Ordering::Relaxed);
     }
@@ -52,7 +51,7 @@ impl Candidate for Pod {
 
 /// The pod for the next request.
 pub(crate) fn choose<'a>(pods: &'a [Pod], tried: &BTreeSet<String>) -> Option<&'a Pod> {
-    // One pod, the usual case right after a wake, needs no luck.
+    // One pod, the usual case right after a wake, needs no random number.
     let pick = if pods.len() > 1 { rand::random() } else { 0 };
     backends::choose(pods, tried, pick)
 }

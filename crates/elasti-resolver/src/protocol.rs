@@ -1,4 +1,4 @@
-//! What a connection speaks: what the Service port's `appProtocol` says, or what the first bytes look like.
+//! What a connection speaks: what the Service port's `appProtocol` declares, or what the first bytes look like.
 //! Never takes a byte out of the connection: it only peeks.
 
 use std::time::Duration;
@@ -15,98 +15,111 @@ pub(crate) enum Protocol {
     Http2,
     /// Anything else; bytes are relayed as they are.
     Tcp,
-    /// Nobody knows yet: it has said nothing for a moment.
+    /// Not known yet: it has sent nothing for a moment.
     Silent,
 }
 
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/// A client that says nothing for this long may wait for the server to speak, so a pod gets the chance to.
-const SILENCE: Duration = Duration::from_millis(200);
+/// A client that sends nothing for this long may wait for the server to speak first, so a pod gets the chance to.
+const SILENCE_TIMEOUT: Duration = Duration::from_millis(200);
 /// The start of a head that came in parts is complete by then, or it is no head that we know.
-const IN_PARTS: Duration = Duration::from_secs(5);
-/// A peek sees the same bytes again at once, so a head in parts is looked at this often.
-const LOOK_AGAIN: Duration = Duration::from_millis(5);
+const PARTIAL_HEAD_TIMEOUT: Duration = Duration::from_secs(5);
+/// A peek returns the same bytes again at once, so a head in parts is polled.
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
-/// What `appProtocol` says: HTTP in one of its versions, something else, or nothing.
-fn is_http(app_protocol: Option<&str>) -> Option<bool> {
-    let word = app_protocol?.to_ascii_lowercase();
-    match word.as_str() {
-        "http" | "http2" | "grpc" | "h2c" | "kubernetes.io/h2c" | "kubernetes.io/ws" => Some(true),
-        "" => None,
-        _ => Some(false),
+/// What the Service port's `appProtocol` declares.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Declared {
+    /// HTTP in one of its versions.
+    Http,
+    /// Anything else.
+    Other,
+    /// Nothing, or it is not known yet.
+    Unknown,
+}
+
+impl Declared {
+    pub(crate) fn from_app_protocol(app_protocol: Option<&str>) -> Self {
+        const HTTP: [&str; 6] = [
+            "http",
+            "http2",
+            "grpc",
+            "h2c",
+            "kubernetes.io/h2c",
+            "kubernetes.io/ws",
+        ];
+        match app_protocol {
+            None | Some("") => Self::Unknown,
+            Some(word) if HTTP.iter().any(|http| word.eq_ignore_ascii_case(http)) => Self::Http,
+            Some(_) => Self::Other,
+        }
     }
 }
 
-/// What this connection speaks; `None` if it ended or said too little of an HTTP head for too long.
-pub(crate) async fn of(
+/// What this connection speaks; `None` if it ended, or sent too little of an HTTP head for too long.
+pub(crate) async fn detect(
     stream: &TcpStream,
-    app_protocol: Option<&str>,
-    header_patience: Duration,
+    declared: Declared,
+    header_timeout: Duration,
 ) -> Option<Protocol> {
-    let declared = is_http(app_protocol);
-    let silence = if declared == Some(true) {
-        header_patience
-    } else {
-        SILENCE
+    let silence = match declared {
+        Declared::Http => header_timeout,
+        Declared::Other | Declared::Unknown => SILENCE_TIMEOUT,
     };
-    look(stream, declared, silence).await
+    detect_within(stream, declared, silence).await
 }
 
-/// The same for a client that is to hear a refusal: it has this long to say a word, whatever was declared. Who speaks
-/// no HTTP hears none.
-pub(crate) async fn of_refused(
+/// The same, with this long for the first byte whatever was declared.
+pub(crate) async fn detect_within(
     stream: &TcpStream,
-    app_protocol: Option<&str>,
-    patience: Duration,
+    declared: Declared,
+    silence: Duration,
 ) -> Option<Protocol> {
-    look(stream, is_http(app_protocol), patience).await
-}
-
-async fn look(stream: &TcpStream, declared: Option<bool>, silence: Duration) -> Option<Protocol> {
-    if declared == Some(false) {
+    if declared == Declared::Other {
         return Some(Protocol::Tcp);
     }
-    let speaks_by = Instant::now() + silence;
-    let mut whole_by = None;
+    let unknown = declared == Declared::Unknown;
+    let first_byte_by = Instant::now() + silence;
+    let mut complete_by = None;
     let mut bytes = [0; 24];
     loop {
-        let patience = whole_by.unwrap_or(speaks_by).max(speaks_by);
-        let Ok(peeked) = timeout_at(patience, stream.peek(&mut bytes)).await else {
-            return declared.is_none().then_some(Protocol::Silent);
+        let deadline = complete_by.unwrap_or(first_byte_by).max(first_byte_by);
+        let Ok(peeked) = timeout_at(deadline, stream.peek(&mut bytes)).await else {
+            return unknown.then_some(Protocol::Silent);
         };
-        let seen = bytes.get(..peeked.ok()?)?;
-        if seen.is_empty() {
-            // It closed its side without a word.
-            return declared.is_none().then_some(Protocol::Tcp);
+        let start = bytes.get(..peeked.ok()?)?;
+        if start.is_empty() {
+            // It closed its side before the first byte.
+            return unknown.then_some(Protocol::Tcp);
         }
-        if let Some(protocol) = of_bytes(seen) {
-            let http = declared == Some(true) && protocol == Protocol::Tcp;
-            // What was declared as HTTP and is none gets HTTP's own 400.
-            return Some(if http { Protocol::Http1 } else { protocol });
+        if let Some(protocol) = sniff(start) {
+            let invalid = !unknown && protocol == Protocol::Tcp;
+            // What was declared as HTTP and is none gets hyper's 400.
+            return Some(if invalid { Protocol::Http1 } else { protocol });
         }
-        if Instant::now() >= *whole_by.get_or_insert(Instant::now() + IN_PARTS) {
-            return declared.is_none().then_some(Protocol::Tcp);
+        if Instant::now() >= *complete_by.get_or_insert(Instant::now() + PARTIAL_HEAD_TIMEOUT) {
+            return unknown.then_some(Protocol::Tcp);
         }
-        sleep(LOOK_AGAIN).await;
+        sleep(POLL_INTERVAL).await;
     }
 }
 
 /// What the first bytes look like; `None` while they could still become either.
-pub(crate) fn of_bytes(seen: &[u8]) -> Option<Protocol> {
-    if PREFACE.starts_with(seen) {
-        return (seen.len() == PREFACE.len()).then_some(Protocol::Http2);
+pub(crate) fn sniff(start: &[u8]) -> Option<Protocol> {
+    if PREFACE.starts_with(start) {
+        return (start.len() == PREFACE.len()).then_some(Protocol::Http2);
     }
     // A method of at most 20 capitals, a space, and the start of a target: `/path`, `*`, `http://...` or, for CONNECT, a host.
-    let method = seen
+    let method = start
         .iter()
         .take_while(|byte| byte.is_ascii_uppercase() || **byte == b'-')
         .count();
-    match (seen.get(method), seen.get(method.saturating_add(1))) {
+    match (start.get(method), start.get(method.saturating_add(1))) {
         _ if method == 0 || method > 20 => Some(Protocol::Tcp),
         (None, _) | (Some(b' '), None) => None,
         (Some(b' '), Some(b'/' | b'*' | b'h' | b'H')) => Some(Protocol::Http1),
-        (Some(b' '), Some(_)) if seen.starts_with(b"CONNECT ") => Some(Protocol::Http1),
+        (Some(b' '), Some(_)) if start.starts_with(b"CONNECT ") => Some(Protocol::Http1),
         (Some(_), _) => Some(Protocol::Tcp),
     }
 }
@@ -133,21 +146,21 @@ mod tests {
             (b"*1\r\n$4\r\nPING\r\n", Some(Protocol::Tcp)),
             (b"SSH-2.0-x", Some(Protocol::Tcp)),
         ] {
-            assert_eq!(
-                of_bytes(bytes),
-                expected,
-                "{}",
-                String::from_utf8_lossy(bytes)
-            );
+            assert_eq!(sniff(bytes), expected, "{}", String::from_utf8_lossy(bytes));
         }
     }
 
     #[test]
     fn a_declared_protocol_counts() {
-        assert_eq!(is_http(Some("kubernetes.io/h2c")), Some(true));
-        assert_eq!(is_http(Some("HTTP")), Some(true));
-        assert_eq!(is_http(Some("https")), Some(false));
-        assert_eq!(is_http(Some("mysql")), Some(false));
-        assert_eq!(is_http(None), None);
+        for (word, expected) in [
+            (Some("kubernetes.io/h2c"), Declared::Http),
+            (Some("HTTP"), Declared::Http),
+            (Some("https"), Declared::Other),
+            (Some("mysql"), Declared::Other),
+            (Some(""), Declared::Unknown),
+            (None, Declared::Unknown),
+        ] {
+            assert_eq!(Declared::from_app_protocol(word), expected, "{word:?}");
+        }
     }
 }

@@ -1,174 +1,46 @@
-//! One running resolver: what its parts share, how they start, how they end.
-//! Never holds a rule of its own: every part has its file.
+//! One running resolver: builds its parts, starts them, ends them.
 
-use std::collections::HashSet;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use arc_swap::ArcSwap;
 use elasti_api::{ElastiService, names};
 use elasti_core::backends::AddressPolicy;
 use elasti_core::ports::ServiceKey;
 use elasti_runtime::callers::Callers;
+use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
-use kube::{Api, Client};
+use kube::{Api, Client, Resource};
 use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use tokio::time::Instant;
 
-use crate::admin;
-use crate::answer::Failure;
-use crate::clock::{Clock, to_std};
-use crate::drain::{self, Closing, Presence, Stage};
+use crate::activity::ActivityReporter;
+use crate::admin::{self, Admin};
+use crate::clock::Clock;
+use crate::connection::Proxy;
+use crate::drain::Lifecycle;
 use crate::follow::follow;
-use crate::hold::{Hold, NotHeld, Released};
-use crate::listener::{self, Kind};
+use crate::hold::Hold;
+use crate::host_route::HostRoute;
+use crate::listener::{ListenerKind, Listeners};
 use crate::memory::{self, Pressure};
 use crate::metrics::Metrics;
 use crate::net;
-use crate::operators::keep_one_open;
+use crate::operators::{Operators, keep_one_open};
+use crate::reach::Dispatcher;
 use crate::routes::{BackendFilter, Routes};
 use crate::settings::Settings;
-use crate::table::{Seen, Service, Table};
-use crate::wake::{self, Wakes};
+use crate::table::RouteTable;
+use crate::wake::WakeTasks;
 
-/// What the parts of a resolver share.
-pub(crate) struct Resolver {
-    pub(crate) settings: Settings,
-    pub(crate) client: Client,
-    pub(crate) clock: Clock,
-    pub(crate) table: Arc<ArcSwap<Table>>,
-    pub(crate) hold: Arc<Hold>,
-    pub(crate) routes: Routes,
-    pub(crate) wakes: Wakes,
-    pub(crate) metrics: Arc<Metrics>,
-    pub(crate) callers: Callers,
-    pub(crate) listening: Mutex<HashSet<u16>>,
-    pub(crate) presence: Presence,
-    pub(crate) stage: watch::Sender<Stage>,
-    pub(crate) pressure: watch::Sender<Pressure>,
-}
-
-impl std::fmt::Debug for Resolver {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Resolver")
-            .field("settings", &self.settings)
-            .finish_non_exhaustive()
-    }
-}
-
-impl Resolver {
-    fn new(settings: Settings, client: Client) -> Arc<Self> {
-        let clock = Clock::start();
-        let table: Arc<ArcSwap<Table>> = Arc::default();
-        let hold = Hold::new(&settings.limits, clock, table.clone());
-        let neighbours = BackendFilter {
-            resolvers: settings.resolvers.clone(),
-            policy: AddressPolicy {
-                allow_loopback: settings.allow_loopback,
-            },
-        };
-        let readers = settings.activity_readers.clone();
-        let callers = Callers::new(client.clone(), names::ACTIVITY_AUDIENCE, readers);
-        let metrics = Arc::new(Metrics::new());
-        let routes = Routes::new(
-            table.clone(),
-            hold.clone(),
-            settings.limits,
-            neighbours,
-            metrics.clone(),
-        );
-        Arc::new(Self {
-            settings,
-            client,
-            clock,
-            table,
-            hold,
-            routes,
-            wakes: Wakes::default(),
-            metrics,
-            callers,
-            listening: Mutex::default(),
-            presence: Presence::default(),
-            stage: watch::Sender::default(),
-            pressure: watch::Sender::default(),
-        })
-    }
-
-    pub(crate) fn service(&self, key: &ServiceKey) -> Result<Arc<Service>, Failure> {
-        self.table
-            .load()
-            .services
-            .get(key)
-            .cloned()
-            .ok_or(Failure::NotManaged)
-    }
-
-    /// What the Service says that a port speaks, as far as it is known by now.
-    pub(crate) fn app_protocol(&self, listen_port: u16) -> Option<String> {
-        let table = self.table.load();
-        table
-            .at(listen_port)?
-            .port(listen_port)?
-            .app_protocol
-            .clone()
-    }
-
-    /// Notes that something new came for a service.
-    pub(crate) fn saw(&self, seen: &Seen) {
-        seen.last_millis
-            .store(self.clock.millis(), Ordering::Relaxed);
-    }
-
-    /// Holds a request until a pod is ready, and sees to it that the service is woken.
-    pub(crate) async fn hold_for_pod(
-        self: &Arc<Self>,
-        service: &Service,
-        bytes: u64,
-        deadline: Instant,
-    ) -> Result<Released, Failure> {
-        let held = self.hold.wait(service, bytes, deadline, || {
-            wake::needed(self, &service.key);
-            // Known before it came: the others were turned away when it became known.
-            service.obstacle.filter(|_| service.ready_pods() == 0)
-        });
-        held.await.map_err(|why: NotHeld| Failure::from(why))
-    }
-
-    /// Wakes a service for a client that does not wait on its connection. One place in its room stands for all of them,
-    /// so that the wake goes on as long as for anybody who waits.
-    pub(crate) fn wake_without_waiting(self: &Arc<Self>, service: &Arc<Service>) {
-        if service.has_waiters() {
-            return;
-        }
-        let (resolver, service) = (self.clone(), service.clone());
-        tokio::spawn(async move {
-            let deadline = Instant::now() + to_std(service.room.timeout);
-            // Nobody hears how it ended; the page asks again by itself.
-            let _ = resolver.hold_for_pod(&service, 0, deadline).await;
-        });
-    }
-
-    pub(crate) fn closing(&self) -> Closing {
-        Closing::new(self.stage.subscribe())
-    }
-
-    pub(crate) fn is_closing(&self) -> bool {
-        *self.stage.borrow() == Stage::Closing
-    }
-
-    pub(crate) fn is_ready(&self) -> bool {
-        self.table.load().loaded && *self.stage.borrow() == Stage::Open
-    }
-}
-
-/// A resolver at work; dropping it stops everything at once.
+/// A running resolver; dropping it stops everything at once.
 #[derive(Debug)]
 pub struct Running {
-    resolver: Arc<Resolver>,
+    table: RouteTable,
+    hold: Arc<Hold>,
+    lifecycle: Arc<Lifecycle>,
+    settle: Duration,
     _tasks: JoinSet<()>,
 }
 
@@ -178,93 +50,231 @@ impl Running {
     /// # Errors
     /// If one of the two ports cannot be opened.
     pub fn start(settings: Settings, client: Client) -> io::Result<Self> {
-        let resolver = Resolver::new(settings, client);
-        let admin = net::listen(resolver.settings.admin)?;
-        let proxy = net::listen(resolver.settings.proxy)?;
-        let proxy_port = resolver.settings.proxy.port();
+        let admin_listener = net::listen(settings.admin)?;
+        let proxy_listener = net::listen(settings.proxy)?;
+        let Parts {
+            table,
+            hold,
+            routes,
+            lifecycle,
+            operators,
+            callers,
+            admin,
+            listeners,
+            pressure,
+        } = Parts::new(&settings, &client);
         let mut tasks = JoinSet::new();
-        tasks.spawn(admin::serve(resolver.clone(), admin));
-        tasks.spawn(listener::accept(
-            resolver.clone(),
-            proxy,
-            proxy_port,
-            Kind::ByHost,
+        tasks.spawn(admin::serve(admin, admin_listener));
+        let by_host = listeners.clone();
+        tasks.spawn(by_host.accept(proxy_listener, ListenerKind::ByHost));
+        tasks.spawn(listeners.follow_routes(routes.changes()));
+        tasks.spawn(memory::follow(
+            settings.memory_group,
+            hold.clone(),
+            pressure,
         ));
-        tasks.spawn(listener::follow_routes(resolver.clone()));
-        tasks.spawn(memory::watch(resolver.clone()));
-        tasks.spawn(keep_one_open(
-            resolver.wakes.operators.clone(),
-            resolver.settings.operator.clone(),
-        ));
-        let asked = resolver.clone();
-        // So that the operator's first question need not wait for it.
-        tasks.spawn(async move { asked.callers.prepare().await });
-        let scopes: Vec<Option<String>> = match resolver.settings.namespaces.as_slice() {
-            [] => vec![None],
-            some => some.iter().cloned().map(Some).collect(),
+        tasks.spawn(keep_one_open(operators, settings.operator));
+        // So that the operator's first request need not wait for it.
+        tasks.spawn(async move { callers.prepare().await });
+        let cluster = ClusterWatches {
+            client,
+            routes,
+            urgent: hold.urgent(),
         };
-        for scope in scopes {
-            tasks.spawn(follow_declared(resolver.clone(), scope.clone()));
-            tasks.spawn(follow_slices(resolver.clone(), scope));
-        }
-        if let Some(peers) = resolver.settings.peers.clone() {
-            tasks.spawn(follow_peers(resolver.clone(), peers));
-        }
+        cluster.spawn(&mut tasks, settings.namespaces, settings.peers);
         Ok(Self {
-            resolver,
+            table,
+            hold,
+            lifecycle,
+            settle: settings.settle,
             _tasks: tasks,
         })
     }
 
-    /// Whether routes are loaded and nobody has asked it to end.
+    /// Whether routes are loaded and the resolver is not ending.
     #[must_use]
     pub fn is_ready(&self) -> bool {
-        self.resolver.is_ready()
+        admin::is_ready(&self.table, &self.lifecycle)
     }
 
-    /// How many requests wait for pods.
+    /// How many requests are held.
     #[must_use]
     pub fn held(&self) -> usize {
-        self.resolver.hold.held_total()
+        self.hold.held_total()
     }
 
     /// Ends in order: not ready first, accepting for the settle time, then until the last connection has ended.
     /// A second signal should drop the future and the resolver.
     pub async fn drain(&self) {
-        let settle: Duration = self.resolver.settings.settle;
-        drain::drain(&self.resolver, settle).await;
+        self.lifecycle.drain(self.settle).await;
     }
 }
 
-async fn follow_declared(resolver: Arc<Resolver>, scope: Option<String>) {
-    let api: Api<ElastiService> = match &scope {
-        Some(namespace) => Api::namespaced(resolver.client.clone(), namespace),
-        None => Api::all(resolver.client.clone()),
-    };
-    let tell = |change| resolver.routes.declared(scope.as_deref(), change);
-    follow(api, None, resolver.hold.urgent(), tell).await;
+/// The parts of a resolver; those that need one another share it.
+struct Parts {
+    table: RouteTable,
+    hold: Arc<Hold>,
+    routes: Arc<Routes>,
+    lifecycle: Arc<Lifecycle>,
+    operators: Arc<Operators>,
+    callers: Arc<Callers>,
+    admin: Arc<Admin>,
+    listeners: Listeners,
+    pressure: watch::Sender<Pressure>,
 }
 
-/// Slices carry the labels of their Service, and every private Service carries ours.
-async fn follow_slices(resolver: Arc<Resolver>, scope: Option<String>) {
-    let api: Api<EndpointSlice> = match &scope {
-        Some(namespace) => Api::namespaced(resolver.client.clone(), namespace),
-        None => Api::all(resolver.client.clone()),
-    };
-    let labels = format!(
-        "{},{}={}",
-        names::ELASTI_SERVICE_LABEL,
-        names::SLICE_MANAGED_BY_LABEL,
-        names::SLICE_MANAGED_BY_KUBERNETES
-    );
-    let tell = |change| resolver.routes.slices(scope.as_deref(), change);
-    follow(api, Some(labels), resolver.hold.urgent(), tell).await;
+impl Parts {
+    fn new(settings: &Settings, client: &Client) -> Self {
+        let clock = Clock::start();
+        let table = RouteTable::default();
+        let hold = Hold::new(&settings.limits, clock, table.clone());
+        let metrics = Arc::new(Metrics::new());
+        let lifecycle: Arc<Lifecycle> = Arc::default();
+        let routes = Arc::new(Routes::new(
+            table.clone(),
+            hold.clone(),
+            settings.limits,
+            backend_filter(settings),
+            metrics.clone(),
+        ));
+        let wakes = Arc::new(WakeTasks {
+            client: client.clone(),
+            operator: settings.operator.clone(),
+            token_file: settings.token_file.clone(),
+            operators: Arc::default(),
+            routes: routes.clone(),
+            hold: hold.clone(),
+            metrics: metrics.clone(),
+            running: Mutex::default(),
+        });
+        let operators = wakes.operators.clone();
+        let (pressure, current_pressure) = watch::channel(Pressure::default());
+        let listeners = Listeners {
+            bind: settings.bind,
+            proxy: Arc::new(Proxy {
+                dispatcher: Dispatcher {
+                    table: table.clone(),
+                    hold: hold.clone(),
+                    wakes,
+                },
+                clock,
+                metrics: metrics.clone(),
+                lifecycle: lifecycle.clone(),
+                host_route: HostRoute {
+                    cluster_domain: settings.cluster_domain.clone(),
+                    host_header: settings.host_header.clone(),
+                },
+                idle_timeout: settings.idle_timeout,
+            }),
+            pressure: current_pressure,
+            open_ports: Arc::default(),
+        };
+        let admin = Admin {
+            table: table.clone(),
+            hold: hold.clone(),
+            metrics,
+            lifecycle: lifecycle.clone(),
+            callers: callers(settings, client),
+            activity: ActivityReporter {
+                clock,
+                table: table.clone(),
+                open_ports: listeners.open_ports.clone(),
+            },
+        };
+        Self {
+            table,
+            hold,
+            routes,
+            lifecycle,
+            operators,
+            callers: admin.callers.clone(),
+            admin: Arc::new(admin),
+            listeners,
+            pressure,
+        }
+    }
 }
 
-/// The slices of the resolvers' own Service name every resolver, ready or not.
-async fn follow_peers(resolver: Arc<Resolver>, peers: ServiceKey) {
-    let api: Api<EndpointSlice> = Api::namespaced(resolver.client.clone(), &peers.namespace);
-    let labels = format!("{}={}", names::SERVICE_NAME_LABEL, peers.service);
-    let tell = |change| resolver.routes.peers(change);
-    follow(api, Some(labels), resolver.hold.urgent(), tell).await;
+fn callers(settings: &Settings, client: &Client) -> Arc<Callers> {
+    let readers = settings.activity_readers.clone();
+    let audience = names::ACTIVITY_AUDIENCE;
+    Arc::new(Callers::new(client.clone(), audience, readers))
+}
+
+fn backend_filter(settings: &Settings) -> BackendFilter {
+    BackendFilter {
+        resolvers: settings.resolvers.clone(),
+        policy: AddressPolicy {
+            allow_loopback: settings.allow_loopback,
+        },
+    }
+}
+
+/// The watches that keep the routes up to date.
+#[derive(Clone)]
+struct ClusterWatches {
+    client: Client,
+    routes: Arc<Routes>,
+    urgent: watch::Receiver<bool>,
+}
+
+impl ClusterWatches {
+    fn spawn(
+        self,
+        tasks: &mut JoinSet<()>,
+        namespaces: Vec<String>,
+        resolvers: Option<ServiceKey>,
+    ) {
+        let scopes: Vec<Option<String>> = if namespaces.is_empty() {
+            vec![None]
+        } else {
+            namespaces.into_iter().map(Some).collect()
+        };
+        for scope in scopes {
+            tasks.spawn(self.clone().follow_elasti_services(scope.clone()));
+            tasks.spawn(self.clone().follow_slices(scope));
+        }
+        if let Some(resolvers) = resolvers {
+            tasks.spawn(self.follow_resolvers(resolvers));
+        }
+    }
+
+    fn api<K>(&self, scope: Option<&str>) -> Api<K>
+    where
+        K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>,
+    {
+        match scope {
+            Some(namespace) => Api::namespaced(self.client.clone(), namespace),
+            None => Api::all(self.client.clone()),
+        }
+    }
+
+    async fn follow_elasti_services(self, scope: Option<String>) {
+        let scope = scope.as_deref();
+        let api = self.api::<ElastiService>(scope);
+        let on_change = |change| self.routes.apply_elasti_services(scope, change);
+        follow(api, None, self.urgent.clone(), on_change).await;
+    }
+
+    /// Slices carry the labels of their Service, and every private Service carries ours.
+    async fn follow_slices(self, scope: Option<String>) {
+        let scope = scope.as_deref();
+        let api = self.api::<EndpointSlice>(scope);
+        let labels = format!(
+            "{},{}={}",
+            names::ELASTI_SERVICE_LABEL,
+            names::SLICE_MANAGED_BY_LABEL,
+            names::SLICE_MANAGED_BY_KUBERNETES
+        );
+        let on_change = |change| self.routes.apply_slices(scope, change);
+        follow(api, Some(labels), self.urgent.clone(), on_change).await;
+    }
+
+    /// The slices of the resolvers' own Service name every resolver, ready or not.
+    async fn follow_resolvers(self, resolvers: ServiceKey) {
+        let api = self.api::<EndpointSlice>(Some(&resolvers.namespace));
+        let labels = format!("{}={}", names::SERVICE_NAME_LABEL, resolvers.service);
+        let on_change = |change| self.routes.apply_peers(change);
+        follow(api, Some(labels), self.urgent.clone(), on_change).await;
+    }
 }

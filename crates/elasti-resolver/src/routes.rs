@@ -1,11 +1,10 @@
-//! Keeps the routing table: what ElastiServices, slices of private Services and woken pods say becomes routes.
-//! Never asks the cluster for anything, and never takes a slice on trust: core admits every backend.
+//! Builds the routing table from ElastiServices, slices of private Services and starting pods.
+//! Never takes a slice on trust: core admits every backend.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-use arc_swap::ArcSwap;
 use elasti_api::{ElastiService, ListenPort, Mode, Phase, Reason, Time, names};
 use elasti_core::backends::{AddressPolicy, Backend, SliceEndpoint, admit};
 use elasti_core::ports::ServiceKey;
@@ -17,14 +16,15 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use crate::follow::Change;
-use crate::hold::{Hold, NotHeld};
+use crate::hold::{Hold, HoldError};
 use crate::metrics::Metrics;
 use crate::pod::{Pod, PodState};
+use crate::protocol::Declared;
 use crate::slice::SliceView;
-use crate::table::{Port, Seen, Service, Table};
-use crate::woken::WokenPods;
+use crate::starting_pods::StartingPods;
+use crate::table::{Port, RouteTable, Service, ServiceStats, Table};
 
-/// What may be a backend besides what core says.
+/// Which addresses are never backends, besides what core refuses.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct BackendFilter {
     /// Addresses of resolvers.
@@ -32,9 +32,9 @@ pub(crate) struct BackendFilter {
     pub(crate) policy: AddressPolicy,
 }
 
-/// What one ElastiService says.
+/// What the table needs of one ElastiService.
 #[derive(Clone, Debug)]
-struct Declared {
+struct ServiceConfig {
     key: ServiceKey,
     /// Name of its private Service; a hash is in it, so it is made once.
     private: String,
@@ -48,102 +48,108 @@ struct Declared {
 }
 
 type Name = (String, String);
+type PodKey = (String, SocketAddr);
 
-/// Everything known, in the shape in which it comes.
+/// What the watches have reported, by the objects' names.
 #[derive(Debug, Default)]
-struct Known {
+struct ClusterState {
     /// By namespace and name of the ElastiService.
-    declared: HashMap<Name, Declared>,
-    declared_listed: bool,
+    configs: HashMap<Name, ServiceConfig>,
+    configs_listed: bool,
     /// By namespace and name of the private Service, then by name of the slice.
     slices: HashMap<Name, HashMap<String, SliceView>>,
     slices_listed: bool,
-    woken: HashMap<ServiceKey, WokenPods>,
-    seen: HashMap<ServiceKey, Arc<Seen>>,
-    state: HashMap<ServiceKey, HashMap<(String, SocketAddr), Arc<PodState>>>,
-    /// `appProtocol` by port name: slices of a sleeping service name no ports, so the last word counts.
+    starting: HashMap<ServiceKey, StartingPods>,
+    stats: HashMap<ServiceKey, Arc<ServiceStats>>,
+    pod_states: HashMap<ServiceKey, HashMap<PodKey, Arc<PodState>>>,
+    /// `appProtocol` by port name: slices of a sleeping service name no ports, so the last known one counts.
     protocols: HashMap<ServiceKey, HashMap<String, String>>,
     /// Addresses of resolvers, by name of the slice of their own Service.
     peers: HashMap<String, Vec<IpAddr>>,
-    /// What was told at start, and the peers.
-    neighbours: BackendFilter,
+    /// From the settings, and the peers.
+    filter: BackendFilter,
 }
 
-/// The keeper of the table.
+/// Publishes a new table for each change in the cluster.
 #[derive(Debug)]
 pub(crate) struct Routes {
-    pub(crate) table: Arc<ArcSwap<Table>>,
-    known: Mutex<Known>,
+    pub(crate) table: RouteTable,
+    cluster: Mutex<ClusterState>,
     hold: Arc<Hold>,
     limits: Limits,
-    /// The addresses that were told at start.
-    neighbours: BackendFilter,
+    /// From the settings.
+    filter: BackendFilter,
     metrics: Arc<Metrics>,
     changed: watch::Sender<()>,
 }
 
 impl Routes {
     pub(crate) fn new(
-        table: Arc<ArcSwap<Table>>,
+        table: RouteTable,
         hold: Arc<Hold>,
         limits: Limits,
-        neighbours: BackendFilter,
+        filter: BackendFilter,
         metrics: Arc<Metrics>,
     ) -> Self {
-        let known = Known {
-            neighbours: neighbours.clone(),
-            ..Known::default()
+        let cluster = ClusterState {
+            filter: filter.clone(),
+            ..ClusterState::default()
         };
         Self {
             table,
-            known: Mutex::new(known),
+            cluster: Mutex::new(cluster),
             hold,
             limits,
-            neighbours,
+            filter,
             metrics,
             changed: watch::Sender::new(()),
         }
     }
 
-    /// Tells after every new table.
+    /// Notifies after every new table.
     pub(crate) fn changes(&self) -> watch::Receiver<()> {
         self.changed.subscribe()
     }
 
     /// A change among the ElastiServices of one namespace, or of all.
-    pub(crate) fn declared(&self, scope: Option<&str>, change: Change<ElastiService>) {
-        let mut known = self.known.lock();
+    pub(crate) fn apply_elasti_services(&self, scope: Option<&str>, change: Change<ElastiService>) {
+        let mut cluster = self.cluster.lock();
         let mut touched = Vec::new();
         match change {
             Change::All(all) => {
-                touched.extend(known.declared.values().map(|one| one.key.clone()));
-                known
-                    .declared
+                touched.extend(cluster.configs.values().map(|one| one.key.clone()));
+                cluster
+                    .configs
                     .retain(|(namespace, _), _| scope.is_some_and(|scope| scope != namespace));
                 for object in &all {
-                    let declared = self.declare(object);
-                    touched.push(declared.key.clone());
-                    known.declared.insert(name_of(object), declared);
+                    let config = self.parse_config(object);
+                    touched.push(config.key.clone());
+                    cluster.configs.insert(object_name(object), config);
                 }
-                known.declared_listed = true;
+                cluster.configs_listed = true;
             }
             Change::Set(object) => {
-                let declared = self.declare(&object);
-                touched.push(declared.key.clone());
-                known.declared.insert(name_of(&object), declared);
+                let config = self.parse_config(&object);
+                touched.push(config.key.clone());
+                cluster.configs.insert(object_name(&object), config);
             }
-            Change::Gone(object) => {
-                touched.extend(known.declared.remove(&name_of(&object)).map(|one| one.key));
+            Change::Deleted(object) => {
+                touched.extend(
+                    cluster
+                        .configs
+                        .remove(&object_name(&object))
+                        .map(|one| one.key),
+                );
             }
         }
-        self.publish(&mut known, &touched);
+        self.publish(&mut cluster, &touched);
     }
 
     /// A change among the slices of private Services of one namespace, or of all.
-    pub(crate) fn slices(&self, scope: Option<&str>, change: Change<EndpointSlice>) {
-        let mut known = self.known.lock();
+    pub(crate) fn apply_slices(&self, scope: Option<&str>, change: Change<EndpointSlice>) {
+        let mut cluster = self.cluster.lock();
         let mut touched = BTreeSet::new();
-        let place = |object: &EndpointSlice| {
+        let slice_name = |object: &EndpointSlice| {
             let service = object
                 .labels()
                 .get(names::SERVICE_NAME_LABEL)
@@ -156,36 +162,36 @@ impl Routes {
         };
         match change {
             Change::All(all) => {
-                touched.extend(known.slices.keys().cloned());
-                known
+                touched.extend(cluster.slices.keys().cloned());
+                cluster
                     .slices
                     .retain(|(namespace, _), _| scope.is_some_and(|scope| scope != namespace));
                 for object in &all {
-                    let (service, name) = place(object);
-                    known
+                    let (service, name) = slice_name(object);
+                    cluster
                         .slices
                         .entry(service.clone())
                         .or_default()
-                        .insert(name, SliceView::of(object));
+                        .insert(name, SliceView::from_slice(object));
                     touched.insert(service);
                 }
-                known.slices_listed = true;
+                cluster.slices_listed = true;
             }
             Change::Set(object) => {
-                let (service, name) = place(&object);
-                known
+                let (service, name) = slice_name(&object);
+                cluster
                     .slices
                     .entry(service.clone())
                     .or_default()
-                    .insert(name, SliceView::of(&object));
+                    .insert(name, SliceView::from_slice(&object));
                 touched.insert(service);
             }
-            Change::Gone(object) => {
-                let (service, name) = place(&object);
-                if let Some(slices) = known.slices.get_mut(&service) {
+            Change::Deleted(object) => {
+                let (service, name) = slice_name(&object);
+                if let Some(slices) = cluster.slices.get_mut(&service) {
                     slices.remove(&name);
                     if slices.is_empty() {
-                        known.slices.remove(&service);
+                        cluster.slices.remove(&service);
                     }
                 }
                 touched.insert(service);
@@ -195,21 +201,22 @@ impl Routes {
             .iter()
             .map(|(namespace, name)| (namespace.as_str(), name.as_str()))
             .collect();
-        let of_slices =
-            |one: &&Declared| touched.contains(&(one.key.namespace.as_str(), one.private.as_str()));
-        let keys: Vec<ServiceKey> = known
-            .declared
+        let has_touched_slice = |one: &&ServiceConfig| {
+            touched.contains(&(one.key.namespace.as_str(), one.private.as_str()))
+        };
+        let keys: Vec<ServiceKey> = cluster
+            .configs
             .values()
-            .filter(of_slices)
+            .filter(has_touched_slice)
             .map(|one| one.key.clone())
             .collect();
-        self.publish(&mut known, &keys);
+        self.publish(&mut cluster, &keys);
     }
 
     /// A change among the slices of the resolvers' own Service. Every route is built anew: a pod that turns out to be a
     /// resolver is no backend from now on.
-    pub(crate) fn peers(&self, change: Change<EndpointSlice>) {
-        let mut known = self.known.lock();
+    pub(crate) fn apply_peers(&self, change: Change<EndpointSlice>) {
+        let mut cluster = self.cluster.lock();
         let addresses = |object: &EndpointSlice| {
             let all = object.endpoints.iter().flat_map(|one| &one.addresses);
             all.filter_map(|address| address.parse().ok()).collect()
@@ -217,42 +224,46 @@ impl Routes {
         match change {
             Change::All(all) => {
                 let named = all.iter().map(|one| (one.name_any(), addresses(one)));
-                known.peers = named.collect();
+                cluster.peers = named.collect();
             }
-            Change::Set(one) => drop(known.peers.insert(one.name_any(), addresses(&one))),
-            Change::Gone(one) => drop(known.peers.remove(&one.name_any())),
+            Change::Set(one) => drop(cluster.peers.insert(one.name_any(), addresses(&one))),
+            Change::Deleted(one) => drop(cluster.peers.remove(&one.name_any())),
         }
-        let mut neighbours = self.neighbours.clone();
-        neighbours
+        let mut filter = self.filter.clone();
+        filter
             .resolvers
-            .extend(known.peers.values().flatten().map(IpAddr::to_canonical));
-        if neighbours.resolvers == known.neighbours.resolvers {
+            .extend(cluster.peers.values().flatten().map(IpAddr::to_canonical));
+        if filter.resolvers == cluster.filter.resolvers {
             return;
         }
-        known.neighbours = neighbours;
-        let keys: Vec<ServiceKey> = known.declared.values().map(|one| one.key.clone()).collect();
-        self.publish(&mut known, &keys);
+        cluster.filter = filter;
+        let keys: Vec<ServiceKey> = cluster
+            .configs
+            .values()
+            .map(|one| one.key.clone())
+            .collect();
+        self.publish(&mut cluster, &keys);
     }
 
-    /// What the pods of a service look like while it is being woken; `None` once that is over.
-    pub(crate) fn woken(&self, key: &ServiceKey, pods: Option<WokenPods>) {
-        let mut known = self.known.lock();
+    /// The pods of a service while it is being starting; `None` once that is over.
+    pub(crate) fn set_starting_pods(&self, key: &ServiceKey, pods: Option<StartingPods>) {
+        let mut cluster = self.cluster.lock();
         match pods {
             Some(pods) => {
-                let protocols = known.protocols.entry(key.clone()).or_default();
+                let protocols = cluster.protocols.entry(key.clone()).or_default();
                 protocols.extend(pods.protocols.clone());
-                known.woken.insert(key.clone(), pods);
+                cluster.starting.insert(key.clone(), pods);
             }
-            None => drop(known.woken.remove(key)),
+            None => drop(cluster.starting.remove(key)),
         }
-        self.publish(&mut known, std::slice::from_ref(key));
+        self.publish(&mut cluster, std::slice::from_ref(key));
     }
 
     /// The slices themselves show a pod that can be used.
     pub(crate) fn slices_show_a_pod(&self, key: &ServiceKey) -> bool {
-        let known = self.known.lock();
+        let cluster = self.cluster.lock();
         let private = (key.namespace.clone(), names::private_service(&key.service));
-        let slices = known
+        let slices = cluster
             .slices
             .get(&private)
             .into_iter()
@@ -262,17 +273,17 @@ impl Routes {
         })
     }
 
-    fn declare(&self, object: &ElastiService) -> Declared {
+    fn parse_config(&self, object: &ElastiService) -> ServiceConfig {
         let spec = &object.spec;
         let status = object.status.clone().unwrap_or_default();
         let key = ServiceKey::new(object.namespace().unwrap_or_default(), spec.service.clone());
         let (probes, invalid) = ProbeRules::compile(&spec.probe_response);
         for rule in invalid {
-            tracing::warn!(service = %key, %rule, "a probe rule is not used");
+            tracing::warn!(service = %key, %rule, "invalid probe rule ignored");
         }
         let reason = status.reason.as_deref().and_then(Reason::from_word);
         let obstacle = reason.filter(|reason| reason.is_obstacle());
-        Declared {
+        ServiceConfig {
             private: names::private_service(&key.service),
             key,
             created: object.metadata.creation_timestamp.clone(),
@@ -285,18 +296,18 @@ impl Routes {
         }
     }
 
-    /// Rebuilds the touched services and puts the new table in place, then lets their waiters know.
-    fn publish(&self, known: &mut Known, touched: &[ServiceKey]) {
+    /// Rebuilds the touched services, publishes the new table, then releases or refuses what is held for them.
+    fn publish(&self, cluster: &mut ClusterState, touched: &[ServiceKey]) {
         let mut table = Table::clone(&self.table.load());
-        table.loaded = known.declared_listed && known.slices_listed;
+        table.loaded = cluster.configs_listed && cluster.slices_listed;
         let touched_keys: HashSet<&ServiceKey> = touched.iter().collect();
         table
             .listen_ports
             .retain(|_, owner| !touched_keys.contains(owner));
-        let mut claims = claims(known, &touched_keys);
+        let mut claims = claims(cluster, &touched_keys);
         for key in touched_keys.iter().copied() {
-            let declared = claims.remove(key);
-            match declared.map(|declared| self.build(known, key, declared)) {
+            let config = claims.remove(key);
+            match config.map(|config| self.build(cluster, key, config)) {
                 Some(service) => {
                     let in_rotation = service.in_rotation;
                     let before = table.services.insert(key.clone(), Arc::new(service));
@@ -305,7 +316,7 @@ impl Routes {
                     }
                 }
                 None => {
-                    forget(known, &mut table, key);
+                    forget(cluster, &mut table, key);
                     self.metrics.forget(key);
                 }
             }
@@ -326,10 +337,10 @@ impl Routes {
         for key in touched {
             self.hold.advance(key);
             match table.services.get(key) {
-                None => self.hold.turn_away(key, NotHeld::Deleted),
+                None => self.hold.refuse_all(key, HoldError::Deleted),
                 Some(service) if service.ready_pods() == 0 => {
                     if let Some(reason) = service.obstacle {
-                        self.hold.turn_away(key, NotHeld::Obstacle(reason));
+                        self.hold.refuse_all(key, HoldError::Obstacle(reason));
                     }
                 }
                 Some(_) => {}
@@ -337,73 +348,82 @@ impl Routes {
         }
     }
 
-    fn build(&self, known: &mut Known, key: &ServiceKey, declared: Declared) -> Service {
-        let seen = known.seen.entry(key.clone()).or_default().clone();
+    fn build(
+        &self,
+        cluster: &mut ClusterState,
+        key: &ServiceKey,
+        config: ServiceConfig,
+    ) -> Service {
+        let stats = cluster.stats.entry(key.clone()).or_default().clone();
         let private = (key.namespace.clone(), names::private_service(&key.service));
-        let slices: Vec<SliceView> = known
+        let slices: Vec<SliceView> = cluster
             .slices
             .get(&private)
             .into_iter()
             .flat_map(HashMap::values)
             .cloned()
             .collect();
-        let protocols = known.protocols.entry(key.clone()).or_default();
+        let protocols = cluster.protocols.entry(key.clone()).or_default();
         for port in slices.iter().flat_map(|slice| &slice.ports) {
             if let Some(protocol) = &port.app_protocol {
                 protocols.insert(port.name.clone(), protocol.clone());
             }
         }
-        let mut ports = Vec::with_capacity(declared.ports.len());
-        for listen in declared.ports {
-            let woken = known.woken.get(key);
-            let backends = backends(key, &listen.name, &slices, woken, &known.neighbours);
+        let mut ports = Vec::with_capacity(config.ports.len());
+        for listen in config.ports {
+            let starting = cluster.starting.get(key);
+            let backends = backends(key, &listen.name, &slices, starting, &cluster.filter);
             ports.push((listen, backends));
         }
-        let state = known.state.entry(key.clone()).or_default();
-        let wanted: BTreeSet<(String, SocketAddr)> = ports
+        let states = cluster.pod_states.entry(key.clone()).or_default();
+        let wanted: BTreeSet<PodKey> = ports
             .iter()
-            .flat_map(|(_, backends)| backends.iter().map(tie_of))
+            .flat_map(|(_, backends)| backends.iter().map(pod_key))
             .collect();
-        state.retain(|tie, _| wanted.contains(tie));
-        let mut tied = |backend: Backend| Pod {
-            state: state.entry(tie_of(&backend)).or_default().clone(),
+        states.retain(|key, _| wanted.contains(key));
+        let mut to_pod = |backend: Backend| Pod {
+            state: states.entry(pod_key(&backend)).or_default().clone(),
             backend,
         };
+        let protocols = cluster.protocols.get(key);
         let ports = ports.into_iter().map(|(listen, backends)| Port {
-            app_protocol: known
-                .protocols
-                .get(key)
-                .and_then(|all| all.get(&listen.name))
-                .cloned(),
-            pods: backends.into_iter().map(&mut tied).collect(),
+            declared: Declared::from_app_protocol(
+                protocols
+                    .and_then(|all| all.get(&listen.name))
+                    .map(String::as_str),
+            ),
+            pods: backends.into_iter().map(&mut to_pod).collect(),
             listen,
         });
         Service {
             key: key.clone(),
             ports: ports.collect(),
-            probes: declared.probes,
-            room: declared.room,
-            in_rotation: declared.in_rotation,
-            obstacle: declared.obstacle,
-            waiting_page: declared.waiting_page,
-            seen,
+            probes: config.probes,
+            room: config.room,
+            in_rotation: config.in_rotation,
+            obstacle: config.obstacle,
+            waiting_page: config.waiting_page,
+            stats,
         }
     }
 }
 
-/// Who has the say for each of these services: of two ElastiServices for one the oldest that has ports. One pass,
-/// however many they are: a list touches all of them.
-fn claims(known: &Known, keys: &HashSet<&ServiceKey>) -> HashMap<ServiceKey, Declared> {
-    let rank = |one: &Declared| {
+/// Which ElastiService counts for each of these services: of two for one, the oldest that has ports. One pass, however
+/// many they are: a list touches all of them.
+fn claims(
+    cluster: &ClusterState,
+    keys: &HashSet<&ServiceKey>,
+) -> HashMap<ServiceKey, ServiceConfig> {
+    let rank = |one: &ServiceConfig| {
         let created = one.created.as_ref().map(|time| time.0);
         (one.ports.is_empty(), created)
     };
-    let mut found: HashMap<ServiceKey, &Declared> = HashMap::with_capacity(keys.len());
-    let asked = known
-        .declared
+    let mut found: HashMap<ServiceKey, &ServiceConfig> = HashMap::with_capacity(keys.len());
+    let candidates = cluster
+        .configs
         .values()
         .filter(|one| keys.contains(&one.key));
-    for one in asked {
+    for one in candidates {
         let best = found.entry(one.key.clone()).or_insert(one);
         if rank(one) < rank(best) {
             *best = one;
@@ -413,18 +433,18 @@ fn claims(known: &Known, keys: &HashSet<&ServiceKey>) -> HashMap<ServiceKey, Dec
     owned.map(|(key, one)| (key, one.clone())).collect()
 }
 
-/// The backends of one port. What a pod itself says is newer than what a slice says about it.
+/// The backends of one port. A pod itself is newer than a slice that names it.
 fn backends(
     key: &ServiceKey,
     port: &str,
     slices: &[SliceView],
-    woken: Option<&WokenPods>,
-    neighbours: &BackendFilter,
+    starting: Option<&StartingPods>,
+    filter: &BackendFilter,
 ) -> Vec<Backend> {
-    let mut all = woken
-        .map(|pods| pods.backends(port, neighbours))
+    let mut all = starting
+        .map(|pods| pods.backends(port, filter))
         .unwrap_or_default();
-    let knows = |pod: &str| woken.is_some_and(|pods| pods.knows(pod));
+    let is_starting = |pod: &str| starting.is_some_and(|pods| pods.contains(pod));
     for slice in slices {
         let number = slice
             .ports
@@ -436,21 +456,16 @@ fn backends(
                 port: number,
                 ..endpoint.clone()
             };
-            match admit(
-                &endpoint,
-                &key.namespace,
-                &neighbours.resolvers,
-                neighbours.policy,
-            ) {
+            match admit(&endpoint, &key.namespace, &filter.resolvers, filter.policy) {
                 Ok(backend)
-                    if !knows(&backend.pod)
+                    if !is_starting(&backend.pod)
                         && !all.iter().any(|have| have.address == backend.address) =>
                 {
                     all.push(backend);
                 }
                 Ok(_) => {}
-                Err(fault) => {
-                    tracing::debug!(service = %key, %fault, "an endpoint is not used")
+                Err(error) => {
+                    tracing::debug!(service = %key, %error, "endpoint not admitted")
                 }
             }
         }
@@ -458,18 +473,18 @@ fn backends(
     all
 }
 
-fn tie_of(backend: &Backend) -> (String, SocketAddr) {
+fn pod_key(backend: &Backend) -> PodKey {
     (backend.pod.clone(), backend.address)
 }
 
-fn forget(known: &mut Known, table: &mut Table, key: &ServiceKey) {
+fn forget(cluster: &mut ClusterState, table: &mut Table, key: &ServiceKey) {
     table.services.remove(key);
-    known.seen.remove(key);
-    known.state.remove(key);
-    known.protocols.remove(key);
-    known.woken.remove(key);
+    cluster.stats.remove(key);
+    cluster.pod_states.remove(key);
+    cluster.protocols.remove(key);
+    cluster.starting.remove(key);
 }
 
-fn name_of(object: &ElastiService) -> Name {
+fn object_name(object: &ElastiService) -> Name {
     (object.namespace().unwrap_or_default(), object.name_any())
 }

@@ -1,5 +1,4 @@
-//! How a resolver is set up.
-//! Never reads anything itself: `environment.rs` knows the variables.
+//! The settings of a resolver; `environment.rs` reads them.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
@@ -11,10 +10,10 @@ use elasti_core::waiting_room::Limits;
 use elasti_runtime::sentry;
 use http::HeaderName;
 
-/// Everything that one resolver can be told.
+/// All settings of one resolver.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Where routes are listened for.
+    /// The address of the listen ports.
     pub bind: IpAddr,
     /// Where `/metrics`, `/healthz`, `/readyz`, `/queue-status` and `/activity` are served.
     pub admin: SocketAddr,
@@ -22,7 +21,7 @@ pub struct Settings {
     pub proxy: SocketAddr,
     /// Host and port of the operator.
     pub operator: String,
-    /// The projected token that is shown to the operator.
+    /// The projected token that authenticates to the operator.
     pub token_file: Option<PathBuf>,
     /// The namespaces to serve; empty means all.
     pub namespaces: Vec<String>,
@@ -39,14 +38,14 @@ pub struct Settings {
     /// The Service of all resolvers: whatever address its slices name is never a backend.
     pub peers: Option<ServiceKey>,
     /// How long a relay or an upgraded connection may carry nothing before it is ended; `None`: for ever.
-    pub longest_idle: Option<Duration>,
+    pub idle_timeout: Option<Duration>,
     /// How long nodes take to follow an EndpointSlice.
     pub settle: Duration,
     /// The cgroup (version 2) whose memory limit counts.
     pub memory_group: PathBuf,
-    /// The users who may ask `/activity`; empty means that nobody may.
+    /// The users who may ask `/activity`; empty means none.
     pub activity_readers: BTreeSet<String>,
-    /// Where errors and panics are told besides the log.
+    /// Where errors and panics are reported besides the log.
     pub sentry: Option<sentry::Settings>,
 }
 
@@ -66,7 +65,7 @@ impl Default for Settings {
             cluster_domain: "cluster.local".into(),
             host_header: None,
             peers: None,
-            longest_idle: Some(Duration::from_secs(3600)),
+            idle_timeout: Some(Duration::from_secs(3600)),
             settle: Duration::from_secs(2),
             memory_group: "/sys/fs/cgroup".into(),
             activity_readers: BTreeSet::new(),

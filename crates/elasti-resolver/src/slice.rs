@@ -1,5 +1,4 @@
-//! What the table needs of an EndpointSlice, read once when it arrives.
-//! Never judges an endpoint.
+//! What the table needs of an EndpointSlice, parsed once when it arrives.
 
 use elasti_api::names;
 use elasti_core::backends::{SliceEndpoint, TargetRef};
@@ -23,7 +22,7 @@ pub(crate) struct SlicePort {
 }
 
 impl SliceView {
-    pub(crate) fn of(slice: &EndpointSlice) -> Self {
+    pub(crate) fn from_slice(slice: &EndpointSlice) -> Self {
         let namespace = slice.namespace().unwrap_or_default();
         let managed_by = slice
             .labels()

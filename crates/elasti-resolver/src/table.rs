@@ -1,10 +1,10 @@
 //! The routing table: listen port to service, port and pods; host name to service.
-//! Never changes: a new one takes its place.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
+use arc_swap::{ArcSwap, Guard};
 use elasti_api::{ListenPort, Reason};
 use elasti_core::ports::ServiceKey;
 use elasti_core::probe_response::ProbeRules;
@@ -12,18 +12,47 @@ use elasti_core::waiting_room::RoomLimits;
 
 use crate::metrics::RequestSeries;
 use crate::pod::Pod;
+use crate::protocol::Declared;
 
-/// What a resolver has seen of one service; it outlives every table.
+/// A handle to the current [`Table`]; clones share it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct RouteTable(Arc<ArcSwap<Table>>);
+
+impl RouteTable {
+    pub(crate) fn load(&self) -> Guard<Arc<Table>> {
+        self.0.load()
+    }
+
+    pub(crate) fn store(&self, table: Arc<Table>) {
+        self.0.store(table);
+    }
+
+    pub(crate) fn service(&self, key: &ServiceKey) -> Option<Arc<Service>> {
+        self.load().services.get(key).cloned()
+    }
+
+    pub(crate) fn service_at(&self, listen_port: u16) -> Option<Arc<Service>> {
+        self.load().at(listen_port).cloned()
+    }
+
+    /// What the Service declares that a port speaks, as far as it is known by now.
+    pub(crate) fn declared_protocol(&self, listen_port: u16) -> Declared {
+        let table = self.load();
+        let port = table.at(listen_port).and_then(|one| one.port(listen_port));
+        port.map_or(Declared::Unknown, |port| port.declared)
+    }
+}
+
+/// The counters of one service; they outlive every table.
 #[derive(Debug, Default)]
-pub(crate) struct Seen {
-    /// Requests that wait.
+pub(crate) struct ServiceStats {
+    /// Held requests.
     pub(crate) held: AtomicU32,
-    /// Requests and streams being carried.
+    /// Requests and streams being forwarded.
     pub(crate) open: AtomicU32,
     /// The clock's milliseconds at the last new connection or request; 0: none yet.
-    pub(crate) last_millis: AtomicU64,
-    /// The clock's milliseconds when a pod first answered one that had waited, since requests last began to wait;
-    /// 0: none yet.
+    pub(crate) last_arrival_millis: AtomicU64,
+    /// The clock's milliseconds when a pod first answered a held request, since requests were last held; 0: none yet.
     pub(crate) first_answer_millis: AtomicU64,
     /// Where its requests are counted.
     pub(crate) requests: RequestSeries,
@@ -31,16 +60,16 @@ pub(crate) struct Seen {
 
 /// Counts one request or stream as open for as long as it lives.
 #[derive(Debug)]
-pub(crate) struct Open(Arc<Seen>);
+pub(crate) struct OpenGuard(Arc<ServiceStats>);
 
-impl Open {
-    pub(crate) fn count(seen: &Arc<Seen>) -> Self {
-        seen.open.fetch_add(1, Ordering::Relaxed);
-        Self(seen.clone())
+impl OpenGuard {
+    pub(crate) fn new(stats: &Arc<ServiceStats>) -> Self {
+        stats.open.fetch_add(1, Ordering::Relaxed);
+        Self(stats.clone())
     }
 }
 
-impl Drop for Open {
+impl Drop for OpenGuard {
     fn drop(&mut self) {
         self.0.open.fetch_sub(1, Ordering::Relaxed);
     }
@@ -59,22 +88,16 @@ pub(crate) struct Service {
     pub(crate) obstacle: Option<Reason>,
     /// Browsers see a page while it sleeps.
     pub(crate) waiting_page: bool,
-    pub(crate) seen: Arc<Seen>,
+    pub(crate) stats: Arc<ServiceStats>,
 }
 
 /// One port of a service.
 #[derive(Debug)]
 pub(crate) struct Port {
     pub(crate) listen: ListenPort,
-    /// The Service's `appProtocol`, once known.
-    pub(crate) app_protocol: Option<String>,
+    /// By the Service's `appProtocol`, once known.
+    pub(crate) declared: Declared,
     pub(crate) pods: Vec<Pod>,
-}
-
-impl Port {
-    pub(crate) fn has_usable_pod(&self) -> bool {
-        self.pods.iter().any(|pod| pod.backend.usable())
-    }
 }
 
 impl Service {
@@ -90,23 +113,38 @@ impl Service {
             .find(|port| port.listen.listen_port == listen_port)
     }
 
-    /// Someone waits for it already, so whoever comes now stands behind them.
+    pub(crate) fn has_usable_pod(&self, listen_port: u16) -> bool {
+        self.port(listen_port)
+            .is_some_and(|port| port.pods.iter().any(|pod| pod.backend.usable()))
+    }
+
+    /// Requests are held for it already, so new ones queue behind them.
     pub(crate) fn has_waiters(&self) -> bool {
-        self.seen.held.load(Ordering::Relaxed) > 0
+        self.stats.held.load(Ordering::Relaxed) > 0
+    }
+
+    /// A new connection must wait.
+    pub(crate) fn must_wait(&self, listen_port: u16) -> bool {
+        self.has_waiters() || !self.has_usable_pod(listen_port)
+    }
+
+    /// While it sleeps, some requests are answered here: by probe rules, or with the waiting page.
+    pub(crate) fn answers_without_pod(&self) -> bool {
+        !self.probes.is_empty() || self.waiting_page
     }
 }
 
-/// All managed services.
+/// All managed services. Immutable: a change publishes a new table.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Table {
     pub(crate) services: HashMap<ServiceKey, Arc<Service>>,
     pub(crate) listen_ports: HashMap<u16, ServiceKey>,
-    /// The first complete list of every kind has been read.
+    /// The first complete list of every kind has arrived.
     pub(crate) loaded: bool,
 }
 
 impl Table {
-    pub(crate) fn at(&self, listen_port: u16) -> Option<&Arc<Service>> {
+    fn at(&self, listen_port: u16) -> Option<&Arc<Service>> {
         self.services.get(self.listen_ports.get(&listen_port)?)
     }
 

@@ -1,5 +1,5 @@
 //! The page that a browser sees while a service is being woken: it refreshes itself and needs nothing from elsewhere.
-//! Never shows a part of the request, and never a name that is not escaped.
+//! Never shows a part of the request, nor a name that is not escaped.
 
 use std::fmt::Write as _;
 
@@ -14,7 +14,7 @@ pub(crate) const REFRESH_SECONDS: u32 = 2;
 pub(crate) const POLICY: &str =
     "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'self'; base-uri 'none'";
 
-/// Whether a person looks at the answer: browsers name `text/html` when they open a page, and only then.
+/// Whether a person will see the response: browsers send `text/html` when they open a page, and only then.
 pub(crate) fn is_for<B>(request: &Request<B>) -> bool {
     request.method() == Method::GET
         && !request.headers().contains_key(header::UPGRADE)
@@ -38,7 +38,7 @@ fn accepts_html(headers: &HeaderMap) -> bool {
 }
 
 /// The page for one service.
-pub(crate) fn of(key: &ServiceKey) -> String {
+pub(crate) fn render(key: &ServiceKey) -> String {
     let (service, namespace) = (escaped(&key.service), escaped(&key.namespace));
     format!(
         "<!doctype html>
@@ -115,7 +115,7 @@ mod tests {
 
     #[test]
     fn names_are_escaped_and_nothing_comes_from_elsewhere() {
-        let page = of(&ServiceKey::new("a\"b", "<script>&'"));
+        let page = render(&ServiceKey::new("a\"b", "<script>&'"));
         assert!(!page.contains("<script>"), "{page}");
         assert!(
             page.contains("&#60;script&#62;&#38;&#39; is starting"),

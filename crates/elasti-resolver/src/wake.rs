@@ -1,7 +1,8 @@
-//! Wakes sleeping services: tells the operator, watches the pods while that lasts.
-//! Never writes to the cluster, and never has two tasks for one service.
+//! Wakes sleeping services: asks the operator, and watches the pods until the slices show them.
+//! The resolver itself has no write permission in the cluster.
 
 use std::collections::HashSet;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,30 +12,32 @@ use http::{Request, header};
 use http_body_util::Full;
 use hyper::body::Bytes;
 use k8s_openapi::api::core::v1::{Pod, Service};
-use kube::Api;
+use kube::{Api, Client};
 use parking_lot::Mutex;
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::follow::{Change, follow};
+use crate::follow::follow;
+use crate::hold::Hold;
+use crate::metrics::Metrics;
 use crate::operators::{Connection, Operators};
-use crate::resolver::Resolver;
-use crate::woken::WokenPods;
+use crate::routes::Routes;
+use crate::starting_pods::StartingPods;
 
-/// One attempt, kept connection and new one together; the operator answers after one write, usually within 10 ms.
-const TIMEOUT: Duration = Duration::from_secs(3);
-/// The same over a connection that was kept: its operator's node may be gone without a word.
-const KEPT_TIMEOUT: Duration = Duration::from_secs(1);
+/// One attempt, pooled connection and new one together; the operator answers after one write, usually within 10 ms.
+const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(3);
+/// The same over a pooled connection: its operator's node may have died without closing it.
+const POOLED_TIMEOUT: Duration = Duration::from_secs(1);
 const BACKOFF_MIN: Duration = Duration::from_millis(50);
 /// So that a wake goes out within 2 s after the operator is back.
 const BACKOFF_MAX: Duration = Duration::from_millis(1500);
-/// While someone waits and no pod is ready the wake is said again: somebody may have scaled down in between.
-const SAY_AGAIN: Duration = Duration::from_secs(5);
-/// How often a task looks whether it is still needed; readiness itself is never polled.
-const STILL_NEEDED: Duration = Duration::from_millis(250);
+/// While requests are held and no pod is ready the wake is repeated: the target may have been scaled down in between.
+const REPEAT_INTERVAL: Duration = Duration::from_secs(5);
+/// How often a task checks whether it is still needed; readiness itself is never polled.
+const POLL_INTERVAL: Duration = Duration::from_millis(250);
 
-/// Why the operator did not take a wake; every one of them is retried.
+/// Why the operator did not accept a wake; each of them is retried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum WakeFault {
+pub(crate) enum WakeError {
     #[error("the token cannot be read")]
     Token,
     #[error("no operator can be reached")]
@@ -47,8 +50,8 @@ pub(crate) enum WakeFault {
     Refused,
 }
 
-impl WakeFault {
-    /// The metric's word.
+impl WakeError {
+    /// The metric's label.
     pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::Token => "token",
@@ -60,175 +63,177 @@ impl WakeFault {
     }
 }
 
-/// The wakes under way.
-#[derive(Debug, Default)]
-pub(crate) struct Wakes {
-    running: Mutex<HashSet<ServiceKey>>,
+/// Runs one task for each service that is being woken.
+pub(crate) struct WakeTasks {
+    pub(crate) client: Client,
+    /// Host and port.
+    pub(crate) operator: String,
+    pub(crate) token_file: Option<PathBuf>,
     pub(crate) operators: Arc<Operators>,
+    pub(crate) routes: Arc<Routes>,
+    pub(crate) hold: Arc<Hold>,
+    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) running: Mutex<HashSet<ServiceKey>>,
 }
 
-/// Someone waits for this service: makes sure that a task attends to it.
-pub(crate) fn needed(resolver: &Arc<Resolver>, key: &ServiceKey) {
-    if resolver.wakes.running.lock().insert(key.clone()) {
-        tokio::spawn(attend(resolver.clone(), key.clone()));
+impl std::fmt::Debug for WakeTasks {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("WakeTasks")
+            .field("operator", &self.operator)
+            .field("running", &self.running)
+            .finish_non_exhaustive()
     }
 }
 
-async fn attend(resolver: Arc<Resolver>, key: ServiceKey) {
-    let mut watching = std::pin::pin!(watch_pods(&resolver, &key));
-    loop {
-        tokio::select! {
-            () = &mut watching => {}
-            () = ask(&resolver, &key) => {}
-        }
-        // Whoever waits has taken a place before asking for us, so under this lock nobody is overlooked.
-        let mut running = resolver.wakes.running.lock();
-        if is_over(&resolver, &key) {
-            running.remove(&key);
-            break;
+impl WakeTasks {
+    /// Requests are held for this service: starts its task unless it runs already.
+    pub(crate) fn ensure_running(self: &Arc<Self>, key: &ServiceKey) {
+        if self.running.lock().insert(key.clone()) {
+            tokio::spawn(self.clone().run(key.clone()));
         }
     }
-    resolver.routes.woken(&key, None);
-}
 
-/// Nobody waits, and the slices have caught up with what the pods say.
-fn is_over(resolver: &Resolver, key: &ServiceKey) -> bool {
-    let table = resolver.table.load();
-    let waits = resolver.hold.held(key) > 0 && table.services.contains_key(key);
-    !waits && (table.ready_pods(key) == 0 || resolver.routes.slices_show_a_pod(key))
-}
+    async fn run(self: Arc<Self>, key: ServiceKey) {
+        let mut watching = std::pin::pin!(self.watch_pods(&key));
+        loop {
+            tokio::select! {
+                () = &mut watching => {}
+                () = self.request_until_awake(&key) => {}
+            }
+            // A request takes its ticket before it asks for this task, so under this lock none is overlooked.
+            let mut running = self.running.lock();
+            if self.is_done(&key) {
+                running.remove(&key);
+                break;
+            }
+        }
+        self.routes.set_starting_pods(&key, None);
+    }
 
-/// Tells the operator until it has heard, and again while it does not help.
-async fn ask(resolver: &Arc<Resolver>, key: &ServiceKey) {
-    let mut pause = BACKOFF_MIN;
-    while resolver.hold.held(key) > 0 {
-        let said = timeout(TIMEOUT, say(resolver, key))
-            .await
-            .unwrap_or(Err(WakeFault::NoAnswer));
-        resolver.metrics.wake(said);
-        let next = match said {
-            Ok(()) => {
-                pause = BACKOFF_MIN;
-                SAY_AGAIN
+    /// Nothing is held, and the slices have caught up with the pods.
+    fn is_done(&self, key: &ServiceKey) -> bool {
+        let table = self.routes.table.load();
+        let waits = self.hold.held(key) > 0 && table.services.contains_key(key);
+        !waits && (table.ready_pods(key) == 0 || self.routes.slices_show_a_pod(key))
+    }
+
+    /// Sends the wake until the operator has accepted it, and again while requests are still held.
+    async fn request_until_awake(&self, key: &ServiceKey) {
+        let mut backoff = BACKOFF_MIN;
+        while self.hold.held(key) > 0 {
+            let result = timeout(ATTEMPT_TIMEOUT, self.request(key))
+                .await
+                .unwrap_or(Err(WakeError::NoAnswer));
+            self.metrics.wake(result);
+            let next = match result {
+                Ok(()) => {
+                    backoff = BACKOFF_MIN;
+                    REPEAT_INTERVAL
+                }
+                Err(error) => {
+                    tracing::warn!(service = %key, %error, "wake request failed; retrying");
+                    backoff = backoff.saturating_mul(2).min(BACKOFF_MAX);
+                    backoff
+                }
+            };
+            // Half to whole, so that resolvers do not ask in step.
+            let again = Instant::now() + next.mul_f64(rand::random_range(0.5..1.0));
+            while Instant::now() < again && self.hold.held(key) > 0 {
+                sleep(POLL_INTERVAL.min(again.saturating_duration_since(Instant::now()))).await;
             }
-            Err(fault) => {
-                tracing::warn!(service = %key, %fault, "a wake was not taken; it is tried again");
-                pause = pause.saturating_mul(2).min(BACKOFF_MAX);
-                pause
+        }
+        while self.hold.held(key) == 0 && !self.is_done(key) {
+            sleep(POLL_INTERVAL).await;
+        }
+    }
+
+    /// Over a pooled connection, or over a new one where that fails. A wake may arrive twice: it is idempotent.
+    async fn request(&self, key: &ServiceKey) -> Result<(), WakeError> {
+        if let Some(pooled) = self.operators.take().await {
+            match timeout(POOLED_TIMEOUT, self.request_over(pooled, key)).await {
+                Ok(Err(WakeError::NoAnswer)) | Err(_) => {}
+                Ok(result) => return result,
             }
+        }
+        let new = self.operators.connect(&self.operator).await?;
+        self.request_over(new, key).await
+    }
+
+    async fn request_over(
+        &self,
+        mut operator: Connection,
+        key: &ServiceKey,
+    ) -> Result<(), WakeError> {
+        let wake = WakeRequest {
+            count: u32::try_from(self.hold.held(key))
+                .unwrap_or(u32::MAX)
+                .max(1),
+            svc: key.service.clone(),
+            namespace: key.namespace.clone(),
         };
-        // Half to whole, so that resolvers do not ask in step.
-        let again = Instant::now() + next.mul_f64(rand::random_range(0.5..1.0));
-        while Instant::now() < again && resolver.hold.held(key) > 0 {
-            sleep(STILL_NEEDED.min(again.saturating_duration_since(Instant::now()))).await;
+        let body = serde_json::to_vec(&wake).map_err(|_| WakeError::Refused)?;
+        let request = self.http_request(body)?;
+        let response = operator
+            .send_request(request)
+            .await
+            .map_err(|_| WakeError::NoAnswer)?;
+        let status = response.status();
+        // A short response is read to its end so that the connection can be pooled; nothing of it is needed.
+        let body = http_body_util::Limited::new(response.into_body(), 64 * 1024);
+        if http_body_util::BodyExt::collect(body).await.is_ok() {
+            self.operators.put(operator);
+        }
+        match status.as_u16() {
+            200..=299 => Ok(()),
+            401 | 403 => Err(WakeError::Unauthorized),
+            _ => Err(WakeError::Refused),
         }
     }
-    while resolver.hold.held(key) == 0 && !is_over(resolver, key) {
-        sleep(STILL_NEEDED).await;
-    }
-}
 
-/// Says it over a kept connection, or else over a new one. To say it twice does no harm: a wake is one write at most.
-async fn say(resolver: &Resolver, key: &ServiceKey) -> Result<(), WakeFault> {
-    let operators = &resolver.wakes.operators;
-    if let Some(kept) = operators.kept().await {
-        let said = timeout(KEPT_TIMEOUT, say_over(resolver, kept, key)).await;
-        match said {
-            Ok(Err(WakeFault::NoAnswer)) | Err(_) => {}
-            Ok(said) => return said,
+    fn http_request(&self, body: Vec<u8>) -> Result<Request<Full<Bytes>>, WakeError> {
+        let mut request = Request::post(names::WAKE_PATH)
+            .header(header::HOST, self.operator.as_str())
+            .header(header::CONTENT_TYPE, "application/json");
+        if let Some(path) = &self.token_file {
+            // The kubelet replaces the file while we run; it lies in memory, so reading it does not block.
+            let token = std::fs::read_to_string(path).map_err(|_| WakeError::Token)?;
+            request = request.header(header::AUTHORIZATION, format!("Bearer {}", token.trim()));
         }
+        request
+            .body(Full::new(Bytes::from(body)))
+            .map_err(|_| WakeError::Token)
     }
-    let new = operators.connect(&resolver.settings.operator).await?;
-    say_over(resolver, new, key).await
-}
 
-async fn say_over(
-    resolver: &Resolver,
-    mut operator: Connection,
-    key: &ServiceKey,
-) -> Result<(), WakeFault> {
-    let wake = WakeRequest {
-        count: u32::try_from(resolver.hold.held(key))
-            .unwrap_or(u32::MAX)
-            .max(1),
-        svc: key.service.clone(),
-        namespace: key.namespace.clone(),
-    };
-    let body = serde_json::to_vec(&wake).map_err(|_| WakeFault::Refused)?;
-    let request = request(resolver, body)?;
-    let answer = operator
-        .send_request(request)
-        .await
-        .map_err(|_| WakeFault::NoAnswer)?;
-    let status = answer.status();
-    // A short answer is read to its end so that the connection can be kept; nothing of it is needed.
-    let body = http_body_util::Limited::new(answer.into_body(), 64 * 1024);
-    if http_body_util::BodyExt::collect(body).await.is_ok() {
-        resolver.wakes.operators.keep(operator);
-    }
-    match status.as_u16() {
-        200..=299 => Ok(()),
-        401 | 403 => Err(WakeFault::Unauthorized),
-        _ => Err(WakeFault::Refused),
-    }
-}
-
-fn request(resolver: &Resolver, body: Vec<u8>) -> Result<Request<Full<Bytes>>, WakeFault> {
-    let mut request = Request::post(names::WAKE_PATH)
-        .header(header::HOST, resolver.settings.operator.as_str())
-        .header(header::CONTENT_TYPE, "application/json");
-    if let Some(path) = &resolver.settings.token_file {
-        // The kubelet replaces the file while we run; it lies in memory, so reading it does not block.
-        let token = std::fs::read_to_string(path).map_err(|_| WakeFault::Token)?;
-        request = request.header(header::AUTHORIZATION, format!("Bearer {}", token.trim()));
-    }
-    request
-        .body(Full::new(Bytes::from(body)))
-        .map_err(|_| WakeFault::Token)
-}
-
-/// Follows the pods behind a service for as long as the future lives.
-async fn watch_pods(resolver: &Arc<Resolver>, key: &ServiceKey) {
-    let services: Api<Service> = Api::namespaced(resolver.client.clone(), &key.namespace);
-    let private = names::private_service(&key.service);
-    let service = loop {
-        match services.get(&private).await {
-            Ok(service) => break service,
-            // Without it the slices alone tell when a pod is ready, a second later.
-            Err(error) => {
-                tracing::warn!(service = %key, %error, "the private Service cannot be read")
+    /// Follows the pods behind a service for as long as the future lives.
+    async fn watch_pods(&self, key: &ServiceKey) {
+        let services: Api<Service> = Api::namespaced(self.client.clone(), &key.namespace);
+        let private = names::private_service(&key.service);
+        let service = loop {
+            match services.get(&private).await {
+                Ok(service) => break service,
+                // Until then only the slices show when a pod is ready, a second later.
+                Err(error) => {
+                    tracing::warn!(service = %key, %error, "cannot get private Service")
+                }
             }
+            sleep(BACKOFF_MAX).await;
+        };
+        let mut pods = StartingPods::new(&service);
+        self.routes.set_starting_pods(key, Some(pods.clone()));
+        let selector = service.spec.and_then(|spec| spec.selector);
+        let labels = selector.into_iter().flatten();
+        let labels: Vec<String> = labels
+            .map(|(name, value)| format!("{name}={value}"))
+            .collect();
+        if labels.is_empty() {
+            // All pods of the namespace would match.
+            return std::future::pending().await;
         }
-        sleep(BACKOFF_MAX).await;
-    };
-    let selector = service
-        .spec
-        .as_ref()
-        .and_then(|spec| spec.selector.clone())
-        .unwrap_or_default();
-    let selector: Vec<String> = selector
-        .iter()
-        .map(|(label, value)| format!("{label}={value}"))
-        .collect();
-    let mut pods = WokenPods::of(&service);
-    resolver.routes.woken(key, Some(pods.clone()));
-    if selector.is_empty() {
-        // All pods of the namespace would match.
-        return std::future::pending().await;
+        let api: Api<Pod> = Api::namespaced(self.client.clone(), &key.namespace);
+        let on_change = |change| {
+            pods.apply(change);
+            self.routes.set_starting_pods(key, Some(pods.clone()));
+        };
+        follow(api, Some(labels.join(",")), self.hold.urgent(), on_change).await;
     }
-    let api: Api<Pod> = Api::namespaced(resolver.client.clone(), &key.namespace);
-    follow(
-        api,
-        Some(selector.join(",")),
-        resolver.hold.urgent(),
-        |change| {
-            match change {
-                Change::All(all) => pods.replace(&all),
-                Change::Set(pod) => pods.set(&pod),
-                Change::Gone(pod) => pods.remove(&pod),
-            }
-            resolver.routes.woken(key, Some(pods.clone()));
-        },
-    )
-    .await;
 }

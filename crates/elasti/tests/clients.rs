@@ -7,14 +7,12 @@
     clippy::indexing_slicing
 )]
 
-#[path = "../../elasti-resolver/tests/fixture/mod.rs"]
-mod fixture;
 mod process;
 
 use std::process::{Output, Stdio};
 
 use bytes::{Buf as _, BufMut as _};
-use fixture::{Scene, TestPort, service};
+use elasti_testkit::fixture::{self, Fixture as Scene, TestPort, service};
 use futures::{SinkExt as _, StreamExt as _};
 use http::uri::PathAndQuery;
 use process::{LIMIT, ResolverProcess, hollow, pod_address};

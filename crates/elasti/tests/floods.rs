@@ -7,11 +7,9 @@
     clippy::indexing_slicing
 )]
 
-#[path = "../../elasti-resolver/tests/fixture/mod.rs"]
-mod fixture;
 mod process;
 
-use fixture::{HTTP, PODS, Scene, ask, service, until};
+use elasti_testkit::fixture::{Fixture as Scene, HTTP, PODS, http_get as ask, service, until};
 use process::{LIMIT, ResolverProcess};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;

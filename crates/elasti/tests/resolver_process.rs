@@ -7,13 +7,11 @@
     clippy::indexing_slicing
 )]
 
-#[path = "../../elasti-resolver/tests/fixture/mod.rs"]
-mod fixture;
 mod process;
 
 use std::sync::atomic::Ordering;
 
-use fixture::{Scene, ask, service, until};
+use elasti_testkit::fixture::{self, Fixture as Scene, http_get as ask, service, until};
 use process::{ResolverProcess, elasti};
 use serde_json::Value;
 use tokio::net::TcpStream;
@@ -39,8 +37,8 @@ async fn it_serves_the_first_request_and_says_so_in_json_lines() {
         (answer.code(), &answer.json()["path"]),
         (200, &"/first".into())
     );
-    let heard = scene.operator.heard.lock()[0].clone();
-    assert_eq!(heard.authorization.as_deref(), Some("Bearer projected"));
+    let received = scene.operator.received.lock()[0].clone();
+    assert_eq!(received.authorization.as_deref(), Some("Bearer projected"));
     resolver.signal("TERM").await;
     assert_eq!(resolver.ended().await.code(), Some(0));
     let mut told = Vec::new();

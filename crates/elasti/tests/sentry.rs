@@ -7,19 +7,15 @@
     clippy::indexing_slicing
 )]
 
-#[path = "../../elasti-resolver/tests/fixture/mod.rs"]
-mod fixture;
 mod process;
-#[path = "../../elasti-runtime/tests/stand_in/mod.rs"]
-mod stand_in;
 
 use std::net::TcpListener;
 use std::sync::atomic::Ordering;
 
-use fixture::{Scene, ask, service, until};
+use elasti_testkit::fixture::{Fixture as Scene, http_get as ask, service, until};
+use elasti_testkit::sentry_stub::{Behaviour, ReceivedRequest, SentryStub};
 use process::{LIMIT, ResolverProcess, elasti};
 use serde_json::Value;
-use stand_in::{Behaviour, Sentry, SentryRequest};
 use tokio::time::timeout;
 
 #[tokio::test]
@@ -41,7 +37,7 @@ async fn a_wrong_dsn_is_one_line_that_does_not_repeat_it_and_exit_code_2() {
 }
 
 /// An operator that cannot start, because its port is taken.
-async fn failing_operator(sentry: &Sentry) -> Option<i32> {
+async fn failing_operator(sentry: &SentryStub) -> Option<i32> {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = taken.local_addr().unwrap().port().to_string();
     let files = tempfile::tempdir().unwrap();
@@ -70,7 +66,7 @@ async fn failing_operator(sentry: &Sentry) -> Option<i32> {
     ended.status.code()
 }
 
-fn check(received: &[SentryRequest], process: &str) {
+fn check(received: &[ReceivedRequest], process: &str) {
     assert_eq!(received.len(), 1, "{received:?}");
     assert!(!received[0].body.contains("s3cret"), "{received:?}");
     let event: Value = received[0].event();
@@ -86,22 +82,22 @@ fn check(received: &[SentryRequest], process: &str) {
 
 #[tokio::test]
 async fn an_operator_that_cannot_start_tells_sentry_before_it_ends() {
-    let sentry = Sentry::start(Behaviour::Accepts);
+    let sentry = SentryStub::start(Behaviour::Accepts);
     assert_eq!(failing_operator(&sentry).await, Some(1));
     check(&sentry.received(), "operator");
 }
 
 #[tokio::test]
 async fn a_sentry_that_hangs_or_is_gone_changes_nothing_about_the_end() {
-    for behaviour in [Behaviour::Silent, Behaviour::Gone] {
-        let sentry = Sentry::start(behaviour);
+    for behaviour in [Behaviour::Silent, Behaviour::Unreachable] {
+        let sentry = SentryStub::start(behaviour);
         assert_eq!(failing_operator(&sentry).await, Some(1), "{behaviour:?}");
     }
 }
 
 #[tokio::test]
 async fn a_resolver_that_is_cut_off_tells_sentry_and_nothing_of_the_request() {
-    let sentry = Sentry::start(Behaviour::Accepts);
+    let sentry = SentryStub::start(Behaviour::Accepts);
     let scene = Scene::without_resolver().await;
     let dsn = sentry.dsn();
     let more = [

@@ -7,14 +7,14 @@
     clippy::indexing_slicing
 )]
 
-#[path = "../../elasti-resolver/tests/fixture/mod.rs"]
-mod fixture;
 mod process;
 
 use std::process::Output;
 
 use elasti_api::names;
-use fixture::{DEPLOYMENTS, ELASTI, MERGE, SLICES, Scene, ask, service};
+use elasti_testkit::fixture::{
+    self, DEPLOYMENTS, ELASTI, Fixture as Scene, MERGE, SLICES, http_get as ask, service,
+};
 use process::elasti;
 use serde_json::json;
 
@@ -58,7 +58,7 @@ async fn what_sleeps_is_awake_afterwards_and_answers_without_a_resolver_r14() {
     let mut scene = Scene::start().await;
     scene
         .api_client
-        .make(DEPLOYMENTS, json!({
+        .create(DEPLOYMENTS, json!({
             "metadata": {"name": "operator"},
             "spec": {"replicas": 1, "selector": {"matchLabels": {"app": "operator"}}, "template": {
                 "metadata": {"labels": {"app": "operator"}},

@@ -1,5 +1,4 @@
-//! The body of an answer: streamed from a pod, or a few words of our own.
-//! Never collects: one frame at a time, as fast as the client reads.
+//! The body of a response: streamed from a pod frame by frame, or a short text of our own.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -10,46 +9,46 @@ use http_body::{Frame, SizeHint};
 use hyper::body::Incoming;
 
 use super::pool::Http1;
-use crate::pod::{PodState, UnderWay};
-use crate::table::Open;
+use crate::pod::{InFlightGuard, PodState};
+use crate::table::OpenGuard;
 
-/// What lives as long as an answer is under way.
+/// What lives until the response has ended.
 #[derive(Debug)]
-pub(crate) struct Carried {
-    pub(crate) _open: Open,
-    pub(crate) _under_way: UnderWay,
-    /// The connection to give back at the end.
-    pub(crate) back: Option<(Arc<PodState>, Http1)>,
+pub(crate) struct ResponseGuard {
+    pub(crate) _open: OpenGuard,
+    pub(crate) _in_flight: InFlightGuard,
+    /// The connection that returns to the pool at the end.
+    pub(crate) connection: Option<(Arc<PodState>, Http1)>,
 }
 
-/// An answer's body.
+/// A response's body.
 #[derive(Debug)]
 pub(crate) enum Body {
     /// A pod's.
-    Pod(Incoming, Option<Carried>),
+    Pod(Incoming, Option<ResponseGuard>),
     /// Ours.
     Own(Option<Bytes>),
 }
 
 impl Body {
-    pub(crate) fn of_pod(incoming: Incoming, carried: Carried) -> Self {
-        let mut carried = Some(carried);
+    pub(crate) fn from_pod(incoming: Incoming, guard: ResponseGuard) -> Self {
+        let mut guard = Some(guard);
         if http_body::Body::is_end_stream(&incoming) {
-            finish(&mut carried);
+            finish(&mut guard);
         }
-        Self::Pod(incoming, carried)
+        Self::Pod(incoming, guard)
     }
 
-    pub(crate) fn of_words(words: impl Into<Bytes>) -> Self {
-        let words = words.into();
-        Self::Own(Some(words).filter(|words| !words.is_empty()))
+    pub(crate) fn from_text(text: impl Into<Bytes>) -> Self {
+        let text = text.into();
+        Self::Own(Some(text).filter(|text| !text.is_empty()))
     }
 }
 
-/// The answer has ended in order, so its connection can carry the next one.
-fn finish(carried: &mut Option<Carried>) {
-    if let Some((state, sender)) = carried.take().and_then(|carried| carried.back) {
-        state.pool.keep(sender);
+/// The response has ended in order, so its connection can be used again.
+fn finish(guard: &mut Option<ResponseGuard>) {
+    if let Some((state, sender)) = guard.take().and_then(|guard| guard.connection) {
+        state.pool.put(sender);
     }
 }
 
@@ -62,31 +61,31 @@ impl http_body::Body for Body {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
         match self.get_mut() {
-            Self::Pod(incoming, carried) => {
+            Self::Pod(incoming, guard) => {
                 let frame = ready!(Pin::new(&mut *incoming).poll_frame(cx));
                 match &frame {
-                    Some(Err(_)) => *carried = None,
+                    Some(Err(_)) => *guard = None,
                     Some(Ok(_)) if !http_body::Body::is_end_stream(incoming) => {}
-                    Some(Ok(_)) | None => finish(carried),
+                    Some(Ok(_)) | None => finish(guard),
                 }
                 Poll::Ready(frame)
             }
-            Self::Own(words) => Poll::Ready(words.take().map(|words| Ok(Frame::data(words)))),
+            Self::Own(text) => Poll::Ready(text.take().map(|text| Ok(Frame::data(text)))),
         }
     }
 
     fn is_end_stream(&self) -> bool {
         match self {
             Self::Pod(incoming, _) => http_body::Body::is_end_stream(incoming),
-            Self::Own(words) => words.is_none(),
+            Self::Own(text) => text.is_none(),
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match self {
             Self::Pod(incoming, _) => http_body::Body::size_hint(incoming),
-            Self::Own(words) => {
-                SizeHint::with_exact(words.as_ref().map_or(0, |words| words.len() as u64))
+            Self::Own(text) => {
+                SizeHint::with_exact(text.as_ref().map_or(0, |text| text.len() as u64))
             }
         }
     }

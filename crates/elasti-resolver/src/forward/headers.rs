@@ -1,5 +1,4 @@
-//! What changes in the head of a message on its way through: hop-by-hop fields go, forwarding fields come.
-//! Never touches a field that is meant for the other end.
+//! The headers that a proxy changes: hop-by-hop fields are removed, forwarding fields are added.
 
 use std::net::IpAddr;
 
@@ -24,18 +23,18 @@ const FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
 
 /// The protocol that both sides want to change to; `h2c` is not offered, because clients with prior knowledge have it.
 pub(crate) fn wanted_upgrade(headers: &HeaderMap) -> Option<HeaderValue> {
-    let asks = headers
+    let requested = headers
         .get_all(header::CONNECTION)
         .iter()
         .filter_map(|value| value.to_str().ok())
         .flat_map(|value| value.split(','))
         .any(|token| token.trim().eq_ignore_ascii_case("upgrade"));
     let wanted = headers.get(header::UPGRADE)?;
-    (asks && !wanted.as_bytes().eq_ignore_ascii_case(b"h2c")).then(|| wanted.clone())
+    (requested && !wanted.as_bytes().eq_ignore_ascii_case(b"h2c")).then(|| wanted.clone())
 }
 
 /// Removes what belongs to one connection, and what `Connection` names as such. Most heads have none of it, or only a
-/// plain `Connection`, so names are looked at once and only what is there is removed.
+/// plain `Connection`, so names are checked once and only what is there is removed.
 pub(crate) fn strip_hop_by_hop(headers: &mut HeaderMap) {
     let mut found = [false; HOP_BY_HOP.len()];
     for name in headers.keys() {
@@ -95,7 +94,7 @@ pub(crate) fn prepare<B>(
     });
     let headers = request.headers_mut();
     strip_hop_by_hop(headers);
-    // Whoever asked has been told to go on by us as soon as the pod wants the body.
+    // hyper itself sends `100 Continue` as soon as the pod wants the body.
     headers.remove(header::EXPECT);
     if let Some(upgrade) = upgrade {
         headers.insert(header::CONNECTION, HeaderValue::from_static("upgrade"));
@@ -110,11 +109,11 @@ pub(crate) fn prepare<B>(
             .entry(FORWARDED_HOST)
             .or_insert_with(|| host.clone());
     }
-    aim(request, host.as_ref());
+    set_target(request, host.as_ref());
 }
 
 /// HTTP/1.1 wants the path alone and a host; HTTP/2 wants scheme and authority.
-fn aim<B>(request: &mut Request<B>, host: Option<&HeaderValue>) {
+fn set_target<B>(request: &mut Request<B>, host: Option<&HeaderValue>) {
     let http2 = request.version() == Version::HTTP_2;
     if !http2 {
         *request.version_mut() = Version::HTTP_11;
@@ -210,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_removes_framing_or_the_host_by_naming_them_in_connection() {
+    fn framing_and_host_stay_even_if_connection_names_them() {
         let done = prepared(&[
             ("connection", "content-length, host"),
             ("content-length", "3"),
@@ -248,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn an_upgrade_stays_unless_it_is_h2c_or_nobody_asks_for_it() {
+    fn an_upgrade_stays_if_it_was_requested_and_is_not_h2c() {
         let done = prepared(&[
             ("connection", "keep-alive, Upgrade"),
             ("upgrade", "websocket"),
@@ -268,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn forwarding_fields_are_appended_and_an_outer_proxys_words_stay() {
+    fn forwarding_fields_are_appended_and_those_of_an_outer_proxy_stay() {
         let done = prepared(&[
             ("host", "cart"),
             ("x-forwarded-for", "1.2.3.4"),

@@ -1,4 +1,4 @@
-//! Carries what was held, or arrives while pods are ready, to a pod.
+//! Forwards requests and connections to pods.
 //! Never sends a request twice once a pod may have seen its first byte.
 
 pub(crate) mod body;

@@ -1,5 +1,4 @@
-//! Connections to one pod that are kept for the next request.
-//! Never hands out a connection that is closed, busy or has been idle for long.
+//! The pool of connections to one pod.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -13,24 +12,24 @@ use tokio::time::{Instant, timeout};
 
 use super::connect;
 
-/// Servers close idle connections, Node's after 5 s; a request that crosses such a close is lost, so ours go first.
-const LONGEST_IDLE: Duration = Duration::from_secs(4);
+/// Servers close idle connections, Node's after 5 s; a request that crosses such a close is lost, so ours close first.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(4);
 /// Idle connections to one pod: the predecessor's `MAX_IDLE_PROXY_CONNS_PER_HOST`.
-const MOST_IDLE: usize = 100;
-/// The answer's end and the connection's readiness are a few microseconds apart.
+const MAX_IDLE: usize = 100;
+/// A connection is ready again a few microseconds after the response has ended.
 const READY_TIMEOUT: Duration = Duration::from_millis(50);
 
 /// A connection that speaks HTTP/1.1.
 pub(crate) type Http1 = http1::SendRequest<Incoming>;
 
-/// Why there is no answer.
+/// Why there is no response.
 #[derive(Debug)]
-pub(crate) enum NoAnswer {
+pub(crate) enum SendError {
     /// No byte of it was sent: another pod may have it.
     Unsent(Box<Request<Incoming>>),
     /// The pod may have seen it.
     Lost,
-    /// Its body cannot be read: the client's own fault, or the client is gone.
+    /// Its body cannot be read: it is malformed, or the client has disconnected.
     Malformed,
 }
 
@@ -40,7 +39,7 @@ struct Idle {
     since: Instant,
 }
 
-/// Kept connections to one pod.
+/// The idle connections to one pod.
 #[derive(Debug, Default)]
 pub(crate) struct Pool {
     idle: Mutex<Vec<Idle>>,
@@ -48,34 +47,34 @@ pub(crate) struct Pool {
 }
 
 impl Pool {
-    /// Sends a request over HTTP/1.1. The connection comes back with the answer, to be returned once its body has ended.
-    /// Nothing is sent if `left` ends first: a pod may take seconds to be reached, and hyper does not tell that a
-    /// client has left while more than one piece of its body is unread.
+    /// Sends a request over HTTP/1.1. The connection comes with the response, for [`Pool::put`] once its body has ended.
+    /// Nothing is sent if `client_disconnected` ends first: connecting may take seconds, and hyper does not notice that
+    /// a client has disconnected while more than one piece of its body is unread.
     pub(crate) async fn send_http1(
         &self,
         address: SocketAddr,
         mut request: Request<Incoming>,
-        left: impl Future<Output = ()>,
-    ) -> Result<(Response<Incoming>, Http1), NoAnswer> {
-        let mut left = std::pin::pin!(left);
+        client_disconnected: impl Future<Output = ()>,
+    ) -> Result<(Response<Incoming>, Http1), SendError> {
+        let mut client_disconnected = std::pin::pin!(client_disconnected);
         loop {
             let reached = tokio::select! {
-                // A kept connection is there at once, and then nobody needs to look at the client.
+                // A pooled connection is there at once, and then the client need not be checked.
                 biased;
-                reached = self.reach_http1(address) => reached,
-                () = left.as_mut() => None,
+                reached = self.get_http1(address) => reached,
+                () = client_disconnected.as_mut() => None,
             };
-            let Some((mut sender, kept)) = reached else {
-                return Err(NoAnswer::Unsent(Box::new(request)));
+            let Some((mut sender, pooled)) = reached else {
+                return Err(SendError::Unsent(Box::new(request)));
             };
             match sender.try_send_request(request).await {
-                Ok(answer) => return Ok((answer, sender)),
+                Ok(response) => return Ok((response, sender)),
                 Err(mut error) => match error.take_message() {
-                    // A kept connection that closed before the first byte: the next one, at last a fresh one.
-                    Some(unsent) if kept => request = unsent,
-                    Some(unsent) => return Err(NoAnswer::Unsent(Box::new(unsent))),
-                    None if error.error().is_user() => return Err(NoAnswer::Malformed),
-                    None => return Err(NoAnswer::Lost),
+                    // A pooled connection that closed before the first byte: try the next one, in the end a new one.
+                    Some(unsent) if pooled => request = unsent,
+                    Some(unsent) => return Err(SendError::Unsent(Box::new(unsent))),
+                    None if error.error().is_user() => return Err(SendError::Malformed),
+                    None => return Err(SendError::Lost),
                 },
             }
         }
@@ -86,30 +85,30 @@ impl Pool {
         &self,
         address: SocketAddr,
         request: Request<Incoming>,
-    ) -> Result<Response<Incoming>, NoAnswer> {
-        let mut kept = self.http2.lock().await;
-        let mut sender = match kept.as_ref().filter(|sender| !sender.is_closed()) {
+    ) -> Result<Response<Incoming>, SendError> {
+        let mut pooled = self.http2.lock().await;
+        let mut sender = match pooled.as_ref().filter(|sender| !sender.is_closed()) {
             Some(sender) => sender.clone(),
             None => match open_http2(address).await {
-                Some(sender) => kept.insert(sender).clone(),
-                None => return Err(NoAnswer::Unsent(Box::new(request))),
+                Some(sender) => pooled.insert(sender).clone(),
+                None => return Err(SendError::Unsent(Box::new(request))),
             },
         };
-        drop(kept);
+        drop(pooled);
         sender
             .try_send_request(request)
             .await
             .map_err(|mut error| match error.take_message() {
-                Some(unsent) => NoAnswer::Unsent(Box::new(unsent)),
-                None if error.error().is_user() => NoAnswer::Malformed,
-                None => NoAnswer::Lost,
+                Some(unsent) => SendError::Unsent(Box::new(unsent)),
+                None if error.error().is_user() => SendError::Malformed,
+                None => SendError::Lost,
             })
     }
 
-    /// Keeps a connection whose answer has ended.
-    pub(crate) fn keep(&self, sender: Http1) {
+    /// Takes back a connection whose response has ended.
+    pub(crate) fn put(&self, sender: Http1) {
         let mut idle = self.idle.lock();
-        if idle.len() < MOST_IDLE && !sender.is_closed() {
+        if idle.len() < MAX_IDLE && !sender.is_closed() {
             idle.push(Idle {
                 sender,
                 since: Instant::now(),
@@ -117,8 +116,8 @@ impl Pool {
         }
     }
 
-    /// A kept connection, or a new one; and whether it was kept.
-    async fn reach_http1(&self, address: SocketAddr) -> Option<(Http1, bool)> {
+    /// A pooled connection, or a new one; and whether it was pooled.
+    async fn get_http1(&self, address: SocketAddr) -> Option<(Http1, bool)> {
         match self.take().await {
             Some(sender) => Some((sender, true)),
             None => Some((open_http1(address).await?, false)),
@@ -128,7 +127,7 @@ impl Pool {
     async fn take(&self) -> Option<Http1> {
         loop {
             let Idle { mut sender, since } = self.idle.lock().pop()?;
-            if since.elapsed() >= LONGEST_IDLE {
+            if since.elapsed() >= IDLE_TIMEOUT {
                 continue;
             }
             // Nearly always it is ready by now, and then no timer is needed.

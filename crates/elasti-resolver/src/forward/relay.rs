@@ -1,5 +1,4 @@
 //! Copies bytes both ways until both sides have ended, or none has moved for long.
-//! Never looks at a byte.
 
 use std::io;
 use std::pin::Pin;
@@ -12,8 +11,8 @@ use tokio::time::{Instant, sleep};
 
 use super::RELAY_BUFFER;
 
-/// How a relay ended is between its two ends, so nothing is told. Without a `longest_idle` only they end it.
-pub(crate) async fn relay<A, B>(client: &mut A, pod: &mut B, longest_idle: Option<Duration>)
+/// How a relay ended is between its two ends, so nothing is returned. Without an `idle_timeout` only they end it.
+pub(crate) async fn relay<A, B>(client: &mut A, pod: &mut B, idle_timeout: Option<Duration>)
 where
     A: AsyncRead + AsyncWrite + Unpin + ?Sized,
     B: AsyncRead + AsyncWrite + Unpin + ?Sized,
@@ -24,22 +23,22 @@ where
     let copy = copy_bidirectional_with_sizes(&mut client, &mut pod, RELAY_BUFFER, RELAY_BUFFER);
     tokio::select! {
         _ = copy => {}
-        () = idle(&reads, longest_idle) => {}
+        () = idle(&reads, idle_timeout) => {}
     }
 }
 
 /// Ends when nothing was read for the whole time. Counting costs a relay less than reading the clock for each read.
-async fn idle(reads: &AtomicU64, longest: Option<Duration>) {
-    let Some(longest) = longest else {
+async fn idle(reads: &AtomicU64, timeout: Option<Duration>) {
+    let Some(timeout) = timeout else {
         return std::future::pending().await;
     };
-    let (mut seen, mut since) = (reads.load(Ordering::Relaxed), Instant::now());
+    let (mut last, mut since) = (reads.load(Ordering::Relaxed), Instant::now());
     loop {
-        sleep(longest / 4).await;
+        sleep(timeout / 4).await;
         let now = reads.load(Ordering::Relaxed);
-        if now != seen {
-            (seen, since) = (now, Instant::now());
-        } else if since.elapsed() >= longest {
+        if now != last {
+            (last, since) = (now, Instant::now());
+        } else if since.elapsed() >= timeout {
             return;
         }
     }
@@ -88,8 +87,8 @@ mod tests {
     async fn a_relay_ends_when_nothing_moves_and_not_while_something_does() {
         let (mut client, mut near) = duplex(64);
         let (mut far, mut pod) = duplex(64);
-        let longest = Duration::from_secs(100);
-        let relaying = tokio::spawn(async move { relay(&mut near, &mut far, Some(longest)).await });
+        let timeout = Duration::from_secs(100);
+        let relaying = tokio::spawn(async move { relay(&mut near, &mut far, Some(timeout)).await });
         for _ in 0..5 {
             sleep(Duration::from_secs(90)).await;
             client.write_all(b"x").await.unwrap();
@@ -97,7 +96,7 @@ mod tests {
         }
         let last = Instant::now();
         relaying.await.unwrap();
-        assert!(last.elapsed() >= longest, "{:?}", last.elapsed());
+        assert!(last.elapsed() >= timeout, "{:?}", last.elapsed());
         assert_eq!(client.read(&mut [0]).await.unwrap(), 0, "both sides end");
     }
 }

@@ -1,96 +1,95 @@
-//! Relays a connection that is not HTTP, or that must not be understood: TLS, databases, servers that speak first.
+//! Relays a connection that is not HTTP, or that must not be parsed: TLS, databases, servers that speak first.
 //! Never reads a byte before a pod is connected, nor one that may still turn out to be HTTP's.
 
-use std::collections::BTreeSet;
-use std::sync::Arc;
+use std::ops::ControlFlow;
 use std::time::Duration;
 
-use tokio::time::{Instant, sleep};
+use tokio::time::sleep;
 
 use super::connect;
 use super::relay::relay as copy;
 use crate::answer::Failure;
-use crate::client_stream::abandoned;
-use crate::clock::to_std;
-use crate::hold::Released;
-use crate::listener::ConnectionPermit;
+use crate::client_stream::disconnected_tcp;
+use crate::connection::Proxy;
 use crate::net::TcpStream;
-use crate::pod::{Pod, UnderWay, choose};
+use crate::pod::{InFlightGuard, Pod};
 use crate::protocol::{self, Protocol};
-use crate::resolver::Resolver;
-use crate::table::Open;
+use crate::reach::{Attempt, AttemptError, Destination, HoldOutcome};
+use crate::table::{OpenGuard, Service};
 
-/// Relays until both sides have ended. Without a pod the connection is closed: there are no words to say why.
+/// Relays until both sides have ended. Without a pod the connection is closed: raw TCP has no response that says why.
 pub(crate) async fn relay(
-    resolver: &Arc<Resolver>,
-    permit: &ConnectionPermit,
-    client: TcpStream,
-    released: Option<Released>,
+    proxy: &Proxy,
+    destination: &Destination,
+    client: &mut TcpStream,
+    first: HoldOutcome,
 ) {
-    if let Ok(mut reached) = open(resolver, permit, &client, released).await {
-        reached.carry(resolver, client).await;
+    if let Ok(mut reached) = reach(proxy, destination, client, first).await {
+        reached.relay(proxy, client).await;
     }
 }
 
-/// The same for a client that has said nothing for a moment: either its server speaks first, or its words are late.
-/// Whoever speaks first tells. The client comes back, unread, if it speaks HTTP after all, or may still do so: the pod
-/// has ended before anybody said a word, or no pod could be reached, which is told.
+/// The same for a client that has sent nothing for a moment: either its server speaks first, or its request is late.
+/// The first byte decides. Continues, with the client unread, if it speaks HTTP after all or may still do so: the pod
+/// closed before either side sent a byte, or no pod could be reached.
 pub(crate) async fn relay_silent(
-    resolver: &Arc<Resolver>,
-    permit: &ConnectionPermit,
-    client: TcpStream,
-    released: Option<Released>,
-) -> Option<(TcpStream, Option<Failure>)> {
-    let opened = tokio::select! {
+    proxy: &Proxy,
+    destination: &Destination,
+    client: &mut TcpStream,
+    first: HoldOutcome,
+) -> ControlFlow<(), HoldOutcome> {
+    let maybe_http = ControlFlow::Continue(HoldOutcome::NotHeld);
+    let reached = tokio::select! {
         biased;
-        opened = open(resolver, permit, &client, released) => opened,
-        // It waits better as what it is: then it is noticed when it leaves, whatever it has said.
-        () = speaks_http(resolver, permit, &client) => return Some((client, None)),
+        reached = reach(proxy, destination, client, first) => reached,
+        // It is better held as HTTP: then it is noticed when it disconnects, whatever it has sent.
+        () = sends_http(proxy, destination, client) => return maybe_http,
     };
-    let mut reached = match opened {
+    let mut reached = match reached {
         Ok(reached) => reached,
-        Err(Failure::ClientLeft) => return None,
-        Err(failure) => return Some((client, Some(failure))),
+        Err(Failure::ClientDisconnected) => return ControlFlow::Break(()),
+        Err(failure) => return ControlFlow::Continue(HoldOutcome::Refused(failure)),
     };
-    let (mut of_client, mut of_pod) = ([0; 1], [0; 1]);
+    let (mut from_client, mut from_pod) = ([0; 1], [0; 1]);
     tokio::select! {
-        // A pod that closes idle connections may say so in the moment in which a request comes.
+        // A pod that closes idle connections may do so in the moment in which a request comes.
         biased;
-        _ = client.peek(&mut of_client) => {
-            if says_http(resolver, permit, &client).await {
-                return Some((client, None));
+        _ = client.peek(&mut from_client) => {
+            if is_http(proxy, destination, client).await {
+                return maybe_http;
             }
         }
-        said = reached.pod.peek(&mut of_pod) => {
-            if !matches!(said, Ok(1)) {
-                return Some((client, None));
+        peeked = reached.pod.peek(&mut from_pod) => {
+            if !matches!(peeked, Ok(1)) {
+                return maybe_http;
             }
         }
-        () = idle(resolver.settings.longest_idle) => return None,
+        () = idle(proxy.idle_timeout) => return ControlFlow::Break(()),
     }
-    reached.carry(resolver, client).await;
-    None
+    reached.relay(proxy, client).await;
+    ControlFlow::Break(())
 }
 
-/// Ends if a client's first words are HTTP's.
-async fn speaks_http(resolver: &Resolver, permit: &ConnectionPermit, client: &TcpStream) {
+/// Ends if a client's first bytes are HTTP's.
+async fn sends_http(proxy: &Proxy, destination: &Destination, client: &TcpStream) {
     let mut first = [0; 1];
-    let spoke = matches!(client.peek(&mut first).await, Ok(1));
-    if !(spoke && says_http(resolver, permit, client).await) {
+    let sent = matches!(client.peek(&mut first).await, Ok(1));
+    if !(sent && is_http(proxy, destination, client).await) {
         std::future::pending().await
     }
 }
 
-/// Whether what a client has said is HTTP's.
-async fn says_http(resolver: &Resolver, permit: &ConnectionPermit, client: &TcpStream) -> bool {
-    let declared = resolver.app_protocol(permit.listen_port);
-    let said = protocol::of(client, declared.as_deref(), Duration::ZERO).await;
-    matches!(said, Some(Protocol::Http1 | Protocol::Http2))
+/// Whether what a client has sent is HTTP's.
+async fn is_http(proxy: &Proxy, destination: &Destination, client: &TcpStream) -> bool {
+    let table = &proxy.dispatcher.table;
+    let declared = table.declared_protocol(destination.listen_port);
+    let protocol = protocol::detect(client, declared, Duration::ZERO).await;
+    matches!(protocol, Some(Protocol::Http1 | Protocol::Http2))
 }
 
-async fn idle(longest: Option<Duration>) {
-    match longest {
-        Some(longest) => sleep(longest).await,
+async fn idle(timeout: Option<Duration>) {
+    match timeout {
+        Some(timeout) => sleep(timeout).await,
         None => std::future::pending().await,
     }
 }
@@ -98,85 +97,63 @@ async fn idle(longest: Option<Duration>) {
 /// A pod that was reached for a client; counts as open for as long as it lives.
 struct Reached {
     pod: TcpStream,
-    _under_way: UnderWay,
-    _open: Open,
+    _in_flight: InFlightGuard,
+    _open: OpenGuard,
 }
 
 impl Reached {
-    async fn carry(&mut self, resolver: &Resolver, mut client: TcpStream) {
+    async fn relay(&mut self, proxy: &Proxy, client: &mut TcpStream) {
         let _ = client.set_nodelay(true);
-        copy(&mut client, &mut self.pod, resolver.settings.longest_idle).await;
+        copy(client, &mut self.pod, proxy.idle_timeout).await;
     }
 }
 
-async fn open(
-    resolver: &Arc<Resolver>,
-    permit: &ConnectionPermit,
+async fn reach(
+    proxy: &Proxy,
+    destination: &Destination,
     client: &TcpStream,
-    released: Option<Released>,
+    first: HoldOutcome,
 ) -> Result<Reached, Failure> {
-    let (pod, under_way) = reach_a_pod(resolver, permit.listen_port, client, released).await?;
-    let table = resolver.table.load();
-    let service = table.at(permit.listen_port).ok_or(Failure::NotManaged)?;
-    let open = Open::count(&service.seen);
-    Ok(Reached {
-        pod,
-        _under_way: under_way,
-        _open: open,
-    })
+    let released = first.into_released()?;
+    let dispatcher = &proxy.dispatcher;
+    let service = dispatcher.service(&destination.key)?;
+    let attempt = TcpAttempt { client };
+    dispatcher
+        .reach(destination, service, released, attempt, ())
+        .await
 }
 
-async fn reach_a_pod(
-    resolver: &Arc<Resolver>,
-    listen_port: u16,
-    client: &TcpStream,
-    mut released: Option<Released>,
-) -> Result<(TcpStream, UnderWay), Failure> {
-    let started = Instant::now();
-    let given = released.as_ref().map(|released| released.deadline);
-    let mut tried = BTreeSet::new();
-    loop {
-        let service = resolver
-            .table
-            .load()
-            .at(listen_port)
-            .cloned()
-            .ok_or(Failure::NotManaged)?;
-        let pods = service
-            .port(listen_port)
-            .map(|port| port.pods.clone())
-            .unwrap_or_default();
-        let turn = released.is_some() || !service.has_waiters();
-        match choose(&pods, &tried).filter(|_| turn) {
-            Some(pod) => match reach(pod).await {
-                Some(reached) => {
-                    if let Some(released) = released {
-                        released.answered();
-                    }
-                    return Ok(reached);
-                }
-                None => drop(tried.insert(pod.backend.pod.clone())),
-            },
-            None => {
-                if let Some(released) = released.take() {
-                    released.failed();
-                }
-                if !tried.is_empty() {
-                    resolver.hold.rest(&service.key);
-                    tried.clear();
-                }
-                let deadline = given.unwrap_or(started + to_std(service.room.timeout));
-                let waiting = resolver.hold_for_pod(&service, 0, deadline);
-                released = tokio::select! {
-                    verdict = waiting => Some(verdict?),
-                    () = abandoned(client) => return Err(Failure::ClientLeft),
-                };
-            }
+struct TcpAttempt<'a> {
+    client: &'a TcpStream,
+}
+
+impl Attempt for TcpAttempt<'_> {
+    type Message = ();
+    type Reached = Reached;
+
+    /// Its bytes stay in the kernel.
+    fn held_bytes(&self) -> u64 {
+        0
+    }
+
+    async fn try_pod(
+        &mut self,
+        service: &Service,
+        pod: &Pod,
+        (): (),
+    ) -> Result<Reached, AttemptError<()>> {
+        let in_flight = pod.begin_request();
+        match connect(pod.backend.address).await {
+            Some(stream) => Ok(Reached {
+                pod: stream,
+                _in_flight: in_flight,
+                _open: OpenGuard::new(&service.stats),
+            }),
+            None => Err(AttemptError::Unsent(())),
         }
     }
-}
 
-async fn reach(pod: &Pod) -> Option<(TcpStream, UnderWay)> {
-    let under_way = pod.under_way();
-    Some((connect(pod.backend.address).await?, under_way))
+    async fn client_disconnected(&self) {
+        disconnected_tcp(self.client).await;
+    }
 }

@@ -1,5 +1,4 @@
-//! Carries an upgraded connection (WebSocket and others) after the pod has agreed with 101.
-//! Never passes a byte before that.
+//! Relays an upgraded connection (WebSocket and others) after the pod has agreed with 101.
 
 use std::time::Duration;
 
@@ -11,30 +10,30 @@ use hyper_util::rt::TokioIo;
 use super::body::Body;
 use super::relay::relay;
 use crate::listener::ConnectionPermit;
-use crate::pod::UnderWay;
-use crate::table::Open;
+use crate::pod::InFlightGuard;
+use crate::table::OpenGuard;
 
-/// What lives as long as the connection.
-pub(crate) struct Stream {
-    pub(crate) _open: Open,
-    pub(crate) _under_way: UnderWay,
+/// What lives as long as the upgraded connection.
+pub(crate) struct UpgradeGuard {
+    pub(crate) _open: OpenGuard,
+    pub(crate) _in_flight: InFlightGuard,
     pub(crate) _permit: ConnectionPermit,
-    pub(crate) longest_idle: Option<Duration>,
+    pub(crate) idle_timeout: Option<Duration>,
 }
 
 /// The pod's 101 for the client; from then on both sides' bytes are relayed until both have ended.
 pub(crate) fn switch(
-    mut answer: Response<Incoming>,
+    mut response: Response<Incoming>,
     client: OnUpgrade,
-    stream: Stream,
+    guard: UpgradeGuard,
 ) -> Response<Body> {
-    let pod = hyper::upgrade::on(&mut answer);
+    let pod = hyper::upgrade::on(&mut response);
     tokio::spawn(async move {
         if let (Ok(client), Ok(pod)) = (client.await, pod.await) {
             let (mut client, mut pod) = (TokioIo::new(client), TokioIo::new(pod));
-            relay(&mut client, &mut pod, stream.longest_idle).await;
+            relay(&mut client, &mut pod, guard.idle_timeout).await;
         }
-        drop(stream);
+        drop(guard);
     });
-    answer.map(|_| Body::of_words(""))
+    response.map(|_| Body::from_text(""))
 }

@@ -1,5 +1,4 @@
 //! What the resolver needs of the machine's sockets beyond what tokio's types offer by themselves.
-//! Never knows what the bytes mean.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -39,17 +38,17 @@ pub(crate) fn close_writing(stream: &TcpStream) -> io::Result<()> {
 }
 
 /// Reads what is there. A read that leaves room has emptied the kernel's buffer, so the next one waits for an event
-/// instead of asking in vain: one system call less for each request. That is told by `WouldBlock` to the outer
-/// `try_io`, which knew the readiness from before the read: an event that came since is not forgotten.
+/// instead of failing with `WouldBlock`: one system call less for each request. The outer `try_io` gets a `WouldBlock`,
+/// but knew the readiness from before the read: an event that came since is not lost.
 pub(crate) fn read(stream: &TcpStream, buffer: &mut ReadBuf<'_>) -> io::Result<()> {
     let room = buffer.remaining();
     let mut got = None;
-    let asked = stream.try_io(Interest::READABLE, || {
+    let result = stream.try_io(Interest::READABLE, || {
         let count = *got.insert(stream.try_read_buf(buffer)?);
         if 0 < count && count < room {
             return Err(io::ErrorKind::WouldBlock.into());
         }
         Ok(())
     });
-    if got.is_some() { Ok(()) } else { asked }
+    if got.is_some() { Ok(()) } else { result }
 }

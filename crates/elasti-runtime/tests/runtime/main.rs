@@ -9,6 +9,4 @@
 
 mod http_server;
 mod sentry;
-#[path = "../stand_in/mod.rs"]
-mod stand_in;
 mod watch;

@@ -5,13 +5,12 @@ use std::time::Duration;
 
 use elasti_runtime::logs;
 use elasti_runtime::sentry::{Reports, Settings};
+use elasti_testkit::sentry_stub::{Behaviour, ReceivedRequest, SentryStub};
 use serde_json::Value;
 use tokio::time::{sleep, timeout};
 use tracing_subscriber::layer::SubscriberExt as _;
 
-use crate::stand_in::{self, Behaviour, Sentry};
-
-fn settings(sentry: &Sentry) -> Settings {
+fn settings(sentry: &SentryStub) -> Settings {
     Settings {
         dsn: sentry.dsn().parse().unwrap(),
         environment: "staging".into(),
@@ -33,7 +32,7 @@ fn sentence(event: &Value) -> &str {
 
 #[tokio::test]
 async fn errors_and_panics_are_reported_and_nothing_that_a_client_sent() {
-    let sentry = Sentry::start(Behaviour::Accepts);
+    let sentry = SentryStub::start(Behaviour::Accepts);
     let reports = logs::to_stdout().unwrap();
     let delivery = reports.start(Some(settings(&sentry)), "resolver");
     let secret = std::hint::black_box("s3cret");
@@ -50,7 +49,7 @@ async fn errors_and_panics_are_reported_and_nothing_that_a_client_sent() {
     let received = sentry.received();
     let events: Vec<Value> = received
         .iter()
-        .map(stand_in::SentryRequest::event)
+        .map(ReceivedRequest::event)
         .collect();
     let sentences: Vec<&str> = events.iter().map(sentence).collect();
     assert_eq!(sentences.len(), 3, "{sentences:?}");
@@ -84,7 +83,7 @@ async fn errors_and_panics_are_reported_and_nothing_that_a_client_sent() {
 }
 
 /// Logs `count` errors.
-async fn report(sentry: &Sentry, count: usize) -> elasti_runtime::sentry::Delivery {
+async fn report(sentry: &SentryStub, count: usize) -> elasti_runtime::sentry::Delivery {
     let reports = Reports::default();
     let delivery = reports.start(Some(settings(sentry)), "operator");
     let subscriber = tracing_subscriber::registry().with(reports);
@@ -98,16 +97,16 @@ async fn report(sentry: &Sentry, count: usize) -> elasti_runtime::sentry::Delive
 
 #[tokio::test]
 async fn a_sentry_that_never_answers_or_is_not_there_delays_nothing() {
-    let silent = Sentry::start(Behaviour::Silent);
+    let silent = SentryStub::start(Behaviour::Silent);
     report(&silent, 100_000).await.end().await;
-    let gone = Sentry::start(Behaviour::Gone);
+    let gone = SentryStub::start(Behaviour::Unreachable);
     report(&gone, 100_000).await.end().await;
     assert!(silent.received().len() <= 20);
 }
 
 #[tokio::test]
 async fn an_error_that_repeats_is_reported_a_few_times_only() {
-    let sentry = Sentry::start(Behaviour::Accepts);
+    let sentry = SentryStub::start(Behaviour::Accepts);
     let delivery = report(&sentry, 100_000).await;
     until("some arrived", || sentry.received().len() >= 20).await;
     delivery.end().await;
@@ -116,7 +115,7 @@ async fn an_error_that_repeats_is_reported_a_few_times_only() {
 
 #[tokio::test]
 async fn a_sentry_that_has_enough_is_left_alone() {
-    let sentry = Sentry::start(Behaviour::TooManyRequests);
+    let sentry = SentryStub::start(Behaviour::RateLimited);
     let delivery = report(&sentry, 20).await;
     until("it says so", || !sentry.received().is_empty()).await;
     delivery.end().await;

@@ -18,7 +18,9 @@ use tokio::io::{AsyncBufReadExt as _, BufReader, Lines};
 use tokio::process::{Child, ChildStderr, ChildStdout, Command};
 use tokio::time::timeout;
 
-use crate::fixture::{Answer, HTTP, PODS, Scene, TestService, ask, service, until};
+use elasti_testkit::fixture::{
+    Fixture as Scene, HTTP, PODS, Response as Answer, TestService, http_get as ask, service, until,
+};
 
 /// Far more than anything takes that works.
 pub const LIMIT: Duration = Duration::from_secs(120);

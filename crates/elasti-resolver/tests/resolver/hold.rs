@@ -1,21 +1,13 @@
-//! Who waits, who leaves, who is refused, and what each of them hears.
-//! Never waits on wall-clock: the clock is paused and every wait is for a condition.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing
-)]
-
-mod fixture;
+//! Held requests: what waits, what is refused and why, and what becomes of a client that disconnects.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use elasti_api::names;
 use elasti_core::waiting_room::Limits;
-use fixture::{
-    Answer, HTTP, PODS, SERVICES, STRATEGIC, Scene, TestPort, ask, ask_with, service, until,
+use elasti_testkit::fixture::{
+    Fixture, HTTP, PODS, Response, SERVICES, STRATEGIC, TestPort, http_get, send_raw, service,
+    until,
 };
 use serde_json::json;
 use tokio::io::AsyncWriteExt as _;
@@ -26,19 +18,19 @@ use tokio::time::{Instant, sleep};
 const NEVER: &str = "never-ready:1";
 
 #[tokio::test(start_paused = true)]
-async fn a_client_that_leaves_while_held_frees_its_slot_and_is_not_forwarded_r8() {
-    let scene = Scene::start().await;
+async fn a_client_that_disconnects_while_held_frees_its_slot_and_is_not_forwarded_r8() {
+    let fixture = Fixture::start().await;
     let mut slow = service("cart");
     slow.start_seconds = "30";
-    let address = scene.asleep(slow).await;
+    let address = fixture.asleep(slow).await;
     let mut client = TcpStream::connect(&address).await.unwrap();
     client
         .write_all(b"GET /gone HTTP/1.1\r\nHost: x\r\n\r\n")
         .await
         .unwrap();
-    until("it is held", async || scene.resolver().held() == 1).await;
+    until("it is held", async || fixture.resolver().held() == 1).await;
     assert_eq!(
-        scene
+        fixture
             .admin("/queue-status?namespace=default&service=cart")
             .await
             .json(),
@@ -46,49 +38,49 @@ async fn a_client_that_leaves_while_held_frees_its_slot_and_is_not_forwarded_r8(
     );
     let left = Instant::now();
     drop(client);
-    until("its slot is free", async || scene.resolver().held() == 0).await;
+    until("its slot is free", async || fixture.resolver().held() == 0).await;
     assert!(
         left.elapsed() <= Duration::from_millis(100),
         "{:?}",
         left.elapsed()
     );
     until("the wake stays", async || {
-        scene.operator.wakes() == ["cart"]
+        fixture.operator.wakes() == ["cart"]
     })
     .await;
-    assert_eq!(ask(&address, "/later").await.json()["path"], "/later");
-    let metrics = scene.admin("/metrics").await.body;
+    assert_eq!(http_get(&address, "/later").await.json()["path"], "/later");
+    let metrics = fixture.admin("/metrics").await.body;
     let answered = "elasti_resolver_incoming_requests_count{namespace=\"default\",service=\"cart\",status=\"2xx\"} 1";
     assert!(metrics.contains(answered), "{metrics}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_client_that_leaves_with_a_half_sent_body_frees_its_slot_too() {
-    let scene = Scene::start().await;
+async fn a_client_that_disconnects_with_a_half_sent_body_frees_its_slot_too() {
+    let fixture = Fixture::start().await;
     let mut probed = service("cart");
     probed.image = NEVER;
     probed.spec =
         json!({"probeResponse": [{"path": {"value": "/healthz"}, "response": {"status": 200}}]});
-    let address = scene.asleep(probed).await;
+    let address = fixture.asleep(probed).await;
     let mut client = TcpStream::connect(&address).await.unwrap();
     client
         .write_all(b"POST /x HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\nhalf")
         .await
         .unwrap();
-    until("it is held", async || scene.resolver().held() == 1).await;
+    until("it is held", async || fixture.resolver().held() == 1).await;
     drop(client);
-    until("its slot is free", async || scene.resolver().held() == 0).await;
+    until("its slot is free", async || fixture.resolver().held() == 0).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_waits_until_the_deadline_hears_503_with_a_reason() {
-    let scene = Scene::start().await;
+async fn a_request_held_until_its_deadline_gets_503_with_a_reason() {
+    let fixture = Fixture::start().await;
     let mut never = service("cart");
     never.image = NEVER;
     never.spec = json!({"hold": {"timeoutSeconds": 7}});
-    let address = scene.asleep(never).await;
+    let address = fixture.asleep(never).await;
     let asked = Instant::now();
-    let answer = ask(&address, "/").await;
+    let answer = http_get(&address, "/").await;
     let waited = asked.elapsed();
     assert_eq!(answer.code(), 503, "{answer:?}");
     assert_eq!(answer.header("retry-after"), Some("5"));
@@ -98,26 +90,26 @@ async fn whoever_waits_until_the_deadline_hears_503_with_a_reason() {
         waited >= Duration::from_secs(7) && waited < Duration::from_secs(8),
         "{waited:?}"
     );
-    assert_eq!(scene.resolver().held(), 0);
+    assert_eq!(fixture.resolver().held(), 0);
 }
 
 #[tokio::test(start_paused = true)]
 async fn probe_rules_are_answered_without_waking() {
-    let scene = Scene::start().await;
+    let fixture = Fixture::start().await;
     let mut probed = service("cart");
     probed.spec = json!({"probeResponse": [{"path": {"type": "Exact", "value": "/healthz"}, "response": {"status": 204}}]});
-    let address = scene.asleep(probed).await;
-    assert_eq!(ask(&address, "/healthz").await.code(), 204);
-    assert!(scene.operator.wakes().is_empty());
-    assert!(scene.api_client.items(PODS).await.is_empty());
+    let address = fixture.asleep(probed).await;
+    assert_eq!(http_get(&address, "/healthz").await.code(), 204);
+    assert!(fixture.operator.wakes().is_empty());
+    assert!(fixture.api_client.items(PODS).await.is_empty());
     assert_eq!(
-        ask(&address, "/healthz/x").await.code(),
+        http_get(&address, "/healthz/x").await.code(),
         200,
         "anything else wakes"
     );
-    assert_eq!(scene.operator.wakes(), ["cart"]);
+    assert_eq!(fixture.operator.wakes(), ["cart"]);
     assert_eq!(
-        ask(&address, "/healthz").await.code(),
+        http_get(&address, "/healthz").await.code(),
         200,
         "awake, the pod answers"
     );
@@ -125,19 +117,22 @@ async fn probe_rules_are_answered_without_waking() {
 
 #[tokio::test(start_paused = true)]
 async fn a_wake_is_retried_until_the_operator_is_back() {
-    let mut scene = Scene::start().await;
-    let address = scene.asleep(service("cart")).await;
-    scene.operator.close();
-    let client = tokio::spawn(async move { ask(&address, "/").await });
-    until("it is held", async || scene.resolver().held() == 1).await;
+    let mut fixture = Fixture::start().await;
+    let address = fixture.asleep(service("cart")).await;
+    fixture.operator.close();
+    let client = tokio::spawn(async move { http_get(&address, "/").await });
+    until("it is held", async || fixture.resolver().held() == 1).await;
     sleep(Duration::from_secs(60)).await;
     assert!(!client.is_finished());
-    scene.operator.open().await;
-    scene.operator.code.store(500, Ordering::Relaxed);
-    until("it hears of it", async || scene.operator.wakes().len() >= 2).await;
-    scene.operator.code.store(200, Ordering::Relaxed);
+    fixture.operator.open().await;
+    fixture.operator.code.store(500, Ordering::Relaxed);
+    until("the operator got it", async || {
+        fixture.operator.wakes().len() >= 2
+    })
+    .await;
+    fixture.operator.code.store(200, Ordering::Relaxed);
     assert_eq!(client.await.unwrap().code(), 200);
-    let metrics = scene.admin("/metrics").await.body;
+    let metrics = fixture.admin("/metrics").await.body;
     for result in ["unreachable", "refused", "ok"] {
         let line = format!("elasti_resolver_operator_rpc_count{{result=\"{result}\"}}");
         assert!(metrics.contains(&line), "{line}");
@@ -150,36 +145,36 @@ async fn the_wake_shows_the_token_of_the_moment() {
     let path = directory.path().join("token");
     std::fs::write(&path, "first\n").unwrap();
     let file = path.clone();
-    let scene = Scene::with(|settings| settings.token_file = Some(file)).await;
-    let address = scene.asleep(service("cart")).await;
+    let fixture = Fixture::with(|settings| settings.token_file = Some(file)).await;
+    let address = fixture.asleep(service("cart")).await;
     std::fs::write(&path, "second\n").unwrap();
-    assert_eq!(ask(&address, "/").await.code(), 200);
-    let heard = scene.operator.heard.lock().clone();
-    assert_eq!(heard[0].authorization.as_deref(), Some("Bearer second"));
+    assert_eq!(http_get(&address, "/").await.code(), 200);
+    let received = fixture.operator.received.lock().clone();
+    assert_eq!(received[0].authorization.as_deref(), Some("Bearer second"));
     assert_eq!(
-        (heard[0].wake.namespace.as_str(), heard[0].wake.count),
+        (received[0].wake.namespace.as_str(), received[0].wake.count),
         ("default", 1)
     );
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_pod_that_cannot_start_fails_fast_with_its_reason() {
-    let scene = Scene::start().await;
+    let fixture = Fixture::start().await;
     let mut missing = service("cart");
     missing.image = "missing:1";
-    let address = scene.asleep(missing).await;
+    let address = fixture.asleep(missing).await;
     let client = {
         let address = address.clone();
-        tokio::spawn(async move { ask(&address, "/").await })
+        tokio::spawn(async move { http_get(&address, "/").await })
     };
-    until("it is held", async || scene.resolver().held() == 1).await;
-    scene
+    until("it is held", async || fixture.resolver().held() == 1).await;
+    fixture
         .status("cart", json!({"phase": "Waking", "reason": "ImagePull"}))
         .await;
     let answer = client.await.unwrap();
     assert_eq!(answer.code(), 503);
     assert_eq!(answer.header(names::REASON_HEADER), Some("ImagePull"));
-    let next = ask(&address, "/").await;
+    let next = http_get(&address, "/").await;
     assert_eq!(
         next.header(names::REASON_HEADER),
         Some("ImagePull"),
@@ -187,11 +182,11 @@ async fn a_pod_that_cannot_start_fails_fast_with_its_reason() {
     );
 }
 
-async fn flood(address: &str, count: usize) -> JoinSet<Answer> {
+async fn flood(address: &str, count: usize) -> JoinSet<Response> {
     let mut all = JoinSet::new();
     for at in 0..count {
         let address = address.to_owned();
-        all.spawn(async move { ask(&address, &format!("/{at}")).await });
+        all.spawn(async move { http_get(&address, &format!("/{at}")).await });
     }
     all
 }
@@ -202,16 +197,16 @@ async fn one_services_flood_never_refuses_anothers_first_request_r6() {
         shared_requests: 20,
         ..Limits::default()
     };
-    let scene = Scene::with(|settings| settings.limits = limits).await;
+    let fixture = Fixture::with(|settings| settings.limits = limits).await;
     let mut noisy = service("noisy");
     noisy.image = NEVER;
-    let noisy = scene.asleep(noisy).await;
+    let noisy = fixture.asleep(noisy).await;
     let mut quiet = service("quiet");
     quiet.ports = vec![TestPort {
         listen: 20_002,
         ..HTTP
     }];
-    let quiet = scene.asleep(quiet).await;
+    let quiet = fixture.asleep(quiet).await;
     let mut flooding = flood(&noisy, 100).await;
     // One of its own and half of the pool of 20 wait; the rest is refused at once.
     for _ in 0..89 {
@@ -219,19 +214,19 @@ async fn one_services_flood_never_refuses_anothers_first_request_r6() {
         assert_eq!(refused.code(), 503);
         assert_eq!(refused.header(names::REASON_HEADER), Some("SharedFull"));
     }
-    assert_eq!(scene.resolver().held(), 11);
-    let answer = ask(&quiet, "/first").await;
+    assert_eq!(fixture.resolver().held(), 11);
+    let answer = http_get(&quiet, "/first").await;
     assert_eq!(
         (answer.code(), &answer.json()["path"]),
         (200, &"/first".into())
     );
-    assert_eq!(scene.resolver().held(), 11);
+    assert_eq!(fixture.resolver().held(), 11);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_herd_is_answered_whole_by_the_first_pod_and_leaves_no_slot_behind_r5() {
-    let scene = Scene::start().await;
-    let address = scene.asleep(service("cart")).await;
+async fn a_herd_is_answered_whole_by_the_first_pod_and_frees_every_slot_r5() {
+    let fixture = Fixture::start().await;
+    let address = fixture.asleep(service("cart")).await;
     let mut herd = flood(&address, 300).await;
     let mut paths = std::collections::BTreeSet::new();
     while let Some(answer) = herd.join_next().await {
@@ -240,64 +235,67 @@ async fn a_herd_is_answered_whole_by_the_first_pod_and_leaves_no_slot_behind_r5(
         paths.insert(answer.json()["path"].as_str().unwrap().to_owned());
     }
     assert_eq!(paths.len(), 300, "each exactly once");
-    assert_eq!(scene.resolver().held(), 0);
-    assert_eq!(scene.operator.wakes(), ["cart"], "one wake for all");
+    assert_eq!(fixture.resolver().held(), 0);
+    assert_eq!(fixture.operator.wakes(), ["cart"], "one wake for all");
 }
 
 #[tokio::test(start_paused = true)]
 async fn services_of_one_name_in_two_namespaces_wake_apart_r7() {
-    let scene = Scene::start().await;
-    scene.namespace("shop").await;
+    let fixture = Fixture::start().await;
+    fixture.namespace("shop").await;
     let mut one = service("cart");
     one.start_seconds = "60";
-    let one = scene.asleep(one).await;
+    let one = fixture.asleep(one).await;
     let mut other = service("cart");
     other.namespace = "shop";
     other.ports = vec![TestPort {
         listen: 20_002,
         ..HTTP
     }];
-    let other = scene.asleep(other).await;
-    let slow = tokio::spawn(async move { ask(&one, "/one").await });
-    until("the first is held", async || scene.resolver().held() == 1).await;
-    assert_eq!(ask(&other, "/other").await.json()["path"], "/other");
+    let other = fixture.asleep(other).await;
+    let slow = tokio::spawn(async move { http_get(&one, "/one").await });
+    until("the first is held", async || fixture.resolver().held() == 1).await;
+    assert_eq!(http_get(&other, "/other").await.json()["path"], "/other");
     assert!(!slow.is_finished(), "the other one did not wait for it");
     assert_eq!(slow.await.unwrap().json()["path"], "/one");
-    let heard = scene.operator.heard.lock().clone();
+    let received = fixture.operator.received.lock().clone();
     for namespace in ["default", "shop"] {
-        assert!(heard.iter().any(|one| one.wake.namespace == namespace));
+        assert!(received.iter().any(|one| one.wake.namespace == namespace));
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_marked_pod_is_not_used_until_it_is_unmarked() {
-    let scene = Scene::start().await;
-    let address = scene.asleep(service("cart")).await;
-    assert_eq!(ask(&address, "/").await.code(), 200);
-    let pod = scene.api_client.items(PODS).await[0]["metadata"]["name"]
+    let fixture = Fixture::start().await;
+    let address = fixture.asleep(service("cart")).await;
+    assert_eq!(http_get(&address, "/").await.code(), 200);
+    let pod = fixture.api_client.items(PODS).await[0]["metadata"]["name"]
         .as_str()
         .unwrap()
         .to_owned();
     let mark = async |status: &str, reason: &str| {
         let body = json!({"status": {"conditions": [{"type": "Ready", "status": status, "reason": reason}]}});
-        scene
+        fixture
             .api_client
             .patch(&format!("{PODS}/{pod}/status"), STRATEGIC, body)
             .await;
     };
     mark("False", names::DRAIN_REASON).await;
     until("the slices follow", async || {
-        let slices = scene.api_client.items(fixture::SLICES).await;
+        let slices = fixture
+            .api_client
+            .items(elasti_testkit::fixture::SLICES)
+            .await;
         !slices.iter().any(|slice| {
             slice["endpoints"][0]["conditions"]["ready"] == true
                 && slice["endpoints"][0]["targetRef"].is_object()
         })
     })
     .await;
-    let client = tokio::spawn(async move { ask(&address, "/held").await });
-    until("it is held", async || scene.resolver().held() == 1).await;
-    until("the operator hears", async || {
-        scene.operator.wakes().len() == 2
+    let client = tokio::spawn(async move { http_get(&address, "/held").await });
+    until("it is held", async || fixture.resolver().held() == 1).await;
+    until("the operator got the wake", async || {
+        fixture.operator.wakes().len() == 2
     })
     .await;
     assert!(!client.is_finished());
@@ -306,18 +304,18 @@ async fn a_marked_pod_is_not_used_until_it_is_unmarked() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pod_is_used_as_soon_as_it_says_that_it_is_ready_though_the_slices_are_late() {
-    let scene = Scene::start().await;
-    let address = scene.asleep(service("cart")).await;
-    scene
+async fn a_pod_is_used_as_soon_as_it_is_ready_though_the_slices_are_late() {
+    let fixture = Fixture::start().await;
+    let address = fixture.asleep(service("cart")).await;
+    fixture
         .fake_cluster
         .controllers
         .lags
         .set_endpoint_slices(Duration::from_secs(500));
-    let answer = ask(&address, "/").await;
+    let answer = http_get(&address, "/").await;
     assert_eq!(answer.code(), 200, "{answer:?}");
     assert_eq!(
-        ask(&address, "/again").await.code(),
+        http_get(&address, "/again").await.code(),
         200,
         "and so is the next"
     );
@@ -325,45 +323,45 @@ async fn a_pod_is_used_as_soon_as_it_says_that_it_is_ready_though_the_slices_are
 
 #[tokio::test(start_paused = true)]
 async fn a_pod_that_died_without_notice_is_not_the_clients_problem_r11() {
-    let scene = Scene::start().await;
-    let address = scene.asleep(service("cart")).await;
-    assert_eq!(ask(&address, "/").await.code(), 200);
+    let fixture = Fixture::start().await;
+    let address = fixture.asleep(service("cart")).await;
+    assert_eq!(http_get(&address, "/").await.code(), 200);
     // The slices still show the pod that is being stopped: connections are refused there. The nodes follow the same
-    // slices, so the client asks the resolver itself, as one of those does that still arrive there.
-    let resolver = format!("{}:{}", scene.address, HTTP.listen);
-    scene
+    // slices, so the client connects to the resolver itself, as one does whose node is late.
+    let resolver = format!("{}:{}", fixture.address, HTTP.listen);
+    fixture
         .fake_cluster
         .controllers
         .lags
         .set_endpoint_slices(Duration::from_secs(30));
-    scene.api_client.scale("cart", 0).await;
+    fixture.api_client.scale("cart", 0).await;
     until("no pod is left", async || {
-        scene.api_client.items(PODS).await.is_empty()
+        fixture.api_client.items(PODS).await.is_empty()
     })
     .await;
-    let answer = ask(&resolver, "/late").await;
+    let answer = http_get(&resolver, "/late").await;
     assert_eq!(
         (answer.code(), &answer.json()["path"]),
         (200, &"/late".into())
     );
-    assert_eq!(scene.operator.wakes(), ["cart", "cart"]);
+    assert_eq!(fixture.operator.wakes(), ["cart", "cart"]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_host_route_reaches_managed_services_only_r16() {
-    let scene = Scene::start().await;
-    scene.asleep(service("cart")).await;
+    let fixture = Fixture::start().await;
+    fixture.asleep(service("cart")).await;
     let unmanaged = json!({"metadata": {"name": "unmanaged"}, "spec": {"selector": {"app": "cart"}, "ports": [{"port": 80}]}});
-    scene.api_client.make(SERVICES, unmanaged).await;
-    let route = format!("{}:8012", scene.address);
+    fixture.api_client.create(SERVICES, unmanaged).await;
+    let route = format!("{}:8012", fixture.address);
     let to = |host: &str| format!("GET /x HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
     assert_eq!(
-        ask_with(&route, &to("cart.default.svc.cluster.local:80"))
+        send_raw(&route, &to("cart.default.svc.cluster.local:80"))
             .await
             .json()["path"],
         "/x"
     );
-    assert_eq!(ask_with(&route, &to("cart.default")).await.code(), 200);
+    assert_eq!(send_raw(&route, &to("cart.default")).await.code(), 200);
     for host in [
         "unmanaged.default",
         "elasti-resolver-service.elasti",
@@ -371,11 +369,11 @@ async fn the_host_route_reaches_managed_services_only_r16() {
         "cart",
         "cart.default.svc.other",
     ] {
-        let answer = ask_with(&route, &to(host)).await;
+        let answer = send_raw(&route, &to(host)).await;
         assert_eq!(answer.code(), 404, "{host}");
         assert_eq!(answer.header(names::REASON_HEADER), Some("NotManaged"));
     }
-    let metrics = scene.admin("/metrics").await.body;
+    let metrics = fixture.admin("/metrics").await.body;
     assert!(
         metrics.contains("elasti_resolver_host_extraction_count{result=\"managed\"} 2\n"),
         "{metrics}"
@@ -384,10 +382,10 @@ async fn the_host_route_reaches_managed_services_only_r16() {
         metrics.contains("elasti_resolver_host_extraction_count{result=\"unknown\"} 5\n"),
         "{metrics}"
     );
-    for word in ["localhost", "unmanaged", "/x"] {
+    for text in ["localhost", "unmanaged", "/x"] {
         assert!(
-            !metrics.contains(word),
-            "no label from user text (R10): {word}"
+            !metrics.contains(text),
+            "no label from user text (R10): {text}"
         );
     }
 }
@@ -395,29 +393,29 @@ async fn the_host_route_reaches_managed_services_only_r16() {
 #[tokio::test(start_paused = true)]
 async fn memory_near_its_limit_lets_only_first_requests_wait_and_then_accepts_nothing() {
     let group = tempfile::tempdir().unwrap();
-    let say = |current: u32| {
+    let set_usage = |current: u32| {
         std::fs::write(group.path().join("memory.current"), current.to_string()).unwrap();
     };
     std::fs::write(group.path().join("memory.max"), "1000").unwrap();
-    say(850);
+    set_usage(850);
     let path = group.path().to_owned();
-    let scene = Scene::with(|settings| settings.memory_group = path).await;
+    let fixture = Fixture::with(|settings| settings.memory_group = path).await;
     let mut never = service("cart");
     never.image = NEVER;
-    let address = scene.asleep(never).await;
+    let address = fixture.asleep(never).await;
     let _first = flood(&address, 1).await;
-    until("the first is held", async || scene.resolver().held() == 1).await;
-    let second = ask(&address, "/").await;
+    until("the first is held", async || fixture.resolver().held() == 1).await;
+    let second = http_get(&address, "/").await;
     assert_eq!(second.code(), 503);
     assert_eq!(second.header(names::REASON_HEADER), Some("MemoryHigh"));
-    say(950);
+    set_usage(950);
     sleep(Duration::from_secs(2)).await;
-    // One accept was already under way when memory became short.
+    // One accept was already pending when memory became short.
     let mut waiting = flood(&address, 2).await;
     let refused = waiting.join_next().await.unwrap().unwrap();
     assert_eq!(refused.header(names::REASON_HEADER), Some("MemoryHigh"));
     sleep(Duration::from_secs(30)).await;
     assert!(waiting.try_join_next().is_none(), "it waits in the kernel");
-    say(100);
-    until("it is accepted", async || scene.resolver().held() == 2).await;
+    set_usage(100);
+    until("it is accepted", async || fixture.resolver().held() == 2).await;
 }

@@ -1,9 +1,9 @@
 //! A network inside one process and one paused runtime: delays, stalls, refusals, resets, half-closes, back-pressure.
-//! Never in a real build: only the feature `simulation` has it, and only tests ask for that.
+//! The resolver uses its sockets under the feature `simulation`.
 //!
-//! It behaves as TCP on Linux does where the resolver can tell: bytes stay in order and none is lost (a stalled link
+//! It behaves as TCP on Linux does where the resolver can observe it: bytes stay in order and none is lost (a stalled link
 //! delivers later), bytes that arrived before a reset can still be read, a socket that is closed with unread bytes or
-//! gets bytes after its end answers with a reset, and a connection counts as made before anybody accepts it.
+//! gets bytes after its end answers with a reset, and a connection counts as made before it is accepted.
 
 use std::cell::RefCell;
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -23,23 +23,23 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 
 /// Bytes on their way or unread in one direction; a writer waits for room.
-const WINDOW: usize = 64 * 1024;
+const WINDOW_BYTES: usize = 64 * 1024;
 /// How long a message is on its way at most: a usual one, and a late one.
 const USUAL_MICROS: u64 = 4000;
-const LATE: Duration = Duration::from_millis(200);
-/// Where connections come from that do not say so: the resolver's.
-const UNNAMED: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1));
+const LATE_MAX: Duration = Duration::from_millis(200);
+/// Where [`TcpStream::connect`] connects from.
+const RESOLVER_ADDRESS: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1));
 
 thread_local! {
     static NETWORK: RefCell<Option<Network>> = const { RefCell::new(None) };
 }
 
-/// Chance that a seed decides: splitmix64, so that a seed means the same for ever.
+/// Randomness from a seed: splitmix64, so that a seed means the same for ever.
 #[derive(Clone, Debug)]
-pub struct Dice(u64);
+pub struct SimRng(u64);
 
-impl Dice {
-    /// Dice of one seed.
+impl SimRng {
+    /// From a seed.
     #[must_use]
     pub fn new(seed: u64) -> Self {
         Self(seed)
@@ -67,7 +67,7 @@ impl Dice {
         Duration::from_micros(self.between(low * 1000, high * 1000))
     }
 
-    /// Other dice, for a part of the world that must not disturb the rest.
+    /// Another generator, for a part of the world that must not disturb the rest.
     #[must_use]
     pub fn fork(&mut self) -> Self {
         Self(self.next())
@@ -80,32 +80,32 @@ pub struct Network(Arc<Mutex<State>>);
 
 #[derive(Debug)]
 struct State {
-    dice: Dice,
+    rng: SimRng,
     /// Of a hundred messages so many are late.
     late_percent: u64,
     next_port: u16,
     listeners: HashMap<SocketAddr, Arc<Queue>>,
     stalled: HashMap<IpAddr, Instant>,
-    holes: HashSet<IpAddr>,
+    black_holes: HashSet<IpAddr>,
     refused: u64,
 }
 
 impl Network {
     /// Makes a new network the current one of this thread.
     #[must_use]
-    pub fn enter(mut dice: Dice) -> Self {
-        let late_percent = if dice.percent(30) {
-            dice.between(1, 10)
+    pub fn enter(mut rng: SimRng) -> Self {
+        let late_percent = if rng.percent(30) {
+            rng.between(1, 10)
         } else {
             0
         };
         let network = Self(Arc::new(Mutex::new(State {
-            dice,
+            rng,
             late_percent,
             next_port: 40_000,
             listeners: HashMap::new(),
             stalled: HashMap::new(),
-            holes: HashSet::new(),
+            black_holes: HashSet::new(),
             refused: 0,
         })));
         NETWORK.with_borrow_mut(|current| *current = Some(network.clone()));
@@ -124,11 +124,11 @@ impl Network {
     }
 
     /// Connections to this address are neither made nor refused.
-    pub fn swallow(&self, server: IpAddr) {
-        self.0.lock().holes.insert(server);
+    pub fn black_hole(&self, server: IpAddr) {
+        self.0.lock().black_holes.insert(server);
     }
 
-    /// Connections that nobody took: refused ones, and those that were neither made nor refused.
+    /// Connections that were not accepted: refused ones, and those that were neither made nor refused.
     #[must_use]
     pub fn refused(&self) -> u64 {
         self.0.lock().refused
@@ -138,7 +138,7 @@ impl Network {
     #[must_use]
     pub fn longest_delay(&self) -> Duration {
         if self.0.lock().late_percent > 0 {
-            LATE
+            LATE_MAX
         } else {
             Duration::from_micros(USUAL_MICROS)
         }
@@ -148,11 +148,11 @@ impl Network {
     fn due(&self, server: IpAddr) -> Instant {
         let mut state = self.0.lock();
         let late = state.late_percent;
-        let delay = if state.dice.percent(late) {
-            let latest = u64::try_from(LATE.as_millis()).unwrap_or(u64::MAX);
-            state.dice.millis(5, latest)
+        let delay = if state.rng.percent(late) {
+            let latest = u64::try_from(LATE_MAX.as_millis()).unwrap_or(u64::MAX);
+            state.rng.millis(5, latest)
         } else {
-            Duration::from_micros(state.dice.between(50, USUAL_MICROS))
+            Duration::from_micros(state.rng.between(50, USUAL_MICROS))
         };
         let from = state.stalled.get(&server).copied();
         Instant::now().max(from.unwrap_or_else(Instant::now)) + delay
@@ -162,7 +162,7 @@ impl Network {
 #[derive(Debug, Default)]
 struct Queue {
     waiting: Mutex<VecDeque<(TcpStream, SocketAddr)>>,
-    came: Notify,
+    arrived: Notify,
     closed: AtomicBool,
 }
 
@@ -202,12 +202,12 @@ impl TcpListener {
     /// Never; the machine's listener can.
     pub async fn accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
         loop {
-            let came = self.queue.came.notified();
+            let arrived = self.queue.arrived.notified();
             let next = self.queue.waiting.lock().pop_front();
             if let Some(next) = next {
                 return Ok(next);
             }
-            came.await;
+            arrived.await;
         }
     }
 }
@@ -224,7 +224,7 @@ impl Drop for TcpListener {
     fn drop(&mut self) {
         self.network.0.lock().listeners.remove(&self.address);
         self.queue.closed.store(true, Ordering::Relaxed);
-        // Whoever was never accepted hears a reset, as from the kernel.
+        // What was never accepted gets a reset, as from the kernel.
         let waiting = std::mem::take(&mut *self.queue.waiting.lock());
         for (stream, _) in waiting {
             stream.reset();
@@ -257,7 +257,7 @@ struct Side {
     /// Bytes in `coming` and `inbox`.
     unread: usize,
     /// Bytes that arrived while it was open.
-    heard: u64,
+    received: u64,
     ended: Option<Instant>,
     reset: bool,
     /// Its writing has ended.
@@ -313,7 +313,7 @@ impl Wire {
             side.coming.push_back((due.max(last), piece));
             due.max(last)
         });
-        // At the very end of a simulation nobody is left to hear it.
+        // At the very end of a simulation there is no runtime left.
         if let Ok(runtime) = Handle::try_current() {
             let wire = self.clone();
             runtime.spawn(async move {
@@ -331,7 +331,7 @@ impl Wire {
                 match side.coming.pop_front() {
                     Some((_, Piece::Bytes(_))) if side.closed => refused = true,
                     Some((_, Piece::Bytes(bytes))) => {
-                        side.heard += bytes.len() as u64;
+                        side.received += bytes.len() as u64;
                         side.inbox.extend(bytes);
                     }
                     Some((_, Piece::End)) => {
@@ -360,29 +360,29 @@ pub struct TcpStream {
     side: usize,
 }
 
-/// What became of the other side of a connection, for ledgers.
+/// What has arrived at the other side of a connection, for ledgers.
 #[derive(Clone)]
-pub struct Fate {
+pub struct Delivery {
     wire: Arc<Wire>,
     side: usize,
 }
 
-impl std::fmt::Debug for Fate {
+impl std::fmt::Debug for Delivery {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "end heard at {:?}", self.end_was_heard())
+        write!(f, "end delivered at {:?}", self.end_delivered_at())
     }
 }
 
-impl Fate {
+impl Delivery {
     /// How many bytes reached the other side while it was open.
     #[must_use]
-    pub fn heard(&self) -> u64 {
-        self.wire.with(self.side, |_, peer| peer.heard)
+    pub fn bytes(&self) -> u64 {
+        self.wire.with(self.side, |_, peer| peer.received)
     }
 
-    /// When the other side could know that this side has ended.
+    /// When the end of this side arrived at the other one.
     #[must_use]
-    pub fn end_was_heard(&self) -> Option<Instant> {
+    pub fn end_delivered_at(&self) -> Option<Instant> {
         self.wire.with(self.side, |_, peer| peer.ended)
     }
 }
@@ -391,20 +391,20 @@ impl TcpStream {
     /// Connects from the resolver's address.
     ///
     /// # Errors
-    /// If nobody listens there.
+    /// If there is no listener.
     pub async fn connect(address: SocketAddr) -> io::Result<Self> {
-        Self::connect_from(UNNAMED, address).await
+        Self::connect_from(RESOLVER_ADDRESS, address).await
     }
 
     /// Connects from a named address.
     ///
     /// # Errors
-    /// If nobody listens there.
+    /// If there is no listener.
     pub async fn connect_from(from: IpAddr, address: SocketAddr) -> io::Result<Self> {
         let network = Network::current()?;
         sleep_until(network.due(address.ip())).await;
-        let swallowed = network.0.lock().holes.contains(&address.ip());
-        if swallowed {
+        let lost = network.0.lock().black_holes.contains(&address.ip());
+        if lost {
             network.0.lock().refused += 1;
             std::future::pending::<()>().await;
         }
@@ -426,7 +426,7 @@ impl TcpStream {
             };
             let peer = SocketAddr::new(from, port);
             queue.waiting.lock().push_back((there, peer));
-            queue.came.notify_one();
+            queue.arrived.notify_one();
             Self { wire, side: 0 }
         });
         sleep_until(network.due(address.ip())).await;
@@ -436,10 +436,10 @@ impl TcpStream {
         made.ok_or_else(|| io::ErrorKind::ConnectionRefused.into())
     }
 
-    /// What becomes of the other side.
+    /// What arrives at the other side.
     #[must_use]
-    pub fn fate(&self) -> Fate {
-        Fate {
+    pub fn delivery(&self) -> Delivery {
+        Delivery {
             wire: self.wire.clone(),
             side: self.side,
         }
@@ -473,7 +473,7 @@ impl TcpStream {
         if mine.reset {
             ready |= Ready::ERROR | Ready::WRITE_CLOSED;
         }
-        if peer.unread < WINDOW || mine.reset || mine.shut {
+        if peer.unread < WINDOW_BYTES || mine.reset || mine.shut {
             ready |= Ready::WRITABLE;
         }
         ready
@@ -554,7 +554,7 @@ impl TcpStream {
         Ok(bytes.map(|(from, to)| *to = *from).count())
     }
 
-    /// Looks at what has arrived.
+    /// Peeks at what has arrived.
     ///
     /// # Errors
     /// The reset.
@@ -573,7 +573,7 @@ impl TcpStream {
             if mine.reset || mine.shut {
                 return Err(io::Error::from(io::ErrorKind::BrokenPipe));
             }
-            let room = WINDOW.saturating_sub(peer.unread);
+            let room = WINDOW_BYTES.saturating_sub(peer.unread);
             let piece = bytes.get(..room.min(bytes.len())).unwrap_or_default();
             if piece.is_empty() && !bytes.is_empty() {
                 return Err(io::ErrorKind::WouldBlock.into());

@@ -1,13 +1,4 @@
-//! Faults that users would feel: slow and hostile clients, pods that hang, ports that change hands, herds.
-//! Never waits on wall-clock: the clock is paused and every wait is for a condition.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing
-)]
-
-mod fixture;
+//! Faults that users would feel: slow and hostile clients, pods that hang, ports that move to another service, thundering herds.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -17,7 +8,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use elasti_api::names;
 use elasti_core::waiting_room::ReleasePace;
-use fixture::{ELASTI, HTTP, PODS, READER, Scene, TestService, ask, service, until};
+use elasti_testkit::fixture::{
+    ELASTI, Fixture, HTTP, PODS, READER, TestService, http_get, service, until,
+};
 use http::Request;
 use http_body_util::{BodyExt as _, Full};
 use hyper_util::rt::{TokioExecutor, TokioIo};
@@ -37,10 +30,10 @@ fn hollow(name: &'static str) -> TestService {
 }
 
 /// Addresses behind port 80 of this many pods.
-async fn pods(scene: &Scene, count: usize) -> Vec<SocketAddr> {
+async fn pods(fixture: &Fixture, count: usize) -> Vec<SocketAddr> {
     let mut found: Vec<SocketAddr> = Vec::new();
     until("the pods have addresses", async || {
-        let pods = scene.api_client.items(PODS).await;
+        let pods = fixture.api_client.items(PODS).await;
         let ips = pods
             .iter()
             .filter_map(|pod| pod["status"]["podIP"].as_str()?.parse::<IpAddr>().ok());
@@ -53,22 +46,22 @@ async fn pods(scene: &Scene, count: usize) -> Vec<SocketAddr> {
     found
 }
 
-/// The resolver's own door to a service, for clients that still arrive there.
-fn direct(scene: &Scene) -> String {
-    format!("{}:{}", scene.address, HTTP.listen)
+/// The resolver's own address of a service, for clients whose node is late.
+fn direct(fixture: &Fixture) -> String {
+    format!("{}:{}", fixture.address, HTTP.listen)
 }
 
-/// Answers every request in a pod's place; a connection that never asks is left alone.
-fn answer_all(listener: TcpListener, words: &'static str) {
+/// Answers every request in a pod's place; a connection without a request stays open.
+fn answer_all(listener: TcpListener, body: &'static str) {
     tokio::spawn(async move {
         loop {
             let (mut stream, _) = listener.accept().await.unwrap();
             tokio::spawn(async move {
                 let mut head = [0; 4096];
                 while stream.read(&mut head).await.is_ok_and(|read| read > 0) {
-                    let length = words.len();
+                    let length = body.len();
                     let answer =
-                        format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n{words}");
+                        format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n{body}");
                     if stream.write_all(answer.as_bytes()).await.is_err() {
                         return;
                     }
@@ -78,15 +71,15 @@ fn answer_all(listener: TcpListener, words: &'static str) {
     });
 }
 
-/// A listener that accepts nobody and whose queue is full, so that the kernel drops whoever comes: connections hang.
+/// A listener that never accepts and whose queue is full, so that the kernel drops new connections: they hang.
 fn hang(address: SocketAddr) -> (TcpListener, Vec<std::net::TcpStream>) {
     let socket = TcpSocket::new_v4().unwrap();
     socket.set_reuseaddr(true).unwrap();
     socket.bind(address).unwrap();
     let listener = socket.listen(1).unwrap();
-    let patience = Duration::from_millis(300);
+    let connect_timeout = Duration::from_millis(300);
     let mut queued = Vec::new();
-    while let Ok(stream) = std::net::TcpStream::connect_timeout(&address, patience) {
+    while let Ok(stream) = std::net::TcpStream::connect_timeout(&address, connect_timeout) {
         queued.push(stream);
         assert!(queued.len() < 100, "the queue never fills");
     }
@@ -94,11 +87,11 @@ fn hang(address: SocketAddr) -> (TcpListener, Vec<std::net::TcpStream>) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_head_that_never_ends_is_ended_and_nobody_else_waits_for_it() {
-    let scene = Scene::start().await;
-    let address = scene.asleep(service("cart")).await;
-    assert_eq!(ask(&address, "/").await.code(), 200);
-    let mut slow = TcpStream::connect(direct(&scene)).await.unwrap();
+async fn a_head_that_never_ends_is_ended_and_no_other_request_waits_for_it() {
+    let fixture = Fixture::start().await;
+    let address = fixture.asleep(service("cart")).await;
+    assert_eq!(http_get(&address, "/").await.code(), 200);
+    let mut slow = TcpStream::connect(direct(&fixture)).await.unwrap();
     slow.write_all(b"GET / HTTP/1.1\r\nHost: x\r\n")
         .await
         .unwrap();
@@ -108,30 +101,30 @@ async fn a_head_that_never_ends_is_ended_and_nobody_else_waits_for_it() {
             sleep(Duration::from_secs(5)).await;
         }
     });
-    assert_eq!(ask(&direct(&scene), "/other").await.code(), 200);
+    assert_eq!(http_get(&direct(&fixture), "/other").await.code(), 200);
     let mut rest = Vec::new();
     let _ = reader.read_to_end(&mut rest).await;
-    let told = String::from_utf8_lossy(&rest);
+    let text = String::from_utf8_lossy(&rest);
     assert!(
-        told.is_empty() || told.starts_with("HTTP/1.1 408"),
-        "{told}"
+        text.is_empty() || text.starts_with("HTTP/1.1 408"),
+        "{text}"
     );
     drip.await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_body_that_comes_slowly_arrives_whole_and_nobody_else_waits_for_it() {
-    let scene = Scene::start().await;
-    let address = scene.asleep(service("cart")).await;
-    assert_eq!(ask(&address, "/").await.code(), 200);
-    let mut slow = TcpStream::connect(direct(&scene)).await.unwrap();
+async fn a_slow_body_arrives_whole_and_no_other_request_waits_for_it() {
+    let fixture = Fixture::start().await;
+    let address = fixture.asleep(service("cart")).await;
+    assert_eq!(http_get(&address, "/").await.code(), 200);
+    let mut slow = TcpStream::connect(direct(&fixture)).await.unwrap();
     let head = b"POST /slow HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: 60\r\n\r\n";
     slow.write_all(head).await.unwrap();
     for _ in 0..60 {
         sleep(Duration::from_secs(60)).await;
         slow.write_all(b"x").await.unwrap();
     }
-    assert_eq!(ask(&direct(&scene), "/other").await.code(), 200);
+    assert_eq!(http_get(&direct(&fixture), "/other").await.code(), 200);
     let mut answer = String::new();
     slow.read_to_string(&mut answer).await.unwrap();
     assert!(answer.contains("\"bytes\":60"), "{answer}");
@@ -139,11 +132,11 @@ async fn a_body_that_comes_slowly_arrives_whole_and_nobody_else_waits_for_it() {
 
 #[tokio::test(start_paused = true)]
 async fn a_ready_pod_that_hangs_keeps_the_request_held_until_it_accepts() {
-    let scene = Scene::start().await;
-    let address = scene.asleep(hollow("cart")).await;
-    let client = tokio::spawn(async move { ask(&address, "/").await });
+    let fixture = Fixture::start().await;
+    let address = fixture.asleep(hollow("cart")).await;
+    let client = tokio::spawn(async move { http_get(&address, "/").await });
     // Between the start and here the pod refuses, which is held too.
-    let (listener, queued) = hang(pods(&scene, 1).await[0]);
+    let (listener, queued) = hang(pods(&fixture, 1).await[0]);
     sleep(Duration::from_secs(20)).await;
     assert!(
         !client.is_finished(),
@@ -156,33 +149,33 @@ async fn a_ready_pod_that_hangs_keeps_the_request_held_until_it_accepts() {
 
 #[tokio::test(start_paused = true)]
 async fn when_one_ready_pod_hangs_and_one_refuses_every_request_goes_to_the_third() {
-    let scene = Scene::start().await;
-    let address = scene.asleep(hollow("cart")).await;
-    let first = tokio::spawn(async move { ask(&address, "/").await });
-    pods(&scene, 1).await;
-    scene.api_client.scale("cart", 3).await;
-    let three = pods(&scene, 3).await;
+    let fixture = Fixture::start().await;
+    let address = fixture.asleep(hollow("cart")).await;
+    let first = tokio::spawn(async move { http_get(&address, "/").await });
+    pods(&fixture, 1).await;
+    fixture.api_client.scale("cart", 3).await;
+    let three = pods(&fixture, 3).await;
     let _hanging = hang(three[0]);
     answer_all(TcpListener::bind(three[2]).await.unwrap(), "third");
     assert_eq!(first.await.unwrap().body, "third");
     for _ in 0..10 {
-        assert_eq!(ask(&direct(&scene), "/").await.body, "third");
+        assert_eq!(http_get(&direct(&fixture), "/").await.body, "third");
     }
 }
 
 /// How many requests or streams of the one service are open at the resolver.
-async fn open(scene: &Scene) -> u32 {
-    let report = scene.activity().await;
+async fn open(fixture: &Fixture) -> u32 {
+    let report = fixture.activity().await;
     report.services.iter().map(|one| one.open).sum()
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_client_that_leaves_while_its_pod_is_being_reached_is_not_forwarded() {
-    let scene =
-        Scene::with(|settings| settings.activity_readers = [READER.to_owned()].into()).await;
-    let address = scene.asleep(hollow("cart")).await;
-    let first = tokio::spawn(async move { ask(&address, "/").await });
-    let pod = pods(&scene, 1).await[0];
+async fn a_client_that_disconnects_while_its_pod_is_being_reached_is_not_forwarded() {
+    let fixture =
+        Fixture::with(|settings| settings.activity_readers = [READER.to_owned()].into()).await;
+    let address = fixture.asleep(hollow("cart")).await;
+    let first = tokio::spawn(async move { http_get(&address, "/").await });
+    let pod = pods(&fixture, 1).await[0];
     let listener = TcpListener::bind(pod).await.unwrap();
     let (mut stream, _) = listener.accept().await.unwrap();
     assert!(stream.read(&mut [0; 4096]).await.unwrap() > 0);
@@ -193,11 +186,14 @@ async fn a_client_that_leaves_while_its_pod_is_being_reached_is_not_forwarded() 
     let (listener, queued) = hang(pod);
     // The kernel tries a hanging connection again after a second of its own clock, so ours must not run ahead.
     tokio::time::resume();
-    let mut client = TcpStream::connect(direct(&scene)).await.unwrap();
-    // With more than one piece of a body in its hands nobody looks whether the client is still there.
+    let mut client = TcpStream::connect(direct(&fixture)).await.unwrap();
+    // With more than one piece of a body buffered, hyper does not notice that the client has disconnected.
     let upload = b"POST /gone HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhe\r\n3\r\nllo\r\n0\r\n\r\n";
     client.write_all(upload).await.unwrap();
-    until("its pod is being reached", async || open(&scene).await == 1).await;
+    until("its pod is being reached", async || {
+        open(&fixture).await == 1
+    })
+    .await;
     drop((client, queued));
     let received = Arc::new(AtomicUsize::new(0));
     let count = received.clone();
@@ -211,21 +207,21 @@ async fn a_client_that_leaves_while_its_pod_is_being_reached_is_not_forwarded() 
             });
         }
     });
-    until("nothing is open", async || open(&scene).await == 0).await;
+    until("nothing is open", async || open(&fixture).await == 0).await;
     assert_eq!(
         received.load(Ordering::Relaxed),
         0,
-        "nobody is left to want it"
+        "its client has disconnected"
     );
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_request_that_comes_late_on_its_connection_is_understood_and_its_loss_is_told() {
-    let scene = Scene::start().await;
-    let address = scene.asleep(hollow("cart")).await;
+async fn a_request_that_comes_late_on_its_connection_is_parsed_and_its_loss_is_a_502() {
+    let fixture = Fixture::start().await;
+    let address = fixture.asleep(hollow("cart")).await;
     let mut client = TcpStream::connect(&address).await.unwrap();
-    // It has said nothing, so a server that speaks first is given the chance.
-    let listener = TcpListener::bind(pods(&scene, 1).await[0]).await.unwrap();
+    // It has sent nothing, so a server that speaks first is given the chance.
+    let listener = TcpListener::bind(pods(&fixture, 1).await[0]).await.unwrap();
     let (silent, _) = listener.accept().await.unwrap();
     client
         .write_all(b"GET /late HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
@@ -247,10 +243,10 @@ async fn a_request_that_comes_late_on_its_connection_is_understood_and_its_loss_
 
 #[tokio::test(start_paused = true)]
 async fn a_pod_that_ends_a_silent_connection_does_not_take_a_late_request_with_it() {
-    let scene = Scene::start().await;
-    let address = scene.asleep(hollow("cart")).await;
+    let fixture = Fixture::start().await;
+    let address = fixture.asleep(hollow("cart")).await;
     let mut client = TcpStream::connect(&address).await.unwrap();
-    let listener = TcpListener::bind(pods(&scene, 1).await[0]).await.unwrap();
+    let listener = TcpListener::bind(pods(&fixture, 1).await[0]).await.unwrap();
     let (silent, _) = listener.accept().await.unwrap();
     drop(silent);
     client
@@ -264,14 +260,14 @@ async fn a_pod_that_ends_a_silent_connection_does_not_take_a_late_request_with_i
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_late_request_hears_in_words_that_no_pod_could_be_reached() {
-    let scene = Scene::start().await;
+async fn a_late_request_gets_a_response_when_no_pod_could_be_reached() {
+    let fixture = Fixture::start().await;
     let mut refusing = hollow("cart");
     refusing.spec = json!({"hold": {"timeoutSeconds": 20}});
-    let address = scene.asleep(refusing).await;
+    let address = fixture.asleep(refusing).await;
     let mut client = TcpStream::connect(&address).await.unwrap();
-    pods(&scene, 1).await;
-    // Ready, and nobody listens: the silent client waits for a pod that accepts.
+    pods(&fixture, 1).await;
+    // Ready, but not listening: the silent client waits for a pod that accepts.
     sleep(Duration::from_secs(10)).await;
     client
         .write_all(b"GET /late HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
@@ -284,11 +280,12 @@ async fn a_late_request_hears_in_words_that_no_pod_could_be_reached() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_client_that_speaks_late_and_leaves_while_it_waits_frees_its_slot_and_is_not_forwarded() {
-    let scene = Scene::start().await;
-    let address = scene.asleep(hollow("cart")).await;
+async fn a_client_that_speaks_late_and_disconnects_while_held_frees_its_slot_and_is_not_forwarded()
+{
+    let fixture = Fixture::start().await;
+    let address = fixture.asleep(hollow("cart")).await;
     let mut client = TcpStream::connect(&address).await.unwrap();
-    let pod = pods(&scene, 1).await[0];
+    let pod = pods(&fixture, 1).await[0];
     sleep(Duration::from_secs(10)).await;
     client
         .write_all(b"GET /gone HTTP/1.1\r\nHost: x\r\n\r\n")
@@ -297,41 +294,41 @@ async fn a_client_that_speaks_late_and_leaves_while_it_waits_frees_its_slot_and_
     sleep(Duration::from_secs(1)).await;
     let left = Instant::now();
     drop(client);
-    until("its slot is free", async || scene.resolver().held() == 0).await;
+    until("its slot is free", async || fixture.resolver().held() == 0).await;
     assert!(
         left.elapsed() < Duration::from_secs(10),
         "not at its deadline: {:?}",
         left.elapsed()
     );
     let listener = TcpListener::bind(pod).await.unwrap();
-    let came = timeout(Duration::from_secs(60), listener.accept()).await;
-    assert!(came.is_err(), "nobody is left to want it");
+    let accepted = timeout(Duration::from_secs(60), listener.accept()).await;
+    assert!(accepted.is_err(), "its client has disconnected");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_silent_client_hears_the_end_when_its_pod_ends_without_a_word() {
-    let scene = Scene::start().await;
-    let address = scene.asleep(hollow("db")).await;
+async fn a_silent_client_is_closed_when_its_pod_closes_before_the_first_byte() {
+    let fixture = Fixture::start().await;
+    let address = fixture.asleep(hollow("db")).await;
     let mut client = TcpStream::connect(&address).await.unwrap();
-    let listener = TcpListener::bind(pods(&scene, 1).await[0]).await.unwrap();
+    let listener = TcpListener::bind(pods(&fixture, 1).await[0]).await.unwrap();
     drop(listener.accept().await.unwrap());
     assert_eq!(client.read(&mut [0; 1]).await.unwrap(), 0);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_herd_reaches_the_first_pod_in_growing_steps() {
-    let scene = Scene::start().await;
+    let fixture = Fixture::start().await;
     // Ready as soon as the test listens: a pod that refused before would slow the herd down.
     let mut late = hollow("cart");
     late.probed = true;
-    let address = scene.asleep(late).await;
+    let address = fixture.asleep(late).await;
     let mut herd = JoinSet::new();
     for _ in 0..100 {
         let address = address.clone();
-        herd.spawn(async move { ask(&address, "/").await });
+        herd.spawn(async move { http_get(&address, "/").await });
     }
-    until("all are held", async || scene.resolver().held() == 100).await;
-    let listener = TcpListener::bind(pods(&scene, 1).await[0]).await.unwrap();
+    until("all are held", async || fixture.resolver().held() == 100).await;
+    let listener = TcpListener::bind(pods(&fixture, 1).await[0]).await.unwrap();
     let (arrived, may_answer) = (Arc::new(AtomicUsize::new(0)), Arc::new(Semaphore::new(0)));
     let (count, gate) = (arrived.clone(), may_answer.clone());
     tokio::spawn(async move {
@@ -356,7 +353,7 @@ async fn a_herd_reaches_the_first_pod_in_growing_steps() {
     })
     .await;
     sleep(Duration::from_secs(60)).await;
-    assert_eq!(arrived.load(Ordering::Relaxed), most, "and nobody more");
+    assert_eq!(arrived.load(Ordering::Relaxed), most, "and no more");
     // Each whole step that is answered lets twice as many go.
     for step in [16, 32] {
         may_answer.add_permits(step / 2);
@@ -375,11 +372,11 @@ async fn a_herd_reaches_the_first_pod_in_growing_steps() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_open_http2_connection_is_told_to_go_once_pods_are_in_rotation_and_its_streams_finish() {
-    let scene = Scene::start().await;
-    let address = scene.asleep(service("cart")).await;
-    assert_eq!(ask(&address, "/").await.code(), 200);
-    let stream = TcpStream::connect(direct(&scene)).await.unwrap();
+async fn an_open_http2_connection_gets_goaway_once_pods_are_in_rotation_and_its_streams_finish() {
+    let fixture = Fixture::start().await;
+    let address = fixture.asleep(service("cart")).await;
+    assert_eq!(http_get(&address, "/").await.code(), 200);
+    let stream = TcpStream::connect(direct(&fixture)).await.unwrap();
     let (mut client, connection) =
         hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream))
             .await
@@ -393,11 +390,11 @@ async fn an_open_http2_connection_is_told_to_go_once_pods_are_in_rotation_and_it
     let answer = client.send_request(request("/1")).await.unwrap();
     drop(answer.collect().await.unwrap());
     assert!(!client.is_closed());
-    scene
+    fixture
         .status("cart", json!({"mode": "serve", "phase": "Serving"}))
         .await;
-    until("the resolver has heard", async || {
-        let metrics = scene.admin("/metrics").await.body;
+    until("the resolver has the new mode", async || {
+        let metrics = fixture.admin("/metrics").await.body;
         metrics.contains("mode=\"serve\"} 1")
     })
     .await;
@@ -417,33 +414,33 @@ async fn an_open_http2_connection_is_told_to_go_once_pods_are_in_rotation_and_it
 
 #[tokio::test(start_paused = true)]
 async fn a_port_that_changes_hands_never_carries_an_old_clients_bytes_to_the_new_service() {
-    let scene = Scene::start().await;
-    let address = scene.asleep(service("old")).await;
+    let fixture = Fixture::start().await;
+    let address = fixture.asleep(service("old")).await;
     let mut kept = TcpStream::connect(&address).await.unwrap();
     let get = b"GET /kept HTTP/1.1\r\nHost: x\r\n\r\n";
     kept.write_all(get).await.unwrap();
     let mut answer = vec![0; 65_536];
     let read = kept.read(&mut answer).await.unwrap();
     assert!(answer[..read].starts_with(b"HTTP/1.1 200"));
-    scene.api_client.delete(&format!("{ELASTI}/old")).await;
-    let new = scene.asleep(service("new")).await;
-    let served = ask(&new, "/new").await;
+    fixture.api_client.delete(&format!("{ELASTI}/old")).await;
+    let new = fixture.asleep(service("new")).await;
+    let served = http_get(&new, "/new").await;
     assert!(served.json()["pod"].as_str().unwrap().starts_with("new-"));
     kept.write_all(get).await.unwrap();
     let read = kept.read(&mut answer).await.unwrap();
-    let told = String::from_utf8_lossy(&answer[..read]);
+    let text = String::from_utf8_lossy(&answer[..read]);
     assert!(
-        told.starts_with("HTTP/1.1 404") && told.contains("NotManaged"),
-        "{told}"
+        text.starts_with("HTTP/1.1 404") && text.contains("NotManaged"),
+        "{text}"
     );
 }
 
 #[tokio::test(start_paused = true)]
-async fn each_way_a_pod_cannot_start_is_told_at_once_and_by_its_name() {
-    let scene = Scene::start().await;
+async fn each_way_a_pod_cannot_start_fails_fast_with_its_reason() {
+    let fixture = Fixture::start().await;
     let mut never = service("cart");
     never.image = "never-ready:1";
-    let address = scene.asleep(never).await;
+    let address = fixture.asleep(never).await;
     for reason in [
         "ImagePull",
         "CrashLoop",
@@ -452,12 +449,12 @@ async fn each_way_a_pod_cannot_start_is_told_at_once_and_by_its_name() {
         "NeverReady",
     ] {
         let waiting = address.clone();
-        scene
+        fixture
             .status("cart", json!({"phase": "Waking", "reason": "Starting"}))
             .await;
-        let client = tokio::spawn(async move { ask(&waiting, "/").await });
-        until("it is held", async || scene.resolver().held() == 1).await;
-        scene
+        let client = tokio::spawn(async move { http_get(&waiting, "/").await });
+        until("it is held", async || fixture.resolver().held() == 1).await;
+        fixture
             .status("cart", json!({"phase": "Waking", "reason": reason}))
             .await;
         let answer = client.await.unwrap();
@@ -469,35 +466,35 @@ async fn each_way_a_pod_cannot_start_is_told_at_once_and_by_its_name() {
 
 #[tokio::test(start_paused = true)]
 async fn a_long_stream_counts_as_activity_for_as_long_as_it_lives() {
-    let scene =
-        Scene::with(|settings| settings.activity_readers = [READER.to_owned()].into()).await;
+    let fixture =
+        Fixture::with(|settings| settings.activity_readers = [READER.to_owned()].into()).await;
     let mut tcp = service("db");
     tcp.image = "speaks-first:1";
-    let address = scene.asleep(tcp).await;
+    let address = fixture.asleep(tcp).await;
     let mut client = TcpStream::connect(&address).await.unwrap();
     assert_eq!(client.read_u8().await.unwrap(), b'h');
     sleep(Duration::from_secs(1800)).await;
     assert_eq!(
-        scene.activity().await.services[0].open,
+        fixture.activity().await.services[0].open,
         1,
         "half an hour later"
     );
     drop(client);
     until("it has ended", async || {
-        scene.activity().await.services[0].open == 0
+        fixture.activity().await.services[0].open == 0
     })
     .await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_waits_for_a_deleted_elastiservice_hears_so_at_once() {
-    let scene = Scene::start().await;
+async fn a_request_held_for_a_deleted_elastiservice_is_refused_at_once() {
+    let fixture = Fixture::start().await;
     let mut never = service("cart");
     never.image = "never-ready:1";
-    let address = scene.asleep(never).await;
-    let client = tokio::spawn(async move { ask(&address, "/").await });
-    until("it is held", async || scene.resolver().held() == 1).await;
-    scene.api_client.delete(&format!("{ELASTI}/cart")).await;
+    let address = fixture.asleep(never).await;
+    let client = tokio::spawn(async move { http_get(&address, "/").await });
+    until("it is held", async || fixture.resolver().held() == 1).await;
+    fixture.api_client.delete(&format!("{ELASTI}/cart")).await;
     let answer = client.await.unwrap();
     assert_eq!(answer.code(), 503, "{answer:?}");
     assert_eq!(answer.header(names::REASON_HEADER), Some("ServiceDeleted"));
@@ -506,32 +503,32 @@ async fn whoever_waits_for_a_deleted_elastiservice_hears_so_at_once() {
 
 #[tokio::test(start_paused = true)]
 async fn a_relay_that_carries_nothing_for_an_hour_ends_and_counts_no_more() {
-    let scene =
-        Scene::with(|settings| settings.activity_readers = [READER.to_owned()].into()).await;
+    let fixture =
+        Fixture::with(|settings| settings.activity_readers = [READER.to_owned()].into()).await;
     let mut tcp = service("db");
     tcp.image = "speaks-first:1";
-    let address = scene.asleep(tcp).await;
+    let address = fixture.asleep(tcp).await;
     let mut client = TcpStream::connect(&address).await.unwrap();
-    let mut heard = Vec::new();
-    client.read_to_end(&mut heard).await.unwrap();
-    assert!(heard.starts_with(b"hello from db-"), "{heard:?}");
+    let mut received = Vec::new();
+    client.read_to_end(&mut received).await.unwrap();
+    assert!(received.starts_with(b"hello from db-"), "{received:?}");
     until("nothing is open", async || {
-        scene.activity().await.services[0].open == 0
+        fixture.activity().await.services[0].open == 0
     })
     .await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_browser_sees_a_page_that_refreshes_itself_wakes_the_service_and_then_the_service() {
-    let scene = Scene::start().await;
+    let fixture = Fixture::start().await;
     let mut shop = service("shop");
     shop.start_seconds = "30";
     shop.spec = json!({"waitingPage": true});
-    let address = scene.asleep(shop).await;
+    let address = fixture.asleep(shop).await;
     let browser =
         "GET / HTTP/1.1\r\nHost: x\r\nAccept: text/html,*/*;q=0.8\r\nConnection: close\r\n\r\n";
     for _ in 0..3 {
-        let page = fixture::ask_with(&address, browser).await;
+        let page = elasti_testkit::fixture::send_raw(&address, browser).await;
         assert_eq!(page.code(), 503);
         assert_eq!(
             page.header("content-type"),
@@ -548,33 +545,39 @@ async fn a_browser_sees_a_page_that_refreshes_itself_wakes_the_service_and_then_
         sleep(Duration::from_secs(2)).await;
     }
     assert!(
-        scene.resolver().held() <= 1,
-        "one place stands for all pages"
+        fixture.resolver().held() <= 1,
+        "one ticket stands for all pages"
     );
     let api = tokio::spawn({
         let address = address.clone();
-        async move { ask(&address, "/api").await }
+        async move { http_get(&address, "/api").await }
     });
     assert_eq!(api.await.unwrap().code(), 200, "other clients wait as ever");
-    assert!(!scene.operator.wakes().is_empty());
-    let page = fixture::ask_with(&direct(&scene), browser).await;
+    assert!(!fixture.operator.wakes().is_empty());
+    let page = elasti_testkit::fixture::send_raw(&direct(&fixture), browser).await;
     assert_eq!(page.code(), 200, "{page:?}");
-    assert_eq!(scene.resolver().held(), 0);
+    assert_eq!(fixture.resolver().held(), 0);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_resolver_is_never_forwarded_to_even_if_a_services_slices_name_it() {
     let peers = elasti_core::ports::ServiceKey::new("default", "elasti-resolver-service");
-    let scene = Scene::with(|settings| settings.peers = Some(peers)).await;
-    let address = scene.asleep(hollow("cart")).await;
-    let client = tokio::spawn(async move { ask(&address, "/").await });
-    let pod = pods(&scene, 1).await[0];
+    let fixture = Fixture::with(|settings| settings.peers = Some(peers)).await;
+    let address = fixture.asleep(hollow("cart")).await;
+    let client = tokio::spawn(async move { http_get(&address, "/").await });
+    let pod = pods(&fixture, 1).await[0];
     // The pod turns out to be a resolver: the resolvers' own Service selects it too.
     let spec = json!({"selector": {"app": "cart"}, "ports": [{"port": 8013}]});
     let service = json!({"metadata": {"name": "elasti-resolver-service"}, "spec": spec});
-    scene.api_client.make(fixture::SERVICES, service).await;
+    fixture
+        .api_client
+        .create(elasti_testkit::fixture::SERVICES, service)
+        .await;
     until("its slices name the pod", async || {
-        let slices = scene.api_client.items(fixture::SLICES).await;
+        let slices = fixture
+            .api_client
+            .items(elasti_testkit::fixture::SLICES)
+            .await;
         slices.iter().any(|slice| {
             slice["metadata"]["labels"][names::SERVICE_NAME_LABEL] == "elasti-resolver-service"
                 && slice["endpoints"][0]["addresses"][0] == pod.ip().to_string()
@@ -586,29 +589,32 @@ async fn a_resolver_is_never_forwarded_to_even_if_a_services_slices_name_it() {
     let reached = tokio::time::timeout(Duration::from_secs(60), listener.accept()).await;
     assert!(reached.is_err(), "nothing is sent to a resolver");
     assert!(!client.is_finished());
-    scene
+    fixture
         .api_client
-        .delete(&format!("{}/elasti-resolver-service", fixture::SERVICES))
+        .delete(&format!(
+            "{}/elasti-resolver-service",
+            elasti_testkit::fixture::SERVICES
+        ))
         .await;
     answer_all(listener, "a pod after all");
     assert_eq!(client.await.unwrap().body, "a pod after all");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_connection_to_the_operator_is_open_before_anybody_needs_it_and_may_die_unnoticed() {
-    let door = TcpListener::bind("127.0.0.1:0").await.unwrap();
+async fn a_connection_to_the_operator_is_open_before_the_first_wake_and_may_die_unnoticed() {
+    let proxy = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let mut operator = String::new();
-    let scene = Scene::with(|settings| {
-        let door = door.local_addr().unwrap().to_string();
-        operator = std::mem::replace(&mut settings.operator, door);
+    let fixture = Fixture::with(|settings| {
+        let proxy = proxy.local_addr().unwrap().to_string();
+        operator = std::mem::replace(&mut settings.operator, proxy);
     })
     .await;
-    let address = scene.asleep(service("cart")).await;
-    // Nobody has asked for anything yet. Whoever is behind this one never says a word again.
-    let early = tokio::time::timeout(Duration::from_secs(60), door.accept()).await;
+    let address = fixture.asleep(service("cart")).await;
+    // No request yet. What is behind this connection never responds.
+    let early = tokio::time::timeout(Duration::from_secs(60), proxy.accept()).await;
     let (_dead, _) = early.expect("a connection without a request").unwrap();
-    let client = tokio::spawn(async move { ask(&address, "/").await });
-    let (mut alive, _) = door.accept().await.unwrap();
+    let client = tokio::spawn(async move { http_get(&address, "/").await });
+    let (mut alive, _) = proxy.accept().await.unwrap();
     let mut behind = TcpStream::connect(operator).await.unwrap();
     let piped = tokio::io::copy_bidirectional(&mut alive, &mut behind);
     let answer = tokio::select! {
@@ -616,5 +622,5 @@ async fn a_connection_to_the_operator_is_open_before_anybody_needs_it_and_may_di
         _ = piped => panic!("the operator hung up before it was done"),
     };
     assert_eq!(answer.code(), 200);
-    assert_eq!(scene.operator.wakes().len(), 1);
+    assert_eq!(fixture.operator.wakes().len(), 1);
 }

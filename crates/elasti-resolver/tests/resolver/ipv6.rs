@@ -1,18 +1,10 @@
 //! A service of IPv6 alone: client, resolver and pod meet on `::1`, by a slice that the test makes.
-//! Never needs an IPv6 simulated cluster: the slice carries what the endpoint-slice controller of a dual-stack cluster would write.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing
-)]
-
-mod fixture;
+//! The simulated cluster has only IPv4, so the slice carries what the endpoint-slice controller of a dual-stack cluster would write.
 
 use std::net::Ipv6Addr;
 
 use elasti_api::names;
-use fixture::{ELASTI, SERVICES, SLICES, Scene, ask, until};
+use elasti_testkit::fixture::{ELASTI, Fixture, SERVICES, SLICES, http_get, until};
 use serde_json::json;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
@@ -25,24 +17,24 @@ async fn free_port() -> u16 {
 
 #[tokio::test(start_paused = true)]
 async fn a_service_of_ipv6_alone_is_held_and_forwarded_r4() {
-    let scene = Scene::with(|settings| settings.bind = Ipv6Addr::LOCALHOST.into()).await;
+    let fixture = Fixture::with(|settings| settings.bind = Ipv6Addr::LOCALHOST.into()).await;
     let listen = free_port().await;
     let private = names::private_service("cart");
     let labels =
         json!({names::ELASTI_SERVICE_LABEL: "cart", names::MANAGED_BY_LABEL: names::MANAGED_BY});
-    // The simulated cluster's own controller knows IPv4 only and would tidy our slice away; it is late by more than the test takes.
-    let lags = &scene.fake_cluster.controllers.lags;
+    // The simulated cluster's own controller knows IPv4 only and would remove our slice; it is late by more than the test takes.
+    let lags = &fixture.fake_cluster.controllers.lags;
     lags.set_endpoint_slices(std::time::Duration::from_secs(36_000));
     let service = json!({"metadata": {"name": private, "labels": labels}, "spec": {"ports": [{"name": "http", "port": 80}]}});
-    scene.api_client.make(SERVICES, service).await;
+    fixture.api_client.create(SERVICES, service).await;
     let spec = json!({
         "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "cart"}, "service": "cart",
         "triggers": [{"type": "prometheus", "metadata": {"query": "x", "threshold": "1", "serverAddress": "http://p"}}],
     });
     let object = json!({"apiVersion": "elasti.truefoundry.com/v1alpha1", "kind": "ElastiService", "metadata": {"name": "cart"}, "spec": spec});
-    scene.api_client.make(ELASTI, object).await;
+    fixture.api_client.create(ELASTI, object).await;
     let ports = json!([{"name": "http", "port": 80, "listenPort": listen}]);
-    scene
+    fixture
         .status(
             "cart",
             json!({"mode": "proxy", "phase": "Asleep", "ports": ports}),
@@ -55,16 +47,16 @@ async fn a_service_of_ipv6_alone_is_held_and_forwarded_r4() {
             .is_err()
     })
     .await;
-    // What the operator's stand-in does on a wake is not needed here.
-    scene
+    // The operator's stub need not scale anything here.
+    fixture
         .operator
         .code
         .store(503, std::sync::atomic::Ordering::Relaxed);
-    let asked = address.clone();
-    let client = tokio::spawn(async move { ask(&asked, "/six").await });
-    until("it is held", async || scene.resolver().held() == 1).await;
-    until("the operator hears", async || {
-        !scene.operator.wakes().is_empty()
+    let target = address.clone();
+    let client = tokio::spawn(async move { http_get(&target, "/six").await });
+    until("it is held", async || fixture.resolver().held() == 1).await;
+    until("the operator got the wake", async || {
+        !fixture.operator.wakes().is_empty()
     })
     .await;
 
@@ -75,7 +67,7 @@ async fn a_service_of_ipv6_alone_is_held_and_forwarded_r4() {
         "addressType": "IPv6", "ports": [{"name": "http", "port": pod.local_addr().unwrap().port(), "protocol": "TCP"}],
         "endpoints": [{"addresses": ["::1"], "conditions": {"ready": true}, "targetRef": {"kind": "Pod", "namespace": "default", "name": "cart-1"}}],
     });
-    scene.api_client.make(SLICES, slice).await;
+    fixture.api_client.create(SLICES, slice).await;
     let (mut stream, _) = pod.accept().await.unwrap();
     let mut head = vec![0; 4096];
     let read = stream.read(&mut head).await.unwrap();

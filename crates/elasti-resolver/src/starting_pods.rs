@@ -1,5 +1,4 @@
-//! What the pods of a service that is being woken say about themselves: readiness a second before the slices.
-//! Never uses a pod that carries our drain mark, or an address that core does not admit.
+//! The pods of a service that is being woken: they show their readiness a second before the slices do.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
@@ -10,11 +9,12 @@ use k8s_openapi::api::core::v1::{Pod, Service, ServicePort};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::ResourceExt as _;
 
+use crate::follow::Change;
 use crate::routes::BackendFilter;
 
 /// The pods of one service, with what its Service says about ports.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct WokenPods {
+pub(crate) struct StartingPods {
     /// `appProtocol` by port name.
     pub(crate) protocols: HashMap<String, String>,
     ports: Vec<ServicePort>,
@@ -31,9 +31,9 @@ struct PodView {
     marked: bool,
 }
 
-impl WokenPods {
+impl StartingPods {
     /// For a Service whose pods are not known yet.
-    pub(crate) fn of(service: &Service) -> Self {
+    pub(crate) fn new(service: &Service) -> Self {
         let ports = service
             .spec
             .as_ref()
@@ -52,39 +52,32 @@ impl WokenPods {
         }
     }
 
-    pub(crate) fn replace(&mut self, pods: &[Pod]) {
-        self.pods = pods
-            .iter()
-            .map(|pod| (pod.name_any(), PodView::of(pod)))
-            .collect();
+    pub(crate) fn apply(&mut self, change: Change<Pod>) {
+        let entry = |pod: &Pod| (pod.name_any(), PodView::from_pod(pod));
+        match change {
+            Change::All(pods) => self.pods = pods.iter().map(entry).collect(),
+            Change::Set(pod) => self.pods.extend([entry(&pod)]),
+            Change::Deleted(pod) => drop(self.pods.remove(&pod.name_any())),
+        }
     }
 
-    pub(crate) fn set(&mut self, pod: &Pod) {
-        self.pods.insert(pod.name_any(), PodView::of(pod));
-    }
-
-    pub(crate) fn remove(&mut self, pod: &Pod) {
-        self.pods.remove(&pod.name_any());
-    }
-
-    pub(crate) fn knows(&self, pod: &str) -> bool {
+    pub(crate) fn contains(&self, pod: &str) -> bool {
         self.pods.contains_key(pod)
     }
 
     /// The backends of the Service's port of this name.
-    pub(crate) fn backends(&self, port: &str, neighbours: &BackendFilter) -> Vec<Backend> {
+    pub(crate) fn backends(&self, port: &str, filter: &BackendFilter) -> Vec<Backend> {
         let named = |one: &&ServicePort| one.name.as_deref().unwrap_or_default() == port;
         let Some(port) = self.ports.iter().find(named) else {
             return Vec::new();
         };
         let mut all = Vec::new();
         for (name, pod) in &self.pods {
-            let Some(number) = pod.number_of(port) else {
+            let Some(number) = pod.port_number(port) else {
                 continue;
             };
             for address in &pod.addresses {
-                let Ok(address) = check_address(*address, &neighbours.resolvers, neighbours.policy)
-                else {
+                let Ok(address) = check_address(*address, &filter.resolvers, filter.policy) else {
                     continue;
                 };
                 all.push(Backend {
@@ -101,7 +94,7 @@ impl WokenPods {
 }
 
 impl PodView {
-    fn of(pod: &Pod) -> Self {
+    fn from_pod(pod: &Pod) -> Self {
         let PodFacts {
             addresses,
             ready,
@@ -124,7 +117,7 @@ impl PodView {
         }
     }
 
-    fn number_of(&self, port: &ServicePort) -> Option<u16> {
+    fn port_number(&self, port: &ServicePort) -> Option<u16> {
         match &port.target_port {
             None => u16::try_from(port.port).ok(),
             Some(IntOrString::Int(0)) => u16::try_from(port.port).ok(),

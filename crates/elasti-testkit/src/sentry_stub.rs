@@ -1,11 +1,4 @@
-//! A fake Sentry on a thread of its own, which records what it received.
-#![allow(
-    dead_code,
-    missing_docs,
-    unreachable_pub,
-    clippy::unwrap_used,
-    clippy::panic
-)]
+//! A stub of Sentry on a thread of its own; it records what it receives.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -13,27 +6,26 @@ use std::sync::{Arc, Mutex};
 
 use serde_json::Value;
 
-/// How it answers.
+/// How it responds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Behaviour {
-    /// 200.
     Accepts,
     /// 429.
-    TooManyRequests,
-    /// It reads and never answers.
+    RateLimited,
+    /// It reads and never responds.
     Silent,
-    /// Nothing listens there any more.
-    Gone,
+    /// Its port is closed.
+    Unreachable,
 }
 
 /// One request.
 #[derive(Clone, Debug)]
-pub struct SentryRequest {
+pub struct ReceivedRequest {
     pub head: String,
     pub body: String,
 }
 
-impl SentryRequest {
+impl ReceivedRequest {
     pub fn path(&self) -> &str {
         self.head.split(' ').nth(1).unwrap_or_default()
     }
@@ -59,17 +51,17 @@ impl SentryRequest {
     }
 }
 
-pub struct Sentry {
+pub struct SentryStub {
     address: SocketAddr,
-    received: Arc<Mutex<Vec<SentryRequest>>>,
+    received: Arc<Mutex<Vec<ReceivedRequest>>>,
 }
 
-impl Sentry {
+impl SentryStub {
     pub fn start(behaviour: Behaviour) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
-        let received: Arc<Mutex<Vec<SentryRequest>>> = Arc::default();
-        if behaviour != Behaviour::Gone {
+        let received: Arc<Mutex<Vec<ReceivedRequest>>> = Arc::default();
+        if behaviour != Behaviour::Unreachable {
             let received = received.clone();
             std::thread::spawn(move || {
                 for stream in listener.incoming().flatten() {
@@ -85,12 +77,12 @@ impl Sentry {
         format!("http://k3y@{}/7", self.address)
     }
 
-    pub fn received(&self) -> Vec<SentryRequest> {
+    pub fn received(&self) -> Vec<ReceivedRequest> {
         self.received.lock().unwrap().clone()
     }
 }
 
-fn serve(stream: &TcpStream, behaviour: Behaviour, received: &Mutex<Vec<SentryRequest>>) {
+fn serve(stream: &TcpStream, behaviour: Behaviour, received: &Mutex<Vec<ReceivedRequest>>) {
     let mut reader = BufReader::new(stream);
     loop {
         let mut head = String::new();
@@ -99,7 +91,7 @@ fn serve(stream: &TcpStream, behaviour: Behaviour, received: &Mutex<Vec<SentryRe
                 return;
             }
         }
-        let mut one = SentryRequest {
+        let mut one = ReceivedRequest {
             head,
             body: String::new(),
         };
@@ -110,16 +102,16 @@ fn serve(stream: &TcpStream, behaviour: Behaviour, received: &Mutex<Vec<SentryRe
         }
         one.body = String::from_utf8(body).unwrap();
         received.lock().unwrap().push(one);
-        let answer = match behaviour {
+        let response = match behaviour {
             Behaviour::Silent => continue,
-            Behaviour::TooManyRequests => {
+            Behaviour::RateLimited => {
                 "HTTP/1.1 429 Too Many Requests\r\nretry-after: 60\r\ncontent-length: 0\r\n\r\n"
             }
-            Behaviour::Accepts | Behaviour::Gone => {
+            Behaviour::Accepts | Behaviour::Unreachable => {
                 "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}"
             }
         };
-        if (&*stream).write_all(answer.as_bytes()).is_err() {
+        if (&*stream).write_all(response.as_bytes()).is_err() {
             return;
         }
     }

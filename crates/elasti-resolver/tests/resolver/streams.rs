@@ -1,16 +1,7 @@
 //! Connections of every kind through a wake: keep-alive, raw TCP both ways round, WebSocket, h2c with gRPC, uploads.
-//! Never waits on wall-clock: the clock is paused and every wait is for a condition.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing
-)]
-
-mod fixture;
 
 use bytes::Bytes;
-use fixture::{HTTP, PODS, Scene, TestPort, ask, ask_with, service, until};
+use elasti_testkit::fixture::{Fixture, HTTP, PODS, TestPort, http_get, send_raw, service, until};
 use http::{Request, Version};
 use http_body_util::{BodyExt as _, Full};
 use hyper_util::rt::{TokioExecutor, TokioIo};
@@ -36,20 +27,20 @@ fn get(path: &str) -> Request<Full<Bytes>> {
 
 #[tokio::test(start_paused = true)]
 async fn a_kept_connection_serves_many_requests_and_survives_another_sleep() {
-    let scene = Scene::start().await;
-    let address = scene.asleep(service("cart")).await;
+    let fixture = Fixture::start().await;
+    let address = fixture.asleep(service("cart")).await;
     let mut client = http1(&address).await;
     for at in 0..5 {
         client.ready().await.unwrap();
         let answer = client.send_request(get(&format!("/{at}"))).await.unwrap();
         assert_eq!(answer.status(), 200);
-        let told: Value =
+        let echo: Value =
             serde_json::from_slice(&answer.collect().await.unwrap().to_bytes()).unwrap();
-        assert_eq!(told["path"], format!("/{at}"));
+        assert_eq!(echo["path"], format!("/{at}"));
     }
-    scene.api_client.scale("cart", 0).await;
+    fixture.api_client.scale("cart", 0).await;
     until("no pod is left", async || {
-        scene.api_client.items(PODS).await.is_empty()
+        fixture.api_client.items(PODS).await.is_empty()
     })
     .await;
     client.ready().await.unwrap();
@@ -59,15 +50,15 @@ async fn a_kept_connection_serves_many_requests_and_survives_another_sleep() {
         200,
         "held on a connection that was already open"
     );
-    assert_eq!(scene.operator.wakes(), ["cart", "cart"]);
+    assert_eq!(fixture.operator.wakes(), ["cart", "cart"]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_server_that_speaks_first_gets_its_connection_once_a_pod_is_ready() {
-    let scene = Scene::start().await;
+    let fixture = Fixture::start().await;
     let mut tcp = service("db");
     tcp.image = "speaks-first:1";
-    let address = scene.asleep(tcp).await;
+    let address = fixture.asleep(tcp).await;
     let mut client = TcpStream::connect(&address).await.unwrap();
     let mut greeting = [0; 14];
     client.read_exact(&mut greeting).await.unwrap();
@@ -83,47 +74,50 @@ async fn a_server_that_speaks_first_gets_its_connection_once_a_pod_is_ready() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_client_that_speaks_first_and_closes_its_side_while_held_still_hears_the_answer() {
-    let scene = Scene::start().await;
+async fn a_client_that_speaks_first_and_closes_its_side_while_held_still_gets_the_answer() {
+    let fixture = Fixture::start().await;
     let mut tcp = service("db");
     tcp.image = "speaks-first:1";
-    let address = scene.asleep(tcp).await;
+    let address = fixture.asleep(tcp).await;
     let mut client = TcpStream::connect(&address).await.unwrap();
     client.write_all(&[0x16, 0x03, 0x01, 0x00]).await.unwrap();
     client.shutdown().await.unwrap();
-    let mut heard = Vec::new();
-    client.read_to_end(&mut heard).await.unwrap();
-    assert!(heard.starts_with(b"hello from db-"), "{heard:?}");
-    assert!(heard.ends_with(&[0x16, 0x03, 0x01, 0x00]), "{heard:?}");
+    let mut received = Vec::new();
+    client.read_to_end(&mut received).await.unwrap();
+    assert!(received.starts_with(b"hello from db-"), "{received:?}");
+    assert!(
+        received.ends_with(&[0x16, 0x03, 0x01, 0x00]),
+        "{received:?}"
+    );
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_declared_protocol_that_is_not_http_is_relayed_as_it_is() {
-    let scene = Scene::start().await;
+    let fixture = Fixture::start().await;
     let mut tls = service("db");
     tls.image = "speaks-first:1";
     tls.ports = vec![TestPort {
         app_protocol: Some("https"),
         ..HTTP
     }];
-    let address = scene.asleep(tls).await;
+    let address = fixture.asleep(tls).await;
     let mut client = TcpStream::connect(&address).await.unwrap();
     let words = b"GET / HTTP/1.1\r\n\r\n";
     client.write_all(words).await.unwrap();
-    let mut heard = Vec::new();
-    while !heard.ends_with(words) {
-        heard.push(client.read_u8().await.unwrap());
+    let mut received = Vec::new();
+    while !received.ends_with(words) {
+        received.push(client.read_u8().await.unwrap());
     }
     assert!(
-        heard.starts_with(b"hello from db-"),
-        "not understood, only relayed: {heard:?}"
+        received.starts_with(b"hello from db-"),
+        "not understood, only relayed: {received:?}"
     );
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_websocket_is_upgraded_through_a_wake_and_counts_as_open() {
-    let scene = Scene::start().await;
-    let address = scene.asleep(service("chat")).await;
+    let fixture = Fixture::start().await;
+    let address = fixture.asleep(service("chat")).await;
     let mut socket = TcpStream::connect(&address).await.unwrap();
     let hello = "GET / HTTP/1.1\r\nHost: x\r\nConnection: keep-alive, Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
     socket.write_all(hello.as_bytes()).await.unwrap();
@@ -148,15 +142,15 @@ async fn a_websocket_is_upgraded_through_a_wake_and_counts_as_open() {
 
 #[tokio::test(start_paused = true)]
 async fn h2c_streams_reach_the_pod_as_http2() {
-    let scene = Scene::start().await;
-    let address = scene.asleep(service("cart")).await;
+    let fixture = Fixture::start().await;
+    let address = fixture.asleep(service("cart")).await;
     let stream = TcpStream::connect(&address).await.unwrap();
     let (client, connection) =
         hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream))
             .await
             .unwrap();
     tokio::spawn(async move { drop(connection.await) });
-    let ask = async |at: u32| {
+    let http_get = async |at: u32| {
         let request = Request::post(format!("http://cart.default/{at}"))
             .version(Version::HTTP_2)
             .header("te", "trailers")
@@ -170,19 +164,19 @@ async fn h2c_streams_reach_the_pod_as_http2() {
         );
         serde_json::from_slice::<Value>(&answer.collect().await.unwrap().to_bytes()).unwrap()
     };
-    let (one, two, three) = tokio::join!(ask(1), ask(2), ask(3));
-    for (at, told) in [(1, one), (2, two), (3, three)] {
-        assert_eq!(told["path"], format!("/{at}"));
-        assert_eq!(told["version"], "HTTP/2.0");
-        assert_eq!(told["bytes"], 5);
-        assert_eq!(told["headers"]["te"], "trailers");
+    let (one, two, three) = tokio::join!(http_get(1), http_get(2), http_get(3));
+    for (at, echo) in [(1, one), (2, two), (3, three)] {
+        assert_eq!(echo["path"], format!("/{at}"));
+        assert_eq!(echo["version"], "HTTP/2.0");
+        assert_eq!(echo["bytes"], 5);
+        assert_eq!(echo["headers"]["te"], "trailers");
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_grpc_call_is_held_and_gets_its_messages_and_trailers() {
-    let scene = Scene::start().await;
-    let address = scene.asleep(service("cart")).await;
+    let fixture = Fixture::start().await;
+    let address = fixture.asleep(service("cart")).await;
     let stream = TcpStream::connect(&address).await.unwrap();
     let (mut client, connection) =
         hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream))
@@ -204,12 +198,12 @@ async fn a_grpc_call_is_held_and_gets_its_messages_and_trailers() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_grpc_call_that_cannot_be_carried_hears_unavailable_in_its_own_words() {
-    let scene = Scene::start().await;
+async fn a_grpc_call_that_is_refused_gets_the_grpc_status_unavailable() {
+    let fixture = Fixture::start().await;
     let mut slow = service("cart");
     slow.image = "never-ready:1";
     slow.spec = serde_json::json!({"hold": {"timeoutSeconds": 3}});
-    let address = scene.asleep(slow).await;
+    let address = fixture.asleep(slow).await;
     let stream = TcpStream::connect(&address).await.unwrap();
     let (mut client, connection) =
         hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream))
@@ -229,10 +223,10 @@ async fn a_grpc_call_that_cannot_be_carried_hears_unavailable_in_its_own_words()
 
 #[tokio::test(start_paused = true)]
 async fn a_chunked_upload_and_expect_100_continue_pass_through_a_wake() {
-    let scene = Scene::start().await;
-    let address = scene.asleep(service("cart")).await;
+    let fixture = Fixture::start().await;
+    let address = fixture.asleep(service("cart")).await;
     let chunked = "POST /up HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n5\r\nhello\r\n6\r\n world\r\n0\r\n\r\n";
-    let answer = ask_with(&address, chunked).await;
+    let answer = send_raw(&address, chunked).await;
     assert_eq!((answer.code(), &answer.json()["bytes"]), (200, &11.into()));
 
     let mut client = TcpStream::connect(&address).await.unwrap();
@@ -250,23 +244,23 @@ async fn a_chunked_upload_and_expect_100_continue_pass_through_a_wake() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn once_pods_are_in_rotation_clients_are_told_to_come_back_on_the_direct_path() {
-    let scene = Scene::start().await;
-    let address = scene.asleep(service("cart")).await;
-    assert_eq!(ask(&address, "/").await.code(), 200);
+async fn once_pods_are_in_rotation_connections_close_so_that_clients_take_the_direct_path() {
+    let fixture = Fixture::start().await;
+    let address = fixture.asleep(service("cart")).await;
+    assert_eq!(http_get(&address, "/").await.code(), 200);
     // The nodes know the pod by now; this client is one that still arrives at the resolver.
-    let mut client = http1(&format!("{}:{}", scene.address, HTTP.listen)).await;
+    let mut client = http1(&format!("{}:{}", fixture.address, HTTP.listen)).await;
     let answer = client.send_request(get("/")).await.unwrap();
     assert!(!answer.headers().contains_key("connection"));
     drop(answer.collect().await);
-    scene
+    fixture
         .status(
             "cart",
             serde_json::json!({"mode": "serve", "phase": "Serving"}),
         )
         .await;
-    until("the resolver has heard", async || {
-        let metrics = scene.admin("/metrics").await.body;
+    until("the resolver has the new mode", async || {
+        let metrics = fixture.admin("/metrics").await.body;
         metrics.contains("elasti_resolver_traffic_switch_count{namespace=\"default\",service=\"cart\",mode=\"serve\"} 1")
     })
     .await;

@@ -1,13 +1,4 @@
 //! Pods that behave in ways the sample apps do not: trailers, slow streams, refusals, closed connections.
-//! Never waits on wall-clock: the clock is paused and every wait is for a condition.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing
-)]
-
-mod fixture;
 
 use std::convert::Infallible;
 use std::net::IpAddr;
@@ -16,7 +7,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use fixture::{HTTP, PODS, Scene, TestService, ask, ask_with, service, until};
+use elasti_testkit::fixture::{
+    Fixture, HTTP, PODS, TestService, http_get, send_raw, service, until,
+};
 use http::{HeaderMap, Request, Response};
 use http_body_util::combinators::BoxBody;
 use http_body_util::{BodyExt as _, Empty, Full, StreamBody};
@@ -37,10 +30,10 @@ fn hollow(name: &'static str) -> TestService {
 }
 
 /// Wakes a hollow service and gives the address behind its port 80.
-async fn pod_address(scene: &Scene) -> (IpAddr, u16) {
+async fn pod_address(fixture: &Fixture) -> (IpAddr, u16) {
     let mut address = None;
     until("a pod has an address", async || {
-        let pods = scene.api_client.items(PODS).await;
+        let pods = fixture.api_client.items(PODS).await;
         address = pods
             .first()
             .and_then(|pod| pod["status"]["podIP"].as_str()?.parse().ok());
@@ -52,10 +45,10 @@ async fn pod_address(scene: &Scene) -> (IpAddr, u16) {
 
 #[tokio::test(start_paused = true)]
 async fn a_ready_pod_that_refuses_keeps_the_request_held_until_it_accepts() {
-    let scene = Scene::start().await;
-    let address = scene.asleep(hollow("cart")).await;
-    let client = tokio::spawn(async move { ask(&address, "/").await });
-    let pod = pod_address(&scene).await;
+    let fixture = Fixture::start().await;
+    let address = fixture.asleep(hollow("cart")).await;
+    let client = tokio::spawn(async move { http_get(&address, "/").await });
+    let pod = pod_address(&fixture).await;
     sleep(Duration::from_secs(5)).await;
     assert!(
         !client.is_finished(),
@@ -74,11 +67,13 @@ async fn a_ready_pod_that_refuses_keeps_the_request_held_until_it_accepts() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_request_that_a_pod_may_have_seen_is_delivered_once_and_its_loss_is_told_s7() {
-    let scene = Scene::start().await;
-    let address = scene.asleep(hollow("cart")).await;
-    let client = tokio::spawn(async move { ask(&address, "/pay").await });
-    let listener = TcpListener::bind(pod_address(&scene).await).await.unwrap();
+async fn a_request_that_a_pod_may_have_seen_is_delivered_once_and_its_loss_is_a_502_s7() {
+    let fixture = Fixture::start().await;
+    let address = fixture.asleep(hollow("cart")).await;
+    let client = tokio::spawn(async move { http_get(&address, "/pay").await });
+    let listener = TcpListener::bind(pod_address(&fixture).await)
+        .await
+        .unwrap();
     let (mut stream, _) = listener.accept().await.unwrap();
     let mut head = [0; 1024];
     assert!(stream.read(&mut head).await.unwrap() > 0);
@@ -93,12 +88,17 @@ async fn a_request_that_a_pod_may_have_seen_is_delivered_once_and_its_loss_is_to
 
 #[tokio::test(start_paused = true)]
 async fn a_connection_that_the_pod_closed_while_idle_is_not_used_again() {
-    let scene = Scene::start().await;
-    let address = scene.asleep(hollow("cart")).await;
-    let direct = format!("{}:{}", scene.address, HTTP.listen);
-    let first = tokio::spawn(async move { ask(&address, "/").await });
-    let listener = TcpListener::bind(pod_address(&scene).await).await.unwrap();
-    for client in [first, tokio::spawn(async move { ask(&direct, "/").await })] {
+    let fixture = Fixture::start().await;
+    let address = fixture.asleep(hollow("cart")).await;
+    let direct = format!("{}:{}", fixture.address, HTTP.listen);
+    let first = tokio::spawn(async move { http_get(&address, "/").await });
+    let listener = TcpListener::bind(pod_address(&fixture).await)
+        .await
+        .unwrap();
+    for client in [
+        first,
+        tokio::spawn(async move { http_get(&direct, "/").await }),
+    ] {
         let (mut stream, _) = listener.accept().await.unwrap();
         let mut head = [0; 1024];
         assert!(stream.read(&mut head).await.unwrap() > 0);
@@ -137,8 +137,8 @@ where
 
 #[tokio::test(start_paused = true)]
 async fn grpc_trailers_come_back_through_a_wake() {
-    let scene = Scene::start().await;
-    let address = scene.asleep(hollow("cart")).await;
+    let fixture = Fixture::start().await;
+    let address = fixture.asleep(hollow("cart")).await;
     let stream = TcpStream::connect(&address).await.unwrap();
     let (mut client, connection) =
         hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream))
@@ -152,7 +152,7 @@ async fn grpc_trailers_come_back_through_a_wake() {
         .unwrap();
     let call = tokio::spawn(async move { client.send_request(request).await.unwrap() });
     serve_in_place(
-        pod_address(&scene).await,
+        pod_address(&fixture).await,
         |request: Request<Incoming>| async move {
             let question = request.collect().await.unwrap().to_bytes();
             let mut trailers = HeaderMap::new();
@@ -174,8 +174,8 @@ async fn grpc_trailers_come_back_through_a_wake() {
 
 #[tokio::test(start_paused = true)]
 async fn events_arrive_one_by_one_and_are_never_collected_r9() {
-    let scene = Scene::start().await;
-    let address = scene.asleep(hollow("cart")).await;
+    let fixture = Fixture::start().await;
+    let address = fixture.asleep(hollow("cart")).await;
     let mut client = TcpStream::connect(&address).await.unwrap();
     client
         .write_all(b"GET /events HTTP/1.1\r\nHost: x\r\n\r\n")
@@ -183,7 +183,7 @@ async fn events_arrive_one_by_one_and_are_never_collected_r9() {
         .unwrap();
     let (say, said) = mpsc::channel::<Bytes>(1);
     let said = Arc::new(parking_lot::Mutex::new(Some(said)));
-    serve_in_place(pod_address(&scene).await, move |_| {
+    serve_in_place(pod_address(&fixture).await, move |_| {
         let said = said.lock().take().unwrap();
         let events = futures::stream::unfold(said, async |mut said| {
             let event = said.recv().await?;
@@ -200,19 +200,19 @@ async fn events_arrive_one_by_one_and_are_never_collected_r9() {
         say.send(Bytes::from_static(event.as_bytes()))
             .await
             .unwrap();
-        let mut heard = Vec::new();
-        while !heard.ends_with(event.as_bytes()) {
-            heard.push(client.read_u8().await.unwrap());
+        let mut received = Vec::new();
+        while !received.ends_with(event.as_bytes()) {
+            received.push(client.read_u8().await.unwrap());
         }
     }
-    assert_eq!(scene.resolver().held(), 0);
+    assert_eq!(fixture.resolver().held(), 0);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_client_that_does_not_read_slows_the_pod_down_r9() {
     const PIECE: usize = 64 * 1024;
-    let scene = Scene::start().await;
-    let address = scene.asleep(hollow("cart")).await;
+    let fixture = Fixture::start().await;
+    let address = fixture.asleep(hollow("cart")).await;
     let mut client = TcpStream::connect(&address).await.unwrap();
     client
         .write_all(b"GET /endless HTTP/1.1\r\nHost: x\r\n\r\n")
@@ -220,7 +220,7 @@ async fn a_client_that_does_not_read_slows_the_pod_down_r9() {
         .unwrap();
     let sent = Arc::new(AtomicUsize::new(0));
     let counter = sent.clone();
-    serve_in_place(pod_address(&scene).await, move |_| {
+    serve_in_place(pod_address(&fixture).await, move |_| {
         let counter = counter.clone();
         let endless = futures::stream::unfold(counter, async |counter| {
             counter.fetch_add(PIECE, Ordering::Relaxed);
@@ -249,8 +249,8 @@ async fn a_client_that_does_not_read_slows_the_pod_down_r9() {
 #[tokio::test(start_paused = true)]
 async fn a_large_upload_streams_to_the_pod() {
     const SIZE: usize = 100 * 1024 * 1024;
-    let scene = Scene::start().await;
-    let address = scene.asleep(hollow("cart")).await;
+    let fixture = Fixture::start().await;
+    let address = fixture.asleep(hollow("cart")).await;
     let client = tokio::spawn(async move {
         let mut client = TcpStream::connect(&address).await.unwrap();
         let head = format!(
@@ -266,7 +266,7 @@ async fn a_large_upload_streams_to_the_pod() {
         answer
     });
     serve_in_place(
-        pod_address(&scene).await,
+        pod_address(&fixture).await,
         |request: Request<Incoming>| async move {
             let mut body = request.into_body();
             let mut received = 0;
@@ -300,18 +300,18 @@ const HOSTILE: &[&str] = &[
 
 #[tokio::test(start_paused = true)]
 async fn hostile_heads_are_refused_and_never_reach_the_pod() {
-    let scene = Scene::start().await;
-    let address = scene.asleep(hollow("cart")).await;
+    let fixture = Fixture::start().await;
+    let address = fixture.asleep(hollow("cart")).await;
     let delivered = Arc::new(AtomicUsize::new(0));
     let counter = delivered.clone();
-    let first = tokio::spawn(async move { ask(&address, "/").await });
-    serve_in_place(pod_address(&scene).await, move |_| {
+    let first = tokio::spawn(async move { http_get(&address, "/").await });
+    serve_in_place(pod_address(&fixture).await, move |_| {
         counter.fetch_add(1, Ordering::Relaxed);
         async { Response::new(Empty::new().boxed()) }
     })
     .await;
     assert_eq!(first.await.unwrap().code(), 200);
-    let direct = format!("{}:{}", scene.address, HTTP.listen);
+    let direct = format!("{}:{}", fixture.address, HTTP.listen);
     let many: String = (0..200).map(|at| format!("h{at}: x\r\n")).collect();
     let giant = "x".repeat(100 * 1024);
     let bounds = [
@@ -323,7 +323,7 @@ async fn hostile_heads_are_refused_and_never_reach_the_pod() {
         .copied()
         .chain(bounds.iter().map(String::as_str))
     {
-        let answer = ask_with(&direct, text).await;
+        let answer = send_raw(&direct, text).await;
         let code = answer.code();
         assert!(
             (400..500).contains(&code),

@@ -1,0 +1,189 @@
+//! Reaches a pod for a request or a connection, HTTP or TCP: chooses one, tries it, and holds while none is ready.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use elasti_core::ports::ServiceKey;
+use futures::FutureExt as _;
+use tokio::time::Instant;
+
+use crate::answer::Failure;
+use crate::clock::to_std;
+use crate::hold::{Hold, Released};
+use crate::pod::{Pod, choose};
+use crate::table::{RouteTable, Service, ServiceStats};
+use crate::wake::WakeTasks;
+
+/// Where a request or a connection is meant to go.
+#[derive(Clone, Debug)]
+pub(crate) struct Destination {
+    pub(crate) key: Arc<ServiceKey>,
+    pub(crate) listen_port: u16,
+    /// Of the service when it was found; for counting only.
+    pub(crate) stats: Arc<ServiceStats>,
+}
+
+impl Destination {
+    pub(crate) fn new(service: &Service, listen_port: u16) -> Self {
+        Self {
+            key: Arc::new(service.key.clone()),
+            listen_port,
+            stats: service.stats.clone(),
+        }
+    }
+}
+
+/// What is brought to a pod, and how one pod is tried.
+pub(crate) trait Attempt: Send {
+    /// Consumed by a try, and given back by one that did not reach its pod.
+    type Message: Send;
+    type Reached: Send;
+
+    /// Bytes in memory while it waits.
+    fn held_bytes(&self) -> u64;
+
+    fn try_pod(
+        &mut self,
+        service: &Service,
+        pod: &Pod,
+        message: Self::Message,
+    ) -> impl Future<Output = Result<Self::Reached, AttemptError<Self::Message>>> + Send;
+
+    /// Ends when the client has disconnected.
+    fn client_disconnected(&self) -> impl Future<Output = ()> + Send;
+}
+
+/// Why one try failed.
+#[derive(Debug)]
+pub(crate) enum AttemptError<M> {
+    /// The pod has seen nothing of it: another one may have it.
+    Unsent(M),
+    /// No other pod may be tried.
+    Failed(Failure),
+}
+
+/// How the wait of a connection ended, for the first request on it.
+#[derive(Debug, Default)]
+pub(crate) enum HoldOutcome {
+    /// It did not have to wait.
+    #[default]
+    NotHeld,
+    Released(Released),
+    Refused(Failure),
+}
+
+impl HoldOutcome {
+    pub(crate) fn into_released(self) -> Result<Option<Released>, Failure> {
+        match self {
+            Self::NotHeld => Ok(None),
+            Self::Released(released) => Ok(Some(released)),
+            Self::Refused(failure) => Err(failure),
+        }
+    }
+}
+
+impl From<Result<Released, Failure>> for HoldOutcome {
+    fn from(held: Result<Released, Failure>) -> Self {
+        match held {
+            Ok(released) => Self::Released(released),
+            Err(failure) => Self::Refused(failure),
+        }
+    }
+}
+
+/// Brings requests to pods, and holds them while none is ready.
+#[derive(Clone, Debug)]
+pub(crate) struct Dispatcher {
+    pub(crate) table: RouteTable,
+    pub(crate) hold: Arc<Hold>,
+    pub(crate) wakes: Arc<WakeTasks>,
+}
+
+impl Dispatcher {
+    pub(crate) fn service(&self, key: &ServiceKey) -> Result<Arc<Service>, Failure> {
+        self.table.service(key).ok_or(Failure::NotManaged)
+    }
+
+    /// Reaches a pod. What was released already keeps its deadline and does not queue again.
+    pub(crate) async fn reach<A: Attempt>(
+        &self,
+        destination: &Destination,
+        mut service: Arc<Service>,
+        mut released: Option<Released>,
+        mut attempt: A,
+        mut message: A::Message,
+    ) -> Result<A::Reached, Failure> {
+        let deadline = match &released {
+            Some(released) => released.deadline,
+            None => Instant::now() + to_std(service.room.timeout),
+        };
+        let mut tried = BTreeSet::new();
+        loop {
+            // It may have disconnected while a pod was tried.
+            if !tried.is_empty() && attempt.client_disconnected().now_or_never().is_some() {
+                return Err(Failure::ClientDisconnected);
+            }
+            let port = service.port(destination.listen_port);
+            let pods = port.map(|port| &port.pods).ok_or(Failure::NotManaged)?;
+            let may_go = released.is_some() || !service.has_waiters();
+            match choose(pods, &tried).filter(|_| may_go) {
+                Some(pod) => match attempt.try_pod(&service, pod, message).await {
+                    Ok(reached) => {
+                        if let Some(released) = released {
+                            released.answered();
+                        }
+                        return Ok(reached);
+                    }
+                    Err(AttemptError::Failed(failure)) => return Err(failure),
+                    Err(AttemptError::Unsent(unsent)) => {
+                        message = unsent;
+                        tried.insert(pod.backend.pod.clone());
+                    }
+                },
+                None => {
+                    if let Some(released) = released.take() {
+                        released.failed();
+                    }
+                    if !tried.is_empty() {
+                        self.hold.pause_releases(&service.key);
+                        tried.clear();
+                    }
+                    released = Some(tokio::select! {
+                        held = self.hold(&service, attempt.held_bytes(), deadline) => held?,
+                        () = attempt.client_disconnected() => return Err(Failure::ClientDisconnected),
+                    });
+                }
+            }
+            service = self.service(&destination.key)?;
+        }
+    }
+
+    /// Holds a request until a pod is ready, and makes sure that the service is being woken.
+    pub(crate) async fn hold(
+        &self,
+        service: &Service,
+        bytes: u64,
+        deadline: Instant,
+    ) -> Result<Released, Failure> {
+        let held = self.hold.wait(service, bytes, deadline, || {
+            self.wakes.ensure_running(&service.key);
+            // An obstacle known before it came: the others were rejected when it became known.
+            service.obstacle.filter(|_| service.ready_pods() == 0)
+        });
+        held.await.map_err(Failure::from)
+    }
+
+    /// Wakes a service for clients that do not wait on their connection. One ticket in its waiting room stands for all
+    /// of them, so that the wake goes on as long as for a held request.
+    pub(crate) fn wake_without_waiting(&self, service: &Arc<Service>) {
+        if service.has_waiters() {
+            return;
+        }
+        let (dispatcher, service) = (self.clone(), service.clone());
+        tokio::spawn(async move {
+            let deadline = Instant::now() + to_std(service.room.timeout);
+            // The waiting page asks again by itself, so the outcome interests no client.
+            let _ = dispatcher.hold(&service, 0, deadline).await;
+        });
+    }
+}
