@@ -60,7 +60,7 @@ type Part = fn(&Times) -> f64;
 
 /// Runs as many cold starts as bare ones, in turn, and prints medians and ratios.
 pub(crate) fn run(extent: &Extent) -> Result<(), Box<dyn Error>> {
-    world::install(&extent.mode, 2)?;
+    world::install(&extent.mode, 1, 2)?;
     let size = Size {
         targets: TARGETS,
         replicas: 1,

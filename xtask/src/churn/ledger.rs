@@ -7,7 +7,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant, SystemTime};
 
-use super::request::{Outcome, send};
+use super::request::{Lost, Outcome, send};
+use crate::kubernetes::nodes::Node;
 
 /// One request and what became of it.
 #[derive(Clone, Debug)]
@@ -15,35 +16,59 @@ pub(crate) struct Entry {
     /// The target and why the request was sent, such as `churn-0 at Marked`.
     pub(crate) of: String,
     pub(crate) id: String,
+    /// Where its client was.
+    pub(crate) node: Node,
     pub(crate) outcome: Outcome,
 }
 
 /// All requests of one churn; clones share it.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(crate) struct Ledger {
+    /// Its clients are on each of these in turn.
+    nodes: Arc<[Node]>,
     entries: Arc<Mutex<Vec<Entry>>>,
     under_way: Arc<Mutex<Vec<JoinHandle<()>>>>,
     given: Arc<Mutex<u64>>,
 }
 
 impl Ledger {
+    /// Clients on all of these nodes.
+    pub(crate) fn new(nodes: Vec<Node>) -> Self {
+        Self {
+            nodes: nodes.into(),
+            entries: Arc::default(),
+            under_way: Arc::default(),
+            given: Arc::default(),
+        }
+    }
+
     /// Sends one request on a thread of its own.
     pub(crate) fn send(&self, to: SocketAddr, of: &str) {
         let mut given = lock(&self.given);
         *given += 1;
         let id = format!("r-{given}");
+        let turn = usize::try_from(*given).unwrap_or_default();
         drop(given);
+        let Some(&node) = self.nodes.get(turn % self.nodes.len().max(1)) else {
+            return;
+        };
         let (entries, of) = (self.entries.clone(), of.to_owned());
         let work = move || {
-            let outcome = send(to, &id);
+            let outcome = send_from(node, to, &id);
             if let Err(lost) = &outcome.result {
                 let took = outcome.took.as_secs_f64();
                 println!(
-                    "{} LOST {id} ({of}) {took:.3} s after it was sent: {lost}",
-                    clock()
+                    "{} LOST {id} ({of}) from {} {took:.3} s after it was sent: {lost}",
+                    clock(),
+                    node.name()
                 );
             }
-            lock(&entries).push(Entry { of, id, outcome });
+            lock(&entries).push(Entry {
+                of,
+                id,
+                node,
+                outcome,
+            });
         };
         // Small stacks: hundreds of requests may wait at once.
         let spawned = thread::Builder::new().stack_size(256 << 10).spawn(work);
@@ -83,6 +108,14 @@ impl Ledger {
         let entries = lock(&self.entries);
         let lost = entries.iter().filter(|e| e.outcome.result.is_err()).count();
         (*lock(&self.given), entries.len() - lost, lost)
+    }
+}
+
+/// Sends from a node, which this thread then stays on.
+fn send_from(node: Node, to: SocketAddr, id: &str) -> Outcome {
+    match node.enter() {
+        Ok(()) => send(to, id),
+        Err(error) => Outcome::unsent(Lost::Connect(format!("{}: {error}", node.name()))),
     }
 }
 

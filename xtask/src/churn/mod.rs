@@ -20,11 +20,12 @@ use world::Size;
 
 use crate::generate::root;
 use crate::kubernetes::layout;
+use crate::kubernetes::nodes::{FIRST, Node};
 
 pub(crate) const USAGE: &str = "\
-  churn [--minutes N] [--targets N] [--replicas N] [--resolvers N] [--proxy-mode iptables|nftables]
+  churn [--minutes N] [--targets N] [--replicas N] [--resolvers N] [--nodes N] [--proxy-mode iptables|nftables]
         [--kubeconfig FILE --prometheus URL] [--disturb]
-                  bursts at every edge of going to sleep, and constant load, on the real node; counts what is lost;
+                  bursts at every edge of going to sleep, and constant load, from every real node; counts what is lost;
                   --disturb restarts, upgrades and kills Elasti meanwhile, and takes Prometheus and the API server away
 ";
 
@@ -57,6 +58,7 @@ const AIMS: [Edge; 10] = [
 pub(crate) struct Extent {
     minutes: u64,
     size: Size,
+    nodes: usize,
     mode: String,
     disturb: bool,
     /// Another cluster than this machine's own: its kubeconfig, and the Prometheus that its pods reach.
@@ -74,6 +76,7 @@ impl Extent {
                 replicas: 1,
                 resolvers: 2,
             },
+            nodes: 1,
             mode: "iptables".into(),
             disturb: words.last() == Some(&"--disturb"),
             kubeconfig: None,
@@ -87,6 +90,7 @@ impl Extent {
                 ["--targets", n] => extent.size.targets = n.parse().ok()?,
                 ["--replicas", n] => extent.size.replicas = n.parse().ok()?,
                 ["--resolvers", n] => extent.size.resolvers = n.parse().ok()?,
+                ["--nodes", n] => extent.nodes = n.parse().ok()?,
                 ["--proxy-mode", mode] => extent.mode = (*mode).to_owned(),
                 ["--kubeconfig", file] => extent.kubeconfig = Some((*file).to_owned()),
                 ["--prometheus", url] => extent.prometheus = Some((*url).to_owned()),
@@ -105,7 +109,7 @@ pub(crate) fn run(extent: &Extent) -> Result<(), Box<dyn Error>> {
     if let (Some(file), Some(prometheus)) = (&extent.kubeconfig, &extent.prometheus) {
         layout::use_other(file, prometheus);
     }
-    world::install(&extent.mode, extent.size.resolvers)?;
+    world::install(&extent.mode, extent.nodes, extent.size.resolvers)?;
     // The last target is the one under constant load.
     let all = Size {
         targets: extent.size.targets + 1,
@@ -150,7 +154,7 @@ fn fire(
     start: Instant,
 ) -> Result<Vec<Entry>, Box<dyn Error>> {
     let end = start + Duration::from_secs(60 * extent.minutes);
-    let ledger = Ledger::default();
+    let ledger = Ledger::new(clients());
     let mut workers = Vec::new();
     for index in 0..extent.size.targets {
         let name = world::target(index);
@@ -189,6 +193,14 @@ fn fire(
         worker.join().map_err(|_| "a client died")?;
     }
     Ok(ledger.close())
+}
+
+/// Where clients are: on every node of ours, or on this machine where the cluster is another one.
+fn clients() -> Vec<Node> {
+    match layout::is_ours() {
+        true => Node::all(),
+        false => vec![FIRST],
+    }
 }
 
 /// Burst after burst, each aimed at an edge and a moment after it.
@@ -236,8 +248,9 @@ fn print(
     let count = |edge: Edge| seen.iter().filter(|s| s.edge == edge).count();
     let slowest = entries.iter().map(|e| e.outcome.took).max();
     println!(
-        "{}, {} min, {} targets of {} replicas and one under constant load, {} resolvers",
+        "{} on {} nodes, {} min, {} targets of {} replicas and one under constant load, {} resolvers",
         extent.mode,
+        extent.nodes,
         extent.minutes,
         extent.size.targets,
         extent.size.replicas,
@@ -285,10 +298,11 @@ fn print_lost(entry: &Entry, start: Instant, seen: &[Sighting]) {
     let at = outcome.sent_at.duration_since(start);
     if let Err(lost) = &outcome.result {
         println!(
-            "LOST {} ({}) sent at {:.3} s from port {}, after {:.3} s: {lost}",
+            "LOST {} ({}) sent at {:.3} s from {} port {}, after {:.3} s: {lost}",
             entry.id,
             entry.of,
             at.as_secs_f64(),
+            entry.node.name(),
             outcome.local_port,
             outcome.took.as_secs_f64()
         );

@@ -12,7 +12,8 @@ use std::process::Command;
 use archive::Image;
 
 use crate::generate::root;
-use crate::kubernetes::{go_programs, layout};
+use crate::kubernetes::go_programs;
+use crate::kubernetes::nodes::Node;
 
 pub(crate) const USAGE: &str = "\
   image [--load]  make the image of elasti as a tar; --load gives it to the node of this machine
@@ -88,11 +89,16 @@ fn folder() -> PathBuf {
     root().join("target/image")
 }
 
-/// Gives an image to the node of this machine.
+/// Gives an image to every node of this machine's cluster.
 pub(crate) fn import(tar: &Path) -> Result<(), Box<dyn Error>> {
+    let nodes = Node::all();
+    nodes.into_iter().try_for_each(|node| import_to(node, tar))
+}
+
+fn import_to(node: Node, tar: &Path) -> Result<(), Box<dyn Error>> {
     let output = Command::new("ctr")
         .arg("--address")
-        .arg(layout::containerd_socket())
+        .arg(node.containerd_socket())
         .args(["--namespace", "k8s.io", "images", "import"])
         .arg(tar)
         .output()?;
