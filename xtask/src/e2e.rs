@@ -66,7 +66,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Box<dyn Error>> {
         (Some(file), Some(prometheus)) => layout::use_other(file, prometheus),
         _ => prepare_node()?,
     }
-    world::install("iptables", 2)?;
+    world::install("iptables", 1, 2)?;
     remove_namespaces()?;
     println!("installed after {:.0} s", start.elapsed().as_secs_f32());
     let mut failed = Vec::new();
@@ -138,7 +138,7 @@ impl fmt::Display for Tests {
 
 /// The node of this machine, with the sample app, and a Prometheus that scrapes the end-to-end tests.
 fn prepare_node() -> Result<(), Box<dyn Error>> {
-    world::up("iptables")?;
+    world::up("iptables", 1)?;
     image::import(&image::sample_app()?)?;
     let targets = layout::state().join("prometheus-targets/e2e.yaml");
     fs::write(

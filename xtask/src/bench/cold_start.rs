@@ -59,7 +59,7 @@ type Part = fn(&Times) -> f64;
 
 /// Runs as many cold starts as bare ones, in turn, and prints medians and ratios.
 pub(crate) fn run(options: &Options) -> Result<(), Box<dyn Error>> {
-    world::install(&options.mode, 2)?;
+    world::install(&options.mode, 1, 2)?;
     let size = Size {
         targets: TARGETS,
         replicas: 1,

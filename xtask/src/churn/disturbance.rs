@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 
 use super::request_log::clock;
 use super::world;
-use crate::kubernetes::{self, layout, ready};
+use crate::kubernetes::nodes::Node;
+use crate::kubernetes::{self, ready};
 use crate::names;
 
 const OPERATOR: &str = "elasti-operator-controller-manager";
@@ -134,12 +135,16 @@ fn wait_for_renewal(before: &str) -> Result<(), Box<dyn Error>> {
 
 /// SIGKILL, behind Kubernetes' back.
 fn kill(pod: &str) -> Result<(), Box<dyn Error>> {
-    let path = "--output=jsonpath={.status.containerStatuses[0].containerID}";
-    let id = kubectl(&["get", "pod", pod, path])?;
+    let path = "--output=jsonpath={.spec.nodeName} {.status.containerStatuses[0].containerID}";
+    let answer = kubectl(&["get", "pod", pod, path])?;
+    let (node, id) = answer
+        .split_once(' ')
+        .ok_or_else(|| format!("{pod} has no container yet"))?;
+    let node = Node::named(node).ok_or_else(|| format!("{node} is not a node of ours"))?;
     let id = id.trim_start_matches("containerd://");
     let status = Command::new("ctr")
         .arg("--address")
-        .arg(layout::containerd_socket())
+        .arg(node.containerd_socket())
         .args([
             "--namespace",
             "k8s.io",

@@ -18,12 +18,13 @@ use timeline::{Edge, Observation, Timeline};
 use world::Size;
 
 use crate::kubernetes::layout;
+use crate::kubernetes::nodes::{FIRST, Node};
 use crate::paths;
 
 pub(crate) const USAGE: &str = "\
-  churn [--minutes N] [--targets N] [--replicas N] [--resolvers N] [--proxy-mode iptables|nftables]
+  churn [--minutes N] [--targets N] [--replicas N] [--resolvers N] [--nodes N] [--proxy-mode iptables|nftables]
         [--kubeconfig FILE --prometheus URL] [--disturb]
-                  bursts at every edge of going to sleep, and constant load, on the real node; counts what is lost;
+                  bursts at every edge of going to sleep, and constant load, from every real node; counts what is lost;
                   --disturb restarts, upgrades and kills Elasti meanwhile, and takes Prometheus and the API server away
 ";
 
@@ -56,6 +57,7 @@ const AIMS: [Edge; 10] = [
 pub(crate) struct Options {
     minutes: u64,
     size: Size,
+    nodes: usize,
     mode: String,
     disturb: bool,
     /// Another cluster than this machine's own: its kubeconfig, and the Prometheus that its pods reach.
@@ -73,6 +75,7 @@ impl Options {
                 replicas: 1,
                 resolvers: 2,
             },
+            nodes: 1,
             mode: "iptables".into(),
             disturb: arguments.last() == Some(&"--disturb"),
             kubeconfig: None,
@@ -86,6 +89,7 @@ impl Options {
                 ["--targets", n] => options.size.targets = n.parse().ok()?,
                 ["--replicas", n] => options.size.replicas = n.parse().ok()?,
                 ["--resolvers", n] => options.size.resolvers = n.parse().ok()?,
+                ["--nodes", n] => options.nodes = n.parse().ok()?,
                 ["--proxy-mode", mode] => options.mode = (*mode).to_owned(),
                 ["--kubeconfig", file] => options.kubeconfig = Some((*file).to_owned()),
                 ["--prometheus", url] => options.prometheus = Some((*url).to_owned()),
@@ -104,7 +108,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Box<dyn Error>> {
     if let (Some(file), Some(prometheus)) = (&options.kubeconfig, &options.prometheus) {
         layout::use_other(file, prometheus);
     }
-    world::install(&options.mode, options.size.resolvers)?;
+    world::install(&options.mode, options.nodes, options.size.resolvers)?;
     // The last target is the one under constant load.
     let all = Size {
         targets: options.size.targets + 1,
@@ -149,7 +153,7 @@ fn fire(
     start: Instant,
 ) -> Result<Vec<Entry>, Box<dyn Error>> {
     let end = start + Duration::from_secs(60 * options.minutes);
-    let requests = RequestLog::default();
+    let requests = RequestLog::new(clients());
     let mut workers = Vec::new();
     for index in 0..options.size.targets {
         let name = world::target(index);
@@ -188,6 +192,14 @@ fn fire(
         worker.join().map_err(|_| "a client panicked")?;
     }
     Ok(requests.close())
+}
+
+/// Where clients are: on every node of ours, or on this machine where the cluster is another one.
+fn clients() -> Vec<Node> {
+    match layout::is_ours() {
+        true => Node::all(),
+        false => vec![FIRST],
+    }
 }
 
 /// Burst after burst, each aimed at an edge and a moment after it.
@@ -235,8 +247,9 @@ fn print(
     let count = |edge: Edge| seen.iter().filter(|s| s.edge == edge).count();
     let slowest = entries.iter().map(|e| e.outcome.took).max();
     println!(
-        "{}, {} min, {} targets of {} replicas and one under constant load, {} resolvers",
+        "{} on {} nodes, {} min, {} targets of {} replicas and one under constant load, {} resolvers",
         options.mode,
+        options.nodes,
         options.minutes,
         options.size.targets,
         options.size.replicas,
@@ -284,10 +297,11 @@ fn print_lost(entry: &Entry, start: Instant, seen: &[Observation]) {
     let at = outcome.sent_at.duration_since(start);
     if let Err(lost) = &outcome.result {
         println!(
-            "LOST {} ({}) sent at {:.3} s from port {}, after {:.3} s: {lost}",
+            "LOST {} ({}) sent at {:.3} s from {} port {}, after {:.3} s: {lost}",
             entry.id,
             entry.of,
             at.as_secs_f64(),
+            entry.node.name(),
             outcome.local_port,
             outcome.took.as_secs_f64()
         );

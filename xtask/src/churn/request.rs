@@ -39,6 +39,18 @@ pub(crate) struct Outcome {
     pub(crate) result: Result<(), Lost>,
 }
 
+impl Outcome {
+    /// Of a request that never left.
+    pub(crate) fn unsent(lost: Lost) -> Self {
+        Self {
+            sent_at: Instant::now(),
+            took: Duration::ZERO,
+            local_port: 0,
+            result: Err(lost),
+        }
+    }
+}
+
 /// Sends `GET /anything/<id>` on a new connection; only a whole 200 that says the id is an answer.
 pub(crate) fn send(to: SocketAddr, id: &str) -> Outcome {
     let sent_at = Instant::now();

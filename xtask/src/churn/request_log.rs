@@ -6,7 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant, SystemTime};
 
-use super::request::{Outcome, send};
+use super::request::{Lost, Outcome, send};
+use crate::kubernetes::nodes::Node;
 
 /// One request and its outcome.
 #[derive(Clone, Debug)]
@@ -14,35 +15,59 @@ pub(crate) struct Entry {
     /// The target and why the request was sent, such as `churn-0 at Marked`.
     pub(crate) of: String,
     pub(crate) id: String,
+    /// Where its client was.
+    pub(crate) node: Node,
     pub(crate) outcome: Outcome,
 }
 
 /// All requests of one churn; clones share it.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(crate) struct RequestLog {
+    /// Its clients are on each of these in turn.
+    nodes: Arc<[Node]>,
     entries: Arc<Mutex<Vec<Entry>>>,
     in_flight: Arc<Mutex<Vec<JoinHandle<()>>>>,
     sent: Arc<Mutex<u64>>,
 }
 
 impl RequestLog {
+    /// Clients on all of these nodes.
+    pub(crate) fn new(nodes: Vec<Node>) -> Self {
+        Self {
+            nodes: nodes.into(),
+            entries: Arc::default(),
+            in_flight: Arc::default(),
+            sent: Arc::default(),
+        }
+    }
+
     /// Sends one request on a thread of its own.
     pub(crate) fn send(&self, to: SocketAddr, of: &str) {
         let mut sent = lock(&self.sent);
         *sent += 1;
         let id = format!("r-{sent}");
+        let turn = usize::try_from(*sent).unwrap_or_default();
         drop(sent);
+        let Some(&node) = self.nodes.get(turn % self.nodes.len().max(1)) else {
+            return;
+        };
         let (entries, of) = (self.entries.clone(), of.to_owned());
         let work = move || {
-            let outcome = send(to, &id);
+            let outcome = send_from(node, to, &id);
             if let Err(lost) = &outcome.result {
                 let took = outcome.took.as_secs_f64();
                 println!(
-                    "{} LOST {id} ({of}) {took:.3} s after it was sent: {lost}",
-                    clock()
+                    "{} LOST {id} ({of}) from {} {took:.3} s after it was sent: {lost}",
+                    clock(),
+                    node.name()
                 );
             }
-            lock(&entries).push(Entry { of, id, outcome });
+            lock(&entries).push(Entry {
+                of,
+                id,
+                node,
+                outcome,
+            });
         };
         // Small stacks: hundreds of requests may wait at once.
         let spawned = thread::Builder::new().stack_size(256 << 10).spawn(work);
@@ -82,6 +107,14 @@ impl RequestLog {
         let entries = lock(&self.entries);
         let lost = entries.iter().filter(|e| e.outcome.result.is_err()).count();
         (*lock(&self.sent), entries.len() - lost, lost)
+    }
+}
+
+/// Sends from a node, which this thread then stays on.
+fn send_from(node: Node, to: SocketAddr, id: &str) -> Outcome {
+    match node.enter() {
+        Ok(()) => send(to, id),
+        Err(error) => Outcome::unsent(Lost::Connect(format!("{}: {error}", node.name()))),
     }
 }
 

@@ -30,18 +30,19 @@ pub(crate) struct Size {
 
 /// Brings the node up, gives it the image, and installs or upgrades the chart; a cluster that is not ours is left as it
 /// is, but for the chart.
-pub(crate) fn install(mode: &str, resolvers: usize) -> Result<(), Box<dyn Error>> {
+pub(crate) fn install(mode: &str, nodes: usize, resolvers: usize) -> Result<(), Box<dyn Error>> {
     if layout::is_ours() {
-        up(mode)?;
+        up(mode, nodes)?;
         image::run(&["--load"]).ok_or("image --load is not known")??;
     }
     upgrade(resolvers, &[])
 }
 
-/// Brings the node up.
-pub(crate) fn up(mode: &str) -> Result<(), Box<dyn Error>> {
-    let done = kubernetes::run(&["up", "--proxy-mode", mode]);
-    done.ok_or_else(|| format!("{mode} is not a mode of kube-proxy"))?
+/// Brings so many nodes up.
+pub(crate) fn up(mode: &str, nodes: usize) -> Result<(), Box<dyn Error>> {
+    let count = nodes.to_string();
+    let done = kubernetes::run(&["up", "--nodes", &count, "--proxy-mode", mode]);
+    done.ok_or_else(|| format!("no cluster of {nodes} nodes in mode {mode}"))?
 }
 
 /// Values of the chart for tests: the image of this working tree, and triggers that are read every second.

@@ -10,7 +10,8 @@ use std::process::Command;
 
 use archive::Image;
 
-use crate::kubernetes::{go_programs, layout};
+use crate::kubernetes::go_programs;
+use crate::kubernetes::nodes::Node;
 use crate::paths;
 
 pub(crate) const USAGE: &str = "\
@@ -87,11 +88,16 @@ fn folder() -> PathBuf {
     paths::target().join("image")
 }
 
-/// Gives an image to the node of this machine.
+/// Gives an image to every node of this machine's cluster.
 pub(crate) fn import(tar: &Path) -> Result<(), Box<dyn Error>> {
+    let nodes = Node::all();
+    nodes.into_iter().try_for_each(|node| import_to(node, tar))
+}
+
+fn import_to(node: Node, tar: &Path) -> Result<(), Box<dyn Error>> {
     let output = Command::new("ctr")
         .arg("--address")
-        .arg(layout::containerd_socket())
+        .arg(node.containerd_socket())
         .args(["--namespace", "k8s.io", "images", "import"])
         .arg(tar)
         .output()?;

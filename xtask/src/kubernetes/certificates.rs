@@ -5,10 +5,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use super::layout::{self, API_SERVER, API_SERVICE_ADDRESS, CLUSTER_DOMAIN, NODE, NODE_ADDRESS};
+use super::layout::{self, API_SERVER, API_SERVICE_ADDRESS, CLUSTER_DOMAIN, NODE_ADDRESS};
+use super::nodes::Node;
 
-/// Who may talk to the API server: file name, user, group.
-const USERS: [(&str, &str, &str); 6] = [
+/// Who may talk to the API server besides the kubelets: file name, user, group.
+const USERS: [(&str, &str, &str); 5] = [
     ("admin", "admin", "system:masters"),
     (
         "kube-controller-manager",
@@ -17,7 +18,6 @@ const USERS: [(&str, &str, &str); 6] = [
     ),
     ("kube-scheduler", "system:kube-scheduler", ""),
     ("kube-proxy", "system:kube-proxy", ""),
-    ("kubelet", "", "system:nodes"),
     // DNS and Prometheus on the host only look.
     ("onlooker", "onlooker", ""),
 ];
@@ -85,10 +85,19 @@ fn openssl(commands: &[&str]) -> Result<(), Box<dyn Error>> {
 
 /// One random token a user, in the API server's list and in a kubeconfig.
 fn write_users(folder: &Path) -> Result<(), Box<dyn Error>> {
-    let node = format!("system:node:{NODE}");
+    let own = |(name, user, group): (&str, &str, &str)| (name.into(), user.into(), group.into());
+    let kubelet = |node: &Node| {
+        let user = format!("system:node:{}", node.name());
+        (node.suffixed("kubelet"), user, "system:nodes".to_owned())
+    };
+    let nodes = Node::all();
+    let users: Vec<(String, String, String)> = USERS
+        .into_iter()
+        .map(own)
+        .chain(nodes.iter().map(kubelet))
+        .collect();
     let mut list = String::new();
-    for (name, user, group) in USERS {
-        let user = if name == "kubelet" { &node } else { user };
+    for (name, user, group) in users {
         let token = random_token()?;
         // The list takes an empty group for a group without a name.
         let group = if group.is_empty() {
@@ -97,7 +106,7 @@ fn write_users(folder: &Path) -> Result<(), Box<dyn Error>> {
             format!(",{group}")
         };
         list.push_str(&format!("{token},{user},{user}{group}\n"));
-        fs::write(kubeconfig_of(name), kubeconfig(&token))?;
+        fs::write(kubeconfig_of(&name), kubeconfig(&token))?;
     }
     fs::write(folder.join("tokens.csv"), list)?;
     Ok(())

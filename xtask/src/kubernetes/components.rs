@@ -4,44 +4,73 @@ use std::error::Error;
 use std::path::{Path, PathBuf};
 
 use super::certificates::{self, kubeconfig_of};
-use super::layout::{
-    self, ETCD_CLIENT, ETCD_PEER, NODE, NODE_ADDRESS, POD_NETWORK, SERVICE_NETWORK,
-};
+use super::layout::{self, ETCD_CLIENT, ETCD_PEER, NODE_ADDRESS, POD_NETWORK, SERVICE_NETWORK};
+use super::nodes::{FIRST, Node};
 use super::process::Process;
 use super::{ProxyMode, go_programs};
 
-/// Names in the order of starting.
-pub(crate) const NAMES: [&str; 9] = [
+/// What runs once, in the order of starting; all of it on the first node.
+const OF_THE_CLUSTER: [&str; 6] = [
     "etcd",
     "kube-apiserver",
     "kube-controller-manager",
     "kube-scheduler",
-    "containerd",
-    "kubelet",
-    "kube-proxy",
     "coredns",
     "prometheus",
 ];
 
+/// What runs on every node, in the order of starting.
+const OF_A_NODE: [&str; 3] = ["containerd", "kubelet", "kube-proxy"];
+
+/// The names of all processes of a cluster with these nodes.
+pub(crate) fn names(nodes: &[Node]) -> Vec<String> {
+    let everywhere = nodes
+        .iter()
+        .flat_map(|node| OF_A_NODE.map(|name| node.suffixed(name)));
+    let once = OF_THE_CLUSTER.into_iter().map(str::to_owned);
+    once.chain(everywhere).collect()
+}
+
 /// The process of a name.
 pub(crate) fn process(name: &str, mode: ProxyMode) -> Result<Process, Box<dyn Error>> {
-    let known = NAMES.iter().find(|known| **known == name);
-    let name = known.ok_or_else(|| format!("{name}: one of {}", NAMES.join(", ")))?;
-    let (program, arguments) = match *name {
+    if OF_THE_CLUSTER.contains(&name) {
+        let (program, arguments) = of_the_cluster(name)?;
+        return Ok(Process {
+            name: name.to_owned(),
+            node: FIRST,
+            program,
+            arguments,
+        });
+    }
+    let nodes = Node::all();
+    let pairs = nodes
+        .iter()
+        .flat_map(|node| OF_A_NODE.map(|part| (*node, part)));
+    let mut found = pairs.filter(|(node, part)| node.suffixed(part) == name);
+    let (node, part) = found
+        .next()
+        .ok_or_else(|| format!("{name}: one of {}", names(&nodes).join(", ")))?;
+    let (program, arguments) = match part {
+        "containerd" => (PathBuf::from("/usr/bin/containerd"), containerd(node)),
+        "kubelet" => (go_programs::kube(part)?, kubelet(node)),
+        _ => (go_programs::kube(part)?, proxy(node, mode)),
+    };
+    Ok(Process {
+        name: name.to_owned(),
+        node,
+        program,
+        arguments,
+    })
+}
+
+fn of_the_cluster(name: &str) -> Result<(PathBuf, Vec<String>), Box<dyn Error>> {
+    Ok(match name {
         "etcd" => (go_programs::ETCD.path()?, etcd()),
         "kube-apiserver" => (go_programs::kube(name)?, api_server()),
         "kube-controller-manager" => (go_programs::kube(name)?, controller_manager()),
         "kube-scheduler" => (go_programs::kube(name)?, scheduler()),
-        "containerd" => (PathBuf::from("/usr/bin/containerd"), containerd()),
-        "kubelet" => (go_programs::kube(name)?, kubelet()),
-        "kube-proxy" => (go_programs::kube(name)?, proxy(mode)),
         "coredns" => (go_programs::COREDNS.path()?, coredns()),
         _ => (PathBuf::from("/usr/bin/prometheus"), prometheus()),
-    };
-    Ok(Process {
-        name,
-        program,
-        arguments,
     })
 }
 
@@ -129,32 +158,34 @@ fn scheduler() -> Vec<String> {
     ]
 }
 
-fn containerd() -> Vec<String> {
-    vec![format!("--config={}", in_state("containerd.toml"))]
+fn containerd(node: Node) -> Vec<String> {
+    let file = node.state().join("containerd.toml");
+    vec![format!("--config={}", show(&file))]
 }
 
-fn kubelet() -> Vec<String> {
+fn kubelet(node: Node) -> Vec<String> {
+    let own = |name: &str| show(&node.state().join(name));
     vec![
-        format!("--config={}", in_state("kubelet.yaml")),
-        kubeconfig_flag("kubelet"),
-        format!("--root-dir={}", in_state("kubelet")),
-        format!("--cert-dir={}", in_state("kubelet-certificates")),
-        format!("--hostname-override={NODE}"),
-        format!("--node-ip={NODE_ADDRESS}"),
+        format!("--config={}", own("kubelet.yaml")),
+        kubeconfig_flag(&node.suffixed("kubelet")),
+        format!("--root-dir={}", own("kubelet")),
+        format!("--cert-dir={}", own("kubelet-certificates")),
+        format!("--hostname-override={}", node.name()),
+        format!("--node-ip={}", node.address()),
     ]
 }
 
-fn proxy(mode: ProxyMode) -> Vec<String> {
+fn proxy(node: Node, mode: ProxyMode) -> Vec<String> {
     vec![
         kubeconfig_flag("kube-proxy"),
         format!("--proxy-mode={}", mode.word()),
-        format!("--hostname-override={NODE}"),
+        format!("--hostname-override={}", node.name()),
         format!("--cluster-cidr={POD_NETWORK}"),
         "--oom-score-adj=0".into(),
         // The size of the connection table is the machine's affair.
         "--conntrack-max-per-core=0".into(),
-        "--conntrack-tcp-timeout-established=0".into(),
-        "--conntrack-tcp-timeout-close-wait=0".into(),
+        "--conntrack-tcp-timeout-established=0s".into(),
+        "--conntrack-tcp-timeout-close-wait=0s".into(),
     ]
 }
 

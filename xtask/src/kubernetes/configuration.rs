@@ -6,24 +6,34 @@ use std::path::Path;
 
 use super::certificates::{self, kubeconfig_of};
 use super::layout::{
-    self, CLUSTER_DOMAIN, CNI_NETWORK, DNS_SERVICE_ADDRESS, NODE_ADDRESS, POD_LINK, POD_NETWORK,
+    self, CLUSTER_DOMAIN, CNI_NETWORK, DNS_SERVICE_ADDRESS, NODE_ADDRESS, POD_LINK,
 };
+use super::nodes::Node;
 use crate::image;
 
 /// Writes all of them.
 pub(crate) fn write() -> Result<(), Box<dyn Error>> {
     let state = layout::state();
-    for folder in ["cni", "prometheus-targets"] {
-        fs::create_dir_all(state.join(folder))?;
-    }
+    fs::create_dir_all(state.join("prometheus-targets"))?;
     for (name, content) in [
         ("audit-policy.yaml", AUDIT_POLICY.to_owned()),
-        ("containerd.toml", containerd(&state)),
-        ("cni/10-pods.conflist", cni(&state)),
-        ("kubelet.yaml", kubelet(&state)),
         ("resolv.conf", format!("nameserver {NODE_ADDRESS}\n")),
         ("Corefile", corefile()),
         ("prometheus.yaml", prometheus(&state)),
+    ] {
+        fs::write(state.join(name), content)?;
+    }
+    Node::all().into_iter().try_for_each(write_for_node)
+}
+
+fn write_for_node(node: Node) -> Result<(), Box<dyn Error>> {
+    let state = node.state();
+    fs::create_dir_all(state.join("cni"))?;
+    fs::create_dir_all(node.run())?;
+    for (name, content) in [
+        ("containerd.toml", containerd(node)),
+        ("cni/10-pods.conflist", cni(node)),
+        ("kubelet.yaml", kubelet(node)),
     ] {
         fs::write(state.join(name), content)?;
     }
@@ -43,8 +53,8 @@ rules:
 
 /// Lowering oom_score_adj may be forbidden (in a virtual machine's container, for one), and all
 /// that containerd makes must lie in folders of ours.
-fn containerd(state: &Path) -> String {
-    let run = layout::run();
+fn containerd(node: Node) -> String {
+    let (state, run) = (node.state(), node.run());
     format!(
         r#"version = 2
 root = "{state}/containerd"
@@ -65,29 +75,30 @@ state = "{run}/containerd"
 "#,
         state = state.display(),
         run = run.display(),
-        socket = layout::containerd_socket().display(),
+        socket = node.containerd_socket().display(),
         pause = image::PAUSE,
     )
 }
 
-fn cni(state: &Path) -> String {
+fn cni(node: Node) -> String {
     format!(
         r#"{{"cniVersion": "0.4.0", "name": "{CNI_NETWORK}", "plugins": [
   {{"type": "bridge", "bridge": "{POD_LINK}", "isGateway": true, "hairpinMode": true,
     "ipam": {{"type": "host-local", "dataDir": "{state}/addresses",
-             "ranges": [[{{"subnet": "{POD_NETWORK}"}}]], "routes": [{{"dst": "0.0.0.0/0"}}]}}}},
+             "ranges": [[{{"subnet": "{pods}"}}]], "routes": [{{"dst": "0.0.0.0/0"}}]}}}},
   {{"type": "portmap", "capabilities": {{"portMappings": true}}}}
 ]}}
 "#,
-        state = state.display()
+        state = node.state().display(),
+        pods = node.pod_network(),
     )
 }
 
-fn kubelet(state: &Path) -> String {
+fn kubelet(node: Node) -> String {
     format!(
         "apiVersion: kubelet.config.k8s.io/v1beta1
 kind: KubeletConfiguration
-address: {NODE_ADDRESS}
+address: {address}
 authentication:
   anonymous: {{enabled: false}}
   webhook: {{enabled: true}}
@@ -103,14 +114,16 @@ imageGCHighThresholdPercent: 100
 maxPods: 250
 clusterDNS: ['{DNS_SERVICE_ADDRESS}']
 clusterDomain: {CLUSTER_DOMAIN}
-resolvConf: {state}/resolv.conf
+resolvConf: {shared}/resolv.conf
 containerRuntimeEndpoint: unix://{socket}
 podLogsDir: {state}/pod-logs
 volumePluginDir: {state}/volume-plugins
 ",
+        address = node.address(),
         authority = certificates::folder().join("ca.crt").display(),
-        state = state.display(),
-        socket = layout::containerd_socket().display(),
+        shared = layout::state().display(),
+        state = node.state().display(),
+        socket = node.containerd_socket().display(),
     )
 }
 

@@ -3,14 +3,13 @@
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
-/// The node's name in the cluster.
-pub(crate) const NODE: &str = "elasti-node";
 /// A bridge without ports: the kernel need not have dummy devices.
 pub(crate) const NODE_LINK: &str = "elasti-node";
 /// The bridge that the pods' network cards are plugged into.
 pub(crate) const POD_LINK: &str = "elasti-pods";
 /// EndpointSlices refuse loopback addresses, so whatever runs on the host is reached here.
 pub(crate) const NODE_ADDRESS: &str = "10.199.0.1";
+/// Of all pods; each node has a part of it.
 pub(crate) const POD_NETWORK: &str = "10.200.0.0/16";
 pub(crate) const SERVICE_NETWORK: &str = "10.96.0.0/16";
 /// The first address of the service network, which the API server takes for itself.
@@ -76,8 +75,4 @@ pub(crate) fn prometheus() -> String {
         Some(other) => other.prometheus.clone(),
         None => format!("http://{NODE_ADDRESS}:9090"),
     }
-}
-
-pub(crate) fn containerd_socket() -> PathBuf {
-    run().join("containerd.sock")
 }

@@ -8,6 +8,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use super::layout::{self, CNI_NETWORK};
+use super::nodes::Node;
 use super::process::{self, wait_until};
 use super::{components, go_programs, network, outside_files};
 use crate::paths;
@@ -19,7 +20,7 @@ const RULES: [&str; 3] = ["KUBE-", "CNI-", CNI_NETWORK];
 
 /// Stops every process and removes every trace.
 pub(crate) fn clear() -> Result<(), Box<dyn Error>> {
-    for name in components::NAMES.iter().rev() {
+    for name in components::names(&Node::all()).iter().rev() {
         process::stop(name)?;
     }
     end_containers()?;
@@ -65,6 +66,9 @@ pub(crate) fn found() -> Result<Vec<String>, Box<dyn Error>> {
             found.push(format!("link {link}"));
         }
     }
+    for name in network::namespaces() {
+        found.push(format!("network namespace {name}"));
+    }
     for family in ["iptables", "ip6tables"] {
         let saved = Command::new(format!("/usr/sbin/{family}-save")).output()?;
         let saved = String::from_utf8(saved.stdout)?;
@@ -98,14 +102,14 @@ fn shims_are_gone() -> Result<bool, Box<dyn Error>> {
 
 /// Shims say on their command line whose they are.
 fn shims() -> Result<Vec<u32>, Box<dyn Error>> {
-    let socket = layout::containerd_socket().display().to_string();
+    let run = layout::run().display().to_string();
     let ours = |id: &u32| {
         let line = fs::read(format!("/proc/{id}/cmdline")).unwrap_or_default();
         let mut words = line.split(|byte| *byte == 0);
         let shim = words
             .next()
             .is_some_and(|program| program.ends_with(b"/containerd-shim-runc-v2"));
-        shim && words.any(|word| word == socket.as_bytes())
+        shim && words.any(|word| word.starts_with(run.as_bytes()))
     };
     Ok(process::all_ids()?.into_iter().filter(ours).collect())
 }

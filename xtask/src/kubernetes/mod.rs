@@ -1,4 +1,4 @@
-//! A real Kubernetes of one node on this machine: `cargo xtask kubernetes`.
+//! A real Kubernetes of one or more nodes on this machine: `cargo xtask kubernetes`.
 //! It never touches another cluster, nor anything on the machine that it did not make.
 
 mod audit;
@@ -9,6 +9,7 @@ pub(crate) mod go_programs;
 pub(crate) mod layout;
 mod leftovers;
 mod network;
+pub(crate) mod nodes;
 mod outside_files;
 pub(crate) mod packages;
 pub(crate) mod process;
@@ -20,13 +21,15 @@ use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
 use std::process::Command;
-use std::time::Instant;
+use std::time::{Duration, Instant};
+
+use nodes::{FIRST, Node};
 
 use crate::{deny, image};
 
 pub(crate) const USAGE: &str = "\
-  kubernetes up [--proxy-mode iptables|nftables]
-                  start a real one-node Kubernetes on this machine (as root)
+  kubernetes up [--nodes N] [--proxy-mode iptables|nftables]
+                  start a real Kubernetes of N nodes (1) on this machine (as root)
   kubernetes down remove it with every trace
   kubernetes programs
                   only install and build what it and `test --real` need, each with its time
@@ -69,10 +72,9 @@ impl ProxyMode {
 /// Does what the words ask for; `None` where they ask for nothing known.
 pub(crate) fn run(words: &[&str]) -> Option<Result<(), Box<dyn Error>>> {
     Some(match words {
-        ["up"] => locked(|| up(ProxyMode::Iptables)),
-        ["up", "--proxy-mode", word] => {
-            let mode = ProxyMode::parse(word)?;
-            locked(|| up(mode))
+        ["up", flags @ ..] => {
+            let (mode, nodes) = flags_of_up(flags)?;
+            locked(|| up(mode, &nodes))
         }
         ["down"] => locked(down),
         ["programs"] => programs(),
@@ -90,13 +92,26 @@ pub(crate) fn run(words: &[&str]) -> Option<Result<(), Box<dyn Error>>> {
     })
 }
 
-fn up(mode: ProxyMode) -> Result<(), Box<dyn Error>> {
+fn flags_of_up(words: &[&str]) -> Option<(ProxyMode, Vec<Node>)> {
+    let (mut mode, mut nodes) = (ProxyMode::Iptables, vec![FIRST]);
+    let mut pairs = words.chunks_exact(2);
+    for pair in &mut pairs {
+        match pair {
+            ["--proxy-mode", word] => mode = ProxyMode::parse(word)?,
+            ["--nodes", count] => nodes = Node::first(count.parse().ok()?)?,
+            _ => return None,
+        }
+    }
+    pairs.remainder().is_empty().then_some((mode, nodes))
+}
+
+fn up(mode: ProxyMode, nodes: &[Node]) -> Result<(), Box<dyn Error>> {
     let start = Instant::now();
     packages::install_missing()?;
     for program in go_programs::OF_THE_NODE {
         program.path()?;
     }
-    if all_alive() && ProxyMode::of_cluster() == Some(mode) {
+    if all_alive() && ProxyMode::of_cluster() == Some(mode) && Node::all() == nodes {
         println!("already up; kubeconfig: {}", layout::kubeconfig().display());
         return Ok(());
     }
@@ -106,16 +121,18 @@ fn up(mode: ProxyMode) -> Result<(), Box<dyn Error>> {
     leftovers::clear()?;
     fs::create_dir_all(layout::state())?;
     fs::write(mode_file(), mode.word())?;
+    Node::remember(nodes)?;
     network::create()?;
     certificates::create()?;
     configuration::write()?;
     start_control_plane(start)?;
-    start_node(start, &images)?;
+    start_nodes(start, &images)?;
     say(start, "Ready");
     let seconds = (start.elapsed() - built).as_secs_f32();
     println!(
-        "up in {seconds:.1} s ({}); kubeconfig: {}",
+        "up in {seconds:.1} s ({}, {} nodes); kubeconfig: {}",
         mode.word(),
+        nodes.len(),
         layout::kubeconfig().display()
     );
     Ok(())
@@ -142,7 +159,7 @@ fn timed(build: impl FnOnce() -> Result<PathBuf, Box<dyn Error>>) -> Result<(), 
 
 fn start_control_plane(since: Instant) -> Result<(), Box<dyn Error>> {
     say(since, "starting the control plane");
-    for name in ["etcd", "kube-apiserver", "containerd"] {
+    for name in ["etcd", "kube-apiserver"] {
         start(name)?;
     }
     ready::api_server()?;
@@ -152,16 +169,32 @@ fn start_control_plane(since: Instant) -> Result<(), Box<dyn Error>> {
     ready::apply_base_objects()
 }
 
-fn start_node(since: Instant, images: &[PathBuf]) -> Result<(), Box<dyn Error>> {
-    say(since, "starting the node");
-    ready::containerd()?;
+/// Between the starts of two nodes: a kubelet's ticks, every 10 s, count from its start, and so lie apart.
+const BETWEEN_NODES: Duration = Duration::from_millis(1700);
+
+fn start_nodes(since: Instant, images: &[PathBuf]) -> Result<(), Box<dyn Error>> {
+    say(since, "starting the nodes");
+    let nodes = Node::all();
+    for node in &nodes {
+        start(&node.suffixed("containerd"))?;
+    }
+    for node in &nodes {
+        ready::containerd(*node)?;
+    }
     for tar in images {
         image::import(tar)?;
     }
-    for name in ["kubelet", "kube-proxy", "coredns", "prometheus"] {
+    for name in ["coredns", "prometheus"] {
         start(name)?;
     }
-    ready::node()
+    for (index, node) in nodes.iter().enumerate() {
+        if index > 0 {
+            std::thread::sleep(BETWEEN_NODES);
+        }
+        start(&node.suffixed("kubelet"))?;
+        start(&node.suffixed("kube-proxy"))?;
+    }
+    ready::nodes()
 }
 
 fn start(name: &str) -> Result<(), Box<dyn Error>> {
@@ -182,11 +215,11 @@ pub(crate) fn leftovers() -> Result<Vec<String>, Box<dyn Error>> {
 }
 
 fn status() -> Result<(), Box<dyn Error>> {
-    for name in components::NAMES {
-        match process::id(name) {
-            Some(id) if process::is_alive(name) => println!(
+    for name in components::names(&Node::all()) {
+        match process::id(&name) {
+            Some(id) if process::is_alive(&name) => println!(
                 "{name:24} process {id:<8} {}",
-                process::log_of(name).display()
+                process::log_of(&name).display()
             ),
             Some(id) => println!("{name:24} DEAD, was process {id}"),
             None => println!("{name:24} not started"),
@@ -200,7 +233,9 @@ fn status() -> Result<(), Box<dyn Error>> {
 }
 
 fn all_alive() -> bool {
-    components::NAMES.iter().all(|name| process::is_alive(name))
+    components::names(&Node::all())
+        .iter()
+        .all(|name| process::is_alive(name))
 }
 
 fn mode_file() -> PathBuf {

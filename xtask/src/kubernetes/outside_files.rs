@@ -5,6 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::layout::{self, CNI_NETWORK};
+use super::nodes::Node;
 
 /// Removes all of it; what is gone already is fine, so errors are ignored.
 pub(crate) fn remove() {
@@ -36,9 +37,12 @@ pub(crate) fn remove() {
 
 /// Shims listen in a folder that all containerds of a machine share.
 fn shim_sockets() -> Vec<PathBuf> {
-    let bundles = layout::run().join("containerd/io.containerd.runtime.v2.task/k8s.io");
-    entries(&bundles)
-        .into_iter()
+    let bundles = Node::all().into_iter().map(|node| {
+        node.run()
+            .join("containerd/io.containerd.runtime.v2.task/k8s.io")
+    });
+    bundles
+        .flat_map(|folder| entries(&folder))
         .filter_map(|bundle| fs::read_to_string(bundle.join("address")).ok())
         .filter_map(|address| address.strip_prefix("unix://").map(PathBuf::from))
         .collect()

@@ -9,12 +9,15 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use super::layout;
+use super::nodes::Node;
 
 const POLITE: Duration = Duration::from_secs(10);
 
 /// What to start.
 pub(crate) struct Process {
-    pub(crate) name: &'static str,
+    pub(crate) name: String,
+    /// Where it runs.
+    pub(crate) node: Node,
     pub(crate) program: PathBuf,
     pub(crate) arguments: Vec<String>,
 }
@@ -28,7 +31,7 @@ struct Identity {
 impl Process {
     /// Starts the process in a group of its own, so that our end and our Ctrl-C are not its end.
     pub(crate) fn start(&self) -> Result<(), Box<dyn Error>> {
-        if is_alive(self.name) {
+        if is_alive(&self.name) {
             return Ok(());
         }
         fs::create_dir_all(layout::logs())?;
@@ -36,8 +39,10 @@ impl Process {
         let log = OpenOptions::new()
             .create(true)
             .append(true)
-            .open(log_of(self.name))?;
-        let child = Command::new(&self.program)
+            .open(log_of(&self.name))?;
+        let child = self
+            .node
+            .command(&self.program)
             .args(&self.arguments)
             .process_group(0)
             .stdin(Stdio::null())
@@ -47,7 +52,7 @@ impl Process {
             .map_err(|error| format!("cannot start {}: {error}", self.program.display()))?;
         let id = child.id();
         let (_, _, started) = stat(id).ok_or_else(|| format!("{} ended at once", self.name))?;
-        fs::write(file_of(self.name), format!("{id} {started}\n"))?;
+        fs::write(file_of(&self.name), format!("{id} {started}\n"))?;
         Ok(())
     }
 }

@@ -6,9 +6,10 @@ use std::net::{SocketAddr, TcpStream};
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
-use super::layout::{self, NODE, NODE_ADDRESS};
+use super::go_programs;
+use super::layout::{self, NODE_ADDRESS};
+use super::nodes::Node;
 use super::process::{self, wait_until};
-use super::{go_programs, layout::containerd_socket};
 
 /// Generous: the machine may be busy.
 const LIMIT: Duration = Duration::from_secs(120);
@@ -19,20 +20,23 @@ pub(crate) fn api_server() -> Result<(), Box<dyn Error>> {
     wait("kube-apiserver", || succeeds(&["get", "--raw", "/readyz"]))
 }
 
-pub(crate) fn containerd() -> Result<(), Box<dyn Error>> {
-    wait("containerd", || {
+pub(crate) fn containerd(node: Node) -> Result<(), Box<dyn Error>> {
+    wait(&node.suffixed("containerd"), || {
         let mut ctr = Command::new("ctr");
-        ctr.arg("--address").arg(containerd_socket()).arg("version");
+        ctr.arg("--address").arg(node.containerd_socket());
+        ctr.arg("version");
         ctr.output().is_ok_and(|output| output.status.success())
     })
 }
 
-/// The node takes pods, names are answered, and Prometheus too.
-pub(crate) fn node() -> Result<(), Box<dyn Error>> {
-    let node = format!("node/{NODE}");
-    wait("kubelet", || {
-        succeeds(&["wait", "--for=condition=Ready", &node, "--timeout=2s"])
-    })?;
+/// Every node takes pods, names are answered, and Prometheus too.
+pub(crate) fn nodes() -> Result<(), Box<dyn Error>> {
+    for node in Node::all() {
+        let object = format!("node/{}", node.name());
+        wait(&node.suffixed("kubelet"), || {
+            succeeds(&["wait", "--for=condition=Ready", &object, "--timeout=2s"])
+        })?;
+    }
     wait("kube-controller-manager", || {
         succeeds(&["get", "serviceaccount", "default", "--namespace=default"])
     })?;
