@@ -2,7 +2,7 @@
 {{- default .Chart.Name .Values.global.nameOverride | trunc 63 | trimSuffix "-" }}
 {{- end }}
 
-{{/* The release's name where it says elasti already. Short enough for the longest suffix. */}}
+{{/* The release name if it contains elasti. Short enough for the longest suffix. */}}
 {{- define "elasti.fullname" -}}
 {{- $name := include "elasti.name" . -}}
 {{- if .Values.global.fullnameOverride }}
@@ -75,7 +75,7 @@ which knows none of our flags: a values file that names it gets ours.
 {{- with $registry }}{{ . }}/{{ end }}{{ $repository }}:{{ $tag }}
 {{- end }}
 
-{{/* What both processes are told. */}}
+{{/* Environment of both processes. */}}
 {{- define "elasti.commonEnv" -}}
 - name: KUBERNETES_CLUSTER_DOMAIN
   value: {{ .Values.global.kubernetesClusterDomain | quote }}
@@ -126,12 +126,12 @@ the API server, and nothing to anyone but the one it is for.
     sources:
       - serviceAccountToken:
           audience: {{ index . 1 }}
-          {{- /* Without TokenReview a token is good until it expires, also that of a pod that is gone. */}}
+          {{- /* Without TokenReview a token is valid until it expires, even if its pod is gone. */}}
           expirationSeconds: {{ empty (index . 0).Values.global.allowedNamespaces | ternary 3600 600 }}
           path: token
 {{- end }}
 
-{{/* Where a component's pods go: (list root component selector). */}}
+{{/* Scheduling of a component's pods: (list root component selector). */}}
 {{- define "elasti.placement" -}}
 {{- $root := index . 0 -}}
 {{- $component := index . 1 -}}
