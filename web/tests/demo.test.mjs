@@ -48,7 +48,7 @@ test('a click wakes a service of the demo, and the page follows without a reload
   assert.deepEqual(page.complaints, []);
 });
 
-test('who waits is counted live during a wake, up and down, without a reload', async () => {
+test('held requests are counted live during a wake, up and down, without a reload', async () => {
   busy = await startDemo('--services', '1', '--cold-start', '5s', '--load', '--patience', '10m');
   const page = await openPage(busy.url);
   const cell = page.locator('tbody .c-held');

@@ -56,8 +56,8 @@ annotations:
 {{- end }}
 
 {{/*
-The image of a component: (list root image). A repository of KubeElasti's holds another program,
-which knows none of our flags: a values file that names it gets ours.
+The image of a component: (list root image). KubeElasti's images do not know our flags, so a
+values file that names one of them gets our image instead.
 */}}
 {{- define "elasti.image" -}}
 {{- $root := index . 0 -}}
@@ -117,8 +117,8 @@ which knows none of our flags: a values file that names it gets ours.
 {{- end }}
 
 {{/*
-The token that one shows to the other: (list root audience); the audience is the one who is asked. It is worth nothing to
-the API server, and nothing to anyone but the one it is for.
+The token that one process sends to the other: (list root audience). It is valid only for that audience, not for the API
+server.
 */}}
 {{- define "elasti.tokenVolume" -}}
 - name: token
