@@ -12,8 +12,8 @@ const COLUMNS = [
   { id: 'held', title: 'Held', number: true, of: (s) => s.held, hint: 'Requests waiting for a pod' },
   { id: 'wake', title: 'Last wake', number: true, of: (s) => moment(s.lastWake?.at) ?? 0 },
   { id: 'cold', title: 'Cold start', number: true, of: (s) => s.coldStart?.p50Millis ?? -1, hint: 'Median and 95th percentile of observed wakes' },
-  { id: 'asleep', title: 'Asleep', number: true, of: (s) => s.asleep?.share ?? -1, hint: 'Share of its lifetime spent asleep' },
-  { id: 'saved', title: 'Saved', number: true, of: (s) => s.saved.cpuHours, hint: 'CPU-hours and GiB-hours not requested while asleep' },
+  { id: 'asleep', title: 'Asleep', number: true, of: (s) => s.asleep?.share ?? -1, hint: 'Share of its lifetime that it has slept' },
+  { id: 'saved', title: 'Saved', number: true, of: (s) => s.saved.cpuHours, hint: 'CPU-hours and GiB-hours that were requested and not used' },
 ];
 
 const GROUPS = {
@@ -288,8 +288,8 @@ function makeFigures() {
   const reported = lastReported();
   held.sub.after(reported.node);
   const cold = make('Cold start', 'Median over services with an observed wake');
-  const cpu = make('CPU saved', 'CPU requests times time asleep');
-  const memory = make('Memory saved', 'Memory requests times time asleep');
+  const cpu = make('CPU saved', 'Requested CPU times time asleep');
+  const memory = make('Memory saved', 'Requested memory times time asleep');
   const money = make('Money saved', 'CPU and memory saved, times the configured price');
   const node = h('dl', { class: 'figures main-figures' }, [asleep, held, cold, cpu, memory, money].map((figure) => figure.node));
   const sum = (services, of) => services.reduce((total, service) => total + (of(service) ?? 0), 0);
@@ -314,7 +314,7 @@ function makeFigures() {
     }
     say(memory.value, amount(sum(services, (s) => s.saved?.gibHours)));
     say(memory.sub, 'GiB-hours');
-    mark(memory.node, 'title', `Memory requests times time asleep. In total ${amount(sum(services, (s) => s.saved?.podHours))} pod-hours`);
+    mark(memory.node, 'title', `Requested memory times time asleep. In total ${amount(sum(services, (s) => s.saved?.podHours))} pod-hours`);
   }
   return { node, update };
 }

@@ -64,7 +64,7 @@ export function service(namespace, name) {
     say(headline, '');
     say(sentence, '');
     parts.replaceChildren(failure.reason === 'NotFound'
-      ? blank('gone', 'There is no such ElastiService', ['It was deleted or never existed.'], h('a', { href: '#/' }, 'Back to the fleet'))
+      ? blank('gone', 'There is no such ElastiService', ['It was deleted, or never existed.'], h('a', { href: '#/' }, 'Back to the fleet'))
       : blank('failed', 'Cannot be shown right now', [failure.message]));
   }
 
@@ -118,7 +118,7 @@ export function service(namespace, name) {
 
 const HINTS = {
   wake: 'Scale up now, as a request would',
-  sleep: 'Sleep without waiting for the cooldown, if it is idle',
+  sleep: 'Sleep without waiting for the cooldown, if no request is in flight',
   pause: 'Prevent sleep until resumed',
   resume: 'Allow sleep when idle',
 };
@@ -238,7 +238,7 @@ function timeline() {
 }
 
 function triggers() {
-  const draw = (list) => (list.length === 0 ? h('p', { class: 'fine' }, 'No triggers: it is never put to sleep automatically, and requests wake it.') : h('ul', { class: 'triggers' }, list.map(trigger)));
+  const draw = (list) => (list.length === 0 ? h('p', { class: 'fine' }, 'No trigger: without one it is never put to sleep.') : h('ul', { class: 'triggers' }, list.map(trigger)));
   return simple('Triggers', [], (detail) => detail.service.triggers, draw);
 }
 
@@ -279,10 +279,10 @@ function wake() {
     const line = (part) => h('li', {}, h('span', { class: 'swatch', 'data-part': part.name, 'aria-hidden': 'true' }), PARTS[part.name] ?? part.name, h('span', { class: 'took' }, length(part.ms)));
     const took = last.coldStartMs === null ? '' : `; it took ${length(last.coldStartMs)}`;
     return [
-      h('p', {}, 'Woken by ', h('strong', {}, last.by ?? 'unknown'), ' at ', h('time', { datetime: last.at, title: exact(at) }, clock(at, now())), last.finished ? `${took}.` : '. Still in progress.'),
+      h('p', {}, h('strong', {}, last.by ?? 'Unknown'), ' at ', h('time', { datetime: last.at, title: exact(at) }, clock(at, now())), last.finished ? `${took}.` : '. In progress.'),
       last.parts.length ? strip : null,
       h('ol', { class: 'spans parts' }, last.parts.map(line)),
-      rest.length ? h('p', { class: 'fine' }, `Previously: ${rest.slice(0, 8).map((one) => `${length(one.coldStartMs)} (${one.by ?? 'unknown'})`).join(', ')}`) : null,
+      rest.length ? h('p', { class: 'fine' }, `Earlier: ${rest.slice(0, 8).map((one) => `${length(one.coldStartMs)} (${one.by ?? 'unknown'})`).join(', ')}`) : null,
     ].filter(Boolean);
   };
   return simple('Last wake', [], (detail) => detail.wakes, draw);
@@ -293,7 +293,7 @@ function why() {
 }
 
 function conditions() {
-  const draw = (list) => (list.length === 0 ? h('p', { class: 'fine' }, 'The operator has not reconciled it yet.') : h('table', { class: 'plain' },
+  const draw = (list) => (list.length === 0 ? h('p', { class: 'fine' }, 'Not processed by the operator yet.') : h('table', { class: 'plain' },
     h('caption', { class: 'unseen' }, 'Conditions'),
     h('thead', {}, h('tr', {}, ['Condition', 'Status', 'Reason'].map((title) => h('th', { scope: 'col' }, title)))),
     h('tbody', {}, list.map((one) => h('tr', { 'data-good': String(one.good) },

@@ -4,13 +4,13 @@ import { h, shape } from './dom.js';
 
 /** A message in the middle of the page. */
 export function blank(state, title, lines, ...more) {
-  return h('section', { class: 'blank', 'data-state': state }, shape(state === 'empty' ? 'Asleep' : 'Failed'), h('h2', {}, title), lines.map((line) => h('p', {}, line)), more);
+  return h('section', { class: 'blank', 'data-state': state }, shape(state === 'empty' ? 'Asleep' : 'Problem'), h('h2', {}, title), lines.map((line) => h('p', {}, line)), more);
 }
 
 /** Rows to come. */
 export function loading() {
   const row = () => h('div', { class: 'ghost' }, h('i'), h('i'), h('i'), h('i'));
-  return h('section', { class: 'loading', 'data-state': 'loading', 'aria-busy': 'true' }, h('p', { class: 'fine' }, 'Loading services …'), Array.from({ length: 6 }, row));
+  return h('section', { class: 'loading', 'data-state': 'loading', 'aria-busy': 'true' }, h('p', { class: 'fine' }, 'Loading …'), Array.from({ length: 6 }, row));
 }
 
 const EXAMPLE = `apiVersion: elasti.truefoundry.com/v1alpha1
@@ -40,7 +40,7 @@ const ROLE = `- apiGroups: [elasti.truefoundry.com]
 
 /** The API server denied the list. */
 export function forbidden(message) {
-  return blank('forbidden', 'Not allowed to list ElastiServices', [message, 'The dashboard uses your own permissions. Ask for a role with:'], h('pre', { tabindex: '0', 'aria-label': 'Rules of a role' }, ROLE), h('p', {}, 'Or show one namespace only: ', h('code', {}, 'elasti dashboard --namespace NAME')));
+  return blank('forbidden', 'You may not see ElastiServices here', [message, 'The dashboard uses your own permissions. Ask for a role with:'], h('pre', { tabindex: '0', 'aria-label': 'Rules of a role' }, ROLE), h('p', {}, 'Or look at one namespace only: ', h('code', {}, 'elasti dashboard --namespace NAME')));
 }
 
 /** The CRD is missing. */

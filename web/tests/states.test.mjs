@@ -77,7 +77,7 @@ test('a viewer without access sees which permission is missing', async () => {
   writeFileSync(kubeconfig, JSON.stringify({ apiVersion: 'v1', kind: 'Config', 'current-context': 'c', contexts: [{ name: 'c', context: { cluster: 'c', user: 'u' } }], clusters: [{ name: 'c', cluster: { server: `http://127.0.0.1:${server.address().port}` } }], users: [{ name: 'u', user: {} }] }));
   const dashboard = soon(await startDashboard(kubeconfig));
   const page = await openPage(dashboard.url);
-  await page.getByText('Not allowed to list ElastiServices').waitFor();
+  await page.getByText('You may not see ElastiServices here').waitFor();
   await page.getByText('User "eve" cannot list').waitFor();
   await page.getByText('verbs: [get, list, watch]').waitFor();
   await sound(page, 'state-forbidden');
@@ -89,7 +89,7 @@ test('a placeholder is shown until the first data arrives', async () => {
   const page = await openPage('about:blank');
   await page.route('**/api/v1/stream', () => {});
   await page.goto(dashboard.url);
-  await page.getByText('Loading services').waitFor();
+  await page.getByText('Loading').waitFor();
   await page.getByText('Connecting').waitFor();
   assert.equal(await page.locator('[aria-busy=true]').count(), 1);
   await sound(page, 'state-loading');

@@ -137,7 +137,7 @@ async function freePort() {
 
 /** The demo, and the dashboard in it. */
 export async function startDemo(...args) {
-  const { child, found } = await start(ELASTI, ['demo', ...args], /^Look: +(http:\/\/([^/]+)\/#token=([0-9a-f]+))/);
+  const { child, found } = await start(ELASTI, ['demo', ...args], /^Dashboard: +(http:\/\/([^/]+)\/#token=([0-9a-f]+))/);
   const [, url, host, token] = found;
   return { child, url, host, token, base: `http://${host}/`, stop: () => stop(child) };
 }
@@ -205,7 +205,7 @@ export const statuses = {
   serving: () => ({
     phase: 'Serving', mode: 'serve', reason: 'CoolingDown', replicas: 1, held: 0, observedGeneration: 1, quietSince: whole(600), lastScaledUpTime: whole(3600), lastWake: wake('Traffic', 3600), asleepSeconds: 7200,
     triggers: [{ type: 'prometheus', reading: 'quiet', value: '0.2', threshold: '0.5', since: whole(600) }],
-    conditions: [condition('Ready', 'True', 'CoolingDown', `The service has been quiet since ${whole(600)}; it may sleep when the cooldown of 3600 s is over.`), condition('TargetFound', 'True', 'Found', 'The target exists.')],
+    conditions: [condition('Ready', 'True', 'CoolingDown', `The service has been quiet since ${whole(600)}; it may sleep when the cooldown of 3600 s ends.`), condition('TargetFound', 'True', 'Found', 'The target exists.')],
   }),
   asleep: () => ({
     phase: 'Asleep', mode: 'proxy', reason: 'Idle', replicas: 0, held: 0, observedGeneration: 1, quietSince: whole(1800), lastSleepTime: whole(900), lastScaledUpTime: whole(7200), lastWake: wake('TriggerActive', 7200), asleepSeconds: 36000,
