@@ -1,4 +1,4 @@
-// Who woke what, and what failed, failures first. Never invents an entry: the server saw each.
+// Recent wakes, sleeps and failures, failures first.
 
 import { badge, h, say } from './dom.js';
 import { ago, exact, length, local, many, moment } from './format.js';
@@ -10,17 +10,17 @@ const SHOWN = 200;
 /** The page. */
 export function activity() {
   const failed = part('Failures', 'failed');
-  const rest = part('Lately', 'lately');
+  const rest = part('Recent', 'recent');
   const memory = h('p', { class: 'fine' });
   const place = h('div');
   const node = h('div', {}, h('h1', { tabindex: '-1' }, 'Activity'), memory, place);
 
   function draw() {
     if (known.link === 'loading') return place.replaceChildren(loading());
-    say(memory, known.since ? `What this dashboard has seen since ${exact(moment(known.since))}, the last wake of each service, and the Events that the cluster still keeps.` : '');
-    if (known.activity.length === 0) return place.replaceChildren(blank('empty', 'All quiet', ['Nothing has slept, woken or failed yet.']));
-    failed.mend(known.activity.filter((entry) => entry.failed));
-    rest.mend(known.activity.filter((entry) => !entry.failed));
+    say(memory, known.since ? `What this dashboard has observed since ${exact(moment(known.since))}, the last wake of each service, and the Events still in the cluster.` : '');
+    if (known.activity.length === 0) return place.replaceChildren(blank('empty', 'No activity yet', ['Nothing has slept, woken or failed.']));
+    failed.update(known.activity.filter((entry) => entry.failed));
+    rest.update(known.activity.filter((entry) => !entry.failed));
     if (place.firstChild !== failed.node) place.replaceChildren(failed.node, rest.node);
     return undefined;
   }
@@ -34,7 +34,7 @@ function part(title, kind) {
   const node = h('section', { class: `card ${kind}` }, h('h2', {}, title, count), list);
   const rows = new Map();
 
-  function mend(entries) {
+  function update(entries) {
     node.hidden = entries.length === 0;
     say(count, entries.length.toLocaleString());
     count.setAttribute('aria-label', ` ${many(entries.length, 'entry').replace('entrys', 'entries')}`);
@@ -57,7 +57,7 @@ function part(title, kind) {
   }
 
   const tick = () => { for (const row of rows.values()) say(row.time, ago(row.at, now())); };
-  return { node, mend, tick };
+  return { node, update, tick };
 }
 
 function makeEntry(entry) {
@@ -65,6 +65,6 @@ function makeEntry(entry) {
   const time = h('time', { datetime: entry.at, title: exact(at) });
   const link = h('a', { href: `#/services/${encodeURIComponent(entry.namespace)}/${encodeURIComponent(entry.name)}` }, entry.name);
   const took = entry.tookMillis === null || entry.tookMillis === undefined ? null : h('span', { class: 'took' }, length(entry.tookMillis));
-  const node = h('li', {}, badge(entry.failed ? 'Trouble' : entry.phase).node, h('div', {}, link, h('span', { class: 'sub' }, ` ${entry.namespace}`), h('p', {}, local(entry.text, now()))), took, time);
+  const node = h('li', {}, badge(entry.failed ? 'Problem' : entry.phase).node, h('div', {}, link, h('span', { class: 'sub' }, ` ${entry.namespace}`), h('p', {}, local(entry.text, now()))), took, time);
   return { node, time, at };
 }

@@ -1,4 +1,4 @@
-// The frame: which page the address names, the bar, banners, keys. Never draws a service itself.
+// The frame: routing by the URL, the bar, banners, keys.
 
 import { h, mark, say } from './dom.js';
 import { clock } from './format.js';
@@ -35,7 +35,7 @@ function open() {
   document.title = page.title;
   page.draw(null);
   scrollTo(0, 0);
-  // A screen reader begins to read where the page changed.
+  // A screen reader starts reading where the page changed.
   if (!first) (page.node.querySelector('h1') ?? main).focus();
 }
 
@@ -46,9 +46,9 @@ function frame() {
   link.dataset.state = known.link;
   say(link, LINKS[known.link]);
   say(document.getElementById('place'), known.place);
-  const rights = document.getElementById('rights');
-  rights.hidden = known.link === 'loading' || mayWrite();
-  rights.title = known.writes ? 'Open the address that elasti dashboard printed to wake and sleep services.' : 'This dashboard only shows.';
+  const readOnly = document.getElementById('read-only');
+  readOnly.hidden = known.link === 'loading' || mayWrite();
+  readOnly.title = known.writes ? 'Open the address that elasti dashboard printed to wake and sleep services.' : 'This dashboard is read-only.';
   const failures = known.activity.filter((entry) => entry.failed).length;
   const count = document.getElementById('failures');
   count.hidden = failures === 0;
@@ -59,18 +59,18 @@ function frame() {
 
 function banner() {
   const place = document.getElementById('banner');
-  const line = trouble();
+  const line = problem();
   place.hidden = line === null;
   document.body.classList.toggle('stale', line !== null && known.services.size > 0);
   if (line !== null) say(place, line);
 }
 
-function trouble() {
+function problem() {
   if (known.link === 'lost') {
-    const as = known.heardAt ? ` What you see is from ${clock(known.heardAt, Date.now())}.` : '';
-    return `No connection to the dashboard's server.${as} Trying again …`;
+    const as = known.receivedAt ? ` Last update: ${clock(known.receivedAt, Date.now())}.` : '';
+    return `No connection to the dashboard's server.${as} Retrying …`;
   }
-  if (known.link === 'live' && known.cluster.state === 'unreachable') return `The cluster does not answer: ${known.cluster.message} Trying again …`;
+  if (known.link === 'live' && known.cluster.state === 'unreachable') return `The cluster does not answer: ${known.cluster.message} Retrying …`;
   return null;
 }
 

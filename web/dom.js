@@ -1,4 +1,4 @@
-// Makes nodes. Text goes in as text, never as markup, and no attribute name or address comes from data.
+// Creates nodes. Text is always inserted as text, never as markup; no attribute name or address comes from data.
 
 /** An element: attributes as given, functions become listeners, the rest are children. */
 export function h(tag, attributes = {}, ...children) {
@@ -13,7 +13,7 @@ export function h(tag, attributes = {}, ...children) {
   return node;
 }
 
-/** Sets a node's text only if it differs, so that nothing is laid out anew for nothing. */
+/** Sets a node's text only if it differs, to avoid needless layout. */
 export function say(node, text) {
   if (node.textContent !== text) node.textContent = text;
 }
@@ -26,7 +26,7 @@ export function mark(node, name, value) {
 }
 
 const SVG = 'http://www.w3.org/2000/svg';
-// Each phase has a shape of its own: colour alone would not do.
+// Each phase has its own shape: colour alone is not accessible.
 const SHAPES = {
   Serving: 'M8 2a6 6 0 1 1 0 12A6 6 0 0 1 8 2Z',
   Asleep: 'M13.6 9.9A5.9 5.9 0 0 1 6.1 2.4a5.9 5.9 0 1 0 7.5 7.5Z',
@@ -34,11 +34,11 @@ const SHAPES = {
   Restoring: 'M8 1.5 13.5 8H10v6.5H6V8H2.5Z',
   Redirecting: 'M2 3h4.5v10H2ZM9.5 3 15 8l-5.500 5Z',
   Draining: 'M8 14 1.500 2.500h13Z',
-  Trouble: 'M8 1 15 8 8 15 1 8Z',
+  Problem: 'M8 1 15 8 8 15 1 8Z',
   Unknown: 'M3 6.500h10v3H3Z',
 };
 
-/** The shape of a phase, for the eye only: the word stands beside it. */
+/** The shape of a phase; the word is next to it. */
 export function shape(phase) {
   const svg = document.createElementNS(SVG, 'svg');
   svg.setAttribute('viewBox', '0 0 16 16');
@@ -50,37 +50,37 @@ export function shape(phase) {
   return svg;
 }
 
-/** A phase as shape and word. `mend` changes it in place. */
+/** A phase as shape and word. `update` changes it in place. */
 export function badge(phase) {
   const word = h('span');
   const node = h('span', { class: 'phase' }, shape(phase), word);
-  const mend = (next) => {
+  const update = (next) => {
     if (node.dataset.phase === next) return;
     node.dataset.phase = next;
     node.firstChild.firstChild.setAttribute('d', SHAPES[next] ?? SHAPES.Unknown);
     say(word, next);
   };
-  mend(phase);
-  return { node, mend };
+  update(phase);
+  return { node, update };
 }
 
 /** A line for screen readers, at most one every few seconds. */
 let waiting = [];
-let told = 0;
-export function tell(line) {
+let announcedAt = 0;
+export function announce(line) {
   waiting.push(line);
   if (waiting.length > 1) return;
   setTimeout(() => {
     const text = waiting.length > 3 ? `${waiting.length} changes` : waiting.join('. ');
     waiting = [];
-    told = Date.now();
-    const place = document.getElementById('told');
+    announcedAt = Date.now();
+    const place = document.getElementById('announcements');
     place.replaceChildren(h('p', {}, text));
-  }, Math.max(200, 3000 - (Date.now() - told)));
+  }, Math.max(200, 3000 - (Date.now() - announcedAt)));
 }
 
 let toasting;
-/** A short word on what the viewer just did. */
+/** A short message about the viewer's last action. */
 export function toast(line, bad = false) {
   const place = document.getElementById('toast');
   say(place, line);

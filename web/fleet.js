@@ -1,6 +1,6 @@
-// The fleet: every service in one table that changes only where something changed. Never keeps numbers of its own.
+// The fleet: every service in one table. Only changed rows are touched.
 
-import { badge, h, mark, say, tell, toast } from './dom.js';
+import { announce, badge, h, mark, say, toast } from './dom.js';
 import { ago, amount, exact, length, local, many, moment, percent } from './format.js';
 import { ask, key, known, mayWrite, now } from './stream.js';
 import { absent, blank, forbidden, loading, nothing } from './states.js';
@@ -9,24 +9,24 @@ const COLUMNS = [
   { id: 'name', title: 'Service', of: (s) => `${s.name} ${s.namespace}` },
   { id: 'phase', title: 'Phase', of: (s) => s.phase ?? '' },
   { id: 'replicas', title: 'Ready', number: true, of: (s) => s.replicas ?? -1 },
-  { id: 'held', title: 'Held', number: true, of: (s) => s.held, hint: 'Requests that wait for a pod' },
+  { id: 'held', title: 'Held', number: true, of: (s) => s.held, hint: 'Requests waiting for a pod' },
   { id: 'wake', title: 'Last wake', number: true, of: (s) => moment(s.lastWake?.at) ?? 0 },
-  { id: 'cold', title: 'Cold start', number: true, of: (s) => s.coldStart?.p50Millis ?? -1, hint: 'Median and 95th percentile of the wakes that were seen' },
-  { id: 'asleep', title: 'Asleep', number: true, of: (s) => s.asleep?.share ?? -1, hint: 'Share of its time that it has slept' },
-  { id: 'saved', title: 'Saved', number: true, of: (s) => s.saved.cpuHours, hint: 'CPU-hours and GiB-hours that were asked for and not used' },
+  { id: 'cold', title: 'Cold start', number: true, of: (s) => s.coldStart?.p50Millis ?? -1, hint: 'Median and 95th percentile of observed wakes' },
+  { id: 'asleep', title: 'Asleep', number: true, of: (s) => s.asleep?.share ?? -1, hint: 'Share of its lifetime that it has slept' },
+  { id: 'saved', title: 'Saved', number: true, of: (s) => s.saved.cpuHours, hint: 'CPU-hours and GiB-hours that were requested and not used' },
 ];
 
 const GROUPS = {
   all: { title: 'All', has: () => true },
   awake: { title: 'Awake', has: (s) => s.phase === 'Serving' },
   asleep: { title: 'Asleep', has: (s) => s.phase === 'Asleep' },
-  moving: { title: 'Moving', has: (s) => !['Serving', 'Asleep'].includes(s.phase) },
-  trouble: { title: 'Trouble', has: (s) => s.trouble },
+  moving: { title: 'Transitioning', has: (s) => !['Serving', 'Asleep'].includes(s.phase) },
+  trouble: { title: 'Problems', has: (s) => s.trouble },
 };
 
-/** The page. What is sorted and searched stands in the address, to be sent to others. */
+/** The page. Sort, filter and search are part of the URL, so it can be shared. */
 export function fleet(query) {
-  const wish = {
+  const filters = {
     sort: COLUMNS.some((column) => column.id === query.get('sort')) ? query.get('sort') : 'name',
     down: query.get('down') === '1',
     text: query.get('q') ?? '',
@@ -35,13 +35,13 @@ export function fleet(query) {
   };
   const rows = new Map();
   const figures = makeFigures();
-  const search = h('input', { id: 'search', type: 'search', placeholder: 'Search', 'aria-label': 'Search services by name', autocomplete: 'off', spellcheck: 'false', value: wish.text, input: () => { wish.text = search.value; change(); } });
+  const search = h('input', { id: 'search', type: 'search', placeholder: 'Search', 'aria-label': 'Search services by name', autocomplete: 'off', spellcheck: 'false', value: filters.text, input: () => { filters.text = search.value; change(); } });
   const groups = Object.entries(GROUPS).map(([id, group]) => {
     const count = h('span', { class: 'count' });
-    const button = h('button', { type: 'button', class: 'chip', 'data-group': id, click: () => { wish.group = id; change(); } }, group.title, count);
+    const button = h('button', { type: 'button', class: 'chip', 'data-group': id, click: () => { filters.group = id; change(); } }, group.title, count);
     return { id, button, count };
   });
-  const namespaces = h('select', { 'aria-label': 'Namespace', change: () => { wish.namespace = namespaces.value; change(); } });
+  const namespaces = h('select', { 'aria-label': 'Namespace', change: () => { filters.namespace = namespaces.value; change(); } });
   const heads = COLUMNS.map((column) => {
     const button = h('button', { type: 'button', title: column.hint, click: () => sortBy(column) }, column.title, h('span', { class: 'arrow', 'aria-hidden': 'true' }));
     return h('th', { role: 'columnheader', scope: 'col', class: `c-${column.id}` }, button);
@@ -57,18 +57,18 @@ export function fleet(query) {
   const node = h('div', {}, h('h1', { class: 'unseen', tabindex: '-1' }, 'Fleet'), figures.node, tools, place, memory);
 
   function sortBy(column) {
-    if (wish.sort === column.id) wish.down = !wish.down;
-    else Object.assign(wish, { sort: column.id, down: column.number === true });
+    if (filters.sort === column.id) filters.down = !filters.down;
+    else Object.assign(filters, { sort: column.id, down: column.number === true });
     change();
   }
 
   function change() {
     const next = new URLSearchParams();
-    if (wish.sort !== 'name' || wish.down) next.set('sort', wish.sort);
-    if (wish.down) next.set('down', '1');
-    if (wish.text) next.set('q', wish.text);
-    if (wish.group !== 'all') next.set('group', wish.group);
-    if (wish.namespace) next.set('namespace', wish.namespace);
+    if (filters.sort !== 'name' || filters.down) next.set('sort', filters.sort);
+    if (filters.down) next.set('down', '1');
+    if (filters.text) next.set('q', filters.text);
+    if (filters.group !== 'all') next.set('group', filters.group);
+    if (filters.namespace) next.set('namespace', filters.namespace);
     const text = next.toString();
     history.replaceState(null, '', text ? `#/?${text}` : '#/');
     arrange();
@@ -91,7 +91,7 @@ export function fleet(query) {
   function put(one, service) {
     let row = rows.get(one);
     if (!row) rows.set(one, row = makeRow(service));
-    row.mend(service);
+    row.update(service);
   }
 
   function remove(one) {
@@ -110,12 +110,12 @@ export function fleet(query) {
     }
     tools.hidden = figures.node.hidden = memory.hidden = false;
     const services = [...known.services.values()];
-    figures.mend(services);
+    figures.update(services);
     drawTools(services);
     if (state) return;
     if (place.firstChild !== table) place.replaceChildren(table);
     order(services.filter(wanted));
-    say(memory, `Cold starts and activity are what this dashboard has seen since ${exact(moment(known.since) ?? now())}, and the last wake of each service. Time asleep and savings are the services' own.`);
+    say(memory, `Cold starts and activity: what this dashboard has observed since ${exact(moment(known.since) ?? now())}, plus the last wake of each service. Time asleep and savings come from the services themselves.`);
   }
 
   function instead() {
@@ -127,19 +127,19 @@ export function fleet(query) {
       return nothing();
     }
     if ([...known.services.values()].some(wanted)) return null;
-    return blank('no-match', 'No service matches', ['Nothing here has all that you asked for.'],
-      h('button', { type: 'button', click: () => { Object.assign(wish, { text: '', group: 'all', namespace: '' }); search.value = ''; change(); search.focus(); } }, 'Show all'));
+    return blank('no-match', 'No service matches', ['Change or clear the filters.'],
+      h('button', { type: 'button', click: () => { Object.assign(filters, { text: '', group: 'all', namespace: '' }); search.value = ''; change(); search.focus(); } }, 'Show all'));
   }
 
-  const wanted = (service) => GROUPS[wish.group].has(service)
-    && (!wish.namespace || service.namespace === wish.namespace)
-    && wish.text.toLowerCase().split(/\s+/).every((word) => `${key(service)} ${service.service} ${service.reason} ${service.phase}`.toLowerCase().includes(word));
+  const wanted = (service) => GROUPS[filters.group].has(service)
+    && (!filters.namespace || service.namespace === filters.namespace)
+    && filters.text.toLowerCase().split(/\s+/).every((word) => `${key(service)} ${service.service} ${service.reason} ${service.phase}`.toLowerCase().includes(word));
 
   function drawTools(services) {
     for (const { id, button, count } of groups) {
       const n = services.filter(GROUPS[id].has).length;
       say(count, n.toLocaleString());
-      mark(button, 'aria-pressed', wish.group === id ? 'true' : 'false');
+      mark(button, 'aria-pressed', filters.group === id ? 'true' : 'false');
       mark(button, 'data-some', id === 'trouble' && n > 0);
     }
     const names = [...new Set(services.map((service) => service.namespace))].sort();
@@ -147,15 +147,15 @@ export function fleet(query) {
       namespaces.dataset.names = names.join();
       namespaces.replaceChildren(h('option', { value: '' }, 'All namespaces'), ...names.map((name) => h('option', { value: name }, name)));
     }
-    namespaces.value = names.includes(wish.namespace) ? wish.namespace : '';
+    namespaces.value = names.includes(filters.namespace) ? filters.namespace : '';
     namespaces.hidden = names.length < 2;
-    COLUMNS.forEach((column, i) => mark(heads[i], 'aria-sort', wish.sort === column.id && (wish.down ? 'descending' : 'ascending')));
+    COLUMNS.forEach((column, i) => mark(heads[i], 'aria-sort', filters.sort === column.id && (filters.down ? 'descending' : 'ascending')));
   }
 
   // Rows move in the document only where their order changed.
   function order(services) {
-    const column = COLUMNS.find((one) => one.id === wish.sort);
-    const sign = wish.down ? -1 : 1;
+    const column = COLUMNS.find((one) => one.id === filters.sort);
+    const sign = filters.down ? -1 : 1;
     const by = (a, b) => (column.number ? a - b : a < b ? -1 : a > b ? 1 : 0);
     const sorted = services.map((service) => ({ value: column.of(service), name: key(service) }))
       .sort((a, b) => sign * by(a.value, b.value) || (a.name < b.name ? -1 : 1));
@@ -175,7 +175,7 @@ export function fleet(query) {
 
   function pressed(event, typing) {
     if (event.key === 'Escape' && typing) {
-      search.value = wish.text = '';
+      search.value = filters.text = '';
       search.blur();
       return change();
     }
@@ -215,15 +215,15 @@ function makeRow(service) {
     say(wake, at === null ? '–' : ago(at, now()));
   }
 
-  function mend(next) {
+  function update(next) {
     if (next === last) return;
     if (last && last.phase !== next.phase) {
-      tell(`${next.name} is ${next.phase ?? 'unknown'}`);
+      announce(`${next.name} is ${next.phase ?? 'unknown'}`);
       node.classList.remove('changed');
       requestAnimationFrame(() => node.classList.add('changed'));
     }
     last = next;
-    phase.mend(next.phase ?? 'Unknown');
+    phase.update(next.phase ?? 'Unknown');
     say(reason, next.paused && next.reason !== 'Paused' ? `${next.reason}, paused` : next.reason);
     mark(node, 'data-trouble', next.trouble);
     mark(reason, 'title', local(next.sentence, now()));
@@ -236,7 +236,7 @@ function makeRow(service) {
     say(by, next.lastWake?.by ?? '');
     say(cold, length(next.coldStart?.p50Millis));
     say(cold95, next.coldStart ? `p95 ${length(next.coldStart.p95Millis)}` : '');
-    mark(cold.parentNode, 'title', next.coldStart && `${many(next.coldStart.count, 'wake')} seen`);
+    mark(cold.parentNode, 'title', next.coldStart && `${many(next.coldStart.count, 'wake')} observed`);
     say(share, percent(next.asleep?.share));
     bar.firstChild.style.width = `${Math.round((next.asleep?.share ?? 0) * 100)}%`;
     say(cpu, `${amount(next.saved.cpuHours)} CPU h`);
@@ -250,10 +250,10 @@ function makeRow(service) {
     }
     tick();
   }
-  return { node, mend, tick };
+  return { node, update, tick };
 }
 
-/** Asks and says what came of it. */
+/** Sends a request and shows the result. */
 export async function act(namespace, name, what) {
   try {
     const { message } = await ask(namespace, name, what);
@@ -264,17 +264,17 @@ export async function act(namespace, name, what) {
 }
 
 /** A note that held requests are not live, and why; hidden while they are. */
-export function asTold() {
-  const node = h('span', { class: 'told', role: 'note', tabindex: '0' }, 'as last told');
-  function mend() {
+export function lastReported() {
+  const node = h('span', { class: 'last-reported', role: 'note', tabindex: '0' }, 'last reported');
+  function update() {
     const { state, message } = known.held;
     node.hidden = state !== 'told';
-    const why = `As the operator last told, not live: ${message}`;
+    const why = `Last reported by the operator, not live: ${message}`;
     mark(node, 'title', why);
     mark(node, 'aria-label', why);
   }
-  mend();
-  return { node, mend };
+  update();
+  return { node, update };
 }
 
 function makeFigures() {
@@ -284,27 +284,27 @@ function makeFigures() {
     return { value, sub, node: h('div', { class: 'figure', title: hint }, h('dt', {}, title), value, h('dd', { class: 'under' }, sub)) };
   };
   const asleep = make('Asleep now');
-  const held = make('Held now', 'Requests that wait for a pod');
-  const told = asTold();
-  held.sub.after(told.node);
-  const cold = make('Cold start', 'Median over the services that were seen waking');
-  const cpu = make('CPU saved', 'CPU that was asked for, times the time asleep');
-  const memory = make('Memory saved', 'Memory that was asked for, times the time asleep');
-  const money = make('Money saved', 'CPU and memory saved, times the price that this dashboard was started with');
+  const held = make('Held now', 'Requests waiting for a pod');
+  const reported = lastReported();
+  held.sub.after(reported.node);
+  const cold = make('Cold start', 'Median over services with an observed wake');
+  const cpu = make('CPU saved', 'Requested CPU times time asleep');
+  const memory = make('Memory saved', 'Requested memory times time asleep');
+  const money = make('Money saved', 'CPU and memory saved, times the configured price');
   const node = h('dl', { class: 'figures main-figures' }, [asleep, held, cold, cpu, memory, money].map((figure) => figure.node));
   const sum = (services, of) => services.reduce((total, service) => total + (of(service) ?? 0), 0);
 
-  function mend(services) {
+  function update(services) {
     const sleeping = services.filter((service) => service.phase === 'Asleep').length;
     say(asleep.value, `${sleeping.toLocaleString()}`);
     say(asleep.sub, `of ${many(services.length, 'service')}`);
     const waiting = services.filter((service) => service.held > 0).length;
     say(held.value, sum(services, (s) => s.held).toLocaleString());
-    say(held.sub, waiting ? `for ${many(waiting, 'service')}` : 'nobody waits');
-    told.mend();
+    say(held.sub, waiting ? `for ${many(waiting, 'service')}` : 'none waiting');
+    reported.update();
     const starts = services.map((s) => s.coldStart).filter(Boolean).sort((a, b) => a.p50Millis - b.p50Millis);
     say(cold.value, starts.length ? length(starts[Math.floor((starts.length - 1) / 2)].p50Millis) : '–');
-    say(cold.sub, starts.length ? `slowest p95 ${length(Math.max(...starts.map((start) => start.p95Millis)))}` : 'no wake seen yet');
+    say(cold.sub, starts.length ? `slowest p95 ${length(Math.max(...starts.map((start) => start.p95Millis)))}` : 'no wake observed yet');
     say(cpu.value, amount(sum(services, (s) => s.saved?.cpuHours)));
     say(cpu.sub, 'CPU-hours');
     money.node.hidden = known.price === null;
@@ -314,7 +314,7 @@ function makeFigures() {
     }
     say(memory.value, amount(sum(services, (s) => s.saved?.gibHours)));
     say(memory.sub, 'GiB-hours');
-    mark(memory.node, 'title', `Memory that was asked for, times the time asleep. In all ${amount(sum(services, (s) => s.saved?.podHours))} pod-hours`);
+    mark(memory.node, 'title', `Requested memory times time asleep. In total ${amount(sum(services, (s) => s.saved?.podHours))} pod-hours`);
   }
-  return { node, mend };
+  return { node, update };
 }

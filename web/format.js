@@ -1,4 +1,4 @@
-// Numbers and times for people. Never asks the clock of the server: the caller says what time it is.
+// Formats numbers and times. The caller passes the current time.
 
 const EXACT = new Intl.DateTimeFormat(undefined, { dateStyle: 'medium', timeStyle: 'long' });
 const CLOCK = new Intl.DateTimeFormat(undefined, { hour: '2-digit', minute: '2-digit', second: '2-digit' });

@@ -1,7 +1,7 @@
-// One service: where it stands, why, what comes next, and how its last wake went. Never guesses what the server did not say.
+// One service: its phase, why, what comes next, and how its last wake went.
 
-import { badge, h, mark, say, tell } from './dom.js';
-import { act, asTold } from './fleet.js';
+import { announce, badge, h, mark, say } from './dom.js';
+import { act, lastReported } from './fleet.js';
 import { amount, clock, exact, length, local, many, moment, percent, ticking } from './format.js';
 import { blank } from './states.js';
 import { key, known, mayWrite, now, service as fetchService, why as fetchWhy } from './stream.js';
@@ -32,9 +32,9 @@ export function service(namespace, name) {
     asking = new AbortController();
     try {
       const next = await fetchService(namespace, name, asking.signal);
-      const told = ({ service: s }) => JSON.stringify([s.phase, s.reason, s.sentence, s.triggers, s.lastWake]);
-      // The long answer asks the cluster anew, so it is fetched only when the short one has changed.
-      next.why = detail && told(detail) === told(next) ? detail.why : await fetchWhy(namespace, name, asking.signal).catch(() => next.service.sentence);
+      const fingerprint = ({ service: s }) => JSON.stringify([s.phase, s.reason, s.sentence, s.triggers, s.lastWake]);
+      // The explanation queries the cluster, so it is fetched only when the summary has changed.
+      next.why = detail && fingerprint(detail) === fingerprint(next) ? detail.why : await fetchWhy(namespace, name, asking.signal).catch(() => next.service.sentence);
       detail = next;
       if (parts.firstChild?.dataset.state) parts.replaceChildren();
       show();
@@ -42,15 +42,15 @@ export function service(namespace, name) {
       if (failure.name !== 'AbortError') missing(failure);
     }
     asking = null;
-    // Many changes in a row are read once more at their end, not each.
+    // Many changes in a row cause one more fetch at their end, not one each.
     if (again) {
       again = null;
       setTimeout(load, AGAIN);
     }
   }
 
-  // Who waits is told by the stream already; everything else is asked for.
-  function hear() {
+  // The stream already has the held count; everything else is fetched.
+  function updateHeld() {
     const row = known.services.get(me);
     if (!detail || !row) return;
     detail.service.held = row.held;
@@ -64,17 +64,17 @@ export function service(namespace, name) {
     say(headline, '');
     say(sentence, '');
     parts.replaceChildren(failure.reason === 'NotFound'
-      ? blank('gone', 'There is no such ElastiService', ['It was deleted, or never was.'], h('a', { href: '#/' }, 'Back to the fleet'))
-      : blank('failed', 'This cannot be shown now', [failure.message]));
+      ? blank('gone', 'There is no such ElastiService', ['It was deleted, or never existed.'], h('a', { href: '#/' }, 'Back to the fleet'))
+      : blank('failed', 'Cannot be shown right now', [failure.message]));
   }
 
   function show() {
     const row = detail.service;
-    phase.mend(row.phase ?? 'Unknown');
-    if (drawn?.service.phase && drawn.service.phase !== row.phase) tell(`${name} is ${row.phase}`);
+    phase.update(row.phase ?? 'Unknown');
+    if (drawn?.service.phase && drawn.service.phase !== row.phase) announce(`${name} is ${row.phase}`);
     mark(node, 'data-trouble', row.trouble);
     showButtons(row);
-    const wanted = cards.filter((card) => card.mend(detail) !== false).map((card) => card.node);
+    const wanted = cards.filter((card) => card.update(detail) !== false).map((card) => card.node);
     if (wanted.length !== parts.children.length || wanted.some((card, i) => parts.children[i] !== card)) parts.replaceChildren(...wanted);
     drawn = detail;
     tick();
@@ -101,7 +101,7 @@ export function service(namespace, name) {
     mark(since, 'title', from !== null && `since ${exact(from)}`);
     const line = outlook(row);
     say(headline, line);
-    // Said once is enough.
+    // Do not repeat the sentence.
     say(sentence, line.includes(clause(row.sentence)) ? '' : local(row.sentence, now()));
     for (const card of cards) card.tick?.(detail);
   }
@@ -111,22 +111,22 @@ export function service(namespace, name) {
   return {
     node,
     title: `${name} · Elasti`,
-    draw: (changed) => { if (changed === null || changed.has(me)) { hear(); load(); } },
+    draw: (changed) => { if (changed === null || changed.has(me)) { updateHeld(); load(); } },
     leave: () => { clearInterval(clockwork); asking?.abort(); },
   };
 }
 
 const HINTS = {
   wake: 'Scale up now, as a request would',
-  sleep: 'Sleep without waiting for the cooldown, if nobody uses it',
-  pause: 'Do not put it to sleep until it is resumed',
-  resume: 'Let it sleep again when it is idle',
+  sleep: 'Sleep without waiting for the cooldown, if no request is in flight',
+  pause: 'Prevent sleep until resumed',
+  resume: 'Allow sleep when idle',
 };
 
 // A sentence as the end of another one.
 const clause = (sentence) => local(sentence, now()).replace(/^[A-Z](?=[a-z])/, (letter) => letter.toLowerCase()).replace(/\.$/, '');
 
-// The one line that people come for.
+// The headline.
 function outlook(row) {
   const at = moment(row.sleepsAt);
   const wakes = moment(row.wakesAt);
@@ -152,14 +152,14 @@ function makeCards() {
   return [facts(), timeline(), triggers(), wake(), why(), conditions(), events(), yaml()];
 }
 
-/** A card whose inside is made anew only when what it shows has changed. */
+/** A card that is redrawn only when its data has changed. */
 function simple(title, classes, of, draw, fine) {
   const { node, inside } = card(title, fine);
   node.classList.add(...classes);
   let last = null;
   return {
     node,
-    mend(detail) {
+    update(detail) {
       const shown = of(detail);
       const text = JSON.stringify(shown);
       if (text !== last) {
@@ -175,14 +175,14 @@ function facts() {
   const of = ({ service: s, coldStart }) => [
     ['Replicas', s.replicas === null ? '–' : String(s.replicas), s.ready === null ? '' : `${s.ready} ready`],
     ['Held', s.held.toLocaleString(), known.held.state === 'live' ? 'waiting now' : '', known.held],
-    ['Asleep', percent(s.asleep.share), 'of its time'],
+    ['Asleep', percent(s.asleep.share), 'of its lifetime'],
     ['CPU saved', amount(s.saved.cpuHours), 'CPU-hours'],
     ['Memory saved', amount(s.saved.gibHours), 'GiB-hours'],
-    ['Cold start', length(coldStart?.p50Millis), coldStart ? `p95 ${length(coldStart.p95Millis)} of ${coldStart.count} seen` : 'no wake seen'],
+    ['Cold start', length(coldStart?.p50Millis), coldStart ? `p95 ${length(coldStart.p95Millis)} of ${coldStart.count} observed` : 'no wake observed'],
     ['Cooldown', length(s.cooldownSeconds * 1000).replace(' 0 s', ''), 'quiet before sleep'],
     ['Target', s.target.name, s.target.kind],
   ];
-  const draw = (list) => h('dl', { class: 'figures small' }, list.map(([title, value, sub]) => h('div', { class: 'figure' }, h('dt', {}, title), h('dd', { title: value }, value), h('dd', { class: 'under' }, h('span', { class: 'sub' }, sub), title === 'Held' ? asTold().node : null))));
+  const draw = (list) => h('dl', { class: 'figures small' }, list.map(([title, value, sub]) => h('div', { class: 'figure' }, h('dt', {}, title), h('dd', { title: value }, value), h('dd', { class: 'under' }, h('span', { class: 'sub' }, sub), title === 'Held' ? lastReported().node : null))));
   const made = simple('Numbers', ['wide', 'bare'], of, draw);
   return made;
 }
@@ -218,12 +218,12 @@ function timeline() {
   return {
     node,
     tick,
-    mend(detail) {
+    update(detail) {
       const spans = detail.timeline;
       const text = JSON.stringify(spans);
       if (text === last || !spans.length) return spans.length > 0;
       last = text;
-      say(memory, `What this dashboard has seen since ${exact(moment(spans[0].from))}.`);
+      say(memory, `What this dashboard has observed since ${exact(moment(spans[0].from))}.`);
       strip.replaceChildren(...spans.map((span) => h('i', { 'data-phase': span.phase, title: span.phase })));
       if (!axis.firstChild) axis.append(...Array.from({ length: 5 }, () => h('span')));
       const row = (span) => {
@@ -238,7 +238,7 @@ function timeline() {
 }
 
 function triggers() {
-  const draw = (list) => (list.length === 0 ? h('p', { class: 'fine' }, 'No trigger: only requests tell that it is in use, and nothing puts it to sleep.') : h('ul', { class: 'triggers' }, list.map(trigger)));
+  const draw = (list) => (list.length === 0 ? h('p', { class: 'fine' }, 'No trigger: without one it is never put to sleep.') : h('ul', { class: 'triggers' }, list.map(trigger)));
   return simple('Triggers', [], (detail) => detail.service.triggers, draw);
 }
 
@@ -246,7 +246,7 @@ function trigger(one) {
   const value = Number.parseFloat(one.value);
   const threshold = Number.parseFloat(one.threshold);
   const bullet = h('span', { class: 'bullet', 'aria-hidden': 'true' }, h('i'), h('b'));
-  // The threshold stands at two thirds, so that a value above it has somewhere to go.
+  // The threshold is drawn at two thirds, to leave room for values above it.
   const share = threshold > 0 ? Math.min(value / threshold / 1.5, 1) : value > 0 ? 1 : 0;
   bullet.firstChild.style.width = `${Math.max(0, share || 0) * 100}%`;
   const since = moment(one.since);
@@ -254,7 +254,7 @@ function trigger(one) {
     h('div', { class: 'line' }, h('strong', {}, one.type), h('span', { class: 'reading' }, one.reading),
       since === null ? null : h('span', { class: 'sub', title: exact(since) }, `since ${clock(since, now())}`)),
     bullet,
-    h('p', {}, one.value === null ? 'No value' : `Value ${one.value}`, one.threshold === null ? '' : `, in use from ${one.threshold} up`),
+    h('p', {}, one.value === null ? 'No value' : `Value ${one.value}`, one.threshold === null ? '' : `, threshold ${one.threshold}`),
     one.message ? h('p', { class: 'bad' }, one.message) : null,
     one.query ? h('code', { class: 'query', title: one.query }, one.query) : null);
 }
@@ -263,7 +263,7 @@ const PARTS = { scaled: 'Scale up', scheduled: 'Find a node', started: 'Start co
 
 function wake() {
   const draw = (wakes) => {
-    if (wakes.length === 0) return h('p', { class: 'fine' }, 'No wake is known yet.');
+    if (wakes.length === 0) return h('p', { class: 'fine' }, 'No wake yet.');
     const [last, ...rest] = wakes;
     const at = moment(last.at);
     const total = last.parts.reduce((sum, part) => sum + part.ms, 0) || 1;
@@ -279,21 +279,21 @@ function wake() {
     const line = (part) => h('li', {}, h('span', { class: 'swatch', 'data-part': part.name, 'aria-hidden': 'true' }), PARTS[part.name] ?? part.name, h('span', { class: 'took' }, length(part.ms)));
     const took = last.coldStartMs === null ? '' : `; it took ${length(last.coldStartMs)}`;
     return [
-      h('p', {}, h('strong', {}, last.by ?? 'Somebody'), ' asked at ', h('time', { datetime: last.at, title: exact(at) }, clock(at, now())), last.finished ? `${took}.` : '. It goes on.'),
+      h('p', {}, h('strong', {}, last.by ?? 'Unknown'), ' at ', h('time', { datetime: last.at, title: exact(at) }, clock(at, now())), last.finished ? `${took}.` : '. In progress.'),
       last.parts.length ? strip : null,
       h('ol', { class: 'spans parts' }, last.parts.map(line)),
-      rest.length ? h('p', { class: 'fine' }, `Before it: ${rest.slice(0, 8).map((one) => `${length(one.coldStartMs)} (${one.by ?? 'somebody'})`).join(', ')}`) : null,
+      rest.length ? h('p', { class: 'fine' }, `Earlier: ${rest.slice(0, 8).map((one) => `${length(one.coldStartMs)} (${one.by ?? 'unknown'})`).join(', ')}`) : null,
     ].filter(Boolean);
   };
   return simple('Last wake', [], (detail) => detail.wakes, draw);
 }
 
 function why() {
-  return simple('Why', ['wide'], (detail) => detail.why, (text) => h('pre', { class: 'why', tabindex: '0', 'aria-label': 'What elasti why says' }, local(text, now())), 'What elasti why says.');
+  return simple('Why', ['wide'], (detail) => detail.why, (text) => h('pre', { class: 'why', tabindex: '0', 'aria-label': 'Output of elasti why' }, local(text, now())), 'Output of elasti why.');
 }
 
 function conditions() {
-  const draw = (list) => (list.length === 0 ? h('p', { class: 'fine' }, 'The operator has not looked at it yet.') : h('table', { class: 'plain' },
+  const draw = (list) => (list.length === 0 ? h('p', { class: 'fine' }, 'Not processed by the operator yet.') : h('table', { class: 'plain' },
     h('caption', { class: 'unseen' }, 'Conditions'),
     h('thead', {}, h('tr', {}, ['Condition', 'Status', 'Reason'].map((title) => h('th', { scope: 'col' }, title)))),
     h('tbody', {}, list.map((one) => h('tr', { 'data-good': String(one.good) },
@@ -304,7 +304,7 @@ function conditions() {
 function events() {
   const draw = (list, detail) => {
     if (detail.eventsForbidden) return h('p', { class: 'fine' }, 'You may not read Events in this namespace.');
-    if (list.length === 0) return h('p', { class: 'fine' }, 'No Event is kept now.');
+    if (list.length === 0) return h('p', { class: 'fine' }, 'No recent Events.');
     return h('ol', { class: 'events' }, list.map((one) => {
       const at = moment(one.at);
       return h('li', { 'data-failed': one.failed }, h('time', { datetime: one.at, title: at === null ? '' : exact(at) }, at === null ? '' : clock(at, now())), h('div', {}, h('strong', {}, one.reason), one.count > 1 ? h('span', { class: 'sub' }, ` × ${one.count}`) : null, h('p', {}, local(one.note, now()))));
@@ -320,10 +320,10 @@ function yaml() {
       await navigator.clipboard.writeText(text.textContent);
       say(copy, 'Copied');
     } catch {
-      say(copy, 'Select it by hand');
+      say(copy, 'Copy it manually');
     }
     setTimeout(() => say(copy, 'Copy'), 2000);
   } }, 'Copy');
-  const node = h('details', { class: 'card wide yaml' }, h('summary', {}, h('h2', {}, 'YAML')), h('p', { class: 'fine' }, 'Values of trigger headers are not shown.'), copy, text);
-  return { node, mend: (detail) => { say(text, detail.yaml); return true; } };
+  const node = h('details', { class: 'card wide yaml' }, h('summary', {}, h('h2', {}, 'YAML')), h('p', { class: 'fine' }, 'Values of trigger headers are hidden.'), copy, text);
+  return { node, update: (detail) => { say(text, detail.yaml); return true; } };
 }

@@ -1,11 +1,11 @@
-// What the server says, kept up to date from one event stream. Never draws anything.
+// The state of the page, kept up to date from one event stream.
 
-/** Everything that is known. `link` is about the server of this page, `cluster` about the API server behind it, `held` about who tells how many requests wait. */
+/** The state. `link` is the connection to the dashboard's server, `cluster` the API server behind it, `held` the source of held-request counts. */
 export const known = {
   services: new Map(),
   activity: [],
   link: 'loading',
-  heardAt: null,
+  receivedAt: null,
   cluster: { state: 'loading', message: '' },
   held: { state: 'unasked', since: null, message: '' },
   writes: false,
@@ -14,7 +14,7 @@ export const known = {
   price: null,
 };
 
-const SILENCE = 25000;
+const SILENCE_TIMEOUT_MS = 25000;
 const listeners = new Set();
 let offset = 0;
 let source = null;
@@ -37,7 +37,7 @@ let changed = new Set();
 let all = false;
 let drawing = false;
 
-// One drawing a frame, however many events came. A hidden tab has no frames, and needs none.
+// One redraw per frame, however many events arrived. A hidden tab has no frames and needs none.
 function draw() {
   if (drawing) return;
   drawing = true;
@@ -50,83 +50,83 @@ function draw() {
   });
 }
 
-function heard(event) {
-  const news = JSON.parse(event.data);
-  offset = Date.parse(news.now) - Date.now();
-  known.heardAt = Date.now();
+function receive(event) {
+  const data = JSON.parse(event.data);
+  offset = Date.parse(data.now) - Date.now();
+  known.receivedAt = Date.now();
   if (known.link !== 'live') {
     known.link = 'live';
     all = true;
     draw();
   }
   clearTimeout(silence);
-  silence = setTimeout(lost, SILENCE);
-  return news;
+  silence = setTimeout(lost, SILENCE_TIMEOUT_MS);
+  return data;
 }
 
 function whole(event) {
-  const news = heard(event);
-  known.services = new Map(news.services.map((service) => [key(service), service]));
-  known.activity = news.activity;
-  known.cluster = news.cluster;
-  known.held = news.held;
-  known.writes = news.writes;
-  known.place = news.place;
-  known.since = news.since;
-  known.price = news.price ?? null;
+  const data = receive(event);
+  known.services = new Map(data.services.map((service) => [key(service), service]));
+  known.activity = data.activity;
+  known.cluster = data.cluster;
+  known.held = data.held;
+  known.writes = data.writes;
+  known.place = data.place;
+  known.since = data.since;
+  known.price = data.price ?? null;
   all = true;
   draw();
 }
 
 function change(event) {
-  const news = heard(event);
-  for (const service of news.services ?? []) {
+  const data = receive(event);
+  for (const service of data.services ?? []) {
     known.services.set(key(service), service);
     changed.add(key(service));
   }
-  for (const gone of news.gone ?? []) {
+  for (const gone of data.gone ?? []) {
     known.services.delete(gone);
     changed.add(gone);
   }
-  if (news.activity) {
-    known.activity = news.activity;
+  if (data.activity) {
+    known.activity = data.activity;
     all = true;
   }
-  if (news.cluster) {
-    known.cluster = news.cluster;
+  if (data.cluster) {
+    known.cluster = data.cluster;
     all = true;
   }
-  if (news.held) {
-    known.held = news.held;
+  if (data.held) {
+    known.held = data.held;
     all = true;
   }
   draw();
 }
 
-// The browser tries again by itself unless the answer was wrong or silent; then we do.
+// The browser reconnects by itself, except after an invalid or silent response; then we do.
 function lost() {
   if (known.link !== 'lost') {
-    known.link = known.heardAt === null ? 'loading' : 'lost';
+    known.link = known.receivedAt === null ? 'loading' : 'lost';
     all = true;
     draw();
   }
-  if (source.readyState === EventSource.CLOSED || Date.now() - (known.heardAt ?? 0) > SILENCE) {
+  if (source.readyState === EventSource.CLOSED || Date.now() - (known.receivedAt ?? 0) > SILENCE_TIMEOUT_MS) {
     source.close();
     clearTimeout(silence);
     silence = setTimeout(connect, 2000);
   }
 }
 
-/** Begins to listen. */
+/** Opens the event stream. */
 export function connect() {
   readToken();
   source?.close();
   source = new EventSource('api/v1/stream');
   source.addEventListener('fleet', whole);
   source.addEventListener('change', change);
-  source.addEventListener('beat', heard);
+  source.addEventListener('beat', receive);
   source.addEventListener('error', () => {
-    if (known.heardAt === null) known.heardAt = 0;
+    if (known.receivedAt === null) known.receivedAt = 0;
     lost();
   });
 }

@@ -1,4 +1,4 @@
-// The colours that the viewer chose, before the first paint. Never touches anything else.
+// Applies the chosen theme before the first paint.
 'use strict';
 {
   const words = { auto: 'Auto', light: 'Light', dark: 'Dark' };

@@ -22,7 +22,7 @@ test('a click wakes a service of the demo, and the page follows without a reload
   // The story goes up and down by itself; between two rounds it rests, and then a click is the only reason to wake.
   await phase('Asleep');
   await row.getByRole('button', { name: 'Wake web-2' }).click();
-  await page.getByText('web-2 is asked to wake.').waitFor();
+  await page.getByText('Wake of web-2 requested.').waitFor();
   const woken = async () => {
     const { wakes } = await (await fetch(`${demo.base}api/v1/services/default/web-2`)).json();
     return wakes.some(({ by, finished }) => by === 'WakeRequested' && finished);
@@ -48,7 +48,7 @@ test('a click wakes a service of the demo, and the page follows without a reload
   assert.deepEqual(page.complaints, []);
 });
 
-test('who waits is counted live during a wake, up and down, without a reload', async () => {
+test('held requests are counted live during a wake, up and down, without a reload', async () => {
   busy = await startDemo('--services', '1', '--cold-start', '5s', '--load', '--patience', '10m');
   const page = await openPage(busy.url);
   const cell = page.locator('tbody .c-held');

@@ -54,7 +54,7 @@ for (const [size, dark] of [['wide', false], ['wide', true], ['phone', false], [
     await page.getByText(/^Sleeps in \d+ m \d+ s because/).waitFor();
     for (const title of ['Phases', 'Triggers', 'Last wake', 'Why', 'Conditions', 'Events', 'YAML']) await page.getByRole('heading', { name: title, exact: true }).waitFor();
     const said = await page.locator('main').innerText();
-    for (const word of ['Traffic asked at', 'Scale up', 'Find a node', 'Start containers', 'Become ready', '1.2 s', 'Value 0.2, in use from 0.5 up', 'quiet', 'Deployment']) assert.ok(said.includes(word), `${word} is missing: ${said}`);
+    for (const word of ['Traffic at', 'Scale up', 'Find a node', 'Start containers', 'Become ready', '1.2 s', 'Value 0.2, threshold 0.5', 'quiet', 'Deployment']) assert.ok(said.includes(word), `${word} is missing: ${said}`);
     await picture(page, `service-${look}`, true);
     await sound(page);
   });
@@ -65,10 +65,10 @@ for (const [size, dark] of [['wide', false], ['wide', true], ['phone', false], [
     await page.getByRole('heading', { name: 'Activity', exact: true }).waitFor();
     await page.getByText('Scaling was refused once.').waitFor();
     const heads = await page.locator('main h2').allInnerTexts();
-    assert.ok(heads[0].startsWith('Failures') && heads[1].startsWith('Lately'), heads.join());
+    assert.ok(heads[0].startsWith('Failures') && heads[1].startsWith('Recent'), heads.join());
     const failures = await page.locator('.failed').textContent();
-    assert.equal(failures.match(/cannot be pulled/g).length, 1, `one failure is told once: ${failures}`);
-    assert.ok((await page.locator('.lately').textContent()).includes('Woken by Traffic'));
+    assert.equal(failures.match(/cannot be pulled/g).length, 1, `one failure is shown once: ${failures}`);
+    assert.ok((await page.locator('.recent').textContent()).includes('Woken by Traffic'));
     await picture(page, `activity-${look}`);
     await sound(page);
   });
@@ -90,13 +90,13 @@ test('a change is seen without a reload, and only its row is touched', async () 
   assert.equal(await page.evaluate(() => globalThis.here), true, 'the page was loaded anew');
   const touched = await page.evaluate(() => [...globalThis.touched]);
   assert.deepEqual(touched.filter((name) => name !== 'checkout'), []);
-  await until('a screen reader is told', async () => (await page.locator('#told').innerText()).includes('checkout is Waking'));
+  await until('a screen reader announcement', async () => (await page.locator('#announcements').innerText()).includes('checkout is Waking'));
   await cluster.report('checkout', statuses.asleep());
   await row(page, 'checkout').getByText('Asleep', { exact: true }).first().waitFor();
   assert.deepEqual(page.complaints, []);
 });
 
-test('services come and go while one looks', async () => {
+test('services come and go while the page is open', async () => {
   const page = await openPage(dashboard.url);
   await row(page, 'web').waitFor();
   await cluster.declare('visitor', { status: statuses.asleep() });
@@ -116,10 +116,10 @@ test('services come and go while one looks', async () => {
 test('wake, sleep, pause and resume by a click', async () => {
   const page = await openPage(dashboard.url);
   await row(page, 'checkout').getByRole('button', { name: 'Wake checkout' }).click();
-  await page.getByText('checkout is asked to wake.').waitFor();
-  await until('the wish stands on the object', async () => (await cluster.service('checkout')).metadata.annotations?.['elasti.truefoundry.com/wake-requested']);
+  await page.getByText('Wake of checkout requested.').waitFor();
+  await until('the annotation is set', async () => (await cluster.service('checkout')).metadata.annotations?.['elasti.truefoundry.com/wake-requested']);
   await row(page, 'web').getByRole('button', { name: 'Sleep web' }).click();
-  await until('the wish stands on the object', async () => (await cluster.service('web')).metadata.annotations?.['elasti.truefoundry.com/sleep-requested']);
+  await until('the annotation is set', async () => (await cluster.service('web')).metadata.annotations?.['elasti.truefoundry.com/sleep-requested']);
   await row(page, 'web').getByRole('link').click();
   await page.getByRole('button', { name: 'Pause' }).click();
   await until('it is paused', async () => (await cluster.service('web')).spec.paused === true);
@@ -188,7 +188,7 @@ test('times are the viewer\'s, and exact on demand', async () => {
   }
 });
 
-test('colours follow the machine until somebody chooses', async () => {
+test('colours follow the system until the viewer chooses', async () => {
   const page = await openPage(dashboard.url, { dark: true });
   const ground = () => page.evaluate(() => getComputedStyle(document.body).backgroundColor);
   const dark = await ground();

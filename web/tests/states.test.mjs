@@ -32,27 +32,27 @@ test('an empty cluster shows how to begin, and the first service appears at once
   await page.getByRole('link', { name: 'first' }).waitFor();
 });
 
-test('where no resolver tells who waits, the page says that the numbers are as last told', async () => {
+test('where no resolver can be polled, the page says that the numbers are last reported', async () => {
   const cluster = soon(await startCluster());
   await cluster.declare('stuck', { status: statuses.stuck() });
   const dashboard = soon(await startDashboard(cluster.kubeconfig));
   const page = await openPage(dashboard.url);
   const note = page.getByRole('note');
-  await note.getByText('as last told').waitFor();
+  await note.getByText('last reported').waitFor();
   assert.match(await note.getAttribute('title'), /not live: No resolver is ready\./);
   assert.equal(await page.locator('.c-held').last().innerText(), '3');
-  await sound(page, 'state-as-last-told');
+  await sound(page, 'state-last-reported');
   const { held } = await (await fetch(`${dashboard.base}api/v1/fleet`)).json();
   assert.equal(held.state, 'told');
   await page.getByRole('link', { name: 'stuck' }).click();
   await page.getByText('Waking for 3 held requests.').waitFor();
-  await note.getByText('as last told').waitFor();
-  await sound(page, 'state-as-last-told-service');
+  await note.getByText('last reported').waitFor();
+  await sound(page, 'state-last-reported-service');
   const phone = await openPage(dashboard.url, { size: 'phone', dark: true });
-  await phone.getByRole('note').getByText('as last told').waitFor();
-  const whole = () => { const { scrollWidth, clientWidth } = document.querySelector('.told').parentElement; return scrollWidth <= clientWidth; };
+  await phone.getByRole('note').getByText('last reported').waitFor();
+  const whole = () => { const { scrollWidth, clientWidth } = document.querySelector('.last-reported').parentElement; return scrollWidth <= clientWidth; };
   assert.equal(await phone.evaluate(whole), true, 'the note is cut off');
-  await sound(phone, 'state-as-last-told-phone');
+  await sound(phone, 'state-last-reported-phone');
 });
 
 test('a cluster without Elasti says so, until it is installed', async () => {
@@ -65,7 +65,7 @@ test('a cluster without Elasti says so, until it is installed', async () => {
   await page.getByText('No ElastiService yet').waitFor();
 });
 
-test('who may not look is told which right is missing', async () => {
+test('a viewer without access sees which permission is missing', async () => {
   const message = 'elastiservices.elasti.truefoundry.com is forbidden: User "eve" cannot list resource "elastiservices"';
   const server = http.createServer((_, answer) => {
     answer.writeHead(403, { 'content-type': 'application/json' });
@@ -83,19 +83,19 @@ test('who may not look is told which right is missing', async () => {
   await sound(page, 'state-forbidden');
 });
 
-test('while nothing has come yet, something calm is there', async () => {
+test('a placeholder is shown until the first data arrives', async () => {
   const cluster = soon(await startCluster());
   const dashboard = soon(await startDashboard(cluster.kubeconfig));
   const page = await openPage('about:blank');
   await page.route('**/api/v1/stream', () => {});
   await page.goto(dashboard.url);
-  await page.getByText('Asking the cluster').waitFor();
+  await page.getByText('Loading').waitFor();
   await page.getByText('Connecting').waitFor();
   assert.equal(await page.locator('[aria-busy=true]').count(), 1);
   await sound(page, 'state-loading');
 });
 
-test('a lost connection is said, what was seen stays, and all is well by itself when it is back', async () => {
+test('a lost connection is shown, the data stays, and the page recovers by itself', async () => {
   const cluster = soon(await startCluster());
   await cluster.declare('web', { status: statuses.serving() });
   let dashboard = await startDashboard(cluster.kubeconfig);
@@ -111,13 +111,13 @@ test('a lost connection is said, what was seen stays, and all is well by itself 
   await page.getByText('Live').waitFor();
   await page.locator('.phase').getByText('Asleep').waitFor();
   assert.equal(await page.locator('#banner').isVisible(), false);
-  // The new process has a new token: the page says what to do instead of failing without a word.
+  // The new process has a new token: the page says what to do instead of failing silently.
   page.complaints.length = 0;
   await page.getByRole('button', { name: 'Wake web' }).click();
   await page.getByText('Open the address that the command printed').waitFor();
 });
 
-test('a cluster that does not answer is said, and found again', async () => {
+test('an unreachable cluster is reported', async () => {
   const cluster = await startCluster();
   await cluster.declare('web', { status: statuses.serving() });
   const dashboard = soon(await startDashboard(cluster.kubeconfig));
@@ -131,7 +131,7 @@ test('a cluster that does not answer is said, and found again', async () => {
   await late.getByText('The cluster does not answer:').waitFor();
 });
 
-test('a dashboard that only shows has no buttons and takes no wish', async () => {
+test('a read-only dashboard has no buttons and accepts no requests', async () => {
   const cluster = soon(await startCluster());
   await cluster.declare('web', { status: statuses.asleep() });
   const dashboard = soon(await startDashboard(cluster.kubeconfig, '--read-only'));
@@ -145,7 +145,7 @@ test('a dashboard that only shows has no buttons and takes no wish', async () =>
   await sound(page, 'state-read-only');
 });
 
-test('the operator serves the same page, and nobody can write through it', async () => {
+test('the operator serves the same page, read-only', async () => {
   const cluster = soon(await startCluster());
   await cluster.declare('web', { status: statuses.asleep() });
   const operator = soon(await startOperator(cluster.kubeconfig, '--dashboard-host=elasti.example.com', '--dashboard-price=0.03,0.004,EUR'));

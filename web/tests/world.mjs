@@ -11,7 +11,7 @@ import axe from 'axe-core';
 import { chromium } from 'playwright-core';
 
 const { ELASTI, FAKE_CLUSTER, CRD, SCREENSHOTS, CHROMIUM = '/usr/bin/chromium' } = process.env;
-const PATIENCE = 60000;
+const START_TIMEOUT_MS = 60000;
 const SERVICES = '/apis/elasti.truefoundry.com/v1alpha1';
 const children = new Set();
 const folder = mkdtempSync(join(tmpdir(), 'elasti-dashboard-'));
@@ -30,20 +30,20 @@ export async function start(program, args, wanted, env = {}) {
   child.stderr.on('data', (text) => { said += text; });
   const lines = createInterface({ input: child.stdout });
   const found = await new Promise((resolve, reject) => {
-    const patience = setTimeout(() => {
+    const timeout = setTimeout(() => {
       // A child that lives keeps the runner waiting for ever.
       child.kill('SIGKILL');
       reject(new Error(`${program} never said ${wanted}: ${said}`));
-    }, PATIENCE);
+    }, START_TIMEOUT_MS);
     lines.on('line', (line) => {
       said += `${line}\n`;
       const match = wanted.exec(line);
       if (!match) return;
-      clearTimeout(patience);
+      clearTimeout(timeout);
       resolve(match);
     });
     child.on('exit', (code) => {
-      clearTimeout(patience);
+      clearTimeout(timeout);
       reject(new Error(`${program} ${args.join(' ')} ended with ${code}: ${said}`));
     });
   });
@@ -62,7 +62,7 @@ export async function stop(child) {
 
 let clusters = 0;
 
-/** A Kubernetes in a process of its own, with the definition of ElastiServices unless told otherwise. */
+/** A Kubernetes in a process of its own, with the definition of ElastiServices by default. */
 export async function startCluster({ crd = true } = {}) {
   const kubeconfig = join(folder, `kubeconfig-${clusters += 1}`);
   const { child } = await start(FAKE_CLUSTER, [kubeconfig, '1'], /^API on/);
@@ -137,14 +137,14 @@ async function freePort() {
 
 /** The demo, and the dashboard in it. */
 export async function startDemo(...args) {
-  const { child, found } = await start(ELASTI, ['demo', ...args], /^Look: +(http:\/\/([^/]+)\/#token=([0-9a-f]+))/);
+  const { child, found } = await start(ELASTI, ['demo', ...args], /^Dashboard: +(http:\/\/([^/]+)\/#token=([0-9a-f]+))/);
   const [, url, host, token] = found;
   return { child, url, host, token, base: `http://${host}/`, stop: () => stop(child) };
 }
 
 /** Waits for a condition. */
 export async function until(what, holds) {
-  const end = Date.now() + PATIENCE;
+  const end = Date.now() + START_TIMEOUT_MS;
   while (!(await holds())) {
     if (Date.now() > end) throw new Error(`never came: ${what}`);
     await new Promise((resolve) => { setTimeout(resolve, 50); });
@@ -158,7 +158,7 @@ let browser = null;
 export async function openPage(url, { size = 'wide', dark = false, zone = 'Europe/Berlin', quiet = [] } = {}) {
   browser ??= await chromium.launch({ executablePath: CHROMIUM, args: ['--no-sandbox'] });
   const context = await browser.newContext({ viewport: SIZES[size], colorScheme: dark ? 'dark' : 'light', timezoneId: zone, locale: 'en-GB' });
-  context.setDefaultTimeout(PATIENCE);
+  context.setDefaultTimeout(START_TIMEOUT_MS);
   const page = await context.newPage();
   page.complaints = [];
   page.requests = [];
@@ -177,7 +177,7 @@ export async function closeBrowser() {
   browser = null;
 }
 
-/** Keeps a picture for people to look at. */
+/** Keeps a screenshot for review. */
 export const picture = (page, name, fullPage = false) => page.screenshot({ path: join(SCREENSHOTS, `${name}.png`), fullPage });
 
 /** What axe finds wrong. It gets in by the driver, past the page's own policy. */

@@ -2,7 +2,7 @@
 {{- default .Chart.Name .Values.global.nameOverride | trunc 63 | trimSuffix "-" }}
 {{- end }}
 
-{{/* The release's name where it says elasti already. Short enough for the longest suffix. */}}
+{{/* The release name if it contains elasti. Short enough for the longest suffix. */}}
 {{- define "elasti.fullname" -}}
 {{- $name := include "elasti.name" . -}}
 {{- if .Values.global.fullnameOverride }}
@@ -56,8 +56,8 @@ annotations:
 {{- end }}
 
 {{/*
-The image of a component: (list root image). A repository of KubeElasti's holds another program,
-which knows none of our flags: a values file that names it gets ours.
+The image of a component: (list root image). KubeElasti's images do not know our flags, so a
+values file that names one of them gets our image instead.
 */}}
 {{- define "elasti.image" -}}
 {{- $root := index . 0 -}}
@@ -75,7 +75,7 @@ which knows none of our flags: a values file that names it gets ours.
 {{- with $registry }}{{ . }}/{{ end }}{{ $repository }}:{{ $tag }}
 {{- end }}
 
-{{/* What both processes are told. */}}
+{{/* Environment of both processes. */}}
 {{- define "elasti.commonEnv" -}}
 - name: KUBERNETES_CLUSTER_DOMAIN
   value: {{ .Values.global.kubernetesClusterDomain | quote }}
@@ -117,8 +117,8 @@ which knows none of our flags: a values file that names it gets ours.
 {{- end }}
 
 {{/*
-The token that one shows to the other: (list root audience); the audience is the one who is asked. It is worth nothing to
-the API server, and nothing to anyone but the one it is for.
+The token that one process sends to the other: (list root audience). It is valid only for that audience, not for the API
+server.
 */}}
 {{- define "elasti.tokenVolume" -}}
 - name: token
@@ -126,12 +126,12 @@ the API server, and nothing to anyone but the one it is for.
     sources:
       - serviceAccountToken:
           audience: {{ index . 1 }}
-          {{- /* Without TokenReview a token is good until it expires, also that of a pod that is gone. */}}
+          {{- /* Without TokenReview a token is valid until it expires, even if its pod is gone. */}}
           expirationSeconds: {{ empty (index . 0).Values.global.allowedNamespaces | ternary 3600 600 }}
           path: token
 {{- end }}
 
-{{/* Where a component's pods go: (list root component selector). */}}
+{{/* Scheduling of a component's pods: (list root component selector). */}}
 {{- define "elasti.placement" -}}
 {{- $root := index . 0 -}}
 {{- $component := index . 1 -}}

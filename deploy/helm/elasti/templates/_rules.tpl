@@ -1,4 +1,4 @@
-{{/* What the operator may do where it serves: no wildcard, no Secret, no exec. */}}
+{{/* Permissions of the operator where it serves: no wildcard, no Secret, no exec. */}}
 {{- define "elasti.operatorRules" -}}
 - apiGroups: [elasti.truefoundry.com]
   resources: [elastiservices]
@@ -6,7 +6,7 @@
 - apiGroups: [elasti.truefoundry.com]
   resources: [elastiservices/status]
   verbs: [patch]
-# For the owner references of what it makes, where the cluster checks them.
+# For the owner references of objects it creates, where the cluster enforces them.
 - apiGroups: [elasti.truefoundry.com]
   resources: [elastiservices/finalizers]
   verbs: [update]
@@ -61,7 +61,7 @@
 {{- end }}
 {{- end }}
 
-{{/* What the resolver may do where it serves: look. */}}
+{{/* Permissions of the resolver where it serves: read only. */}}
 {{- define "elasti.resolverRules" -}}
 - apiGroups: [elasti.truefoundry.com]
   resources: [elastiservices]
@@ -77,7 +77,7 @@
   verbs: [list, watch]
 {{- end }}
 
-{{/* Whose token is this? Only cluster roles can allow that question; without it the API server's keys tell. */}}
+{{/* TokenReview needs a ClusterRole; without it tokens are checked against the API server's keys. */}}
 {{- define "elasti.reviewRules" -}}
 - apiGroups: [authentication.k8s.io]
   resources: [tokenreviews]
