@@ -69,23 +69,27 @@ pub(crate) fn run(extent: &Extent) -> Result<(), Box<dyn Error>> {
     let mut wrong = Vec::new();
     // Those that are ignored elsewhere change the installation under everyone's feet, so they go one by one.
     let mut tests = vec![
-        ("any_ground", [AT_ONCE, "--nocapture"]),
-        ("commands_any_ground", [AT_ONCE, "--nocapture"]),
-        ("commands_any_ground", ["--test-threads=1", "--ignored"]),
-        ("installation", ["--test-threads=1", "--ignored"]),
+        ("any_ground", "", [AT_ONCE, "--nocapture"]),
+        ("elasti", "both_clusters::", [AT_ONCE, "--nocapture"]),
+        (
+            "elasti",
+            "both_clusters::",
+            ["--test-threads=1", "--ignored"],
+        ),
+        ("installation", "", ["--test-threads=1", "--ignored"]),
     ];
     // Pages say how to delete every ElastiService, and the CRD.
     match layout::is_ours() {
-        true => tests.push(("documents", ["--nocapture", "--ignored"])),
+        true => tests.push(("elasti", "documents::", ["--nocapture", "--ignored"])),
         false => {
             println!("documents: LEFT OUT: the commands of the pages would harm a cluster of yours")
         }
     }
-    for (test, flags) in tests {
+    for (test, module, flags) in tests {
         let begun = Instant::now();
-        let passed = test_binary(extent, test, &flags)?;
+        let passed = test_binary(extent, test, module, &flags)?;
         println!(
-            "{test}: {} after {:.0} s",
+            "{test} {module}: {} after {:.0} s",
             if passed { "passed" } else { "FAILED" },
             begun.elapsed().as_secs_f32()
         );
@@ -113,17 +117,24 @@ fn prepare_node() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Runs one test binary of the end-to-end tests on the cluster.
-fn test_binary(extent: &Extent, test: &str, flags: &[&str]) -> Result<bool, Box<dyn Error>> {
+/// Runs the tests of one module of a test binary on the cluster.
+fn test_binary(
+    extent: &Extent,
+    test: &str,
+    module: &str,
+    flags: &[&str],
+) -> Result<bool, Box<dyn Error>> {
+    let names = names(extent, test, module)?;
+    if names.is_empty() {
+        return Ok(true);
+    }
     let readings = extent.readings.clone();
     let readings = readings.unwrap_or_else(|| format!("{NODE_ADDRESS}:{READINGS_PORT}"));
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let mut command = Command::new(cargo);
+    let mut command = cargo_test(test);
     command
-        .current_dir(root())
-        .args(["test", "--workspace", "--test", test, "--"])
         .args(flags)
-        .args(extent.only.as_deref())
+        .arg("--exact")
+        .args(names)
         .env("ELASTI_JOURNEYS_KUBECONFIG", layout::kubeconfig())
         .env("ELASTI_JOURNEYS_PROMETHEUS", layout::prometheus())
         .env("ELASTI_JOURNEYS_READINGS", readings)
@@ -132,6 +143,31 @@ fn test_binary(extent: &Extent, test: &str, flags: &[&str]) -> Result<bool, Box<
         .env("ELASTI_JOURNEYS_CHART", root().join(world::CHART))
         .env("ELASTI_JOURNEYS_VALUES", world::values(2).join(","));
     Ok(command.status()?.success())
+}
+
+fn cargo_test(test: &str) -> Command {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut command = Command::new(cargo);
+    command
+        .current_dir(root())
+        .args(["test", "--workspace", "--test", test, "--"]);
+    command
+}
+
+/// The tests of a module whose names also have the text of `--only`: a test binary runs what matches either of two
+/// filters, and tests that would harm a foreign cluster are in other modules.
+fn names(extent: &Extent, test: &str, module: &str) -> Result<Vec<String>, Box<dyn Error>> {
+    let mut list = cargo_test(test);
+    list.args(["--list", "--format", "terse"]);
+    let output = list.stderr(Stdio::inherit()).output()?;
+    if !output.status.success() {
+        return Err(format!("the tests of {test} cannot be listed").into());
+    }
+    let only = extent.only.as_deref().unwrap_or_default();
+    let text = String::from_utf8(output.stdout)?;
+    let names = text.lines().filter_map(|line| line.strip_suffix(": test"));
+    let names = names.filter(|name| name.starts_with(module) && name.contains(only));
+    Ok(names.map(str::to_owned).collect())
 }
 
 /// For whoever has to find out why: what is there now, and what Elasti said last.

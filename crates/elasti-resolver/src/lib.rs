@@ -33,7 +33,6 @@ mod wake;
 mod woken;
 
 pub use environment::{VARIABLES, WITHOUT_USE};
-pub use metrics::HELD_METRIC;
 #[cfg(feature = "simulation")]
 pub use net::simulated;
 pub use resolver::Running;

@@ -3,6 +3,7 @@
 
 pub mod callers;
 pub mod environment;
+pub mod exit;
 pub mod kube_client;
 pub mod logs;
 pub mod metrics;

@@ -1,32 +1,29 @@
 //! `elasti operator`: settings from flags and the environment, a Kubernetes client, a signal.
 //! Never knows how a service is put to sleep: that is elasti-operator's.
 
-#[cfg(feature = "dashboard")]
 use std::net::SocketAddr;
 
 use anyhow::Context as _;
 use clap::Args;
+use elasti_core::held::Counts;
+use elasti_dashboard::held::{HeldSource, HeldUnavailable};
 use elasti_operator::environment::Flags;
 use elasti_operator::{Running, Settings};
 use elasti_runtime::signals::EndSignals;
 use elasti_runtime::{kube_client, logs};
 
-#[cfg(feature = "dashboard")]
-use crate::dashboard;
-use crate::exit::{Failed, reported};
+use elasti_runtime::exit::{Failed, reported};
 
 /// Puts idle targets to sleep and wakes them.
 #[derive(Args, Debug)]
 pub(crate) struct Operator {
     #[command(flatten)]
     flags: Flags,
-    #[cfg(feature = "dashboard")]
     #[command(flatten)]
     board: Board,
 }
 
 /// The dashboard beside the operator: it only shows, and it is off unless it has an address.
-#[cfg(feature = "dashboard")]
 #[derive(Args, Debug)]
 struct Board {
     /// Where the dashboard is served, read-only, for example [::]:8090; left out, it is not
@@ -37,10 +34,19 @@ struct Board {
     dashboard_host: Vec<String>,
     /// What an hour of a CPU core and of a GiB of memory cost, to tell savings in money: 0.03,0.004,EUR
     #[arg(long, value_name = "CPU,GIB,CURRENCY")]
-    dashboard_price: Option<dashboard::Price>,
+    dashboard_price: Option<elasti_dashboard::Price>,
 }
 
-#[cfg(feature = "dashboard")]
+/// The operator in this process knows the resolvers and asks them itself.
+struct AskOperator(elasti_operator::Waiting);
+
+impl HeldSource for AskOperator {
+    async fn ask(&mut self) -> Result<Counts, HeldUnavailable> {
+        let answer = self.0.ask().await;
+        answer.map_err(|error| HeldUnavailable::NoAnswer(error.to_string()))
+    }
+}
+
 impl Board {
     /// It ends when what is returned is dropped.
     async fn start(
@@ -48,20 +54,21 @@ impl Board {
         namespaces: Vec<String>,
         client: kube::Client,
         waiting: elasti_operator::Waiting,
-    ) -> anyhow::Result<Option<dashboard::Running>> {
+    ) -> anyhow::Result<Option<elasti_dashboard::Running>> {
         let Some(listen) = self.dashboard_bind_address else {
             return Ok(None);
         };
-        let settings = dashboard::Settings {
+        let settings = elasti_dashboard::Settings {
             listen,
             namespaces,
             hosts: self.dashboard_host,
             writes: false,
             price: self.dashboard_price,
             place: "in the cluster".to_owned(),
+            explain: None,
         };
-        let held_source = crate::held::HeldSource::Operator(waiting);
-        let running = dashboard::Running::start(settings, client, held_source).await;
+        let held_source = AskOperator(waiting);
+        let running = elasti_dashboard::Running::start(settings, client, held_source).await;
         let running =
             running.with_context(|| format!("the dashboard cannot listen on {listen}"))?;
         tracing::info!(url = running.url(), "the dashboard is served, read-only");
@@ -73,7 +80,7 @@ impl Operator {
     pub(crate) fn run(self) -> Result<(), Failed> {
         let reports = logs::to_stdout()?;
         let settings = Settings::from_environment(&self.flags, |name| std::env::var(name).ok())
-            .map_err(|wrong| Failed::Told(wrong.to_string()))?;
+            .map_err(|wrong| Failed::Usage(wrong.to_string()))?;
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .enable_all()
             .build()
@@ -89,12 +96,10 @@ impl Operator {
     async fn until_told(self, settings: Settings) -> anyhow::Result<()> {
         let mut signals = EndSignals::listen().context("signals cannot be taken over")?;
         let client = kube_client::from_environment().await?;
-        #[cfg(feature = "dashboard")]
         let (namespaces, viewer) = (settings.namespaces.clone(), client.clone());
         let running = Running::start(settings, client)
             .await
             .context("cannot start")?;
-        #[cfg(feature = "dashboard")]
         let _dashboard = self
             .board
             .start(namespaces, viewer, running.waiting())

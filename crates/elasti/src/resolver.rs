@@ -9,7 +9,7 @@ use elasti_resolver::{Running, Settings, VARIABLES, WITHOUT_USE};
 use elasti_runtime::signals::EndSignals;
 use elasti_runtime::{kube_client, logs};
 
-use crate::exit::{Failed, reported};
+use elasti_runtime::exit::{Failed, reported};
 
 /// Holds requests for sleeping services, wakes them, and forwards.
 ///
@@ -24,7 +24,7 @@ impl Resolver {
         let Self {} = self;
         let reports = logs::to_stdout()?;
         let settings = Settings::from_environment(|name| std::env::var(name).ok())
-            .map_err(|wrong| Failed::Told(wrong.to_string()))?;
+            .map_err(|wrong| Failed::Usage(wrong.to_string()))?;
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .enable_all()
             .build()

@@ -17,7 +17,7 @@ use kube::{Api, Client, ResourceExt as _, discovery};
 use serde_json::json;
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::exit::Failed;
+use elasti_runtime::exit::Failed;
 
 /// Services that are looked at at once.
 const AT_ONCE: usize = 16;

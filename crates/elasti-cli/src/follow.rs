@@ -1,0 +1,146 @@
+//! Follows one ElastiService by a watch until a wish is granted, refused, or too late.
+//! Never polls, and never waits without saying for what.
+
+use std::cell::RefCell;
+use std::time::Duration;
+
+use elasti_api::ElastiService;
+use elasti_core::progress::Progress;
+use elasti_core::schedule::GoDuration;
+use elasti_core::view::{Facts, Looked, View, view};
+use futures::TryStreamExt as _;
+use jiff::Timestamp;
+use kube::runtime::{WatchStreamExt as _, watcher};
+use tokio::time::timeout;
+
+use crate::access::Cluster;
+use crate::choice::Chosen;
+use crate::list::phase;
+use crate::refusal::{Asked, Refusal};
+use clap::{ArgAction, Args};
+
+/// Watches end by themselves before the client gives them up.
+const WATCH_SECONDS: u32 = 15;
+
+/// Whether to wait, and how long.
+#[derive(Args, Clone, Copy, Debug)]
+pub(crate) struct Patience {
+    /// Wait until it is so; --wait=false only asks for it
+    #[arg(long, value_name = "BOOL", default_value_t = true, default_missing_value = "true", num_args = 0..=1, require_equals = true, action = ArgAction::Set)]
+    pub(crate) wait: bool,
+    /// How long to wait
+    #[arg(long, value_name = "TIME", default_value = "5m", value_parser = time)]
+    pub(crate) timeout: Duration,
+}
+
+fn time(text: &str) -> Result<Duration, String> {
+    let read = text.parse::<GoDuration>();
+    read.map(|read| read.0)
+        .map_err(|_| "write a time such as 30s, 2m or 1h".to_owned())
+}
+
+/// How a wish ended.
+#[derive(Clone, Debug)]
+pub(crate) enum End {
+    /// Granted.
+    Done,
+    /// Not granted, and why.
+    Failed(String),
+    /// The time is over; this is what was seen last.
+    Late(Option<Box<View>>),
+}
+
+/// The service as one look at the ElastiService alone shows it.
+pub(crate) fn seen(me: &ElastiService) -> View {
+    view(Facts {
+        me,
+        target: &Looked::NotLooked,
+        held: None,
+        now: Timestamp::now(),
+    })
+}
+
+/// Follows it until `judge` has a verdict.
+pub(crate) async fn follow(
+    cluster: &Cluster,
+    one: &Chosen,
+    patience: Duration,
+    last: &RefCell<Option<View>>,
+    judge: impl FnMut(&View) -> Progress,
+) -> Result<End, Refusal> {
+    match timeout(patience, verdict(cluster, one, last, judge)).await {
+        Ok(verdict) => verdict,
+        Err(_) => Ok(End::Late(last.take().map(Box::new))),
+    }
+}
+
+async fn verdict(
+    cluster: &Cluster,
+    one: &Chosen,
+    last: &RefCell<Option<View>>,
+    mut judge: impl FnMut(&View) -> Progress,
+) -> Result<End, Refusal> {
+    let services = cluster.services_in(&one.namespace);
+    let only = watcher::Config::default()
+        .timeout(WATCH_SECONDS)
+        .fields(&format!("metadata.name={}", one.name));
+    let events = watcher(services, only).default_backoff();
+    tokio::pin!(events);
+    loop {
+        let me = match events.try_next().await {
+            Ok(Some(watcher::Event::Apply(me) | watcher::Event::InitApply(me))) => me,
+            Ok(Some(watcher::Event::Delete(_))) => {
+                return Ok(End::Failed("it was deleted".to_owned()));
+            }
+            Ok(Some(watcher::Event::Init | watcher::Event::InitDone)) => continue,
+            Ok(None) => return Ok(End::Failed("the watch ended".to_owned())),
+            Err(error) => match refusal(&error, one) {
+                Some(refusal) => return Err(refusal),
+                // The watcher tries again by itself.
+                None => continue,
+            },
+        };
+        let view = seen(&me);
+        let progress = judge(&view);
+        *last.borrow_mut() = Some(view);
+        match progress {
+            Progress::Done => return Ok(End::Done),
+            Progress::Failed(sentence) => return Ok(End::Failed(sentence)),
+            Progress::Going => {}
+        }
+    }
+}
+
+/// What no second attempt changes.
+fn refusal(error: &watcher::Error, one: &Chosen) -> Option<Refusal> {
+    let source = match error {
+        watcher::Error::InitialListFailed(source)
+        | watcher::Error::WatchStartFailed(source)
+        | watcher::Error::WatchFailed(source) => source,
+        _ => return None,
+    };
+    let asked = Asked::services("watch", Some(&one.namespace), None);
+    match asked.refused(source) {
+        refusal @ (Refusal::Forbidden(_) | Refusal::Unauthorized(_) | Refusal::NotInstalled) => {
+            Some(refusal)
+        }
+        _ => None,
+    }
+}
+
+/// What is waited for, in a line.
+pub(crate) fn waiting_for(
+    one: &Chosen,
+    user_request: &str,
+    last: &RefCell<Option<View>>,
+) -> String {
+    match &*last.borrow() {
+        Some(view) => format!(
+            "{} is {}, {user_request}: {}",
+            one.name,
+            phase(view),
+            view.sentence
+        ),
+        None => format!("{} {user_request}", one.name),
+    }
+}

@@ -1,0 +1,12 @@
+//! The commands that people use, as processes on a simulated cluster: what they print, where, and with which exit code.
+//! Never looks inside: each transcript is kept as a snapshot beside these files.
+
+mod fixture;
+
+mod errors;
+mod failing_wakes;
+mod listing;
+mod pausing;
+mod reasons;
+mod screens;
+mod user_requests;
