@@ -65,6 +65,6 @@ function makeEntry(entry) {
   const time = h('time', { datetime: entry.at, title: exact(at) });
   const link = h('a', { href: `#/services/${encodeURIComponent(entry.namespace)}/${encodeURIComponent(entry.name)}` }, entry.name);
   const took = entry.tookMillis === null || entry.tookMillis === undefined ? null : h('span', { class: 'took' }, length(entry.tookMillis));
-  const node = h('li', {}, badge(entry.failed ? 'Trouble' : entry.phase).node, h('div', {}, link, h('span', { class: 'sub' }, ` ${entry.namespace}`), h('p', {}, local(entry.text, now()))), took, time);
+  const node = h('li', {}, badge(entry.failed ? 'Problem' : entry.phase).node, h('div', {}, link, h('span', { class: 'sub' }, ` ${entry.namespace}`), h('p', {}, local(entry.text, now()))), took, time);
   return { node, time, at };
 }

@@ -48,7 +48,7 @@ function frame() {
   say(document.getElementById('place'), known.place);
   const rights = document.getElementById('rights');
   rights.hidden = known.link === 'loading' || mayWrite();
-  rights.title = known.writes ? 'Open the address that elasti dashboard printed to wake and sleep services.' : 'This dashboard only shows.';
+  rights.title = known.writes ? 'Open the address that elasti dashboard printed to wake and sleep services.' : 'This dashboard is read-only.';
   const failures = known.activity.filter((entry) => entry.failed).length;
   const count = document.getElementById('failures');
   count.hidden = failures === 0;

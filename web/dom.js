@@ -34,7 +34,7 @@ const SHAPES = {
   Restoring: 'M8 1.5 13.5 8H10v6.5H6V8H2.5Z',
   Redirecting: 'M2 3h4.5v10H2ZM9.5 3 15 8l-5.500 5Z',
   Draining: 'M8 14 1.500 2.500h13Z',
-  Trouble: 'M8 1 15 8 8 15 1 8Z',
+  Problem: 'M8 1 15 8 8 15 1 8Z',
   Unknown: 'M3 6.500h10v3H3Z',
 };
 

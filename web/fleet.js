@@ -9,19 +9,19 @@ const COLUMNS = [
   { id: 'name', title: 'Service', of: (s) => `${s.name} ${s.namespace}` },
   { id: 'phase', title: 'Phase', of: (s) => s.phase ?? '' },
   { id: 'replicas', title: 'Ready', number: true, of: (s) => s.replicas ?? -1 },
-  { id: 'held', title: 'Held', number: true, of: (s) => s.held, hint: 'Requests that wait for a pod' },
+  { id: 'held', title: 'Held', number: true, of: (s) => s.held, hint: 'Requests waiting for a pod' },
   { id: 'wake', title: 'Last wake', number: true, of: (s) => moment(s.lastWake?.at) ?? 0 },
   { id: 'cold', title: 'Cold start', number: true, of: (s) => s.coldStart?.p50Millis ?? -1, hint: 'Median and 95th percentile of the wakes that were seen' },
-  { id: 'asleep', title: 'Asleep', number: true, of: (s) => s.asleep?.share ?? -1, hint: 'Share of its time that it has slept' },
-  { id: 'saved', title: 'Saved', number: true, of: (s) => s.saved.cpuHours, hint: 'CPU-hours and GiB-hours that were asked for and not used' },
+  { id: 'asleep', title: 'Asleep', number: true, of: (s) => s.asleep?.share ?? -1, hint: 'Share of its lifetime that it has slept' },
+  { id: 'saved', title: 'Saved', number: true, of: (s) => s.saved.cpuHours, hint: 'CPU-hours and GiB-hours that were requested and not used' },
 ];
 
 const GROUPS = {
   all: { title: 'All', has: () => true },
   awake: { title: 'Awake', has: (s) => s.phase === 'Serving' },
   asleep: { title: 'Asleep', has: (s) => s.phase === 'Asleep' },
-  moving: { title: 'Moving', has: (s) => !['Serving', 'Asleep'].includes(s.phase) },
-  trouble: { title: 'Trouble', has: (s) => s.trouble },
+  moving: { title: 'Transitioning', has: (s) => !['Serving', 'Asleep'].includes(s.phase) },
+  trouble: { title: 'Problems', has: (s) => s.trouble },
 };
 
 /** The page. What is sorted and searched stands in the address, to be sent to others. */
@@ -127,7 +127,7 @@ export function fleet(query) {
       return nothing();
     }
     if ([...known.services.values()].some(wanted)) return null;
-    return blank('no-match', 'No service matches', ['Nothing here has all that you asked for.'],
+    return blank('no-match', 'No service matches', ['No service matches the filters.'],
       h('button', { type: 'button', click: () => { Object.assign(wish, { text: '', group: 'all', namespace: '' }); search.value = ''; change(); search.focus(); } }, 'Show all'));
   }
 
@@ -265,11 +265,11 @@ export async function act(namespace, name, what) {
 
 /** A note that held requests are not live, and why; hidden while they are. */
 export function asTold() {
-  const node = h('span', { class: 'told', role: 'note', tabindex: '0' }, 'as last told');
+  const node = h('span', { class: 'told', role: 'note', tabindex: '0' }, 'last reported');
   function mend() {
     const { state, message } = known.held;
     node.hidden = state !== 'told';
-    const why = `As the operator last told, not live: ${message}`;
+    const why = `Last reported by the operator, not live: ${message}`;
     mark(node, 'title', why);
     mark(node, 'aria-label', why);
   }
@@ -284,12 +284,12 @@ function makeFigures() {
     return { value, sub, node: h('div', { class: 'figure', title: hint }, h('dt', {}, title), value, h('dd', { class: 'under' }, sub)) };
   };
   const asleep = make('Asleep now');
-  const held = make('Held now', 'Requests that wait for a pod');
+  const held = make('Held now', 'Requests waiting for a pod');
   const told = asTold();
   held.sub.after(told.node);
   const cold = make('Cold start', 'Median over the services that were seen waking');
   const cpu = make('CPU saved', 'CPU that was asked for, times the time asleep');
-  const memory = make('Memory saved', 'Memory that was asked for, times the time asleep');
+  const memory = make('Memory saved', 'Requested memory times time asleep');
   const money = make('Money saved', 'CPU and memory saved, times the price that this dashboard was started with');
   const node = h('dl', { class: 'figures main-figures' }, [asleep, held, cold, cpu, memory, money].map((figure) => figure.node));
   const sum = (services, of) => services.reduce((total, service) => total + (of(service) ?? 0), 0);
@@ -300,7 +300,7 @@ function makeFigures() {
     say(asleep.sub, `of ${many(services.length, 'service')}`);
     const waiting = services.filter((service) => service.held > 0).length;
     say(held.value, sum(services, (s) => s.held).toLocaleString());
-    say(held.sub, waiting ? `for ${many(waiting, 'service')}` : 'nobody waits');
+    say(held.sub, waiting ? `for ${many(waiting, 'service')}` : 'none waiting');
     told.mend();
     const starts = services.map((s) => s.coldStart).filter(Boolean).sort((a, b) => a.p50Millis - b.p50Millis);
     say(cold.value, starts.length ? length(starts[Math.floor((starts.length - 1) / 2)].p50Millis) : '–');
@@ -314,7 +314,7 @@ function makeFigures() {
     }
     say(memory.value, amount(sum(services, (s) => s.saved?.gibHours)));
     say(memory.sub, 'GiB-hours');
-    mark(memory.node, 'title', `Memory that was asked for, times the time asleep. In all ${amount(sum(services, (s) => s.saved?.podHours))} pod-hours`);
+    mark(memory.node, 'title', `Requested memory times time asleep. In total ${amount(sum(services, (s) => s.saved?.podHours))} pod-hours`);
   }
   return { node, mend };
 }

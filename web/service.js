@@ -64,7 +64,7 @@ export function service(namespace, name) {
     say(headline, '');
     say(sentence, '');
     parts.replaceChildren(failure.reason === 'NotFound'
-      ? blank('gone', 'There is no such ElastiService', ['It was deleted, or never was.'], h('a', { href: '#/' }, 'Back to the fleet'))
+      ? blank('gone', 'There is no such ElastiService', ['It was deleted, or never existed.'], h('a', { href: '#/' }, 'Back to the fleet'))
       : blank('failed', 'This cannot be shown now', [failure.message]));
   }
 
@@ -118,7 +118,7 @@ export function service(namespace, name) {
 
 const HINTS = {
   wake: 'Scale up now, as a request would',
-  sleep: 'Sleep without waiting for the cooldown, if nobody uses it',
+  sleep: 'Sleep without waiting for the cooldown, if no request is in flight',
   pause: 'Do not put it to sleep until it is resumed',
   resume: 'Let it sleep again when it is idle',
 };
@@ -238,7 +238,7 @@ function timeline() {
 }
 
 function triggers() {
-  const draw = (list) => (list.length === 0 ? h('p', { class: 'fine' }, 'No trigger: only requests tell that it is in use, and nothing puts it to sleep.') : h('ul', { class: 'triggers' }, list.map(trigger)));
+  const draw = (list) => (list.length === 0 ? h('p', { class: 'fine' }, 'No trigger: without one it is never put to sleep.') : h('ul', { class: 'triggers' }, list.map(trigger)));
   return simple('Triggers', [], (detail) => detail.service.triggers, draw);
 }
 
@@ -263,7 +263,7 @@ const PARTS = { scaled: 'Scale up', scheduled: 'Find a node', started: 'Start co
 
 function wake() {
   const draw = (wakes) => {
-    if (wakes.length === 0) return h('p', { class: 'fine' }, 'No wake is known yet.');
+    if (wakes.length === 0) return h('p', { class: 'fine' }, 'No wake yet.');
     const [last, ...rest] = wakes;
     const at = moment(last.at);
     const total = last.parts.reduce((sum, part) => sum + part.ms, 0) || 1;
@@ -279,10 +279,10 @@ function wake() {
     const line = (part) => h('li', {}, h('span', { class: 'swatch', 'data-part': part.name, 'aria-hidden': 'true' }), PARTS[part.name] ?? part.name, h('span', { class: 'took' }, length(part.ms)));
     const took = last.coldStartMs === null ? '' : `; it took ${length(last.coldStartMs)}`;
     return [
-      h('p', {}, h('strong', {}, last.by ?? 'Somebody'), ' asked at ', h('time', { datetime: last.at, title: exact(at) }, clock(at, now())), last.finished ? `${took}.` : '. It goes on.'),
+      h('p', {}, h('strong', {}, last.by ?? 'Unknown'), ' at ', h('time', { datetime: last.at, title: exact(at) }, clock(at, now())), last.finished ? `${took}.` : '. In progress.'),
       last.parts.length ? strip : null,
       h('ol', { class: 'spans parts' }, last.parts.map(line)),
-      rest.length ? h('p', { class: 'fine' }, `Before it: ${rest.slice(0, 8).map((one) => `${length(one.coldStartMs)} (${one.by ?? 'somebody'})`).join(', ')}`) : null,
+      rest.length ? h('p', { class: 'fine' }, `Earlier: ${rest.slice(0, 8).map((one) => `${length(one.coldStartMs)} (${one.by ?? 'unknown'})`).join(', ')}`) : null,
     ].filter(Boolean);
   };
   return simple('Last wake', [], (detail) => detail.wakes, draw);
@@ -293,7 +293,7 @@ function why() {
 }
 
 function conditions() {
-  const draw = (list) => (list.length === 0 ? h('p', { class: 'fine' }, 'The operator has not looked at it yet.') : h('table', { class: 'plain' },
+  const draw = (list) => (list.length === 0 ? h('p', { class: 'fine' }, 'Not processed by the operator yet.') : h('table', { class: 'plain' },
     h('caption', { class: 'unseen' }, 'Conditions'),
     h('thead', {}, h('tr', {}, ['Condition', 'Status', 'Reason'].map((title) => h('th', { scope: 'col' }, title)))),
     h('tbody', {}, list.map((one) => h('tr', { 'data-good': String(one.good) },
@@ -304,7 +304,7 @@ function conditions() {
 function events() {
   const draw = (list, detail) => {
     if (detail.eventsForbidden) return h('p', { class: 'fine' }, 'You may not read Events in this namespace.');
-    if (list.length === 0) return h('p', { class: 'fine' }, 'No Event is kept now.');
+    if (list.length === 0) return h('p', { class: 'fine' }, 'No recent Events.');
     return h('ol', { class: 'events' }, list.map((one) => {
       const at = moment(one.at);
       return h('li', { 'data-failed': one.failed }, h('time', { datetime: one.at, title: at === null ? '' : exact(at) }, at === null ? '' : clock(at, now())), h('div', {}, h('strong', {}, one.reason), one.count > 1 ? h('span', { class: 'sub' }, ` × ${one.count}`) : null, h('p', {}, local(one.note, now()))));

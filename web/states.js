@@ -4,13 +4,13 @@ import { h, shape } from './dom.js';
 
 /** A calm message in the middle of the page. */
 export function blank(state, title, lines, ...more) {
-  return h('section', { class: 'blank', 'data-state': state }, shape(state === 'empty' ? 'Asleep' : 'Trouble'), h('h2', {}, title), lines.map((line) => h('p', {}, line)), more);
+  return h('section', { class: 'blank', 'data-state': state }, shape(state === 'empty' ? 'Asleep' : 'Problem'), h('h2', {}, title), lines.map((line) => h('p', {}, line)), more);
 }
 
 /** Rows to come. */
 export function loading() {
   const row = () => h('div', { class: 'ghost' }, h('i'), h('i'), h('i'), h('i'));
-  return h('section', { class: 'loading', 'data-state': 'loading', 'aria-busy': 'true' }, h('p', { class: 'fine' }, 'Asking the cluster …'), Array.from({ length: 6 }, row));
+  return h('section', { class: 'loading', 'data-state': 'loading', 'aria-busy': 'true' }, h('p', { class: 'fine' }, 'Loading …'), Array.from({ length: 6 }, row));
 }
 
 const EXAMPLE = `apiVersion: elasti.truefoundry.com/v1alpha1
@@ -31,7 +31,7 @@ spec:
 
 /** A cluster without an ElastiService. */
 export function nothing() {
-  return blank('empty', 'No ElastiService yet', ['Give a Service one, and it sleeps while nobody uses it. It appears here at once.'], h('pre', { tabindex: '0', 'aria-label': 'Example' }, EXAMPLE));
+  return blank('empty', 'No ElastiService yet', ['Create one for a Service, and it sleeps while idle. It appears here at once.'], h('pre', { tabindex: '0', 'aria-label': 'Example' }, EXAMPLE));
 }
 
 const ROLE = `- apiGroups: [elasti.truefoundry.com]
@@ -40,10 +40,10 @@ const ROLE = `- apiGroups: [elasti.truefoundry.com]
 
 /** The API server says no. */
 export function forbidden(message) {
-  return blank('forbidden', 'You may not see ElastiServices here', [message, 'The dashboard has your own rights and no more. Ask for a role with:'], h('pre', { tabindex: '0', 'aria-label': 'Rules of a role' }, ROLE), h('p', {}, 'Or look at one namespace only: ', h('code', {}, 'elasti dashboard --namespace NAME')));
+  return blank('forbidden', 'You may not see ElastiServices here', [message, 'The dashboard uses your own permissions. Ask for a role with:'], h('pre', { tabindex: '0', 'aria-label': 'Rules of a role' }, ROLE), h('p', {}, 'Or look at one namespace only: ', h('code', {}, 'elasti dashboard --namespace NAME')));
 }
 
 /** The cluster does not know the kind. */
 export function absent() {
-  return blank('absent', 'Elasti is not installed here', ['This cluster does not know ElastiServices. Install the chart, and the services appear here at once.'], h('pre', { tabindex: '0', 'aria-label': 'Command' }, 'helm install elasti deploy/helm/elasti --namespace elasti --create-namespace'));
+  return blank('absent', 'Elasti is not installed here', ['This cluster has no ElastiServices. Install the chart, and the services appear here at once.'], h('pre', { tabindex: '0', 'aria-label': 'Command' }, 'helm install elasti deploy/helm/elasti --namespace elasti --create-namespace'));
 }

@@ -22,7 +22,7 @@ test('a click wakes a service of the demo, and the page follows without a reload
   // The story goes up and down by itself; between two rounds it rests, and then a click is the only reason to wake.
   await phase('Asleep');
   await row.getByRole('button', { name: 'Wake web-2' }).click();
-  await page.getByText('web-2 is asked to wake.').waitFor();
+  await page.getByText('Wake of web-2 requested.').waitFor();
   const woken = async () => {
     const { wakes } = await (await fetch(`${demo.base}api/v1/services/default/web-2`)).json();
     return wakes.some(({ by, finished }) => by === 'WakeRequested' && finished);

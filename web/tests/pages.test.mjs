@@ -54,7 +54,7 @@ for (const [size, dark] of [['wide', false], ['wide', true], ['phone', false], [
     await page.getByText(/^Sleeps in \d+ m \d+ s because/).waitFor();
     for (const title of ['Phases', 'Triggers', 'Last wake', 'Why', 'Conditions', 'Events', 'YAML']) await page.getByRole('heading', { name: title, exact: true }).waitFor();
     const said = await page.locator('main').innerText();
-    for (const word of ['Traffic asked at', 'Scale up', 'Find a node', 'Start containers', 'Become ready', '1.2 s', 'Value 0.2, in use from 0.5 up', 'quiet', 'Deployment']) assert.ok(said.includes(word), `${word} is missing: ${said}`);
+    for (const word of ['Traffic at', 'Scale up', 'Find a node', 'Start containers', 'Become ready', '1.2 s', 'Value 0.2, in use from 0.5 up', 'quiet', 'Deployment']) assert.ok(said.includes(word), `${word} is missing: ${said}`);
     await picture(page, `service-${look}`, true);
     await sound(page);
   });
@@ -116,7 +116,7 @@ test('services come and go while one looks', async () => {
 test('wake, sleep, pause and resume by a click', async () => {
   const page = await openPage(dashboard.url);
   await row(page, 'checkout').getByRole('button', { name: 'Wake checkout' }).click();
-  await page.getByText('checkout is asked to wake.').waitFor();
+  await page.getByText('Wake of checkout requested.').waitFor();
   await until('the wish stands on the object', async () => (await cluster.service('checkout')).metadata.annotations?.['elasti.truefoundry.com/wake-requested']);
   await row(page, 'web').getByRole('button', { name: 'Sleep web' }).click();
   await until('the wish stands on the object', async () => (await cluster.service('web')).metadata.annotations?.['elasti.truefoundry.com/sleep-requested']);

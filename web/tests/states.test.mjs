@@ -38,7 +38,7 @@ test('where no resolver tells who waits, the page says that the numbers are as l
   const dashboard = soon(await startDashboard(cluster.kubeconfig));
   const page = await openPage(dashboard.url);
   const note = page.getByRole('note');
-  await note.getByText('as last told').waitFor();
+  await note.getByText('last reported').waitFor();
   assert.match(await note.getAttribute('title'), /not live: No resolver is ready\./);
   assert.equal(await page.locator('.c-held').last().innerText(), '3');
   await sound(page, 'state-as-last-told');
@@ -46,10 +46,10 @@ test('where no resolver tells who waits, the page says that the numbers are as l
   assert.equal(held.state, 'told');
   await page.getByRole('link', { name: 'stuck' }).click();
   await page.getByText('Waking for 3 held requests.').waitFor();
-  await note.getByText('as last told').waitFor();
+  await note.getByText('last reported').waitFor();
   await sound(page, 'state-as-last-told-service');
   const phone = await openPage(dashboard.url, { size: 'phone', dark: true });
-  await phone.getByRole('note').getByText('as last told').waitFor();
+  await phone.getByRole('note').getByText('last reported').waitFor();
   const whole = () => { const { scrollWidth, clientWidth } = document.querySelector('.told').parentElement; return scrollWidth <= clientWidth; };
   assert.equal(await phone.evaluate(whole), true, 'the note is cut off');
   await sound(phone, 'state-as-last-told-phone');
@@ -89,7 +89,7 @@ test('while nothing has come yet, something calm is there', async () => {
   const page = await openPage('about:blank');
   await page.route('**/api/v1/stream', () => {});
   await page.goto(dashboard.url);
-  await page.getByText('Asking the cluster').waitFor();
+  await page.getByText('Loading').waitFor();
   await page.getByText('Connecting').waitFor();
   assert.equal(await page.locator('[aria-busy=true]').count(), 1);
   await sound(page, 'state-loading');

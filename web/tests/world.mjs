@@ -137,7 +137,7 @@ async function freePort() {
 
 /** The demo, and the dashboard in it. */
 export async function startDemo(...args) {
-  const { child, found } = await start(ELASTI, ['demo', ...args], /^Look: +(http:\/\/([^/]+)\/#token=([0-9a-f]+))/);
+  const { child, found } = await start(ELASTI, ['demo', ...args], /^Dashboard: +(http:\/\/([^/]+)\/#token=([0-9a-f]+))/);
   const [, url, host, token] = found;
   return { child, url, host, token, base: `http://${host}/`, stop: () => stop(child) };
 }

@@ -1,5 +1,4 @@
 //! Which cluster, as whom, and in which namespace: the arguments that kubectl has too, and the client they give.
-//! Never keeps a credential: the kubeconfig and its plugins do.
 
 use std::path::PathBuf;
 
@@ -36,17 +35,17 @@ pub(crate) struct Scope {
     pub(crate) all_namespaces: bool,
 }
 
-/// A cluster that can be asked.
+/// A cluster, and the namespace to work in.
 #[derive(Clone)]
 pub struct Cluster {
     /// With the user's own permissions.
     pub client: Client,
-    /// The namespace that is meant where none is said.
+    /// The namespace where none is named.
     pub namespace: String,
 }
 
 impl Access {
-    /// Of a command that has its own meaning for a namespace, or none.
+    /// For a command without `-n`.
     pub fn new(context: Option<String>, kubeconfig: Option<PathBuf>) -> Self {
         Self {
             namespace: None,
@@ -55,12 +54,12 @@ impl Access {
         }
     }
 
-    /// A client with the user's own rights: tokens, client certificates and exec plugins as the kubeconfig says.
+    /// A client with the user's own permissions: tokens, client certificates and exec plugins as the kubeconfig says.
     pub async fn connect(&self) -> Result<Cluster, Failed> {
         let config = self.config().await?;
         let namespace = self.namespace.clone();
         let namespace = namespace.unwrap_or_else(|| config.default_namespace.clone());
-        let client = kube_client::of(config).context("the Kubernetes client cannot be made")?;
+        let client = kube_client::of(config).context("cannot create a Kubernetes client")?;
         Ok(Cluster { client, namespace })
     }
 
@@ -86,11 +85,11 @@ impl Access {
                 }
             },
         };
-        config.map_err(|error| self.told(&error))
+        config.map_err(|error| self.unusable(&error))
     }
 
     /// A file or a context that the user named, and that cannot be used.
-    fn told(&self, error: &KubeconfigError) -> Failed {
+    fn unusable(&self, error: &KubeconfigError) -> Failed {
         Failed::Usage(match (error, &self.context) {
             (KubeconfigError::LoadContext(_), Some(context)) => format!(
                 "the kubeconfig has no context {context:?}; see: kubectl config get-contexts"
@@ -112,6 +111,6 @@ pub(crate) fn block_on<T>(work: impl Future<Output = Result<T, Failed>>) -> Resu
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
-        .context("no runtime")?;
+        .context("cannot start the async runtime")?;
     runtime.block_on(work)
 }

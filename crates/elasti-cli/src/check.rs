@@ -1,29 +1,28 @@
-//! `elasti check`: is this installation of Elasti well, and if not, what to do.
-//! Never changes anything; what the user may not look at is said and not guessed.
+//! `elasti check`: the health of an installation, with a fix for each problem.
 
 mod definition;
 mod fleet;
 pub mod installation;
+mod leftovers;
 pub mod line;
 mod network;
 mod permissions;
-mod remains;
 
 use clap::Args;
 use serde::Serialize;
 
 use crate::access::{Access, Cluster, block_on};
-use crate::output::{Output, say};
+use crate::output::{Output, print};
 use crate::terminal::{Terminal, Tone, while_waiting};
 use elasti_runtime::exit::Failed;
 use fleet::Fleet;
 use installation::Installation;
 use line::{Line, Verdict};
 
-/// Looks at an installation: CRD, operator, resolver, leader, rights, wake path, slices, network policies, remains.
+/// Checks an installation: CRD, operator, resolver, leader, permissions, wake path, slices, network policies, leftovers.
 ///
-/// Each line is ok, warn or FAIL, with what to do. The installation is found by itself; -n names its namespace where
-/// there are several, or where you may not list Deployments of all namespaces.
+/// Each line is ok, warn or FAIL, with a fix. The installation is found automatically; use -n to name its namespace if
+/// there are several, or if you may not list Deployments in all namespaces.
 #[derive(Args, Debug)]
 #[command(after_help = CODES)]
 pub struct Check {
@@ -33,7 +32,7 @@ pub struct Check {
     output: Output,
 }
 
-const CODES: &str = "Exit codes: 0 fine or only warnings, 1 something fails, 2 wrong usage.";
+const CODES: &str = "Exit codes: 0 ok or only warnings, 1 something failed, 2 wrong usage.";
 
 /// All lines, as data.
 #[derive(Debug, Serialize)]
@@ -48,7 +47,7 @@ struct Report {
 impl Check {
     pub(crate) fn run(self) -> Result<(), Failed> {
         self.output.without_names()?;
-        let lines = block_on(self.look())?;
+        let lines = block_on(self.check())?;
         let of = |verdict| lines.iter().filter(|line| line.verdict == verdict).count();
         let report = Report {
             ok: of(Verdict::Fail) == 0,
@@ -57,7 +56,7 @@ impl Check {
             checks: lines,
         };
         match self.output.is_text() {
-            true => say(&report.text(Terminal::of_output()))?,
+            true => print(&report.text(Terminal::of_output()))?,
             false => self.output.data(&report)?,
         }
         match report.ok {
@@ -66,15 +65,15 @@ impl Check {
         }
     }
 
-    async fn look(&self) -> Result<Vec<Line>, Failed> {
+    async fn check(&self) -> Result<Vec<Line>, Failed> {
         let cluster = self.access.connect().await?;
-        let looked = look(&cluster, self.access.namespace.as_deref());
-        Ok(while_waiting(|| "looking at the installation".to_owned(), looked).await)
+        let checked = check(&cluster, self.access.namespace.as_deref());
+        Ok(while_waiting(|| "checking the installation".to_owned(), checked).await)
     }
 }
 
-/// One question after another: each needs what the one before found.
-async fn look(cluster: &Cluster, namespace: Option<&str>) -> Vec<Line> {
+/// In order: each check needs what the one before found.
+async fn check(cluster: &Cluster, namespace: Option<&str>) -> Vec<Line> {
     let mut lines = Vec::new();
     let client = &cluster.client;
     match client.apiserver_version().await {
@@ -97,10 +96,10 @@ async fn look(cluster: &Cluster, namespace: Option<&str>) -> Vec<Line> {
     let installation = Installation::find(client, namespace, &mut lines).await;
     installation.check(client, &mut lines).await;
     permissions::check(client, &installation, &mut lines).await;
-    if is_defined && let Some(fleet) = Fleet::read(client, &installation, &mut lines).await {
+    if is_defined && let Some(fleet) = Fleet::load(client, &installation, &mut lines).await {
         fleet.check(&mut lines);
         network::check(client, &installation, &fleet, &mut lines).await;
-        remains::check(&installation, &fleet, &mut lines);
+        leftovers::check(&installation, &fleet, &mut lines);
     }
     lines
 }
@@ -120,10 +119,14 @@ impl Report {
                 text += &format!("{:17} fix: {fix}\n", "");
             }
         }
+        let counted = |warnings| match warnings {
+            1 => "1 warning".to_owned(),
+            n => format!("{n} warnings"),
+        };
         let sum = match (self.failures, self.warnings) {
-            (0, 0) => "all is well".to_owned(),
-            (0, warnings) => format!("nothing fails, {warnings} to look at"),
-            (failures, warnings) => format!("{failures} failed, {warnings} to look at"),
+            (0, 0) => "ok: no problems found".to_owned(),
+            (0, warnings) => format!("0 failed, {}", counted(warnings)),
+            (failures, warnings) => format!("{failures} failed, {}", counted(warnings)),
         };
         text + &format!("{sum}\n")
     }

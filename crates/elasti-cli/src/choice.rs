@@ -1,5 +1,4 @@
 //! Which ElastiServices a command that changes something is about.
-//! Never means all of them unless that is said.
 
 use clap::Args;
 use elasti_api::ElastiService;
@@ -7,7 +6,7 @@ use kube::ResourceExt as _;
 use kube::api::ListParams;
 
 use crate::access::{Cluster, Scope};
-use crate::refusal::Asked;
+use crate::refusal::Call;
 use elasti_runtime::exit::Failed;
 
 /// Which ElastiServices.
@@ -45,13 +44,13 @@ impl Choice {
         };
         let listed = services.list(&ListParams::default()).await;
         let listed =
-            listed.map_err(|error| Asked::services("list", namespace, None).refused(&error))?;
+            listed.map_err(|error| Call::services("list", namespace, None).refused(&error))?;
         Ok(listed.items.iter().map(Chosen::from).collect())
     }
 
     fn named(&self, namespace: &str) -> Result<Vec<Chosen>, Failed> {
         if self.scope.all_namespaces {
-            let line = "-A goes only with --all; for one name say its namespace: -n NAMESPACE";
+            let line = "-A requires --all; for one service name its namespace: -n NAMESPACE";
             return Err(Failed::Usage(line.to_owned()));
         }
         self.names
@@ -84,7 +83,7 @@ pub(crate) fn bare(written: &str) -> Result<&str, Failed> {
     match kind.to_ascii_lowercase().as_str() {
         "elastiservice" | "elastiservices" | "els" => Ok(name),
         _ => Err(Failed::Usage(format!(
-            "{written:?} is no ElastiService; write its name, or elastiservice/NAME"
+            "{written:?} is not an ElastiService; write its name, or elastiservice/NAME"
         ))),
     }
 }

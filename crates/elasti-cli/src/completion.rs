@@ -1,5 +1,4 @@
 //! `elasti completion`: what a shell needs to complete commands and options.
-//! Never writes a file unless it is told to, and never one that is the user's own.
 
 use std::path::{Path, PathBuf};
 
@@ -7,7 +6,7 @@ use anyhow::Context as _;
 use clap::{Args, Command};
 use clap_complete::Shell;
 
-use crate::output::say;
+use crate::output::print;
 use elasti_runtime::exit::{CODES, Failed};
 
 /// Prints or installs completion for a shell.
@@ -35,11 +34,11 @@ impl Completion {
         clap_complete::generate(self.shell, &mut command, "elasti", &mut script);
         let script = String::from_utf8(script).context("the script is no text")?;
         if !self.install {
-            return say(&script);
+            return print(&script);
         }
         let path = self.place()?;
         write(&path, &script)?;
-        say(&format!("wrote {}\n{}\n", path.display(), self.next(&path)))
+        print(&format!("wrote {}\n{}\n", path.display(), self.next(&path)))
     }
 
     /// Where the shell looks for completions of one user.
@@ -96,9 +95,9 @@ impl Completion {
 fn write(path: &Path, script: &str) -> Result<(), Failed> {
     if let Some(folder) = path.parent() {
         let made = std::fs::create_dir_all(folder);
-        made.with_context(|| format!("{} cannot be made", folder.display()))?;
+        made.with_context(|| format!("cannot create {}", folder.display()))?;
     }
     let written = std::fs::write(path, script);
-    written.with_context(|| format!("{} cannot be written", path.display()))?;
+    written.with_context(|| format!("cannot write {}", path.display()))?;
     Ok(())
 }

@@ -1,12 +1,11 @@
-//! `elasti crd`: the CustomResourceDefinition that this version speaks.
-//! Never installs it: kubectl or Helm do.
+//! `elasti crd`: the CustomResourceDefinition of this version.
 
 use anyhow::Context as _;
 use clap::Args;
 use elasti_api::names;
 use serde_json::Value;
 
-use crate::output::{Format, Output, say};
+use crate::output::{Format, Output, print};
 use elasti_runtime::exit::{CODES, Failed};
 
 /// Written by `cargo xtask generate` and compared with the code by a test.
@@ -18,7 +17,7 @@ const CRD: &str = include_str!("../../../deploy/crd/elastiservices.yaml");
 #[derive(Args, Debug)]
 #[command(after_help = CODES)]
 pub struct Crd {
-    /// Say on standard error how to install it
+    /// Print on standard error how to install it
     #[arg(long)]
     install_hint: bool,
     #[command(flatten)]
@@ -28,14 +27,14 @@ pub struct Crd {
 impl Crd {
     pub(crate) fn run(self) -> Result<(), Failed> {
         match self.output.format {
-            None | Some(Format::Yaml | Format::Wide) => say(CRD)?,
+            None | Some(Format::Yaml | Format::Wide) => print(CRD)?,
             Some(Format::Json) => {
-                let crd: Value = serde_saphyr::from_str(CRD).context("the CRD is no YAML")?;
+                let crd: Value = serde_saphyr::from_str(CRD).context("the CRD is invalid YAML")?;
                 self.output.data(&crd)?;
             }
             Some(Format::Name) => {
                 let kind = "customresourcedefinition.apiextensions.k8s.io";
-                say(&format!("{kind}/{}\n", names::CRD))?;
+                print(&format!("{kind}/{}\n", names::CRD))?;
             }
         }
         if self.install_hint {

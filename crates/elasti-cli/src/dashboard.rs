@@ -12,10 +12,10 @@ use elasti_runtime::signals::EndSignals;
 use crate::access::{Access, block_on};
 use crate::why;
 
-/// Serves a page that shows every service: asleep or awake, why, and what that saves.
+/// Serves a web page that shows every service: asleep or awake, why, and what that saves.
 ///
-/// It has your own rights and no more, listens on this machine only, and ends with Ctrl-C. The printed address
-/// carries a token; whoever has it may wake, sleep and pause. Without -n it shows all namespaces.
+/// It uses your own permissions, listens on this machine only, and runs until Ctrl-C. The printed address contains a
+/// token that allows waking, sleeping and pausing. Without -n it shows all namespaces.
 ///
 /// Example: elasti dashboard -n shop
 #[derive(Args, Debug)]
@@ -26,13 +26,13 @@ pub struct Dashboard {
     /// Address and port to listen on; port 0 takes a free one
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8090")]
     listen: SocketAddr,
-    /// A name under which browsers may call it, besides its address and localhost
+    /// A host name that browsers may use, besides its address and localhost
     #[arg(long = "host", value_name = "NAME")]
     hosts: Vec<String>,
-    /// Only show: nobody can wake, sleep or pause from the page
+    /// Read-only: no waking, sleeping or pausing from the page
     #[arg(long)]
     read_only: bool,
-    /// What an hour of a CPU core and of a GiB of memory cost, to tell savings in money: 0.03,0.004,EUR
+    /// Price of a CPU core-hour and a GiB-hour of memory, to show savings in money: 0.03,0.004,EUR
     #[arg(long, value_name = "CPU,GIB,CURRENCY")]
     price: Option<Price>,
     /// Open the address in the browser
@@ -42,11 +42,11 @@ pub struct Dashboard {
 
 impl Dashboard {
     pub(crate) fn run(self) -> Result<(), Failed> {
-        block_on(self.until_told())
+        block_on(self.serve())
     }
 
-    async fn until_told(self) -> Result<(), Failed> {
-        let mut signals = EndSignals::listen().context("signals cannot be taken over")?;
+    async fn serve(self) -> Result<(), Failed> {
+        let mut signals = EndSignals::listen().context("cannot listen for signals")?;
         let namespace = self.access.namespace.clone();
         let cluster = self.access.connect().await?;
         let settings = Settings {
@@ -66,7 +66,7 @@ impl Dashboard {
         let running = running.with_context(|| format!("cannot listen on {}", self.listen))?;
         println!("Dashboard: {}", running.url());
         if !running.address.ip().is_loopback() {
-            eprintln!("Others on the network can see it too.");
+            eprintln!("Others on the network can reach it too.");
         }
         if self.open {
             open(&running.url());
@@ -76,7 +76,7 @@ impl Dashboard {
     }
 }
 
-/// A browser that does not come is no reason to end: the address stands there.
+/// Without a browser the printed address still works.
 fn open(url: &str) {
     let program = if cfg!(target_os = "macos") {
         "open"
@@ -88,6 +88,6 @@ fn open(url: &str) {
         .spawn()
         .is_err()
     {
-        eprintln!("No browser could be opened; open the address yourself.");
+        eprintln!("Cannot open a browser; open the address yourself.");
     }
 }

@@ -1,5 +1,5 @@
 //! The ElastiServices of a namespace or a cluster with their targets: one list call for each kind, whatever their number.
-//! Never asks for pods: what counts of them stands in the targets.
+//! Never lists pods: the targets have their counts.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,7 +13,7 @@ use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
 use kube::{Api, Client, ResourceExt as _, discovery};
 
 use crate::access::Cluster;
-use crate::refusal::{Asked, Refusal};
+use crate::refusal::{Call, Refusal};
 use elasti_dashboard::held::{HeldSource as _, Proxy};
 use elasti_runtime::exit::Failed;
 
@@ -35,8 +35,8 @@ pub(crate) struct Fleet {
     pub(crate) targets: BTreeMap<Kind, Looked<OfKind>>,
     /// Kinds that the user may not see, in words.
     pub(crate) unseen: Vec<String>,
-    /// Who waits, where the resolvers were asked.
-    pub(crate) hearing: HeldState,
+    /// Held requests, where the resolvers were asked.
+    pub(crate) held: HeldState,
 }
 
 impl From<&ScaleTargetRef> for Kind {
@@ -70,7 +70,7 @@ impl Kind {
             Err(kube::Error::Discovery(_)) => Ok(None),
             Err(kube::Error::Api(status)) if status.code == 404 => Ok(None),
             Err(error) => {
-                let asked = Asked {
+                let asked = Call {
                     verb: "get",
                     group,
                     resource: kind,
@@ -99,12 +99,12 @@ impl Kind {
             Ok(list) => {
                 let items = list.items.iter();
                 Ok(Looked::Found(
-                    items.map(|one| (key(one), read(one))).collect(),
+                    items.map(|one| (key(one), workload(one))).collect(),
                 ))
             }
             Err(kube::Error::Api(status)) if status.code == 404 => Ok(Looked::Missing),
             Err(error) => {
-                let asked = Asked {
+                let asked = Call {
                     verb: "list",
                     group: &self.group,
                     resource: &resource.plural,
@@ -123,13 +123,13 @@ pub(crate) fn key(object: &DynamicObject) -> (String, String) {
 }
 
 /// What is shown of it.
-pub(crate) fn read(object: &DynamicObject) -> Looked<Workload> {
+pub(crate) fn workload(object: &DynamicObject) -> Looked<Workload> {
     Looked::Found(Workload::read(&object.data))
 }
 
 impl Fleet {
-    /// Reads everything: first the ElastiServices, then each kind of target that they name, all at once.
-    pub(crate) async fn read(
+    /// Loads everything: first the ElastiServices, then each kind of target that they name, all at once.
+    pub(crate) async fn load(
         cluster: &Cluster,
         namespace: Option<&str>,
         labels: Option<&str>,
@@ -144,7 +144,7 @@ impl Fleet {
         };
         let listed = services.list(&params).await;
         let listed =
-            listed.map_err(|error| Asked::services("list", namespace, None).refused(&error))?;
+            listed.map_err(|error| Call::services("list", namespace, None).refused(&error))?;
         let mut fleet = Self {
             services: listed.items,
             ..Self::default()
@@ -156,7 +156,7 @@ impl Fleet {
         for (kind, list) in kinds.iter().zip(join_all(lists).await) {
             let seen = match list {
                 Ok(seen) => seen,
-                // Without a right to see the targets, the rest is still worth showing.
+                // Without permission to see the targets, the rest is still worth showing.
                 Err(refusal @ Refusal::Forbidden(_)) => {
                     fleet.unseen.push(refusal.to_string());
                     Looked::NotLooked
@@ -174,18 +174,18 @@ impl Fleet {
         targets.map(Kind::from).collect()
     }
 
-    /// Asks once who waits. Where the resolvers do not tell, the statuses do.
-    pub(crate) async fn hear(&mut self, cluster: &Cluster) {
+    /// Asks the resolvers once for held requests. Without an answer the statuses count.
+    pub(crate) async fn ask_resolvers(&mut self, cluster: &Cluster) {
         let now = Timestamp::now();
         let answer = match self.ask() {
             Ask::Nobody | Ask::Needless => Ok(Counts::new()),
             Ask::Resolvers => Proxy::new(cluster.client.clone()).ask().await,
         };
-        let answer = answer.map_err(|unheard| unheard.to_string());
-        self.hearing = HeldState::Unasked.after(answer, now);
+        let answer = answer.map_err(|error| error.to_string());
+        self.held = HeldState::Unasked.after(answer, now);
     }
 
-    /// Whom to ask who waits: somebody looks.
+    /// Whether the resolvers need to be asked.
     pub(crate) fn ask(&self) -> Ask {
         Ask::about(1, self.services.iter())
     }
@@ -208,7 +208,7 @@ impl Fleet {
         view(Facts {
             me,
             target,
-            held: self.hearing.held(me),
+            held: self.held.held(me),
             now,
         })
     }

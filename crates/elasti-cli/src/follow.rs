@@ -1,5 +1,4 @@
-//! Follows one ElastiService by a watch until a wish is granted, refused, or too late.
-//! Never polls, and never waits without saying for what.
+//! Watches one ElastiService until a request is fulfilled, refused or timed out.
 
 use std::cell::RefCell;
 use std::time::Duration;
@@ -16,7 +15,7 @@ use tokio::time::timeout;
 use crate::access::Cluster;
 use crate::choice::Chosen;
 use crate::list::phase;
-use crate::refusal::{Asked, Refusal};
+use crate::refusal::{Call, Refusal};
 use clap::{ArgAction, Args};
 
 /// Watches end by themselves before the client gives them up.
@@ -24,8 +23,8 @@ const WATCH_SECONDS: u32 = 15;
 
 /// Whether to wait, and how long.
 #[derive(Args, Clone, Copy, Debug)]
-pub(crate) struct Patience {
-    /// Wait until it is so; --wait=false only asks for it
+pub(crate) struct WaitOptions {
+    /// Wait for completion; --wait=false only sends the request
     #[arg(long, value_name = "BOOL", default_value_t = true, default_missing_value = "true", num_args = 0..=1, require_equals = true, action = ArgAction::Set)]
     pub(crate) wait: bool,
     /// How long to wait
@@ -39,18 +38,18 @@ fn time(text: &str) -> Result<Duration, String> {
         .map_err(|_| "write a time such as 30s, 2m or 1h".to_owned())
 }
 
-/// How a wish ended.
+/// How a request ended.
 #[derive(Clone, Debug)]
 pub(crate) enum End {
-    /// Granted.
+    /// Fulfilled.
     Done,
-    /// Not granted, and why.
+    /// Refused, and why.
     Failed(String),
-    /// The time is over; this is what was seen last.
-    Late(Option<Box<View>>),
+    /// Timed out; this is the last state seen.
+    TimedOut(Option<Box<View>>),
 }
 
-/// The service as one look at the ElastiService alone shows it.
+/// The service as its ElastiService alone shows it.
 pub(crate) fn seen(me: &ElastiService) -> View {
     view(Facts {
         me,
@@ -64,13 +63,13 @@ pub(crate) fn seen(me: &ElastiService) -> View {
 pub(crate) async fn follow(
     cluster: &Cluster,
     one: &Chosen,
-    patience: Duration,
+    limit: Duration,
     last: &RefCell<Option<View>>,
     judge: impl FnMut(&View) -> Progress,
 ) -> Result<End, Refusal> {
-    match timeout(patience, verdict(cluster, one, last, judge)).await {
+    match timeout(limit, verdict(cluster, one, last, judge)).await {
         Ok(verdict) => verdict,
-        Err(_) => Ok(End::Late(last.take().map(Box::new))),
+        Err(_) => Ok(End::TimedOut(last.take().map(Box::new))),
     }
 }
 
@@ -119,7 +118,7 @@ fn refusal(error: &watcher::Error, one: &Chosen) -> Option<Refusal> {
         | watcher::Error::WatchFailed(source) => source,
         _ => return None,
     };
-    let asked = Asked::services("watch", Some(&one.namespace), None);
+    let asked = Call::services("watch", Some(&one.namespace), None);
     match asked.refused(source) {
         refusal @ (Refusal::Forbidden(_) | Refusal::Unauthorized(_) | Refusal::NotInstalled) => {
             Some(refusal)

@@ -1,5 +1,4 @@
-//! The commands that people type: one file a command, and beside them what several of them share.
-//! Never part of the image: the two processes need none of it.
+//! The commands that people type: one file a command, and what several of them share. Not part of the image.
 
 pub mod access;
 pub mod check;
@@ -19,7 +18,7 @@ pub mod refusal;
 mod sleep;
 mod span;
 mod table;
-mod terminal;
+pub mod terminal;
 mod top;
 mod wake;
 pub mod why;
@@ -48,7 +47,7 @@ pub enum Command {
 }
 
 impl Command {
-    /// Does it; `cli` is the whole command line, for those that describe it.
+    /// Runs it; `cli` is the whole command line, for `man` and `completion`.
     pub fn run(self, cli: clap::Command) -> Result<(), Failed> {
         match self {
             Self::Check(check) => check.run(),

@@ -1,11 +1,10 @@
-//! `elasti lint`: what is wrong with ElastiServices in files, and what to write instead.
-//! Never changes anything, neither the files nor the cluster.
+//! `elasti lint`: problems of ElastiServices in files, and how to fix them.
 
 mod document;
 mod finding;
 mod fit;
-mod neighbours;
 mod promql;
+mod related;
 mod spec;
 
 use std::io::Read as _;
@@ -16,25 +15,25 @@ use clap::Args;
 use serde::Serialize;
 
 use crate::access::{Access, Cluster, block_on};
-use crate::output::{Output, say};
+use crate::output::{Output, print};
 use document::Document;
 use elasti_runtime::exit::{CODES, Failed};
 use finding::{Finding, Rule, Severity};
-use neighbours::Neighbours;
+use related::Lookup;
 use spec::Gate;
 
-/// Finds what is wrong with ElastiServices in files: schema, queries, windows, and whether they fit the cluster.
+/// Finds problems of ElastiServices in files: schema, queries, windows, and whether they fit the cluster.
 ///
 /// Files may hold several YAML documents, and other objects beside ElastiServices: a Service or a Deployment in them
 /// counts as if it were in the cluster. With a cluster (the kubeconfig's), Services, targets, autoscalers and other
-/// ElastiServices are looked up there too. Each finding has a place and a fix.
+/// ElastiServices are looked up there too. Each finding has a position and a fix.
 #[derive(Args, Debug)]
 #[command(after_help = CODES, after_long_help = LONG)]
 pub struct Lint {
     /// Files and folders (*.yaml, *.yml, *.json below them); `-` is standard input
     #[arg(value_name = "FILE", required = true)]
     files: Vec<PathBuf>,
-    /// Ask no cluster
+    /// Do not use a cluster
     #[arg(long)]
     offline: bool,
     #[command(flatten)]
@@ -50,7 +49,7 @@ Examples:
   helm template my-chart | elasti lint -
   elasti lint -o json . | jq '.findings[].message'
 
-Exit codes: 0 fine or only warnings, 1 at least one error, 2 wrong usage.";
+Exit codes: 0 ok or only warnings, 1 at least one error, 2 wrong usage.";
 
 const RENDER: &str = "render it first: helm template CHART | elasti lint -";
 
@@ -58,17 +57,17 @@ const RENDER: &str = "render it first: helm template CHART | elasti lint -";
 #[derive(Debug, Serialize)]
 struct Report {
     findings: Vec<Finding>,
-    /// How many ElastiServices were looked at.
+    /// How many ElastiServices were checked.
     services: usize,
     errors: usize,
     warnings: usize,
     /// Whether the cluster was asked: `asked`, `offline` or `unreachable`.
     cluster: &'static str,
-    /// What was not looked at, a sentence each.
+    /// What was not checked, a sentence each.
     unread: Vec<String>,
 }
 
-/// A file and what it says.
+/// A file and its content.
 struct Source {
     name: String,
     text: String,
@@ -82,7 +81,7 @@ impl Lint {
         let sources = sources(&self.files)?;
         let report = block_on(self.check(&sources))?;
         match self.output.is_text() {
-            true => say(&report.text())?,
+            true => print(&report.text())?,
             false => self.output.data(&report)?,
         }
         match report.errors {
@@ -99,13 +98,13 @@ impl Lint {
             (None, None) => "default".to_owned(),
         };
         let mut findings = Vec::new();
-        let documents = read(sources, &mut findings, &mut unread);
-        let neighbours = Neighbours {
+        let documents = parse_sources(sources, &mut findings, &mut unread);
+        let lookup = Lookup {
             documents: &documents,
             cluster: cluster.as_ref(),
             namespace,
         };
-        let gate = Gate::new().context("the schema of the CRD cannot be read")?;
+        let gate = Gate::new().context("cannot load the schema of the CRD")?;
         let ours = documents.iter().filter(|one| spec::is_elasti_service(one));
         let mut services = 0;
         for document in ours {
@@ -114,11 +113,11 @@ impl Lint {
             let source = source
                 .map(|source| source.text.as_str())
                 .unwrap_or_default();
-            findings.extend(one(&gate, &neighbours, document, source, &mut unread).await);
+            findings.extend(one(&gate, &lookup, document, source, &mut unread).await);
         }
         if services == 0 && findings.is_empty() {
             return Err(Failed::Other(anyhow::anyhow!(
-                "there is no ElastiService in what was given"
+                "no ElastiService found in input"
             )));
         }
         findings.sort_by(|a, b| (&a.file, a.line, a.column).cmp(&(&b.file, b.line, b.column)));
@@ -140,16 +139,16 @@ impl Lint {
             return Ok((None, "offline", Vec::new()));
         }
         let unreachable = |why: String| {
-            let sentence = format!("the cluster was not asked: {why}");
+            let sentence = format!("cluster not checked: {why}");
             Ok((None, "unreachable", vec![sentence]))
         };
         let cluster = match self.access.connect().await {
             Ok(cluster) => cluster,
             // A context or a file that was named and is wrong is not to be passed over.
             Err(Failed::Other(error)) => return unreachable(error.to_string()),
-            Err(told) => return Err(told),
+            Err(usage) => return Err(usage),
         };
-        match neighbours::answers(&cluster).await {
+        match related::answers(&cluster).await {
             Ok(()) => Ok((Some(cluster), "asked", Vec::new())),
             Err(error) => unreachable(format!("{error:#}")),
         }
@@ -159,7 +158,7 @@ impl Lint {
 /// Everything about one ElastiService.
 async fn one(
     gate: &Gate,
-    neighbours: &Neighbours<'_>,
+    lookup: &Lookup<'_>,
     document: &Document,
     source: &str,
     unread: &mut Vec<String>,
@@ -168,28 +167,28 @@ async fn one(
     let Some(spec) = spec else {
         return findings;
     };
-    let look = neighbours.of(document, &spec).await;
-    if let Some(live) = &look.live {
+    let related = lookup.related(document, &spec).await;
+    if let Some(live) = &related.live {
         findings.extend(gate.check_update(document, live));
     }
-    findings.extend(fit::check(document, &spec, &look.around));
-    unread.extend(look.unread);
+    findings.extend(fit::check(document, &spec, &related.around));
+    unread.extend(related.unread);
     findings
 }
 
 /// The documents of all sources; what cannot be read is a finding.
-fn read(
+fn parse_sources(
     sources: &[Source],
     findings: &mut Vec<Finding>,
     unread: &mut Vec<String>,
 ) -> Vec<Document> {
     let mut documents = Vec::new();
     for source in sources {
-        match document::read(&source.name, &source.text) {
+        match document::parse(&source.name, &source.text) {
             Ok(found) => documents.extend(found),
             Err(_) if source.is_found && source.text.contains("{{") => {
                 unread.push(format!(
-                    "{} is a template and was left out; {RENDER}",
+                    "{} is a template and was skipped; {RENDER}",
                     source.name
                 ));
             }
@@ -201,7 +200,7 @@ fn read(
                 column: wrong.position.map(|position| position.column),
                 object: String::new(),
                 field: String::new(),
-                message: format!("this is no YAML: {}", wrong.what),
+                message: format!("invalid YAML: {}", wrong.what),
                 fix: match source.text.contains("{{") {
                     true => RENDER.to_owned(),
                     false => "correct the file".to_owned(),
@@ -219,7 +218,7 @@ fn sources(files: &[PathBuf]) -> Result<Vec<Source>, Failed> {
         if path == Path::new("-") {
             let mut text = String::new();
             let read = std::io::stdin().read_to_string(&mut text);
-            read.context("standard input cannot be read")?;
+            read.context("cannot read standard input")?;
             found.push(Source {
                 name: "-".to_owned(),
                 text,
@@ -252,10 +251,10 @@ fn file(path: &Path, is_found: bool) -> Result<Source, Failed> {
 
 /// The YAML and JSON files below a folder, in order; what starts with a dot is left alone.
 fn walk(folder: &Path, found: &mut Vec<PathBuf>) -> Result<(), Failed> {
-    let told = |error: std::io::Error| Failed::Usage(format!("{}: {error}", folder.display()));
+    let failed = |error: std::io::Error| Failed::Usage(format!("{}: {error}", folder.display()));
     let mut entries = Vec::new();
-    for entry in std::fs::read_dir(folder).map_err(told)? {
-        entries.push(entry.map_err(told)?.path());
+    for entry in std::fs::read_dir(folder).map_err(failed)? {
+        entries.push(entry.map_err(failed)?.path());
     }
     entries.sort();
     for path in entries {

@@ -1,5 +1,4 @@
 //! `elasti list`: every service with its phase, its pods, when it sleeps next and why.
-//! It never asks more than one question for each kind, and changes nothing.
 
 use std::cmp::Reverse;
 
@@ -11,7 +10,7 @@ use serde::Serialize;
 
 use crate::access::{Scope, block_on};
 use crate::fleet::Fleet;
-use crate::output::{Format, Output, resource_name, say};
+use crate::output::{Format, Output, print, resource_name};
 use crate::span::{age, amount, millis, short};
 use crate::table::{Cell, Table};
 use crate::terminal::{Terminal, Tone};
@@ -19,9 +18,9 @@ use elasti_runtime::exit::{self, Failed};
 
 /// Lists services: phase, pods, held requests, when each sleeps next, and why.
 ///
-/// READY is pods that are ready of pods that are asked for; FOR is how long the phase has lasted; ASLEEP is the share
-/// of its life that a service has slept; NEXT is what comes if nothing else does. A reason with a `!` is trouble:
-/// `elasti why NAME` says what to do about it.
+/// READY is ready pods out of desired pods; FOR is the time in this phase; ASLEEP is the share of its lifetime that a
+/// service has slept; NEXT is what happens next without traffic. A reason with a `!` is a problem: `elasti why NAME`
+/// says how to fix it.
 ///
 /// Example: elasti list -A --sort asleep
 #[derive(Args, Debug)]
@@ -32,28 +31,28 @@ pub struct List {
     /// Only ElastiServices with these labels, for example team=shop
     #[arg(short = 'l', long, value_name = "LABELS")]
     selector: Option<String>,
-    /// What comes first
+    /// Sort order
     #[arg(long, value_name = "BY", default_value = "name")]
     sort: Order,
     #[command(flatten)]
     output: Output,
 }
 
-/// What comes first.
+/// Sort order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Order {
     /// By namespace and name
     #[default]
     Name,
-    /// Trouble, then what moves, then the rest
+    /// Problems, then transitioning services, then the rest
     Urgency,
-    /// The longest asleep
+    /// Longest asleep first
     Asleep,
-    /// The most CPU-hours saved, then pod-hours
+    /// Most CPU-hours saved first, then pod-hours
     Saved,
-    /// The most requests held
+    /// Most held requests first
     Held,
-    /// The last woken
+    /// Last woken first
     LastWake,
 }
 
@@ -104,18 +103,18 @@ impl List {
         let cluster = self.scope.access.connect().await?;
         let all = self.scope.all_namespaces;
         let namespace = (!all).then_some(cluster.namespace.as_str());
-        let fleet = Fleet::read(&cluster, namespace, self.selector.as_deref()).await?;
+        let fleet = Fleet::load(&cluster, namespace, self.selector.as_deref()).await?;
         let now = Timestamp::now();
         let mut views = fleet.views(now);
         self.sort.sort(&mut views);
         for unseen in &fleet.unseen {
-            eprintln!("elasti: targets are not shown: {unseen}");
+            eprintln!("elasti: targets not shown: {unseen}");
         }
         match self.output.format {
             Some(Format::Json | Format::Yaml) => self.output.data(&Views { items: &views }),
             Some(Format::Name) => {
                 let lines = views.iter().map(|view| resource_name(&view.name) + "\n");
-                say(&lines.collect::<String>())
+                print(&lines.collect::<String>())
             }
             None | Some(Format::Wide) if views.is_empty() => {
                 let place =
@@ -128,7 +127,7 @@ impl List {
                 let mut terminal = Terminal::of_output();
                 // Wide means: everything, whatever the terminal.
                 terminal.columns = terminal.columns.filter(|_| !self.output.is_wide());
-                say(&table.lines(terminal))
+                print(&table.lines(terminal))
             }
         }
     }
@@ -219,7 +218,7 @@ pub(crate) fn tone(view: &View) -> Tone {
     }
 }
 
-/// Trouble is marked by a sign: colour only adds to it.
+/// A problem is marked by a sign, for output without colour.
 fn reason(view: &View) -> Cell {
     match view.trouble {
         true => Cell::toned(format!("!{}", view.reason), Tone::Alert),
@@ -227,7 +226,7 @@ fn reason(view: &View) -> Cell {
     }
 }
 
-/// What comes if nothing else does.
+/// What happens next without traffic.
 fn next(view: &View, now: Timestamp) -> String {
     let within = |at: Timestamp| short(at.duration_since(now));
     match (view.sleeps_at, view.wakes_at) {

@@ -1,5 +1,4 @@
 //! `elasti man`: the help texts as manual pages, or as the reference in docs.
-//! Never says what the commands themselves do not say.
 
 mod markdown;
 
@@ -9,19 +8,19 @@ use anyhow::Context as _;
 use clap::{Args, Command};
 use clap_mangen::Man as Page;
 
-use crate::output::say;
+use crate::output::print;
 use elasti_runtime::exit::{CODES, Failed};
 
 use markdown::reference;
 
 /// Prints manual pages.
 ///
-/// Read one at once:   elasti man lint | man -l -
-/// Install all:        elasti man --folder ~/.local/share/man/man1
+/// Read one:      elasti man lint | man -l -
+/// Install all:   elasti man --folder ~/.local/share/man/man1
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment, after_help = CODES)]
 pub struct Man {
-    /// The command to tell about; default: elasti itself
+    /// The command; default: elasti itself
     #[arg(value_name = "COMMAND", conflicts_with_all = ["folder", "markdown"])]
     command: Option<String>,
     /// Write the pages of all commands into this folder
@@ -36,13 +35,13 @@ impl Man {
     pub(crate) fn run(self, mut command: Command) -> Result<(), Failed> {
         command.build();
         if self.markdown {
-            return say(&reference(&command));
+            return print(&reference(&command));
         }
         let Some(folder) = &self.folder else {
-            return say(&page(self.chosen(&command)?)?);
+            return print(&page(self.chosen(&command)?)?);
         };
         let made = std::fs::create_dir_all(folder);
-        made.with_context(|| format!("{} cannot be made", folder.display()))?;
+        made.with_context(|| format!("cannot create {}", folder.display()))?;
         for one in std::iter::once(&command).chain(shown(&command)) {
             let name = match one.get_name() {
                 "elasti" => "elasti.1".to_owned(),
@@ -50,8 +49,8 @@ impl Man {
             };
             let path = folder.join(&name);
             let written = std::fs::write(&path, page(one)?);
-            written.with_context(|| format!("{} cannot be written", path.display()))?;
-            say(&format!("wrote {}\n", path.display()))?;
+            written.with_context(|| format!("cannot write {}", path.display()))?;
+            print(&format!("wrote {}\n", path.display()))?;
         }
         Ok(())
     }
@@ -90,6 +89,6 @@ fn page(command: &Command) -> Result<String, Failed> {
         .source(concat!("elasti ", env!("CARGO_PKG_VERSION")))
         .manual("Elasti")
         .render(&mut text)
-        .context("the page cannot be made")?;
-    Ok(String::from_utf8(text).context("the page is no text")?)
+        .context("cannot render the page")?;
+    Ok(String::from_utf8(text).context("the page is not UTF-8")?)
 }

@@ -1,12 +1,11 @@
 //! What became of each ElastiService that a command was to change.
-//! Never lets one failure hide another: every one is told, and the exit code sums up.
 
 use clap::{Args, ValueEnum};
 use kube::api::PatchParams;
 use serde::Serialize;
 
 use crate::choice::Chosen;
-use crate::output::{Format, Output, resource_name, say};
+use crate::output::{Format, Output, print, resource_name};
 use elasti_api::names;
 use elasti_runtime::exit::Failed;
 
@@ -86,20 +85,22 @@ struct Outcomes<'a> {
     items: &'a [Outcome],
 }
 
-/// Tells what became of each; ends well only if everything is done.
-pub(crate) fn tell(output: Output, outcomes: &[Outcome]) -> Result<(), Failed> {
+/// Prints every outcome; fails if one of them failed.
+pub(crate) fn report(output: Output, outcomes: &[Outcome]) -> Result<(), Failed> {
     match output.format {
         Some(Format::Json | Format::Yaml) => output.data(&Outcomes { items: outcomes })?,
         Some(Format::Name) => {
             let done = outcomes.iter().filter(|one| one.done);
-            say(&done
-                .map(|one| resource_name(&one.name) + "\n")
-                .collect::<String>())?;
+            print(
+                &done
+                    .map(|one| resource_name(&one.name) + "\n")
+                    .collect::<String>(),
+            )?;
         }
         None | Some(Format::Wide) => {
             let done = outcomes.iter().filter(|one| one.done);
             let line = |one: &Outcome| format!("{} {}\n", resource_name(&one.name), one.result);
-            say(&done.map(line).collect::<String>())?;
+            print(&done.map(line).collect::<String>())?;
         }
     }
     let failed: Vec<&Outcome> = outcomes.iter().filter(|one| !one.done).collect();
@@ -107,7 +108,7 @@ pub(crate) fn tell(output: Output, outcomes: &[Outcome]) -> Result<(), Failed> {
         eprintln!("elasti: {}/{}: {}", one.namespace, one.name, one.result);
     }
     if outcomes.is_empty() && output.is_text() {
-        eprintln!("elasti: there is no ElastiService here; see: elasti list -A");
+        eprintln!("elasti: no ElastiService found; see: elasti list -A");
     }
     match failed.is_empty() {
         true => Ok(()),

@@ -1,5 +1,4 @@
-//! How a command answers: for people, or as data for other programs.
-//! Never fails because nobody reads on: a closed pipe ends the output quietly.
+//! Output of commands: text for people, or data for other programs.
 
 use std::io::Write as _;
 
@@ -10,7 +9,7 @@ use serde::Serialize;
 
 use elasti_runtime::exit::Failed;
 
-/// In which form.
+/// Output format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Format {
     /// Data, documented in docs/cli.md
@@ -23,16 +22,16 @@ pub(crate) enum Format {
     Name,
 }
 
-/// In which form to answer.
+/// How to print the result.
 #[derive(Args, Clone, Copy, Debug, Default)]
 pub(crate) struct Output {
-    /// Form of the answer; default: a text for people
+    /// Output format; default: text
     #[arg(short = 'o', long = "output", value_name = "FORMAT")]
     pub(crate) format: Option<Format>,
 }
 
 impl Output {
-    /// Whether the answer is meant for people.
+    /// Whether the output is text for people.
     pub(crate) fn is_text(self) -> bool {
         matches!(self.format, None | Some(Format::Wide))
     }
@@ -45,22 +44,22 @@ impl Output {
     pub(crate) fn without_names(self) -> Result<(), Failed> {
         match self.format {
             Some(Format::Name) => Err(Failed::Usage(
-                "-o name has no meaning here; use -o json or -o yaml".to_owned(),
+                "-o name is not supported here; use -o json or -o yaml".to_owned(),
             )),
             _ => Ok(()),
         }
     }
 
-    /// Writes data in the form that was asked for; text and names are written by whoever knows them.
+    /// Prints data as JSON or YAML; callers print text and names themselves.
     pub(crate) fn data<T: Serialize>(self, data: &T) -> Result<(), Failed> {
         let mut text = match self.format {
-            Some(Format::Yaml) => serde_saphyr::to_string(data).context("no YAML")?,
-            _ => serde_json::to_string_pretty(data).context("no JSON")?,
+            Some(Format::Yaml) => serde_saphyr::to_string(data).context("cannot write YAML")?,
+            _ => serde_json::to_string_pretty(data).context("cannot write JSON")?,
         };
         if !text.ends_with('\n') {
             text.push('\n');
         }
-        say(&text)
+        print(&text)
     }
 }
 
@@ -69,11 +68,11 @@ pub(crate) fn resource_name(name: &str) -> String {
     format!("elastiservice.{}/{name}", names::GROUP)
 }
 
-/// Writes to standard output.
-pub(crate) fn say(text: &str) -> Result<(), Failed> {
+/// Prints to standard output; a closed pipe is not an error.
+pub(crate) fn print(text: &str) -> Result<(), Failed> {
     let mut out = std::io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
-        written => Ok(written.context("the answer cannot be written")?),
+        written => Ok(written.context("cannot write the output")?),
     }
 }

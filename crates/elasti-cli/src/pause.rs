@@ -1,5 +1,4 @@
 //! `elasti pause` and `elasti resume`: whether a service may be put to sleep.
-//! They never wake and never put to sleep: a paused service that sleeps still wakes with its first request.
 
 use clap::Args;
 use elasti_api::ElastiService;
@@ -10,13 +9,13 @@ use crate::access::{Cluster, block_on};
 use crate::choice::{Choice, Chosen};
 use crate::outcome::{self, Outcome, Trial};
 use crate::output::Output;
-use crate::refusal::Asked;
+use crate::refusal::Call;
 use elasti_runtime::exit::{self, Failed};
 
-/// Keeps services from being put to sleep, until `elasti resume`.
+/// Keeps services awake until `elasti resume`.
 ///
-/// Sets `spec.paused`. A service that sleeps already goes on sleeping and wakes with its first request; then it stays
-/// awake. Where Git is the source of your manifests, write `paused: true` there instead.
+/// Sets `spec.paused`. A service that is already asleep stays asleep until its first request; then it stays
+/// awake. If Git is the source of your manifests, set `paused: true` there instead.
 ///
 /// Example: elasti pause web -n shop
 #[derive(Args, Debug)]
@@ -32,8 +31,8 @@ pub struct Pause {
 
 /// Lets paused services be put to sleep again.
 ///
-/// Takes `spec.paused` back. The cooldown counts from the last use, so a service that has been quiet for long may be
-/// put to sleep at once.
+/// Removes `spec.paused`. The cooldown counts from the last request, so a service that has been quiet for a while may
+/// be put to sleep at once.
 ///
 /// Example: elasti resume --all -n shop
 #[derive(Args, Debug)]
@@ -65,12 +64,12 @@ async fn set(choice: &Choice, trial: Trial, output: Output, paused: bool) -> Res
     for one in choice.chosen(&cluster).await? {
         outcomes.push(set_one(&cluster, &one, trial, paused).await);
     }
-    outcome::tell(output, &outcomes)
+    outcome::report(output, &outcomes)
 }
 
 async fn set_one(cluster: &Cluster, one: &Chosen, trial: Trial, paused: bool) -> Outcome {
     let services = cluster.services_in(&one.namespace);
-    let asked = |verb| Asked::services(verb, Some(&one.namespace), Some(&one.name));
+    let asked = |verb| Call::services(verb, Some(&one.namespace), Some(&one.name));
     let before = match services.get(&one.name).await {
         Ok(service) => service,
         Err(error) => return Outcome::failed(one, asked("get").refused(&error).to_string()),
@@ -82,10 +81,14 @@ async fn set_one(cluster: &Cluster, one: &Chosen, trial: Trial, paused: bool) ->
     if is_paused(&before) == paused {
         return Outcome::done(
             one,
-            format!("already {}", if paused { "paused" } else { "not paused" }),
+            if paused {
+                "already paused"
+            } else {
+                "not paused"
+            },
         );
     }
-    // Taken back, the field is not there: as if it had never been written.
+    // Null removes the field.
     let value = paused.then_some(true);
     let patch = Patch::Merge(json!({"spec": {"paused": value}}));
     match services.patch(&one.name, &trial.params(), &patch).await {

@@ -1,12 +1,11 @@
-//! What the API server refused, in a sentence that says what to do about it.
-//! Never hides the server's own words, and never tries again: whoever asked decides that.
+//! Errors of the API server, in sentences that say what to do.
 
 use elasti_api::names;
 use thiserror::Error;
 
-/// One question to the API server, as the words for its refusal need it.
+/// One call to the API server, as far as the text of an error needs it.
 #[derive(Clone, Copy, Debug)]
-pub struct Asked<'a> {
+pub struct Call<'a> {
     /// `get`, `list`, `watch`, `patch`, …
     pub verb: &'static str,
     /// API group; empty for the core group.
@@ -19,15 +18,15 @@ pub struct Asked<'a> {
     pub name: Option<&'a str>,
 }
 
-/// Why the API server did not do what it was asked.
+/// Why a call to the API server failed.
 #[derive(Clone, Debug, Error)]
 pub enum Refusal {
-    /// The user lacks a right.
+    /// The user lacks a permission.
     #[error("{0}")]
     Forbidden(String),
     /// The cluster does not know ElastiServices.
     #[error(
-        "this cluster knows no ElastiServices: Elasti is not installed here (or this is another cluster than you think; see: kubectl config current-context)"
+        "this cluster has no ElastiServices: Elasti is not installed, or this is the wrong cluster (see: kubectl config current-context)"
     )]
     NotInstalled,
     /// There is no such object.
@@ -44,7 +43,7 @@ pub enum Refusal {
     Other(String),
 }
 
-impl<'a> Asked<'a> {
+impl<'a> Call<'a> {
     /// About ElastiServices.
     pub fn services(verb: &'static str, namespace: Option<&'a str>, name: Option<&'a str>) -> Self {
         Self {
@@ -56,15 +55,17 @@ impl<'a> Asked<'a> {
         }
     }
 
-    /// The refusal that an error means.
+    /// What an error means.
     pub fn refused(&self, error: &kube::Error) -> Refusal {
         let kube::Error::Api(status) = error else {
             return Refusal::of_connection(error);
         };
         match status.code {
             401 => Refusal::Unauthorized(status.message.clone()),
-            403 if status.is_forbidden() => Refusal::Forbidden(self.missing_right(&status.message)),
-            // Of an object that is not there the server says which; of a kind that is not there it says nothing.
+            403 if status.is_forbidden() => {
+                Refusal::Forbidden(self.missing_permission(&status.message))
+            }
+            // For a missing object the server gives details, for a missing kind it does not.
             404 => match (
                 self.name,
                 status.details.is_some() || self.group != names::GROUP,
@@ -93,8 +94,8 @@ impl<'a> Asked<'a> {
         }
     }
 
-    /// Which right is missing, and the rule that gives it.
-    fn missing_right(&self, said: &str) -> String {
+    /// Which permission is missing, and the rule that grants it.
+    fn missing_permission(&self, message: &str) -> String {
         let Self {
             verb,
             group,
@@ -106,14 +107,14 @@ impl<'a> Asked<'a> {
             None => "a ClusterRole".to_owned(),
         };
         format!(
-            "you may not {verb} {resource}{place}: {said}\nAsk for {role} with this rule:\n  - apiGroups: [\"{group}\"]\n    resources: [\"{resource}\"]\n    verbs: [\"{verb}\"]",
+            "you may not {verb} {resource}{place}: {message}\nAsk for {role} with this rule:\n  - apiGroups: [\"{group}\"]\n    resources: [\"{resource}\"]\n    verbs: [\"{verb}\"]",
             place = self.place(),
         )
     }
 }
 
 impl Refusal {
-    /// The root of an error says most: what lies above it names layers of the client.
+    /// The root cause says most: the errors above it name layers of the client.
     fn of_connection(error: &kube::Error) -> Self {
         let mut root: &dyn std::error::Error = error;
         while let Some(source) = root.source() {

@@ -1,5 +1,5 @@
-//! `elasti sleep`: asks for sleep without waiting for the cooldown, and waits until it sleeps.
-//! It never scales anything itself, and never takes a request's pod away: the operator redirects and drains as always.
+//! `elasti sleep`: requests sleep without the cooldown, and waits until the service is asleep.
+//! Never scales anything itself: the operator redirects and drains as always, so that no request is lost.
 
 use std::cell::{Cell, RefCell};
 
@@ -14,18 +14,18 @@ use serde_json::json;
 
 use crate::access::{Cluster, block_on};
 use crate::choice::{Choice, Chosen};
-use crate::follow::{End, Patience, follow, seen, waiting_for};
+use crate::follow::{End, WaitOptions, follow, seen, waiting_for};
 use crate::outcome::{self, Outcome, Trial};
 use crate::output::Output;
-use crate::refusal::Asked;
+use crate::refusal::Call;
 use crate::terminal::while_waiting;
 use elasti_runtime::exit::{self, Failed};
 
 /// Puts services to sleep now, without waiting for the cooldown.
 ///
-/// It shortens only the cooldown: a service whose trigger is active, that holds or carries requests, that is paused or
-/// outside its active window stays awake, and the command says so. No request is lost on the way. It needs the right
-/// to patch elastiservices, and to list and watch them for --wait.
+/// It shortens only the cooldown: a service whose trigger is active, that has requests held or in flight, that is paused
+/// or outside its active window stays awake, and the command says so. No request is lost. It needs permission to
+/// patch elastiservices, and to list and watch them for --wait.
 ///
 /// Example: elasti sleep --all -n staging
 #[derive(Args, Debug)]
@@ -34,7 +34,7 @@ pub struct Sleep {
     #[command(flatten)]
     choice: Choice,
     #[command(flatten)]
-    patience: Patience,
+    waiting: WaitOptions,
     #[command(flatten)]
     trial: Trial,
     #[command(flatten)]
@@ -47,20 +47,20 @@ impl Sleep {
             let cluster = self.choice.scope.access.connect().await?;
             let chosen = self.choice.chosen(&cluster).await?;
             let sleeps = chosen.iter().map(|one| self.sleep(&cluster, one));
-            outcome::tell(self.output, &join_all(sleeps).await)
+            outcome::report(self.output, &join_all(sleeps).await)
         })
     }
 
     async fn sleep(&self, cluster: &Cluster, one: &Chosen) -> Outcome {
         let services = cluster.services_in(&one.namespace);
-        let asked = |verb| Asked::services(verb, Some(&one.namespace), Some(&one.name));
+        let asked = |verb| Call::services(verb, Some(&one.namespace), Some(&one.name));
         let before = match services.get(&one.name).await {
             Ok(me) => seen(&me),
             Err(error) => return Outcome::failed(one, asked("get").refused(&error).to_string()),
         };
         match progress::of_sleep(&before, false) {
             Progress::Done => return Outcome::done(one, "already asleep"),
-            // A wish that cannot be granted now must not be granted later, when nobody expects it.
+            // A request that cannot be fulfilled now must not be fulfilled later, when it is no longer expected.
             Progress::Failed(sentence) => {
                 return Outcome::failed(one, cannot(&before, &sentence));
             }
@@ -78,8 +78,8 @@ impl Sleep {
         {
             return Outcome::failed(one, asked("patch").refused(&error).to_string());
         }
-        if self.trial.is_dry() || !self.patience.wait {
-            return Outcome::done(one, self.trial.word("asked to sleep"));
+        if self.trial.is_dry() || !self.waiting.wait {
+            return Outcome::done(one, self.trial.word("sleep requested"));
         }
         self.wait(cluster, one).await
     }
@@ -91,16 +91,14 @@ impl Sleep {
             went_down.set(went_down.get() || progress::goes_down(view));
             progress::of_sleep(view, went_down.get())
         };
-        let following = follow(cluster, one, self.patience.timeout, &last, judge);
-        let what = || waiting_for(one, "on its way to sleep", &last);
+        let following = follow(cluster, one, self.waiting.timeout, &last, judge);
+        let what = || waiting_for(one, "going to sleep", &last);
         match while_waiting(what, following).await {
             Ok(End::Done) => Outcome::done(one, "asleep"),
-            Ok(End::Failed(sentence)) => {
-                Outcome::failed(one, format!("it stays awake: {sentence}"))
-            }
-            Ok(End::Late(last)) => {
+            Ok(End::Failed(sentence)) => Outcome::failed(one, format!("stays awake: {sentence}")),
+            Ok(End::TimedOut(last)) => {
                 let state = last.map_or_else(String::new, |view| format!(": {}", view.sentence));
-                let sentence = format!("not asleep after {:?}{state}", self.patience.timeout);
+                let sentence = format!("not asleep after {:?}{state}", self.waiting.timeout);
                 Outcome::failed(one, sentence)
             }
             Err(refusal) => Outcome::failed(one, refusal.to_string()),
@@ -113,8 +111,8 @@ fn cannot(view: &View, sentence: &str) -> String {
     let name = &view.name;
     let namespace = &view.namespace;
     let hint = match view.paused {
-        true => format!("\nLet it sleep again with: elasti resume {name} -n {namespace}"),
+        true => format!("\nResume it: elasti resume {name} -n {namespace}"),
         false => format!("\nSee: elasti why {name} -n {namespace}"),
     };
-    format!("it cannot sleep now: {sentence}{hint}")
+    format!("cannot sleep now: {sentence}{hint}")
 }

@@ -1,5 +1,4 @@
-//! Stretches of time and amounts as people read them.
-//! Never shows more digits than anybody needs.
+//! Durations and amounts for people.
 
 use jiff::{SignedDuration, Timestamp};
 

@@ -1,5 +1,5 @@
 //! Rows in aligned columns, as kubectl shows them.
-//! Never wraps a line: where the terminal is too narrow, the longest texts lose their middle.
+//! Lines do not wrap: on a narrow terminal the longest texts lose their middle.
 
 use crate::terminal::{Terminal, Tone};
 

@@ -1,5 +1,5 @@
-//! What the terminal can do: colour, width, and a line that tells what is waited for.
-//! Colour only adds to words: never without a terminal, never with NO_COLOR, and only blue and yellow, which everyone can tell apart.
+//! The terminal: colour, width, and a progress line.
+//! No colour without a terminal or with NO_COLOR, and only blue and yellow, which colour-blind people can tell apart.
 
 use std::io::{IsTerminal as _, Write as _};
 use std::time::Duration;
@@ -12,39 +12,41 @@ const YELLOW: &str = "\x1b[1;33m";
 const PLAIN: &str = "\x1b[0m";
 const CLEAR_LINE: &str = "\r\x1b[2K";
 
-/// From when on waiting is shown.
-const SHOWN_AFTER: Duration = Duration::from_secs(1);
-const REWRITTEN_EVERY: Duration = Duration::from_millis(200);
-const REPEATED_EVERY: Duration = Duration::from_secs(5);
+/// Shorter waits show no progress.
+const PROGRESS_DELAY: Duration = Duration::from_secs(1);
+const REWRITE_INTERVAL: Duration = Duration::from_millis(200);
+const REPEAT_INTERVAL: Duration = Duration::from_secs(5);
 
-/// How a piece of text is to stand out.
+/// Emphasis of a piece of text.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Tone {
-    /// Not at all.
+pub enum Tone {
+    /// None.
     #[default]
     Plain,
     /// A heading.
     Strong,
     /// Asleep.
     Calm,
-    /// Worth a look.
+    /// A problem.
     Alert,
 }
 
 /// What standard output can show.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Terminal {
-    pub(crate) colour: bool,
+pub struct Terminal {
+    /// Whether to use colour.
+    pub colour: bool,
     /// Columns; `None` if what reads is no terminal and takes lines of any length.
-    pub(crate) columns: Option<usize>,
-    pub(crate) rows: usize,
+    pub columns: Option<usize>,
+    /// Rows.
+    pub rows: usize,
     /// It is a terminal on which lines can be rewritten.
-    pub(crate) live: bool,
+    pub live: bool,
 }
 
 impl Terminal {
     /// Standard output as it is.
-    pub(crate) fn of_output() -> Self {
+    pub fn of_output() -> Self {
         let out = std::io::stdout();
         let live = out.is_terminal() && !is_dumb();
         let size = rustix::termios::tcgetwinsize(&out).ok();
@@ -62,7 +64,7 @@ impl Terminal {
     }
 
     /// No terminal at all: lines of any length, without colour.
-    pub(crate) fn plain() -> Self {
+    pub fn plain() -> Self {
         Self {
             colour: false,
             columns: None,
@@ -72,7 +74,7 @@ impl Terminal {
     }
 
     /// The text in its tone, where there is colour.
-    pub(crate) fn paint(self, tone: Tone, text: &str) -> String {
+    pub fn paint(self, tone: Tone, text: &str) -> String {
         let on = match tone {
             _ if !self.colour => return text.to_owned(),
             Tone::Plain => return text.to_owned(),
@@ -92,18 +94,15 @@ fn is_dumb() -> bool {
     std::env::var_os("TERM").is_some_and(|term| term == "dumb")
 }
 
-/// Waits, and says for what on standard error as soon as it takes longer than a second.
-pub(crate) async fn while_waiting<T>(
-    what: impl Fn() -> String,
-    waited: impl Future<Output = T>,
-) -> T {
-    let rewrites = std::io::stderr().is_terminal() && !is_dumb();
+/// Waits, and shows progress on standard error if it takes longer than a second.
+pub async fn while_waiting<T>(what: impl Fn() -> String, waited: impl Future<Output = T>) -> T {
+    let rewrites = rewrites_progress();
     let since = Instant::now();
     let every = match rewrites {
-        true => REWRITTEN_EVERY,
-        false => REPEATED_EVERY,
+        true => REWRITE_INTERVAL,
+        false => REPEAT_INTERVAL,
     };
-    let mut ticks = interval_at(since + SHOWN_AFTER, every);
+    let mut ticks = interval_at(since + PROGRESS_DELAY, every);
     tokio::pin!(waited);
     let result = loop {
         tokio::select! {
@@ -111,10 +110,19 @@ pub(crate) async fn while_waiting<T>(
             _ = ticks.tick() => show(rewrites, &what(), since.elapsed()),
         }
     };
-    if rewrites {
+    clear_progress();
+    result
+}
+
+/// Removes the line of progress.
+pub fn clear_progress() {
+    if rewrites_progress() {
         let _ = write!(std::io::stderr(), "{CLEAR_LINE}");
     }
-    result
+}
+
+fn rewrites_progress() -> bool {
+    std::io::stderr().is_terminal() && !is_dumb()
 }
 
 fn show(rewrites: bool, what: &str, waited: Duration) {
@@ -124,7 +132,7 @@ fn show(rewrites: bool, what: &str, waited: Duration) {
         false => ("", "\n"),
     };
     let mut screen = std::io::stderr();
-    // Nobody looks: the work goes on.
+    // With standard error closed the work goes on.
     let _ = write!(screen, "{start}... {what} ({seconds} s){end}");
     let _ = screen.flush();
 }

@@ -1,5 +1,5 @@
-//! `elasti top`: all services live, the urgent ones first, with what sleep has saved.
-//! Watches bring every change; only who waits is asked, about once a second while a service may hold requests.
+//! `elasti top`: all services live, problems first, with what sleep has saved.
+//! Watches bring every change; only held requests are polled.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -23,10 +23,10 @@ use tokio::sync::watch;
 use tokio::time::{MissedTickBehavior, interval};
 
 use crate::access::{Cluster, Scope, block_on};
-use crate::fleet::{Fleet, Kind, key, read};
+use crate::fleet::{Fleet, Kind, key, workload};
 use crate::list::{Order, phase, table};
-use crate::output::{Format, Output, say};
-use crate::refusal::{Asked, Refusal};
+use crate::output::{Format, Output, print};
+use crate::refusal::{Call, Refusal};
 use crate::span::amount;
 use crate::terminal::{Terminal, Tone};
 use elasti_dashboard::held::{self, Proxy};
@@ -35,7 +35,7 @@ use elasti_runtime::exit::{self, Failed};
 /// Watches end by themselves before the client gives them up.
 const WATCH_SECONDS: u32 = 15;
 /// How often the screen is drawn at most; a thousand services may change at once.
-const DRAWN_EVERY: Duration = Duration::from_millis(500);
+const DRAW_INTERVAL: Duration = Duration::from_millis(500);
 /// Lines around the rows: totals, headings, and what did not fit.
 const FRAME: usize = 4;
 
@@ -45,10 +45,10 @@ const HOME: &str = "\x1b[H";
 const CLEAR_BELOW: &str = "\x1b[J";
 const CLEAR_RIGHT: &str = "\x1b[K";
 
-/// Shows all services live, urgent ones first; Ctrl-C ends it.
+/// Shows all services live, problems first; Ctrl-C ends it.
 ///
-/// On a terminal the screen follows every change. Elsewhere it prints the services once, and then a line for each
-/// change of a phase or reason. With --once it prints the screen once and ends.
+/// On a terminal the screen is updated with every change. Otherwise it prints the services once, and then a line for
+/// each change of a phase or reason. With --once it prints once and exits.
 ///
 /// Example: elasti top -A
 #[derive(Args, Debug)]
@@ -56,10 +56,10 @@ const CLEAR_RIGHT: &str = "\x1b[K";
 pub struct Top {
     #[command(flatten)]
     scope: Scope,
-    /// Print once and end
+    /// Print once and exit
     #[arg(long)]
     once: bool,
-    /// What comes first
+    /// Sort order
     #[arg(long, value_name = "BY", default_value = "urgency")]
     sort: Order,
     #[command(flatten)]
@@ -67,12 +67,12 @@ pub struct Top {
 }
 
 /// One change in the cluster.
-enum News {
+enum Event {
     Service(Box<watcher::Event<ElastiService>>),
     Target(Kind, Box<watcher::Event<DynamicObject>>),
 }
 
-type Feed = SelectAll<BoxStream<'static, Result<News, Refusal>>>;
+type Feed = SelectAll<BoxStream<'static, Result<Event, Refusal>>>;
 
 impl Top {
     pub(crate) fn run(self) -> Result<(), Failed> {
@@ -83,28 +83,28 @@ impl Top {
         let cluster = self.scope.access.connect().await?;
         let namespace = self.namespace(&cluster);
         if self.once || !self.output.is_text() {
-            let mut fleet = Fleet::read(&cluster, namespace, None).await?;
-            fleet.hear(&cluster).await;
+            let mut fleet = Fleet::load(&cluster, namespace, None).await?;
+            fleet.ask_resolvers(&cluster).await;
             return self.print_once(&fleet);
         }
-        let mut signals = EndSignals::listen().context("signals cannot be taken over")?;
+        let mut signals = EndSignals::listen().context("cannot listen for signals")?;
         let is_screen = Terminal::of_output().live;
         if is_screen {
-            say(ENTER)?;
+            print(ENTER)?;
         }
         let shown = async {
             match is_screen {
                 true => self.redraw(&cluster).await,
-                false => self.tell_changes(&cluster).await,
+                false => self.print_changes(&cluster).await,
             }
         };
-        // Ctrl-C is how it is meant to end, on a terminal and elsewhere.
+        // Ctrl-C is not an error here.
         let ended = tokio::select! {
             ended = shown => ended,
             () = signals.next() => Ok(()),
         };
         if is_screen {
-            say(LEAVE)?;
+            print(LEAVE)?;
         }
         ended
     }
@@ -127,7 +127,7 @@ impl Top {
                 totals: Totals::of(&views),
                 items: &views,
             }),
-            _ => say(&self.picture(&views, now, Terminal::of_output(), None)),
+            _ => print(&self.picture(&views, now, Terminal::of_output(), None)),
         }
     }
 
@@ -156,27 +156,27 @@ impl Top {
         text
     }
 
-    /// The screen, until somebody ends it.
+    /// The screen, until Ctrl-C.
     async fn redraw(&self, cluster: &Cluster) -> Result<(), Failed> {
         let mut watched = Watched::start(cluster, self.namespace(cluster)).await?;
-        let mut ticks = interval(DRAWN_EVERY);
+        let mut ticks = interval(DRAW_INTERVAL);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut drawn = String::new();
-        let (ask, whom) = watch::channel(watched.fleet.ask());
-        let (heard, hearing) = watch::channel(HeldState::Unasked);
+        let (ask, asked) = watch::channel(watched.fleet.ask());
+        let (held_sender, held) = watch::channel(HeldState::Unasked);
         let held_source = Proxy::new(cluster.client.clone());
-        let hear = |now: &HeldState| drop(heard.send_replace(now.clone()));
-        let mut listening = pin!(held::poll(
+        let on_change = |now: &HeldState| drop(held_sender.send_replace(now.clone()));
+        let mut polling = pin!(held::poll(
             held_source,
-            || *whom.borrow(),
+            || *asked.borrow(),
             || ready(()),
-            hear
+            on_change
         ));
         loop {
             tokio::select! {
-                () = &mut listening => {}
+                () = &mut polling => {}
                 _ = ticks.tick() => {
-                    watched.fleet.hearing = hearing.borrow().clone();
+                    watched.fleet.held = held.borrow().clone();
                     ask.send_replace(watched.fleet.ask());
                     let now = Timestamp::now();
                     let terminal = Terminal::of_output();
@@ -185,39 +185,39 @@ impl Top {
                     let picture = self.picture(&views, now, terminal, Some(room));
                     if picture != drawn {
                         let lines = picture.replace('\n', &format!("{CLEAR_RIGHT}\n"));
-                        say(&format!("{HOME}{}{CLEAR_BELOW}", lines.trim_end_matches('\n')))?;
+                        print(&format!("{HOME}{}{CLEAR_BELOW}", lines.trim_end_matches('\n')))?;
                         drawn = picture;
                     }
                 }
-                news = watched.next() => news?,
+                ended = watched.next() => ended?,
             }
         }
     }
 
-    /// Without a terminal: what is there, and then what changes.
-    async fn tell_changes(&self, cluster: &Cluster) -> Result<(), Failed> {
+    /// Without a terminal: the services, and then each change.
+    async fn print_changes(&self, cluster: &Cluster) -> Result<(), Failed> {
         let mut watched = Watched::start(cluster, self.namespace(cluster)).await?;
-        watched.fleet.hear(cluster).await;
+        watched.fleet.ask_resolvers(cluster).await;
         self.print_once(&watched.fleet)?;
-        let mut known = told(&watched.fleet.views(Timestamp::now()));
+        let mut previous = states(&watched.fleet.views(Timestamp::now()));
         loop {
             watched.next().await?;
             let now = Timestamp::now();
-            let next = told(&watched.fleet.views(now));
+            let next = states(&watched.fleet.views(now));
             let mut lines = String::new();
             for (name, state) in &next {
-                if known.get(name) != Some(state) {
+                if previous.get(name) != Some(state) {
                     let at = now.strftime("%H:%M:%S");
                     let _ = writeln!(lines, "{at}  {name}  {state}");
                 }
             }
-            for name in known.keys().filter(|name| !next.contains_key(*name)) {
+            for name in previous.keys().filter(|name| !next.contains_key(*name)) {
                 let _ = writeln!(lines, "{}  {name}  deleted", now.strftime("%H:%M:%S"));
             }
             if !lines.is_empty() {
-                say(&lines)?;
+                print(&lines)?;
             }
-            known = next;
+            previous = next;
         }
     }
 }
@@ -230,7 +230,7 @@ struct Picture<'a> {
 }
 
 /// Phase and reason of each.
-fn told(views: &[View]) -> BTreeMap<String, String> {
+fn states(views: &[View]) -> BTreeMap<String, String> {
     let state = |view: &View| {
         let sign = if view.trouble { "!" } else { "" };
         format!("{}  {sign}{}", phase(view), view.reason)
@@ -251,9 +251,9 @@ fn headline(totals: &Totals) -> String {
         held_live,
         saved,
     } = totals;
-    let told = if *held_live { "" } else { " (last told)" };
+    let source = if *held_live { "" } else { " (last reported)" };
     format!(
-        "{services} services: {asleep} asleep, {waking} waking, {trouble} in trouble; {held} held{told}; saved {} CPU-h, {} GiB-h",
+        "{services} services: {asleep} asleep, {waking} waking, {trouble} with problems; {held} held{source}; saved {} CPU-h, {} GiB-h",
         amount(saved.cpu_hours),
         amount(saved.gib_hours),
     )
@@ -272,7 +272,7 @@ struct Watched {
 
 impl Watched {
     async fn start(cluster: &Cluster, namespace: Option<&str>) -> Result<Self, Failed> {
-        let fleet = Fleet::read(cluster, namespace, None).await?;
+        let fleet = Fleet::load(cluster, namespace, None).await?;
         let mut watched = Self {
             cluster: cluster.clone(),
             namespace: namespace.map(str::to_owned),
@@ -296,11 +296,11 @@ impl Watched {
         let events = watcher(services, watcher::Config::default().timeout(WATCH_SECONDS));
         let events = events
             .default_backoff()
-            .map_ok(|event| News::Service(Box::new(event)));
+            .map_ok(|event| Event::Service(Box::new(event)));
         let events = events.filter_map(move |event| {
             let kept = match event {
-                Ok(news) => Some(Ok(news)),
-                Err(error) => lost_right(&error, namespace.as_deref()).map(Err),
+                Ok(event) => Some(Ok(event)),
+                Err(error) => lost_permission(&error, namespace.as_deref()).map(Err),
             };
             async move { kept }
         });
@@ -325,10 +325,10 @@ impl Watched {
             };
             let events = watcher(targets, watcher::Config::default().timeout(WATCH_SECONDS));
             let events = events.default_backoff().filter_map(move |event| {
-                let news = event
+                let event = event
                     .ok()
-                    .map(|event| Ok(News::Target(kind.clone(), Box::new(event))));
-                async move { news }
+                    .map(|event| Ok(Event::Target(kind.clone(), Box::new(event))));
+                async move { event }
             });
             self.feed.push(events.boxed());
         }
@@ -337,12 +337,12 @@ impl Watched {
     /// Takes in the next change.
     async fn next(&mut self) -> Result<(), Failed> {
         match self.feed.next().await {
-            Some(Ok(News::Service(event))) => {
+            Some(Ok(Event::Service(event))) => {
                 self.take_service(*event);
                 self.follow_targets().await;
                 Ok(())
             }
-            Some(Ok(News::Target(kind, event))) => {
+            Some(Ok(Event::Target(kind, event))) => {
                 self.take_target(kind, *event);
                 Ok(())
             }
@@ -362,7 +362,7 @@ impl Watched {
                 listing.insert(key(&me));
                 put(services, me);
             }
-            // What a new list does not show was deleted while nobody watched.
+            // What a new list does not show was deleted while the watch was down.
             watcher::Event::InitDone => services.retain(|one| listing.contains(&key(one))),
             watcher::Event::Apply(me) => put(services, me),
             watcher::Event::Delete(me) => services.retain(|one| key(one) != key(&me)),
@@ -380,11 +380,11 @@ impl Watched {
             watcher::Event::Init => listing.clear(),
             watcher::Event::InitApply(object) => {
                 listing.insert(key(&object));
-                all.insert(key(&object), read(&object));
+                all.insert(key(&object), workload(&object));
             }
             watcher::Event::InitDone => all.retain(|one, _| listing.contains(one)),
             watcher::Event::Apply(object) => {
-                all.insert(key(&object), read(&object));
+                all.insert(key(&object), workload(&object));
             }
             watcher::Event::Delete(object) => {
                 all.remove(&key(&object));
@@ -403,15 +403,15 @@ fn put(services: &mut Vec<ElastiService>, me: ElastiService) {
     }
 }
 
-/// Of errors only a missing right ends the show: everything else passes.
-fn lost_right(error: &watcher::Error, namespace: Option<&str>) -> Option<Refusal> {
+/// Only a missing permission is fatal: the watcher retries everything else.
+fn lost_permission(error: &watcher::Error, namespace: Option<&str>) -> Option<Refusal> {
     let source = match error {
         watcher::Error::InitialListFailed(source)
         | watcher::Error::WatchStartFailed(source)
         | watcher::Error::WatchFailed(source) => source,
         _ => return None,
     };
-    match Asked::services("watch", namespace, None).refused(source) {
+    match Call::services("watch", namespace, None).refused(source) {
         refusal @ Refusal::Forbidden(_) => Some(refusal),
         _ => None,
     }

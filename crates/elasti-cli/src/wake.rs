@@ -1,5 +1,5 @@
-//! `elasti wake`: asks for a wake, and waits until a pod is ready.
-//! It never scales anything itself: the operator does, so that nothing it knows is passed by.
+//! `elasti wake`: requests a wake and waits until a pod is ready.
+//! Never scales anything itself: only the operator knows what else a wake needs.
 
 use std::cell::RefCell;
 
@@ -13,18 +13,18 @@ use serde_json::json;
 
 use crate::access::{Cluster, block_on};
 use crate::choice::{Choice, Chosen};
-use crate::follow::{End, Patience, follow, seen, waiting_for};
+use crate::follow::{End, WaitOptions, follow, seen, waiting_for};
 use crate::outcome::{self, Outcome, Trial};
 use crate::output::Output;
-use crate::refusal::Asked;
+use crate::refusal::Call;
 use crate::span::millis;
 use crate::terminal::while_waiting;
 use elasti_runtime::exit::{self, Failed};
 
 /// Wakes services and waits until each has a ready pod.
 ///
-/// A service that is awake stays awake for at least another cooldown. If a pod cannot start, the command ends at once
-/// and says why. It needs the right to patch elastiservices, and to list and watch them for --wait.
+/// A service that is awake stays awake for at least another cooldown. If a pod cannot start, the command fails at once
+/// and says why. It needs permission to patch elastiservices, and to list and watch them for --wait.
 ///
 /// Example: elasti wake web -n shop
 #[derive(Args, Debug)]
@@ -33,7 +33,7 @@ pub struct Wake {
     #[command(flatten)]
     choice: Choice,
     #[command(flatten)]
-    patience: Patience,
+    waiting: WaitOptions,
     #[command(flatten)]
     trial: Trial,
     #[command(flatten)]
@@ -46,13 +46,13 @@ impl Wake {
             let cluster = self.choice.scope.access.connect().await?;
             let chosen = self.choice.chosen(&cluster).await?;
             let wakes = chosen.iter().map(|one| self.wake(&cluster, one));
-            outcome::tell(self.output, &join_all(wakes).await)
+            outcome::report(self.output, &join_all(wakes).await)
         })
     }
 
     async fn wake(&self, cluster: &Cluster, one: &Chosen) -> Outcome {
         let services = cluster.services_in(&one.namespace);
-        let asked = |verb| Asked::services(verb, Some(&one.namespace), Some(&one.name));
+        let asked = |verb| Call::services(verb, Some(&one.namespace), Some(&one.name));
         let before = match services.get(&one.name).await {
             Ok(me) => progress::of_wake(&seen(&me)),
             Err(error) => return Outcome::failed(one, asked("get").refused(&error).to_string()),
@@ -72,11 +72,11 @@ impl Wake {
         match before {
             Progress::Done => return Outcome::done(one, self.trial.word("already awake")),
             Progress::Failed(sentence) => {
-                let sentence = format!("it cannot be woken: {sentence}{}", see(one));
+                let sentence = format!("cannot be woken: {sentence}{}", see(one));
                 return Outcome::failed(one, sentence);
             }
-            Progress::Going if self.trial.is_dry() || !self.patience.wait => {
-                return Outcome::done(one, self.trial.word("asked to wake"));
+            Progress::Going if self.trial.is_dry() || !self.waiting.wait => {
+                return Outcome::done(one, self.trial.word("wake requested"));
             }
             Progress::Going => {}
         }
@@ -85,14 +85,8 @@ impl Wake {
 
     async fn wait(&self, cluster: &Cluster, one: &Chosen, since: Timestamp) -> Outcome {
         let last = RefCell::new(None);
-        let following = follow(
-            cluster,
-            one,
-            self.patience.timeout,
-            &last,
-            progress::of_wake,
-        );
-        let what = || waiting_for(one, "on its way up", &last);
+        let following = follow(cluster, one, self.waiting.timeout, &last, progress::of_wake);
+        let what = || waiting_for(one, "starting", &last);
         match while_waiting(what, following).await {
             Ok(End::Done) => {
                 let took = Timestamp::now().duration_since(since).as_millis();
@@ -100,24 +94,24 @@ impl Wake {
                 Outcome::done(one, format!("awake after {took}"))
             }
             Ok(End::Failed(sentence)) => Outcome::failed(one, sentence + &see(one)),
-            Ok(End::Late(last)) => Outcome::failed(one, self.late(one, last.as_deref())),
+            Ok(End::TimedOut(last)) => Outcome::failed(one, self.timed_out(one, last.as_deref())),
             Err(refusal) => Outcome::failed(one, refusal.to_string()),
         }
     }
 
-    fn late(&self, one: &Chosen, last: Option<&elasti_core::view::View>) -> String {
+    fn timed_out(&self, one: &Chosen, last: Option<&elasti_core::view::View>) -> String {
         let state = last.map_or_else(String::new, |view| {
             format!("it is {}: {}", crate::list::phase(view), view.sentence)
         });
         format!(
             "not awake after {:?}; {state}{}",
-            self.patience.timeout,
+            self.waiting.timeout,
             see(one)
         )
     }
 }
 
-/// Where the cause is told.
+/// Where to find the cause.
 fn see(one: &Chosen) -> String {
     format!("\nSee: elasti why {} -n {}", one.name, one.namespace)
 }

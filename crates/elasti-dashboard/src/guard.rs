@@ -1,5 +1,5 @@
-//! Who may ask: a browser that looks at this very page, and for writes one that was given the token.
-//! Never trusts a name that could be anybody's: a page elsewhere that points its own name here is turned away.
+//! Access control: requests must come from this page, and writes must carry the token.
+//! Never trusts a foreign host name: DNS rebinding would let another site in.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -12,10 +12,10 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use serde_json::json;
 
-/// The header that carries the token; a page elsewhere cannot set it without being allowed to.
+/// The header with the token; another site cannot set it without CORS.
 pub(crate) const TOKEN_HEADER: &str = "x-elasti-token";
 
-/// Everything comes from here, nothing is framed, and text never becomes markup.
+/// Everything is loaded from here, nothing is framed, and text never becomes markup.
 const CONTENT_POLICY: &str = "default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; object-src 'none'; require-trusted-types-for 'script'; trusted-types 'none'";
 
 const HEADERS: [(HeaderName, &str); 7] = [
@@ -37,47 +37,47 @@ const HEADERS: [(HeaderName, &str); 7] = [
     ),
 ];
 
-/// Under which names the server may be called, and what opens the writes.
+/// The accepted host names, and the token.
 #[derive(Debug)]
 pub(crate) struct Guard {
     /// The address that it listens on.
     listens_on: IpAddr,
     /// Names besides addresses and `localhost`.
     hosts: Vec<String>,
-    /// `None`: nobody may write.
+    /// `None`: read-only.
     token: Option<String>,
 }
 
-/// Why a request is turned away.
+/// Why a request is rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Turned {
-    /// The Host header names somebody else.
+pub(crate) enum Rejection {
+    /// The Host header has a foreign name.
     Host,
     /// It comes from another site.
     Origin,
-    /// This dashboard only shows.
+    /// This dashboard is read-only.
     ReadOnly,
     /// The token is missing or wrong.
     Token,
 }
 
-impl Turned {
-    fn words(self) -> (StatusCode, &'static str, &'static str) {
+impl Rejection {
+    fn response(self) -> (StatusCode, &'static str, &'static str) {
         match self {
             Self::Host => (
                 StatusCode::MISDIRECTED_REQUEST,
                 "Host",
-                "This server is not called by that name.",
+                "Unknown host name.",
             ),
             Self::Origin => (
                 StatusCode::FORBIDDEN,
                 "Origin",
-                "Requests from other sites are refused.",
+                "Requests from other sites are rejected.",
             ),
             Self::ReadOnly => (
                 StatusCode::FORBIDDEN,
                 "ReadOnly",
-                "This dashboard only shows; it changes nothing.",
+                "This dashboard is read-only.",
             ),
             Self::Token => (
                 StatusCode::FORBIDDEN,
@@ -88,9 +88,9 @@ impl Turned {
     }
 }
 
-impl IntoResponse for Turned {
+impl IntoResponse for Rejection {
     fn into_response(self) -> Response {
-        let (code, reason, message) = self.words();
+        let (code, reason, message) = self.response();
         (code, Json(json!({"reason": reason, "message": message}))).into_response()
     }
 }
@@ -105,44 +105,44 @@ impl Guard {
         }
     }
 
-    /// Whether anybody may write at all.
+    /// Whether writes are possible.
     pub(crate) fn may_write(&self) -> bool {
         self.token.is_some()
     }
 
-    /// Lets a request pass, or says why not.
-    fn judge(&self, method: &Method, asked: &HeaderMap) -> Result<(), Turned> {
-        let host = text(asked, &header::HOST).unwrap_or_default();
-        if !self.is_me(host) {
-            return Err(Turned::Host);
+    /// Accepts a request, or says why not.
+    fn authorize(&self, method: &Method, headers: &HeaderMap) -> Result<(), Rejection> {
+        let host = text(headers, &header::HOST).unwrap_or_default();
+        if !self.is_own_host(host) {
+            return Err(Rejection::Host);
         }
         let elsewhere = |site: &str| !matches!(site, "same-origin" | "none");
-        if text(asked, &HeaderName::from_static("sec-fetch-site")).is_some_and(elsewhere)
-            && !is_visit(method, asked)
+        if text(headers, &HeaderName::from_static("sec-fetch-site")).is_some_and(elsewhere)
+            && !is_navigation(method, headers)
         {
-            return Err(Turned::Origin);
+            return Err(Rejection::Origin);
         }
-        if let Some(origin) = text(asked, &header::ORIGIN) {
+        if let Some(origin) = text(headers, &header::ORIGIN) {
             let (scheme, from) = origin.split_once("://").unwrap_or_default();
             if !matches!(scheme, "http" | "https") || !from.eq_ignore_ascii_case(host) {
-                return Err(Turned::Origin);
+                return Err(Rejection::Origin);
             }
         }
         match (method.is_safe(), &self.token) {
             (true, _) => Ok(()),
-            (false, None) => Err(Turned::ReadOnly),
+            (false, None) => Err(Rejection::ReadOnly),
             (false, Some(token)) => {
-                let shown = text(asked, &HeaderName::from_static(TOKEN_HEADER));
-                match shown.is_some_and(|shown| alike(shown, token)) {
+                let shown = text(headers, &HeaderName::from_static(TOKEN_HEADER));
+                match shown.is_some_and(|shown| constant_time_eq(shown, token)) {
                     true => Ok(()),
-                    false => Err(Turned::Token),
+                    false => Err(Rejection::Token),
                 }
             }
         }
     }
 
-    /// An address cannot be pointed at somebody else, a name can.
-    fn is_me(&self, host: &str) -> bool {
+    /// A name may be anyone's; an address is not.
+    fn is_own_host(&self, host: &str) -> bool {
         let name = host_name(host).to_ascii_lowercase();
         if name == "localhost" || self.hosts.contains(&name) {
             return true;
@@ -157,15 +157,15 @@ impl Guard {
     }
 }
 
-/// Someone who follows a link to the page from elsewhere; what they see, the other site does not.
-fn is_visit(method: &Method, asked: &HeaderMap) -> bool {
-    let mode = text(asked, &HeaderName::from_static("sec-fetch-mode"));
-    let place = text(asked, &HeaderName::from_static("sec-fetch-dest"));
+/// A link from another site: it opens the page, and the other site cannot read it.
+fn is_navigation(method: &Method, headers: &HeaderMap) -> bool {
+    let mode = text(headers, &HeaderName::from_static("sec-fetch-mode"));
+    let place = text(headers, &HeaderName::from_static("sec-fetch-dest"));
     *method == Method::GET && mode == Some("navigate") && place == Some("document")
 }
 
-fn text<'a>(asked: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
-    asked
+fn text<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
+    headers
         .get(name)
         .map(|value| value.to_str().unwrap_or("\u{fffd}"))
 }
@@ -180,21 +180,21 @@ fn host_name(host: &str) -> &str {
     }
 }
 
-/// Takes as long for a token that is nearly right as for one that is not.
-fn alike(shown: &str, token: &str) -> bool {
+/// Compares in constant time.
+fn constant_time_eq(shown: &str, token: &str) -> bool {
     let pairs = shown.bytes().zip(token.bytes());
     shown.len() == token.len() && pairs.fold(0, |wrong, (a, b)| wrong | (a ^ b)) == 0
 }
 
-/// The guard in front of every route.
-pub(crate) async fn stand(
+/// The middleware in front of every route.
+pub(crate) async fn check(
     State(guard): State<Arc<Guard>>,
     request: Request<Body>,
     next: Next,
 ) -> Response {
-    let mut response = match guard.judge(request.method(), request.headers()) {
+    let mut response = match guard.authorize(request.method(), request.headers()) {
         Ok(()) => next.run(request).await,
-        Err(turned) => turned.into_response(),
+        Err(rejection) => rejection.into_response(),
     };
     let headers = response.headers_mut();
     for (name, value) in HEADERS {
@@ -222,12 +222,12 @@ mod tests {
         guard: &Guard,
         method: &Method,
         headers: &[(&'static str, &str)],
-    ) -> Result<(), Turned> {
+    ) -> Result<(), Rejection> {
         let mut asked = HeaderMap::new();
         for (name, value) in headers {
             asked.insert(*name, value.parse().unwrap());
         }
-        guard.judge(method, &asked)
+        guard.authorize(method, &asked)
     }
 
     #[test]
@@ -263,7 +263,7 @@ mod tests {
                 "{host}"
             );
         }
-        assert_eq!(judged(&guard(), &Method::GET, &[]), Err(Turned::Host));
+        assert_eq!(judged(&guard(), &Method::GET, &[]), Err(Rejection::Host));
     }
 
     #[test]
@@ -277,7 +277,7 @@ mod tests {
         );
         assert_eq!(
             judged(&guard(), &Method::POST, &[own, origin]),
-            Err(Turned::Token)
+            Err(Rejection::Token)
         );
         assert_eq!(
             judged(
@@ -285,7 +285,7 @@ mod tests {
                 &Method::POST,
                 &[own, origin, (TOKEN_HEADER, "secreT")]
             ),
-            Err(Turned::Token)
+            Err(Rejection::Token)
         );
         for from in [
             "http://evil.example",
@@ -295,14 +295,14 @@ mod tests {
         ] {
             assert_eq!(
                 judged(&guard(), &Method::POST, &[own, token, ("origin", from)]),
-                Err(Turned::Origin),
+                Err(Rejection::Origin),
                 "{from}"
             );
         }
         let site = ("sec-fetch-site", "cross-site");
         assert_eq!(
             judged(&guard(), &Method::POST, &[own, token, site]),
-            Err(Turned::Origin)
+            Err(Rejection::Origin)
         );
     }
 
@@ -312,7 +312,7 @@ mod tests {
         let site = ("sec-fetch-site", "cross-site");
         assert_eq!(
             judged(&guard(), &Method::GET, &[own, site]),
-            Err(Turned::Origin)
+            Err(Rejection::Origin)
         );
         let visit = [
             own,
@@ -327,18 +327,24 @@ mod tests {
             ("sec-fetch-mode", "navigate"),
             ("sec-fetch-dest", "iframe"),
         ];
-        assert_eq!(judged(&guard(), &Method::GET, &framed), Err(Turned::Origin));
+        assert_eq!(
+            judged(&guard(), &Method::GET, &framed),
+            Err(Rejection::Origin)
+        );
     }
 
     #[test]
     fn without_a_token_nobody_writes() {
         let guard = Guard::new([0, 0, 0, 0].into(), Vec::new(), None);
         let asked = [("host", "10.0.0.1:8090"), (TOKEN_HEADER, "")];
-        assert_eq!(judged(&guard, &Method::POST, &asked), Err(Turned::ReadOnly));
+        assert_eq!(
+            judged(&guard, &Method::POST, &asked),
+            Err(Rejection::ReadOnly)
+        );
         assert_eq!(judged(&guard, &Method::GET, &asked), Ok(()));
         assert_eq!(
             judged(&guard, &Method::GET, &[("host", "evil.example")]),
-            Err(Turned::Host)
+            Err(Rejection::Host)
         );
     }
 }

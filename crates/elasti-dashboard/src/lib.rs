@@ -1,19 +1,19 @@
-//! `elasti dashboard`: the page that shows sleep, wake and savings live, served on this machine with the user's rights.
-//! Never opens a port to others by itself, and never reads a Secret.
+//! The dashboard: a page that shows sleep, wakes and savings live, and its server.
+//! Never reads a Secret.
 
-mod ask;
-mod follow;
+mod broadcast;
 mod guard;
 pub mod held;
-mod known;
+mod history;
 mod masked;
-mod memory;
-mod news;
 mod page;
 mod price;
 mod routes;
 mod server;
 mod show;
+mod state;
+mod user_request;
+mod watch;
 mod yaml;
 
 pub use price::Price;

@@ -1,4 +1,4 @@
-//! An object as YAML for everybody who may look: without the server's bookkeeping and without what may be secret.
+//! An object as YAML for the page: without managed fields and without what may be secret.
 //! Never shows the value of a header: a trigger's may be a credential.
 
 use serde_json::Value;
@@ -8,7 +8,7 @@ use super::yaml;
 const MASK: &str = "(not shown)";
 /// Holds the whole object once more, headers included.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
-/// Whatever is called so, wherever it stands.
+/// Keys that contain one of these are masked.
 const SECRET_WORDS: [&str; 6] = [
     "authorization",
     "password",
@@ -25,7 +25,7 @@ pub(crate) fn yaml(object: &Value) -> String {
     yaml::write(&object)
 }
 
-/// Takes out what nobody needs and masks what nobody should see.
+/// Removes managed fields and masks secrets.
 pub(crate) fn clean(object: &mut Value) {
     if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
         metadata.remove("managedFields");

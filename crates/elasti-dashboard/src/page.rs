@@ -1,5 +1,4 @@
-//! The page itself, embedded in the binary: a few files with their types and tags.
-//! Never reads a file at run time, so no path can be asked for that is not in this list.
+//! The files of the page, embedded in the binary, with their types and ETags.
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
@@ -42,23 +41,23 @@ const ASSETS: [Asset; 12] = [
 ];
 
 /// The file at a path, or that the browser has it already; `None` if there is none.
-pub(crate) fn file(path: &str, asked: &HeaderMap) -> Option<Response> {
+pub(crate) fn file(path: &str, headers: &HeaderMap) -> Option<Response> {
     let path = match path.trim_start_matches('/') {
         "" => "index.html",
         path => path,
     };
     let asset = ASSETS.iter().find(|asset| asset.path == path)?;
     let tag = tag(asset.text);
-    let known = asked
+    let tags = headers
         .get(header::IF_NONE_MATCH)
         .and_then(|tags| tags.to_str().ok());
-    let kept = known.is_some_and(|tags| tags.split(',').any(|one| one.trim() == tag));
-    // Asked about each time: after an update no browser mixes old and new files.
+    let cached = tags.is_some_and(|tags| tags.split(',').any(|one| one.trim() == tag));
+    // Revalidated each time: after an update no browser mixes old and new files.
     let caching = [
         (header::ETAG, tag.as_str()),
         (header::CACHE_CONTROL, "no-cache"),
     ];
-    Some(match kept {
+    Some(match cached {
         true => (StatusCode::NOT_MODIFIED, caching).into_response(),
         false => (caching, [(header::CONTENT_TYPE, asset.kind)], asset.text).into_response(),
     })
@@ -75,12 +74,12 @@ mod tests {
     use super::*;
 
     /// The whole page, as it goes over the wire.
-    const MOST_BYTES: usize = 100 * 1024;
+    const MAX_BYTES: usize = 100 * 1024;
 
     #[test]
     fn the_page_weighs_at_most_100_kb() {
         let weight: usize = ASSETS.iter().map(|asset| asset.text.len()).sum();
-        assert!(weight <= MOST_BYTES, "{weight} bytes");
+        assert!(weight <= MAX_BYTES, "{weight} bytes");
     }
 
     #[test]

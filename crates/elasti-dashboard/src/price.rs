@@ -1,5 +1,4 @@
-//! What an hour costs, where somebody says so: then savings are told in money too.
-//! Never knows a price by itself: they differ from cloud to cloud and from contract to contract.
+//! The price of an hour, to show savings in money. There is no default: prices differ by cloud and contract.
 
 use std::str::FromStr;
 

@@ -1,5 +1,4 @@
 //! The API and the page: which path gives what.
-//! Never answers before the guard has let the request pass.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -17,10 +16,10 @@ use jiff::Timestamp;
 use parking_lot::Mutex;
 use serde_json::json;
 
-use super::ask::{self, UserRequest};
+use super::broadcast::Broadcast;
 use super::guard::{self, Guard};
-use super::known::{Known, Name};
-use super::news::News;
+use super::state::{FleetState, Name};
+use super::user_request::UserRequest;
 use super::{page, show};
 
 /// The text of `elasti why` for a service, by namespace and name; `None` if the cluster gives no answer.
@@ -29,15 +28,15 @@ pub type Explain =
 
 /// What the routes need.
 #[derive(Clone)]
-pub(crate) struct Desk {
-    pub(crate) known: Arc<Mutex<Known>>,
-    pub(crate) news: Arc<News>,
+pub(crate) struct AppState {
+    pub(crate) state: Arc<Mutex<FleetState>>,
+    pub(crate) broadcast: Arc<Broadcast>,
     pub(crate) client: kube::Client,
     pub(crate) explain: Option<Explain>,
 }
 
 /// Every route, behind the guard.
-pub(crate) fn router(desk: Desk, guard: Guard) -> Router {
+pub(crate) fn router(app: AppState, guard: Guard) -> Router {
     let one = "/api/v1/services/{namespace}/{name}";
     let mut router = Router::new()
         .route("/api/v1/fleet", get(fleet))
@@ -53,20 +52,24 @@ pub(crate) fn router(desk: Desk, guard: Guard) -> Router {
     router
         .fallback(file)
         .method_not_allowed_fallback(async || {
-            failed(StatusCode::METHOD_NOT_ALLOWED, "Method", "Not that way.")
+            failed(
+                StatusCode::METHOD_NOT_ALLOWED,
+                "Method",
+                "Method not allowed.",
+            )
         })
-        .with_state(desk)
-        .layer(from_fn_with_state(Arc::new(guard), guard::stand))
+        .with_state(app)
+        .layer(from_fn_with_state(Arc::new(guard), guard::check))
 }
 
-async fn fleet(State(desk): State<Desk>) -> Response {
+async fn fleet(State(app): State<AppState>) -> Response {
     let kind = [(header::CONTENT_TYPE, "application/json")];
-    (kind, desk.news.fleet(Timestamp::now())).into_response()
+    (kind, app.broadcast.fleet(Timestamp::now())).into_response()
 }
 
-async fn stream(State(desk): State<Desk>) -> Response {
-    let Some(messages) = desk.news.listen() else {
-        let words = "Too many browsers look at this dashboard.";
+async fn stream(State(app): State<AppState>) -> Response {
+    let Some(messages) = app.broadcast.subscribe() else {
+        let words = "Too many browsers are connected to this dashboard.";
         return failed(StatusCode::SERVICE_UNAVAILABLE, "Busy", words);
     };
     let kind = [(header::CONTENT_TYPE, "text/event-stream")];
@@ -74,39 +77,39 @@ async fn stream(State(desk): State<Desk>) -> Response {
 }
 
 async fn service(
-    State(desk): State<Desk>,
+    State(app): State<AppState>,
     Path((namespace, name)): Path<(String, String)>,
 ) -> Response {
     let name = Name { namespace, name };
-    let known = desk.known.lock();
-    match show::service(&known, &name, Timestamp::now()) {
+    let state = app.state.lock();
+    match show::service(&state, &name, Timestamp::now()) {
         Some(shown) => Json(shown).into_response(),
-        None => missing(&known, &name),
+        None => missing(&state, &name),
     }
 }
 
-/// What `elasti why` says, from a fresh look; where that command is not built in, what the watches know.
+/// The text of `elasti why` from live objects where it is available, else from the watches.
 async fn why(
-    State(desk): State<Desk>,
+    State(app): State<AppState>,
     Path((namespace, name)): Path<(String, String)>,
 ) -> Response {
     let name = Name { namespace, name };
-    let known = show::why(&desk.known.lock(), &name, Timestamp::now());
-    let Some(known) = known else {
-        return missing(&desk.known.lock(), &name);
+    let watched = show::why(&app.state.lock(), &name, Timestamp::now());
+    let Some(watched) = watched else {
+        return missing(&app.state.lock(), &name);
     };
-    let text = match desk.explain {
-        Some(explain) => explain(desk.client, name.namespace, name.name).await,
+    let text = match app.explain {
+        Some(explain) => explain(app.client, name.namespace, name.name).await,
         None => None,
     };
-    let text = text.unwrap_or(known);
+    let text = text.unwrap_or(watched);
     Json(json!({"text": text})).into_response()
 }
 
-fn missing(known: &Known, name: &Name) -> Response {
-    match known.broken(name) {
+fn missing(state: &FleetState, name: &Name) -> Response {
+    match state.broken(name) {
         Some(error) => {
-            let words = format!("{name} cannot be read: {error}");
+            let words = format!("{name} cannot be parsed: {error}");
             failed(StatusCode::UNPROCESSABLE_ENTITY, "Broken", &words)
         }
         None => failed(
@@ -118,18 +121,22 @@ fn missing(known: &Known, name: &Name) -> Response {
 }
 
 async fn write(
-    State(desk): State<Desk>,
+    State(app): State<AppState>,
     Path((namespace, name, user_request)): Path<(String, String, String)>,
 ) -> Response {
-    let Some(user_request) = UserRequest::read(&user_request) else {
-        return failed(StatusCode::NOT_FOUND, "NotFound", "There is no such wish.");
+    let Some(user_request) = UserRequest::parse(&user_request) else {
+        return failed(
+            StatusCode::NOT_FOUND,
+            "NotFound",
+            "There is no such action.",
+        );
     };
     let name = Name { namespace, name };
     // Only what is shown can be changed: no other name reaches the cluster from here.
-    if desk.known.lock().one(&name).is_none() {
-        return missing(&desk.known.lock(), &name);
+    if app.state.lock().one(&name).is_none() {
+        return missing(&app.state.lock(), &name);
     }
-    match ask::ask(&desk.client, &name, user_request).await {
+    match user_request.submit(&app.client, &name).await {
         Ok(message) => Json(json!({"message": message})).into_response(),
         Err(refused) => failed(refused.code, refused.reason, &refused.message),
     }

@@ -1,5 +1,4 @@
-//! The dashboard as it runs: watches, a clock, and a server with bounds.
-//! Never opens a door wider than it was told: loopback and read-only unless somebody says otherwise.
+//! The running dashboard: watches, timers, and an HTTP server with limits.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -22,38 +21,38 @@ use tokio::task::JoinSet;
 use tokio::time::{interval, sleep};
 use tower::ServiceExt as _;
 
-use super::follow::{Followed, Told, follow};
+use super::broadcast::{Broadcast, Frame};
 use super::guard::Guard;
 use super::held::{self, HeldSource};
-use super::known::{Known, Scope, TargetKind};
-use super::news::{Frame, News};
 use super::price::Price;
-use super::routes::{Desk, Explain, router};
+use super::routes::{AppState, Explain, router};
+use super::state::{FleetState, Scope, TargetKind};
+use super::watch::{Collection, WatchUpdate, watch_forever};
 
 /// A browser opens 6; 40 of them fit.
-const CONNECTIONS: usize = 256;
+const MAX_CONNECTIONS: usize = 256;
 const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
-/// Changes within this time are told together.
-const TOGETHER: Duration = Duration::from_millis(80);
-const BEAT: Duration = Duration::from_secs(10);
-/// Shares and savings grow by the passing of time alone.
-const GROWN: Duration = Duration::from_secs(10);
-/// Kinds of target that are followed: Deployments, StatefulSets, Rollouts and some more.
-const MOST_KINDS: usize = 12;
+/// Changes within this time are sent together.
+const BATCH_TIME: Duration = Duration::from_millis(80);
+const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(10);
+/// Shares and savings grow with time alone.
+const REFRESH_INTERVAL: Duration = Duration::from_secs(10);
+/// Kinds of target that are watched: Deployments, StatefulSets, Rollouts and some more.
+const MAX_KINDS: usize = 12;
 
-/// How a dashboard is to be.
+/// Settings of a dashboard.
 pub struct Settings {
     /// Address and port; port 0 takes a free one.
     pub listen: SocketAddr,
-    /// None named: all of them.
+    /// Empty: all of them.
     pub namespaces: Vec<String>,
-    /// Names under which it may be called, besides its address.
+    /// Host names that browsers may use, besides its address.
     pub hosts: Vec<String>,
-    /// Whether whoever has the token may wake, sleep and pause.
+    /// Whether the token allows waking, sleeping and pausing.
     pub writes: bool,
-    /// What an hour costs, where somebody said so.
+    /// Price of an hour, where configured.
     pub price: Option<Price>,
-    /// What is shown, in a word or two.
+    /// What is shown, for the page's header.
     pub place: String,
     /// Explains a service from live objects; without it, from what the watches know.
     pub explain: Option<Explain>,
@@ -68,7 +67,7 @@ pub struct Running {
 }
 
 impl Running {
-    /// Starts to look and to serve.
+    /// Starts watching and serving.
     pub async fn start(
         settings: Settings,
         client: Client,
@@ -78,13 +77,13 @@ impl Running {
         let address = listener.local_addr()?;
         let token = settings.writes.then(token);
         let guard = Guard::new(address.ip(), settings.hosts, token.clone());
-        let news = Arc::new(News::new(Frame {
+        let broadcast = Arc::new(Broadcast::new(Frame {
             writes: settings.writes,
             place: settings.place,
             price: settings.price,
             since: Timestamp::now(),
         }));
-        let known = Arc::new(Mutex::new(Known::default()));
+        let state = Arc::new(Mutex::new(FleetState::default()));
         let watches = Watches {
             client: client.clone(),
             scopes: match settings.namespaces.is_empty() {
@@ -95,19 +94,19 @@ impl Running {
                     .map(|one| Scope(Some(one)))
                     .collect(),
             },
-            known: known.clone(),
+            state: state.clone(),
             changed: Arc::new(Notify::new()),
         };
         let mut tasks = JoinSet::new();
-        tasks.spawn(tell(watches.clone(), news.clone()));
-        tasks.spawn(hear(watches.clone(), news.clone(), held_source));
+        tasks.spawn(publish(watches.clone(), broadcast.clone()));
+        tasks.spawn(poll_held(watches.clone(), broadcast.clone(), held_source));
         tasks.spawn(watches.run());
         tasks.spawn(serve(
             listener,
             router(
-                Desk {
-                    known,
-                    news,
+                AppState {
+                    state,
+                    broadcast,
                     client,
                     explain: settings.explain,
                 },
@@ -121,7 +120,7 @@ impl Running {
         })
     }
 
-    /// The address to open. What stands behind the `#` stays in the browser.
+    /// The address to open. Browsers do not send what follows the `#`.
     pub fn url(&self) -> String {
         let mut address = self.address;
         if address.ip().is_unspecified() {
@@ -134,7 +133,7 @@ impl Running {
     }
 }
 
-/// 128 bits that nobody guesses.
+/// 128 random bits.
 fn token() -> String {
     let number: u128 = rand::random();
     format!("{number:032x}")
@@ -145,7 +144,7 @@ fn token() -> String {
 struct Watches {
     client: Client,
     scopes: Vec<Scope>,
-    known: Arc<Mutex<Known>>,
+    state: Arc<Mutex<FleetState>>,
     changed: Arc<Notify>,
 }
 
@@ -153,45 +152,45 @@ impl Watches {
     async fn run(self) {
         let mut tasks = JoinSet::new();
         let services = ApiResource::erase::<elasti_api::ElastiService>(&());
-        self.spawn(&mut tasks, &services, None, |known, scope, told| {
-            known.services(scope, told, Timestamp::now());
+        self.spawn(&mut tasks, &services, None, |state, scope, update| {
+            state.services(scope, update, Timestamp::now());
         });
         let events = ApiResource::erase::<k8s_openapi::api::events::v1::Event>(&());
         let ours = Some("regarding.kind=ElastiService");
-        self.spawn(&mut tasks, &events, ours, Known::events);
+        self.spawn(&mut tasks, &events, ours, FleetState::events);
         let mut kinds = BTreeSet::new();
         loop {
-            // A kind is followed from the first service on that has such a target.
-            let wanted = self.known.lock().target_kinds();
+            // A kind is watched once a service has such a target.
+            let wanted = self.state.lock().target_kinds();
             for kind in wanted {
-                if kinds.len() < MOST_KINDS && kinds.insert(kind.clone()) {
+                if kinds.len() < MAX_KINDS && kinds.insert(kind.clone()) {
                     let resource = resource(&kind);
-                    self.spawn(&mut tasks, &resource, None, move |known, scope, told| {
-                        known.targets(&kind, scope, told);
+                    self.spawn(&mut tasks, &resource, None, move |state, scope, update| {
+                        state.targets(&kind, scope, update);
                     });
                 }
             }
-            sleep(TOGETHER.saturating_mul(3)).await;
+            sleep(BATCH_TIME.saturating_mul(3)).await;
         }
     }
 
-    /// Follows a kind in every namespace that is shown: one watch where all are.
+    /// Watches a kind in every namespace that is shown: one watch where all are.
     fn spawn(
         &self,
         tasks: &mut JoinSet<()>,
         resource: &ApiResource,
         fields: Option<&str>,
-        take: impl Fn(&mut Known, &Scope, Told) + Clone + Send + 'static,
+        apply: impl Fn(&mut FleetState, &Scope, WatchUpdate) + Clone + Send + 'static,
     ) {
         for scope in &self.scopes {
-            let followed = Followed {
+            let collection = Collection {
                 path: path(resource, scope),
                 fields: fields.map(str::to_owned),
             };
-            let (client, scope, take) = (self.client.clone(), scope.clone(), take.clone());
-            let (known, changed) = (self.known.clone(), self.changed.clone());
-            tasks.spawn(follow(client, followed, move |told| {
-                take(&mut known.lock(), &scope, told);
+            let (client, scope, apply) = (self.client.clone(), scope.clone(), apply.clone());
+            let (state, changed) = (self.state.clone(), self.changed.clone());
+            tasks.spawn(watch_forever(client, collection, move |update| {
+                apply(&mut state.lock(), &scope, update);
                 changed.notify_one();
             }));
         }
@@ -216,35 +215,35 @@ fn resource(kind: &TargetKind) -> ApiResource {
     ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind))
 }
 
-/// Tells browsers what has changed, soon but not for each change alone.
-async fn tell(watches: Watches, news: Arc<News>) {
-    let (mut beat, mut grown) = (interval(BEAT), interval(GROWN));
+/// Publishes changes in batches.
+async fn publish(watches: Watches, broadcast: Arc<Broadcast>) {
+    let (mut heartbeat, mut refresh) = (interval(HEARTBEAT_INTERVAL), interval(REFRESH_INTERVAL));
     loop {
         tokio::select! {
-            () = watches.changed.notified() => sleep(TOGETHER).await,
-            _ = beat.tick() => news.beat(Timestamp::now()),
-            _ = grown.tick() => watches.known.lock().touch_all(),
+            () = watches.changed.notified() => sleep(BATCH_TIME).await,
+            _ = heartbeat.tick() => broadcast.heartbeat(Timestamp::now()),
+            _ = refresh.tick() => watches.state.lock().touch_all(),
         }
-        news.tell(&mut watches.known.lock(), Timestamp::now());
+        broadcast.publish(&mut watches.state.lock(), Timestamp::now());
     }
 }
 
-/// Keeps up with who waits, while a browser looks.
-async fn hear(watches: Watches, news: Arc<News>, held_source: impl HeldSource) {
-    let whom = || watches.known.lock().ask(news.lookers());
-    let somebody = || news.clone().somebody_looks();
-    let hear = |hearing: &HeldState| {
-        watches.known.lock().hear(hearing.clone());
+/// Keeps the held requests up to date, while a browser is connected.
+async fn poll_held(watches: Watches, broadcast: Arc<Broadcast>, held_source: impl HeldSource) {
+    let ask = || watches.state.lock().ask(broadcast.watching());
+    let watched = || broadcast.clone().until_watched();
+    let on_change = |held: &HeldState| {
+        watches.state.lock().set_held(held.clone());
         watches.changed.notify_one();
     };
-    held::poll(held_source, whom, somebody, hear).await;
+    held::poll(held_source, ask, watched, on_change).await;
 }
 
 async fn serve(listener: TcpListener, router: Router) {
-    let places = Arc::new(Semaphore::new(CONNECTIONS));
+    let permits = Arc::new(Semaphore::new(MAX_CONNECTIONS));
     let mut connections = JoinSet::new();
     loop {
-        let Ok(place) = places.clone().acquire_owned().await else {
+        let Ok(permit) = permits.clone().acquire_owned().await else {
             return;
         };
         let accepted = tokio::select! {
@@ -253,15 +252,15 @@ async fn serve(listener: TcpListener, router: Router) {
         };
         match accepted {
             Ok((stream, _)) => {
-                connections.spawn(connection(router.clone(), stream, place));
+                connections.spawn(connection(router.clone(), stream, permit));
             }
-            // Usually too many open files; it passes.
+            // Usually too many open files, which is temporary.
             Err(_) => sleep(Duration::from_millis(50)).await,
         }
     }
 }
 
-async fn connection(router: Router, stream: TcpStream, place: OwnedSemaphorePermit) {
+async fn connection(router: Router, stream: TcpStream, permit: OwnedSemaphorePermit) {
     let _ = stream.set_nodelay(true);
     let service =
         service_fn(move |request: hyper::Request<Incoming>| router.clone().oneshot(request));
@@ -269,7 +268,7 @@ async fn connection(router: Router, stream: TcpStream, place: OwnedSemaphorePerm
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD_TIMEOUT)
         .serve_connection(TokioIo::new(stream), service);
-    // A browser that hangs up is none of our business.
+    // A browser may disconnect at any time.
     let _ = served.await;
-    drop(place);
+    drop(permit);
 }

@@ -1,29 +1,28 @@
-//! What the API gives: rows of the fleet, all about one service, and what has happened.
-//! Never adds a meaning of its own: the read model, the status, the Events and this process's memory say it all.
+//! The JSON of the API: rows of the fleet, one service in detail, and recent activity.
 
 use elasti_api::names::condition;
 use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::known::{Known, Name};
+use super::history::word;
 use super::masked;
-use super::memory::word;
+use super::state::{FleetState, Name};
 
-/// Entries of the activity list: some screens full.
-const MOST_ENTRIES: usize = 300;
-/// A warning this short before trouble is about that trouble.
-const SAME_TROUBLE_SECONDS: i64 = 60;
+/// Of the activity list: a few screens.
+const MAX_ENTRIES: usize = 300;
+/// A warning within this time before a problem is about that problem.
+const SAME_PROBLEM_SECONDS: i64 = 60;
 
 /// One row of the fleet: the read model without what only the service's own page shows, rounded so that
 /// the passing of time alone does not send every row again and again.
-pub(crate) fn row(known: &Known, name: &Name, now: Timestamp) -> Option<Value> {
-    let one = known.one(name)?;
-    let view = known.view(name, now)?;
-    let cold_start = one.memory.cold_starts();
+pub(crate) fn row(state: &FleetState, name: &Name, now: Timestamp) -> Option<Value> {
+    let one = state.one(name)?;
+    let view = state.view(name, now)?;
+    let cold_start = one.history.cold_starts();
     let mut row = serde_json::to_value(&view).ok()?;
     let fields = row.as_object_mut()?;
-    // Whether held requests are live is the same of all and told once.
+    // Whether held requests are live is the same for all services and sent once.
     for left_out in ["triggers", "blockers", "heldLive"] {
         fields.remove(left_out);
     }
@@ -54,9 +53,9 @@ fn rounded(value: f64) -> f64 {
 }
 
 /// All about one service.
-pub(crate) fn service(known: &Known, name: &Name, now: Timestamp) -> Option<Value> {
-    let one = known.one(name)?;
-    let view = known.view(name, now)?;
+pub(crate) fn service(state: &FleetState, name: &Name, now: Timestamp) -> Option<Value> {
+    let one = state.one(name)?;
+    let view = state.view(name, now)?;
     let conditions = one.conditions().map(|c| {
         let bad = matches!(c.type_.as_str(), condition::CONFLICT | condition::CONTENDED);
         let neutral = matches!(
@@ -75,45 +74,45 @@ pub(crate) fn service(known: &Known, name: &Name, now: Timestamp) -> Option<Valu
     Some(json!({
         "now": now,
         "service": view,
-        "coldStart": one.memory.cold_starts(),
-        "wakes": one.memory.wakes(),
-        "timeline": one.memory.spans(),
+        "coldStart": one.history.cold_starts(),
+        "wakes": one.history.wakes(),
+        "timeline": one.history.spans(),
         "conditions": conditions.collect::<Vec<_>>(),
-        "events": known.events_of(name).collect::<Vec<_>>(),
-        "eventsForbidden": known.events_forbidden,
+        "events": state.events_of(name).collect::<Vec<_>>(),
+        "eventsForbidden": state.events_forbidden,
         "yaml": masked::yaml(&one.object),
     }))
 }
 
-/// Something that happened.
+/// One line of the activity list.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Entry {
     namespace: String,
     name: String,
     at: Timestamp,
-    /// The phase that it led to.
+    /// The phase afterwards.
     phase: &'static str,
     failed: bool,
     text: String,
     took_millis: Option<i64>,
 }
 
-/// What has happened, newest first: wakes and sleeps, trouble that lasts, warnings.
-pub(crate) fn activity(known: &Known, now: Timestamp) -> Vec<Entry> {
+/// Recent activity, problems first, then newest first: wakes, sleeps, warnings.
+pub(crate) fn activity(state: &FleetState, now: Timestamp) -> Vec<Entry> {
     let mut entries = Vec::new();
-    for name in known.names() {
-        happened(known, name, now, &mut entries);
+    for name in state.names() {
+        add_activity(state, name, now, &mut entries);
     }
     entries.sort_by(|a, b| {
         (b.failed, b.at, &a.namespace, &a.name).cmp(&(a.failed, a.at, &b.namespace, &b.name))
     });
-    entries.truncate(MOST_ENTRIES);
+    entries.truncate(MAX_ENTRIES);
     entries
 }
 
-fn happened(known: &Known, name: &Name, now: Timestamp, entries: &mut Vec<Entry>) {
-    let (Some(one), Some(view)) = (known.one(name), known.view(name, now)) else {
+fn add_activity(state: &FleetState, name: &Name, now: Timestamp, entries: &mut Vec<Entry>) {
+    let (Some(one), Some(view)) = (state.one(name), state.view(name, now)) else {
         return;
     };
     let mut add = |at, phase, failed, text: String, took_millis| {
@@ -127,12 +126,8 @@ fn happened(known: &Known, name: &Name, now: Timestamp, entries: &mut Vec<Entry>
             took_millis,
         });
     };
-    for wake in one.memory.wakes() {
-        let word = if wake.finished {
-            "Woken"
-        } else {
-            "Being woken"
-        };
+    for wake in one.history.wakes() {
+        let word = if wake.finished { "Woken" } else { "Waking" };
         let text = match &wake.by {
             Some(by) => format!("{word} by {by}"),
             None => word.to_owned(),
@@ -157,9 +152,9 @@ fn happened(known: &Known, name: &Name, now: Timestamp, entries: &mut Vec<Entry>
             None,
         );
     }
-    for event in known.events_of(name).filter(|event| event.failed) {
+    for event in state.events_of(name).filter(|event| event.failed) {
         let Some(at) = event.at else { continue };
-        let same = view.trouble && at.as_second() >= since.as_second() - SAME_TROUBLE_SECONDS;
+        let same = view.trouble && at.as_second() >= since.as_second() - SAME_PROBLEM_SECONDS;
         if !same {
             add(
                 at,
@@ -172,9 +167,9 @@ fn happened(known: &Known, name: &Name, now: Timestamp, entries: &mut Vec<Entry>
     }
 }
 
-/// Why it is so, and what keeps it from sleeping.
-pub(crate) fn why(known: &Known, name: &Name, now: Timestamp) -> Option<String> {
-    let view = known.view(name, now)?;
+/// Why the service is in its phase, and what blocks sleep.
+pub(crate) fn why(state: &FleetState, name: &Name, now: Timestamp) -> Option<String> {
+    let view = state.view(name, now)?;
     let phase = word(&view).to_lowercase();
     let mut text = format!("{name} is {phase}. {}\n", view.sentence);
     for blocker in &view.blockers {

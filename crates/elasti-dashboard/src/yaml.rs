@@ -1,5 +1,5 @@
-//! An object as YAML, written as people write it: blocks, and quotes only where they are needed.
-//! Never reads YAML: that is a bigger thing, and the image has no use for it.
+//! Writes an object as YAML: blocks, and quotes only where they are needed.
+//! A YAML crate would be large, and the image needs no parser.
 
 use std::fmt::Write as _;
 
@@ -60,7 +60,7 @@ fn entry(value: &Value, depth: usize, text: &mut String) {
     }
 }
 
-/// JSON is YAML too, so what is not plain stands in JSON's quotes.
+/// JSON is YAML too, so what is not plain is quoted as in JSON.
 fn scalar(value: &Value) -> String {
     match value {
         Value::String(plain) if is_plain(plain) => plain.clone(),
@@ -68,7 +68,7 @@ fn scalar(value: &Value) -> String {
     }
 }
 
-/// Text that nobody reads as something else.
+/// Text that YAML does not parse as something else.
 fn is_plain(text: &str) -> bool {
     let first = |c: char| c.is_ascii_alphabetic() || matches!(c, '/' | '(' | '_');
     let later = |c: char| c.is_ascii_alphanumeric() || " _-./()+<>=;".contains(c);

@@ -1,5 +1,4 @@
-//! Where the story plays: the simulated cluster in this process, or the kubeconfig's cluster.
-//! Never tells anything: it lets requests be sent, and shows what is seen.
+//! The cluster of the demo: the simulated one in this process, or the kubeconfig's.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -16,9 +15,9 @@ pub(crate) struct Service {
     pub(crate) name: String,
     /// Its cluster address.
     pub(crate) address: SocketAddr,
-    /// How people write that address.
+    /// The address for people.
     pub(crate) host: String,
-    /// What visitors ask it for.
+    /// The path that clients request.
     pub(crate) path: &'static str,
 }
 
@@ -31,11 +30,11 @@ impl Service {
 /// The first request to every service.
 pub(crate) struct First {
     pub(crate) sent_at: Instant,
-    /// What became of them, once they have ended.
+    /// Their outcomes, once they have ended.
     pub(crate) answers: JoinSet<anyhow::Result<Vec<Entry>>>,
 }
 
-/// What a story needs of the place where it plays.
+/// What the steps need of a cluster.
 pub(crate) trait Backend {
     /// Requests that go on until they are stopped.
     type Traffic;
@@ -45,16 +44,16 @@ pub(crate) trait Backend {
     fn ledger(&self) -> &Ledger;
     /// How many requests resolvers hold for these services.
     async fn held(&self) -> usize;
-    /// Lets triggers read what is to be read, for ever.
+    /// Keeps the readings of the triggers up to date, for ever.
     async fn meter(&self);
     /// Sends one request to each service.
-    async fn send_first(&self, patience: Duration) -> anyhow::Result<First>;
-    /// Sends one request to each service at this pace.
-    async fn send(&self, every: Duration, patience: Duration) -> anyhow::Result<Self::Traffic>;
-    /// Sends no more, and waits for the answers that are due.
+    async fn send_first(&self, timeout: Duration) -> anyhow::Result<First>;
+    /// Sends one request to each service at this interval.
+    async fn send(&self, every: Duration, timeout: Duration) -> anyhow::Result<Self::Traffic>;
+    /// Sends no more, and waits for outstanding responses.
     async fn stop(&self, traffic: Self::Traffic) -> anyhow::Result<()>;
-    /// Why services may sleep now; nobody has come for so many milliseconds.
+    /// Why services may sleep now, after this many milliseconds without a request.
     fn why_idle(&self, quiet_millis: &str) -> String;
-    /// How to take part.
+    /// How the user can send a request.
     fn invitation(&self) -> String;
 }

@@ -1,5 +1,4 @@
 //! A simulated cluster with one operator, one resolver and some sleeping services in it.
-//! Never reaches into the operator or the resolver: they work on the API and on sockets as anywhere else.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
@@ -27,19 +26,19 @@ use super::traffic::{Traffic, send_one};
 
 /// How long a service must be idle here.
 pub(crate) const COOLDOWN_SECONDS: u32 = 2;
-/// Within this the simulated cluster's nodes have followed a slice.
+/// By then the simulated cluster's nodes have applied a slice.
 pub(crate) const SETTLE_MILLIS: u64 = 300;
 /// What the trigger compares its reading with: requests answered within the last second.
 const THRESHOLD: usize = 1;
-const WINDOW: Duration = Duration::from_secs(1);
-const METERED_EVERY: Duration = Duration::from_millis(100);
+const RATE_WINDOW: Duration = Duration::from_secs(1);
+const READING_INTERVAL: Duration = Duration::from_millis(100);
 
 const NODES: u8 = 2;
 const NAMESPACE: &str = "default";
 const OPERATOR: &str = "elasti-operator-controller-manager";
 const RESOLVER: &str = "elasti-resolver";
-/// Everything that is made here takes milliseconds.
-const TIMEOUT: Duration = Duration::from_secs(30);
+/// Everything that is created here takes milliseconds.
+const START_TIMEOUT: Duration = Duration::from_secs(30);
 
 const DEFINITION: &str = include_str!("../../../deploy/crd/elastiservices.yaml");
 const ACCOUNTS: &str = "/api/v1/namespaces/elasti/serviceaccounts";
@@ -61,12 +60,12 @@ impl Addresses {
     /// The simulated cluster has its own way to claim `127.n`; these lie beside it.
     fn claim() -> anyhow::Result<Self> {
         const CLAIM_PORT: u16 = 61_007;
-        let at = |street: u8, house: u8| Ipv4Addr::new(127, 253, street, house);
-        for street in 0..=u8::MAX {
-            if let Ok(claim) = TcpListener::bind((at(street, 254), CLAIM_PORT)) {
+        let at = |block: u8, host: u8| Ipv4Addr::new(127, 253, block, host);
+        for block in 0..=u8::MAX {
+            if let Ok(claim) = TcpListener::bind((at(block, 254), CLAIM_PORT)) {
                 return Ok(Self {
-                    operator: at(street, 1),
-                    resolver: at(street, 2),
+                    operator: at(block, 1),
+                    resolver: at(block, 2),
                     _claim: claim,
                 });
             }
@@ -75,7 +74,7 @@ impl Addresses {
     }
 }
 
-/// A running neighbourhood.
+/// A running simulated cluster with an operator, a resolver and services.
 pub(crate) struct DemoCluster {
     operator: elasti_operator::Running,
     resolver: elasti_resolver::Running,
@@ -101,7 +100,7 @@ impl DemoCluster {
             .context("the kubeconfig")?;
         let addresses = Addresses::claim()?;
         let client = fake_cluster.server.client();
-        let operator_address = found_installation(&client).await?;
+        let operator_address = create_installation(&client).await?;
         let resolver =
             start_resolver(&fake_cluster, files.path(), &addresses, operator_address).await?;
         let operator = start_operator(&fake_cluster, files.path(), &addresses).await?;
@@ -131,12 +130,12 @@ impl DemoCluster {
         self.files.path().join("kubeconfig")
     }
 
-    /// A client with every right in the simulated cluster.
+    /// A client with all permissions in the simulated cluster.
     pub(crate) fn client(&self) -> Client {
         self.fake_cluster.server.client()
     }
 
-    /// Ends in order; whatever does not end soon is cut off.
+    /// Stops in order; what does not stop soon is cut off.
     pub(crate) async fn stop(self) {
         let _ = timeout(Duration::from_secs(3), self.operator.stop()).await;
     }
@@ -161,38 +160,33 @@ impl Backend for DemoCluster {
         self.resolver.held()
     }
 
-    /// Lets the simulated cluster's Prometheus read what the apps have answered.
+    /// Sets the readings of the simulated Prometheus to what the apps have answered.
     async fn meter(&self) {
         loop {
             for service in &self.services {
-                let answered = self.ledger.answered_within(&service.name, WINDOW);
+                let answered = self.ledger.answered_within(&service.name, RATE_WINDOW);
                 let reading =
                     Reading::Value(f64::from(u32::try_from(answered).unwrap_or(u32::MAX)));
                 self.fake_cluster
                     .prometheus
                     .set(&query(&service.name), reading);
             }
-            sleep(METERED_EVERY).await;
+            sleep(READING_INTERVAL).await;
         }
     }
 
-    async fn send_first(&self, patience: Duration) -> anyhow::Result<First> {
+    async fn send_first(&self, timeout: Duration) -> anyhow::Result<First> {
         let sent_at = Instant::now();
         let mut answers = JoinSet::new();
         for service in &self.services {
-            let sent = send_one(service.clone(), self.ledger.clone(), patience);
+            let sent = send_one(service.clone(), self.ledger.clone(), timeout);
             answers.spawn(async { Ok(vec![sent.await]) });
         }
         Ok(First { sent_at, answers })
     }
 
-    async fn send(&self, every: Duration, patience: Duration) -> anyhow::Result<Traffic> {
-        Ok(Traffic::start(
-            &self.services,
-            &self.ledger,
-            every,
-            patience,
-        ))
+    async fn send(&self, every: Duration, timeout: Duration) -> anyhow::Result<Traffic> {
+        Ok(Traffic::start(&self.services, &self.ledger, every, timeout))
     }
 
     async fn stop(&self, traffic: Traffic) -> anyhow::Result<()> {
@@ -210,9 +204,9 @@ impl Backend for DemoCluster {
     }
 }
 
-/// The definition, the namespace, the accounts and the operator's Service, as the chart installs them; gives the
-/// Service's address.
-async fn found_installation(client: &Client) -> anyhow::Result<String> {
+/// The definition, the namespace, the accounts and the operator's Service, as the chart installs them; returns
+/// the Service's address.
+async fn create_installation(client: &Client) -> anyhow::Result<String> {
     let definition =
         serde_saphyr::from_str(DEFINITION).context("the definition of ElastiServices")?;
     make(
@@ -316,7 +310,7 @@ async fn start_operator(
     Ok(running)
 }
 
-/// Short enough for a story, long enough for a busy machine.
+/// Short enough to watch, long enough for a busy machine.
 fn times() -> observed::Settings {
     observed::Settings {
         settle: SignedDuration::from_millis(i64::try_from(SETTLE_MILLIS).unwrap_or(i64::MAX)),
@@ -433,10 +427,12 @@ async fn call(
 }
 
 async fn until(what: &str, mut holds: impl AsyncFnMut() -> bool) -> anyhow::Result<()> {
-    let waited = timeout(TIMEOUT, async {
+    let waited = timeout(START_TIMEOUT, async {
         while !holds().await {
             sleep(Duration::from_millis(10)).await;
         }
     });
-    waited.await.map_err(|_| anyhow!("never came: {what}"))
+    waited
+        .await
+        .map_err(|_| anyhow!("timed out waiting for: {what}"))
 }

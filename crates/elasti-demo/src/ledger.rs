@@ -1,5 +1,4 @@
-//! The ledger: what became of every request, and how many the app has answered lately.
-//! Never forgets a request within a round, and never counts a lost one as answered.
+//! The ledger: the outcome of every request, and how many the app has answered recently.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,7 +10,7 @@ use tokio::time::Instant;
 
 use elasti_visitor::{Answer, Lost};
 
-/// One request and what became of it.
+/// One request and its outcome.
 #[derive(Clone, Debug)]
 pub(crate) struct Entry {
     pub(crate) service: String,
@@ -26,17 +25,17 @@ impl Entry {
     }
 }
 
-/// What became of all requests of a round.
+/// The outcomes of a round.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Reckoning {
+pub(crate) struct Summary {
     sent: usize,
     answered: usize,
     held: usize,
-    /// Whose request each was, and what became of it.
+    /// Service and error of each.
     lost: Vec<String>,
 }
 
-impl Reckoning {
+impl Summary {
     /// # Errors
     /// If a request was lost.
     pub(crate) fn verdict(&self) -> anyhow::Result<()> {
@@ -50,7 +49,7 @@ impl Reckoning {
     }
 }
 
-impl fmt::Display for Reckoning {
+impl fmt::Display for Summary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self {
             sent,
@@ -77,7 +76,7 @@ impl Ledger {
         self.entries.lock().push(entry);
     }
 
-    /// A new round: the old one was told.
+    /// Starts a new round.
     pub(crate) fn clear(&self) {
         self.entries.lock().clear();
     }
@@ -89,23 +88,23 @@ impl Ledger {
         own.map(Entry::ended_at).max().unwrap_or_else(Instant::now)
     }
 
-    /// Sums up. Held is what a resolver carried and was sent before its service's first pod was ready.
-    pub(crate) fn reckon(&self, ready: &BTreeMap<String, Instant>) -> Reckoning {
-        let mut reckoning = Reckoning::default();
+    /// Counts. Held is what a resolver forwarded and was sent before its service's first pod was ready.
+    pub(crate) fn summarize(&self, ready: &BTreeMap<String, Instant>) -> Summary {
+        let mut summary = Summary::default();
         for entry in self.entries.lock().iter() {
-            reckoning.sent += 1;
+            summary.sent += 1;
             match &entry.outcome {
                 Ok(answer) => {
                     let early = ready
                         .get(&entry.service)
                         .is_some_and(|at| entry.sent_at < *at);
-                    reckoning.answered += 1;
-                    reckoning.held += usize::from(early && answer.through_resolver);
+                    summary.answered += 1;
+                    summary.held += usize::from(early && answer.through_resolver);
                 }
-                Err(why) => reckoning.lost.push(format!("{}: {why}", entry.service)),
+                Err(why) => summary.lost.push(format!("{}: {why}", entry.service)),
             }
         }
-        reckoning
+        summary
     }
 
     /// How many requests a service has answered within the window that ends now: what its metrics would say.
@@ -182,19 +181,19 @@ mod tests {
         ledger.write(entry(now, Ok(true)));
         ledger.write(entry(now + Duration::from_secs(3), Ok(true)));
         ledger.write(entry(now + Duration::from_secs(3), Ok(false)));
-        let reckoning = ledger.reckon(&ready);
+        let summary = ledger.summarize(&ready);
         assert_eq!(
-            reckoning.to_string(),
+            summary.to_string(),
             "sent 3, answered 3, of them held 1, lost 0"
         );
-        assert!(reckoning.verdict().is_ok());
+        assert!(summary.verdict().is_ok());
         ledger.write(entry(now, Err(Lost::Broken("reset".into()))));
-        let reckoning = ledger.reckon(&ready);
+        let summary = ledger.summarize(&ready);
         assert_eq!(
-            reckoning.to_string(),
+            summary.to_string(),
             "sent 4, answered 3, of them held 1, lost 1"
         );
-        let verdict = reckoning.verdict().unwrap_err().to_string();
+        let verdict = summary.verdict().unwrap_err().to_string();
         assert_eq!(
             verdict,
             "1 of 4 requests were lost, the first of web: the connection failed: reset"

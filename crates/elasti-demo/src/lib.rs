@@ -1,5 +1,5 @@
-//! `elasti demo`: the story of one sleep and one wake, told from what is observed in a simulated cluster in this process, or in a cluster.
-//! It never needs a cluster, root, Docker or Prometheus unless asked for `--real`, and never says what it has not seen.
+//! `elasti demo`: one sleep and one wake, in a simulated cluster in this process or, with `--real`, in a real one.
+//! Never prints what it has not observed.
 
 mod backend;
 mod demo_cluster;
@@ -26,25 +26,25 @@ use demo_cluster::{COOLDOWN_SECONDS, DemoCluster, SETTLE_MILLIS};
 use elasti_dashboard::held::Proxy;
 use elasti_runtime::exit::Failed;
 use printer::Printer;
-use real::{Manner, Real};
+use real::{Real, RunOptions};
 use story::Story;
 
-/// Shorter, and the first request could be answered before anybody sees that it is held.
-const SHORTEST_COLD_START: Duration = Duration::from_millis(200);
+/// With a shorter one, the first request could be answered before it is seen to be held.
+const MIN_COLD_START: Duration = Duration::from_millis(200);
 /// The chart's default settle time.
-const USUAL_SETTLE_SECONDS: u64 = 2;
-/// Everything in the simulated cluster takes milliseconds, but for the app's start.
-const TIMEOUT: Duration = Duration::from_secs(60);
+const DEFAULT_SETTLE_SECONDS: u64 = 2;
+/// Everything in the simulated cluster takes milliseconds, except the app's start.
+const STEP_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Shows how a service falls asleep and is woken by a request, in this process, without a cluster.
 ///
-/// The operator and the resolver are the real ones; Kubernetes, its nodes and Prometheus are models. Without --once the
-/// story is told again and again, and you can send requests and use kubectl meanwhile; Ctrl-C ends it. With --real
-/// nothing is a model: it needs the right to create namespaces, and in them everything, and to get pods/proxy of the
-/// resolvers, whose metrics tell what they hold.
+/// The operator and the resolver are the real ones; Kubernetes, its nodes and Prometheus are simulated. Without --once
+/// the demo repeats, and you can send requests and use kubectl meanwhile; Ctrl-C ends it. With --real nothing is
+/// simulated: it needs permission to create namespaces and anything in them, and to get pods/proxy of the resolvers,
+/// whose metrics show what they hold.
 #[derive(Args, Debug)]
 pub struct Demo {
-    /// Tell the story once and exit: 0 if every step came and no request was lost, else 1
+    /// Run once and exit: 0 if every step happened and no request was lost, else 1
     #[arg(long)]
     once: bool,
     /// How many services sleep and wake
@@ -56,7 +56,7 @@ pub struct Demo {
     /// Send 20 requests a second to every service from the wake until the pods answer directly
     #[arg(long)]
     load: bool,
-    /// How long one step of the story may take before it counts as failed; default: 60s, with --real 4m
+    /// Timeout of one step; default: 60s, with --real 4m
     #[arg(long, value_name = "TIME", value_parser = time)]
     patience: Option<Duration>,
     #[command(flatten)]
@@ -72,14 +72,14 @@ fn time(text: &str) -> Result<Duration, String> {
 
 fn cold_start(text: &str) -> Result<Duration, String> {
     let time = time(text)?;
-    if time < SHORTEST_COLD_START {
-        return Err("write at least 200ms: a shorter start cannot be watched".to_owned());
+    if time < MIN_COLD_START {
+        return Err("write at least 200ms: a shorter start is too fast to observe".to_owned());
     }
     Ok(time)
 }
 
 /// The same page that `elasti dashboard` serves, on a free port of this machine.
-async fn serve_dashboard(hood: &DemoCluster) -> std::io::Result<elasti_dashboard::Running> {
+async fn serve_dashboard(cluster: &DemoCluster) -> std::io::Result<elasti_dashboard::Running> {
     let settings = elasti_dashboard::Settings {
         listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
         namespaces: Vec::new(),
@@ -89,109 +89,114 @@ async fn serve_dashboard(hood: &DemoCluster) -> std::io::Result<elasti_dashboard
         place: "demo".to_owned(),
         explain: Some(elasti_cli::why::for_page()),
     };
-    let held_source = Proxy::new(hood.client());
-    elasti_dashboard::Running::start(settings, hood.client(), held_source).await
+    let held_source = Proxy::new(cluster.client());
+    elasti_dashboard::Running::start(settings, cluster.client(), held_source).await
 }
 
 impl Demo {
-    /// Tells the story.
+    /// Runs the demo.
     pub fn run(self) -> Result<(), Failed> {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .enable_all()
             .build()
-            .context("no runtime")?;
+            .context("cannot start the async runtime")?;
         let ended = runtime.block_on(async {
             match self.real.real {
-                true => self.real.clone().tell(self.manner(real::TIMEOUT)).await,
-                false => self.until_told().await.map_err(Failed::from),
+                true => {
+                    self.real
+                        .clone()
+                        .run(self.run_options(real::STEP_TIMEOUT))
+                        .await
+                }
+                false => self.simulate().await.map_err(Failed::from),
             }
         });
         runtime.shutdown_timeout(Duration::from_secs(1));
         ended
     }
 
-    fn manner(&self, usual_patience: Duration) -> Manner {
-        Manner {
+    fn run_options(&self, default_timeout: Duration) -> RunOptions {
+        RunOptions {
             once: self.once,
             services: self.services,
             cold_start: self.cold_start,
             load: self.load,
-            patience: self.patience.unwrap_or(usual_patience),
+            timeout: self.patience.unwrap_or(default_timeout),
         }
     }
 
-    async fn until_told(self) -> anyhow::Result<()> {
-        let mut signals = EndSignals::listen().context("signals cannot be taken over")?;
+    async fn simulate(self) -> anyhow::Result<()> {
+        let mut signals = EndSignals::listen().context("cannot listen for signals")?;
         let printer = Printer::new();
         self.introduce(&printer);
         let starting = DemoCluster::start(self.services, self.cold_start);
-        let hood = tokio::select! {
-            hood = printer.while_waiting("the simulated cluster starts", starting) => hood.context("the simulated cluster cannot start")?,
+        let cluster = tokio::select! {
+            cluster = printer.while_waiting("starting the simulated cluster", starting) => cluster.context("cannot start the simulated cluster")?,
             () = signals.next() => return self.interrupted(&printer),
         };
-        let dashboard = serve_dashboard(&hood)
+        let dashboard = serve_dashboard(&cluster)
             .await
-            .context("the dashboard's port")?;
-        self.show_the_doors(&printer, &hood, &dashboard);
+            .context("cannot start the dashboard")?;
+        self.print_addresses(&printer, &cluster, &dashboard);
         let ended = tokio::select! {
-            ended = self.tell(&printer, &hood) => ended,
+            ended = self.repeat(&printer, &cluster) => ended,
             () = signals.next() => self.interrupted(&printer),
         };
-        hood.stop().await;
+        cluster.stop().await;
         ended
     }
 
-    async fn tell(&self, printer: &Printer, hood: &DemoCluster) -> anyhow::Result<()> {
+    async fn repeat(&self, printer: &Printer, cluster: &DemoCluster) -> anyhow::Result<()> {
         let story = Story {
             printer,
-            backend: hood,
+            backend: cluster,
             load: self.load,
-            patience: self.patience.unwrap_or(TIMEOUT),
+            timeout: self.patience.unwrap_or(STEP_TIMEOUT),
         };
         loop {
-            story.tell().await?.verdict()?;
+            story.run().await?.verdict()?;
             if self.once {
                 return Ok(());
             }
-            story.rest().await;
+            story.pause().await;
         }
     }
 
     fn introduce(&self, printer: &Printer) {
-        printer.say("Elasti demo: a small Kubernetes in this process, with the real operator and the real resolver.");
-        printer.say(&format!(
-            "Times are shortened: cooldown {COOLDOWN_SECONDS} s instead of {} s, settle {SETTLE_MILLIS} ms instead of {USUAL_SETTLE_SECONDS} s. The app takes {:?} to start.",
+        printer.line("Elasti demo: a simulated cluster in this process, with the real operator and the real resolver.");
+        printer.line(&format!(
+            "Times are shortened: cooldown {COOLDOWN_SECONDS} s instead of {} s, settle {SETTLE_MILLIS} ms instead of {DEFAULT_SETTLE_SECONDS} s. The app takes {:?} to start.",
             elasti_api::DEFAULT_COOLDOWN_SECONDS,
             self.cold_start,
         ));
     }
 
-    fn show_the_doors(
+    fn print_addresses(
         &self,
         printer: &Printer,
-        hood: &DemoCluster,
+        cluster: &DemoCluster,
         dashboard: &elasti_dashboard::Running,
     ) {
-        printer.say(&format!("Look:   {}", dashboard.url()));
-        printer.say(&format!(
-            "Watch:  kubectl --kubeconfig {} get els",
-            hood.kubeconfig().display()
+        printer.line(&format!("Dashboard:  {}", dashboard.url()));
+        printer.line(&format!(
+            "Watch:      kubectl --kubeconfig {} get els",
+            cluster.kubeconfig().display()
         ));
-        for service in hood.services() {
-            printer.say(&format!("Visit:  curl {}", service.url()));
+        for service in cluster.services() {
+            printer.line(&format!("Request:    curl {}", service.url()));
         }
-        printer.say("");
+        printer.line("");
     }
 
-    /// Someone who ends a story that was to be told once has not heard its end.
+    /// With `--once` an interrupted run has failed.
     fn interrupted(&self, printer: &Printer) -> anyhow::Result<()> {
-        printer.hush();
-        printer.say("");
-        printer.say(
-            "Stopped: simulated cluster, operator and resolver end, and the kubeconfig is deleted.",
+        printer.clear_progress();
+        printer.line("");
+        printer.line(
+            "Stopped: the simulated cluster, operator and resolver are gone, and the kubeconfig is deleted.",
         );
         match self.once {
-            true => Err(anyhow!("interrupted before the story's end")),
+            true => Err(anyhow!("interrupted before the end")),
             false => Ok(()),
         }
     }

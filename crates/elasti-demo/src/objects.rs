@@ -1,5 +1,4 @@
-//! What a service of the demo is made of, on any stage: a Deployment at zero, its Service, its ElastiService.
-//! Never decides where they go.
+//! The objects of a demo service on either backend: a Deployment at zero, its Service, its ElastiService.
 
 use std::net::IpAddr;
 
@@ -10,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::timeline::APP_LABEL;
 
-/// Above 1023, so that nobody needs to be root.
+/// Above 1023, so that root is not needed.
 pub(crate) const PORT: u16 = 8080;
 
 /// The services' names.

@@ -1,95 +1,51 @@
-//! How the demo speaks: timed lines on standard output, progress on standard error.
-//! Colour only adds to the words: it is there only on a terminal, never with NO_COLOR, and only blue and yellow.
+//! The demo's output: timed lines on standard output, progress on standard error.
 
-use std::io::{IsTerminal as _, Write as _};
-use std::time::Duration;
+use std::io::Write as _;
 
-use tokio::time::{Instant, interval_at};
+use elasti_cli::terminal::{self, Terminal, Tone};
+use tokio::time::Instant;
 
-const BOLD: &str = "\x1b[1m";
-const BLUE: &str = "\x1b[1;34m";
-const YELLOW: &str = "\x1b[1;33m";
-const PLAIN: &str = "\x1b[0m";
-const CLEAR_LINE: &str = "\r\x1b[2K";
-
-/// From when on waiting is shown.
-const SHOWN_AFTER: Duration = Duration::from_secs(1);
-/// How often a line that can be rewritten is, and one that cannot is followed by another.
-const REWRITTEN_EVERY: Duration = Duration::from_millis(200);
-const REPEATED_EVERY: Duration = Duration::from_secs(5);
-
-/// The teller's voice.
+/// Prints the steps.
 #[derive(Debug)]
 pub(crate) struct Printer {
     started: Instant,
-    colour: bool,
-    rewrites: bool,
+    terminal: Terminal,
 }
 
 impl Printer {
     pub(crate) fn new() -> Self {
-        let set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
-        let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
         Self {
             started: Instant::now(),
-            colour: std::io::stdout().is_terminal() && !set("NO_COLOR") && !dumb,
-            rewrites: std::io::stderr().is_terminal() && !dumb,
+            terminal: Terminal::of_output(),
         }
     }
 
     /// One line without a time.
-    pub(crate) fn say(&self, line: &str) {
-        // Nobody listens: the story goes on, and its end is the exit code.
+    pub(crate) fn line(&self, line: &str) {
+        // With a closed pipe the demo goes on: the exit code still counts.
         let _ = writeln!(std::io::stdout(), "{line}");
     }
 
-    /// One thing that happened: when, in one word, and in a sentence.
-    pub(crate) fn tell(&self, at: Instant, word: &str, sentence: &str) {
-        self.hush();
+    /// One step: when, in one word, and in a sentence.
+    pub(crate) fn step(&self, at: Instant, word: &str, sentence: &str) {
+        self.clear_progress();
         let seconds = at.saturating_duration_since(self.started).as_secs_f64();
-        let (on, off) = match (self.colour, word) {
-            (false, _) => ("", ""),
-            (true, "asleep") => (BLUE, PLAIN),
-            (true, "held") => (YELLOW, PLAIN),
-            (true, _) => (BOLD, PLAIN),
+        let tone = match word {
+            "asleep" => Tone::Calm,
+            "held" => Tone::Alert,
+            _ => Tone::Strong,
         };
-        self.say(&format!("{seconds:>6.1} s  {on}{word:<9}{off} {sentence}"));
+        let word = self.terminal.paint(tone, &format!("{word:<9}"));
+        self.line(&format!("{seconds:>6.1} s  {word} {sentence}"));
     }
 
-    /// Takes back a line of progress.
-    pub(crate) fn hush(&self) {
-        if self.rewrites {
-            let _ = write!(std::io::stderr(), "{CLEAR_LINE}");
-        }
+    /// Removes the line of progress.
+    pub(crate) fn clear_progress(&self) {
+        terminal::clear_progress();
     }
 
-    /// Waits, and says for what as soon as it takes longer than a second.
+    /// Waits, and shows progress if it takes longer than a second.
     pub(crate) async fn while_waiting<T>(&self, what: &str, waited: impl Future<Output = T>) -> T {
-        let since = Instant::now();
-        let every = match self.rewrites {
-            true => REWRITTEN_EVERY,
-            false => REPEATED_EVERY,
-        };
-        let mut ticks = interval_at(since + SHOWN_AFTER, every);
-        tokio::pin!(waited);
-        let result = loop {
-            tokio::select! {
-                result = &mut waited => break result,
-                _ = ticks.tick() => self.show(what, since.elapsed()),
-            }
-        };
-        self.hush();
-        result
-    }
-
-    fn show(&self, what: &str, waited: Duration) {
-        let seconds = waited.as_secs_f64();
-        let (start, end) = match self.rewrites {
-            true => (CLEAR_LINE, ""),
-            false => ("", "\n"),
-        };
-        let mut screen = std::io::stderr();
-        let _ = write!(screen, "{start}          ... {what} ({seconds:.1} s){end}");
-        let _ = screen.flush();
+        terminal::while_waiting(|| what.to_owned(), waited).await
     }
 }

@@ -1,5 +1,5 @@
-//! `elasti demo --real`: the same story in the kubeconfig's cluster, with Elasti as it is installed there.
-//! Never leaves what it made: the namespace goes at the end of the story, after a failure and on Ctrl-C.
+//! `elasti demo --real`: the same steps in the kubeconfig's cluster, with the Elasti that is installed there.
+//! The namespace is removed at the end, after a failure and on Ctrl-C.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -10,22 +10,21 @@ use elasti_runtime::signals::EndSignals;
 use kube::Client;
 
 use super::printer::Printer;
-use super::real_cluster::{self, Host, RealCluster, Wish};
+use super::real_cluster::{self, AppOptions, Host, RealCluster};
 use super::story::Story;
 use elasti_cli::access::Access;
 use elasti_runtime::exit::Failed;
 
 /// Polling, cooldown, a kubelet's tick and settle times have their full length there.
-pub(crate) const TIMEOUT: Duration = Duration::from_secs(240);
+pub(crate) const STEP_TIMEOUT: Duration = Duration::from_secs(240);
 
-/// Options of a story in a real cluster.
+/// Options of `--real`.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Real {
-    /// Tell the story in the kubeconfig's cluster, where Elasti is installed, in a namespace of its own that is removed
-    /// at the end
+    /// Use the kubeconfig's cluster, where Elasti is installed, with a namespace of its own that is removed at the end
     #[arg(long)]
     pub(crate) real: bool,
-    /// The app of --real: answers HTTP on port 8080, and /headers with the request's fields as JSON
+    /// Image of the app, for --real: serves HTTP on port 8080, and the request's headers as JSON on /headers
     #[arg(
         long,
         value_name = "IMAGE",
@@ -33,7 +32,7 @@ pub(crate) struct Real {
         default_value = "docker.io/mccutchen/go-httpbin:v2.15.0"
     )]
     image: String,
-    /// The Prometheus of --real as pods reach it; default: the operator's own
+    /// URL of Prometheus as pods reach it, for --real; default: the operator's own
     #[arg(long, value_name = "URL", requires = "real")]
     prometheus: Option<String>,
     /// Context of the kubeconfig, for --real; default: its current one
@@ -44,41 +43,41 @@ pub(crate) struct Real {
     kubeconfig: Option<PathBuf>,
 }
 
-/// How a story is told, wherever it plays.
+/// How to run, on either backend.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Manner {
+pub(crate) struct RunOptions {
     pub(crate) once: bool,
     pub(crate) services: u16,
     pub(crate) cold_start: Duration,
     pub(crate) load: bool,
-    pub(crate) patience: Duration,
+    pub(crate) timeout: Duration,
 }
 
 impl Real {
-    pub(crate) async fn tell(self, manner: Manner) -> Result<(), Failed> {
-        let mut signals = EndSignals::listen().context("signals cannot be taken over")?;
+    pub(crate) async fn run(self, options: RunOptions) -> Result<(), Failed> {
+        let mut signals = EndSignals::listen().context("cannot listen for signals")?;
         let printer = Printer::new();
         let access = Access::new(self.context.clone(), self.kubeconfig.clone());
         let client = access.connect().await?.client;
         let finding = Host::find(&client, self.prometheus.clone());
         let host = printer
-            .while_waiting("looking at the cluster", finding)
+            .while_waiting("checking the cluster", finding)
             .await?;
         let namespace = real_cluster::make_namespace(&client).await?;
         self.introduce(&printer, &host, &namespace);
-        let wish = Wish {
-            services: manner.services,
-            cold_start: manner.cold_start,
+        let app = AppOptions {
+            services: options.services,
+            cold_start: options.cold_start,
             image: self.image,
         };
         let ended = tokio::select! {
-            ended = play(&printer, &client, host, &namespace, &wish, manner) => ended,
+            ended = run_steps(&printer, &client, host, &namespace, &app, options) => ended,
             () = signals.next() => {
-                printer.hush();
-                printer.say("");
-                printer.say("Stopped.");
-                match manner.once {
-                    true => Err(anyhow!("interrupted before the story's end").into()),
+                printer.clear_progress();
+                printer.line("");
+                printer.line("Stopped.");
+                match options.once {
+                    true => Err(anyhow!("interrupted before the end").into()),
                     false => Ok(()),
                 }
             }
@@ -92,59 +91,57 @@ impl Real {
                 "namespace {namespace} may be left; remove it: kubectl delete namespace {namespace}"
             )
         });
-        // What failed first is what counts.
+        // The first failure is the one to report.
         ended.and(removed.map_err(Failed::from))
     }
 
     fn introduce(&self, printer: &Printer, host: &Host, namespace: &str) {
-        printer.say(&format!(
-            "Elasti demo in a real cluster: Kubernetes {}, with Elasti as it is installed in namespace {}.",
+        printer.line(&format!(
+            "Elasti demo in a real cluster: Kubernetes {}, Elasti installed in namespace {}.",
             host.version, host.namespace
         ));
-        printer.say(&format!(
-            "Namespace {namespace} is made for it, and removed at the end. The app is {}.",
+        printer.line(&format!(
+            "Namespace {namespace} is created for it, and removed at the end. The app is {}.",
             self.image
         ));
-        printer.say("No Prometheus knows this app, so its trigger is always quiet: it may sleep as soon as its cooldown after a wake is over.");
-        printer.say(&format!("Watch:  kubectl -n {namespace} get els --watch"));
-        printer.say("");
+        printer.line("No Prometheus scrapes this app, so its trigger is always quiet: it may sleep as soon as its cooldown after a wake is over.");
+        printer.line(&format!("Watch:  kubectl -n {namespace} get els --watch"));
+        printer.line("");
     }
 }
 
-async fn play(
+async fn run_steps(
     printer: &Printer,
     client: &Client,
     host: Host,
     namespace: &str,
-    wish: &Wish,
-    manner: Manner,
+    app: &AppOptions,
+    options: RunOptions,
 ) -> Result<(), Failed> {
-    let furnishing = RealCluster::furnish(client, host, namespace, wish);
-    let backend = printer
-        .while_waiting("objects are made", furnishing)
-        .await?;
+    let creating = RealCluster::create(client, host, namespace, app);
+    let backend = printer.while_waiting("creating objects", creating).await?;
     let story = Story {
         printer,
         backend: &backend,
-        load: manner.load,
-        patience: manner.patience,
+        load: options.load,
+        timeout: options.timeout,
     };
     loop {
-        story.tell().await?.verdict()?;
-        if manner.once {
+        story.run().await?.verdict()?;
+        if options.once {
             return Ok(());
         }
-        story.rest().await;
+        story.pause().await;
     }
 }
 
 async fn remove(printer: &Printer, client: &Client, namespace: &str) -> anyhow::Result<()> {
     let removing = real_cluster::remove_namespace(client, namespace);
     printer
-        .while_waiting("the namespace goes", removing)
+        .while_waiting("removing the namespace", removing)
         .await?;
-    printer.say(&format!(
-        "Removed: namespace {namespace} is gone, with all that was made in it."
+    printer.line(&format!(
+        "Removed: namespace {namespace} and everything in it."
     ));
     Ok(())
 }

@@ -1,26 +1,27 @@
-//! A lodging in the kubeconfig's cluster: a namespace of its own with sleeping services, and visitors in pods.
-//! Never touches anything outside of that namespace, and never reaches into it but through the API server.
+//! The kubeconfig's cluster: a namespace of its own with sleeping services, and clients in pods.
+//! Never touches anything outside of that namespace.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use anyhow::Context as _;
+use elasti_api::names::HELD_METRIC;
 use elasti_api::{ElastiService, names};
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{Namespace, Pod};
 use kube::api::{DeleteParams, ListParams};
 use kube::{Api, Client, ResourceExt as _};
 use serde_json::{Value, json};
-use tokio::time::{sleep, timeout};
+use tokio::time::sleep;
 
 use super::backend::{Backend, First, Service};
 use super::ledger::Ledger;
 use super::objects::{self, PORT, call, cluster_address, names_of};
 use super::timeline::{APP_LABEL, Timeline};
-use super::visitors::{Order, VISITOR, Visitors};
+use super::visitors::{VISITOR, VisitorConfig, Visitors};
 use elasti_cli::check::installation::Installation;
-use elasti_cli::refusal::{Asked, Refusal};
+use elasti_cli::refusal::{Call, Refusal};
 use elasti_runtime::exit::Failed;
 
 /// Longer than it takes to show that traffic goes straight to the pods: the trigger knows of none of it.
@@ -29,14 +30,14 @@ const COOLDOWN_SECONDS: u32 = 10;
 const PATH: &str = "/headers";
 /// Where resolvers show their metrics.
 const ADMIN_PORT: u16 = 8013;
-/// Between two looks at the resolvers.
-const HELD_EVERY: Duration = Duration::from_millis(50);
-/// The operator lets go of a service within seconds; pods have a minute to end.
-const REMOVAL: Duration = Duration::from_secs(180);
+/// Between two questions to the resolvers.
+const HELD_POLL_INTERVAL: Duration = Duration::from_millis(50);
+/// The operator finalizes a service within seconds; pods have a minute to terminate.
+const REMOVAL_TIMEOUT: Duration = Duration::from_secs(180);
 
-const INSTALL: &str = "Install it first: helm install elasti deploy/helm/elasti --namespace elasti --create-namespace (README.md says how to give it an image).";
+const INSTALL: &str = "Install it first: helm install elasti deploy/helm/elasti --namespace elasti --create-namespace (see README.md for the image).";
 
-/// Elasti as it is installed there.
+/// The installation of Elasti.
 #[derive(Clone, Debug)]
 pub(crate) struct Host {
     /// Kubernetes' version.
@@ -50,32 +51,32 @@ pub(crate) struct Host {
 }
 
 impl Host {
-    /// Looks whether the story can be told there at all; writes nothing.
+    /// Checks whether the demo can run there; writes nothing.
     pub(crate) async fn find(client: &Client, prometheus: Option<String>) -> Result<Self, Failed> {
-        let asked = Asked::services("list", None, None);
+        let asked = Call::services("list", None, None);
         let version = client.apiserver_version().await;
-        let version = version.map_err(|error| told(&asked.refused(&error)))?;
+        let version = version.map_err(|error| refused(&asked.refused(&error)))?;
         let services: Api<ElastiService> = Api::all(client.clone());
         let one = services.list(&ListParams::default().limit(1)).await;
-        one.map_err(|error| told(&asked.refused(&error)))?;
+        one.map_err(|error| refused(&asked.refused(&error)))?;
         let mut lines = Vec::new();
         let found = Installation::find(client, None, &mut lines).await;
         let (Some(operator), Some(resolver)) = (&found.operator, &found.resolver) else {
             let what = lines.into_iter().next().map(|line| line.message);
-            return Err(trouble(format!("{}. {INSTALL}", what.unwrap_or_default())));
+            return Err(failed(format!("{}. {INSTALL}", what.unwrap_or_default())));
         };
         for part in [operator, resolver] {
             if ready_replicas(part) == 0 {
                 let name = part.name_any();
-                return Err(trouble(format!(
+                return Err(failed(format!(
                     "no pod of {name} is ready; see: elasti check"
                 )));
             }
         }
         let served = found.watched();
         if !served.is_empty() {
-            return Err(trouble(format!(
-                "Elasti serves only these namespaces here: {}; the demo needs one of its own",
+            return Err(failed(format!(
+                "this Elasti watches only these namespaces: {}; the demo needs one of its own",
                 served.join(", ")
             )));
         }
@@ -92,15 +93,17 @@ impl Host {
             pull_policy,
             prometheus,
         };
-        // Better now than when somebody waits.
-        host.held_in(client, "none").await.map_err(|r| told(&r))?;
+        // A missing permission must show now, not while a request is held.
+        host.held_in(client, "none")
+            .await
+            .map_err(|r| refused(&r))?;
         Ok(host)
     }
 
     /// The requests that resolvers hold for services of a namespace.
     async fn held_in(&self, client: &Client, namespace: &str) -> Result<usize, Refusal> {
         let home = Some(self.namespace.as_str());
-        let asked = |resource| Asked {
+        let asked = |resource| Call {
             verb: if resource == "pods" { "list" } else { "get" },
             group: "",
             resource,
@@ -111,7 +114,7 @@ impl Host {
         let label = format!("{}={}", names::RESOLVER_LABEL, names::RESOLVER_LABEL_VALUE);
         let resolvers = pods.list(&ListParams::default().labels(&label)).await;
         let resolvers = resolvers.map_err(|error| asked("pods").refused(&error))?;
-        let wanted = format!("elasti_resolver_queued_count{{namespace=\"{namespace}\",");
+        let wanted = format!("{HELD_METRIC}{{namespace=\"{namespace}\",");
         let mut held = 0;
         for resolver in &resolvers.items {
             let uri = format!(
@@ -127,7 +130,7 @@ impl Host {
                     let error = kube::Error::Api(status);
                     return Err(asked("pods/proxy").refused(&error));
                 }
-                // One that has just ended holds nobody.
+                // One that has just ended holds nothing.
                 Err(_) => {}
             }
         }
@@ -146,26 +149,26 @@ fn ready_replicas(deployment: &Deployment) -> i32 {
     status.and_then(|status| status.ready_replicas).unwrap_or(0)
 }
 
-fn trouble(sentence: String) -> Failed {
+fn failed(sentence: String) -> Failed {
     Failed::Other(anyhow::anyhow!(sentence))
 }
 
-fn told(refusal: &Refusal) -> Failed {
-    trouble(match refusal {
+fn refused(refusal: &Refusal) -> Failed {
+    failed(match refusal {
         Refusal::NotInstalled => format!("{refusal}. {INSTALL}"),
         _ => refusal.to_string(),
     })
 }
 
-/// What the services are to be.
+/// The services to create.
 #[derive(Clone, Debug)]
-pub(crate) struct Wish {
+pub(crate) struct AppOptions {
     pub(crate) services: u16,
     pub(crate) cold_start: Duration,
     pub(crate) image: String,
 }
 
-/// A lodging.
+/// The backend of `--real`.
 pub(crate) struct RealCluster {
     client: Client,
     host: Host,
@@ -176,9 +179,9 @@ pub(crate) struct RealCluster {
     visitors: AtomicU32,
 }
 
-/// A namespace that nobody else has; gives its name.
+/// Creates a namespace with a unique name; returns the name.
 pub(crate) async fn make_namespace(client: &Client) -> Result<String, Failed> {
-    let asked = Asked {
+    let asked = Call {
         verb: "create",
         group: "",
         resource: "namespaces",
@@ -190,7 +193,7 @@ pub(crate) async fn make_namespace(client: &Client) -> Result<String, Failed> {
         "labels": {"app.kubernetes.io/managed-by": "elasti-demo"},
     }});
     let made = call(client, "POST", "/api/v1/namespaces", Some(&object)).await;
-    let made = made.map_err(|error| told(&asked.refused(&error)))?;
+    let made = made.map_err(|error| refused(&asked.refused(&error)))?;
     let name = made.pointer("/metadata/name").and_then(Value::as_str);
     Ok(name.context("a namespace without a name")?.to_owned())
 }
@@ -199,7 +202,7 @@ pub(crate) async fn make_namespace(client: &Client) -> Result<String, Failed> {
 pub(crate) async fn remove_namespace(client: &Client, namespace: &str) -> anyhow::Result<()> {
     let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);
     let visitors = ListParams::default().labels(&format!("{APP_LABEL}={VISITOR}"));
-    // Nobody waits for their answers any more.
+    // Their results are no longer needed.
     let _ = pods
         .delete_collection(&DeleteParams::default().grace_period(0), &visitors)
         .await;
@@ -212,22 +215,22 @@ pub(crate) async fn remove_namespace(client: &Client, namespace: &str) -> anyhow
             sleep(Duration::from_millis(200)).await;
         }
     };
-    let waited = timeout(REMOVAL, gone).await;
-    waited.with_context(|| format!("it is still there after {} s", REMOVAL.as_secs()))
+    let waited = tokio::time::timeout(REMOVAL_TIMEOUT, gone).await;
+    waited.with_context(|| format!("it still exists after {} s", REMOVAL_TIMEOUT.as_secs()))
 }
 
 impl RealCluster {
-    /// Makes the services; they begin at zero replicas, and the operator adopts them.
-    pub(crate) async fn furnish(
+    /// Creates the services; they begin at zero replicas, and the operator adopts them.
+    pub(crate) async fn create(
         client: &Client,
         host: Host,
         namespace: &str,
-        wish: &Wish,
+        app: &AppOptions,
     ) -> Result<Self, Failed> {
         let timeline = Timeline::open(client, namespace);
         let mut services = Vec::new();
-        for name in names_of(wish.services) {
-            services.push(make_service(client, &host, namespace, name, wish).await?);
+        for name in names_of(app.services) {
+            services.push(make_service(client, &host, namespace, name, app).await?);
         }
         Ok(Self {
             client: client.clone(),
@@ -244,12 +247,12 @@ impl RealCluster {
         &self,
         rounds: Option<u64>,
         every: Duration,
-        patience: Duration,
+        timeout: Duration,
     ) -> anyhow::Result<Visitors> {
         let number = self.visitors.fetch_add(1, Ordering::Relaxed);
         let places = self.services.iter();
         let places = places.map(|service| format!("{}={}", service.name, service.address));
-        let order = Order {
+        let config = VisitorConfig {
             name: format!("{VISITOR}-{number}"),
             image: self.host.image.clone(),
             pull_policy: self.host.pull_policy.clone(),
@@ -257,14 +260,14 @@ impl RealCluster {
             path: PATH,
             rounds,
             every,
-            patience,
+            timeout,
         };
-        Visitors::send(&self.client, &self.namespace, order, self.ledger.clone()).await
+        Visitors::send(&self.client, &self.namespace, config, self.ledger.clone()).await
     }
 }
 
-/// A pod that may do no harm, as strict namespaces want it.
-pub(crate) fn harmless(container: Value) -> Value {
+/// A pod that passes the restricted Pod Security Standard.
+pub(crate) fn restricted_pod(container: Value) -> Value {
     let mut container = container;
     if let Some(fields) = container.as_object_mut() {
         fields.insert(
@@ -288,15 +291,15 @@ async fn make_service(
     host: &Host,
     namespace: &str,
     name: String,
-    wish: &Wish,
+    app: &AppOptions,
 ) -> Result<Service, Failed> {
     let port = PORT.to_string();
-    let pod = harmless(json!({
-        "name": "app", "image": wish.image,
+    let pod = restricted_pod(json!({
+        "name": "app", "image": app.image,
         "ports": [{"name": "http", "containerPort": PORT}],
         "readinessProbe": {
             "tcpSocket": {"port": PORT}, "periodSeconds": 1,
-            "initialDelaySeconds": wish.cold_start.as_millis().div_ceil(1000),
+            "initialDelaySeconds": app.cold_start.as_millis().div_ceil(1000),
         },
         // The first is go-httpbin's, the second the sample app's.
         "env": [
@@ -337,7 +340,7 @@ async fn make(
         group => format!("/apis/{group}/v1alpha1"),
     };
     let path = format!("{root}/namespaces/{namespace}/{resource}");
-    let asked = Asked {
+    let asked = Call {
         verb: "create",
         group,
         resource,
@@ -345,7 +348,7 @@ async fn make(
         name: None,
     };
     let made = call(client, "POST", &path, Some(object)).await;
-    made.map_err(|error| told(&asked.refused(&error)))
+    made.map_err(|error| refused(&asked.refused(&error)))
 }
 
 impl Backend for RealCluster {
@@ -364,7 +367,7 @@ impl Backend for RealCluster {
     }
 
     async fn held(&self) -> usize {
-        sleep(HELD_EVERY).await;
+        sleep(HELD_POLL_INTERVAL).await;
         let held = self.host.held_in(&self.client, &self.namespace).await;
         held.unwrap_or(0)
     }
@@ -374,22 +377,22 @@ impl Backend for RealCluster {
         std::future::pending().await
     }
 
-    async fn send_first(&self, patience: Duration) -> anyhow::Result<First> {
+    async fn send_first(&self, timeout: Duration) -> anyhow::Result<First> {
         let visitors = self
-            .visitors(Some(1), Duration::from_secs(1), patience)
+            .visitors(Some(1), Duration::from_secs(1), timeout)
             .await?;
         visitors.until_sent(self.services.len()).await
     }
 
-    async fn send(&self, every: Duration, patience: Duration) -> anyhow::Result<Visitors> {
-        self.visitors(None, every, patience).await
+    async fn send(&self, every: Duration, timeout: Duration) -> anyhow::Result<Visitors> {
+        self.visitors(None, every, timeout).await
     }
 
     async fn stop(&self, traffic: Visitors) -> anyhow::Result<()> {
         traffic.stop(&self.client, &self.namespace).await
     }
 
-    /// What keeps it awake is only the cooldown after the wake, for the trigger does not know the app.
+    /// Only the cooldown after the wake keeps it awake: the trigger does not know the app.
     fn why_idle(&self, _: &str) -> String {
         format!("its trigger is quiet, and the cooldown of {COOLDOWN_SECONDS} s is over")
     }

@@ -1,5 +1,5 @@
-//! The story: asleep, a request, held, scaled, ready, answered, direct, idle, drained, asleep again.
-//! Every sentence waits until its facts were seen; a step that does not come in time ends the story.
+//! The steps: asleep, a request, held, scaled, ready, answered, direct, idle, drained, asleep again.
+//! Each line is printed once its facts were observed; a step that times out ends the run.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,41 +11,41 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::backend::{Backend, First, Service};
-use super::ledger::{Entry, Reckoning};
+use super::ledger::{Entry, Summary};
 use super::printer::Printer;
 use super::timeline::{Moment, View};
 
 /// Time to read the first line before the request comes.
-const BREATH: Duration = Duration::from_secs(1);
-/// The pace of requests, without and with `--load`.
-const TRICKLE: Duration = Duration::from_millis(200);
-const LOAD: Duration = Duration::from_millis(50);
-/// So many direct answers in a row show that the resolver is out of the path.
-const DIRECT: usize = 5;
+const READING_TIME: Duration = Duration::from_secs(1);
+/// Between two requests, without and with `--load`.
+const REQUEST_INTERVAL: Duration = Duration::from_millis(200);
+const LOAD_REQUEST_INTERVAL: Duration = Duration::from_millis(50);
+/// This many direct responses in a row show that the resolver is out of the path.
+const DIRECT_RESPONSES: usize = 5;
 /// Between two rounds.
-const REST: Duration = Duration::from_secs(20);
+const ROUND_PAUSE: Duration = Duration::from_secs(20);
 
-/// Who tells, where, and how.
+/// One run on a backend.
 pub(crate) struct Story<'a, S> {
     pub(crate) printer: &'a Printer,
     pub(crate) backend: &'a S,
     pub(crate) load: bool,
-    pub(crate) patience: Duration,
+    pub(crate) timeout: Duration,
 }
 
 impl<S: Backend> Story<'_, S> {
     /// One round.
-    pub(crate) async fn tell(&self) -> anyhow::Result<Reckoning> {
+    pub(crate) async fn run(&self) -> anyhow::Result<Summary> {
         self.backend.ledger().clear();
-        self.backend.timeline().turn_page();
+        self.backend.timeline().start_round();
         tokio::select! {
             ended = self.round() => ended,
-            () = self.backend.meter() => Err(anyhow!("the meter stopped")),
+            () = self.backend.meter() => Err(anyhow!("the Prometheus readings stopped")),
         }
     }
 
-    async fn round(&self) -> anyhow::Result<Reckoning> {
-        self.begin().await?;
+    async fn round(&self) -> anyhow::Result<Summary> {
+        self.wait_asleep().await?;
         let (ready, traffic) = self.wake().await?;
         self.hand_over(&ready, traffic).await?;
         self.fall_asleep().await?;
@@ -53,21 +53,21 @@ impl<S: Backend> Story<'_, S> {
     }
 
     /// Asleep.
-    async fn begin(&self) -> anyhow::Result<()> {
+    async fn wait_asleep(&self) -> anyhow::Result<()> {
         let who = self.who();
         let asleep = self.all("asleep", Instant::now(), View::is_asleep).await?;
-        let text = format!("{who} at 0 replicas, without a pod; the Service leads to the resolver");
-        self.printer.tell(last(&asleep), "asleep", &text);
-        sleep(BREATH).await;
+        let text = format!("{who} at 0 replicas, no pods; the Service is routed to the resolver");
+        self.printer.step(last(&asleep), "asleep", &text);
+        sleep(READING_TIME).await;
         Ok(())
     }
 
-    /// A request comes, is held, and is answered by a pod that was not there; gives when each service was ready, and
-    /// the traffic that goes on.
+    /// A request is held, and answered by a pod that did not exist; returns when each service was ready, and the
+    /// traffic that continues.
     async fn wake(&self) -> anyhow::Result<(Vec<Moment>, S::Traffic)> {
-        let sent = self.backend.send_first(self.visitors_patience());
+        let sent = self.backend.send_first(self.request_timeout());
         let First { sent_at, answers } = self.step("request", sent).await?;
-        self.printer.tell(
+        self.printer.step(
             sent_at,
             "request",
             &match self.services() {
@@ -76,16 +76,19 @@ impl<S: Backend> Story<'_, S> {
             },
         );
         let held = self.step("held", self.held()).await?;
-        self.printer.tell(
+        self.printer.step(
             Instant::now(),
             "held",
             &match held {
-                1 => "the resolver holds it; the client just waits".to_owned(),
-                n => format!("the resolver holds {n}; the clients just wait"),
+                1 => "the resolver holds it; the client waits".to_owned(),
+                n => format!("the resolver holds {n}; the clients wait"),
             },
         );
         let traffic = match self.load {
-            true => Some(self.step("request", self.traffic(LOAD)).await?),
+            true => Some(
+                self.step("request", self.traffic(LOAD_REQUEST_INTERVAL))
+                    .await?,
+            ),
             false => None,
         };
         let scaled = self
@@ -101,7 +104,7 @@ impl<S: Backend> Story<'_, S> {
             span(&to),
             since(&scaled, sent_at)
         );
-        self.printer.tell(last(&scaled), "scaled", &text);
+        self.printer.step(last(&scaled), "scaled", &text);
         let ready = self
             .all("ready", sent_at, |view| view.ready_pod().is_some())
             .await?;
@@ -109,19 +112,19 @@ impl<S: Backend> Story<'_, S> {
             [one] => format!("pod {} is ready", one.view.ready_pod().unwrap_or_default()),
             all => format!("a pod of each of {} services is ready", all.len()),
         };
-        self.printer.tell(last(&ready), "ready", &text);
+        self.printer.step(last(&ready), "ready", &text);
         let answers = self
             .step("answered", async { ended(answers).await })
             .await?;
-        self.tell_answers(&answers)?;
+        self.print_answers(&answers)?;
         let traffic = match traffic {
             Some(traffic) => traffic,
-            None => self.step("request", self.traffic(TRICKLE)).await?,
+            None => self.step("request", self.traffic(REQUEST_INTERVAL)).await?,
         };
         Ok((ready, traffic))
     }
 
-    fn tell_answers(&self, answers: &[Entry]) -> anyhow::Result<()> {
+    fn print_answers(&self, answers: &[Entry]) -> anyhow::Result<()> {
         let mut pods = Vec::new();
         for entry in answers {
             let answer = entry.outcome.as_ref();
@@ -148,10 +151,10 @@ impl<S: Backend> Story<'_, S> {
             .max()
             .unwrap_or_else(Instant::now);
         let text = format!(
-            "{who} after {} ms: a slow answer, not an error",
+            "{who} after {} ms: a slow response, not an error",
             span(&took)
         );
-        self.printer.tell(at, "answered", &text);
+        self.printer.step(at, "answered", &text);
         Ok(())
     }
 
@@ -160,18 +163,18 @@ impl<S: Backend> Story<'_, S> {
         let serving = |view: &View| view.phase == Some(Phase::Serving) && !view.redirected();
         let serving = self.all("serving", last(ready), serving).await?;
         let text = "traffic goes straight to the pods; the resolver is out of the path";
-        self.printer.tell(last(&serving), "serving", text);
+        self.printer.step(last(&serving), "serving", text);
         let direct = self.step("direct", self.direct(last(&serving))).await?;
         let text = format!(
             "{} requests in a row without the resolver, {} ms each",
             direct.len(),
             span(&direct)
         );
-        self.printer.tell(Instant::now(), "direct", &text);
+        self.printer.step(Instant::now(), "direct", &text);
         self.step("answered", self.backend.stop(traffic)).await
     }
 
-    /// Nobody comes any more.
+    /// No more requests.
     async fn fall_asleep(&self) -> anyhow::Result<()> {
         let redirecting = |view: &View| view.phase == Some(Phase::Redirecting) && view.redirected();
         let quiet_at = |service: &Service| self.backend.ledger().last_ended_at(&service.name);
@@ -184,45 +187,44 @@ impl<S: Backend> Story<'_, S> {
             "{}: new connections go to the resolver again",
             self.backend.why_idle(&span(&quiet)),
         );
-        self.printer.tell(last(&idle), "idle", &text);
+        self.printer.step(last(&idle), "idle", &text);
         let drained = |view: &View| {
             view.phase == Some(Phase::Draining)
                 && !view.pods.is_empty()
                 && view.ready_pod().is_none()
         };
         let drained = self.all("drained", first(&idle), drained).await?;
-        let text =
-            "the pods are alive but out of rotation, so that none dies with a request in its hands";
-        self.printer.tell(last(&drained), "drained", text);
+        let text = "the pods are running but out of rotation, so that none is terminated with a request in flight";
+        self.printer.step(last(&drained), "drained", text);
         let asleep = self.all("asleep", first(&drained), View::is_asleep).await?;
         let text = format!("{} at 0 replicas again", self.who());
-        self.printer.tell(last(&asleep), "asleep", &text);
+        self.printer.step(last(&asleep), "asleep", &text);
         Ok(())
     }
 
-    fn sum_up(&self, ready: &[Moment]) -> Reckoning {
+    fn sum_up(&self, ready: &[Moment]) -> Summary {
         let names = self.services().iter().map(|service| service.name.clone());
         let ready = names.zip(ready.iter().map(|moment| moment.at)).collect();
-        let reckoning = self.backend.ledger().reckon(&ready);
+        let summary = self.backend.ledger().summarize(&ready);
         self.printer
-            .tell(Instant::now(), "requests", &reckoning.to_string());
-        reckoning
+            .step(Instant::now(), "requests", &summary.to_string());
+        summary
     }
 
-    /// Between two rounds: says how to take part, and tells what happens then.
-    pub(crate) async fn rest(&self) {
-        self.printer.say("");
-        self.printer.say(&format!(
-            "Your turn: {}. Next round in {} s; Ctrl-C leaves.",
+    /// Between two rounds: invites requests of the user, and prints what happens then.
+    pub(crate) async fn pause(&self) {
+        self.printer.line("");
+        self.printer.line(&format!(
+            "Your turn: {}. Next round in {} s; Ctrl-C quits.",
             self.backend.invitation(),
-            REST.as_secs(),
+            ROUND_PAUSE.as_secs(),
         ));
-        let _ = timeout(REST, self.comment()).await;
-        self.printer.say("");
+        let _ = timeout(ROUND_PAUSE, self.print_changes()).await;
+        self.printer.line("");
     }
 
-    /// Tells every change of phase, for ever.
-    async fn comment(&self) {
+    /// Prints every change of phase, for ever.
+    async fn print_changes(&self) {
         let seen = || -> Vec<View> {
             let names = self.services().iter().map(|service| service.name.as_str());
             names
@@ -239,7 +241,7 @@ impl<S: Backend> Story<'_, S> {
                         "{} is {phase:?}, replicas {}, {}",
                         service.name, now.replicas, now.reason
                     );
-                    self.printer.tell(Instant::now(), "seen", &text);
+                    self.printer.step(Instant::now(), "seen", &text);
                 }
             }
             before = now;
@@ -251,12 +253,12 @@ impl<S: Backend> Story<'_, S> {
     }
 
     async fn traffic(&self, every: Duration) -> anyhow::Result<S::Traffic> {
-        self.backend.send(every, self.visitors_patience()).await
+        self.backend.send(every, self.request_timeout()).await
     }
 
-    /// A visitor outwaits the steps of a wake, so that the step that failed is named, and not its visitor.
-    fn visitors_patience(&self) -> Duration {
-        self.patience.saturating_mul(4)
+    /// Longer than the steps of a wake, so that the step that failed is reported, and not the request.
+    fn request_timeout(&self) -> Duration {
+        self.timeout.saturating_mul(4)
     }
 
     fn who(&self) -> String {
@@ -292,7 +294,7 @@ impl<S: Backend> Story<'_, S> {
                 .iter()
                 .map(|service| self.backend.ledger().direct_in_a_row(&service.name, since));
             let rows: Vec<Vec<Duration>> = rows.collect();
-            if rows.iter().all(|row| row.len() >= DIRECT) {
+            if rows.iter().all(|row| row.len() >= DIRECT_RESPONSES) {
                 return Ok(rows.into_iter().flatten().map(millis).collect());
             }
             sleep(Duration::from_millis(20)).await;
@@ -324,24 +326,24 @@ impl<S: Backend> Story<'_, S> {
         self.step(word, try_join_all(waits)).await
     }
 
-    /// Waits for one step of the story, and no longer than the patience.
+    /// Waits for one step, up to the timeout.
     async fn step<T>(
         &self,
         word: &str,
-        comes: impl Future<Output = anyhow::Result<T>>,
+        step: impl Future<Output = anyhow::Result<T>>,
     ) -> anyhow::Result<T> {
-        let came = timeout(self.patience, comes);
-        match self.printer.while_waiting(awaited(word), came).await {
-            Ok(came) => came,
+        let step = timeout(self.timeout, step);
+        match self.printer.while_waiting(awaited(word), step).await {
+            Ok(result) => result,
             Err(_) => Err(anyhow!(
-                "the step \"{word}\" did not come within {} ms; {}",
-                self.patience.as_millis(),
+                "step \"{word}\" timed out after {} ms; {}",
+                self.timeout.as_millis(),
                 self.state().await
             )),
         }
     }
 
-    /// What is seen right now, for whoever must find out why.
+    /// The current state, to find out why.
     async fn state(&self) -> String {
         let states = self.services().iter().map(|service| {
             let view = self.backend.timeline().now(&service.name);
@@ -357,7 +359,7 @@ impl<S: Backend> Story<'_, S> {
         });
         let mut states: Vec<String> = states.collect();
         states.push(format!("requests held: {}", self.backend.held().await));
-        if let Err(lost) = self.backend.ledger().reckon(&BTreeMap::new()).verdict() {
+        if let Err(lost) = self.backend.ledger().summarize(&BTreeMap::new()).verdict() {
             states.push(lost.to_string());
         }
         states.join("; ")
@@ -373,17 +375,17 @@ async fn ended(mut answers: JoinSet<anyhow::Result<Vec<Entry>>>) -> anyhow::Resu
     Ok(all)
 }
 
-/// What goes on while a step is waited for.
+/// What is going on while a step is awaited.
 fn awaited(word: &str) -> &'static str {
     match word {
-        "request" => "a visitor sets out",
-        "ready" => "the app starts; the request is still held",
-        "serving" => "the pods return to rotation",
-        "direct" | "answered" => "requests are under way",
-        "idle" => "nobody comes; the cooldown passes",
-        "drained" => "the pods leave rotation",
-        "asleep" => "the operator sees to it that the service can sleep",
-        _ => "the resolver and the operator are at work",
+        "request" => "sending a request",
+        "ready" => "the app is starting; the request is still held",
+        "serving" => "the pods are returning to rotation",
+        "direct" | "answered" => "requests are in flight",
+        "idle" => "no requests; waiting for the cooldown",
+        "drained" => "the pods are leaving rotation",
+        "asleep" => "the operator is putting the service to sleep",
+        _ => "waiting for the resolver and the operator",
     }
 }
 

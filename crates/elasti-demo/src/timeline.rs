@@ -1,5 +1,4 @@
-//! The chronicle: what the API server has told about each service, and when.
-//! Never asks the operator or the resolver; it sees what kubectl sees.
+//! The timeline: the state of each service in the API server, and when it changed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
@@ -22,7 +21,7 @@ use tokio::time::{Instant, sleep};
 /// The label that the demo gives to the pods of a service.
 pub(crate) const APP_LABEL: &str = "app";
 
-/// A client gives up a connection that says nothing for a little longer than this.
+/// The client closes a connection that is silent for a little longer than this.
 const WATCH_SECONDS: u32 = 15;
 
 /// A service as the API server shows it.
@@ -58,7 +57,7 @@ impl View {
     }
 }
 
-/// One moment in a service's life.
+/// The state of a service since a moment.
 #[derive(Clone, Debug)]
 pub(crate) struct Moment {
     pub(crate) at: Instant,
@@ -70,7 +69,7 @@ struct Inner {
     grown: watch::Sender<()>,
 }
 
-/// What was seen of every service since the chronicle was opened.
+/// The states of every service since the timeline was opened.
 pub(crate) struct Timeline {
     inner: Arc<Inner>,
     _watches: JoinSet<()>,
@@ -123,7 +122,7 @@ impl Timeline {
             if let Some(moment) = self.inner.first(service, since, &holds) {
                 return moment;
             }
-            // The sender lives as long as the chronicle.
+            // The sender lives as long as the timeline.
             let _ = grown.changed().await;
         }
     }
@@ -136,7 +135,7 @@ impl Timeline {
     }
 
     /// A new round: only the last moment of each service is kept.
-    pub(crate) fn turn_page(&self) {
+    pub(crate) fn start_round(&self) {
         for moments in self.inner.moments.lock().values_mut() {
             let old = moments.len().saturating_sub(1);
             moments.drain(..old);
@@ -241,7 +240,7 @@ fn see_slice(inner: &Inner, slice: &EndpointSlice, gone: bool) {
     });
 }
 
-/// Tells every change of a kind, for ever.
+/// Watches a kind, for ever.
 async fn follow<K>(api: Api<K>, inner: Arc<Inner>, see: fn(&Inner, &K, bool))
 where
     K: Resource + Clone + Debug + DeserializeOwned,
@@ -262,7 +261,7 @@ where
     }
 }
 
-/// Tells changes until the watch ends; gives the version to go on from, or none if it is too old.
+/// Passes on changes until the watch ends; returns the version to continue from, or none if it is too old.
 async fn follow_from<K>(
     api: &Api<K>,
     inner: &Inner,

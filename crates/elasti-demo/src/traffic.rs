@@ -1,5 +1,5 @@
-//! Traffic: requests to a service at a steady pace until it is told to stop.
-//! Never waits for an answer before it sends the next request, and never leaves one unaccounted for.
+//! Traffic: requests to a service at a fixed interval until it is stopped.
+//! Never waits for a response before it sends the next request.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use super::backend::Service;
 use super::ledger::{Entry, Ledger};
 use elasti_visitor::visit;
 
-/// Traffic under way.
+/// Ongoing traffic.
 #[derive(Debug)]
 pub(crate) struct Traffic {
     stop: watch::Sender<bool>,
@@ -24,18 +24,18 @@ impl Traffic {
         services: &[Service],
         ledger: &Ledger,
         every: Duration,
-        patience: Duration,
+        timeout: Duration,
     ) -> Self {
         let stop = watch::Sender::new(false);
         let mut senders = JoinSet::new();
         for service in services {
             let (service, ledger) = (service.clone(), ledger.clone());
-            senders.spawn(send(service, ledger, every, patience, stop.subscribe()));
+            senders.spawn(send(service, ledger, every, timeout, stop.subscribe()));
         }
         Self { stop, senders }
     }
 
-    /// Sends no more, and waits for the answers that are due.
+    /// Sends no more, and waits for outstanding responses.
     pub(crate) async fn stop(mut self) {
         self.stop.send_replace(true);
         while self.senders.join_next().await.is_some() {}
@@ -46,7 +46,7 @@ async fn send(
     service: Service,
     ledger: Ledger,
     every: Duration,
-    patience: Duration,
+    timeout: Duration,
     mut stop: watch::Receiver<bool>,
 ) {
     let mut requests = JoinSet::new();
@@ -56,7 +56,7 @@ async fn send(
         tokio::select! {
             _ = stop.wait_for(|stop| *stop) => break,
             _ = ticks.tick() => {
-                requests.spawn(send_one(service.clone(), ledger.clone(), patience));
+                requests.spawn(send_one(service.clone(), ledger.clone(), timeout));
             }
             Some(_) = requests.join_next() => {}
         }
@@ -65,9 +65,9 @@ async fn send(
 }
 
 /// One request, written into the ledger.
-pub(crate) async fn send_one(service: Service, ledger: Ledger, patience: Duration) -> Entry {
+pub(crate) async fn send_one(service: Service, ledger: Ledger, timeout: Duration) -> Entry {
     let sent_at = Instant::now();
-    let outcome = visit(service.address, service.path, patience).await;
+    let outcome = visit(service.address, service.path, timeout).await;
     let entry = Entry {
         service: service.name,
         sent_at,

@@ -1,5 +1,4 @@
-//! Visitors in a pod of the cluster: they come through the Service as everybody does, and tell by the pod's log.
-//! Never counts a request as answered that the log does not show as such.
+//! Clients in a pod of the cluster, which call the Service and report through the pod's log.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -16,22 +15,22 @@ use tokio::time::{Instant, sleep};
 
 use super::backend::First;
 use super::ledger::{Entry, Ledger};
-use super::real_cluster::harmless;
+use super::real_cluster::restricted_pod;
 use super::timeline::APP_LABEL;
-use elasti_cli::refusal::Asked;
+use elasti_cli::refusal::Call;
 use elasti_visitor::{Event, Line};
 
 /// Label and first part of the name of their pods.
 pub(crate) const VISITOR: &str = "visitor";
-/// Between two looks at the log.
-const LOOK: Duration = Duration::from_millis(100);
+/// Between two reads of the log.
+const LOG_POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// A log can be read only a while after its pod has begun; until then nobody could say when a request was sent.
-const READABLE: Duration = Duration::from_secs(2);
+/// A log becomes readable a while after its pod has started; only then is it known when a request was sent.
+const LOG_DELAY: Duration = Duration::from_secs(2);
 
-/// What visitors are to do.
+/// What to send.
 #[derive(Clone, Debug)]
-pub(crate) struct Order {
+pub(crate) struct VisitorConfig {
     pub(crate) name: String,
     /// Elasti's own image: the cluster has it.
     pub(crate) image: String,
@@ -42,27 +41,27 @@ pub(crate) struct Order {
     /// `None`: until they are stopped.
     pub(crate) rounds: Option<u64>,
     pub(crate) every: Duration,
-    pub(crate) patience: Duration,
+    pub(crate) timeout: Duration,
 }
 
-impl Order {
+impl VisitorConfig {
     fn pod(&self) -> anyhow::Result<Pod> {
         let mut arguments = vec!["visit".to_owned()];
         arguments.extend(self.places.iter().cloned());
         arguments.push(format!("--path={}", self.path));
         arguments.push(format!("--every={}", self.every.as_millis()));
-        // Of one request it is told when it was sent; of many only what became of them.
-        let after = self.rounds.map_or(0, |_| READABLE.as_millis());
+        // For one request the time of sending matters; for many only the outcomes.
+        let after = self.rounds.map_or(0, |_| LOG_DELAY.as_millis());
         arguments.push(format!("--after={after}"));
-        arguments.push(format!("--patience={}", self.patience.as_secs()));
+        arguments.push(format!("--patience={}", self.timeout.as_secs()));
         arguments.extend(self.rounds.map(|rounds| format!("--rounds={rounds}")));
-        let mut spec = harmless(json!({
+        let mut spec = restricted_pod(json!({
             "name": VISITOR, "image": self.image, "imagePullPolicy": self.pull_policy, "args": arguments,
         }));
         if let Some(fields) = spec.as_object_mut() {
             fields.insert("restartPolicy".into(), json!("Never"));
-            let patience = self.patience.as_secs();
-            fields.insert("terminationGracePeriodSeconds".into(), json!(patience));
+            let grace_seconds = self.timeout.as_secs();
+            fields.insert("terminationGracePeriodSeconds".into(), json!(grace_seconds));
         }
         let metadata = json!({"name": self.name, "labels": {APP_LABEL: VISITOR}});
         let pod = json!({"metadata": metadata, "spec": spec});
@@ -70,10 +69,10 @@ impl Order {
     }
 }
 
-/// Visitors on their way.
+/// A running pod of clients.
 pub(crate) struct Visitors {
     name: String,
-    patience: Duration,
+    timeout: Duration,
     /// When each request was sent.
     sent: watch::Receiver<Vec<Instant>>,
     reading: JoinSet<anyhow::Result<Vec<Entry>>>,
@@ -84,35 +83,35 @@ impl Visitors {
     pub(crate) async fn send(
         client: &Client,
         namespace: &str,
-        order: Order,
+        config: VisitorConfig,
         ledger: Ledger,
     ) -> anyhow::Result<Self> {
         let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);
-        let made = pods.create(&PostParams::default(), &order.pod()?).await;
-        made.map_err(|error| asked(namespace, "create", "pods").refused(&error))?;
-        let (telling, sent) = watch::channel(Vec::new());
+        let made = pods.create(&PostParams::default(), &config.pod()?).await;
+        made.map_err(|error| call(namespace, "create", "pods").refused(&error))?;
+        let (sent_sender, sent) = watch::channel(Vec::new());
         let mut reading = JoinSet::new();
         let reader = Reader {
             pods,
             namespace: namespace.to_owned(),
-            name: order.name.clone(),
+            name: config.name.clone(),
             lines: 0,
             began: None,
             open: BTreeMap::new(),
             entries: Vec::new(),
-            sent: telling,
+            sent: sent_sender,
             ledger,
         };
         reading.spawn(reader.until_done());
         Ok(Self {
-            name: order.name,
-            patience: order.patience,
+            name: config.name,
+            timeout: config.timeout,
             sent,
             reading,
         })
     }
 
-    /// Waits until so many requests are on their way.
+    /// Waits until this many requests were sent.
     pub(crate) async fn until_sent(mut self, count: usize) -> anyhow::Result<First> {
         tokio::select! {
             biased;
@@ -127,13 +126,13 @@ impl Visitors {
         Err(anyhow!("the visitor sent nothing"))
     }
 
-    /// They send no more, and end with the last answer.
+    /// Sends no more, and waits for the last response.
     pub(crate) async fn stop(mut self, client: &Client, namespace: &str) -> anyhow::Result<()> {
         let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);
-        let patience = u32::try_from(self.patience.as_secs()).unwrap_or(u32::MAX);
-        let gently = DeleteParams::default().grace_period(patience);
-        let stopped = pods.delete(&self.name, &gently).await;
-        stopped.map_err(|error| asked(namespace, "delete", "pods").refused(&error))?;
+        let grace_seconds = u32::try_from(self.timeout.as_secs()).unwrap_or(u32::MAX);
+        let graceful = DeleteParams::default().grace_period(grace_seconds);
+        let stopped = pods.delete(&self.name, &graceful).await;
+        stopped.map_err(|error| call(namespace, "delete", "pods").refused(&error))?;
         while let Some(ended) = self.reading.join_next().await {
             ended??;
         }
@@ -141,8 +140,8 @@ impl Visitors {
     }
 }
 
-fn asked<'a>(namespace: &'a str, verb: &'static str, resource: &'static str) -> Asked<'a> {
-    Asked {
+fn call<'a>(namespace: &'a str, verb: &'static str, resource: &'static str) -> Call<'a> {
+    Call {
         verb,
         group: "",
         resource,
@@ -158,7 +157,7 @@ struct Reader {
     name: String,
     /// How many lines were read.
     lines: usize,
-    /// When the visitor began, as exactly as its log tells.
+    /// When the visitor started, as exactly as its log shows.
     began: Option<Instant>,
     /// Requests without an end: whose, and when they were sent.
     open: BTreeMap<u64, (String, Duration)>,
@@ -172,33 +171,33 @@ impl Reader {
         loop {
             match self.pods.logs(&self.name, &LogParams::default()).await {
                 Ok(log) => {
-                    if self.read(&log)? {
+                    if self.parse_log(&log)? {
                         return Ok(self.entries);
                     }
                 }
-                Err(error) => self.bear(&error).await?,
+                Err(error) => self.check_error(&error).await?,
             }
-            sleep(LOOK).await;
+            sleep(LOG_POLL_INTERVAL).await;
         }
     }
 
-    /// Reads what is new; tells whether that was all.
-    fn read(&mut self, log: &str) -> anyhow::Result<bool> {
+    /// Parses new lines; returns whether that was all.
+    fn parse_log(&mut self, log: &str) -> anyhow::Result<bool> {
         let now = Instant::now();
         let whole = log.rfind('\n').and_then(|end| log.get(..end));
         for text in whole.unwrap_or_default().lines().skip(self.lines) {
             self.lines += 1;
             let Ok(line) = serde_json::from_str::<Line>(text) else {
-                bail!("the visitor says: {text}");
+                bail!("unexpected log line of the visitor: {text}");
             };
-            if self.hear(now, line) {
+            if self.take(now, line) {
                 return Ok(true);
             }
         }
         Ok(false)
     }
 
-    fn hear(&mut self, now: Instant, Line { at, event }: Line) -> bool {
+    fn take(&mut self, now: Instant, Line { at, event }: Line) -> bool {
         let at = Duration::from_millis(at);
         // A line is never read before it was written, so the earliest guess is the best.
         let guess = now.checked_sub(at).unwrap_or(now);
@@ -228,16 +227,16 @@ impl Reader {
         false
     }
 
-    /// A log that cannot be read: it has not begun yet, or never will.
-    async fn bear(&self, error: &kube::Error) -> anyhow::Result<()> {
+    /// A log that cannot be read: the pod has not started yet, or never will.
+    async fn check_error(&self, error: &kube::Error) -> anyhow::Result<()> {
         let pod = match (error, self.lines) {
             (kube::Error::Api(status), _) if status.is_forbidden() => {
-                let refusal = asked(&self.namespace, "get", "pods/log").refused(error);
+                let refusal = call(&self.namespace, "get", "pods/log").refused(error);
                 return Err(refusal.into());
             }
             (kube::Error::Api(status), 1..) if status.code == 404 => {
                 bail!(
-                    "the visitor is gone, and {} requests have no end",
+                    "the visitor is gone, and {} requests have no outcome",
                     self.open.len()
                 )
             }
@@ -305,8 +304,8 @@ mod tests {
             (6, sent(2)),
             (2005, answered.clone()),
         ]);
-        assert!(!reader.read(&half).unwrap());
-        assert!(!reader.read(&half).unwrap(), "nothing is heard twice");
+        assert!(!reader.parse_log(&half).unwrap());
+        assert!(!reader.parse_log(&half).unwrap(), "no line is read twice");
         let all = vec![
             (0, Event::Here),
             (5, sent(1)),
@@ -318,10 +317,10 @@ mod tests {
         let all = log(all);
         // A line that is not whole yet is read when it is.
         let cut = all.len() - 2;
-        assert!(!reader.read(&all[..cut]).unwrap());
-        assert!(reader.read(&all).unwrap());
-        let told = ledger.reckon(&BTreeMap::new()).to_string();
-        assert_eq!(told, "sent 2, answered 1, of them held 0, lost 1");
+        assert!(!reader.parse_log(&all[..cut]).unwrap());
+        assert!(reader.parse_log(&all).unwrap());
+        let summary = ledger.summarize(&BTreeMap::new()).to_string();
+        assert_eq!(summary, "sent 2, answered 1, of them held 0, lost 1");
         assert_eq!(reader.entries[0].took, Duration::from_millis(2000));
         assert_eq!(reader.sent.borrow().len(), 2);
     }
@@ -329,11 +328,11 @@ mod tests {
     #[tokio::test]
     async fn words_that_are_no_visitors_are_told_as_they_are() {
         let (mut reader, _) = reader();
-        let error = reader.read("error: unrecognized subcommand 'visit'\n");
+        let error = reader.parse_log("error: unrecognized subcommand 'visit'\n");
         let error = error.unwrap_err().to_string();
         assert_eq!(
             error,
-            "the visitor says: error: unrecognized subcommand 'visit'"
+            "unexpected log line of the visitor: error: unrecognized subcommand 'visit'"
         );
     }
 }

@@ -1,5 +1,4 @@
-//! The CRD: is it there, is it served, and does it have the fields that this version writes?
-//! Never installs it.
+//! The CRD: is it installed and served, and does it have the fields of this version?
 
 use elasti_api::{ElastiService, names};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -17,11 +16,7 @@ pub(super) async fn check(client: &Client) -> Line {
     let found = match definitions.get_opt(names::CRD).await {
         Ok(Some(found)) => found,
         Ok(None) => {
-            return Line::fail(
-                CHECK,
-                "this cluster knows no ElastiServices: the CRD is not installed",
-                INSTALL,
-            );
+            return Line::fail(CHECK, "the CRD is not installed", INSTALL);
         }
         Err(error) => return Line::unseen(CHECK, "CustomResourceDefinitions", &error),
     };

@@ -1,5 +1,4 @@
 //! The ElastiServices and what leads their traffic: are the slices of sleeping services where a resolver answers?
-//! Never judges why a service is awake: `elasti why` does.
 
 use elasti_api::{ElastiService, Mode, Phase, names};
 use k8s_openapi::api::core::v1::Service;
@@ -29,7 +28,7 @@ pub(super) struct Fleet {
 
 impl Fleet {
     /// `None` where not even the ElastiServices can be read.
-    pub(super) async fn read(
+    pub(super) async fn load(
         client: &Client,
         installation: &Installation,
         lines: &mut Vec<Line>,
@@ -62,7 +61,7 @@ impl Fleet {
 
     pub(super) fn check(&self, lines: &mut Vec<Line>) {
         if self.services.is_empty() {
-            lines.push(Line::ok("services", "there is no ElastiService yet"));
+            lines.push(Line::ok("services", "no ElastiServices yet"));
             return;
         }
         lines.push(self.sum());
@@ -87,7 +86,7 @@ impl Fleet {
             false => Line::warn(
                 "services",
                 format!("{message}, {} not ready: {}", unwell.len(), some(&unwell)),
-                "elasti why NAME -n NAMESPACE tells the cause of each",
+                "elasti why NAME -n NAMESPACE shows the cause",
             ),
         }
     }
@@ -120,19 +119,28 @@ impl Fleet {
             let what = if addresses.is_empty() {
                 "no resolver in its slices".to_owned()
             } else if !strays.is_empty() {
-                format!("led to {}, where no ready resolver is", strays.join(", "))
+                format!(
+                    "routed to {}, where no resolver is ready",
+                    strays.join(", ")
+                )
             } else {
                 continue;
             };
             wrong.push(format!("{}: {what}", name(service)));
         }
         lines.push(match (wrong.is_empty(), led) {
-            (true, 0) => Line::ok("slices", "no service is led to the resolvers now"),
-            (true, led) => Line::ok("slices", counted(led, "service", " led to ready resolvers")),
+            (true, 0) => Line::ok("slices", "no service is routed to the resolvers now"),
+            (true, led) => Line::ok(
+                "slices",
+                counted(led, "service", " routed to ready resolvers"),
+            ),
             (false, _) => Line::fail(
                 "slices",
-                format!("requests to these services find nobody: {}", some(&wrong)),
-                "check that an operator leads; it corrects slices within a second",
+                format!(
+                    "requests to these services reach no resolver: {}",
+                    some(&wrong)
+                ),
+                "check that there is a leader; it corrects slices within a second",
             ),
         });
     }
@@ -152,7 +160,7 @@ impl Fleet {
         }
         lines.push(Line::fail(
             "prometheus",
-            format!("no default Prometheus is set, and triggers of these name none, so they never sleep: {}", some(&without)),
+            format!("no default Prometheus is set, and triggers of these services name none, so they never sleep: {}", some(&without)),
             "helm upgrade with elastiController.manager.env.prometheusTriggerServerAddress, or write serverAddress in the trigger",
         ));
     }
@@ -223,7 +231,7 @@ fn unwell(service: &ElastiService) -> Option<String> {
         .flatten()
         .find(|one| one.type_ == names::condition::READY);
     match ready {
-        None => Some(format!("{} (no operator has looked at it)", name(service))),
+        None => Some(format!("{} (not processed by an operator)", name(service))),
         Some(ready) if ready.status != "True" => {
             Some(format!("{} ({})", name(service), ready.reason))
         }
@@ -231,7 +239,7 @@ fn unwell(service: &ElastiService) -> Option<String> {
     }
 }
 
-/// Whether this slice of ours leads this service's traffic.
+/// Whether this slice of ours routes this service's traffic.
 fn leads(slice: &EndpointSlice, service: &ElastiService) -> bool {
     let label = |key: &str| slice.labels().get(key).map(String::as_str);
     label(names::SLICE_MANAGED_BY_LABEL) == Some(names::SLICE_MANAGED_BY_ELASTI)

@@ -1,5 +1,4 @@
-//! Operator and resolver: where they are, whether they are ready, who leads, and whether a wake gets through.
-//! Never speaks to them: everything is seen through Kubernetes.
+//! Operator and resolver: where they are, whether they are ready, who leads, and whether wake requests arrive.
 
 use elasti_api::names;
 use jiff::Timestamp;
@@ -15,7 +14,7 @@ use super::line::Line;
 /// Where the chart is usually installed.
 const USUAL_NAMESPACE: &str = "elasti";
 const OPERATOR_LABEL: &str = "control-plane=controller-manager";
-/// A lease that was not renewed for so many of its own durations is nobody's.
+/// A lease that was not renewed for this many of its own durations has no holder.
 const STALE_AFTER: i64 = 2;
 
 /// What was found of an installation.
@@ -53,7 +52,7 @@ fn container(deployment: &Deployment) -> Option<&Container> {
     pod.containers.first()
 }
 
-/// What a container is told by a variable.
+/// An environment variable of the container.
 pub(crate) fn variable<'a>(deployment: &'a Deployment, name: &str) -> Option<&'a str> {
     let variables = container(deployment)?.env.as_ref()?;
     let found = variables.iter().find(|one| one.name == name)?;
@@ -207,10 +206,16 @@ impl Installation {
         match installed {
             Some(version) if version != env!("CARGO_PKG_VERSION") => lines.push(Line::warn(
                 "versions",
-                format!("Elasti {version} is installed, this program is {}", env!("CARGO_PKG_VERSION")),
-                "use the program of the installed version; what it says about fields and rights may differ",
+                format!(
+                    "Elasti {version} is installed, this program is {}",
+                    env!("CARGO_PKG_VERSION")
+                ),
+                "use the program of the installed version; fields and permissions may differ",
             )),
-            _ => lines.push(Line::ok("versions", format!("operator and resolver run {one}"))),
+            _ => lines.push(Line::ok(
+                "versions",
+                format!("operator and resolver run {one}"),
+            )),
         }
     }
 
@@ -228,10 +233,12 @@ impl Installation {
             .unwrap_or(1);
         if !elects {
             lines.push(match replicas {
-                0 | 1 => Line::ok("lease", "one operator, without an election"),
+                0 | 1 => Line::ok("lease", "one operator, without leader election"),
                 _ => Line::fail(
                     "lease",
-                    format!("{replicas} operators run without an election: each takes itself for the leader"),
+                    format!(
+                        "{replicas} operators run without leader election: each acts as the leader"
+                    ),
                     "add --leader-elect to elastiController.manager.args",
                 ),
             });
@@ -259,9 +266,9 @@ impl Installation {
                 lines.push(Line::fail(
                     CHECK,
                     format!(
-                        "resolvers ask Service {namespace}/{name} for a wake, and it does not exist"
+                        "resolvers send wake requests to Service {namespace}/{name}, which does not exist"
                     ),
-                    "run helm upgrade, which makes it again",
+                    "run helm upgrade, which creates it",
                 ));
                 return;
             }
@@ -276,7 +283,7 @@ impl Installation {
         if ready == 0 {
             lines.push(Line::fail(
                 CHECK,
-                format!("Service {namespace}/{name} has no ready endpoint: no wake is heard"),
+                format!("Service {namespace}/{name} has no ready endpoint: wake requests fail"),
                 format!("kubectl get pods -n {namespace} -l {OPERATOR_LABEL}"),
             ));
             return;
@@ -292,8 +299,8 @@ impl Installation {
             ),
             (true, _) => Line::warn(
                 CHECK,
-                "the operator takes wakes from anyone in the cluster",
-                "remove --allow-anonymous-wakes once no resolver of KubeElasti is left",
+                "the operator accepts wake requests from anyone in the cluster",
+                "remove --allow-anonymous-wakes once no KubeElasti resolver is left",
             ),
             (false, true) => Line::ok(CHECK, format!("resolvers reach {ready} operator(s) through {namespace}/{name}")),
         });
@@ -325,7 +332,7 @@ fn choose(part: Part, mut ours: Vec<Deployment>, lines: &mut Vec<Line>) -> Optio
     if ours.is_empty() {
         lines.push(Line::fail(
             part.word(),
-            format!("no Deployment of the {} was found", part.word()),
+            format!("no Deployment of the {} found", part.word()),
             "install the chart; if it is installed elsewhere, name its namespace with -n",
         ));
         return None;
@@ -334,8 +341,8 @@ fn choose(part: Part, mut ours: Vec<Deployment>, lines: &mut Vec<Line>) -> Optio
         let places: Vec<String> = ours.iter().map(place).collect();
         lines.push(Line::fail(
             part.word(),
-            format!("{} installations: {}; they would work against each other", ours.len(), places.join(", ")),
-            "keep one, or give each its own namespaces (global.allowedNamespaces) and check them one by one with -n",
+            format!("{} installations: {}; they conflict", ours.len(), places.join(", ")),
+            "keep one, or give each its own namespaces (global.allowedNamespaces) and check each with -n",
         ));
     }
     Some(ours.swap_remove(0))
@@ -416,7 +423,7 @@ fn leader(lease: Option<&Lease>, now: Timestamp, namespace: &str) -> Line {
         return Line::fail(
             CHECK,
             format!(
-                "no operator leads: the Lease {namespace}/{} is free or missing",
+                "no leader: the Lease {namespace}/{} is free or missing",
                 names::LEASE
             ),
             fix,
@@ -431,9 +438,7 @@ fn leader(lease: Option<&Lease>, now: Timestamp, namespace: &str) -> Line {
     match age > stale {
         true => Line::fail(
             CHECK,
-            format!(
-                "{holder} leads by name, but has not renewed its lease for {age} s: nothing sleeps"
-            ),
+            format!("leader {holder} has not renewed its lease for {age} s: nothing sleeps"),
             fix,
         ),
         false => Line::ok(CHECK, format!("{holder} leads")),
@@ -459,7 +464,7 @@ fn has_token(resolver: &Deployment) -> bool {
     projected && variable(resolver, "ELASTI_RESOLVER_TOKEN_FILE").is_some()
 }
 
-/// The addresses of a slice that are not said to be unready.
+/// The addresses of a slice that are not marked unready.
 pub(crate) fn ready_addresses(slice: &EndpointSlice) -> Vec<String> {
     let ready = slice.endpoints.iter().filter(|endpoint| {
         let conditions = endpoint.conditions.as_ref();

@@ -1,17 +1,16 @@
-//! One line of the doctor's report: what was looked at, how it is, what to do.
-//! Never looks itself.
+//! One line of the report: what was checked, the verdict, and the fix.
 
 use serde::Serialize;
 
-/// How it is.
+/// The outcome of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Verdict {
-    /// As it should be.
+    /// Healthy.
     Ok,
-    /// It works, or could not be looked at.
+    /// It works, or could not be checked.
     Warn,
-    /// Something does not work.
+    /// Broken.
     Fail,
 }
 
@@ -62,18 +61,18 @@ impl Line {
         }
     }
 
-    /// Something that the user may not look at, or that the server did not tell.
+    /// Something that the user may not read, or that the server did not return.
     pub(crate) fn unseen(check: &'static str, what: &str, error: &kube::Error) -> Self {
         match error {
             kube::Error::Api(status) if status.is_forbidden() => Self::warn(
                 check,
                 format!("not checked: you may not read {what}"),
-                "let someone with that right run elasti check",
+                "run elasti check as someone with that permission",
             ),
             other => Self::warn(
                 check,
                 format!("not checked: {what} cannot be read: {other}"),
-                "try again; if it stays so, look at the API server",
+                "try again; if it persists, inspect the API server",
             ),
         }
     }

@@ -1,4 +1,4 @@
-//! NetworkPolicies that may stand in the way of held requests.
+//! NetworkPolicies that may block held requests.
 //! Only hints: what a policy does is decided by the cluster's network, and not every network knows policies.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -44,10 +44,7 @@ pub(super) async fn check(
         }
     }
     match hints.is_empty() {
-        true => lines.push(Line::ok(
-            CHECK,
-            "no NetworkPolicy stands in the way that could be seen",
-        )),
+        true => lines.push(Line::ok(CHECK, "no blocking NetworkPolicy found")),
         false => lines.extend(hints),
     }
 }
@@ -85,7 +82,7 @@ fn of_home(policies: &[NetworkPolicy], installation: &Installation) -> Vec<Line>
     vec![Line::warn(
         CHECK,
         format!(
-            "NetworkPolicy {} in {} closes the ports on which resolvers take held traffic",
+            "NetworkPolicy {} in {} blocks the ports on which resolvers accept traffic",
             named.join(", "),
             installation.namespace()
         ),
@@ -121,8 +118,8 @@ fn of_targets(policies: &[NetworkPolicy], home: &str) -> Vec<Line> {
             let namespace = one.namespace().unwrap_or_default();
             Line::warn(
                 CHECK,
-                format!("NetworkPolicy {namespace}/{} may keep resolvers from the pods: held requests are forwarded from namespace {home}", one.name_any()),
-                format!("allow ingress from the namespace with kubernetes.io/metadata.name={home}, or make sure that another policy does"),
+                format!("NetworkPolicy {namespace}/{} may block resolvers from the pods: held requests are forwarded from namespace {home}", one.name_any()),
+                format!("allow ingress from the namespace with kubernetes.io/metadata.name={home}, unless another policy does"),
             )
         })
         .collect()

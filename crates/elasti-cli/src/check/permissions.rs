@@ -1,5 +1,4 @@
-//! The rights of the operator's and the resolver's accounts, against the rules that the chart grants.
-//! Never asks with the user's own identity: the API server is asked what the accounts may do.
+//! The permissions of the operator's and the resolver's service accounts, against the rules of the chart.
 
 use futures::StreamExt as _;
 use k8s_openapi::api::apps::v1::Deployment;
@@ -15,11 +14,11 @@ use super::line::Line;
 
 /// The chart's own rules, so that there is one list.
 const RULES: &str = include_str!("../../../../deploy/helm/elasti/templates/_rules.tpl");
-const CHECK: &str = "rights";
-/// Questions at a time.
-const AT_ONCE: usize = 8;
+const CHECK: &str = "permissions";
+/// Concurrent reviews.
+const CONCURRENCY: usize = 8;
 /// More would fill the screen; the role shows the rest.
-const SHOWN: usize = 6;
+const MAX_SHOWN: usize = 6;
 
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -29,9 +28,9 @@ struct Rule {
     verbs: Vec<String>,
 }
 
-/// One right.
+/// One permission.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Right {
+struct Permission {
     group: String,
     resource: String,
     verb: String,
@@ -39,7 +38,7 @@ struct Right {
     namespace: Option<String>,
 }
 
-impl Right {
+impl Permission {
     /// What it is about, without the verb.
     fn object(&self) -> String {
         let Self {
@@ -58,13 +57,13 @@ impl Right {
 }
 
 /// `get, list pods; patch services`.
-fn summary(permissions: &[Right]) -> Vec<String> {
+fn summary(permissions: &[Permission]) -> Vec<String> {
     let mut by_object: Vec<(String, Vec<&str>)> = Vec::new();
-    for right in permissions {
-        let object = right.object();
+    for permission in permissions {
+        let object = permission.object();
         match by_object.iter_mut().find(|(known, _)| *known == object) {
-            Some((_, verbs)) => verbs.push(&right.verb),
-            None => by_object.push((object, vec![&right.verb])),
+            Some((_, verbs)) => verbs.push(&permission.verb),
+            None => by_object.push((object, vec![&permission.verb])),
         }
     }
     let text = |(object, verbs): (String, Vec<&str>)| format!("{} {object}", verbs.join(", "));
@@ -83,13 +82,13 @@ pub(super) async fn check(client: &Client, installation: &Installation, lines: &
         let Some(permissions) = needed(rules, &installation.watched()) else {
             lines.push(Line::warn(
                 CHECK,
-                "not checked: the list of rights cannot be read",
-                "report this as a defect",
+                "not checked: cannot parse the list of permissions",
+                "report this as a bug",
             ));
             continue;
         };
         let line = ask(client, word, deployment, permissions).await;
-        // Whoever may not ask once may not ask twice.
+        // A user without permission to ask would get the same line twice.
         let repeated = lines.last().is_some_and(|last| *last == line);
         if !repeated {
             lines.push(line);
@@ -97,8 +96,8 @@ pub(super) async fn check(client: &Client, installation: &Installation, lines: &
     }
 }
 
-/// Every right of a part, where it is needed.
-fn needed(define: &str, namespaces: &[String]) -> Option<Vec<Right>> {
+/// Every permission that a part needs.
+fn needed(define: &str, namespaces: &[String]) -> Option<Vec<Permission>> {
     let places: Vec<Option<String>> = match namespaces {
         [] => vec![None],
         names => names.iter().cloned().map(Some).collect(),
@@ -107,20 +106,20 @@ fn needed(define: &str, namespaces: &[String]) -> Option<Vec<Right>> {
     for place in &places {
         permissions.extend(expand(&rules(define)?, place.as_ref()));
     }
-    // With rights in namespaces only, tokens are checked by the API server's published keys instead.
+    // With permissions in namespaces only, tokens are checked by the API server's published keys instead.
     if namespaces.is_empty() {
         permissions.extend(expand(&rules("elasti.reviewRules")?, None));
     }
     Some(permissions)
 }
 
-fn expand(rules: &[Rule], namespace: Option<&String>) -> Vec<Right> {
+fn expand(rules: &[Rule], namespace: Option<&String>) -> Vec<Permission> {
     let mut permissions = Vec::new();
     for rule in rules {
         for group in &rule.api_groups {
             for resource in &rule.resources {
                 for verb in &rule.verbs {
-                    permissions.push(Right {
+                    permissions.push(Permission {
                         group: group.clone(),
                         resource: resource.clone(),
                         verb: verb.clone(),
@@ -133,7 +132,7 @@ fn expand(rules: &[Rule], namespace: Option<&String>) -> Vec<Right> {
     permissions
 }
 
-/// The rules of one block of the chart's template: what stands before its first condition.
+/// The rules of one block of the chart's template: up to its first condition.
 fn rules(define: &str) -> Option<Vec<Rule>> {
     let (_, after) = RULES.split_once(&format!("define \"{define}\" -}}}}"))?;
     let (block, _) = after.split_once("\n{{-")?;
@@ -144,7 +143,7 @@ async fn ask(
     client: &Client,
     word: &str,
     deployment: &Deployment,
-    permissions: Vec<Right>,
+    permissions: Vec<Permission>,
 ) -> Line {
     let namespace = deployment.namespace().unwrap_or_default();
     let account = account(deployment);
@@ -155,33 +154,36 @@ async fn ask(
         "system:authenticated".to_owned(),
     ];
     let asked = futures::stream::iter(permissions)
-        .map(|right| allowed(client, user.clone(), groups.clone(), right))
-        .buffered(AT_ONCE)
+        .map(|one| allowed(client, user.clone(), groups.clone(), one))
+        .buffered(CONCURRENCY)
         .collect::<Vec<_>>()
         .await;
     let mut missing = Vec::new();
     for one in asked {
         match one {
             Ok((_, true)) => {}
-            Ok((right, false)) => missing.push(right),
+            Ok((permission, false)) => missing.push(permission),
             Err(kube::Error::Api(status)) if status.is_forbidden() => {
                 return Line::warn(
                     CHECK,
                     "not checked: you may not create subjectaccessreviews",
-                    "let someone with that right run elasti check",
+                    "run elasti check as someone with that permission",
                 );
             }
             Err(error) => return Line::unseen(CHECK, "access reviews", &error),
         }
     }
     if missing.is_empty() {
-        return Line::ok(CHECK, format!("the {word} has every right that it needs"));
+        return Line::ok(
+            CHECK,
+            format!("the {word} has all permissions that it needs"),
+        );
     }
     let missing = summary(&missing);
-    let more = missing.len().saturating_sub(SHOWN);
+    let more = missing.len().saturating_sub(MAX_SHOWN);
     let mut shown = missing
         .into_iter()
-        .take(SHOWN)
+        .take(MAX_SHOWN)
         .collect::<Vec<_>>()
         .join("; ");
     if more > 0 {
@@ -190,7 +192,7 @@ async fn ask(
     Line::fail(
         CHECK,
         format!("the {word} ({namespace}/{account}) may not: {shown}"),
-        "run helm upgrade, which grants them again; if a policy took them away, ask whoever owns it",
+        "run helm upgrade, which grants them again; if a policy removed them, ask its owner",
     )
 }
 
@@ -198,22 +200,22 @@ async fn allowed(
     client: &Client,
     user: String,
     groups: Vec<String>,
-    right: Right,
-) -> kube::Result<(Right, bool)> {
-    let (resource, subresource) = match right.resource.split_once('/') {
+    permission: Permission,
+) -> kube::Result<(Permission, bool)> {
+    let (resource, subresource) = match permission.resource.split_once('/') {
         Some((resource, sub)) => (resource.to_owned(), Some(sub.to_owned())),
-        None => (right.resource.clone(), None),
+        None => (permission.resource.clone(), None),
     };
     let review = SubjectAccessReview {
         spec: SubjectAccessReviewSpec {
             user: Some(user),
             groups: Some(groups),
             resource_attributes: Some(ResourceAttributes {
-                group: Some(right.group.clone()),
+                group: Some(permission.group.clone()),
                 resource: Some(resource),
                 subresource,
-                verb: Some(right.verb.clone()),
-                namespace: right.namespace.clone(),
+                verb: Some(permission.verb.clone()),
+                namespace: permission.namespace.clone(),
                 ..ResourceAttributes::default()
             }),
             ..SubjectAccessReviewSpec::default()
@@ -222,7 +224,10 @@ async fn allowed(
     };
     let reviews: Api<SubjectAccessReview> = Api::all(client.clone());
     let answer = reviews.create(&PostParams::default(), &review).await?;
-    Ok((right, answer.status.is_some_and(|status| status.allowed)))
+    Ok((
+        permission,
+        answer.status.is_some_and(|status| status.allowed),
+    ))
 }
 
 #[cfg(test)]

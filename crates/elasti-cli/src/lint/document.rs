@@ -1,5 +1,4 @@
 //! YAML documents with the line and column of every value.
-//! Never judges: a document is only read here.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -21,7 +20,7 @@ pub(crate) struct Document {
     /// The file as it was named, or `-`.
     pub(crate) file: String,
     pub(crate) value: Value,
-    /// Where each value stands, by its path as Kubernetes writes it: `spec.triggers[0].type`.
+    /// Position of each value, by its path as Kubernetes writes it: `spec.triggers[0].type`.
     positions: BTreeMap<String, Position>,
 }
 
@@ -33,7 +32,7 @@ pub(crate) struct Unreadable {
 }
 
 /// Every object of a text: documents apart by `---`, and the items of lists.
-pub(crate) fn read(file: &str, text: &str) -> Result<Vec<Document>, Unreadable> {
+pub(crate) fn parse(file: &str, text: &str) -> Result<Vec<Document>, Unreadable> {
     let trees: Vec<Spanned<Tree>> =
         serde_saphyr::from_multiple(text).map_err(|error| Unreadable {
             position: error.location().map(position),
@@ -56,7 +55,7 @@ pub(crate) fn read(file: &str, text: &str) -> Result<Vec<Document>, Unreadable> 
     Ok(found)
 }
 
-/// Without the place, which is told apart.
+/// Without the position, which is reported separately.
 fn first_line(text: &str) -> String {
     let line = text.lines().next().unwrap_or_default();
     let end = line.find(" at line ").unwrap_or(line.len());
@@ -85,7 +84,7 @@ impl Document {
         value.and_then(Value::as_str).unwrap_or_default()
     }
 
-    /// Where a value stands; for one that is absent, where it would belong.
+    /// Position of a value; for one that is absent, of its parent.
     pub(crate) fn position(&self, path: &str) -> Option<Position> {
         let mut path = path;
         loop {
@@ -208,7 +207,7 @@ fn flatten(tree: Spanned<Tree>, path: &str, positions: &mut BTreeMap<String, Pos
     }
 }
 
-/// A value whose parts know where they stand.
+/// A value whose parts have positions.
 #[derive(Debug)]
 enum Tree {
     Leaf(Value),
@@ -287,7 +286,7 @@ mod tests {
 
     use serde_json::json;
 
-    use super::{Position, read};
+    use super::{Position, parse};
 
     const TWO: &str = "# first\na: 1\nb:\n  - c: x\n    d: |\n      one\n      two\n---\nkind: List\napiVersion: v1\nitems:\n  - kind: A\n  - kind: B\n    metadata: {name: b}\n";
 
@@ -297,7 +296,7 @@ mod tests {
 
     #[test]
     fn every_value_has_its_place_across_documents_and_lists() {
-        let found = read("f", TWO).unwrap();
+        let found = parse("f", TWO).unwrap();
         assert_eq!(found.len(), 3);
         assert_eq!(
             found[0].value,
@@ -312,14 +311,14 @@ mod tests {
 
     #[test]
     fn a_character_of_a_text_has_its_place() {
-        let found = read("f", TWO).unwrap();
+        let found = parse("f", TWO).unwrap();
         assert_eq!(found[0].position_within(TWO, "b[0].d", 5), at(7, 8));
         assert_eq!(found[0].position_within(TWO, "b[0].c", 0), at(4, 8));
     }
 
     #[test]
-    fn what_is_no_yaml_is_told_with_its_place() {
-        let wrong = read("f", "a: 1\nb: [\n").unwrap_err();
+    fn invalid_yaml_is_reported_with_its_position() {
+        let wrong = parse("f", "a: 1\nb: [\n").unwrap_err();
         assert!(wrong.position.is_some(), "{wrong:?}");
     }
 }

@@ -1,5 +1,4 @@
 //! What lint has to say: one finding a fault, with where it is and what to write instead.
-//! Never finds anything itself.
 
 use std::fmt;
 

@@ -13,9 +13,9 @@ use super::finding::{Finding, Rule};
 pub(crate) enum Seen {
     /// As it is.
     Found(Value),
-    /// Nobody has it.
+    /// It does not exist.
     Absent,
-    /// Nobody could be asked.
+    /// It could not be looked up.
     #[default]
     Unknown,
 }
@@ -62,7 +62,7 @@ pub(crate) fn check(
     around: &Around,
 ) -> Vec<Finding> {
     let mut found = Vec::new();
-    let mut tell = |(severity, rule), field: &str, message: String, fix: String| {
+    let mut report = |(severity, rule), field: &str, message: String, fix: String| {
         found.push(Finding::new(
             document,
             (severity, rule),
@@ -71,15 +71,15 @@ pub(crate) fn check(
             fix,
         ));
     };
-    check_service(spec, around, &mut tell);
-    check_target(spec, around, &mut tell);
-    check_ports(around, &mut tell);
-    check_autoscalers(spec, around, &mut tell);
-    check_others(spec, around, &mut tell);
+    check_service(spec, around, &mut report);
+    check_target(spec, around, &mut report);
+    check_ports(around, &mut report);
+    check_autoscalers(spec, around, &mut report);
+    check_others(spec, around, &mut report);
     found
 }
 
-type Tell<'a> = &'a mut dyn FnMut((super::finding::Severity, Rule), &str, String, String);
+type Report<'a> = &'a mut dyn FnMut((super::finding::Severity, Rule), &str, String, String);
 
 const SERVICE: &str = "spec.service";
 const TARGET: &str = "spec.scaleTargetRef";
@@ -96,19 +96,19 @@ fn list<'a>(value: &'a Value, pointer: &str) -> &'a [Value] {
     list.map(Vec::as_slice).unwrap_or_default()
 }
 
-fn check_service(spec: &ElastiServiceSpec, around: &Around, tell: Tell<'_>) {
+fn check_service(spec: &ElastiServiceSpec, around: &Around, report: Report<'_>) {
     let name = &spec.service;
     let service = match &around.service {
         Seen::Unknown => return,
         Seen::Absent => {
             let message = format!("there is no Service {name} in this namespace");
             let fix = "create the Service, or correct the name".to_owned();
-            return tell((Error, Rule::Service), SERVICE, message, fix);
+            return report((Error, Rule::Service), SERVICE, message, fix);
         }
         Seen::Found(service) => service,
     };
     let mut refuse = |message: String, fix: &str| {
-        tell((Error, Rule::Service), SERVICE, message, fix.to_owned());
+        report((Error, Rule::Service), SERVICE, message, fix.to_owned());
     };
     if text(service, "/spec/type") == "ExternalName" {
         return refuse(
@@ -119,9 +119,9 @@ fn check_service(spec: &ElastiServiceSpec, around: &Around, tell: Tell<'_>) {
     if text(service, "/spec/clusterIP") == "None" {
         return refuse(
             format!(
-                "Service {name} is headless: clients dial the pods themselves, and nothing can hold their requests"
+                "Service {name} is headless: clients connect to the pods directly, and nothing can hold their requests"
             ),
-            "make a second Service with a cluster IP and the same selector, let clients use it, and name it here",
+            "create a second Service with a cluster IP and the same selector, point clients to it, and name it here",
         );
     }
     if service
@@ -130,7 +130,7 @@ fn check_service(spec: &ElastiServiceSpec, around: &Around, tell: Tell<'_>) {
         .is_none_or(|map| map.is_empty())
     {
         return refuse(
-            format!("Service {name} has no selector, so its pods are not known"),
+            format!("Service {name} has no selector, so its pods are unknown"),
             "give the Service a selector that matches the target's pods",
         );
     }
@@ -146,11 +146,11 @@ fn check_service(spec: &ElastiServiceSpec, around: &Around, tell: Tell<'_>) {
     }
     for port in other {
         let message = format!(
-            "port {} of Service {name} is {}: it is not carried while the target sleeps, and does not wake it",
+            "port {} of Service {name} is {}: it is not forwarded while the target sleeps, and does not wake it",
             port.get("port").unwrap_or(&Value::Null),
             text(port, "/protocol")
         );
-        tell(
+        report(
             (Warning, Rule::Ports),
             SERVICE,
             message,
@@ -162,7 +162,7 @@ fn check_service(spec: &ElastiServiceSpec, around: &Around, tell: Tell<'_>) {
             "Service {name} has externalTrafficPolicy Local: outside clients reach a sleeping target only through nodes that run a resolver"
         );
         let fix = "use Cluster, or run a resolver on every node that takes outside traffic";
-        tell((Warning, Rule::Service), SERVICE, message, fix.to_owned());
+        report((Warning, Rule::Service), SERVICE, message, fix.to_owned());
     }
     let publishes = service.pointer("/spec/publishNotReadyAddresses") == Some(&Value::Bool(true));
     if publishes && spec.handover != Some(Handover::Redirect) {
@@ -170,11 +170,11 @@ fn check_service(spec: &ElastiServiceSpec, around: &Around, tell: Tell<'_>) {
             "Service {name} publishes pods that are not ready, so a drain cannot take them out of rotation, and the target stays awake"
         );
         let fix = "remove publishNotReadyAddresses from the Service, or write handover: redirect";
-        tell((Error, Rule::Service), SERVICE, message, fix.to_owned());
+        report((Error, Rule::Service), SERVICE, message, fix.to_owned());
     }
 }
 
-fn check_target(spec: &ElastiServiceSpec, around: &Around, tell: Tell<'_>) {
+fn check_target(spec: &ElastiServiceSpec, around: &Around, report: Report<'_>) {
     let reference = &spec.scale_target_ref;
     let what = format!("{} {}", reference.canonical_kind(), reference.name);
     let target = match &around.target {
@@ -185,7 +185,7 @@ fn check_target(spec: &ElastiServiceSpec, around: &Around, tell: Tell<'_>) {
                 reference.api_version
             );
             let fix = "create it, or correct apiVersion, kind and name".to_owned();
-            return tell((Error, Rule::Target), TARGET, message, fix);
+            return report((Error, Rule::Target), TARGET, message, fix);
         }
         Seen::Found(target) => target,
     };
@@ -212,13 +212,13 @@ fn check_target(spec: &ElastiServiceSpec, around: &Around, tell: Tell<'_>) {
                 None => format!("have no label {key}"),
             };
             let message = format!(
-                "Service {} selects pods with {key}={wanted}, but the pods of {what} {has}: the Service does not lead to the target",
+                "Service {} selects pods with {key}={wanted}, but the pods of {what} {has}: the Service does not route to the target",
                 spec.service
             );
             let fix = format!(
                 "give the pod template of {what} the label {key}: {wanted}, or name the target that the Service selects"
             );
-            tell((Error, Rule::Target), TARGET, message, fix);
+            report((Error, Rule::Target), TARGET, message, fix);
         }
     }
     let containers = list(template, "/spec/containers");
@@ -230,7 +230,7 @@ fn check_target(spec: &ElastiServiceSpec, around: &Around, tell: Tell<'_>) {
             "the pods of {what} have no readiness probe: they count as ready before the app listens"
         );
         let fix = "add a readinessProbe, so that traffic goes to a pod only when it can answer";
-        tell((Warning, Rule::Target), TARGET, message, fix.to_owned());
+        report((Warning, Rule::Target), TARGET, message, fix.to_owned());
     }
 }
 
@@ -248,7 +248,7 @@ fn container_ports(target: &Value) -> Vec<&Value> {
     .concat()
 }
 
-fn check_ports(around: &Around, tell: Tell<'_>) {
+fn check_ports(around: &Around, report: Report<'_>) {
     let (Some(service), Some(target)) = (around.service.found(), around.target.found()) else {
         return;
     };
@@ -267,12 +267,12 @@ fn check_ports(around: &Around, tell: Tell<'_>) {
             Value::String(name) if name.parse::<u16>().is_err() => {
                 if !open.iter().any(|one| text(one, "/name") == name) {
                     let message = format!(
-                        "port {number} of the Service goes to the container port {name:?}, which no container of the target has"
+                        "port {number} of the Service targets the container port {name:?}, which no container of the target has"
                     );
                     let fix = format!(
                         "name a container port {name}, or write its number as the Service's targetPort"
                     );
-                    tell((Error, Rule::Ports), SERVICE, message, fix);
+                    report((Error, Rule::Ports), SERVICE, message, fix);
                 }
             }
             _ => {
@@ -280,12 +280,12 @@ fn check_ports(around: &Around, tell: Tell<'_>) {
                     |one: &&Value| one.get("containerPort").map(plain) == Some(plain(&wanted));
                 if !open.is_empty() && !open.iter().any(is_it) {
                     let message = format!(
-                        "port {number} of the Service goes to port {} of the pods, which no container of the target names",
+                        "port {number} of the Service targets port {} of the pods, which no container of the target declares",
                         plain(&wanted)
                     );
                     let fix =
                         "check the Service's targetPort against the port that the app listens on";
-                    tell((Warning, Rule::Ports), SERVICE, message, fix.to_owned());
+                    report((Warning, Rule::Ports), SERVICE, message, fix.to_owned());
                 }
             }
         }
@@ -317,10 +317,10 @@ fn named<'a>(autoscalers: &'a [Value], name: &str) -> Option<&'a Value> {
         .find(|one| text(one, "/metadata/name") == name)
 }
 
-fn check_autoscalers(spec: &ElastiServiceSpec, around: &Around, tell: Tell<'_>) {
+fn check_autoscalers(spec: &ElastiServiceSpec, around: &Around, report: Report<'_>) {
     let target = &spec.scale_target_ref;
     if let Some(autoscaler) = &spec.autoscaler {
-        check_named(autoscaler, target, around, tell);
+        check_named(autoscaler, target, around, report);
     }
     let is_named = |kind: AutoscalerType, name: &str| {
         let named = spec.autoscaler.as_ref();
@@ -336,7 +336,7 @@ fn check_autoscalers(spec: &ElastiServiceSpec, around: &Around, tell: Tell<'_>) 
             let fix = format!(
                 "add autoscaler: {{type: keda, name: {name}}}, so that it is paused during sleep"
             );
-            tell((Error, Rule::Autoscaler), "spec.autoscaler", message, fix);
+            report((Error, Rule::Autoscaler), "spec.autoscaler", message, fix);
         }
         let least = object
             .pointer("/spec/minReplicaCount")
@@ -346,7 +346,7 @@ fn check_autoscalers(spec: &ElastiServiceSpec, around: &Around, tell: Tell<'_>) 
                 "the ScaledObject {name} may scale to 0 by itself, without holding requests first"
             );
             let fix = "set minReplicaCount: 1 there; Elasti takes the last step";
-            tell(
+            report(
                 (Warning, Rule::Autoscaler),
                 "spec.autoscaler",
                 message,
@@ -365,7 +365,7 @@ fn check_autoscalers(spec: &ElastiServiceSpec, around: &Around, tell: Tell<'_>) 
                 "the HorizontalPodAutoscaler {name} scales this target too; a wake asks for minTargetReplicas and not for its minReplicas"
             );
             let fix = format!("add autoscaler: {{type: hpa, name: {name}}}");
-            tell((Warning, Rule::Autoscaler), "spec.autoscaler", message, fix);
+            report((Warning, Rule::Autoscaler), "spec.autoscaler", message, fix);
         }
     }
 }
@@ -378,7 +378,12 @@ fn is_of_keda(hpa: &Value) -> bool {
         .any(|owner| text(owner, "/kind") == "ScaledObject")
 }
 
-fn check_named(autoscaler: &Autoscaler, target: &ScaleTargetRef, around: &Around, tell: Tell<'_>) {
+fn check_named(
+    autoscaler: &Autoscaler,
+    target: &ScaleTargetRef,
+    around: &Around,
+    report: Report<'_>,
+) {
     let (known, kind) = match autoscaler.type_ {
         AutoscalerType::Keda => (&around.scaled_objects, "ScaledObject"),
         AutoscalerType::Hpa => (&around.hpas, "HorizontalPodAutoscaler"),
@@ -391,7 +396,7 @@ fn check_named(autoscaler: &Autoscaler, target: &ScaleTargetRef, around: &Around
                 "there is no {kind} {name} in this namespace, so the target is never put to sleep"
             );
             let fix = "correct the name, or remove autoscaler".to_owned();
-            tell(
+            report(
                 (Error, Rule::Autoscaler),
                 "spec.autoscaler.name",
                 message,
@@ -408,7 +413,7 @@ fn check_named(autoscaler: &Autoscaler, target: &ScaleTargetRef, around: &Around
                 target.canonical_kind(),
                 target.name
             );
-            tell(
+            report(
                 (Error, Rule::Autoscaler),
                 "spec.autoscaler.name",
                 message,
@@ -419,7 +424,7 @@ fn check_named(autoscaler: &Autoscaler, target: &ScaleTargetRef, around: &Around
     }
 }
 
-fn check_others(spec: &ElastiServiceSpec, around: &Around, tell: Tell<'_>) {
+fn check_others(spec: &ElastiServiceSpec, around: &Around, report: Report<'_>) {
     for other in &around.others {
         let target = &spec.scale_target_ref;
         let same_target = other.target.name == target.name
@@ -434,10 +439,10 @@ fn check_others(spec: &ElastiServiceSpec, around: &Around, tell: Tell<'_>) {
             (false, false) => continue,
         };
         let message = format!(
-            "the ElastiService {} has {what} too; the older of the two has the say, the other does nothing",
+            "the ElastiService {} has {what} too; the older of the two takes precedence, the other does nothing",
             other.name
         );
         let fix = "keep one of the two".to_owned();
-        tell((Error, Rule::Conflict), field, message, fix);
+        report((Error, Rule::Conflict), field, message, fix);
     }
 }

@@ -1,5 +1,4 @@
 //! PromQL as far as a file can show it: is it well formed, and can it give exactly one number?
-//! Never asks a server, and never refuses a function only because it does not know it.
 
 mod functions;
 mod tokens;
@@ -33,7 +32,7 @@ pub(crate) struct Query {
 }
 
 /// Reads a query; a fault is the first one.
-pub(crate) fn read(text: &str) -> Result<Query, Wrong> {
+pub(crate) fn parse(text: &str) -> Result<Query, Wrong> {
     let mut parser = Parser {
         tokens: tokens::split(text)?,
         next: 0,
@@ -48,12 +47,12 @@ pub(crate) fn read(text: &str) -> Result<Query, Wrong> {
     match shape.kind {
         Type::Range => Err(Wrong::new(
             0,
-            "the query gives a range of samples, not one number",
+            "the query returns a range of samples, not one number",
         )),
-        Type::Text => Err(Wrong::new(0, "the query gives text, not a number")),
+        Type::Text => Err(Wrong::new(0, "the query returns text, not a number")),
         Type::Scalar => Err(Wrong::new(
             0,
-            "the query gives a bare number, and only vectors are read; write vector(…) around it",
+            "the query returns a scalar, and only vectors are supported; wrap it in vector(…)",
         )),
         Type::Vector | Type::Any => Ok(Query {
             always: shape.always,

@@ -1,5 +1,4 @@
 //! What one ElastiService says by itself: schema, triggers, window, probe answers.
-//! Never asks a cluster; the gate is the one that the API server has.
 
 use std::net::IpAddr;
 
@@ -57,7 +56,7 @@ impl Gate {
                 None
             }
         };
-        // What else is wrong is told too, as far as the spec can be read.
+        // Other problems are reported too, as far as the spec can be parsed.
         let written = document.value.get("spec").cloned().unwrap_or_default();
         let spec: Option<ElastiServiceSpec> =
             stored.and_then(|spec| serde_json::from_value(spec).ok());
@@ -97,14 +96,14 @@ impl Gate {
         let what = (Error, Rule::Schema);
         // The server says so beside faults of shape.
         if refusal.field.is_empty() {
-            let message = "some rules were not checked because of the other errors";
+            let message = "some rules were not checked because of other errors";
             let fix = "correct those, and lint again";
             return Finding::new(document, (Warning, Rule::Schema), "spec", message, fix);
         }
         let by_rule = refusal.kind == RefusalKind::Invalid && !refusal.detail.contains(" in body ");
         if by_rule {
             // A rule's sentence says what to write.
-            let message = "the API server refuses this value";
+            let message = "the API server rejects this value";
             return Finding::new(document, what, &refusal.field, message, &refusal.detail);
         }
         let text = refusal.to_string();
@@ -304,14 +303,14 @@ fn distance(one: &str, other: &str) -> usize {
     row.last().copied().unwrap_or_default()
 }
 
-/// What the API server checks before it looks at the schema.
+/// What the API server checks before the schema.
 fn check_head(document: &Document) -> Vec<Finding> {
     let mut found = Vec::new();
     let version = ElastiService::api_version(&());
     if document.api_version() != version {
         let message = match document.api_version() {
             "" => "apiVersion is missing".to_owned(),
-            other => format!("{other} has no ElastiService"),
+            other => format!("not an ElastiService: unknown apiVersion {other}"),
         };
         let fix = format!("write apiVersion: {version}");
         found.push(Finding::new(
@@ -332,7 +331,7 @@ fn check_head(document: &Document) -> Vec<Finding> {
     {
         let message = match name {
             "" => "metadata.name is missing".to_owned(),
-            name => format!("{name:?} is no name that Kubernetes takes"),
+            name => format!("{name:?} is not a valid Kubernetes name"),
         };
         let fix = "write lower-case letters, digits, '-' and '.', for example my-api";
         found.push(Finding::new(
@@ -358,8 +357,8 @@ fn check_triggers(
             document,
             (Warning, Rule::Trigger),
             "spec.triggers",
-            "without triggers the target is never put to sleep; it is only woken when something else scales it to 0",
-            "add a trigger, if Elasti is to put the target to sleep",
+            "without triggers the target is never put to sleep; it is only woken after something else scales it to 0",
+            "add a trigger to let Elasti put the target to sleep",
         ));
     }
     for (index, trigger) in triggers {
@@ -387,7 +386,7 @@ fn check_triggers(
                 (Warning, Rule::Trigger),
                 &format!("{path}.threshold"),
                 format!(
-                    "a reading is quiet only below {}; a count or a rate never is",
+                    "a reading is quiet only below {}, which a count or a rate never is",
                     settings.threshold
                 ),
                 "write a threshold above 0, for example \"0.5\"",
@@ -397,13 +396,13 @@ fn check_triggers(
             check_address(document, &format!("{path}.serverAddress"), written, found);
         }
         let filter = format!("up{{{}}}", settings.uptime_filter);
-        if let Err(wrong) = promql::read(&filter) {
+        if let Err(wrong) = promql::parse(&filter) {
             let mut finding = Finding::new(
                 document,
                 (Error, Rule::Promql),
                 &format!("{path}.uptimeFilter"),
                 wrong.what,
-                "write label matches such as container=\"prometheus\"",
+                "write label matchers such as container=\"prometheus\"",
             );
             // Three characters of the query are ours.
             let at = wrong.at.saturating_sub(3);
@@ -433,11 +432,11 @@ fn check_query(
     query: &str,
     found: &mut Vec<Finding>,
 ) {
-    let read = match promql::read(query) {
+    let read = match promql::parse(query) {
         Ok(read) => read,
         Err(wrong) => {
             let message = format!("{} (character {} of the query)", wrong.what, wrong.at + 1);
-            let fix = "correct the query; promtool or the Prometheus page show it too";
+            let fix = "correct the query; promtool and the Prometheus UI show the error too";
             let mut finding = Finding::new(document, (Error, Rule::Promql), path, message, fix);
             place(document, source, wrong.at, &mut finding);
             found.push(finding);
@@ -445,7 +444,7 @@ fn check_query(
         }
     };
     for wrong in read.unknown {
-        let fix = "check its name; a query that the server refuses is an unknown reading, and the service never sleeps";
+        let fix = "check its name; a query that the server rejects is an unknown reading, and the service never sleeps";
         let mut finding = Finding::new(document, (Warning, Rule::Promql), path, wrong.what, fix);
         place(document, source, wrong.at, &mut finding);
         found.push(finding);
@@ -455,13 +454,13 @@ fn check_query(
     };
     if !read.single {
         found.push(warn(
-            "the query may give several series, which is an unknown reading, and the service never sleeps",
-            "put sum(…) or max(…) around it",
+            "the query may return several series, which is an unknown reading, and the service never sleeps",
+            "wrap it in sum(…) or max(…)",
         ));
     } else if !read.always {
         found.push(warn(
-            "the query gives nothing while no series exists, which is an unknown reading, and the service never sleeps",
-            "add \"or vector(0)\" behind it",
+            "the query returns nothing while no series exists, which is an unknown reading, and the service never sleeps",
+            "append \"or vector(0)\"",
         ));
     }
 }
@@ -477,7 +476,7 @@ fn check_address(document: &Document, path: &str, written: &str, found: &mut Vec
         None => host.split(':').next().unwrap_or_default(),
     };
     let refused = match host {
-        "" => Some("it names no host".to_owned()),
+        "" => Some("it has no host".to_owned()),
         "localhost" => Some(address::Forbidden::Loopback.to_string()),
         host => host
             .parse::<IpAddr>()
@@ -488,7 +487,7 @@ fn check_address(document: &Document, path: &str, written: &str, found: &mut Vec
     if let Some(why) = refused {
         let fix =
             "write the Service of your Prometheus, for example http://prometheus.monitoring:9090";
-        let message = format!("the operator does not ask this server: {why}");
+        let message = format!("the operator does not query this server: {why}");
         found.push(Finding::new(
             document,
             (Error, Rule::Trigger),
@@ -502,8 +501,8 @@ fn check_address(document: &Document, path: &str, written: &str, found: &mut Vec
             document,
             (Warning, Rule::Trigger),
             path,
-            "everyone who may read the ElastiService reads this password",
-            "give the operator the header instead (PROMETHEUS_TRIGGER_AUTHORIZATION_HEADER)",
+            "everyone who can read the ElastiService can read this password",
+            "set the operator's header instead (PROMETHEUS_TRIGGER_AUTHORIZATION_HEADER)",
         ));
     }
 }
@@ -588,7 +587,7 @@ fn check_probes(document: &Document, rules: &[(usize, ProbeResponse)], found: &m
     }
 }
 
-/// The kind that is linted; a wrong group is a finding, not a reason to look away.
+/// The kind that is linted; a wrong group is a finding, not a reason to skip it.
 pub(crate) fn is_elasti_service(document: &Document) -> bool {
     document.kind() == "ElastiService"
 }

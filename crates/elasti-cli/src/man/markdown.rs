@@ -1,5 +1,5 @@
 //! The reference of all commands as Markdown: docs/commands.md.
-//! Never hand-written: `cargo xtask generate` writes it, and a test compares it.
+//! `cargo xtask generate` writes it, and a test compares it.
 
 use std::fmt::Write as _;
 

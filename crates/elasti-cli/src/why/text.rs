@@ -1,5 +1,4 @@
-//! An explanation as a text for people.
-//! Never says anything that the data does not: `-o json` gives the same.
+//! An explanation as text; `-o json` has the same content.
 
 use elasti_api::{Mode, Reason};
 use elasti_core::explanation::{Cause, Explanation, PodView};
@@ -11,16 +10,16 @@ use crate::span::{amount, clock, millis, short};
 use crate::terminal::{Terminal, Tone};
 
 /// The whole text.
-pub(crate) fn tell(told: &Explanation, now: Timestamp, terminal: Terminal) -> String {
+pub(crate) fn render(explanation: &Explanation, now: Timestamp, terminal: Terminal) -> String {
     let mut page = Page {
         terminal,
         now,
         text: String::new(),
     };
-    let view = &told.view;
+    let view = &explanation.view;
     page.headline(view);
-    // What goes wrong is told below, with what to do about it.
-    if told
+    // Problems are shown below, with their fixes.
+    if explanation
         .causes
         .first()
         .is_none_or(|first| first.sentence != view.sentence)
@@ -28,9 +27,9 @@ pub(crate) fn tell(told: &Explanation, now: Timestamp, terminal: Terminal) -> St
         page.line(&format!("  {}: {}", view.reason, view.sentence));
     }
     page.notes(view);
-    page.standing(told);
-    page.causes(&told.causes);
-    page.pods(&told.pods, view);
+    page.standing(explanation);
+    page.causes(&explanation.causes);
+    page.pods(&explanation.pods, view);
     page.triggers(&view.triggers);
     page.sleep(view);
     page.wake(view.last_wake.as_ref());
@@ -73,20 +72,20 @@ impl Page {
 
     fn notes(&mut self, view: &View) {
         if view.paused {
-            self.line("  It is paused: nothing puts it to sleep until: elasti resume");
+            self.line("  Paused: it stays awake until: elasti resume");
         }
         if view.outdated {
-            self.line("  The operator has not seen the last change of its spec yet.");
+            self.line("  The operator has not processed the last change of its spec yet.");
         }
     }
 
-    fn standing(&mut self, told: &Explanation) {
-        let view = &told.view;
+    fn standing(&mut self, explanation: &Explanation) {
+        let view = &explanation.view;
         let target = &view.target;
         let pods = match (view.ready, view.replicas) {
             (Some(ready), Some(replicas)) => format!(", {ready} of {replicas} pods ready"),
             _ if target.found == Some(false) => ", which does not exist".to_owned(),
-            _ => ", which you may not see".to_owned(),
+            _ => ", which you may not read".to_owned(),
         };
         self.line(&format!(
             "  Target:   {} {}{pods}",
@@ -95,15 +94,15 @@ impl Page {
         let traffic = match view.mode {
             Some(Mode::Proxy) => "requests go to the resolvers",
             Some(Mode::Serve) => "requests go straight to the pods",
-            None => "not known",
+            None => "unknown",
         };
         let held = match view.held {
             0 => String::new(),
-            1 => "; 1 waited for a pod when the operator last wrote".to_owned(),
-            n => format!("; {n} waited for a pod when the operator last wrote"),
+            1 => "; 1 held when last reported".to_owned(),
+            n => format!("; {n} held when last reported"),
         };
         self.line(&format!("  Service:  {}: {traffic}{held}", view.service));
-        if let Some(ready) = told.resolvers_ready {
+        if let Some(ready) = explanation.resolvers_ready {
             self.line(&format!("  Resolvers ready: {ready}"));
         }
     }
@@ -112,20 +111,20 @@ impl Page {
         if causes.is_empty() {
             return;
         }
-        self.heading("What goes wrong");
+        self.heading("Problems");
         for cause in causes {
             let reason = self
                 .terminal
                 .paint(Tone::Alert, &format!("!{}", cause.reason));
             self.line(&format!("  {reason}: {}", cause.sentence));
-            if let Some(said) = &cause.said {
-                self.line(&format!("    Kubernetes says: {said}"));
+            if let Some(message) = &cause.said {
+                self.line(&format!("    Kubernetes: {message}"));
             }
-            for look in &cause.look {
-                self.line(&format!("    Look:  {look}"));
+            for inspect in &cause.look {
+                self.line(&format!("    Inspect: {inspect}"));
             }
             for fix in &cause.fix {
-                self.line(&format!("    Mend:  {fix}"));
+                self.line(&format!("    Fix:     {fix}"));
             }
         }
     }
@@ -151,7 +150,7 @@ impl Page {
     fn triggers(&mut self, triggers: &[TriggerView]) {
         self.heading("Triggers");
         if triggers.is_empty() {
-            self.line("  none: nothing can tell that it is idle, so it is never put to sleep");
+            self.line("  none: without a trigger it is never put to sleep");
         }
         for (index, trigger) in triggers.iter().enumerate() {
             let since = trigger.since.map_or_else(String::new, |since| {
@@ -182,11 +181,11 @@ impl Page {
         let now = self.now;
         if view.replicas == Some(0) {
             let wakes = view.wakes_at.map_or_else(
-                || "It wakes with the first request, or if a trigger turns active.".to_owned(),
+                || "It wakes on the first request, or when a trigger becomes active.".to_owned(),
                 |at| {
                     let within = short(at.duration_since(now));
                     format!(
-                        "It wakes with the first request, if a trigger turns active, or in {within} when its active window ends ({}).",
+                        "It wakes on the first request, when a trigger becomes active, or in {within} when its active window ends ({}).",
                         clock(at)
                     )
                 },
@@ -195,12 +194,15 @@ impl Page {
             return;
         }
         let next = match view.sleeps_at {
-            None if view.phase.is_none() => "Not before an operator looks at it.".to_owned(),
+            None if view.phase.is_none() => "Not before an operator has processed it.".to_owned(),
             None => "It stays awake until this changes:".to_owned(),
-            Some(at) if at <= now => "It is due: nothing blocks it.".to_owned(),
+            Some(at) if at <= now => "Due now: nothing blocks it.".to_owned(),
             Some(at) => {
                 let within = short(at.duration_since(now));
-                format!("It sleeps in {within} ({}) if nothing comes:", clock(at))
+                format!(
+                    "It sleeps in {within} ({}) without further traffic:",
+                    clock(at)
+                )
             }
         };
         self.line(&format!("  {next}"));
@@ -240,7 +242,7 @@ impl Page {
         self.heading("Saved");
         let asleep = short(jiff::SignedDuration::from_secs(view.asleep.seconds));
         self.line(&format!(
-            "  asleep {asleep}, {:.0}% of its life: {} pod-hours, {} CPU-hours, {} GiB-hours",
+            "  asleep {asleep}, {:.0}% of its lifetime: {} pod-hours, {} CPU-hours, {} GiB-hours",
             view.asleep.share * 100.0,
             amount(view.saved.pod_hours),
             amount(view.saved.cpu_hours),
@@ -249,16 +251,16 @@ impl Page {
     }
 }
 
-/// Who asked for a wake, in words.
+/// What caused a wake, in words.
 fn who(by: &str) -> String {
     let words = [
         (Reason::Traffic, "a request"),
         (Reason::TriggerActive, "an active trigger"),
-        (Reason::WakeRequested, "someone who asked for it"),
+        (Reason::WakeRequested, "a user's request"),
         (Reason::OutsideWindow, "the end of its active window"),
-        (Reason::NoResolver, "the absence of resolvers"),
-        (Reason::Manual, "someone else, who scaled it up"),
-        (Reason::Contended, "someone else, who scaled it up"),
+        (Reason::NoResolver, "missing resolvers"),
+        (Reason::Manual, "another client, which scaled it up"),
+        (Reason::Contended, "another client, which scaled it up"),
     ];
     let known = words.iter().find(|(reason, _)| reason.as_str() == by);
     known.map_or_else(

@@ -1,5 +1,4 @@
-//! Asks the resolvers through the API server: `pods/proxy`, with the rights of whoever looks.
-//! Never reaches a pod directly, never asks anything else of one, and reads no more than it must.
+//! Asks the resolvers through the API server's `pods/proxy`, with the user's permissions.
 
 use std::time::Duration;
 
@@ -15,26 +14,26 @@ use tokio::time::{Instant, timeout};
 
 use super::{HeldSource, HeldUnavailable};
 
-/// Where the chart is usually installed: tried where pods of all namespaces may not be listed.
-const USUAL_NAMESPACE: &str = "elasti";
-/// The chart's name for the resolver's own port, and what that port is where nobody says.
+/// Where the chart is usually installed; used if the user may not list pods of all namespaces.
+const DEFAULT_NAMESPACE: &str = "elasti";
+/// The chart's name for the resolver's own port, and its default number.
 const PORT_NAME: &str = "http";
-const USUAL_PORT: i32 = 8013;
-const TIMEOUT: Duration = Duration::from_secs(3);
-/// Resolvers come and go rarely; one that does not answer is looked up again at once.
-const LOOKED_UP_EVERY: Duration = Duration::from_secs(10);
-/// A service is about 170 bytes with the longest names: 10,000 of them are 2 MB. One without `?name=` says more.
-const MOST_BYTES: u64 = 8 << 20;
+const DEFAULT_PORT: i32 = 8013;
+const CALL_TIMEOUT: Duration = Duration::from_secs(3);
+/// Resolvers change rarely; after a failure they are listed again at once.
+const LIST_INTERVAL: Duration = Duration::from_secs(10);
+/// A service is about 170 bytes with the longest names: 10,000 of them are 2 MB. An older one ignores `?name=` and sends more.
+const MAX_BYTES: u64 = 8 << 20;
 
-/// Where the resolvers are, as the API server says.
+/// The resolvers, by the API server.
 pub struct Proxy {
     client: Client,
-    found: Option<(Instant, Vec<Place>)>,
+    found: Option<(Instant, Vec<Resolver>)>,
 }
 
 /// One resolver.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Place {
+struct Resolver {
     namespace: String,
     name: String,
     port: i32,
@@ -53,62 +52,63 @@ impl Proxy {
 
     /// All resolvers together. One that ends may still hold requests, but need not answer.
     async fn counts(&mut self) -> Result<Counts, HeldUnavailable> {
-        let asked = match timeout(TIMEOUT, self.places()).await {
-            Ok(places) => places?,
+        let resolvers = match timeout(CALL_TIMEOUT, self.resolvers()).await {
+            Ok(resolvers) => resolvers?,
             Err(_) => {
                 return Err(HeldUnavailable::NoAnswer(
                     "The API server does not answer.".into(),
                 ));
             }
         };
-        let answers = asked.iter().map(async |place| {
+        let answers = resolvers.iter().map(async |resolver| {
             let late = || {
-                let Place { name, .. } = place;
+                let Resolver { name, .. } = resolver;
                 HeldUnavailable::NoAnswer(format!("Resolver {name} does not answer."))
             };
-            let answer = timeout(TIMEOUT, place.ask(&self.client)).await;
+            let answer = timeout(CALL_TIMEOUT, resolver.ask(&self.client)).await;
             answer.unwrap_or_else(|_| Err(late()))
         });
-        let mut said = Vec::new();
-        for (place, answer) in asked.iter().zip(join_all(answers).await) {
+        let mut all = Vec::new();
+        for (resolver, answer) in resolvers.iter().zip(join_all(answers).await) {
             match answer {
-                Ok(counts) => said.push(counts),
-                Err(_) if place.ending => {}
-                Err(unheard) => {
+                Ok(counts) => all.push(counts),
+                Err(_) if resolver.ending => {}
+                Err(error) => {
                     self.found = None;
-                    return Err(unheard);
+                    return Err(error);
                 }
             }
         }
-        Ok(together(said))
+        Ok(together(all))
     }
 
-    async fn places(&mut self) -> Result<Vec<Place>, HeldUnavailable> {
-        if let Some((at, places)) = &self.found
-            && at.elapsed() < LOOKED_UP_EVERY
+    async fn resolvers(&mut self) -> Result<Vec<Resolver>, HeldUnavailable> {
+        if let Some((at, resolvers)) = &self.found
+            && at.elapsed() < LIST_INTERVAL
         {
-            return Ok(places.clone());
+            return Ok(resolvers.clone());
         }
         let everywhere = self.list(Api::all(self.client.clone())).await;
-        let places = match everywhere {
+        let resolvers = match everywhere {
             Err(kube::Error::Api(status)) if status.is_forbidden() => {
-                self.list(Api::namespaced(self.client.clone(), USUAL_NAMESPACE))
+                self.list(Api::namespaced(self.client.clone(), DEFAULT_NAMESPACE))
                     .await
             }
             other => other,
         };
-        let places = places.map_err(|error| unheard(&error, "The resolvers cannot be found"))?;
-        if places.iter().all(|place| place.ending) {
+        let resolvers =
+            resolvers.map_err(|error| unavailable(&error, "The resolvers cannot be found"))?;
+        if resolvers.iter().all(|resolver| resolver.ending) {
             return Err(HeldUnavailable::NoAnswer("No resolver is ready.".into()));
         }
-        self.found = Some((Instant::now(), places.clone()));
-        Ok(places)
+        self.found = Some((Instant::now(), resolvers.clone()));
+        Ok(resolvers)
     }
 
-    async fn list(&self, pods: Api<Pod>) -> Result<Vec<Place>, kube::Error> {
+    async fn list(&self, pods: Api<Pod>) -> Result<Vec<Resolver>, kube::Error> {
         let label = format!("{}={}", names::RESOLVER_LABEL, names::RESOLVER_LABEL_VALUE);
         let listed = pods.list(&ListParams::default().labels(&label)).await?;
-        Ok(listed.items.iter().filter_map(Place::of).collect())
+        Ok(listed.items.iter().filter_map(Resolver::from_pod).collect())
     }
 }
 
@@ -118,9 +118,9 @@ impl HeldSource for Proxy {
     }
 }
 
-impl Place {
+impl Resolver {
     /// A pod that may hold requests.
-    fn of(pod: &Pod) -> Option<Self> {
+    fn from_pod(pod: &Pod) -> Option<Self> {
         let conditions = pod.status.as_ref()?.conditions.iter().flatten();
         let ready = { conditions }.any(|one| one.type_ == "Ready" && one.status == "True");
         let ending = pod.metadata.deletion_timestamp.is_some();
@@ -132,7 +132,7 @@ impl Place {
         (ready || ending).then(|| Self {
             namespace: pod.namespace().unwrap_or_default(),
             name: pod.name_any(),
-            port: port.map_or(USUAL_PORT, |port| port.container_port),
+            port: port.map_or(DEFAULT_PORT, |port| port.container_port),
             ending,
         })
     }
@@ -144,7 +144,7 @@ impl Place {
             port,
             ..
         } = self;
-        let doubt = format!("Resolver {name} cannot be asked");
+        let failure = format!("Resolver {name} cannot be asked");
         let path = format!(
             "/api/v1/namespaces/{namespace}/pods/{name}:{port}/proxy{}?name={}",
             names::METRICS_PATH,
@@ -152,15 +152,15 @@ impl Place {
         );
         let request = http::Request::get(path)
             .body(Vec::new())
-            .map_err(|error| HeldUnavailable::NoAnswer(format!("{doubt}: {error}.")))?;
+            .map_err(|error| HeldUnavailable::NoAnswer(format!("{failure}: {error}.")))?;
         let answer = client.request_stream(request).await;
-        let answer = answer.map_err(|error| unheard(&error, &doubt))?;
-        let mut lines = std::pin::pin!(answer.take(MOST_BYTES).lines());
+        let answer = answer.map_err(|error| unavailable(&error, &failure))?;
+        let mut lines = std::pin::pin!(answer.take(MAX_BYTES).lines());
         let mut counts = Counts::new();
         let broken =
-            |error: std::io::Error| HeldUnavailable::NoAnswer(format!("{doubt}: {error}."));
+            |error: std::io::Error| HeldUnavailable::NoAnswer(format!("{failure}: {error}."));
         while let Some(line) = lines.try_next().await.map_err(broken)? {
-            if let Some((service, held)) = waiting(&line) {
+            if let Some((service, held)) = parse_line(&line) {
                 counts.insert(service, held);
             }
         }
@@ -168,22 +168,22 @@ impl Place {
     }
 }
 
-/// Whether a right is missing, or an answer.
-fn unheard(error: &kube::Error, doubt: &str) -> HeldUnavailable {
+/// Whether a permission or an answer is missing.
+fn unavailable(error: &kube::Error, failure: &str) -> HeldUnavailable {
     match error {
         kube::Error::Api(status) if matches!(status.code, 401 | 403) => {
             HeldUnavailable::Refused(format!("{}.", status.message.trim_end_matches('.')))
         }
         kube::Error::Api(status) => {
-            HeldUnavailable::NoAnswer(format!("{doubt}: {}.", status.message))
+            HeldUnavailable::NoAnswer(format!("{failure}: {}.", status.message))
         }
-        _ => HeldUnavailable::NoAnswer(format!("{doubt}.")),
+        _ => HeldUnavailable::NoAnswer(format!("{failure}.")),
     }
 }
 
-/// One line of the family: `elasti_resolver_queued_count{namespace="shop",service="cart"} 3`. Names of Kubernetes hold
-/// nothing that would be escaped.
-fn waiting(line: &str) -> Option<(ServiceKey, u32)> {
+/// One line of the family: `elasti_resolver_queued_count{namespace="shop",service="cart"} 3`. Names in Kubernetes need
+/// no escaping.
+fn parse_line(line: &str) -> Option<(ServiceKey, u32)> {
     let labels = line.strip_prefix(HELD_METRIC)?.strip_prefix('{')?;
     let (labels, held) = labels.split_once("} ")?;
     let label = |name: &str| {
@@ -225,7 +225,7 @@ mod tests {
             (r#"elasti_resolver_queued_count{namespace="shop"} 3"#, None),
             ("elasti_resolver_queued_count", None),
         ] {
-            assert_eq!(waiting(line), read, "{line}");
+            assert_eq!(parse_line(line), read, "{line}");
         }
     }
 
@@ -238,7 +238,7 @@ mod tests {
                 "status": {"conditions": [{"type": "Ready", "status": ready}]},
             }))
         };
-        let place = |port, ending| Place {
+        let resolver = |port, ending| Resolver {
             namespace: "elasti".into(),
             name: "r".into(),
             port,
@@ -247,18 +247,18 @@ mod tests {
         let ports =
             json!([{"name": "proxy", "containerPort": 1}, {"name": "http", "containerPort": 2}]);
         for (ready, deleted, ports, asked) in [
-            ("True", None, json!([]), Some(place(USUAL_PORT, false))),
-            ("True", None, ports.clone(), Some(place(2, false))),
+            ("True", None, json!([]), Some(resolver(DEFAULT_PORT, false))),
+            ("True", None, ports.clone(), Some(resolver(2, false))),
             ("False", None, ports.clone(), None),
             (
                 "False",
                 Some("2026-03-02T08:00:00Z"),
                 ports,
-                Some(place(2, true)),
+                Some(resolver(2, true)),
             ),
         ] {
             let pod = pod(ready, deleted, ports);
-            assert_eq!(pod.ok().as_ref().and_then(Place::of), asked);
+            assert_eq!(pod.ok().as_ref().and_then(Resolver::from_pod), asked);
         }
     }
 }

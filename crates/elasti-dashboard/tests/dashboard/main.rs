@@ -1,5 +1,4 @@
 //! Held requests on the event stream, with a real operator and real resolvers on a simulated cluster.
-//! Never asserts how fast: a law says what must come, and what must not come with it.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -114,17 +113,17 @@ impl Page {
 }
 
 /// The law: the stream follows who waits, up and down, and no status is written for it.
-async fn the_stream_follows_who_waits<S: HeldSource>(held_source: impl FnOnce(&TestEnv) -> S) {
-    let hood = TestEnv::with(|config| config.resolvers = 2).await;
-    let web = hood.deploy("web").await;
+async fn the_stream_follows_held_requests<S: HeldSource>(held_source: impl FnOnce(&TestEnv) -> S) {
+    let env = TestEnv::with(|config| config.resolvers = 2).await;
+    let web = env.deploy("web").await;
     web.until_serving().await;
     web.fall_asleep().await;
-    let running = dashboard(hood.fake_cluster().server.client(), held_source(&hood)).await;
+    let running = dashboard(env.fake_cluster().server.client(), held_source(&env)).await;
     until("the dashboard knows it", async || {
         fleet(&running).await["services"][0]["phase"] == "Asleep"
     })
     .await;
-    let faults = hood.fake_cluster().server.faults();
+    let faults = env.fake_cluster().server.faults();
     let asked = || {
         let calls = faults.journal();
         calls.iter().filter(|c| c.subresource == "proxy").count()
@@ -153,7 +152,7 @@ async fn the_stream_follows_who_waits<S: HeldSource>(held_source: impl FnOnce(&T
     })
     .await;
     faults.heal();
-    hood.ledger().assert_nothing_lost();
+    env.ledger().assert_nothing_lost();
 }
 
 /// As `elasti operator` asks.
@@ -167,13 +166,13 @@ impl HeldSource for AskOperator {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_waits_goes_up_and_down_on_a_desk_without_a_status_write() {
-    the_stream_follows_who_waits(|hood| Proxy::new(hood.fake_cluster().server.client())).await;
+async fn held_requests_are_live_on_a_workstation_without_a_status_write() {
+    the_stream_follows_held_requests(|env| Proxy::new(env.fake_cluster().server.client())).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_waits_goes_up_and_down_in_the_operator_without_a_status_write() {
-    the_stream_follows_who_waits(|hood| AskOperator(hood.waiting(0))).await;
+async fn held_requests_are_live_in_the_operator_without_a_status_write() {
+    the_stream_follows_held_requests(|env| AskOperator(env.waiting(0))).await;
 }
 
 /// The rules of somebody who may look, and ask these subresources of pods.
@@ -191,17 +190,17 @@ fn looker(more: &[&str]) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_may_not_ask_the_resolvers_sees_what_was_last_told_until_the_right_is_given() {
-    let hood = TestEnv::with(|config| {
+async fn without_permission_the_last_reported_number_is_shown_until_it_is_granted() {
+    let env = TestEnv::with(|config| {
         config.operators = 0;
         config.api.enforce_rbac = true;
     })
     .await;
-    let web = hood.deploy("web").await;
+    let web = env.deploy("web").await;
     let status = json!({"status": {"phase": "Waking", "mode": "proxy", "held": 7}});
     let path = format!("{}/status", web.path());
-    hood.api().patch(&path, MERGE, status).await;
-    let api = hood.api();
+    env.api().patch(&path, MERGE, status).await;
+    let api = env.api();
     let accounts = "/api/v1/namespaces/elasti/serviceaccounts";
     api.make(accounts, json!({"metadata": {"name": "looker"}}))
         .await;
@@ -213,7 +212,7 @@ async fn who_may_not_ask_the_resolvers_sees_what_was_last_told_until_the_right_i
     });
     let bindings = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings";
     api.make(bindings, binding).await;
-    let client = hood.client_as("looker").await;
+    let client = env.client_as("looker").await;
     let running = dashboard(client.clone(), Proxy::new(client)).await;
     let mut page = Page::open(&running).await;
     page.until_held("told", 7).await;

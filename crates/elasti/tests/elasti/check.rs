@@ -1,5 +1,4 @@
-//! `elasti check` as people type it: an installation as the chart makes it, and every way in which it can be ill.
-//! Never looks inside the binary.
+//! `elasti check`: a healthy installation, and every problem that it finds.
 
 use crate::sandbox::installed::{ELASTI, LEASES, OPERATOR, SERVICES, SLICES, installed, slice};
 use crate::sandbox::{Sandbox, until};
@@ -12,17 +11,17 @@ async fn trouble(sandbox: &Sandbox, check: &str) -> String {
     let report = sandbox.json(&["check"]).await;
     let lines = report["checks"].as_array().unwrap().iter();
     let bad = lines.filter(|line| line["check"] == check && line["verdict"] != "ok");
-    let told: Vec<String> = bad
+    let printed: Vec<String> = bad
         .map(|line| {
             let text = |key: &str| line[key].as_str().unwrap().to_owned();
             format!("{}: {} | {}", text("verdict"), text("message"), text("fix"))
         })
         .collect();
-    told.join("\n")
+    printed.join("\n")
 }
 
 #[tokio::test]
-async fn an_installation_as_the_chart_makes_it_is_well() {
+async fn an_installation_by_the_chart_passes() {
     let sandbox = installed().await;
     assert_snapshot!(sandbox.type_in(&["check"]).await);
     let report = sandbox.json(&["check", "-n", "elasti"]).await;
@@ -33,7 +32,7 @@ async fn an_installation_as_the_chart_makes_it_is_well() {
 #[tokio::test]
 async fn an_empty_cluster_and_no_cluster_fail() {
     let sandbox = Sandbox::with_fake_cluster().await;
-    let mut told = sandbox.type_in(&["check"]).await;
+    let mut printed = sandbox.type_in(&["check"]).await;
     let bare = Sandbox::bare();
     bare.write("kubeconfig", "apiVersion: v1\nkind: Config\nclusters: [{name: a, cluster: {server: 'http://127.0.0.1:9'}}]\ncontexts: [{name: a, context: {cluster: a, user: a}}]\nusers: [{name: a, user: {}}]\ncurrent-context: a\n");
     let refused = bare.type_in(&["check", "--kubeconfig", "kubeconfig"]).await;
@@ -42,22 +41,22 @@ async fn an_empty_cluster_and_no_cluster_fail() {
         "{refused}"
     );
     assert!(refused.ends_with("[exit 1]\n"), "{refused}");
-    told += &bare.type_in(&["check", "--kubeconfig", "absent"]).await;
-    told += &bare.type_in(&["check", "--nonsense"]).await;
-    assert_snapshot!(told);
+    printed += &bare.type_in(&["check", "--kubeconfig", "absent"]).await;
+    printed += &bare.type_in(&["check", "--nonsense"]).await;
+    assert_snapshot!(printed);
 }
 
 #[tokio::test]
-async fn every_illness_is_named_with_its_cure() {
+async fn every_problem_is_named_with_its_fix() {
     let sandbox = installed().await;
-    let mut told = String::new();
+    let mut printed = String::new();
 
     sandbox
         .delete(&format!(
             "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/{OPERATOR}"
         ))
         .await;
-    told += &format!("rights\n{}\n", trouble(&sandbox, "rights").await);
+    printed += &format!("permissions\n{}\n", trouble(&sandbox, "permissions").await);
 
     let old =
         json!({"spec": {"renewTime": "2026-01-01T00:00:00.000000Z", "leaseDurationSeconds": 15}});
@@ -66,22 +65,22 @@ async fn every_illness_is_named_with_its_cure() {
         .await;
     let stale = trouble(&sandbox, "lease").await;
     assert!(
-        stale.starts_with("fail: operator-1 leads by name, but has not renewed its lease for"),
+        stale.starts_with("fail: leader operator-1 has not renewed its lease for"),
         "{stale}"
     );
     sandbox.delete(&format!("{LEASES}/{}", names::LEASE)).await;
-    told += &format!("lease\n{}\n", trouble(&sandbox, "lease").await);
+    printed += &format!("lease\n{}\n", trouble(&sandbox, "lease").await);
 
     sandbox
         .delete("/api/v1/namespaces/elasti/services/elasti-operator-controller-service")
         .await;
-    told += &format!("wake path\n{}\n", trouble(&sandbox, "wake-path").await);
+    printed += &format!("wake path\n{}\n", trouble(&sandbox, "wake-path").await);
 
     let name = names::resolver_slice("web", IpFamily::V4, 0);
     sandbox.delete(&format!("{SLICES}/{name}")).await;
-    told += &format!("no slice\n{}\n", trouble(&sandbox, "slices").await);
+    printed += &format!("no slice\n{}\n", trouble(&sandbox, "slices").await);
     slice(&sandbox, "web", &[json!("10.9.9.9")]).await;
-    told += &format!("stray slice\n{}\n", trouble(&sandbox, "slices").await);
+    printed += &format!("stray slice\n{}\n", trouble(&sandbox, "slices").await);
 
     slice(&sandbox, "gone", &[json!("10.9.9.9")]).await;
     sandbox
@@ -96,7 +95,7 @@ async fn every_illness_is_named_with_its_cure() {
                 "metadata": {"labels": labels},
                 "spec": {"containers": [{"name": "a", "image": "example.com/elasti-resolver:v0.1.30"}]}}}}))
         .await;
-    told += &format!("remains\n{}\n", trouble(&sandbox, "remains").await);
+    printed += &format!("leftovers\n{}\n", trouble(&sandbox, "leftovers").await);
 
     for namespace in ["elasti", "default"] {
         sandbox
@@ -107,11 +106,11 @@ async fn every_illness_is_named_with_its_cure() {
             )
             .await;
     }
-    told += &format!("network\n{}\n", trouble(&sandbox, "network").await);
+    printed += &format!("network\n{}\n", trouble(&sandbox, "network").await);
 
     let nameless = json!({"spec": {"triggers": [{"type": "prometheus", "metadata": {"query": "vector(0)", "threshold": "1"}}]}});
     sandbox.patch(&format!("{SERVICES}/web"), &nameless).await;
-    told += &format!("prometheus\n{}\n", trouble(&sandbox, "prometheus").await);
+    printed += &format!("prometheus\n{}\n", trouble(&sandbox, "prometheus").await);
 
     sandbox
         .patch(
@@ -127,14 +126,14 @@ async fn every_illness_is_named_with_its_cure() {
         found["status"]["readyReplicas"].as_i64().unwrap_or(0) == 0
     })
     .await;
-    told += &format!("resolver\n{}\n", trouble(&sandbox, "resolver").await);
-    assert_snapshot!(told);
+    printed += &format!("resolver\n{}\n", trouble(&sandbox, "resolver").await);
+    assert_snapshot!(printed);
     assert!(sandbox.type_in(&["check"]).await.ends_with("[exit 1]\n"));
 }
 
-/// Someone who may not look is told what was not checked, and nothing is guessed.
+/// What the user may not read is reported as not checked.
 #[tokio::test]
-async fn without_rights_it_says_what_it_could_not_check() {
+async fn without_permissions_it_says_what_it_could_not_check() {
     let sandbox = installed().await;
     sandbox.become_account("nobody").await;
     assert_snapshot!(sandbox.type_in(&["check", "--kubeconfig", "nobody"]).await);

@@ -1,5 +1,5 @@
 //! Real clients through a wake, against the resolver as a process: curl, gRPC by tonic, WebSocket, TLS by openssl.
-//! Never talks to anything but what the test started; curl and openssl must be installed.
+//! curl and openssl must be installed.
 
 use std::process::{Output, Stdio};
 
@@ -41,7 +41,7 @@ fn curl(arguments: &[&str]) -> Command {
     curl
 }
 
-async fn told(mut command: Command) -> Output {
+async fn printed(mut command: Command) -> Output {
     let ended = timeout(LIMIT, command.output()).await;
     let output = ended.expect("it never ends").expect("it is installed");
     let errors = String::from_utf8_lossy(&output.stderr);
@@ -62,7 +62,7 @@ async fn curl_keeps_its_connection_over_http_1_through_a_wake() {
     let (scene, _resolver) = start().await;
     let address = scene.asleep(service("cart")).await;
     let urls = [1, 2, 3].map(|at| format!("http://{address}/{at}"));
-    let output = told(curl(&[
+    let output = printed(curl(&[
         "--http1.1",
         "--verbose",
         &urls[0],
@@ -98,7 +98,7 @@ async fn curl_uploads_100_mb_in_chunks_through_a_wake_with_constant_memory() {
         &format!("http://{address}/up"),
     ]);
     upload.stdin(body);
-    let output = told(upload).await;
+    let output = printed(upload).await;
     let answer = &answers(&output)[0];
     assert_eq!(answer["bytes"], bytes);
     assert_eq!(answer["headers"]["transfer-encoding"], "chunked");
@@ -111,13 +111,13 @@ async fn curl_uploads_100_mb_in_chunks_through_a_wake_with_constant_memory() {
 }
 
 #[tokio::test]
-async fn curl_that_asks_first_is_told_to_go_on_once_a_pod_wants_the_body() {
+async fn curl_that_expects_100_continue_gets_it_once_a_pod_wants_the_body() {
     let (scene, _resolver) = start().await;
     let address = scene.asleep(service("cart")).await;
     let url = format!("http://{address}/up");
     let asks = ["--http1.1", "--verbose", "--header", "Expect: 100-continue"];
     let patient = ["--expect100-timeout", "100", "--data", "abc", &url];
-    let output = told(curl(&[asks.as_slice(), patient.as_slice()].concat())).await;
+    let output = printed(curl(&[asks.as_slice(), patient.as_slice()].concat())).await;
     assert_eq!(answers(&output)[0]["bytes"], 3);
     let log = String::from_utf8_lossy(&output.stderr);
     assert!(log.contains("< HTTP/1.1 100 Continue"), "{log}");
@@ -130,7 +130,7 @@ async fn curl_speaks_h2c_with_prior_knowledge_through_a_wake() {
     // One connection each: curl 7.88 cannot use one again that it opened with prior knowledge.
     for path in ["/1", "/2"] {
         let url = format!("http://{address}{path}");
-        let output = told(curl(&["--http2-prior-knowledge", "--data", "abc", &url])).await;
+        let output = printed(curl(&["--http2-prior-knowledge", "--data", "abc", &url])).await;
         let answer = &answers(&output)[0];
         assert_eq!(answer["path"], path);
         assert_eq!(
@@ -370,7 +370,7 @@ async fn certificate(folder: &std::path::Path) {
         "-out",
         "cert.pem",
     ]);
-    told(make).await;
+    printed(make).await;
 }
 
 #[tokio::test]
@@ -394,7 +394,7 @@ async fn tls_passes_through_a_wake_untouched_and_the_certificate_is_the_services
         &to,
         "https://shop.test/",
     ]);
-    let client = tokio::spawn(told(client));
+    let client = tokio::spawn(printed(client));
     let (pod, _) = pod_address(&scene).await;
     let _server = Command::new("openssl")
         .current_dir(folder.path())
@@ -429,7 +429,7 @@ async fn two_ports_of_one_service_wake_it_and_both_work() {
         format!("http://{host}:81/admin"),
         format!("http://{host}:80/shop"),
     ];
-    let output = told(curl(&[&urls[0], &urls[1]])).await;
+    let output = printed(curl(&[&urls[0], &urls[1]])).await;
     let seen: Vec<Value> = answers(&output)
         .iter()
         .map(|one| one["path"].clone())

@@ -1,4 +1,4 @@
-//! `elasti demo` as a stranger starts it: a process, its lines, its exit code.
+//! `elasti demo` as a process: its lines and its exit code.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
@@ -22,7 +22,7 @@ fn demo(arguments: &[&str]) -> Command {
     command
 }
 
-fn told(arguments: &[&str]) -> (Output, String, String) {
+fn printed(arguments: &[&str]) -> (Output, String, String) {
     let output = demo(arguments).output().unwrap();
     let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
     let (out, err) = (text(&output.stdout), text(&output.stderr));
@@ -71,8 +71,8 @@ fn normalised(line: &str) -> String {
 }
 
 #[test]
-fn the_story_is_told_in_order_and_no_request_is_lost() {
-    let (output, out, err) = told(&["--once"]);
+fn the_steps_come_in_order_and_no_request_is_lost() {
+    let (output, out, err) = printed(&["--once"]);
     assert_eq!(output.status.code(), Some(0), "{out}\n{err}");
     let story = story(&out);
     let words: Vec<&str> = story.iter().map(|(word, _)| *word).collect();
@@ -111,7 +111,7 @@ fn the_readme_shows_what_the_demo_prints() {
         .trim()
         .lines()
         .skip_while(|line| !line.starts_with("Elasti demo:"));
-    let (output, out, err) = told(&["--once"]);
+    let (output, out, err) = printed(&["--once"]);
     assert!(output.status.success(), "{out}\n{err}");
     let shown: Vec<String> = shown.map(normalised).collect();
     let printed: Vec<String> = out.trim().lines().map(normalised).collect();
@@ -120,7 +120,8 @@ fn the_readme_shows_what_the_demo_prints() {
 
 #[test]
 fn several_services_under_load_lose_nothing() {
-    let (output, out, err) = told(&["--once", "--services", "3", "--load", "--cold-start", "1s"]);
+    let (output, out, err) =
+        printed(&["--once", "--services", "3", "--load", "--cold-start", "1s"]);
     assert_eq!(output.status.code(), Some(0), "{out}\n{err}");
     let story = story(&out);
     assert!(
@@ -135,14 +136,14 @@ fn several_services_under_load_lose_nothing() {
 }
 
 #[test]
-fn a_step_that_does_not_come_ends_the_story_with_its_name_and_code_1() {
-    let (output, out, err) = told(&["--once", "--cold-start", "10m", "--patience", "15s"]);
+fn a_step_that_times_out_is_named_and_ends_it_with_code_1() {
+    let (output, out, err) = printed(&["--once", "--cold-start", "10m", "--patience", "15s"]);
     assert_eq!(output.status.code(), Some(1), "{out}\n{err}");
-    let told = story(&out);
-    let words: Vec<&str> = told.iter().map(|(word, _)| *word).collect();
+    let printed = story(&out);
+    let words: Vec<&str> = printed.iter().map(|(word, _)| *word).collect();
     assert_eq!(words, &WORDS[..4], "{out}");
     assert!(
-        err.contains("the step \"ready\" did not come within 15000 ms; web is Waking"),
+        err.contains("step \"ready\" timed out after 15000 ms; web is Waking"),
         "{err}"
     );
 }
@@ -158,7 +159,7 @@ fn options_that_cannot_be_used_give_one_sentence_and_code_2() {
         (["--patience", "0s"], "write a time such as"),
         (["--services", "0"], "0 is not in 1..=50"),
     ] {
-        let (output, out, err) = told(&arguments);
+        let (output, out, err) = printed(&arguments);
         assert_eq!(output.status.code(), Some(2), "{arguments:?}: {err}");
         assert!(err.contains(sentence), "{arguments:?}: {err}");
         assert!(out.is_empty(), "{out}");
@@ -230,7 +231,7 @@ fn its_kubeconfig_works_while_it_runs_and_ctrl_c_leaves_nothing_behind() {
 }
 
 #[test]
-fn whoever_interrupts_a_story_that_is_told_once_has_not_heard_its_end() {
+fn an_interrupted_single_run_has_failed() {
     let mut running = Running(
         demo(&["--once"])
             .stdout(Stdio::piped())

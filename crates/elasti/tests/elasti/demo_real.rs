@@ -1,5 +1,5 @@
-//! `elasti demo --real` where the story cannot be told: it says why in one sentence, and leaves nothing behind.
-//! Never plays the story itself: that needs a real cluster (commands_any_ground).
+//! `elasti demo --real` where it cannot run: one sentence says why, and nothing is left behind.
+//! A real run needs a real cluster: both_clusters/demo.rs.
 
 use std::process::Stdio;
 
@@ -41,19 +41,19 @@ async fn may(sandbox: &Sandbox, name: &str, rules: &[(&str, &str, &str)]) {
 
 #[tokio::test]
 async fn without_a_cluster_or_without_elasti_it_says_what_to_do() {
-    let mut told = Sandbox::bare().type_in(&DEMO).await;
+    let mut printed = Sandbox::bare().type_in(&DEMO).await;
     let sandbox = Sandbox::with_fake_cluster().await;
-    told += &sandbox.type_in(&DEMO).await;
+    printed += &sandbox.type_in(&DEMO).await;
     sandbox.make_all(DEFINITION).await;
-    told += &sandbox.type_in(&DEMO).await;
-    assert_snapshot!(told);
+    printed += &sandbox.type_in(&DEMO).await;
+    assert_snapshot!(printed);
     assert!(left(&sandbox).await.is_empty());
 }
 
 #[tokio::test]
-async fn an_installation_that_cannot_play_is_told() {
+async fn an_installation_that_cannot_run_it_is_reported() {
     let sandbox = Sandbox::with_chart().await;
-    let mut told = sandbox.type_in(&DEMO).await;
+    let mut printed = sandbox.type_in(&DEMO).await;
     let operator = "/apis/apps/v1/namespaces/elasti/deployments/elasti-operator-controller-manager";
     sandbox
         .patch(operator, &json!({"spec": {"replicas": 0}}))
@@ -63,20 +63,20 @@ async fn an_installation_that_cannot_play_is_told() {
         found["status"]["readyReplicas"].as_u64().unwrap_or(0) == 0
     })
     .await;
-    told += &sandbox.type_in(&DEMO).await;
-    told += &sandbox.type_in(&["demo", "--image", "echo:1"]).await;
-    assert_snapshot!(told);
+    printed += &sandbox.type_in(&DEMO).await;
+    printed += &sandbox.type_in(&["demo", "--image", "echo:1"]).await;
+    assert_snapshot!(printed);
     assert!(left(&sandbox).await.is_empty());
 }
 
 #[tokio::test]
-async fn a_missing_right_is_named_and_nothing_is_made() {
+async fn a_missing_permission_is_named_and_nothing_is_created() {
     let sandbox = Sandbox::with_chart().await;
     let elasti = ("elasti.truefoundry.com", "elastiservices", "list");
     let deployments = ("apps", "deployments", "list");
     let pods = ("", "pods", "list");
     let proxy = ("", "pods/proxy", "get");
-    let mut told = String::new();
+    let mut printed = String::new();
     for (name, rules) in [
         ("nobody", &[][..]),
         ("reader", &[elasti, deployments, pods, proxy][..]),
@@ -84,9 +84,9 @@ async fn a_missing_right_is_named_and_nothing_is_made() {
         may(&sandbox, name, rules).await;
         let prometheus = ["--prometheus", "http://prometheus:9090"];
         let words = [&DEMO[..], &prometheus, &["--kubeconfig", name]].concat();
-        told += &sandbox.type_in(&words).await;
+        printed += &sandbox.type_in(&words).await;
     }
-    assert_snapshot!(told);
+    assert_snapshot!(printed);
     assert!(left(&sandbox).await.is_empty());
 }
 
@@ -110,12 +110,12 @@ fn normalised(text: &str) -> String {
 }
 
 #[tokio::test]
-async fn a_step_that_does_not_come_ends_the_story_and_the_namespace_goes() {
+async fn a_step_that_times_out_ends_it_and_the_namespace_is_removed() {
     let sandbox = Sandbox::with_chart().await;
     let prometheus = ["--prometheus", "http://prometheus:9090"];
     let words = [&DEMO[..], &prometheus, &["--patience", "2s"]].concat();
-    let told = sandbox.type_in(&words).await;
-    assert_snapshot!(normalised(&told));
+    let printed = sandbox.type_in(&words).await;
+    assert_snapshot!(normalised(&printed));
     assert!(left(&sandbox).await.is_empty());
 }
 
@@ -146,7 +146,7 @@ async fn ctrl_c_removes_what_was_made() {
     let sent = Command::new("kill").args(["-INT", &id]).status().await;
     assert!(sent.unwrap().success());
     let ended = demo.wait().await.unwrap();
-    assert_eq!(ended.code(), Some(1), "the story was to be told once");
+    assert_eq!(ended.code(), Some(1), "a single run was interrupted");
     let mut rest = String::new();
     while let Some(line) = lines.next_line().await.unwrap() {
         rest += &line;

@@ -1,5 +1,4 @@
 //! Hostile clients against the resolver as a process: HTTP/2 floods, a killed resolver.
-//! Never measures time: what counts is that others are served and that memory stays bounded.
 
 use crate::fixture::{HTTP, PODS, Scene, ask, service, until};
 use crate::process::{LIMIT, ResolverProcess};
@@ -87,7 +86,7 @@ async fn unharmed(resolver: &ResolverProcess, direct: &str, before_kib: u64, wha
 }
 
 #[tokio::test]
-async fn a_flood_of_streams_that_are_reset_at_once_harms_nobody_else() {
+async fn a_flood_of_streams_that_are_reset_at_once_harms_no_other_client() {
     let (_scene, resolver, direct) = awake().await;
     let before = resolver.memory_kib("VmRSS");
     let mut bytes = [PREFACE, &frame(SETTINGS, 0, 0, &[])].concat();
@@ -121,7 +120,7 @@ async fn a_head_that_goes_on_in_continuation_frames_is_cut_off() {
 }
 
 #[tokio::test]
-async fn a_flood_of_settings_and_pings_harms_nobody_else() {
+async fn a_flood_of_settings_and_pings_harms_no_other_client() {
     let (_scene, resolver, direct) = awake().await;
     let before = resolver.memory_kib("VmRSS");
     for (what, one) in [

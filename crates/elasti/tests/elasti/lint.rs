@@ -1,5 +1,4 @@
-//! `elasti lint` as people type it: good and bad files, without and with a cluster.
-//! Never looks inside the binary.
+//! `elasti lint`: good and bad files, without and with a cluster.
 
 use crate::sandbox::Sandbox;
 use insta::assert_snapshot;
@@ -19,7 +18,7 @@ async fn a_good_file_has_no_finding() {
 }
 
 #[tokio::test]
-async fn every_fault_of_a_file_has_a_place_and_a_fix() {
+async fn every_problem_of_a_file_has_a_position_and_a_fix() {
     let sandbox = Sandbox::bare();
     sandbox.write("bad.yaml", BAD);
     assert_snapshot!(sandbox.type_in(&["lint", "--offline", "bad.yaml"]).await);
@@ -54,7 +53,7 @@ async fn findings_are_data_too() {
 }
 
 #[tokio::test]
-async fn wrong_usage_and_unusable_files_are_told() {
+async fn wrong_usage_and_unusable_files_are_reported() {
     let sandbox = Sandbox::bare();
     sandbox.write("folder/a.yaml", GOOD);
     sandbox.write("folder/template.yaml", "a: {{ .Values.a }}\n{{- end }}\n");
@@ -64,7 +63,7 @@ async fn wrong_usage_and_unusable_files_are_told() {
         "other.yaml",
         "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n",
     );
-    let mut told = String::new();
+    let mut printed = String::new();
     for arguments in [
         &["lint"][..],
         &["lint", "--offline", "absent.yaml"],
@@ -75,14 +74,14 @@ async fn wrong_usage_and_unusable_files_are_told() {
         &["lint", "folder/a.yaml"],
         &["lint", "--offline", "-o", "name", "folder/a.yaml"],
     ] {
-        told += &sandbox.type_in(arguments).await;
+        printed += &sandbox.type_in(arguments).await;
     }
-    told += &sandbox.type_with(&["lint", "--offline", "-"], GOOD).await;
-    assert_snapshot!(told);
+    printed += &sandbox.type_with(&["lint", "--offline", "-"], GOOD).await;
+    assert_snapshot!(printed);
 }
 
 #[tokio::test]
-async fn what_stands_beside_it_in_the_files_counts() {
+async fn other_objects_in_the_files_count() {
     let sandbox = Sandbox::bare();
     sandbox.write("around.yaml", AROUND);
     sandbox.write("misfits.yaml", MISFITS);
@@ -94,7 +93,7 @@ async fn what_stands_beside_it_in_the_files_counts() {
 }
 
 #[tokio::test]
-async fn a_service_that_does_not_fit_the_cluster_is_told() {
+async fn a_service_that_does_not_fit_the_cluster_is_reported() {
     let sandbox = Sandbox::with_fake_cluster().await;
     sandbox.fake_cluster().install_rollouts_and_keda();
     sandbox.make_all(DEFINITION).await;
@@ -104,7 +103,7 @@ async fn a_service_that_does_not_fit_the_cluster_is_told() {
 }
 
 #[tokio::test]
-async fn a_change_that_the_cluster_would_refuse_is_told() {
+async fn a_change_that_the_cluster_would_reject_is_reported() {
     let sandbox = Sandbox::with_fake_cluster().await;
     sandbox.fake_cluster().install_rollouts_and_keda();
     sandbox.make_all(DEFINITION).await;
@@ -116,9 +115,9 @@ async fn a_change_that_the_cluster_would_refuse_is_told() {
     fits["spec"]["autoscaler"] = json!({"type": "hpa", "name": "fits"});
     sandbox.make(&fits).await;
     sandbox.write("same.yaml", &serde_saphyr::to_string(&fits).unwrap());
-    let mut told = sandbox.type_in(&["lint", "same.yaml"]).await;
+    let mut printed = sandbox.type_in(&["lint", "same.yaml"]).await;
     fits["spec"]["service"] = json!("ports");
     sandbox.write("other.yaml", &serde_saphyr::to_string(&fits).unwrap());
-    told += &sandbox.type_in(&["lint", "other.yaml"]).await;
-    assert_snapshot!(told);
+    printed += &sandbox.type_in(&["lint", "other.yaml"]).await;
+    assert_snapshot!(printed);
 }

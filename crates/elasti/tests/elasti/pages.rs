@@ -1,5 +1,4 @@
-//! `elasti crd`, `completion` and `man` as people type them.
-//! Never looks inside the binary.
+//! `elasti crd`, `completion` and `man`.
 
 use crate::sandbox::Sandbox;
 use insta::assert_snapshot;
@@ -23,11 +22,11 @@ async fn the_crd_is_the_one_that_is_deployed_and_a_cluster_takes_it() {
 #[tokio::test]
 async fn completion_is_installed_by_one_command() {
     let sandbox = Sandbox::bare();
-    let mut told = String::new();
+    let mut printed = String::new();
     for shell in ["bash", "zsh", "fish", "powershell", "tcsh"] {
-        told += &sandbox.type_in(&["completion", shell, "--install"]).await;
+        printed += &sandbox.type_in(&["completion", shell, "--install"]).await;
     }
-    assert_snapshot!(told);
+    assert_snapshot!(printed);
     for (file, has) in [
         (
             ".local/share/bash-completion/completions/elasti",
@@ -73,8 +72,8 @@ async fn bash_completes_commands_with_it() {
 #[tokio::test]
 async fn every_command_has_a_manual_page() {
     let sandbox = Sandbox::bare();
-    let told = sandbox.type_in(&["man", "--folder", "man1"]).await;
-    let pages: Vec<&str> = told
+    let printed = sandbox.type_in(&["man", "--folder", "man1"]).await;
+    let pages: Vec<&str> = printed
         .lines()
         .filter_map(|line| line.strip_prefix("wrote man1/"))
         .collect();
@@ -84,7 +83,7 @@ async fn every_command_has_a_manual_page() {
         "elasti-check.1",
         "elasti-operator.1",
     ] {
-        assert!(pages.contains(&page), "{told}");
+        assert!(pages.contains(&page), "{printed}");
         let text = std::fs::read_to_string(sandbox.files.path().join("man1").join(page)).unwrap();
         assert!(
             text.contains(".SH NAME") && text.contains(".SH SYNOPSIS"),

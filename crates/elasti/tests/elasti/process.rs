@@ -1,5 +1,4 @@
-//! The binary as a process of its own in a simulated cluster: how it is started, asked, told to end.
-//! Never leaves a process behind: whatever a test does, dropping ends it.
+//! The binary as a process in a simulated cluster: start, requests, signals.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;

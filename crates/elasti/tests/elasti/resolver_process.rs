@@ -1,5 +1,4 @@
 //! `elasti resolver` as the process that a cluster runs: its exit codes, its signals, its endpoints, its logs.
-//! Never looks inside: environment, signals, sockets and standard output are all there is.
 
 use std::sync::atomic::Ordering;
 
@@ -33,20 +32,20 @@ async fn it_serves_the_first_request_and_says_so_in_json_lines() {
     assert_eq!(heard.authorization.as_deref(), Some("Bearer projected"));
     resolver.signal("TERM").await;
     assert_eq!(resolver.ended().await.code(), Some(0));
-    let mut told = Vec::new();
+    let mut printed = Vec::new();
     while let Some(line) = resolver.logs.next_line().await.unwrap() {
         let line: Value = serde_json::from_str(&line).unwrap_or_else(|_| panic!("no JSON: {line}"));
-        told.push(line["message"].as_str().unwrap_or_default().to_owned());
+        printed.push(line["message"].as_str().unwrap_or_default().to_owned());
     }
     for expected in [
         "these are accepted and have no use here",
-        "the resolver has started",
-        "told to end: draining",
+        "resolver started",
+        "SIGTERM received: draining",
         "drained",
     ] {
         assert!(
-            told.iter().any(|line| line == expected),
-            "{expected}: {told:?}"
+            printed.iter().any(|line| line == expected),
+            "{expected}: {printed:?}"
         );
     }
 }
@@ -108,7 +107,7 @@ async fn the_second_sigterm_ends_at_once() {
     let line = resolver.errors.next_line().await.unwrap().unwrap();
     assert_eq!(
         line,
-        "elasti: told twice to end: 1 held requests were cut off"
+        "elasti: second SIGTERM received: 1 held requests were cut off"
     );
     let _ = held.await.unwrap();
 }
@@ -150,8 +149,8 @@ async fn without_a_cluster_it_says_so_in_one_line() {
 
 #[tokio::test]
 async fn help_names_every_variable() {
-    let told = elasti(&["resolver", "--help"]).output().await.unwrap();
-    let text = String::from_utf8(told.stdout).unwrap();
+    let printed = elasti(&["resolver", "--help"]).output().await.unwrap();
+    let text = String::from_utf8(printed.stdout).unwrap();
     for one in elasti_resolver::VARIABLES {
         assert!(text.contains(one.name), "{}: {text}", one.name);
     }

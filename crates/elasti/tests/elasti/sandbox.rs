@@ -1,5 +1,4 @@
-//! A simulated cluster, and the binary in front of it: what a person types, what comes back, and how it ends.
-//! Never looks inside the binary.
+//! A folder and optionally a simulated cluster to run the binary in: arguments, output, exit code.
 
 pub mod installed;
 

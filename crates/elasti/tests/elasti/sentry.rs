@@ -1,5 +1,4 @@
-//! The two processes and Sentry: a wrong DSN ends them, an error is told, and a Sentry that hangs is not waited for.
-//! Never looks inside: environment, signals, sockets and exit codes are all there is.
+//! The processes and Sentry: a wrong DSN is a usage error, errors are reported, and a hanging Sentry does not delay the exit.
 
 use std::net::TcpListener;
 use std::sync::atomic::Ordering;
@@ -62,8 +61,8 @@ fn check(heard: &[Heard], process: &str) {
     assert_eq!(heard.len(), 1, "{heard:?}");
     assert!(!heard[0].body.contains("s3cret"), "{heard:?}");
     let event: Value = heard[0].event();
-    let told = &event["exception"]["values"][0]["value"];
-    assert_eq!(told, "the process ends with an error");
+    let printed = &event["exception"]["values"][0]["value"];
+    assert_eq!(printed, "the process ends with an error");
     assert_eq!(event["tags"]["process"], process);
     assert_eq!(event["environment"], "staging");
     assert_eq!(

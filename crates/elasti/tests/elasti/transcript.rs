@@ -1,5 +1,4 @@
 //! The words of a transcript that differ from run to run: moments, names of pods, addresses, numbers that count up.
-//! Never touches a word that says what happened.
 
 /// Without what differs from run to run.
 pub fn normalised(text: &str) -> String {

@@ -1,5 +1,4 @@
-//! `elasti uninstall-hook` as Helm runs it: what sleeps is awake afterwards, and nothing of ours is in the way.
-//! Never looks inside: a simulated cluster, a process and its exit code are all there is.
+//! `elasti uninstall-hook` as Helm runs it: sleeping services are awake afterwards, and nothing of ours is left in the path.
 
 use std::process::Output;
 

@@ -1,5 +1,5 @@
 //! What Prometheus 3 knows by name: aggregations and functions, with what they take and give.
-//! Never a reason to refuse what is not listed: a later server may know more.
+//! An unknown function is only a warning: a later server may have it.
 
 use super::Type;
 

@@ -1,12 +1,11 @@
 //! Queries that are well formed and queries that are not, with the place of the fault.
-//! Never asks a server.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-use super::{Query, read};
+use super::{Query, parse};
 
-/// The query with `»` before the character that is named, and what is said of it.
-fn told(query: &str) -> String {
-    match read(query) {
+/// The query with `»` before the character of the error, and its message.
+fn error_of(query: &str) -> String {
+    match parse(query) {
         Ok(found) => panic!("{query} is read as {found:?}"),
         Err(wrong) => {
             let mut letters: Vec<char> = query.chars().collect();
@@ -18,20 +17,20 @@ fn told(query: &str) -> String {
 
 fn shape(query: &str) -> (bool, bool) {
     let Query { always, single, .. } =
-        read(query).unwrap_or_else(|wrong| panic!("{query}: {wrong:?}"));
+        parse(query).unwrap_or_else(|wrong| panic!("{query}: {wrong:?}"));
     (always, single)
 }
 
 #[test]
 fn every_fault_is_named_with_its_place() {
-    for (query, said) in [
+    for (query, message) in [
         (
             "sum(rate(a[5m])",
             "sum»(rate(a[5m]): this ( is never closed",
         ),
         (
             "sum(rate(a[5m])))",
-            "sum(rate(a[5m]))»): ) stands where an operator or the end of the query is needed",
+            "sum(rate(a[5m]))»): expected an operator or the end of the query, found )",
         ),
         (
             "rate(a)",
@@ -41,14 +40,11 @@ fn every_fault_is_named_with_its_place() {
             "rate(a[5x])",
             "rate(a[»5x]): 5x is neither a number nor a time such as 5m or 1h30m",
         ),
-        (
-            "a{b=c}",
-            "a{b=»c}: c stands where a value in quotes is needed",
-        ),
+        ("a{b=c}", "a{b=»c}: expected a value in quotes, found c"),
         ("a{b=\"c\"", "a»{b=\"c\": this { is never closed"),
         (
             "a{b==\"c\"}",
-            "a{b»==\"c\"}: == stands where =, !=, =~ or !~ behind the label is needed",
+            "a{b»==\"c\"}: expected =, !=, =~ or !~ behind the label, found ==",
         ),
         ("a{b=\"c}", "a{b=»\"c}: this \" is never closed"),
         (
@@ -57,7 +53,7 @@ fn every_fault_is_named_with_its_place() {
         ),
         (
             "sum(a) or",
-            "sum(a) or»: the query ends where a metric, a number or a function is needed",
+            "sum(a) or»: expected a metric, a number or a function, found the end of the query",
         ),
         (
             "a[5m]",
@@ -83,11 +79,11 @@ fn every_fault_is_named_with_its_place() {
         ("a && b", "a »&& b: & has no meaning here"),
         (
             "sum a",
-            "sum »a: a stands where an operator or the end of the query is needed",
+            "sum »a: expected an operator or the end of the query, found a",
         ),
         (
             "",
-            "»: the query ends where a metric, a number or a function is needed",
+            "»: expected a metric, a number or a function, found the end of the query",
         ),
         ("vector()", "»vector(): vector takes 1 arguments, not 0"),
         ("sum(a, b)", "sum»(a, b): sum takes 1 argument, not 2"),
@@ -97,18 +93,18 @@ fn every_fault_is_named_with_its_place() {
         ),
         (
             "sum by service (a)",
-            "sum by »service (a): service stands where ( and a list of labels is needed",
+            "sum by »service (a): expected ( and a list of labels, found service",
         ),
         (
             "a offset b",
-            "a offset »b: b stands where a time such as 5m behind offset is needed",
+            "a offset »b: expected a time such as 5m behind offset, found b",
         ),
         (
             "sum(a)[5m]",
             "sum(a)»[5m]: a range goes only behind a selector; for an expression write a subquery, such as [5m:]",
         ),
     ] {
-        assert_eq!(told(query), said);
+        assert_eq!(error_of(query), message);
     }
 }
 
@@ -134,13 +130,13 @@ fn what_people_write_is_read() {
         "hour() >= 8",
         "topk(1, a)",
     ] {
-        read(query).unwrap_or_else(|wrong| panic!("{query}: {wrong:?}"));
+        parse(query).unwrap_or_else(|wrong| panic!("{query}: {wrong:?}"));
     }
 }
 
 #[test]
 fn a_function_that_is_not_known_is_named_and_not_refused() {
-    let found = read("range_median(a[5m])").unwrap();
+    let found = parse("range_median(a[5m])").unwrap();
     assert_eq!(found.unknown.len(), 1);
     assert_eq!(found.unknown.first().unwrap().at, 0);
 }
@@ -162,7 +158,7 @@ fn whether_a_query_always_gives_exactly_one_number_is_known() {
 fn deep_nesting_is_refused_and_does_not_overflow() {
     let deep = format!("{}a{}", "(".repeat(10_000), ")".repeat(10_000));
     assert_eq!(
-        read(&deep).unwrap_err().what,
+        parse(&deep).unwrap_err().what,
         "the query is nested too deeply"
     );
 }

@@ -1,5 +1,4 @@
 //! A query cut into words, numbers, texts and signs, each with its place.
-//! Never knows what may follow what.
 
 use super::Wrong;
 
@@ -48,8 +47,8 @@ impl Token {
 
     pub(super) fn unexpected(&self, wanted: &str) -> Wrong {
         let what = match self.kind {
-            Kind::End => format!("the query ends where {wanted} is needed"),
-            _ => format!("{} stands where {wanted} is needed", self.text),
+            Kind::End => format!("expected {wanted}, found the end of the query"),
+            _ => format!("expected {wanted}, found {}", self.text),
         };
         Wrong::new(self.at, what)
     }

@@ -1,5 +1,4 @@
-//! `elasti lint` and `elasti check` against a cluster: content where all is well, and plain where something is not.
-//! Never leaves the installation other than it was.
+//! `elasti lint` and `elasti check` against a cluster, healthy and broken.
 
 use elasti_e2e::{RESOLVER, until};
 use serde_json::json;
@@ -21,37 +20,37 @@ async fn lint_holds_a_file_against_the_cluster() {
         "query": "sum(requests) or vector(0)", "threshold": "1", "serverAddress": "http://prometheus.monitoring:9090",
     }}]);
     let good = user.writes("good.json", &object.to_string());
-    let told = user.types(&["lint", good.to_str().unwrap()]).await;
-    assert!(told.ends_with("[exit 0]\n"), "{told}");
-    assert_eq!(told, "1 ElastiService, 0 errors, 0 warnings\n[exit 0]\n");
+    let printed = user.types(&["lint", good.to_str().unwrap()]).await;
+    assert!(printed.ends_with("[exit 0]\n"), "{printed}");
+    assert_eq!(printed, "1 ElastiService, 0 errors, 0 warnings\n[exit 0]\n");
 
     object["spec"]["service"] = json!("nobody");
     let bad = user.writes("bad.json", &object.to_string());
-    let told = user.types(&["lint", bad.to_str().unwrap()]).await;
-    assert!(told.ends_with("[exit 1]\n"), "{told}");
-    assert!(told.contains("nobody"), "{told}");
+    let printed = user.types(&["lint", bad.to_str().unwrap()]).await;
+    assert!(printed.ends_with("[exit 1]\n"), "{printed}");
+    assert!(printed.contains("nobody"), "{printed}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs a real cluster: cargo xtask e2e"]
-async fn check_is_content_with_the_chart_and_names_what_is_ill() {
+async fn check_passes_with_the_chart_and_names_what_is_broken() {
     let user = User::start().await;
     let elasti = user.env.installation();
     let web = user.env.deploy("web").await;
     web.until_serving().await;
     web.fall_asleep().await;
-    let told = user.types(&["check"]).await;
-    println!("{told}");
-    assert!(told.ends_with("[exit 0]\n"), "{told}");
-    assert!(!told.contains("FAIL"), "{told}");
+    let printed = user.types(&["check"]).await;
+    println!("{printed}");
+    assert!(printed.ends_with("[exit 0]\n"), "{printed}");
+    assert!(!printed.contains("FAIL"), "{printed}");
 
     let before = elasti.resolver_addresses().await.len();
     elasti.scale(RESOLVER, 0).await;
-    let told = user.types(&["check"]).await;
+    let printed = user.types(&["check"]).await;
     elasti.scale(RESOLVER, u32::try_from(before).unwrap()).await;
-    println!("{told}");
-    assert!(told.ends_with("[exit 1]\n"), "{told}");
-    assert!(told.contains("FAIL  resolver"), "{told}");
+    println!("{printed}");
+    assert!(printed.ends_with("[exit 1]\n"), "{printed}");
+    assert!(printed.contains("FAIL  resolver"), "{printed}");
 
     until("all is well again", async || {
         user.types(&["check"]).await.ends_with("[exit 0]\n")

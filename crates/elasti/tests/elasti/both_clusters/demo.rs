@@ -1,5 +1,4 @@
 //! `elasti demo --real` as it is meant: on a real cluster with the chart, through its Services, by visitors in pods.
-//! Never leaves a namespace behind.
 
 use elasti_e2e::until;
 use tokio::io::{AsyncBufReadExt as _, BufReader};
@@ -23,22 +22,22 @@ async fn demos(user: &User) -> usize {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs a real cluster: cargo xtask e2e"]
-async fn the_story_is_told_on_a_real_cluster_and_no_request_is_lost() {
+async fn the_steps_come_on_a_real_cluster_and_no_request_is_lost() {
     let user = User::start().await;
     let prometheus = user.env.prometheus();
     let words = ["demo", "--real", "--once", "--image", IMAGE];
     let words = [&words[..], &["--prometheus", &prometheus]].concat();
-    let told = user.types(&words).await;
-    println!("{told}");
-    assert!(told.ends_with("[exit 0]\n"), "{told}");
-    let story = told.lines().filter_map(|line| {
+    let printed = user.types(&words).await;
+    println!("{printed}");
+    assert!(printed.ends_with("[exit 0]\n"), "{printed}");
+    let story = printed.lines().filter_map(|line| {
         let (seconds, rest) = line.trim_start().split_once(" s  ")?;
         seconds.parse::<f64>().ok()?;
         rest.split_whitespace().next()
     });
-    assert_eq!(story.collect::<Vec<_>>(), WORDS, "{told}");
-    let ledger = told.lines().find(|line| line.contains("requests  sent"));
-    assert!(ledger.unwrap().ends_with("held 1, lost 0"), "{told}");
+    assert_eq!(story.collect::<Vec<_>>(), WORDS, "{printed}");
+    let ledger = printed.lines().find(|line| line.contains("requests  sent"));
+    assert!(ledger.unwrap().ends_with("held 1, lost 0"), "{printed}");
     assert_eq!(demos(&user).await, 0);
 }
 

@@ -1,5 +1,4 @@
 //! Wakes that fail: `elasti why` names the cause that was injected, and the command that shows or mends it.
-//! Never writes a status: the operator does, from what the cluster says about ordinary objects.
 
 use elasti_e2e::{App, Blueprint, blueprint, until};
 use serde_json::json;
@@ -30,25 +29,25 @@ async fn visited(change: impl FnOnce(&mut Blueprint)) -> (User, App) {
 
 /// Waits for the operator's word, and asks why.
 async fn told_once(user: &User, web: &App, reason: &str) -> String {
-    let mut told = String::new();
+    let mut printed = String::new();
     until(&format!("why tells {reason}"), async || {
         if web.status().await.reason.as_deref() != Some(reason) {
             return false;
         }
         let namespace = web.blueprint.namespace;
-        told = user.types(&["why", "web", "-n", namespace]).await;
+        printed = user.types(&["why", "web", "-n", namespace]).await;
         // A container that dies is started now and then, and nothing is wrong with it for that moment.
-        told.contains(&format!("!{reason}"))
+        printed.contains(&format!("!{reason}"))
     })
     .await;
-    let wrong = told.split("What goes wrong\n").nth(1).unwrap_or(&told);
+    let wrong = printed.split("Problems\n").nth(1).unwrap_or(&printed);
     let wrong = wrong.split("\n\n").next().unwrap_or_default();
-    // On a busy machine a reading may be too old for a moment, which is told too: the injected cause comes first.
+    // On a busy machine a reading may be too old for a moment, which is reported too: the injected cause comes first.
     let more = wrong.lines().skip(1);
     let more = more.take_while(|line| !line.starts_with("  !"));
     let lines = wrong.lines().take(1).chain(more);
     let lines: Vec<String> = lines.map(|line| stable(line, web)).collect();
-    let code = told.lines().last().unwrap_or_default();
+    let code = printed.lines().last().unwrap_or_default();
     normalised(&format!("{}\n{code}", lines.join("\n")))
 }
 

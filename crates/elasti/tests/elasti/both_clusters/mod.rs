@@ -1,5 +1,4 @@
-//! Commands for any sandbox: the simulated cluster, and with `cargo xtask e2e` the chart on a real cluster, word for word the same.
-//! Never looks inside: each transcript is kept as a snapshot beside these files, one for both grounds.
+//! Commands with the same transcripts on the simulated cluster and, with `cargo xtask e2e`, on a real one with the chart.
 
 mod user;
 

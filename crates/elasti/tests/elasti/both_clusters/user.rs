@@ -1,5 +1,4 @@
-//! A user at a terminal, on sandbox that may be the simulated cluster or a real cluster.
-//! Never has another way into the cluster than the sandbox's kubeconfig.
+//! A user at a terminal, with the kubeconfig of the simulated or the real cluster.
 
 use std::path::PathBuf;
 use std::process::Stdio;
@@ -54,10 +53,10 @@ impl User {
     pub async fn types(&self, arguments: &[&str]) -> String {
         let ended = timeout(LIMIT, self.elasti(arguments).output()).await;
         let ended = ended.expect("it never ends").unwrap();
-        let mut told = String::from_utf8(ended.stdout).unwrap();
+        let mut printed = String::from_utf8(ended.stdout).unwrap();
         for line in String::from_utf8(ended.stderr).unwrap().lines() {
-            told += &format!("2> {line}\n");
+            printed += &format!("2> {line}\n");
         }
-        told + &format!("[exit {}]\n", ended.status.code().unwrap_or(-1))
+        printed + &format!("[exit {}]\n", ended.status.code().unwrap_or(-1))
     }
 }

@@ -1,5 +1,4 @@
-//! kubectl's manners: kubeconfigs, contexts, rights, names, colour.
-//! Never needs a service to be in any state.
+//! Errors and conventions of kubectl: kubeconfigs, contexts, permissions, names, colour.
 
 use std::process::Stdio;
 
@@ -10,7 +9,7 @@ use super::fixture::Fixture;
 
 /// From now on the kubeconfig is that of a service account with these rules in its namespace.
 pub async fn as_account(fixture: &Fixture, name: &str, rules: Value) {
-    let api = fixture.hood.api();
+    let api = fixture.env.api();
     let here = "/apis/rbac.authorization.k8s.io/v1/namespaces/default";
     let accounts = "/api/v1/namespaces/default/serviceaccounts";
     api.make(accounts, json!({"metadata": {"name": name}}))
@@ -33,7 +32,7 @@ pub async fn as_account(fixture: &Fixture, name: &str, rules: Value) {
         )
         .await;
     let token = answer["status"]["token"].as_str().unwrap();
-    let fake_cluster = fixture.hood.fake_cluster();
+    let fake_cluster = fixture.env.fake_cluster();
     let config = fake_cluster
         .server
         .kubeconfig_with_token(fake_cluster.address(), token);
@@ -41,7 +40,7 @@ pub async fn as_account(fixture: &Fixture, name: &str, rules: Value) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_missing_right_is_named_with_the_rule_that_gives_it() {
+async fn a_missing_permission_is_named_with_the_rule_that_grants_it() {
     let fixture = Fixture::with(|config| {
         config.operators = 0;
         config.resolvers = 0;
@@ -72,15 +71,15 @@ async fn clusters_that_cannot_be_reached_or_are_not_ours() {
         .await
         .unwrap();
     std::fs::write(fixture.files.path().join("bare"), bare.kubeconfig()).unwrap();
-    let closed = fixture.hood.fake_cluster().kubeconfig();
-    let address = fixture.hood.fake_cluster().address().to_string();
+    let closed = fixture.env.fake_cluster().kubeconfig();
+    let address = fixture.env.fake_cluster().address().to_string();
     std::fs::write(
         fixture.files.path().join("closed"),
         closed.replace(&address, "127.0.0.1:1"),
     )
     .unwrap();
     let wrong = fixture
-        .hood
+        .env
         .fake_cluster()
         .kubeconfig()
         .replace("fake-cluster-admin", "somebody");
@@ -147,10 +146,12 @@ async fn it_is_a_plugin_of_kubectl_by_its_name() {
     assert!(help.contains("Usage: kubectl elasti why"), "{help}");
     let mut list = Command::new(&plugin);
     let list = list.args(["list"]).env("KUBECONFIG", fixture.kubeconfig());
-    let told = fixture.told(&["list"], list.stdout(Stdio::piped())).await;
+    let printed = fixture
+        .printed(&["list"], list.stdout(Stdio::piped()))
+        .await;
     assert!(
-        told.contains("No ElastiServices found in namespace default."),
-        "{told}"
+        printed.contains("No ElastiServices found in namespace default."),
+        "{printed}"
     );
 }
 

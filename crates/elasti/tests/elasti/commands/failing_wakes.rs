@@ -1,5 +1,4 @@
-//! The wake that no real cluster should be asked for, since it takes the resolvers of everyone: none is ready.
-//! Never writes a status: the operator does. All other causes are told on any sandbox, in commands_any_ground.
+//! A wake without any ready resolver. Other failing wakes run on both clusters, in both_clusters/failing_wakes.rs.
 
 use elasti_e2e::until;
 use serde_json::json;
@@ -16,10 +15,10 @@ async fn no_resolver_is_ready() {
         fixture.object("web").await["status"]["reason"] == "NoResolver"
     })
     .await;
-    let told = fixture.types(&["why", "web"]).await;
-    let wrong = told.split("What goes wrong\n").nth(1).unwrap_or(&told);
-    // On a busy machine a reading may be too old for a moment, which is told too: this cause comes first.
+    let printed = fixture.types(&["why", "web"]).await;
+    let wrong = printed.split("Problems\n").nth(1).unwrap_or(&printed);
+    // On a busy machine a reading may be too old for a moment, which is reported too: this cause comes first.
     let cause: Vec<&str> = wrong.lines().take(3).collect();
-    let code = told.lines().last().unwrap_or_default();
+    let code = printed.lines().last().unwrap_or_default();
     insta::assert_snapshot!(format!("{}\n{code}", cause.join("\n")));
 }

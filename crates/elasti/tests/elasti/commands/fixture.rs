@@ -1,5 +1,4 @@
-//! A simulated cluster with services in any state, and a person at a terminal in it.
-//! Never sets a clock: everything that is told in time lies days apart.
+//! A simulated cluster with services in any state, and a terminal in it.
 
 use std::path::PathBuf;
 use std::process::Stdio;
@@ -35,7 +34,7 @@ pub fn seconds_ago(seconds: i64) -> String {
 
 /// A simulated cluster and a kubeconfig.
 pub struct Fixture {
-    pub hood: TestEnv,
+    pub env: TestEnv,
     pub files: TempDir,
 }
 
@@ -52,14 +51,10 @@ impl Fixture {
     }
 
     pub async fn with(change: impl FnOnce(&mut TestEnvConfig)) -> Self {
-        let hood = TestEnv::with(change).await;
+        let env = TestEnv::with(change).await;
         let files = tempfile::tempdir().unwrap();
-        std::fs::write(
-            files.path().join("config"),
-            hood.fake_cluster().kubeconfig(),
-        )
-        .unwrap();
-        Self { hood, files }
+        std::fs::write(files.path().join("config"), env.fake_cluster().kubeconfig()).unwrap();
+        Self { env, files }
     }
 
     pub fn kubeconfig(&self) -> PathBuf {
@@ -90,9 +85,9 @@ impl Fixture {
             "template": {"metadata": {"labels": {"app": name}}, "spec": spec},
         }});
         let path = format!("{DEPLOYMENTS}/{name}");
-        self.hood.api().make(DEPLOYMENTS, object).await;
+        self.env.api().make(DEPLOYMENTS, object).await;
         until("its pods are ready", async || {
-            let now = self.hood.api().get(&path).await;
+            let now = self.env.api().get(&path).await;
             now["status"]["readyReplicas"].as_u64().unwrap_or(0) == u64::from(replicas)
         })
         .await;
@@ -102,13 +97,13 @@ impl Fixture {
         let mut spec = json!({"selector": {"app": name}, "ports": [{"name": "http", "port": 80, "targetPort": "http"}]});
         merge(&mut spec, &more);
         let object = json!({"metadata": {"name": name}, "spec": spec});
-        self.hood.api().make(SERVICES, object).await;
+        self.env.api().make(SERVICES, object).await;
     }
 
     /// An ElastiService of a Deployment and a Service of the same name.
     pub async fn declare(&self, name: &str, more: Value) {
         let query = format!("sum(rate(http_requests_total{{service=\"{name}\"}}[1m]))");
-        let prometheus = format!("http://{}", self.hood.fake_cluster().prometheus.address);
+        let prometheus = format!("http://{}", self.env.fake_cluster().prometheus.address);
         let mut spec = json!({
             "service": name, "cooldownPeriod": 604_800,
             "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": name},
@@ -122,13 +117,13 @@ impl Fixture {
             "metadata": {"name": name}, "spec": spec,
         });
         self.reads(name, 0.0);
-        self.hood.api().make(ELASTI, object).await;
+        self.env.api().make(ELASTI, object).await;
     }
 
     /// What the trigger of a service reads.
     pub fn reads(&self, name: &str, value: f64) {
         let query = format!("sum(rate(http_requests_total{{service=\"{name}\"}}[1m]))");
-        let prometheus = &self.hood.fake_cluster().prometheus;
+        let prometheus = &self.env.fake_cluster().prometheus;
         prometheus.set(&query, Reading::Value(value));
     }
 
@@ -136,11 +131,11 @@ impl Fixture {
     pub async fn status(&self, name: &str, status: Value) {
         let path = format!("{ELASTI}/{name}/status");
         let patch = json!({"status": status});
-        self.hood.api().patch(&path, MERGE, patch).await;
+        self.env.api().patch(&path, MERGE, patch).await;
     }
 
     pub async fn object(&self, name: &str) -> Value {
-        self.hood.api().get(&format!("{ELASTI}/{name}")).await
+        self.env.api().get(&format!("{ELASTI}/{name}")).await
     }
 
     /// A resolver's pod that no kubelet has.
@@ -150,14 +145,14 @@ impl Fixture {
             "metadata": {"name": "elasti-resolver-1", "labels": {"app": "elasti-resolver"}},
             "spec": {"nodeName": "elsewhere", "containers": [{"name": "app", "image": "elasti"}]},
         });
-        self.hood.api().make(pods, pod).await;
+        self.env.api().make(pods, pod).await;
         let word = if ready { "True" } else { "False" };
         let status = json!({"status": {
             "phase": "Running", "podIP": "127.0.0.9", "podIPs": [{"ip": "127.0.0.9"}],
             "conditions": [{"type": "Ready", "status": word}],
         }});
         let path = format!("{pods}/elasti-resolver-1/status");
-        self.hood.api().patch(&path, STRATEGIC, status).await;
+        self.env.api().patch(&path, STRATEGIC, status).await;
     }
 
     /// The binary, with the simulated cluster's kubeconfig and nothing else of this process.
@@ -176,22 +171,22 @@ impl Fixture {
 
     /// One command as a person sees it: what was typed, what was answered, and the code where it is not 0.
     pub async fn types(&self, arguments: &[&str]) -> String {
-        self.told(arguments, &mut self.elasti(arguments)).await
+        self.printed(arguments, &mut self.elasti(arguments)).await
     }
 
-    pub async fn told(&self, arguments: &[&str], command: &mut Command) -> String {
+    pub async fn printed(&self, arguments: &[&str], command: &mut Command) -> String {
         let output = timeout(LIMIT, command.output()).await;
         let output = output.expect("it never ends").unwrap();
         let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
-        let mut told = format!("$ elasti {}\n{}", arguments.join(" "), text(&output.stdout));
+        let mut printed = format!("$ elasti {}\n{}", arguments.join(" "), text(&output.stdout));
         for line in text(&output.stderr).lines() {
-            told.push_str(&format!("2> {line}\n"));
+            printed.push_str(&format!("2> {line}\n"));
         }
         match output.status.code() {
             Some(0) => {}
-            code => told.push_str(&format!("[exit {}]\n", code.unwrap_or(-1))),
+            code => printed.push_str(&format!("[exit {}]\n", code.unwrap_or(-1))),
         }
-        self.normalised(&told)
+        self.normalised(&printed)
     }
 
     /// Without what differs from run to run: moments, names of pods, paths, addresses.

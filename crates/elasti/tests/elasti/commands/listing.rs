@@ -1,5 +1,4 @@
 //! `elasti list` and `elasti top`: what fits, what is asked for, and what it costs.
-//! Never counts seconds: what is told in time lies days apart.
 
 use std::process::Stdio;
 
@@ -68,12 +67,12 @@ async fn a_few_services() {
         &["list", "-n", "default", "-A"],
         &["list", "-o", "table"],
     ] {
-        let mut told = fixture.types(arguments).await;
+        let mut printed = fixture.types(arguments).await;
         if arguments.contains(&"json") {
             // The items are those of `list -o json`.
-            told = told.split("  \"items\"").next().unwrap().to_owned() + "  …\n";
+            printed = printed.split("  \"items\"").next().unwrap().to_owned() + "  …\n";
         }
-        transcript.push_str(&told);
+        transcript.push_str(&printed);
         transcript.push('\n');
     }
     insta::assert_snapshot!(transcript);
@@ -106,7 +105,7 @@ async fn the_same_as_data() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_kind_that_may_not_be_seen_is_told_and_the_rest_is_shown() {
+async fn a_kind_that_may_not_be_read_is_reported_and_the_rest_is_shown() {
     let fixture = Fixture::with(|config| {
         config.operators = 0;
         config.resolvers = 0;
@@ -133,13 +132,13 @@ async fn a_thousand_services_are_one_list_a_kind_and_fit_80_columns() {
             "triggers": [{"type": "prometheus", "metadata": {"query": "q", "threshold": "1"}}],
         });
         let object = json!({"apiVersion": "elasti.truefoundry.com/v1alpha1", "kind": "ElastiService", "metadata": {"name": name}, "spec": spec});
-        fixture.hood.api().make(ELASTI, object).await;
+        fixture.env.api().make(ELASTI, object).await;
         let template = json!({"metadata": {"labels": {"app": name}}, "spec": {"containers": [{"name": "app", "image": "echo:1"}]}});
         let target = json!({"metadata": {"name": name}, "spec": {"replicas": 0, "selector": {"matchLabels": {"app": name}}, "template": template}});
-        fixture.hood.api().make(DEPLOYMENTS, target).await;
+        fixture.env.api().make(DEPLOYMENTS, target).await;
         fixture.status(&name, asleep()).await;
     }
-    let faults = fixture.hood.fake_cluster().server.faults();
+    let faults = fixture.env.fake_cluster().server.faults();
     // `top` also asks where the resolvers are: there is none, so it asks nobody who waits.
     for (arguments, calls) in [
         (&["list", "-A"] as &[&str], 2),
@@ -189,7 +188,7 @@ async fn without_a_terminal_top_tells_each_change_in_a_line() {
     let line = next().await;
     assert!(line.ends_with("default/web  Redirecting  Idle"), "{line}");
     fixture
-        .hood
+        .env
         .api()
         .patch(
             &format!("{ELASTI}/web"),
@@ -197,24 +196,24 @@ async fn without_a_terminal_top_tells_each_change_in_a_line() {
             json!({"metadata": {"finalizers": null}}),
         )
         .await;
-    fixture.hood.api().delete(&format!("{ELASTI}/web")).await;
+    fixture.env.api().delete(&format!("{ELASTI}/web")).await;
     let line = next().await;
     assert!(line.ends_with("default/web  deleted"), "{line}");
     top.kill().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn top_asks_the_resolvers_who_waits() {
+async fn top_asks_the_resolvers_for_held_requests() {
     let fixture = Fixture::with(|_| {}).await;
-    let web = fixture.hood.deploy("web").await;
+    let web = fixture.env.deploy("web").await;
     web.until_serving().await;
     web.fall_asleep().await;
     // Nobody writes a status from now on.
-    fixture.hood.kill_operator(0).await;
+    fixture.env.kill_operator(0).await;
     let visitors = [web.visitor(), web.visitor()];
-    until("they wait", async || fixture.hood.held() == 2).await;
-    let told = fixture.types(&["top", "--once"]).await;
-    assert!(told.contains("; 2 held; "), "{told}");
+    until("they wait", async || fixture.env.held() == 2).await;
+    let printed = fixture.types(&["top", "--once"]).await;
+    assert!(printed.contains("; 2 held; "), "{printed}");
     let listed = fixture.types(&["list", "-o", "json"]).await;
     assert!(listed.contains("\"heldLive\": false"), "{listed}");
     web.scale_by_hand(1).await;

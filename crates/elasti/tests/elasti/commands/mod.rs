@@ -1,5 +1,4 @@
 //! The commands that people use, as processes on a simulated cluster: what they print, where, and with which exit code.
-//! Never looks inside: each transcript is kept as a snapshot beside these files.
 
 mod fixture;
 

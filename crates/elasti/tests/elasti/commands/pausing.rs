@@ -1,5 +1,4 @@
 //! `elasti pause` and `elasti resume`.
-//! Never needs an operator: they only write a wish.
 
 use serde_json::json;
 

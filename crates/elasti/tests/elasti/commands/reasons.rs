@@ -1,5 +1,4 @@
-//! `elasti why` in one situation after the other, each with the status that an operator writes in it.
-//! Never runs an operator: the objects are all there is.
+//! `elasti why` in one situation after the other, each with the status that an operator writes for it.
 
 use serde_json::{Value, json};
 
@@ -13,14 +12,14 @@ fn condition(type_: &str, holds: bool, reason: &str, message: &str) -> Value {
 }
 
 fn trigger(reading: &str, value: Option<&str>, message: Option<&str>) -> Value {
-    let mut told =
+    let mut printed =
         json!({"type": "prometheus", "reading": reading, "threshold": "0.5", "since": days_ago(1)});
-    told["value"] = json!(value);
-    told["message"] = json!(message);
-    if let Some(map) = told.as_object_mut() {
+    printed["value"] = json!(value);
+    printed["message"] = json!(message);
+    if let Some(map) = printed.as_object_mut() {
         map.retain(|_, value| !value.is_null());
     }
-    told
+    printed
 }
 
 /// Pods answer.
@@ -134,7 +133,7 @@ async fn a_resolver_carries_requests() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_last_wake_is_told_by_its_parts() {
+async fn the_last_wake_is_shown_by_its_parts() {
     let at = |ms: i64| {
         let asked: jiff::Timestamp = days_ago(2).parse().unwrap();
         (asked + jiff::SignedDuration::from_millis(ms))
@@ -153,7 +152,7 @@ async fn the_last_wake_is_told_by_its_parts() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn it_is_on_its_way_to_sleep() {
+async fn it_is_going_to_sleep() {
     let status = json!({
         "phase": "Draining", "mode": "proxy", "reason": "Draining", "replicas": 1, "observedGeneration": 1,
         "quietSince": days_ago(8), "triggers": [trigger("quiet", Some("0"), None)],
@@ -179,20 +178,20 @@ async fn it_sleeps_until_its_window_ends() {
         "lastSleepTime": days_ago(5), "asleepSeconds": 433_000, "triggers": [trigger("quiet", Some("0"), None)],
         "conditions": [condition("Ready", true, "Idle", sentence)],
     })).await;
-    let told = fixture.types(&["why", "web"]).await;
+    let printed = fixture.types(&["why", "web"]).await;
     // How far the end is away depends on the day of the month.
-    let told: Vec<String> = told
+    let printed: Vec<String> = printed
         .lines()
         .map(|line| match line.split_once("or in ") {
             Some((head, tail)) => format!("{head}or in N {}", tail.split_once(' ').unwrap().1),
             None => line.to_owned(),
         })
         .collect();
-    insta::assert_snapshot!(told.join("\n"));
+    insta::assert_snapshot!(printed.join("\n"));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn no_operator_has_looked_at_it() {
+async fn no_operator_has_processed_it() {
     let fixture = Fixture::unattended().await;
     fixture.workload("web", 1, json!({})).await;
     fixture.declare("web", json!({})).await;
@@ -207,7 +206,7 @@ async fn its_service_does_not_exist() {
         quiet(),
     );
     let fixture = one(json!({}), status).await;
-    fixture.hood.api().delete(&format!("{SERVICES}/web")).await;
+    fixture.env.api().delete(&format!("{SERVICES}/web")).await;
     why!(fixture);
 }
 
@@ -250,7 +249,7 @@ async fn never_ready_pod(fixture: &Fixture) {
         "metadata": {"name": "web-by-hand", "labels": {"app": "web"}},
         "spec": {"nodeName": "elsewhere", "containers": [{"name": "app", "image": "echo:1"}]},
     });
-    fixture.hood.api().make(pods, pod).await;
+    fixture.env.api().make(pods, pod).await;
     let status = json!({"status": {
         "phase": "Running",
         "conditions": [{"type": "Ready", "status": "False", "reason": "ContainersNotReady", "lastTransitionTime": seconds_ago(600)}],
@@ -258,7 +257,7 @@ async fn never_ready_pod(fixture: &Fixture) {
     }});
     let path = format!("{pods}/web-by-hand/status");
     fixture
-        .hood
+        .env
         .api()
         .patch(&path, elasti_e2e::STRATEGIC, status)
         .await;
@@ -269,7 +268,7 @@ async fn never_ready_pod(fixture: &Fixture) {
         "firstTimestamp": seconds_ago(500), "lastTimestamp": seconds_ago(20), "count": 40,
     });
     fixture
-        .hood
+        .env
         .api()
         .make("/api/v1/namespaces/default/events", event)
         .await;
@@ -285,7 +284,7 @@ async fn a_pod_never_becomes_ready() {
     let replicas =
         json!({"spec": {"replicas": 1, "template": {"spec": {"nodeSelector": {"no": "where"}}}}});
     fixture
-        .hood
+        .env
         .api()
         .patch(&format!("{DEPLOYMENTS}/web"), elasti_e2e::MERGE, replicas)
         .await;
@@ -298,7 +297,7 @@ async fn a_pod_never_becomes_ready() {
     })).await;
     elasti_e2e::until("no node takes the other pod", async || {
         let pods = fixture
-            .hood
+            .env
             .api()
             .items("/api/v1/namespaces/default/pods")
             .await;
@@ -315,5 +314,5 @@ async fn the_same_is_given_as_data() {
     let sentence = "Trigger 0 is at or above its threshold of 0.5.";
     let fixture = one(json!({}), with(serving("TriggerActive", sentence), active)).await;
     insta::assert_snapshot!(fixture.types(&["why", "web", "-o", "json"]).await);
-    assert!(fixture.hood.api().exists(&format!("{ELASTI}/web")).await);
+    assert!(fixture.env.api().exists(&format!("{ELASTI}/web")).await);
 }

@@ -1,5 +1,4 @@
 //! What a terminal shows: colour, width, and the live screen. `script` of util-linux gives the process a terminal.
-//! Never looks at what the words say: other files do.
 
 use std::process::Stdio;
 use std::time::Duration;

@@ -1,5 +1,4 @@
 //! `elasti wake` and `elasti sleep`: what they write, what they wait for, and what they say if it does not come.
-//! Never lets a command wait for ever.
 
 use std::time::Duration;
 
@@ -39,20 +38,20 @@ async fn play(fixture: &Fixture, user_request: &str, steps: Vec<Value>) {
     }
 }
 
-/// How many events watches have been told.
-fn told(fixture: &Fixture) -> usize {
-    fixture.hood.fake_cluster().server.faults().told().len()
+/// How many events watches have been sent.
+fn events_sent(fixture: &Fixture) -> usize {
+    fixture.env.fake_cluster().server.faults().told().len()
 }
 
-fn timeless(told: &str) -> String {
+fn timeless(printed: &str) -> String {
     let line = |line: &str| match line.split_once(" after ") {
         Some((head, tail)) if tail.ends_with("ms") || tail.ends_with('s') => {
             format!("{head} after N")
         }
         _ => line.to_owned(),
     };
-    // Progress is told only if it takes longer than a second, which it may.
-    let kept = told.lines().filter(|line| !line.starts_with("2> ..."));
+    // Progress is shown only if it takes longer than a second, which it may.
+    let kept = printed.lines().filter(|line| !line.starts_with("2> ..."));
     kept.map(line).collect::<Vec<_>>().join("\n")
 }
 
@@ -63,11 +62,11 @@ async fn a_wake_that_comes() {
         status("Waking", "WakeRequested", "A wake was asked for.", true),
         status("Restoring", "WakeRequested", "A wake was asked for.", true),
     ];
-    let (told, ()) = tokio::join!(
+    let (printed, ()) = tokio::join!(
         fixture.types(&["wake", "web"]),
         play(&fixture, "wake-requested", steps)
     );
-    insta::assert_snapshot!(timeless(&told));
+    insta::assert_snapshot!(timeless(&printed));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -75,15 +74,15 @@ async fn a_wake_that_fails_ends_at_once() {
     let fixture = one(status("Asleep", "Idle", "It sleeps.", true)).await;
     let sentence = "Pod web-1 cannot start: image x:1 cannot be pulled.";
     let steps = vec![status("Waking", "ImagePull", sentence, false)];
-    let (told, ()) = tokio::join!(
+    let (printed, ()) = tokio::join!(
         fixture.types(&["wake", "web"]),
         play(&fixture, "wake-requested", steps)
     );
-    insta::assert_snapshot!(timeless(&told));
+    insta::assert_snapshot!(timeless(&printed));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_wake_that_nobody_grants() {
+async fn a_wake_that_no_operator_grants() {
     let fixture = one(status("Asleep", "Idle", "It sleeps.", true)).await;
     let mut transcript = fixture.types(&["wake", "web", "--timeout", "1500ms"]).await;
     transcript.push_str(&fixture.types(&["wake", "web", "--wait=false"]).await);
@@ -101,7 +100,7 @@ async fn a_wake_that_nobody_grants() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_awake_is_told_so_and_stays_awake() {
+async fn what_is_awake_stays_awake() {
     let fixture = one(status("Serving", "CoolingDown", "It cools down.", true)).await;
     insta::assert_snapshot!(fixture.types(&["wake", "web"]).await);
     let user_request = &fixture.object("web").await["metadata"]["annotations"]["elasti.truefoundry.com/wake-requested"];
@@ -128,16 +127,16 @@ async fn a_sleep_that_comes() {
         status("Draining", "Draining", "Pods leave rotation.", true),
         status("Asleep", "SleepRequested", "Sleep was asked for.", true),
     ];
-    let (told, ()) = tokio::join!(
+    let (printed, ()) = tokio::join!(
         fixture.types(&["sleep", "web"]),
         play(&fixture, "sleep-requested", steps)
     );
     let again = fixture.types(&["sleep", "web"]).await;
-    insta::assert_snapshot!(timeless(&told) + "\n" + &again);
+    insta::assert_snapshot!(timeless(&printed) + "\n" + &again);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_sleep_that_is_called_off_by_a_request() {
+async fn a_sleep_that_a_request_cancels() {
     let fixture = one(status("Serving", "CoolingDown", "It cools down.", true)).await;
     let down = status(
         "Redirecting",
@@ -149,15 +148,15 @@ async fn a_sleep_that_is_called_off_by_a_request() {
     // Between two statuses the watch must see the first.
     let play = async {
         play(&fixture, "sleep-requested", Vec::new()).await;
-        // The command may not watch yet: the way down is written until it is told of it.
-        let before = told(&fixture);
+        // The command may not watch yet: the statuses are written until its watch has them.
+        let before = events_sent(&fixture);
         let written = std::cell::Cell::new(0_u32);
         until("the way down was seen", async || {
             written.set(written.get() + 1);
             let mut down = down.clone();
             down["held"] = json!(written.get());
             fixture.status("web", down).await;
-            told(&fixture) > before
+            events_sent(&fixture) > before
         })
         .await;
         fixture.status("web", back).await;
@@ -218,9 +217,6 @@ async fn an_operator_grants_both_requests() {
     transcript.push_str(&timeless(&fixture.types(&["wake", "web"]).await));
     insta::assert_snapshot!(transcript);
     let why = fixture.types(&["why", "web"]).await;
-    assert!(
-        why.contains("someone who asked for it (WakeRequested)"),
-        "{why}"
-    );
+    assert!(why.contains("a user's request (WakeRequested)"), "{why}");
     assert!(why.contains("scaled") && why.contains("ready"), "{why}");
 }

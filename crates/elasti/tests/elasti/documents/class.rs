@@ -1,5 +1,4 @@
-//! Who runs a command of the pages: exactly one class takes each.
-//! Never runs one.
+//! Which test runs a command of the pages: exactly one class takes each.
 
 use super::commands::Shown;
 

@@ -1,5 +1,5 @@
-//! What needs kubectl or Helm, on a real cluster of our own: the pages from top to bottom, with the chart installed.
-//! Never runs on a cluster of somebody else: pages say how to delete every ElastiService, and the CRD.
+//! Commands of the pages with kubectl or Helm, on a real cluster of our own with the chart installed.
+//! Never runs on a foreign cluster: pages say how to delete every ElastiService, and the CRD.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -267,7 +267,7 @@ impl Reader {
     }
 
     async fn applies(&mut self, block: &Block) -> Result<(), String> {
-        let all = match objects::read(block) {
+        let all = match objects::parse(block) {
             Yaml::Values => {
                 self.shell.write("values.yaml", &block.text);
                 let line = "helm template elasti deploy/helm/elasti -f values.yaml > rendered.yaml";

@@ -1,5 +1,4 @@
 //! The commands that pages show: whole lines as a shell takes them, in the order of the page.
-//! Never judges one, and never runs one.
 
 use super::page::{Block, Page};
 
@@ -24,7 +23,7 @@ const SHELLS: [&str; 3] = ["", "sh", "console"];
 const REFERENCE: &str = "docs/commands.md";
 
 /// Every command of a page.
-pub(super) fn of(page: &Page) -> Vec<Shown> {
+pub(super) fn in_page(page: &Page) -> Vec<Shown> {
     let mut found = Vec::new();
     for block in &page.blocks {
         if SHELLS.contains(&block.language.as_str()) {

@@ -1,5 +1,4 @@
 //! Whether a command that a page shows can be one: our parser takes it, and what it names is in the repository.
-//! Never runs one: that is quicker, and comes before the tests that do.
 
 use std::path::Path;
 

@@ -1,5 +1,4 @@
-//! What needs nothing but `elasti`, on a simulated cluster with an operator and a resolver: commands, YAML, and what is asked with curl.
-//! Never waits for time: a reader reads on, and meanwhile the operator has looked.
+//! Commands of the pages with `elasti` or curl, and their YAML, on a simulated cluster with an operator and a resolver.
 
 use std::collections::BTreeSet;
 
@@ -80,15 +79,15 @@ fn is_for_fake_cluster(item: &Item<'_>, said: &mut BTreeSet<String>) -> bool {
 /// Someone with a page in front of a simulated cluster.
 struct Reader {
     shell: Shell,
-    hood: TestEnv,
+    env: TestEnv,
     /// A dashboard that was started, and its address with the token.
     dashboard: Option<(Lasting, String)>,
 }
 
 impl Reader {
     async fn sits_down(page: &Page, installed: &str) -> Self {
-        let hood = TestEnv::with(|config| config.rollouts_and_keda = true).await;
-        let fake_cluster = hood.fake_cluster();
+        let env = TestEnv::with(|config| config.rollouts_and_keda = true).await;
+        let fake_cluster = env.fake_cluster();
         let shell = Shell::new(&[]);
         let config = fake_cluster.kubeconfig();
         let home = format!("namespace: {HOME}");
@@ -99,16 +98,16 @@ impl Reader {
         }
         let reader = Self {
             shell,
-            hood,
+            env,
             dashboard: None,
         };
         reader.write_files();
         for namespace in [HOME, "argocd"] {
-            reader.hood.namespace(namespace).await;
+            reader.env.namespace(namespace).await;
         }
         reader.serve_web(HOME).await;
         if page.text.contains("staging") {
-            reader.hood.namespace("staging").await;
+            reader.env.namespace("staging").await;
             reader.serve_web("staging").await;
         }
         if page.text.contains("payments") {
@@ -142,7 +141,7 @@ impl Reader {
         self.workload(HOME, "payments", "registry.example/missing:1", 0)
             .await;
         let query = "sum(rate(payments_total[5m])) or vector(0)";
-        let prometheus = &self.hood.fake_cluster().prometheus;
+        let prometheus = &self.env.fake_cluster().prometheus;
         prometheus.set(query, Reading::Value(0.0));
         let mut object: Value = serde_saphyr::from_str(&objects::first_service()).unwrap();
         object["metadata"]["name"] = json!("payments");
@@ -176,7 +175,7 @@ impl Reader {
         }});
         let ports = json!([{"name": "http", "port": 80, "targetPort": "http"}]);
         let service = json!({"metadata": {"name": name}, "spec": {"selector": {"app": name}, "ports": ports}});
-        let api = self.hood.api();
+        let api = self.env.api();
         let deployments = format!("/apis/apps/v1/namespaces/{namespace}/deployments");
         api.make(&deployments, deployment).await;
         api.make(&format!("/api/v1/namespaces/{namespace}/services"), service)
@@ -191,7 +190,7 @@ impl Reader {
     async fn object(&self, namespace: &str, name: &str) -> Value {
         let path = "/apis/elasti.truefoundry.com/v1alpha1/namespaces";
         let path = format!("{path}/{namespace}/elastiservices/{name}");
-        self.hood.api().get(&path).await
+        self.env.api().get(&path).await
     }
 
     /// `kubectl apply --server-side`, with what kubectl asks for besides.
@@ -201,7 +200,7 @@ impl Reader {
         let path = format!("{path}/{}?{options}{more}", objects::name(object));
         let kind = "application/apply-patch+yaml";
         let (code, said) = self
-            .hood
+            .env
             .api()
             .send("PATCH", &path, kind, object.to_string())
             .await;
@@ -227,7 +226,7 @@ impl Reader {
     }
 
     async fn applies(&self, block: &Block) -> Result<(), String> {
-        match objects::read(block) {
+        match objects::parse(block) {
             // tests/documents/cluster.rs gives them to Helm; src/documents.rs compares them with the chart's.
             Yaml::Values => Ok(()),
             Yaml::Part(object) => self.apply(&object, "&dryRun=All").await,

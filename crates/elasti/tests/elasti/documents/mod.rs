@@ -35,7 +35,7 @@ impl Item<'_> {
 fn items(page: &Page) -> Vec<Item<'_>> {
     let yaml = page.blocks.iter().filter(|block| block.language == "yaml");
     let mut items: Vec<Item<'_>> = yaml.map(Item::Yaml).collect();
-    items.extend(commands::of(page).into_iter().map(Item::Command));
+    items.extend(commands::in_page(page).into_iter().map(Item::Command));
     items.sort_by_key(Item::line);
     items
 }

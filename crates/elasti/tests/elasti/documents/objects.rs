@@ -1,5 +1,4 @@
-//! The objects in the YAML of pages: read, told apart, and where they belong in the API.
-//! Never sends one.
+//! The objects in the YAML of pages, and their paths in the API.
 
 use serde_json::{Value, json};
 
@@ -24,7 +23,7 @@ pub(crate) enum Yaml {
     Values,
 }
 
-pub(crate) fn read(block: &Block) -> Yaml {
+pub(crate) fn parse(block: &Block) -> Yaml {
     let documents: Vec<Value> = serde_saphyr::from_multiple(&block.text).unwrap();
     match block.text.lines().next().unwrap_or_default().trim() {
         "# values.yaml" => Yaml::Values,

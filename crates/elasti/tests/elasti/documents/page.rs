@@ -1,5 +1,4 @@
 //! A page of Markdown: its blocks of code, its words in code, its links and headings.
-//! Never judges.
 
 use std::path::{Path, PathBuf};
 
@@ -34,7 +33,7 @@ pub(super) fn pages() -> Vec<Page> {
     }
     below(&root().join("docs"), &mut found);
     found.sort();
-    found.iter().map(|path| Page::read(path)).collect()
+    found.iter().map(|path| Page::load(path)).collect()
 }
 
 fn below(folder: &Path, found: &mut Vec<PathBuf>) {
@@ -49,7 +48,7 @@ fn below(folder: &Path, found: &mut Vec<PathBuf>) {
 }
 
 impl Page {
-    fn read(path: &Path) -> Self {
+    fn load(path: &Path) -> Self {
         let text = std::fs::read_to_string(path).unwrap();
         let mut blocks = Vec::new();
         let mut open: Option<Block> = None;

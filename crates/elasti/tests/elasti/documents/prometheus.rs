@@ -1,5 +1,5 @@
-//! A Prometheus for services that nobody uses: it is up, and every query of a trigger is 0.
-//! Never evaluates a query. A real one has been up for less than a cooldown of 15 minutes, which counts as unknown.
+//! A stub Prometheus for idle services: it is up, and every query of a trigger is 0.
+//! A real one counts as unknown until it has been up for a cooldown of 15 minutes.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener};

@@ -1,5 +1,4 @@
-//! A reader's shell: a folder with files, a PATH with our binary in it, and lines that are typed there.
-//! Never leaves a process behind: whatever is begun is ended by name.
+//! A reader's shell: a folder with files, a PATH with our binary in it, and commands that run there.
 
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};

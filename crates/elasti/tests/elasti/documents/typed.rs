@@ -1,5 +1,4 @@
 //! What a reader makes of a line on a page before it is typed.
-//! Never types it.
 
 /// Words in capitals that stand for the reader's own, and what they are in the tests.
 const PLACEHOLDERS: [(&str, &str); 7] = [

@@ -1,5 +1,4 @@
-//! A simulated cluster with everything that the chart makes in it, and one service that sleeps.
-//! Never runs an operator or a resolver: their pods are the simulated cluster's, and what they would have written is written here.
+//! A simulated cluster with everything that the chart creates, and one sleeping service. No operator runs.
 
 use elasti_api::names::{self, IpFamily};
 use serde_json::{Value, json};
@@ -32,7 +31,7 @@ fn now() -> String {
     format!("{:.6}", jiff::Timestamp::now())
 }
 
-/// The service `web`, led to the resolvers.
+/// The service `web`, routed to the resolvers.
 async fn asleep(sandbox: &Sandbox) {
     sandbox
         .make(&json!({

@@ -1,5 +1,4 @@
-//! One watch of one kind: list, then watch, for ever; whatever the number of browsers, there is one of each.
-//! Never keeps an object and never reads a Secret: it follows only what it is told to.
+//! Watches one collection: list, then watch, for ever. All browsers share it.
 
 use std::time::Duration;
 
@@ -13,41 +12,41 @@ use serde_json::Value;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 /// A watch ends by itself after this; the client takes one that is silent for 20 s for dead.
-const CALM: Duration = Duration::from_secs(18);
-const GRACE: Duration = Duration::from_secs(2);
+const WATCH_TIMEOUT: Duration = Duration::from_secs(18);
+const WATCH_GRACE: Duration = Duration::from_secs(2);
 const LIST_TIMEOUT: Duration = Duration::from_secs(30);
-const PAGE: u32 = 250;
+const PAGE_LIMIT: u32 = 250;
 const BACKOFF_MIN: Duration = Duration::from_millis(200);
 const BACKOFF_MAX: Duration = Duration::from_secs(2);
-/// A right or a kind that is missing may be given, but not within the second.
-const REFUSED_PAUSE: Duration = Duration::from_secs(5);
+/// A missing permission or kind may be added, but not within the second.
+const REFUSED_BACKOFF: Duration = Duration::from_secs(5);
 
-/// What is followed.
+/// What is watched.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Followed {
+pub(crate) struct Collection {
     /// The collection's path.
     pub(crate) path: String,
     /// A field selector.
     pub(crate) fields: Option<String>,
 }
 
-/// What a watch tells.
-pub(crate) enum Told {
-    /// These, and no others.
-    All(Vec<Value>),
+/// A change of the collection.
+pub(crate) enum WatchUpdate {
+    /// The whole collection.
+    Replace(Vec<Value>),
     /// This one is new or changed.
     Set(Value),
     /// This one is gone.
-    Gone(Value),
-    /// Nothing can be told for now.
-    Trouble(Trouble),
-    /// It can again.
-    Well,
+    Removed(Value),
+    /// The watch is down.
+    Failed(WatchError),
+    /// The watch is up again.
+    Recovered,
 }
 
-/// Why nothing can be told.
+/// Why a watch is down.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Trouble {
+pub(crate) enum WatchError {
     /// The user may not list this.
     Forbidden(String),
     /// The cluster does not know the kind.
@@ -56,8 +55,8 @@ pub(crate) enum Trouble {
     Unreachable(String),
 }
 
-impl Trouble {
-    fn of(error: &kube::Error) -> Self {
+impl WatchError {
+    fn from_kube(error: &kube::Error) -> Self {
         if let kube::Error::Api(status) = error {
             return match status.code {
                 401 | 403 => Self::Forbidden(status.message.clone()),
@@ -65,7 +64,7 @@ impl Trouble {
                 _ => Self::Unreachable(status.message.clone()),
             };
         }
-        // The root of an error says most: what lies above it names layers of the client.
+        // The root cause says most: the errors above it name layers of the client.
         let mut root: &dyn std::error::Error = error;
         while let Some(source) = root.source() {
             root = source;
@@ -74,22 +73,26 @@ impl Trouble {
     }
 }
 
-/// Follows objects as long as the future lives.
-pub(crate) async fn follow(client: Client, followed: Followed, mut tell: impl FnMut(Told)) {
+/// Watches for ever.
+pub(crate) async fn watch_forever(
+    client: Client,
+    collection: Collection,
+    mut on_update: impl FnMut(WatchUpdate),
+) {
     let mut pause = BACKOFF_MIN;
     loop {
-        match list(&client, &followed).await {
+        match list(&client, &collection).await {
             Ok((version, items)) => {
                 pause = BACKOFF_MIN;
-                tell(Told::All(items));
-                watch(&client, &followed, version, &mut tell).await;
+                on_update(WatchUpdate::Replace(items));
+                watch(&client, &collection, version, &mut on_update).await;
             }
             Err(error) => {
-                let trouble = Trouble::of(&error);
-                if !matches!(trouble, Trouble::Unreachable(_)) {
-                    pause = REFUSED_PAUSE;
+                let trouble = WatchError::from_kube(&error);
+                if !matches!(trouble, WatchError::Unreachable(_)) {
+                    pause = REFUSED_BACKOFF;
                 }
-                tell(Told::Trouble(trouble));
+                on_update(WatchUpdate::Failed(trouble));
             }
         }
         sleep(pause).await;
@@ -97,15 +100,18 @@ pub(crate) async fn follow(client: Client, followed: Followed, mut tell: impl Fn
     }
 }
 
-async fn list(client: &Client, followed: &Followed) -> Result<(String, Vec<Value>), kube::Error> {
+async fn list(
+    client: &Client,
+    collection: &Collection,
+) -> Result<(String, Vec<Value>), kube::Error> {
     let mut items = Vec::new();
     let mut params = ListParams {
-        field_selector: followed.fields.clone(),
-        limit: Some(PAGE),
+        field_selector: collection.fields.clone(),
+        limit: Some(PAGE_LIMIT),
         ..ListParams::default()
     };
     loop {
-        let request = Request::new(followed.path.as_str())
+        let request = Request::new(collection.path.as_str())
             .list(&params)
             .map_err(kube::Error::BuildRequest)?;
         let page: Page = match timeout(LIST_TIMEOUT, client.request(request)).await {
@@ -131,17 +137,17 @@ struct Page {
 /// Watches from a version on, one watch after the other, until only a new list helps.
 async fn watch(
     client: &Client,
-    followed: &Followed,
+    collection: &Collection,
     mut version: String,
-    tell: &mut impl FnMut(Told),
+    on_update: &mut impl FnMut(WatchUpdate),
 ) {
     loop {
         let started = Instant::now();
-        match watch_once(client, followed, &version, tell).await {
+        match watch_once(client, collection, &version, on_update).await {
             Ok(newer) => version = newer,
             Err(Ended::Relist) => return,
             Err(Ended::Failed(error)) => {
-                tell(Told::Trouble(Trouble::of(&error)));
+                on_update(WatchUpdate::Failed(WatchError::from_kube(&error)));
                 return;
             }
         }
@@ -159,27 +165,27 @@ enum Ended {
 
 async fn watch_once(
     client: &Client,
-    followed: &Followed,
+    collection: &Collection,
     version: &str,
-    tell: &mut impl FnMut(Told),
+    on_update: &mut impl FnMut(WatchUpdate),
 ) -> Result<String, Ended> {
     let params = WatchParams {
-        field_selector: followed.fields.clone(),
-        timeout: u32::try_from(CALM.as_secs()).ok(),
+        field_selector: collection.fields.clone(),
+        timeout: u32::try_from(WATCH_TIMEOUT.as_secs()).ok(),
         bookmarks: true,
         ..WatchParams::default()
     };
-    let request = Request::new(followed.path.as_str())
+    let request = Request::new(collection.path.as_str())
         .watch(&params, version)
         .map_err(|error| Ended::Failed(kube::Error::BuildRequest(error)))?;
-    let deadline = Instant::now() + CALM + GRACE;
+    let deadline = Instant::now() + WATCH_TIMEOUT + WATCH_GRACE;
     let stream = match timeout_at(deadline, client.request_events::<Value>(request)).await {
         Ok(Ok(stream)) => stream,
         Ok(Err(kube::Error::Api(status))) if status.code == 410 => return Err(Ended::Relist),
         Ok(Err(error)) => return Err(Ended::Failed(error)),
         Err(late) => return Err(Ended::Failed(kube::Error::Service(late.into()))),
     };
-    tell(Told::Well);
+    on_update(WatchUpdate::Recovered);
     let mut stream = std::pin::pin!(stream);
     let mut version = version.to_owned();
     loop {
@@ -189,11 +195,11 @@ async fn watch_once(
         match event.map_err(Ended::Failed)? {
             Some(WatchEvent::Added(object) | WatchEvent::Modified(object)) => {
                 version = version_of(&object).unwrap_or(version);
-                tell(Told::Set(object));
+                on_update(WatchUpdate::Set(object));
             }
             Some(WatchEvent::Deleted(object)) => {
                 version = version_of(&object).unwrap_or(version);
-                tell(Told::Gone(object));
+                on_update(WatchUpdate::Removed(object));
             }
             Some(WatchEvent::Bookmark(mark)) => version = mark.metadata.resource_version,
             Some(WatchEvent::Error(_)) => return Err(Ended::Relist),

@@ -1,5 +1,4 @@
-//! All that the dashboard knows: services, their targets and their Events, as the watches told.
-//! Never asks the cluster and never decides: the read model says what a service's objects mean.
+//! The state of the dashboard: services, their targets and their Events, from the watches.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -10,12 +9,12 @@ use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::follow::{Told, Trouble};
+use super::history::History;
 use super::masked;
-use super::memory::Memory;
+use super::watch::{WatchError, WatchUpdate};
 
-/// Events that are kept of each service: Kubernetes itself keeps them for an hour.
-const MOST_EVENTS: usize = 50;
+/// Per service; Kubernetes itself keeps Events for an hour.
+const MAX_EVENTS: usize = 50;
 
 /// A service, and so its ElastiService.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -25,7 +24,7 @@ pub(crate) struct Name {
 }
 
 impl Name {
-    fn of(object: &Value) -> Self {
+    fn from_metadata(object: &Value) -> Self {
         Self {
             namespace: text(object, "/metadata/namespace"),
             name: text(object, "/metadata/name"),
@@ -62,29 +61,29 @@ pub(crate) struct TargetKind {
 pub(crate) struct Cluster {
     /// `loading`, `ok`, `forbidden`, `absent` or `unreachable`.
     pub(crate) state: &'static str,
-    /// What the API server said.
+    /// The API server's message.
     pub(crate) message: String,
 }
 
-/// Everything.
-pub(crate) struct Known {
-    services: BTreeMap<Name, One>,
+/// Everything that the page shows.
+pub(crate) struct FleetState {
+    services: BTreeMap<Name, ServiceState>,
     targets: BTreeMap<TargetKind, Option<BTreeMap<Name, Workload>>>,
     events: BTreeMap<Name, VecDeque<Event>>,
     pub(crate) events_forbidden: bool,
     pub(crate) cluster: Cluster,
-    hearing: HeldState,
-    /// Services that may look different now.
+    held: HeldState,
+    /// Services that may have changed since the last broadcast.
     touched: BTreeSet<Name>,
-    /// Told as `name: message` to whoever shows a service that cannot be read.
+    /// Services that cannot be parsed, and why.
     broken: BTreeMap<Name, String>,
 }
 
-/// One service: the object without secrets, what it means, and its past.
-pub(crate) struct One {
+/// One service: the object without secrets, and its recent history.
+pub(crate) struct ServiceState {
     pub(crate) object: Value,
     me: ElastiService,
-    pub(crate) memory: Memory,
+    pub(crate) history: History,
 }
 
 /// One Event about a service.
@@ -100,7 +99,7 @@ pub(crate) struct Event {
     pub(crate) failed: bool,
 }
 
-impl Default for Known {
+impl Default for FleetState {
     fn default() -> Self {
         Self {
             services: BTreeMap::new(),
@@ -111,19 +110,19 @@ impl Default for Known {
                 state: "loading",
                 message: String::new(),
             },
-            hearing: HeldState::default(),
+            held: HeldState::default(),
             touched: BTreeSet::new(),
             broken: BTreeMap::new(),
         }
     }
 }
 
-impl Known {
-    /// What the watch of ElastiServices told, of a namespace or of all.
-    pub(crate) fn services(&mut self, scope: &Scope, told: Told, now: Timestamp) {
-        match told {
-            Told::All(objects) => {
-                let there: BTreeSet<Name> = objects.iter().map(Name::of).collect();
+impl FleetState {
+    /// Applies an update of the ElastiServices of a namespace, or of all.
+    pub(crate) fn services(&mut self, scope: &Scope, update: WatchUpdate, now: Timestamp) {
+        match update {
+            WatchUpdate::Replace(objects) => {
+                let there: BTreeSet<Name> = objects.iter().map(Name::from_metadata).collect();
                 let gone = self.services.keys().chain(self.broken.keys());
                 let gone = gone.filter(|name| scope.has(name) && !there.contains(*name));
                 let gone: Vec<Name> = gone.cloned().collect();
@@ -134,25 +133,25 @@ impl Known {
                     message: String::new(),
                 };
             }
-            Told::Set(object) => self.set(object, now),
-            Told::Gone(object) => self.forget(&Name::of(&object)),
-            Told::Well => {
+            WatchUpdate::Set(object) => self.set(object, now),
+            WatchUpdate::Removed(object) => self.forget(&Name::from_metadata(&object)),
+            WatchUpdate::Recovered => {
                 self.cluster = Cluster {
                     state: "ok",
                     message: String::new(),
                 }
             }
-            Told::Trouble(trouble) => self.trouble(scope, trouble),
+            WatchUpdate::Failed(error) => self.watch_failed(scope, error),
         }
     }
 
-    fn trouble(&mut self, scope: &Scope, trouble: Trouble) {
-        let (state, message) = match trouble {
-            Trouble::Forbidden(message) => ("forbidden", message),
-            Trouble::Absent => ("absent", String::new()),
-            Trouble::Unreachable(message) => ("unreachable", message),
+    fn watch_failed(&mut self, scope: &Scope, error: WatchError) {
+        let (state, message) = match error {
+            WatchError::Forbidden(message) => ("forbidden", message),
+            WatchError::Absent => ("absent", String::new()),
+            WatchError::Unreachable(message) => ("unreachable", message),
         };
-        // What may not be seen any more is not shown any more; what cannot be reached is.
+        // What the user may no longer read is hidden; what is only unreachable stays.
         if state != "unreachable" {
             let names = self.services.keys().filter(|name| scope.has(name));
             let names: Vec<Name> = names.cloned().collect();
@@ -162,16 +161,22 @@ impl Known {
     }
 
     fn set(&mut self, mut object: Value, now: Timestamp) {
-        let name = Name::of(&object);
+        let name = Name::from_metadata(&object);
         masked::clean(&mut object);
         match serde_json::from_value::<ElastiService>(object.clone()) {
             Ok(me) => {
                 self.broken.remove(&name);
                 let old = self.services.remove(&name);
-                let memory = old.map(|one| one.memory).unwrap_or_default();
-                self.services
-                    .insert(name.clone(), One { object, me, memory });
-                self.look(&name, now);
+                let history = old.map(|one| one.history).unwrap_or_default();
+                self.services.insert(
+                    name.clone(),
+                    ServiceState {
+                        object,
+                        me,
+                        history,
+                    },
+                );
+                self.record(&name, now);
             }
             // The others are not affected.
             Err(error) => {
@@ -181,10 +186,10 @@ impl Known {
         self.touched.insert(name);
     }
 
-    fn look(&mut self, name: &Name, now: Timestamp) {
+    fn record(&mut self, name: &Name, now: Timestamp) {
         let seen = self.view(name, now);
         if let (Some(seen), Some(one)) = (seen, self.services.get_mut(name)) {
-            one.memory.look(&seen, now);
+            one.history.record(&seen, now);
         }
     }
 
@@ -195,7 +200,7 @@ impl Known {
         self.touched.insert(name.clone());
     }
 
-    /// The kinds of target that somebody should follow.
+    /// The kinds of target to watch.
     pub(crate) fn target_kinds(&self) -> BTreeSet<TargetKind> {
         self.services
             .values()
@@ -203,34 +208,34 @@ impl Known {
             .collect()
     }
 
-    /// What the watch of a kind of target told.
-    pub(crate) fn targets(&mut self, kind: &TargetKind, scope: &Scope, told: Told) {
+    /// Applies an update of a kind of target.
+    pub(crate) fn targets(&mut self, kind: &TargetKind, scope: &Scope, update: WatchUpdate) {
         let kept = self.targets.entry(kind.clone()).or_default();
         let mut changed = BTreeSet::new();
-        match told {
-            Told::All(objects) => {
+        match update {
+            WatchUpdate::Replace(objects) => {
                 let read = objects
                     .iter()
-                    .map(|object| (Name::of(object), Workload::read(object)));
+                    .map(|object| (Name::from_metadata(object), Workload::read(object)));
                 let all = kept.get_or_insert_default();
                 all.retain(|name, _| !scope.has(name));
                 all.extend(read);
                 self.touched.extend(self.services.keys().cloned());
                 return;
             }
-            Told::Set(object) => {
-                let name = Name::of(&object);
+            WatchUpdate::Set(object) => {
+                let name = Name::from_metadata(&object);
                 kept.get_or_insert_default()
                     .insert(name.clone(), Workload::read(&object));
                 changed.insert(name);
             }
-            Told::Gone(object) => {
-                let name = Name::of(&object);
+            WatchUpdate::Removed(object) => {
+                let name = Name::from_metadata(&object);
                 kept.get_or_insert_default().remove(&name);
                 changed.insert(name);
             }
-            Told::Trouble(Trouble::Forbidden(_) | Trouble::Absent) => *kept = None,
-            Told::Trouble(Trouble::Unreachable(_)) | Told::Well => {}
+            WatchUpdate::Failed(WatchError::Forbidden(_) | WatchError::Absent) => *kept = None,
+            WatchUpdate::Failed(WatchError::Unreachable(_)) | WatchUpdate::Recovered => {}
         }
         let affected = self.services.iter().filter(|(name, one)| {
             let target = Name {
@@ -242,29 +247,31 @@ impl Known {
         self.touched.extend(affected.map(|(name, _)| name.clone()));
     }
 
-    /// What the watch of Events told.
-    pub(crate) fn events(&mut self, scope: &Scope, told: Told) {
-        match told {
-            Told::All(objects) => {
+    /// Applies an update of the Events.
+    pub(crate) fn events(&mut self, scope: &Scope, update: WatchUpdate) {
+        match update {
+            WatchUpdate::Replace(objects) => {
                 self.touched.extend(self.events.keys().cloned());
                 self.events.retain(|name, _| !scope.has(name));
                 self.events_forbidden = false;
                 objects.iter().for_each(|object| self.event(object));
             }
-            Told::Set(object) => self.event(&object),
-            Told::Gone(object) => {
+            WatchUpdate::Set(object) => self.event(&object),
+            WatchUpdate::Removed(object) => {
                 let uid = text(&object, "/metadata/uid");
                 if let Some(kept) = self.events.get_mut(&about(&object)) {
                     kept.retain(|one| one.uid != uid);
                 }
             }
-            Told::Trouble(Trouble::Forbidden(_) | Trouble::Absent) => self.events_forbidden = true,
-            Told::Trouble(Trouble::Unreachable(_)) | Told::Well => {}
+            WatchUpdate::Failed(WatchError::Forbidden(_) | WatchError::Absent) => {
+                self.events_forbidden = true
+            }
+            WatchUpdate::Failed(WatchError::Unreachable(_)) | WatchUpdate::Recovered => {}
         }
     }
 
     fn event(&mut self, object: &Value) {
-        let event = Event::read(object);
+        let event = Event::parse(object);
         let name = about(object);
         self.touched.insert(name.clone());
         let kept = self.events.entry(name).or_default();
@@ -272,35 +279,35 @@ impl Known {
         kept.push_front(event);
         kept.make_contiguous()
             .sort_by_key(|one| std::cmp::Reverse(one.at));
-        kept.truncate(MOST_EVENTS);
+        kept.truncate(MAX_EVENTS);
     }
 
-    /// Whom to ask who waits, while so many look.
-    pub(crate) fn ask(&self, lookers: usize) -> Ask {
-        Ask::about(lookers, self.services.values().map(|one| &one.me))
+    /// Whether the resolvers need to be asked, with this many browsers connected.
+    pub(crate) fn ask(&self, browsers: usize) -> Ask {
+        Ask::about(browsers, self.services.values().map(|one| &one.me))
     }
 
-    /// What the resolvers said, or that they said nothing.
-    pub(crate) fn hear(&mut self, hearing: HeldState) {
+    /// Takes in the answer of the resolvers.
+    pub(crate) fn set_held(&mut self, next: HeldState) {
         let changed = self.services.iter().filter(|(_, one)| {
-            let told = one.me.status.as_ref().and_then(|status| status.held);
-            let held = |hearing: &HeldState| hearing.held(&one.me).or(told).unwrap_or(0);
-            held(&hearing) != held(&self.hearing)
+            let reported = one.me.status.as_ref().and_then(|status| status.held);
+            let held = |state: &HeldState| state.held(&one.me).or(reported).unwrap_or(0);
+            held(&next) != held(&self.held)
         });
         self.touched.extend(changed.map(|(name, _)| name.clone()));
-        self.hearing = hearing;
+        self.held = next;
     }
 
-    pub(crate) fn hearing(&self) -> &HeldState {
-        &self.hearing
+    pub(crate) fn held(&self) -> &HeldState {
+        &self.held
     }
 
-    /// Services that may look different since this was last asked.
+    /// Services that may have changed since the last call.
     pub(crate) fn take_touched(&mut self) -> BTreeSet<Name> {
         std::mem::take(&mut self.touched)
     }
 
-    /// All of them may, because time has passed.
+    /// Marks all as changed, because time has passed.
     pub(crate) fn touch_all(&mut self) {
         self.touched.extend(self.services.keys().cloned());
     }
@@ -309,11 +316,11 @@ impl Known {
         self.services.keys()
     }
 
-    pub(crate) fn one(&self, name: &Name) -> Option<&One> {
+    pub(crate) fn one(&self, name: &Name) -> Option<&ServiceState> {
         self.services.get(name)
     }
 
-    /// Why a service cannot be shown although it is there.
+    /// Why a service that exists cannot be shown.
     pub(crate) fn broken(&self, name: &Name) -> Option<&str> {
         self.broken.get(name).map(String::as_str)
     }
@@ -329,12 +336,12 @@ impl Known {
         Some(view(Facts {
             me: &one.me,
             target: &target,
-            held: self.hearing.held(&one.me),
+            held: self.held.held(&one.me),
             now,
         }))
     }
 
-    fn target(&self, name: &Name, one: &One) -> Looked<Workload> {
+    fn target(&self, name: &Name, one: &ServiceState) -> Looked<Workload> {
         let Some(Some(kept)) = self.targets.get(&one.target_kind()) else {
             return Looked::NotLooked;
         };
@@ -349,7 +356,7 @@ impl Known {
     }
 }
 
-impl One {
+impl ServiceState {
     fn target_kind(&self) -> TargetKind {
         let target = self.me.spec.scale_target_ref.canonical();
         TargetKind {
@@ -371,7 +378,7 @@ impl One {
 }
 
 impl Event {
-    fn read(object: &Value) -> Self {
+    fn parse(object: &Value) -> Self {
         let moment = |path: &str| text(object, path).parse().ok();
         let count = |path: &str| object.pointer(path).and_then(Value::as_i64);
         Self {

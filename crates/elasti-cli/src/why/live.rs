@@ -1,5 +1,5 @@
-//! Brings the live objects around one service: itself, its target, Service, pods, events, and the resolvers.
-//! Never fails for what the user may not see, but for the ElastiService itself: the rest is then told as not looked up.
+//! Loads the live objects around one service: itself, its target, Service, pods, events, and the resolvers.
+//! Only a missing ElastiService is an error: the rest counts as not looked up where the user lacks a permission.
 
 use std::collections::BTreeSet;
 
@@ -18,16 +18,16 @@ use serde_json::Value;
 
 use crate::access::Cluster;
 use crate::fleet::Kind;
-use crate::refusal::Asked;
+use crate::refusal::Call;
 use elasti_runtime::exit::Failed;
 
-/// Of this many objects at most the events are asked for: one stuck pod is like the next.
-const ASKED_ABOUT: usize = 5;
+/// Events are listed for this many pods at most: one stuck pod is like the next.
+const MAX_OBJECTS: usize = 5;
 
-pub(crate) async fn look(cluster: &Cluster, name: &str, now: Timestamp) -> Result<Live, Failed> {
+pub(crate) async fn load(cluster: &Cluster, name: &str, now: Timestamp) -> Result<Live, Failed> {
     let namespace = cluster.namespace.as_str();
     let me = cluster.services_in(namespace).get(name).await;
-    let asked = Asked::services("get", Some(namespace), Some(name));
+    let asked = Call::services("get", Some(namespace), Some(name));
     let me = me.map_err(|error| asked.refused(&error))?;
     let (target, service, neighbours, resolvers, autoscaler) = tokio::join!(
         target(cluster, &me),
@@ -92,7 +92,7 @@ async fn target(cluster: &Cluster, me: &ElastiService) -> Looked<Value> {
     }
 }
 
-/// The other ElastiServices here; without the right to list them, none.
+/// The other ElastiServices here; without permission to list them, none.
 async fn neighbours(cluster: &Cluster, me: &ElastiService) -> Vec<ElastiService> {
     let services = cluster.services_in(&cluster.namespace);
     let listed = services.list(&ListParams::default()).await;
@@ -168,7 +168,7 @@ async fn events(
         conditions.any(|one| one.type_ == "Ready" && one.status == "True")
     };
     let stuck = pods.iter().filter(|pod| !is_ready(pod));
-    let mut objects: BTreeSet<String> = stuck.take(ASKED_ABOUT).map(|pod| pod.name_any()).collect();
+    let mut objects: BTreeSet<String> = stuck.take(MAX_OBJECTS).map(|pod| pod.name_any()).collect();
     objects.insert(me.spec.scale_target_ref.name.clone());
     let api: Api<Event> = Api::namespaced(cluster.client.clone(), namespace);
     let lists = objects.iter().map(async |name| {

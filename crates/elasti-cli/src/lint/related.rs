@@ -1,5 +1,5 @@
-//! What is around an ElastiService: from the files that are linted, and from the cluster where one can be asked.
-//! Never writes, and never takes a refusal for an absence.
+//! The objects that an ElastiService refers to, from the linted files and from the cluster.
+//! Never takes a refusal for an absence.
 
 use std::time::Duration;
 
@@ -17,11 +17,11 @@ use super::fit::{Around, Listed, Other, Seen};
 use super::spec::is_elasti_service;
 use crate::access::Cluster;
 
-/// A cluster that does not answer by then is not asked.
-const TIMEOUT: Duration = Duration::from_secs(10);
+/// A cluster that does not answer by then is not used.
+const VERSION_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Where neighbours are looked for.
-pub(crate) struct Neighbours<'a> {
+/// Where related objects are looked up.
+pub(crate) struct Lookup<'a> {
     /// Everything that the files hold.
     pub(crate) documents: &'a [Document],
     /// `None` without a cluster.
@@ -30,9 +30,9 @@ pub(crate) struct Neighbours<'a> {
     pub(crate) namespace: String,
 }
 
-/// What one look at the cluster gave, beside what it was about.
+/// What was found.
 #[derive(Debug, Default)]
-pub(crate) struct Look {
+pub(crate) struct Related {
     pub(crate) around: Around,
     /// The ElastiService as the cluster has it.
     pub(crate) live: Option<Value>,
@@ -42,36 +42,44 @@ pub(crate) struct Look {
 
 /// Whether there is a cluster that answers.
 pub(crate) async fn answers(cluster: &Cluster) -> anyhow::Result<()> {
-    let version = tokio::time::timeout(TIMEOUT, cluster.client.apiserver_version()).await;
+    let version = tokio::time::timeout(VERSION_TIMEOUT, cluster.client.apiserver_version()).await;
     version.context("it does not answer")??;
     Ok(())
 }
 
-impl Neighbours<'_> {
-    /// Looks around one ElastiService.
-    pub(crate) async fn of(
+impl Lookup<'_> {
+    /// Everything that one ElastiService refers to.
+    pub(crate) async fn related(
         &self,
         document: &Document,
         spec: &elasti_api::ElastiServiceSpec,
-    ) -> Look {
+    ) -> Related {
         let namespace = self.namespace_of(document);
         let target = &spec.scale_target_ref;
-        let mut look = match self.cluster {
+        let mut related = match self.cluster {
             Some(cluster) => from_cluster(cluster, &namespace, document.name(), spec).await,
-            None => Look::default(),
+            None => Related::default(),
         };
         // What the files hold is what will be there.
         if let Some(found) = self.file("v1", "Service", &namespace, &spec.service) {
-            look.around.service = Seen::Found(found.value.clone());
+            related.around.service = Seen::Found(found.value.clone());
         }
         let kind = target.canonical_kind();
         if let Some(found) = self.file(&target.api_version, kind, &namespace, &target.name) {
-            look.around.target = Seen::Found(found.value.clone());
+            related.around.target = Seen::Found(found.value.clone());
         }
-        self.add_files(&namespace, "HorizontalPodAutoscaler", &mut look.around.hpas);
-        self.add_files(&namespace, "ScaledObject", &mut look.around.scaled_objects);
-        self.add_others(&namespace, document, &mut look.around.others);
-        look
+        self.add_files(
+            &namespace,
+            "HorizontalPodAutoscaler",
+            &mut related.around.hpas,
+        );
+        self.add_files(
+            &namespace,
+            "ScaledObject",
+            &mut related.around.scaled_objects,
+        );
+        self.add_others(&namespace, document, &mut related.around.others);
+        related
     }
 
     fn namespace_of(&self, document: &Document) -> String {
@@ -126,40 +134,40 @@ async fn from_cluster(
     namespace: &str,
     name: &str,
     spec: &elasti_api::ElastiServiceSpec,
-) -> Look {
-    let mut look = Look::default();
+) -> Related {
+    let mut related = Related::default();
     let services: Api<Service> = Api::namespaced(cluster.client.clone(), namespace);
-    look.around.service = match services.get_opt(&spec.service).await {
+    related.around.service = match services.get_opt(&spec.service).await {
         Ok(Some(found)) => Seen::Found(serde_json::to_value(found).unwrap_or_default()),
         Ok(None) => Seen::Absent,
-        Err(error) => look.unread("the Service", &error),
+        Err(error) => related.unread("the Service", &error),
     };
     let target = &spec.scale_target_ref;
     let kind = GroupVersionKind::gvk(target.group(), target.version(), target.canonical_kind());
-    look.around.target = match dynamic(cluster, namespace, &kind).await {
+    related.around.target = match dynamic(cluster, namespace, &kind).await {
         Ok(Some(targets)) => match targets.get_opt(&target.name).await {
             Ok(Some(found)) => Seen::Found(serde_json::to_value(found).unwrap_or_default()),
             Ok(None) => Seen::Absent,
-            Err(error) => look.unread("the target", &error),
+            Err(error) => related.unread("the target", &error),
         },
         Ok(None) => Seen::Absent,
-        Err(error) => look.unread("the target's kind", &error),
+        Err(error) => related.unread("the target's kind", &error),
     };
     let hpas: Api<HorizontalPodAutoscaler> = Api::namespaced(cluster.client.clone(), namespace);
-    look.around.hpas = match hpas.list(&ListParams::default()).await {
+    related.around.hpas = match hpas.list(&ListParams::default()).await {
         Ok(found) => whole(found.items),
-        Err(error) => look.unread_list("HorizontalPodAutoscalers", &error),
+        Err(error) => related.unread_list("HorizontalPodAutoscalers", &error),
     };
     let keda = GroupVersionKind::gvk("keda.sh", "v1alpha1", "ScaledObject");
-    look.around.scaled_objects = all(cluster, namespace, &keda, &mut look).await;
+    related.around.scaled_objects = all(cluster, namespace, &keda, &mut related).await;
     let ours = GroupVersionKind::gvk(elasti_api::names::GROUP, "v1alpha1", "ElastiService");
-    for service in all(cluster, namespace, &ours, &mut look).await.items {
+    for service in all(cluster, namespace, &ours, &mut related).await.items {
         match service.pointer("/metadata/name").and_then(Value::as_str) == Some(name) {
-            true => look.live = Some(service),
-            false => look.around.others.extend(other(&service)),
+            true => related.live = Some(service),
+            false => related.around.others.extend(other(&service)),
         }
     }
-    look
+    related
 }
 
 /// The API of a kind; `None` if the cluster has no such kind.
@@ -186,7 +194,7 @@ async fn all(
     cluster: &Cluster,
     namespace: &str,
     kind: &GroupVersionKind,
-    look: &mut Look,
+    related: &mut Related,
 ) -> Listed {
     let listed = match dynamic(cluster, namespace, kind).await {
         Ok(Some(objects)) => objects.list(&ListParams::default()).await,
@@ -195,7 +203,7 @@ async fn all(
     };
     match listed {
         Ok(found) => whole(found.items),
-        Err(error) => look.unread_list(&format!("{}s", kind.kind), &error),
+        Err(error) => related.unread_list(&format!("{}s", kind.kind), &error),
     }
 }
 
@@ -209,15 +217,14 @@ fn whole<T: serde::Serialize>(items: Vec<T>) -> Listed {
     }
 }
 
-impl Look {
+impl Related {
     fn unread(&mut self, what: &str, error: &kube::Error) -> Seen {
-        self.unread.push(format!("{what} cannot be read: {error}"));
+        self.unread.push(format!("cannot read {what}: {error}"));
         Seen::Unknown
     }
 
     fn unread_list(&mut self, what: &str, error: &kube::Error) -> Listed {
-        self.unread
-            .push(format!("{what} cannot be listed: {error}"));
+        self.unread.push(format!("cannot list {what}: {error}"));
         Listed::default()
     }
 }

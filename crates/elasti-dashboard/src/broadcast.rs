@@ -1,5 +1,5 @@
-//! What browsers are told: the whole once, then what changed, to any number of them for the price of one.
-//! Never waits for a browser: one that cannot keep up is told the whole again.
+//! The event stream: every browser gets the whole state once, then changes.
+//! Never waits for a browser: one that lags gets the whole state again.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -15,32 +15,32 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, broadcast};
 
-use super::known::{Cluster, Known, Name};
 use super::price::Price;
 use super::show::{self, Entry};
+use super::state::{Cluster, FleetState, Name};
 
-/// Messages that a slow browser may be behind before it is told the whole again.
-const MOST_BEHIND: usize = 64;
+/// Messages that a browser may lag behind before it gets the whole state again.
+const MAX_LAG: usize = 64;
 /// Browsers at a time.
-const MOST_BROWSERS: usize = 64;
+const MAX_BROWSERS: usize = 64;
 
 /// What stays the same while the process lives.
 #[derive(Clone, Debug)]
 pub(crate) struct Frame {
-    /// Whether the buttons work for whoever has the token.
+    /// Whether the token allows writes.
     pub(crate) writes: bool,
     /// Which cluster or part of it is shown.
     pub(crate) place: String,
-    /// What an hour costs, where somebody said so.
+    /// Price of an hour, where configured.
     pub(crate) price: Option<Price>,
-    /// Since when this process has been looking.
+    /// When this process started to watch.
     pub(crate) since: Timestamp,
 }
 
 /// The board that browsers read.
-pub(crate) struct News {
+pub(crate) struct Broadcast {
     frame: Frame,
-    told: Mutex<ToldSoFar>,
+    sent: Mutex<Sent>,
     wire: broadcast::Sender<Bytes>,
     browsers: Arc<Semaphore>,
     came: Notify,
@@ -48,7 +48,7 @@ pub(crate) struct News {
 
 /// What every browser knows by now.
 #[derive(Default)]
-struct ToldSoFar {
+struct Sent {
     rows: BTreeMap<Name, String>,
     activity: Vec<Entry>,
     cluster: Cluster,
@@ -62,13 +62,13 @@ struct Held {
     state: &'static str,
     /// Since when it has been so.
     since: Option<Timestamp>,
-    /// Why the resolvers do not tell.
+    /// Why there is no answer from the resolvers.
     message: String,
 }
 
 impl From<&HeldState> for Held {
-    fn from(hearing: &HeldState) -> Self {
-        let (state, since, message) = match hearing {
+    fn from(held: &HeldState) -> Self {
+        let (state, since, message) = match held {
             HeldState::Unasked => ("unasked", None, String::new()),
             HeldState::Live { since, .. } => ("live", Some(*since), String::new()),
             HeldState::Told { since, why } => ("told", Some(*since), why.clone()),
@@ -81,49 +81,49 @@ impl From<&HeldState> for Held {
     }
 }
 
-impl News {
+impl Broadcast {
     pub(crate) fn new(frame: Frame) -> Self {
-        let cluster = Known::default().cluster;
+        let cluster = FleetState::default().cluster;
         Self {
             frame,
-            told: Mutex::new(ToldSoFar {
+            sent: Mutex::new(Sent {
                 cluster,
                 held: Held::from(&HeldState::Unasked),
-                ..ToldSoFar::default()
+                ..Sent::default()
             }),
-            wire: broadcast::channel(MOST_BEHIND).0,
-            browsers: Arc::new(Semaphore::new(MOST_BROWSERS)),
+            wire: broadcast::channel(MAX_LAG).0,
+            browsers: Arc::new(Semaphore::new(MAX_BROWSERS)),
             came: Notify::new(),
         }
     }
 
-    /// How many browsers look.
-    pub(crate) fn lookers(&self) -> usize {
-        MOST_BROWSERS - self.browsers.available_permits()
+    /// How many browsers are connected.
+    pub(crate) fn watching(&self) -> usize {
+        MAX_BROWSERS - self.browsers.available_permits()
     }
 
-    /// Waits until one does.
-    pub(crate) async fn somebody_looks(self: Arc<Self>) {
-        while self.lookers() == 0 {
+    /// Waits for the first one.
+    pub(crate) async fn until_watched(self: Arc<Self>) {
+        while self.watching() == 0 {
             self.came.notified().await;
         }
     }
 
-    /// Tells what has changed, if anything has.
-    pub(crate) fn tell(&self, known: &mut Known, now: Timestamp) {
-        let mut told = self.told.lock();
+    /// Publishes what has changed, if anything has.
+    pub(crate) fn publish(&self, state: &mut FleetState, now: Timestamp) {
+        let mut sent = self.sent.lock();
         let (mut rows, mut gone) = (Vec::new(), Vec::new());
-        let touched = known.take_touched();
+        let touched = state.take_touched();
         for name in &touched {
-            match show::row(known, name, now).map(|row| row.to_string()) {
+            match show::row(state, name, now).map(|row| row.to_string()) {
                 Some(row) => {
-                    if told.rows.get(name) != Some(&row) {
+                    if sent.rows.get(name) != Some(&row) {
                         rows.push(row.clone());
-                        told.rows.insert(name.clone(), row);
+                        sent.rows.insert(name.clone(), row);
                     }
                 }
                 None => {
-                    if told.rows.remove(name).is_some() {
+                    if sent.rows.remove(name).is_some() {
                         gone.push(name.to_string());
                     }
                 }
@@ -131,12 +131,12 @@ impl News {
         }
         let activity = match touched.is_empty() {
             true => None,
-            false => Some(show::activity(known, now)).filter(|all| *all != told.activity),
+            false => Some(show::activity(state, now)).filter(|all| *all != sent.activity),
         };
-        let cluster = Some(&known.cluster)
-            .filter(|one| **one != told.cluster)
+        let cluster = Some(&state.cluster)
+            .filter(|one| **one != sent.cluster)
             .cloned();
-        let held = Some(Held::from(known.hearing())).filter(|one| *one != told.held);
+        let held = Some(Held::from(state.held())).filter(|one| *one != sent.held);
         let same = activity.is_none() && cluster.is_none() && held.is_none();
         if rows.is_empty() && gone.is_empty() && same {
             return;
@@ -151,28 +151,28 @@ impl News {
         if let (Some(held), Some(rest)) = (&held, rest.as_object_mut()) {
             rest.insert("held".into(), json!(held));
         }
-        told.activity = activity.unwrap_or(std::mem::take(&mut told.activity));
-        told.cluster = cluster.unwrap_or(std::mem::take(&mut told.cluster));
-        told.held = held.unwrap_or(std::mem::take(&mut told.held));
-        // Nobody may be listening, and that is fine.
+        sent.activity = activity.unwrap_or(std::mem::take(&mut sent.activity));
+        sent.cluster = cluster.unwrap_or(std::mem::take(&mut sent.cluster));
+        sent.held = held.unwrap_or(std::mem::take(&mut sent.held));
+        // Without a browser there is no receiver.
         let _ = self
             .wire
             .send(message("change", &with_rows(&rest, rows.iter())));
     }
 
-    /// Says that nothing is wrong although nothing happens.
-    pub(crate) fn beat(&self, now: Timestamp) {
+    /// A sign of life while nothing changes.
+    pub(crate) fn heartbeat(&self, now: Timestamp) {
         let _ = self
             .wire
             .send(message("beat", &json!({"now": now}).to_string()));
     }
 
-    /// Everything, as one answer.
+    /// The whole state, as one response.
     pub(crate) fn fleet(&self, now: Timestamp) -> String {
-        self.whole(&self.told.lock(), now)
+        self.whole(&self.sent.lock(), now)
     }
 
-    fn whole(&self, told: &ToldSoFar, now: Timestamp) -> String {
+    fn whole(&self, sent: &Sent, now: Timestamp) -> String {
         let Frame {
             writes,
             place,
@@ -181,37 +181,37 @@ impl News {
         } = &self.frame;
         let rest = json!({
             "now": now, "since": since, "writes": writes, "place": place, "price": price,
-            "cluster": told.cluster, "held": told.held, "activity": told.activity,
+            "cluster": sent.cluster, "held": sent.held, "activity": sent.activity,
         });
-        with_rows(&rest, told.rows.values())
+        with_rows(&rest, sent.rows.values())
     }
 
-    /// A stream for one browser: the whole, then every change. `None` if there are too many.
-    pub(crate) fn listen(self: &Arc<Self>) -> Option<impl Stream<Item = Bytes> + Send + use<>> {
-        let place = self.browsers.clone().try_acquire_owned().ok()?;
+    /// A stream for one browser: the whole state, then every change. `None` if there are too many browsers.
+    pub(crate) fn subscribe(self: &Arc<Self>) -> Option<impl Stream<Item = Bytes> + Send + use<>> {
+        let permit = self.browsers.clone().try_acquire_owned().ok()?;
         self.came.notify_one();
-        let ear = Ear {
-            news: self.clone(),
+        let subscriber = Subscriber {
+            broadcast: self.clone(),
             wire: self.wire.subscribe(),
             begun: false,
-            _place: place,
+            _permit: permit,
         };
-        Some(stream::unfold(ear, async |mut ear| {
-            let next = ear.next().await?;
-            Some((next, ear))
+        Some(stream::unfold(subscriber, async |mut subscriber| {
+            let next = subscriber.next().await?;
+            Some((next, subscriber))
         }))
     }
 }
 
-/// One browser's place at the board.
-struct Ear {
-    news: Arc<News>,
+/// One browser's stream.
+struct Subscriber {
+    broadcast: Arc<Broadcast>,
     wire: broadcast::Receiver<Bytes>,
     begun: bool,
-    _place: OwnedSemaphorePermit,
+    _permit: OwnedSemaphorePermit,
 }
 
-impl Ear {
+impl Subscriber {
     async fn next(&mut self) -> Option<Bytes> {
         if !self.begun {
             self.begun = true;
@@ -224,11 +224,11 @@ impl Ear {
         }
     }
 
-    /// Nothing is told between the whole and what follows it: both are taken under one lock.
+    /// Under one lock, so that no change is lost between the whole state and the subscription.
     fn whole(&mut self) -> Bytes {
-        let told = self.news.told.lock();
-        self.wire = self.news.wire.subscribe();
-        message("fleet", &self.news.whole(&told, Timestamp::now()))
+        let sent = self.broadcast.sent.lock();
+        self.wire = self.broadcast.wire.subscribe();
+        message("fleet", &self.broadcast.whole(&sent, Timestamp::now()))
     }
 }
 

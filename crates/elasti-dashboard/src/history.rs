@@ -1,5 +1,4 @@
-//! What this process has seen of one service since it started: its phases and its wakes.
-//! Never longer than its bounds, and never told as if it were the whole history.
+//! The recent history of one service, since this process started: its phases and its wakes.
 
 use std::collections::VecDeque;
 
@@ -8,13 +7,13 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 /// 1,000 services with 120 spans of 40 bytes are 5 MB.
-const MOST_SPANS: usize = 120;
+const MAX_SPANS: usize = 120;
 /// Enough for a 95th percentile that means something.
-const MOST_WAKES: usize = 40;
+const MAX_WAKES: usize = 40;
 
-/// One service's past.
+/// Recent phases and wakes.
 #[derive(Debug, Default)]
-pub(crate) struct Memory {
+pub(crate) struct History {
     spans: VecDeque<Span>,
     /// Newest first.
     wakes: VecDeque<WakeView>,
@@ -38,9 +37,9 @@ pub(crate) struct ColdStarts {
     p95_millis: i64,
 }
 
-impl Memory {
-    /// Takes in how the service stands now.
-    pub(crate) fn look(&mut self, view: &View, now: Timestamp) {
+impl History {
+    /// Records the current state.
+    pub(crate) fn record(&mut self, view: &View, now: Timestamp) {
         let phase = word(view);
         match self.spans.back_mut() {
             Some(last) if last.phase == phase => {}
@@ -48,30 +47,30 @@ impl Memory {
                 last.to = Some(now);
                 self.begin(phase, now);
             }
-            // The first one began before it was seen, and the service says when.
+            // The first one began before this process: the status has the time.
             None => self.begin(phase, view.since.unwrap_or(now).min(now)),
         }
         if let Some(wake) = &view.last_wake {
-            self.remember(wake);
+            self.record_wake(wake);
         }
     }
 
     fn begin(&mut self, phase: &'static str, from: Timestamp) {
-        if self.spans.len() == MOST_SPANS {
+        if self.spans.len() == MAX_SPANS {
             self.spans.pop_front();
         }
         let to = None;
         self.spans.push_back(Span { phase, from, to });
     }
 
-    /// A wake grows while it goes on: the same one is told several times, each time with more parts.
-    fn remember(&mut self, wake: &WakeView) {
+    /// A wake in progress is recorded several times, each time with more parts.
+    fn record_wake(&mut self, wake: &WakeView) {
         match self.wakes.front_mut() {
             Some(last) if last.at == wake.at => *last = wake.clone(),
             Some(last) if last.at > wake.at => {}
             _ => {
                 self.wakes.push_front(wake.clone());
-                self.wakes.truncate(MOST_WAKES);
+                self.wakes.truncate(MAX_WAKES);
             }
         }
     }
@@ -136,16 +135,16 @@ mod tests {
 
     #[test]
     fn a_wake_that_grows_is_one_wake_and_the_percentiles_count_what_ended() {
-        let mut memory = Memory::default();
-        memory.remember(&wake(10, None));
-        assert_eq!(memory.cold_starts(), None);
-        memory.remember(&wake(10, Some(100)));
+        let mut history = History::default();
+        history.record_wake(&wake(10, None));
+        assert_eq!(history.cold_starts(), None);
+        history.record_wake(&wake(10, Some(100)));
         for number in 2..=10 {
-            memory.remember(&wake(10 * number, Some(100 * number)));
+            history.record_wake(&wake(10 * number, Some(100 * number)));
         }
-        memory.remember(&wake(20, Some(7)));
-        assert_eq!(memory.wakes().len(), 10, "an old status changes nothing");
-        let starts = memory.cold_starts().unwrap();
+        history.record_wake(&wake(20, Some(7)));
+        assert_eq!(history.wakes().len(), 10, "an old status changes nothing");
+        let starts = history.cold_starts().unwrap();
         assert_eq!(
             (starts.count, starts.p50_millis, starts.p95_millis),
             (10, 500, 1000)
@@ -153,16 +152,16 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_bounded() {
-        let mut memory = Memory::default();
+    fn history_is_bounded() {
+        let mut history = History::default();
         for at in 0..1000 {
-            memory.remember(&wake(at, Some(1)));
-            memory.begin("Asleep", Timestamp::from_second(at).unwrap());
+            history.record_wake(&wake(at, Some(1)));
+            history.begin("Asleep", Timestamp::from_second(at).unwrap());
         }
         assert_eq!(
-            (memory.wakes().len(), memory.spans().len()),
-            (MOST_WAKES, MOST_SPANS)
+            (history.wakes().len(), history.spans().len()),
+            (MAX_WAKES, MAX_SPANS)
         );
-        assert_eq!(memory.wakes()[0].at.as_second(), 999);
+        assert_eq!(history.wakes()[0].at.as_second(), 999);
     }
 }

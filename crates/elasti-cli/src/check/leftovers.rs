@@ -1,5 +1,4 @@
-//! What an earlier KubeElasti, or an ElastiService that is gone, left behind.
-//! Never deletes it: the command that does is said.
+//! Leftovers of an earlier KubeElasti, or of an ElastiService that is gone.
 
 use elasti_api::names::{self, IpFamily};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
@@ -9,7 +8,7 @@ use super::fleet::Fleet;
 use super::installation::Installation;
 use super::line::Line;
 
-const CHECK: &str = "remains";
+const CHECK: &str = "leftovers";
 
 pub(super) fn check(installation: &Installation, fleet: &Fleet, lines: &mut Vec<Line>) {
     let mut found = Vec::new();
@@ -17,7 +16,7 @@ pub(super) fn check(installation: &Installation, fleet: &Fleet, lines: &mut Vec<
         let (namespace, name) = (old.namespace().unwrap_or_default(), old.name_any());
         found.push(Line::fail(
             CHECK,
-            format!("KubeElasti still runs as {namespace}/{name}: two operators would work against each other"),
+            format!("KubeElasti still runs as {namespace}/{name}: two operators conflict"),
             format!("helm uninstall KubeElasti's release, or kubectl delete deployment {name} -n {namespace}"),
         ));
     }
@@ -30,7 +29,7 @@ pub(super) fn check(installation: &Installation, fleet: &Fleet, lines: &mut Vec<
         let (namespace, name) = (slice.namespace().unwrap_or_default(), slice.name_any());
         found.push(Line::fail(
             CHECK,
-            format!("EndpointSlice {namespace}/{name} leads a Service to resolvers, but no ElastiService has that Service"),
+            format!("EndpointSlice {namespace}/{name} routes a Service to resolvers, but no ElastiService has that Service"),
             format!("check that its pods run, then: kubectl delete endpointslice {name} -n {namespace}"),
         ));
     }
@@ -51,10 +50,10 @@ pub(super) fn check(installation: &Installation, fleet: &Fleet, lines: &mut Vec<
             ));
         }
     }
-    // What could not be read was said already, and is no reason to say that nothing is there.
+    // What could not be read has its own line, and must not be reported as absent.
     let is_seen = fleet.slices.is_some() && fleet.private.is_some();
     if found.is_empty() && is_seen {
-        let message = "nothing is left of an earlier installation";
+        let message = "no leftovers of an earlier installation";
         found.push(Line::ok(CHECK, message));
     }
     lines.extend(found);
