@@ -5,7 +5,7 @@ WORKDIR /source
 COPY . .
 RUN target="$(rustc -vV | sed -n 's/^host: //p')" \
  && RUSTFLAGS="-C target-feature=+crt-static" \
-    cargo build --locked --package elasti --no-default-features --features dashboard --profile image --target "$target" \
+    cargo build --locked --package elasti --no-default-features --profile image --target "$target" \
  && cp "target/$target/image/elasti" /elasti
 
 FROM scratch

@@ -70,6 +70,8 @@ pub const WAKE_PATH: &str = "/informer/incoming-request";
 pub const ACTIVITY_PATH: &str = "/activity";
 /// Where a resolver tells its metrics; `?name=` gives one family alone.
 pub const METRICS_PATH: &str = "/metrics";
+/// The resolver's gauge of held requests, by namespace and Service.
+pub const HELD_METRIC: &str = "elasti_resolver_queued_count";
 /// Where a resolver tells whether it holds requests of one service.
 pub const QUEUE_STATUS_PATH: &str = "/queue-status";
 

@@ -35,6 +35,5 @@ mod wake;
 
 use elasti_runtime::clock;
 pub use environment::{VARIABLES, WITHOUT_USE};
-pub use metrics::HELD_METRIC;
 pub use resolver::Running;
 pub use settings::Settings;

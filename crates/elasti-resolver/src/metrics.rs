@@ -4,6 +4,7 @@
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use elasti_api::names::HELD_METRIC;
 use elasti_core::ports::ServiceKey;
 use elasti_runtime::metrics::{Family, Registry, Series};
 use http::Response;
@@ -13,9 +14,6 @@ use crate::forward::body::Body;
 use crate::reach::Destination;
 use crate::table::Table;
 use crate::wake::WakeError;
-
-/// The family of held requests, by namespace and Service.
-pub const HELD_METRIC: &str = "elasti_resolver_queued_count";
 
 /// Classes of responses; the last one: no pod responded.
 const CLASSES: [&str; 6] = ["1xx", "2xx", "3xx", "4xx", "5xx", "none"];

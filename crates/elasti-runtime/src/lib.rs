@@ -4,6 +4,7 @@
 pub mod callers;
 pub mod clock;
 pub mod environment;
+pub mod exit;
 pub mod http_server;
 pub mod kube_client;
 pub mod logs;

@@ -1,70 +1,76 @@
 //! `elasti operator`: settings from flags and the environment, a Kubernetes client, a signal.
-//! Never knows how a service is put to sleep: that is elasti-operator's.
 
-#[cfg(feature = "dashboard")]
 use std::net::SocketAddr;
 
 use anyhow::Context as _;
 use clap::Args;
+use elasti_core::held::Counts;
+use elasti_dashboard::held::{HeldSource, HeldUnavailable};
 use elasti_operator::environment::Flags;
 use elasti_operator::{Running, Settings};
 use elasti_runtime::signals::EndSignals;
 use elasti_runtime::{kube_client, logs};
 
-#[cfg(feature = "dashboard")]
-use crate::dashboard;
-use crate::exit::{Failed, reported};
+use elasti_runtime::exit::{Failed, reported};
 
 /// Puts idle targets to sleep and wakes them.
 #[derive(Args, Debug)]
 pub(crate) struct Operator {
     #[command(flatten)]
     flags: Flags,
-    #[cfg(feature = "dashboard")]
     #[command(flatten)]
-    board: Board,
+    dashboard: DashboardOptions,
 }
 
-/// The dashboard beside the operator: it only shows, and it is off unless it has an address.
-#[cfg(feature = "dashboard")]
+/// The read-only dashboard of the operator, off unless it has an address.
 #[derive(Args, Debug)]
-struct Board {
-    /// Where the dashboard is served, read-only, for example [::]:8090; left out, it is not
+struct DashboardOptions {
+    /// Serve the dashboard here, read-only, for example [::]:8090; default: not served
     #[arg(long, value_name = "ADDRESS")]
     dashboard_bind_address: Option<SocketAddr>,
-    /// A name under which browsers may call the dashboard, besides an address and localhost
+    /// A host name that browsers may use for the dashboard, besides an address and localhost
     #[arg(long, value_name = "NAME")]
     dashboard_host: Vec<String>,
-    /// What an hour of a CPU core and of a GiB of memory cost, to tell savings in money: 0.03,0.004,EUR
+    /// Price of a CPU core-hour and a GiB-hour of memory, to show savings in money: 0.03,0.004,EUR
     #[arg(long, value_name = "CPU,GIB,CURRENCY")]
-    dashboard_price: Option<dashboard::Price>,
+    dashboard_price: Option<elasti_dashboard::Price>,
 }
 
-#[cfg(feature = "dashboard")]
-impl Board {
+/// The operator in this process knows the resolvers and asks them itself.
+struct AskOperator(elasti_operator::Waiting);
+
+impl HeldSource for AskOperator {
+    async fn ask(&mut self) -> Result<Counts, HeldUnavailable> {
+        let answer = self.0.ask().await;
+        answer.map_err(|error| HeldUnavailable::NoAnswer(error.to_string()))
+    }
+}
+
+impl DashboardOptions {
     /// It ends when what is returned is dropped.
     async fn start(
         self,
         namespaces: Vec<String>,
         client: kube::Client,
         waiting: elasti_operator::HeldCounts,
-    ) -> anyhow::Result<Option<dashboard::Running>> {
+    ) -> anyhow::Result<Option<elasti_dashboard::Running>> {
         let Some(listen) = self.dashboard_bind_address else {
             return Ok(None);
         };
-        let settings = dashboard::Settings {
+        let settings = elasti_dashboard::Settings {
             listen,
             namespaces,
             hosts: self.dashboard_host,
             writes: false,
             price: self.dashboard_price,
             place: "in the cluster".to_owned(),
+            explain: None,
         };
-        let held_source = crate::held::HeldSource::Operator(waiting);
-        let running = dashboard::Running::start(settings, client, held_source).await;
+        let held_source = AskOperator(waiting);
+        let running = elasti_dashboard::Running::start(settings, client, held_source).await;
         let running =
             running.with_context(|| format!("the dashboard cannot listen on {listen}"))?;
-        tracing::info!(url = running.url(), "the dashboard is served, read-only");
+        tracing::info!(url = running.url(), "dashboard started");
         Ok(Some(running))
     }
 }
@@ -73,34 +79,33 @@ impl Operator {
     pub(crate) fn run(self) -> Result<(), Failed> {
         let reports = logs::to_stdout()?;
         let settings = Settings::from_environment(&self.flags, |name| std::env::var(name).ok())
-            .map_err(|wrong| Failed::Told(wrong.to_string()))?;
+            .map_err(|error| Failed::Usage(error.to_string()))?;
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .enable_all()
             .build()
-            .context("no runtime")?;
+            .context("cannot start the async runtime")?;
         let ended = runtime.block_on(async {
             let sentry = reports.start(settings.sentry.clone(), "operator");
-            reported(self.until_told(settings).await, sentry).await
+            reported(self.until_signal(settings).await, sentry).await
         });
         runtime.shutdown_background();
         ended.map_err(Failed::from)
     }
 
-    async fn until_told(self, settings: Settings) -> anyhow::Result<()> {
-        let mut signals = EndSignals::listen().context("signals cannot be taken over")?;
+    async fn until_signal(self, settings: Settings) -> anyhow::Result<()> {
+        let mut signals = EndSignals::listen().context("cannot listen for signals")?;
         let client = kube_client::from_environment().await?;
-        #[cfg(feature = "dashboard")]
         let (namespaces, viewer) = (settings.namespaces.clone(), client.clone());
         let running = Running::start(settings, client)
             .await
             .context("cannot start")?;
-        #[cfg(feature = "dashboard")]
         let _dashboard = self
-            .board
+            .dashboard
             .start(namespaces, viewer, running.held_counts())
             .await?;
-        tracing::info!("the operator has started");
+        tracing::info!("operator started");
         signals.next().await;
+        tracing::info!("SIGTERM received: stopping");
         running.stop().await;
         Ok(())
     }

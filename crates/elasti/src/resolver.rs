@@ -1,5 +1,4 @@
 //! `elasti resolver`: settings from the environment, a Kubernetes client, two signals.
-//! Never knows how a request is carried: that is elasti-resolver's.
 
 use std::fmt::Write as _;
 
@@ -9,12 +8,12 @@ use elasti_resolver::{Running, Settings, VARIABLES, WITHOUT_USE};
 use elasti_runtime::signals::EndSignals;
 use elasti_runtime::{kube_client, logs};
 
-use crate::exit::{Failed, reported};
+use elasti_runtime::exit::{Failed, reported};
 
 /// Holds requests for sleeping services, wakes them, and forwards.
 ///
-/// Runs until SIGTERM or SIGINT. The first one drains: not ready at once, new connections for the settle time, then
-/// until the last held request and the last open connection have ended. The second one ends at once.
+/// Runs until SIGTERM or SIGINT. The first one drains: it becomes unready at once, accepts new connections for the settle
+/// time, and exits after the last held request and the last open connection. The second one stops it at once.
 #[derive(Args, Debug)]
 #[command(after_long_help = environment())]
 pub(crate) struct Resolver {}
@@ -24,30 +23,30 @@ impl Resolver {
         let Self {} = self;
         let reports = logs::to_stdout()?;
         let settings = Settings::from_environment(|name| std::env::var(name).ok())
-            .map_err(|wrong| Failed::Told(wrong.to_string()))?;
+            .map_err(|error| Failed::Usage(error.to_string()))?;
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .enable_all()
             .build()
-            .context("no runtime")?;
+            .context("cannot start the async runtime")?;
         let ended = runtime.block_on(async {
             let sentry = reports.start(settings.sentry.clone(), "resolver");
-            reported(until_told(settings).await, sentry).await
+            reported(until_drained(settings).await, sentry).await
         });
-        // A name that is still being looked up must not keep the process.
+        // A pending DNS lookup must not delay the exit.
         runtime.shutdown_background();
         ended.map_err(Failed::from)
     }
 }
 
-async fn until_told(settings: Settings) -> anyhow::Result<()> {
-    let mut signals = EndSignals::listen().context("signals cannot be taken over")?;
+async fn until_drained(settings: Settings) -> anyhow::Result<()> {
+    let mut signals = EndSignals::listen().context("cannot listen for signals")?;
     let client = kube_client::from_environment().await?;
     let (admin, proxy) = (settings.admin, settings.proxy);
     let running = Running::start(settings, client)
-        .with_context(|| format!("the ports {admin} and {proxy} cannot both be opened"))?;
-    tracing::info!(%admin, %proxy, version = env!("CARGO_PKG_VERSION"), "the resolver has started");
+        .with_context(|| format!("cannot listen on both {admin} and {proxy}"))?;
+    tracing::info!(%admin, %proxy, version = env!("CARGO_PKG_VERSION"), "resolver started");
     signals.next().await;
-    tracing::info!(held = running.held(), "told to end: draining");
+    tracing::info!(held = running.held(), "SIGTERM received: draining");
     tokio::select! {
         () = running.drain() => {
             tracing::info!("drained");
@@ -55,8 +54,8 @@ async fn until_told(settings: Settings) -> anyhow::Result<()> {
         }
         () = signals.next() => {
             let held = running.held();
-            tracing::warn!(held, "told again: ending at once");
-            anyhow::bail!("told twice to end: {held} held requests were cut off")
+            tracing::warn!(held, "second SIGTERM received: stopping at once");
+            anyhow::bail!("second SIGTERM received: {held} held requests were cut off")
         }
     }
 }
@@ -71,7 +70,7 @@ fn environment() -> String {
             one.name, one.meaning, one.default
         );
     }
-    text.push_str("\nAccepted for KubeElasti's sake, without use here; one log line says so:\n");
+    text.push_str("\nAccepted for compatibility with KubeElasti, without effect; logged once:\n");
     for name in WITHOUT_USE {
         let _ = writeln!(text, "  {name}");
     }

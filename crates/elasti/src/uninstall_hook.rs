@@ -1,5 +1,5 @@
-//! `elasti uninstall-hook`: before an installation goes, every target wakes and every Service gets its own pods back.
-//! It never deletes an ElastiService, and never takes traffic from a resolver before a pod is ready.
+//! `elasti uninstall-hook`: wakes every target and routes every Service to its pods before an installation is removed.
+//! Never takes traffic from a resolver before a pod is ready.
 
 use std::time::Duration;
 
@@ -17,16 +17,16 @@ use kube::{Api, Client, ResourceExt as _, discovery};
 use serde_json::json;
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::exit::Failed;
+use elasti_runtime::exit::Failed;
 
-/// Services that are looked at at once.
-const AT_ONCE: usize = 16;
-const PAUSE: Duration = Duration::from_millis(500);
+/// Services that are restored concurrently.
+const CONCURRENCY: usize = 16;
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
-/// Wakes every target and gives its Service its pods back; Helm runs this before it deletes the release.
+/// Wakes every target and routes its Service to its pods; Helm runs this before it deletes the release.
 ///
 /// The operator is stopped first, so that nothing goes to sleep again. ElastiServices stay, without our finalizer: with
-/// no operator, nobody else would take it off. Ends with code 1 if a target does not become ready in time.
+/// no operator, nothing else would remove it. Exits with code 1 if a target does not become ready in time.
 #[derive(Args, Debug)]
 pub(crate) struct UninstallHook {
     /// Namespace of the operator
@@ -39,7 +39,7 @@ pub(crate) struct UninstallHook {
         default_value = "elasti-operator-controller-manager"
     )]
     operator: String,
-    /// The namespaces to look at; none means all
+    /// The namespaces to restore; default: all
     #[arg(long, env = "WATCH_NAMESPACES", value_delimiter = ',')]
     namespaces: Vec<String>,
     /// How long all of it may take
@@ -56,7 +56,7 @@ impl UninstallHook {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
-            .context("no runtime")?;
+            .context("cannot start the async runtime")?;
         Ok(runtime.block_on(self.wake_everything())?)
     }
 
@@ -70,7 +70,7 @@ impl UninstallHook {
             .iter()
             .map(|service| self.restore(&client, service, deadline));
         let ended: Vec<_> = futures::stream::iter(attempts)
-            .buffer_unordered(AT_ONCE)
+            .buffer_unordered(CONCURRENCY)
             .collect()
             .await;
         let failed: Vec<String> = ended.into_iter().filter_map(Result::err).collect();
@@ -80,11 +80,11 @@ impl UninstallHook {
         }
     }
 
-    /// Scales the operator to nothing and waits for the end of its last pod.
+    /// Scales the operator to zero and waits until its last pod is gone.
     async fn stop_operator(&self, client: &Client, deadline: Instant) -> anyhow::Result<()> {
         let operators: Api<Deployment> = Api::namespaced(client.clone(), &self.operator_namespace);
         let Some(scale) = absent_is_none(operators.get_scale(&self.operator).await)? else {
-            tracing::info!("there is no operator");
+            tracing::info!("no operator found");
             return Ok(());
         };
         let selector = scale
@@ -95,8 +95,8 @@ impl UninstallHook {
         let pods: Api<Pod> = Api::namespaced(client.clone(), &self.operator_namespace);
         let of_operator = ListParams::default().labels(selector.as_deref().unwrap_or("!elasti"));
         while !pods.list(&of_operator).await?.items.is_empty() {
-            anyhow::ensure!(Instant::now() < deadline, "the operator does not end");
-            sleep(PAUSE).await;
+            anyhow::ensure!(Instant::now() < deadline, "the operator does not stop");
+            sleep(POLL_INTERVAL).await;
         }
         Ok(())
     }
@@ -123,7 +123,7 @@ impl UninstallHook {
         Ok(all)
     }
 
-    /// Tries until it is done or the time is over; a failure is named.
+    /// Retries until it is done or the deadline has passed.
     async fn restore(
         &self,
         client: &Client,
@@ -139,13 +139,13 @@ impl UninstallHook {
         while Instant::now() < deadline {
             match timeout(deadline - Instant::now(), self.try_restore(client, service)).await {
                 Ok(Ok(())) => {
-                    tracing::info!(service = name, "awake, and out of our hands");
+                    tracing::info!(service = name, "service restored");
                     return Ok(());
                 }
                 Ok(Err(error)) => last = format!("{error:#}"),
                 Err(_) => {}
             }
-            sleep(PAUSE).await;
+            sleep(POLL_INTERVAL).await;
         }
         Err(format!("{name}: {last}"))
     }
@@ -195,7 +195,7 @@ impl UninstallHook {
             if start.elapsed() >= settle {
                 return Ok(());
             }
-            sleep(PAUSE.min(settle)).await;
+            sleep(POLL_INTERVAL.min(settle)).await;
         }
     }
 }
@@ -208,7 +208,7 @@ async fn wake(client: &Client, service: &ElastiService, namespace: &str) -> anyh
         Ok((resource, _)) => resource,
         Err(kube::Error::Discovery(_)) => return Ok(false),
         Err(kube::Error::Api(status)) if status.code == 404 => return Ok(false),
-        Err(error) => return Err(error).context("the target's kind cannot be looked up"),
+        Err(error) => return Err(error).context("cannot look up the target's kind"),
     };
     let targets: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace, &resource);
     let Some(scale) = absent_is_none(targets.get_scale(&target.name).await)? else {
@@ -226,7 +226,7 @@ async fn wake(client: &Client, service: &ElastiService, namespace: &str) -> anyh
     Ok(true)
 }
 
-/// Writes replicas, if nobody else has written since the scale was read.
+/// Writes replicas, unless the scale has changed since it was read.
 async fn set_replicas<K>(
     api: &Api<K>,
     mut scale: k8s_openapi::api::autoscaling::v1::Scale,
@@ -297,7 +297,7 @@ async fn finalize(client: &Client, service: &ElastiService, namespace: &str) -> 
     if others.len() == now.finalizers().len() {
         return Ok(());
     }
-    // With its version: somebody else's finalizer of this moment must not be lost.
+    // With its version, so that a concurrent change of other finalizers is not lost.
     let patch =
         json!({"metadata": {"finalizers": others, "resourceVersion": now.resource_version()}});
     let params = PatchParams::apply(names::FIELD_MANAGER);

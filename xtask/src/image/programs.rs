@@ -14,11 +14,7 @@ const STATIC: &str = "-C target-feature=+crt-static";
 /// The one binary of the project, small and static.
 pub(crate) fn elasti() -> Result<PathBuf, Box<dyn Error>> {
     // The demo brings the simulated cluster with it, which never ships.
-    build(
-        "elasti",
-        "image",
-        &["--no-default-features", "--features", "dashboard"],
-    )
+    build("elasti", "image", &["--no-default-features"])
 }
 
 /// The sample app of tests, which need not be small.

@@ -1,0 +1,68 @@
+//! The commands that people type: one file a command, and what several of them share. Not part of the image.
+
+pub mod access;
+pub mod check;
+mod choice;
+mod completion;
+mod crd;
+mod dashboard;
+mod fleet;
+mod follow;
+mod lint;
+mod list;
+mod man;
+mod outcome;
+mod output;
+mod pause;
+pub mod refusal;
+mod sleep;
+mod span;
+mod table;
+pub mod terminal;
+mod top;
+mod wake;
+pub mod why;
+
+use clap::Subcommand;
+
+use elasti_runtime::exit::Failed;
+
+/// The commands that people type, in the order of the help text.
+#[derive(Debug, Subcommand)]
+#[allow(missing_docs)] // Each variant's own type is documented: that text is its help.
+pub enum Command {
+    Check(check::Check),
+    Completion(completion::Completion),
+    Crd(crd::Crd),
+    Dashboard(dashboard::Dashboard),
+    Lint(lint::Lint),
+    List(list::List),
+    Man(man::Man),
+    Pause(pause::Pause),
+    Resume(pause::Resume),
+    Sleep(sleep::Sleep),
+    Top(top::Top),
+    Wake(wake::Wake),
+    Why(why::Why),
+}
+
+impl Command {
+    /// Runs it; `cli` is the whole command line, for `man` and `completion`.
+    pub fn run(self, cli: clap::Command) -> Result<(), Failed> {
+        match self {
+            Self::Check(check) => check.run(),
+            Self::Completion(completion) => completion.run(cli),
+            Self::Crd(crd) => crd.run(),
+            Self::Dashboard(dashboard) => dashboard.run(),
+            Self::Lint(lint) => lint.run(),
+            Self::List(list) => list.run(),
+            Self::Man(man) => man.run(cli),
+            Self::Pause(pause) => pause.run(),
+            Self::Resume(resume) => resume.run(),
+            Self::Sleep(sleep) => sleep.run(),
+            Self::Top(top) => top.run(),
+            Self::Wake(wake) => wake.run(),
+            Self::Why(why) => why.run(),
+        }
+    }
+}

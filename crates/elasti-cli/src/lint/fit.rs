@@ -1,0 +1,448 @@
+//! Does an ElastiService fit what is around it: its Service, its target, autoscalers, other ElastiServices?
+//! Pure: it never asks a cluster, and what is unknown is no finding.
+
+use elasti_api::{Autoscaler, AutoscalerType, ElastiServiceSpec, Handover, ScaleTargetRef};
+use serde_json::Value;
+
+use super::document::Document;
+use super::finding::Severity::{Error, Warning};
+use super::finding::{Finding, Rule};
+
+/// An object that a spec names.
+#[derive(Clone, Debug, Default)]
+pub(crate) enum Seen {
+    /// As it is.
+    Found(Value),
+    /// It does not exist.
+    Absent,
+    /// It could not be looked up.
+    #[default]
+    Unknown,
+}
+
+impl Seen {
+    pub(crate) fn found(&self) -> Option<&Value> {
+        match self {
+            Self::Found(value) => Some(value),
+            Self::Absent | Self::Unknown => None,
+        }
+    }
+}
+
+/// The objects of one kind in the namespace.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Listed {
+    pub(crate) items: Vec<Value>,
+    /// Whether these are all: the files alone may leave some out.
+    pub(crate) is_whole: bool,
+}
+
+/// Another ElastiService of the same namespace.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Other {
+    pub(crate) name: String,
+    pub(crate) service: String,
+    pub(crate) target: ScaleTargetRef,
+}
+
+/// What is around one ElastiService.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Around {
+    pub(crate) service: Seen,
+    pub(crate) target: Seen,
+    pub(crate) hpas: Listed,
+    pub(crate) scaled_objects: Listed,
+    pub(crate) others: Vec<Other>,
+}
+
+/// Everything that does not fit.
+pub(crate) fn check(
+    document: &Document,
+    spec: &ElastiServiceSpec,
+    around: &Around,
+) -> Vec<Finding> {
+    let mut found = Vec::new();
+    let mut report = |(severity, rule), field: &str, message: String, fix: String| {
+        found.push(Finding::new(
+            document,
+            (severity, rule),
+            field,
+            message,
+            fix,
+        ));
+    };
+    check_service(spec, around, &mut report);
+    check_target(spec, around, &mut report);
+    check_ports(around, &mut report);
+    check_autoscalers(spec, around, &mut report);
+    check_others(spec, around, &mut report);
+    found
+}
+
+type Report<'a> = &'a mut dyn FnMut((super::finding::Severity, Rule), &str, String, String);
+
+const SERVICE: &str = "spec.service";
+const TARGET: &str = "spec.scaleTargetRef";
+
+fn text<'a>(value: &'a Value, pointer: &str) -> &'a str {
+    value
+        .pointer(pointer)
+        .and_then(Value::as_str)
+        .unwrap_or_default()
+}
+
+fn list<'a>(value: &'a Value, pointer: &str) -> &'a [Value] {
+    let list = value.pointer(pointer).and_then(Value::as_array);
+    list.map(Vec::as_slice).unwrap_or_default()
+}
+
+fn check_service(spec: &ElastiServiceSpec, around: &Around, report: Report<'_>) {
+    let name = &spec.service;
+    let service = match &around.service {
+        Seen::Unknown => return,
+        Seen::Absent => {
+            let message = format!("there is no Service {name} in this namespace");
+            let fix = "create the Service, or correct the name".to_owned();
+            return report((Error, Rule::Service), SERVICE, message, fix);
+        }
+        Seen::Found(service) => service,
+    };
+    let mut refuse = |message: String, fix: &str| {
+        report((Error, Rule::Service), SERVICE, message, fix.to_owned());
+    };
+    if text(service, "/spec/type") == "ExternalName" {
+        return refuse(
+            format!("Service {name} is an ExternalName: a DNS alias cannot be redirected"),
+            "name a Service with a selector and a cluster IP",
+        );
+    }
+    if text(service, "/spec/clusterIP") == "None" {
+        return refuse(
+            format!(
+                "Service {name} is headless: clients connect to the pods directly, and nothing can hold their requests"
+            ),
+            "create a second Service with a cluster IP and the same selector, point clients to it, and name it here",
+        );
+    }
+    if service
+        .pointer("/spec/selector")
+        .and_then(Value::as_object)
+        .is_none_or(|map| map.is_empty())
+    {
+        return refuse(
+            format!("Service {name} has no selector, so its pods are unknown"),
+            "give the Service a selector that matches the target's pods",
+        );
+    }
+    let ports = list(service, "/spec/ports");
+    let (tcp, other): (Vec<&Value>, Vec<&Value>) = ports
+        .iter()
+        .partition(|port| matches!(text(port, "/protocol"), "" | "TCP"));
+    if tcp.is_empty() {
+        return refuse(
+            format!("Service {name} has no TCP port, and only TCP can be held"),
+            "name a Service with a TCP port",
+        );
+    }
+    for port in other {
+        let message = format!(
+            "port {} of Service {name} is {}: it is not forwarded while the target sleeps, and does not wake it",
+            port.get("port").unwrap_or(&Value::Null),
+            text(port, "/protocol")
+        );
+        report(
+            (Warning, Rule::Ports),
+            SERVICE,
+            message,
+            "use TCP for what must wake the target".to_owned(),
+        );
+    }
+    if text(service, "/spec/externalTrafficPolicy") == "Local" {
+        let message = format!(
+            "Service {name} has externalTrafficPolicy Local: outside clients reach a sleeping target only through nodes that run a resolver"
+        );
+        let fix = "use Cluster, or run a resolver on every node that takes outside traffic";
+        report((Warning, Rule::Service), SERVICE, message, fix.to_owned());
+    }
+    let publishes = service.pointer("/spec/publishNotReadyAddresses") == Some(&Value::Bool(true));
+    if publishes && spec.handover != Some(Handover::Redirect) {
+        let message = format!(
+            "Service {name} publishes pods that are not ready, so a drain cannot take them out of rotation, and the target stays awake"
+        );
+        let fix = "remove publishNotReadyAddresses from the Service, or write handover: redirect";
+        report((Error, Rule::Service), SERVICE, message, fix.to_owned());
+    }
+}
+
+fn check_target(spec: &ElastiServiceSpec, around: &Around, report: Report<'_>) {
+    let reference = &spec.scale_target_ref;
+    let what = format!("{} {}", reference.canonical_kind(), reference.name);
+    let target = match &around.target {
+        Seen::Unknown => return,
+        Seen::Absent => {
+            let message = format!(
+                "there is no {what} ({}) in this namespace",
+                reference.api_version
+            );
+            let fix = "create it, or correct apiVersion, kind and name".to_owned();
+            return report((Error, Rule::Target), TARGET, message, fix);
+        }
+        Seen::Found(target) => target,
+    };
+    let Some(template) = target.pointer("/spec/template") else {
+        return;
+    };
+    if let Some(service) = around.service.found() {
+        let empty = serde_json::Map::new();
+        let labels = template
+            .pointer("/metadata/labels")
+            .and_then(Value::as_object)
+            .unwrap_or(&empty);
+        let selector = service
+            .pointer("/spec/selector")
+            .and_then(Value::as_object)
+            .unwrap_or(&empty);
+        for (key, wanted) in selector {
+            if labels.get(key) == Some(wanted) {
+                continue;
+            }
+            let wanted = wanted.as_str().unwrap_or_default();
+            let has = match labels.get(key).and_then(Value::as_str) {
+                Some(has) => format!("have {key}={has}"),
+                None => format!("have no label {key}"),
+            };
+            let message = format!(
+                "Service {} selects pods with {key}={wanted}, but the pods of {what} {has}: the Service does not route to the target",
+                spec.service
+            );
+            let fix = format!(
+                "give the pod template of {what} the label {key}: {wanted}, or name the target that the Service selects"
+            );
+            report((Error, Rule::Target), TARGET, message, fix);
+        }
+    }
+    let containers = list(template, "/spec/containers");
+    let probed = containers
+        .iter()
+        .any(|one| one.get("readinessProbe").is_some());
+    if !containers.is_empty() && !probed {
+        let message = format!(
+            "the pods of {what} have no readiness probe: they count as ready before the app listens"
+        );
+        let fix = "add a readinessProbe, so that traffic goes to a pod only when it can answer";
+        report((Warning, Rule::Target), TARGET, message, fix.to_owned());
+    }
+}
+
+/// The ports that containers say they open.
+fn container_ports(target: &Value) -> Vec<&Value> {
+    let of = |pointer: &str| -> Vec<&Value> {
+        let containers = list(target, pointer).iter();
+        containers.flat_map(|one| list(one, "/ports")).collect()
+    };
+    // Init containers that go on running may be the ones that answer.
+    [
+        of("/spec/template/spec/containers"),
+        of("/spec/template/spec/initContainers"),
+    ]
+    .concat()
+}
+
+fn check_ports(around: &Around, report: Report<'_>) {
+    let (Some(service), Some(target)) = (around.service.found(), around.target.found()) else {
+        return;
+    };
+    if target.pointer("/spec/template/spec/containers").is_none() {
+        return;
+    }
+    let open = container_ports(target);
+    let tcp = |port: &&Value| matches!(text(port, "/protocol"), "" | "TCP");
+    for port in list(service, "/spec/ports").iter().filter(tcp) {
+        let number = port.get("port").cloned().unwrap_or_default();
+        let wanted = port
+            .get("targetPort")
+            .cloned()
+            .unwrap_or_else(|| number.clone());
+        match &wanted {
+            Value::String(name) if name.parse::<u16>().is_err() => {
+                if !open.iter().any(|one| text(one, "/name") == name) {
+                    let message = format!(
+                        "port {number} of the Service targets the container port {name:?}, which no container of the target has"
+                    );
+                    let fix = format!(
+                        "name a container port {name}, or write its number as the Service's targetPort"
+                    );
+                    report((Error, Rule::Ports), SERVICE, message, fix);
+                }
+            }
+            _ => {
+                let is_it =
+                    |one: &&Value| one.get("containerPort").map(plain) == Some(plain(&wanted));
+                if !open.is_empty() && !open.iter().any(is_it) {
+                    let message = format!(
+                        "port {number} of the Service targets port {} of the pods, which no container of the target declares",
+                        plain(&wanted)
+                    );
+                    let fix =
+                        "check the Service's targetPort against the port that the app listens on";
+                    report((Warning, Rule::Ports), SERVICE, message, fix.to_owned());
+                }
+            }
+        }
+    }
+}
+
+fn plain(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    }
+}
+
+/// Whether an autoscaler's reference names this target; KEDA may leave kind and version out.
+fn scales(autoscaler: &Value, target: &ScaleTargetRef) -> bool {
+    let reference = autoscaler
+        .pointer("/spec/scaleTargetRef")
+        .unwrap_or(&Value::Null);
+    let kind = match text(reference, "/kind") {
+        "" => "Deployment",
+        kind => kind,
+    };
+    text(reference, "/name") == target.name && kind == target.canonical_kind()
+}
+
+fn named<'a>(autoscalers: &'a [Value], name: &str) -> Option<&'a Value> {
+    autoscalers
+        .iter()
+        .find(|one| text(one, "/metadata/name") == name)
+}
+
+fn check_autoscalers(spec: &ElastiServiceSpec, around: &Around, report: Report<'_>) {
+    let target = &spec.scale_target_ref;
+    if let Some(autoscaler) = &spec.autoscaler {
+        check_named(autoscaler, target, around, report);
+    }
+    let is_named = |kind: AutoscalerType, name: &str| {
+        let named = spec.autoscaler.as_ref();
+        named.is_some_and(|one| one.type_ == kind && one.name == name)
+    };
+    let objects = &around.scaled_objects.items;
+    for object in objects.iter().filter(|one| scales(one, target)) {
+        let name = text(object, "/metadata/name");
+        if !is_named(AutoscalerType::Keda, name) {
+            let message = format!(
+                "the ScaledObject {name} scales this target too, and would scale it up again while it sleeps"
+            );
+            let fix = format!(
+                "add autoscaler: {{type: keda, name: {name}}}, so that it is paused during sleep"
+            );
+            report((Error, Rule::Autoscaler), "spec.autoscaler", message, fix);
+        }
+        let least = object
+            .pointer("/spec/minReplicaCount")
+            .and_then(Value::as_i64);
+        if least.unwrap_or(0) == 0 {
+            let message = format!(
+                "the ScaledObject {name} may scale to 0 by itself, without holding requests first"
+            );
+            let fix = "set minReplicaCount: 1 there; Elasti takes the last step";
+            report(
+                (Warning, Rule::Autoscaler),
+                "spec.autoscaler",
+                message,
+                fix.to_owned(),
+            );
+        }
+    }
+    let hpas = &around.hpas.items;
+    for hpa in hpas
+        .iter()
+        .filter(|one| scales(one, target) && !is_of_keda(one))
+    {
+        let name = text(hpa, "/metadata/name");
+        if !is_named(AutoscalerType::Hpa, name) {
+            let message = format!(
+                "the HorizontalPodAutoscaler {name} scales this target too; a wake asks for minTargetReplicas and not for its minReplicas"
+            );
+            let fix = format!("add autoscaler: {{type: hpa, name: {name}}}");
+            report((Warning, Rule::Autoscaler), "spec.autoscaler", message, fix);
+        }
+    }
+}
+
+/// KEDA makes an HPA for each ScaledObject.
+fn is_of_keda(hpa: &Value) -> bool {
+    let owners = list(hpa, "/metadata/ownerReferences");
+    owners
+        .iter()
+        .any(|owner| text(owner, "/kind") == "ScaledObject")
+}
+
+fn check_named(
+    autoscaler: &Autoscaler,
+    target: &ScaleTargetRef,
+    around: &Around,
+    report: Report<'_>,
+) {
+    let (known, kind) = match autoscaler.type_ {
+        AutoscalerType::Keda => (&around.scaled_objects, "ScaledObject"),
+        AutoscalerType::Hpa => (&around.hpas, "HorizontalPodAutoscaler"),
+    };
+    let name = &autoscaler.name;
+    match named(&known.items, name) {
+        None if !known.is_whole => {}
+        None => {
+            let message = format!(
+                "there is no {kind} {name} in this namespace, so the target is never put to sleep"
+            );
+            let fix = "correct the name, or remove autoscaler".to_owned();
+            report(
+                (Error, Rule::Autoscaler),
+                "spec.autoscaler.name",
+                message,
+                fix,
+            );
+        }
+        Some(found) if !scales(found, target) => {
+            let message = format!(
+                "the {kind} {name} scales {}, not this target",
+                text(found, "/spec/scaleTargetRef/name")
+            );
+            let fix = format!(
+                "name the {kind} of {} {}",
+                target.canonical_kind(),
+                target.name
+            );
+            report(
+                (Error, Rule::Autoscaler),
+                "spec.autoscaler.name",
+                message,
+                fix,
+            );
+        }
+        Some(_) => {}
+    }
+}
+
+fn check_others(spec: &ElastiServiceSpec, around: &Around, report: Report<'_>) {
+    for other in &around.others {
+        let target = &spec.scale_target_ref;
+        let same_target = other.target.name == target.name
+            && other.target.group() == target.group()
+            && other.target.canonical_kind() == target.canonical_kind();
+        let (field, what) = match (other.service == spec.service, same_target) {
+            (true, _) => (SERVICE, format!("Service {}", spec.service)),
+            (false, true) => (
+                TARGET,
+                format!("{} {}", target.canonical_kind(), target.name),
+            ),
+            (false, false) => continue,
+        };
+        let message = format!(
+            "the ElastiService {} has {what} too; the older of the two takes precedence, the other does nothing",
+            other.name
+        );
+        let fix = "keep one of the two".to_owned();
+        report((Error, Rule::Conflict), field, message, fix);
+    }
+}

@@ -1,0 +1,230 @@
+//! The objects that an ElastiService refers to, from the linted files and from the cluster.
+//! Never takes a refusal for an absence.
+
+use std::time::Duration;
+
+use anyhow::Context as _;
+use elasti_api::ScaleTargetRef;
+use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
+use k8s_openapi::api::core::v1::Service;
+use kube::api::ListParams;
+use kube::core::{DynamicObject, GroupVersionKind};
+use kube::{Api, discovery};
+use serde_json::Value;
+
+use super::document::Document;
+use super::fit::{Around, Listed, Other, Seen};
+use super::spec::is_elasti_service;
+use crate::access::Cluster;
+
+/// A cluster that does not answer by then is not used.
+const VERSION_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Where related objects are looked up.
+pub(crate) struct Lookup<'a> {
+    /// Everything that the files hold.
+    pub(crate) documents: &'a [Document],
+    /// `None` without a cluster.
+    pub(crate) cluster: Option<&'a Cluster>,
+    /// The namespace of objects that name none.
+    pub(crate) namespace: String,
+}
+
+/// What was found.
+#[derive(Debug, Default)]
+pub(crate) struct Related {
+    pub(crate) around: Around,
+    /// The ElastiService as the cluster has it.
+    pub(crate) live: Option<Value>,
+    /// What could not be read, a sentence each.
+    pub(crate) unread: Vec<String>,
+}
+
+/// Whether there is a cluster that answers.
+pub(crate) async fn answers(cluster: &Cluster) -> anyhow::Result<()> {
+    let version = tokio::time::timeout(VERSION_TIMEOUT, cluster.client.apiserver_version()).await;
+    version.context("it does not answer")??;
+    Ok(())
+}
+
+impl Lookup<'_> {
+    /// Everything that one ElastiService refers to.
+    pub(crate) async fn related(
+        &self,
+        document: &Document,
+        spec: &elasti_api::ElastiServiceSpec,
+    ) -> Related {
+        let namespace = self.namespace_of(document);
+        let target = &spec.scale_target_ref;
+        let mut related = match self.cluster {
+            Some(cluster) => from_cluster(cluster, &namespace, document.name(), spec).await,
+            None => Related::default(),
+        };
+        // What the files hold is what will be there.
+        if let Some(found) = self.file("v1", "Service", &namespace, &spec.service) {
+            related.around.service = Seen::Found(found.value.clone());
+        }
+        let kind = target.canonical_kind();
+        if let Some(found) = self.file(&target.api_version, kind, &namespace, &target.name) {
+            related.around.target = Seen::Found(found.value.clone());
+        }
+        self.add_files(
+            &namespace,
+            "HorizontalPodAutoscaler",
+            &mut related.around.hpas,
+        );
+        self.add_files(
+            &namespace,
+            "ScaledObject",
+            &mut related.around.scaled_objects,
+        );
+        self.add_others(&namespace, document, &mut related.around.others);
+        related
+    }
+
+    fn namespace_of(&self, document: &Document) -> String {
+        document.namespace().unwrap_or(&self.namespace).to_owned()
+    }
+
+    fn file(&self, version: &str, kind: &str, namespace: &str, name: &str) -> Option<&Document> {
+        self.documents.iter().find(|one| {
+            one.kind() == kind
+                && one.api_version() == version
+                && one.name() == name
+                && self.namespace_of(one) == namespace
+        })
+    }
+
+    fn add_files(&self, namespace: &str, kind: &str, known: &mut Listed) {
+        let of_kind = |one: &&Document| one.kind() == kind && self.namespace_of(one) == namespace;
+        for document in self.documents.iter().filter(of_kind) {
+            let name = document.value.pointer("/metadata/name");
+            known
+                .items
+                .retain(|one| one.pointer("/metadata/name") != name);
+            known.items.push(document.value.clone());
+        }
+    }
+
+    fn add_others(&self, namespace: &str, me: &Document, known: &mut Vec<Other>) {
+        let is_other = |one: &&Document| {
+            is_elasti_service(one) && self.namespace_of(one) == namespace && !std::ptr::eq(*one, me)
+        };
+        for document in self.documents.iter().filter(is_other) {
+            known.retain(|one| one.name != document.name());
+            // Twice the same object in the files is no conflict in the cluster.
+            if document.name() != me.name() {
+                known.extend(other(&document.value));
+            }
+        }
+    }
+}
+
+fn other(service: &Value) -> Option<Other> {
+    let target = service.pointer("/spec/scaleTargetRef")?.clone();
+    Some(Other {
+        name: service.pointer("/metadata/name")?.as_str()?.to_owned(),
+        service: service.pointer("/spec/service")?.as_str()?.to_owned(),
+        target: serde_json::from_value::<ScaleTargetRef>(target).ok()?,
+    })
+}
+
+async fn from_cluster(
+    cluster: &Cluster,
+    namespace: &str,
+    name: &str,
+    spec: &elasti_api::ElastiServiceSpec,
+) -> Related {
+    let mut related = Related::default();
+    let services: Api<Service> = Api::namespaced(cluster.client.clone(), namespace);
+    related.around.service = match services.get_opt(&spec.service).await {
+        Ok(Some(found)) => Seen::Found(serde_json::to_value(found).unwrap_or_default()),
+        Ok(None) => Seen::Absent,
+        Err(error) => related.unread("the Service", &error),
+    };
+    let target = &spec.scale_target_ref;
+    let kind = GroupVersionKind::gvk(target.group(), target.version(), target.canonical_kind());
+    related.around.target = match dynamic(cluster, namespace, &kind).await {
+        Ok(Some(targets)) => match targets.get_opt(&target.name).await {
+            Ok(Some(found)) => Seen::Found(serde_json::to_value(found).unwrap_or_default()),
+            Ok(None) => Seen::Absent,
+            Err(error) => related.unread("the target", &error),
+        },
+        Ok(None) => Seen::Absent,
+        Err(error) => related.unread("the target's kind", &error),
+    };
+    let hpas: Api<HorizontalPodAutoscaler> = Api::namespaced(cluster.client.clone(), namespace);
+    related.around.hpas = match hpas.list(&ListParams::default()).await {
+        Ok(found) => whole(found.items),
+        Err(error) => related.unread_list("HorizontalPodAutoscalers", &error),
+    };
+    let keda = GroupVersionKind::gvk("keda.sh", "v1alpha1", "ScaledObject");
+    related.around.scaled_objects = all(cluster, namespace, &keda, &mut related).await;
+    let ours = GroupVersionKind::gvk(elasti_api::names::GROUP, "v1alpha1", "ElastiService");
+    for service in all(cluster, namespace, &ours, &mut related).await.items {
+        match service.pointer("/metadata/name").and_then(Value::as_str) == Some(name) {
+            true => related.live = Some(service),
+            false => related.around.others.extend(other(&service)),
+        }
+    }
+    related
+}
+
+/// The API of a kind; `None` if the cluster has no such kind.
+async fn dynamic(
+    cluster: &Cluster,
+    namespace: &str,
+    kind: &GroupVersionKind,
+) -> kube::Result<Option<Api<DynamicObject>>> {
+    match discovery::pinned_kind(&cluster.client, kind).await {
+        Ok((resource, _)) => Ok(Some(Api::namespaced_with(
+            cluster.client.clone(),
+            namespace,
+            &resource,
+        ))),
+        Err(kube::Error::Discovery(_)) => Ok(None),
+        // Of a group that it does not know a server says so in plain text, without a reason.
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Every object of a kind; none where the cluster does not have the kind.
+async fn all(
+    cluster: &Cluster,
+    namespace: &str,
+    kind: &GroupVersionKind,
+    related: &mut Related,
+) -> Listed {
+    let listed = match dynamic(cluster, namespace, kind).await {
+        Ok(Some(objects)) => objects.list(&ListParams::default()).await,
+        Ok(None) => return whole::<DynamicObject>(Vec::new()),
+        Err(error) => Err(error),
+    };
+    match listed {
+        Ok(found) => whole(found.items),
+        Err(error) => related.unread_list(&format!("{}s", kind.kind), &error),
+    }
+}
+
+fn whole<T: serde::Serialize>(items: Vec<T>) -> Listed {
+    let items = items
+        .into_iter()
+        .filter_map(|one| serde_json::to_value(one).ok());
+    Listed {
+        items: items.collect(),
+        is_whole: true,
+    }
+}
+
+impl Related {
+    fn unread(&mut self, what: &str, error: &kube::Error) -> Seen {
+        self.unread.push(format!("cannot read {what}: {error}"));
+        Seen::Unknown
+    }
+
+    fn unread_list(&mut self, what: &str, error: &kube::Error) -> Listed {
+        self.unread.push(format!("cannot list {what}: {error}"));
+        Listed::default()
+    }
+}

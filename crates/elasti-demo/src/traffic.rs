@@ -1,0 +1,79 @@
+//! Traffic: requests to a service at a fixed interval until it is stopped.
+//! Never waits for a response before it sends the next request.
+
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, MissedTickBehavior, interval};
+
+use super::backend::Service;
+use super::ledger::{Entry, Ledger};
+use elasti_visitor::visit;
+
+/// Ongoing traffic.
+#[derive(Debug)]
+pub(crate) struct Traffic {
+    stop: watch::Sender<bool>,
+    senders: JoinSet<()>,
+}
+
+impl Traffic {
+    /// Sends one request to every service each `every`.
+    pub(crate) fn start(
+        services: &[Service],
+        ledger: &Ledger,
+        every: Duration,
+        timeout: Duration,
+    ) -> Self {
+        let stop = watch::Sender::new(false);
+        let mut senders = JoinSet::new();
+        for service in services {
+            let (service, ledger) = (service.clone(), ledger.clone());
+            senders.spawn(send(service, ledger, every, timeout, stop.subscribe()));
+        }
+        Self { stop, senders }
+    }
+
+    /// Sends no more, and waits for outstanding responses.
+    pub(crate) async fn stop(mut self) {
+        self.stop.send_replace(true);
+        while self.senders.join_next().await.is_some() {}
+    }
+}
+
+async fn send(
+    service: Service,
+    ledger: Ledger,
+    every: Duration,
+    timeout: Duration,
+    mut stop: watch::Receiver<bool>,
+) {
+    let mut requests = JoinSet::new();
+    let mut ticks = interval(every);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        tokio::select! {
+            _ = stop.wait_for(|stop| *stop) => break,
+            _ = ticks.tick() => {
+                requests.spawn(send_one(service.clone(), ledger.clone(), timeout));
+            }
+            Some(_) = requests.join_next() => {}
+        }
+    }
+    while requests.join_next().await.is_some() {}
+}
+
+/// One request, written into the ledger.
+pub(crate) async fn send_one(service: Service, ledger: Ledger, timeout: Duration) -> Entry {
+    let sent_at = Instant::now();
+    let outcome = visit(service.address, service.path, timeout).await;
+    let entry = Entry {
+        service: service.name,
+        sent_at,
+        took: sent_at.elapsed(),
+        outcome,
+    };
+    ledger.write(entry.clone());
+    entry
+}

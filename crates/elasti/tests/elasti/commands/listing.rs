@@ -1,0 +1,223 @@
+//! `elasti list` and `elasti top`: what fits, what is asked for, and what it costs.
+
+use std::process::Stdio;
+
+use elasti_e2e::{MERGE, until};
+use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt as _, BufReader};
+use tokio::time::timeout;
+
+use super::fixture::{DEPLOYMENTS, ELASTI, Fixture, days_ago};
+
+fn asleep() -> Value {
+    json!({
+        "phase": "Asleep", "mode": "proxy", "reason": "Idle", "replicas": 0, "observedGeneration": 1,
+        "lastSleepTime": days_ago(5), "asleepSeconds": 433_000, "lastScaledUpTime": days_ago(7),
+        "conditions": [{"type": "Ready", "status": "True", "reason": "Idle", "message": "s", "lastTransitionTime": days_ago(5)}],
+    })
+}
+
+fn stuck() -> Value {
+    json!({
+        "phase": "Waking", "mode": "proxy", "reason": "ImagePull", "replicas": 1, "observedGeneration": 1, "held": 7,
+        "lastScaledUpTime": days_ago(3), "quietSince": days_ago(9),
+        "conditions": [{"type": "Ready", "status": "False", "reason": "ImagePull", "message": "s", "lastTransitionTime": days_ago(3)}],
+    })
+}
+
+fn cooling() -> Value {
+    json!({
+        "phase": "Serving", "mode": "serve", "reason": "CoolingDown", "replicas": 1, "observedGeneration": 1, "quietSince": days_ago(1),
+        "triggers": [{"type": "prometheus", "reading": "quiet", "value": "0", "threshold": "0.5", "since": days_ago(1)}],
+        "conditions": [
+            {"type": "Ready", "status": "True", "reason": "CoolingDown", "message": "s", "lastTransitionTime": days_ago(4)},
+            {"type": "TrafficRedirected", "status": "False", "reason": "Serve", "message": "s", "lastTransitionTime": days_ago(4)},
+        ],
+    })
+}
+
+async fn a_few() -> Fixture {
+    let fixture = Fixture::unattended().await;
+    for (name, replicas, status) in [
+        ("api", 0, asleep()),
+        ("cart", 1, stuck()),
+        ("web", 1, cooling()),
+    ] {
+        fixture.workload(name, replicas, json!({})).await;
+        fixture.declare(name, json!({})).await;
+        fixture.status(name, status).await;
+    }
+    fixture
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_few_services() {
+    let fixture = a_few().await;
+    let mut transcript = String::new();
+    for arguments in [
+        &["list"] as &[&str],
+        &["list", "-A", "--sort", "urgency"],
+        &["list", "-o", "wide"],
+        &["list", "-o", "name"],
+        &["list", "-n", "elsewhere"],
+        &["list", "-l", "team=none"],
+        &["top", "--once"],
+        &["top", "-A", "-o", "json"],
+        &["list", "--sort", "colour"],
+        &["list", "-n", "default", "-A"],
+        &["list", "-o", "table"],
+    ] {
+        let mut printed = fixture.types(arguments).await;
+        if arguments.contains(&"json") {
+            // The items are those of `list -o json`.
+            printed = printed.split("  \"items\"").next().unwrap().to_owned() + "  …\n";
+        }
+        transcript.push_str(&printed);
+        transcript.push('\n');
+    }
+    insta::assert_snapshot!(transcript);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_same_as_data() {
+    let fixture = a_few().await;
+    insta::assert_snapshot!("list_as_json", fixture.types(&["list", "-o", "json"]).await);
+    let yaml = fixture
+        .elasti(&["list", "-o", "yaml"])
+        .output()
+        .await
+        .unwrap();
+    let json = fixture
+        .elasti(&["list", "-o", "json"])
+        .output()
+        .await
+        .unwrap();
+    let mut json: Value = serde_json::from_slice(&json.stdout).unwrap();
+    let mut yaml: Value = serde_saphyr::from_str(&String::from_utf8(yaml.stdout).unwrap()).unwrap();
+    // What is counted by the second may differ between two calls.
+    for items in [&mut json["items"], &mut yaml["items"]] {
+        for item in items.as_array_mut().unwrap() {
+            item["asleep"] = Value::Null;
+            item["saved"] = Value::Null;
+        }
+    }
+    assert_eq!(json, yaml);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_kind_that_may_not_be_read_is_reported_and_the_rest_is_shown() {
+    let fixture = Fixture::with(|config| {
+        config.operators = 0;
+        config.resolvers = 0;
+        config.api.epoch = Some(jiff::Timestamp::now() - jiff::SignedDuration::from_hours(480));
+        config.api.enforce_rbac = true;
+    })
+    .await;
+    fixture.workload("web", 0, json!({})).await;
+    fixture.declare("web", json!({})).await;
+    fixture.status("web", asleep()).await;
+    super::errors::as_account(&fixture, "viewer", json!([{"apiGroups": ["elasti.truefoundry.com"], "resources": ["elastiservices"], "verbs": ["get", "list"]}])).await;
+    let mut transcript = fixture.types(&["list"]).await;
+    transcript.push_str(&fixture.types(&["list", "-A"]).await);
+    insta::assert_snapshot!(transcript);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_thousand_services_are_one_list_a_kind_and_fit_80_columns() {
+    let fixture = Fixture::unattended().await;
+    for number in 0..1000 {
+        let name = format!("a-service-with-quite-a-long-name-indeed-{number:04}");
+        let spec = json!({
+            "service": name, "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": name},
+            "triggers": [{"type": "prometheus", "metadata": {"query": "q", "threshold": "1"}}],
+        });
+        let object = json!({"apiVersion": "elasti.truefoundry.com/v1alpha1", "kind": "ElastiService", "metadata": {"name": name}, "spec": spec});
+        fixture.env.api().make(ELASTI, object).await;
+        let template = json!({"metadata": {"labels": {"app": name}}, "spec": {"containers": [{"name": "app", "image": "echo:1"}]}});
+        let target = json!({"metadata": {"name": name}, "spec": {"replicas": 0, "selector": {"matchLabels": {"app": name}}, "template": template}});
+        fixture.env.api().make(DEPLOYMENTS, target).await;
+        fixture.status(&name, asleep()).await;
+    }
+    let faults = fixture.env.fake_cluster().server.faults();
+    // `top` also asks where the resolvers are: there is none, so it asks nobody who waits.
+    for (arguments, calls) in [
+        (&["list", "-A"] as &[&str], 2),
+        (&["top", "--once", "-A"], 3),
+    ] {
+        let before = faults.calls();
+        let mut command = fixture.elasti(arguments);
+        let output = command.env("COLUMNS", "80").output().await.unwrap();
+        let text = String::from_utf8(output.stdout).unwrap();
+        assert_eq!(
+            output.status.code(),
+            Some(0),
+            "{}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+        assert_eq!(faults.calls() - before, calls, "one list for each kind");
+        let rows = text.lines().filter(|line| line.contains("Asleep")).count();
+        assert_eq!(rows, 1000);
+        for line in text.lines() {
+            assert!(line.chars().count() <= 80, "{line}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_a_terminal_top_tells_each_change_in_a_line() {
+    let fixture = a_few().await;
+    let mut top = fixture
+        .elasti(&["top"])
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(top.stdout.take().unwrap()).lines();
+    let mut next = async || {
+        let limit = std::time::Duration::from_secs(120);
+        timeout(limit, lines.next_line())
+            .await
+            .expect("it says nothing more")
+            .unwrap()
+            .unwrap()
+    };
+    // The most urgent come first, so the one that sleeps comes last.
+    while !next().await.starts_with("api ") {}
+    fixture
+        .status("web", json!({"phase": "Redirecting", "reason": "Idle"}))
+        .await;
+    let line = next().await;
+    assert!(line.ends_with("default/web  Redirecting  Idle"), "{line}");
+    fixture
+        .env
+        .api()
+        .patch(
+            &format!("{ELASTI}/web"),
+            MERGE,
+            json!({"metadata": {"finalizers": null}}),
+        )
+        .await;
+    fixture.env.api().delete(&format!("{ELASTI}/web")).await;
+    let line = next().await;
+    assert!(line.ends_with("default/web  deleted"), "{line}");
+    top.kill().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn top_asks_the_resolvers_for_held_requests() {
+    let fixture = Fixture::with(|_| {}).await;
+    let web = fixture.env.deploy("web").await;
+    web.until_serving().await;
+    web.fall_asleep().await;
+    // Nobody writes a status from now on.
+    fixture.env.kill_operator(0).await;
+    let visitors = [web.visitor(), web.visitor()];
+    until("they wait", async || fixture.env.held() == 2).await;
+    let printed = fixture.types(&["top", "--once"]).await;
+    assert!(printed.contains("; 2 held; "), "{printed}");
+    let listed = fixture.types(&["list", "-o", "json"]).await;
+    assert!(listed.contains("\"heldLive\": false"), "{listed}");
+    web.scale_by_hand(1).await;
+    for visitor in visitors {
+        visitor.await.unwrap();
+    }
+}

@@ -1,0 +1,11 @@
+//! The commands that people use, as processes on a simulated cluster: what they print, where, and with which exit code.
+
+mod fixture;
+
+mod errors;
+mod failing_wakes;
+mod listing;
+mod pausing;
+mod reasons;
+mod screens;
+mod user_requests;

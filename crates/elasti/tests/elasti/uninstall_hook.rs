@@ -1,0 +1,107 @@
+//! `elasti uninstall-hook` as Helm runs it: sleeping services are awake afterwards, and nothing of ours is left in the path.
+
+use std::process::Output;
+
+use crate::process::elasti;
+use elasti_api::names;
+use elasti_testkit::fixture::{
+    self, DEPLOYMENTS, ELASTI, Fixture as Scene, MERGE, SLICES, http_get as ask, service,
+};
+use serde_json::json;
+
+async fn hook(scene: &Scene, patience_seconds: &str) -> Output {
+    let files = tempfile::tempdir().unwrap();
+    let kubeconfig = files.path().join("kubeconfig");
+    std::fs::write(&kubeconfig, scene.fake_cluster.kubeconfig()).unwrap();
+    elasti(&["uninstall-hook", "--patience-seconds", patience_seconds])
+        .args(["--operator-namespace", "default", "--operator", "operator"])
+        .args(["--settle-seconds", "1"])
+        .env("KUBECONFIG", &kubeconfig)
+        .output()
+        .await
+        .unwrap()
+}
+
+async fn finalize(scene: &Scene, name: &str) {
+    let finalizers = json!([names::FINALIZER, "example.com/other"]);
+    let patch = json!({"metadata": {"finalizers": finalizers}});
+    scene
+        .api_client
+        .patch(&format!("{ELASTI}/{name}"), MERGE, patch)
+        .await;
+}
+
+async fn our_slices(scene: &Scene) -> usize {
+    let label = format!(
+        "{}={}",
+        names::SLICE_MANAGED_BY_LABEL,
+        names::SLICE_MANAGED_BY_ELASTI
+    );
+    scene
+        .api_client
+        .items(&format!("{SLICES}?labelSelector={label}"))
+        .await
+        .len()
+}
+
+#[tokio::test]
+async fn what_sleeps_is_awake_afterwards_and_answers_without_a_resolver_r14() {
+    let mut scene = Scene::start().await;
+    scene
+        .api_client
+        .create(DEPLOYMENTS, json!({
+            "metadata": {"name": "operator"},
+            "spec": {"replicas": 1, "selector": {"matchLabels": {"app": "operator"}}, "template": {
+                "metadata": {"labels": {"app": "operator"}},
+                "spec": {"containers": [{"name": "app", "image": "echo:1"}]}}},
+        }))
+        .await;
+    let mut cart = service("cart");
+    cart.spec = json!({"minTargetReplicas": 2});
+    let address = scene.asleep(cart).await;
+    finalize(&scene, "cart").await;
+    assert_eq!(our_slices(&scene).await, 1);
+
+    let ended = hook(&scene, "300").await;
+
+    assert_eq!(
+        ended.status.code(),
+        Some(0),
+        "{}",
+        String::from_utf8_lossy(&ended.stderr)
+    );
+    let replicas = async |name: &str| {
+        scene.api_client.get(&format!("{DEPLOYMENTS}/{name}")).await["spec"]["replicas"].clone()
+    };
+    assert_eq!(replicas("cart").await, 2);
+    assert_eq!(replicas("operator").await, 0);
+    assert_eq!(our_slices(&scene).await, 0);
+    let me = scene.api_client.get(&format!("{ELASTI}/cart")).await;
+    assert_eq!(me["metadata"]["finalizers"], json!(["example.com/other"]));
+    drop(scene.resolver.take());
+    crate::fixture::until("its pods answer", async || {
+        ask(&address, "/").await.code() == 200
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_target_that_does_not_start_keeps_its_resolver_and_is_named() {
+    let scene = Scene::start().await;
+    let mut slow = service("slow");
+    slow.start_seconds = "3600";
+    scene.asleep(slow).await;
+    finalize(&scene, "slow").await;
+
+    let ended = hook(&scene, "3").await;
+
+    assert_eq!(ended.status.code(), Some(1));
+    let said = String::from_utf8_lossy(&ended.stderr).into_owned();
+    assert!(said.contains("default/slow: no pod is ready"), "{said}");
+    assert_eq!(our_slices(&scene).await, 1);
+    let me = scene.api_client.get(&format!("{ELASTI}/slow")).await;
+    assert_eq!(
+        me["metadata"]["finalizers"],
+        json!([names::FINALIZER, "example.com/other"])
+    );
+}
