@@ -59,7 +59,8 @@ impl Access {
         let config = self.config().await?;
         let namespace = self.namespace.clone();
         let namespace = namespace.unwrap_or_else(|| config.default_namespace.clone());
-        let client = kube_client::from_config(config).context("cannot create a Kubernetes client")?;
+        let client =
+            kube_client::from_config(config).context("cannot create a Kubernetes client")?;
         Ok(Cluster { client, namespace })
     }
 

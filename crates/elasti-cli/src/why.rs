@@ -6,8 +6,8 @@ mod text;
 use std::sync::Arc;
 
 use clap::Args;
-use elasti_view::explanation::explain;
 use elasti_dashboard::Explain;
+use elasti_view::explanation::explain;
 use jiff::Timestamp;
 
 use crate::access::{Access, Cluster, block_on};

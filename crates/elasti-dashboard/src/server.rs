@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use elasti_view::held::HeldState;
 use elasti_runtime::http_server::HttpServer;
+use elasti_view::held::HeldState;
 use jiff::Timestamp;
 use kube::Client;
 use kube::core::{ApiResource, GroupVersionKind};

@@ -84,7 +84,9 @@ pub(crate) async fn watch_forever(
         Event::Applied(object) => on_update(WatchUpdate::Set(object)),
         Event::Deleted(object) => on_update(WatchUpdate::Removed(object)),
         Event::Watching => on_update(WatchUpdate::Recovered),
-        Event::Failed { error, .. } => on_update(WatchUpdate::Failed(WatchError::from_kube(&error))),
+        Event::Failed { error, .. } => {
+            on_update(WatchUpdate::Failed(WatchError::from_kube(&error)))
+        }
     };
     watch.run(on_event).await;
 }

@@ -338,7 +338,12 @@ impl Write<'_> {
         let version = scale.pointer("/metadata/resourceVersion");
         let version = version.and_then(Value::as_str).unwrap_or_default();
         let now = self.writer.clock.now();
-        let after = after_scale(target, elasti_core::facts::replicas_of_scale(&scale), version, now);
+        let after = after_scale(
+            target,
+            elasti_core::facts::replicas_of_scale(&scale),
+            version,
+            now,
+        );
         self.cluster.cache_scaled(name, after);
         Ok(())
     }

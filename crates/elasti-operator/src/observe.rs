@@ -5,7 +5,8 @@ use std::sync::Arc;
 use elasti_api::{AutoscalerType, ElastiServiceSpec};
 use elasti_core::facts::{self, Claimant, FoundSlice};
 use elasti_core::observed::{
-    Autoscaler, Leadership, Me, Observed, Pod, Reading, Remembered, Report, Resolver, Rival, Settings,
+    Autoscaler, Leadership, Me, Observed, Pod, Reading, Remembered, Report, Resolver, Rival,
+    Settings,
 };
 use elasti_core::stable_since::StableSince;
 use elasti_core::{Plan, plan};

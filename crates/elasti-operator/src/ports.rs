@@ -51,7 +51,7 @@ impl Ports {
                 requeue_at: None,
             };
         };
-        let tcp = service.service.ports.iter().filter(|port| port.tcp);
+        let tcp = service.facts.service.ports.iter().filter(|port| port.tcp);
         let wanted: Vec<WantedPort> = tcp
             .map(|port| WantedPort {
                 name: port.name.clone(),

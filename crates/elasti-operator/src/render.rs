@@ -323,7 +323,7 @@ mod tests {
         let read = read.facts;
         assert!(read.plain);
         assert_eq!(read.owner.as_deref(), Some("u1"));
-        assert_eq!(read.facts.service.selector, shape.selector);
+        assert_eq!(read.service.selector, shape.selector);
         assert_eq!(read.service.ports, shape.ports);
         assert_eq!(read.service.families, shape.families);
     }

@@ -243,4 +243,3 @@ pub(crate) async fn get(
     }
     Ok(Some(view))
 }
-

@@ -47,10 +47,7 @@ async fn errors_and_panics_are_reported_and_nothing_that_a_client_sent() {
     delivery.end().await;
 
     let received = sentry.received();
-    let events: Vec<Value> = received
-        .iter()
-        .map(ReceivedRequest::event)
-        .collect();
+    let events: Vec<Value> = received.iter().map(ReceivedRequest::event).collect();
     let sentences: Vec<&str> = events.iter().map(sentence).collect();
     assert_eq!(sentences.len(), 3, "{sentences:?}");
     assert_eq!(

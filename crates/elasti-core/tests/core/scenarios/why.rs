@@ -13,14 +13,18 @@ use k8s_openapi::api::core::v1 as core_v1;
 use serde_json::{Value, json};
 
 use super::operator::Reconciled;
-use super::script::{Scenario, busy, scenario_with, older, sleeping, with_autoscaler};
+use super::script::{Scenario, busy, older, scenario_with, sleeping, with_autoscaler};
 use super::world::{Pod, Resolver, World, quiet};
 
 /// A reader that gets something wrong.
 pub type Misread = fn(&mut LiveObjects);
 
 /// Where `why`, given the objects that the operator saw and the status that it wrote, says something else.
-pub fn disagreements(world: &World, reconcile: &Reconciled, misread: Option<Misread>) -> Vec<String> {
+pub fn disagreements(
+    world: &World,
+    reconcile: &Reconciled,
+    misread: Option<Misread>,
+) -> Vec<String> {
     let mut live = live_objects(world, reconcile);
     if let Some(misread) = misread {
         misread(&mut live);
@@ -311,7 +315,10 @@ fn a_seeded_misreading_is_noticed() {
                 let scenario = busy(|world| {
                     with_autoscaler(world, elasti_api::AutoscalerType::Keda, missing);
                 });
-                scenario.misreads(misread).trigger_reads(quiet()).until("08:20")
+                scenario
+                    .misreads(misread)
+                    .trigger_reads(quiet())
+                    .until("08:20")
             },
         ),
         (
