@@ -1,14 +1,13 @@
-//! What the operator asks every resolver before sleep: "what have you seen?"
-//! It never carries a client's address or any part of a request.
+//! What a resolver reports to the operator about each service. No part of a client's request belongs in it.
 
 use serde::{Deserialize, Serialize};
 
 use crate::ListenPort;
 
-/// Names one version of a service's route: equal exactly when the sets of ports are equal.
+/// Identifies one version of a service's route: equal exactly when the sets of ports are equal.
 ///
 /// It is the ports themselves, sorted and joined by `:`, `>` and `,`. A port name is a DNS label, which
-/// holds none of these, so two different routes never read the same.
+/// contains none of these, so two different routes never look the same.
 #[derive(Serialize, Deserialize, Clone, Debug, PartialEq, Eq, Hash)]
 #[serde(transparent)]
 pub struct RouteGeneration(String);
@@ -27,7 +26,7 @@ impl RouteGeneration {
     }
 }
 
-/// What one resolver has seen of one service.
+/// The activity of one service at one resolver.
 #[derive(Serialize, Deserialize, Clone, Debug, PartialEq, Eq, Hash)]
 #[serde(rename_all = "camelCase")]
 pub struct Activity {
@@ -39,12 +38,12 @@ pub struct Activity {
     pub route_generation: RouteGeneration,
     /// Requests that wait for a pod.
     pub held: u32,
-    /// Requests and streams being carried to a pod.
+    /// Requests and streams in flight to a pod.
     pub open: u32,
     /// Milliseconds since the last new connection; absent if there was none since the resolver started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_connection_millis_ago: Option<u64>,
-    /// Milliseconds since a pod first answered a request that had waited, since requests last began to wait;
+    /// Milliseconds since a pod first answered a held request, counted from when requests last began to wait;
     /// absent if none has been answered.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub first_answer_millis_ago: Option<u64>,

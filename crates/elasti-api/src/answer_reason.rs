@@ -1,22 +1,21 @@
-//! The closed list of words in `x-elasti-reason`: why a resolver answered in place of the target.
-//! It never holds a sentence or a status code; the resolver writes those.
+//! The closed list of reasons in `x-elasti-reason`: why a resolver answered in place of the target.
 
 /// Why a request has no answer of the target's own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum AnswerReason {
-    /// The service's own bound of requests that wait.
+    /// The service's own limit of waiting requests.
     ServiceFull,
-    /// The service's own bound of bytes that wait.
+    /// The service's own limit of waiting bytes.
     ServiceBytes,
-    /// The bound of requests that wait for all services together.
+    /// The limit of waiting requests of all services together.
     SharedFull,
-    /// The bound of bytes that wait for all services together.
+    /// The limit of waiting bytes of all services together.
     SharedBytes,
-    /// The resolver is about to stop.
+    /// The resolver is shutting down.
     ShuttingDown,
     /// The resolver's memory is near its limit.
     MemoryHigh,
-    /// It waited as long as it may.
+    /// It waited until its deadline.
     HoldDeadline,
     /// The image cannot be pulled.
     ImagePull,
@@ -28,11 +27,11 @@ pub enum AnswerReason {
     PodRefused,
     /// The pod runs, but its readiness probe fails.
     NeverReady,
-    /// The pods cannot start for a reason that has no word here.
+    /// The pods cannot start for another reason.
     CannotStart,
     /// The waiting page: the service is being woken.
     Starting,
-    /// A pod may have seen the request, but closed the connection without an answer.
+    /// A pod may have received the request, but closed the connection without a response.
     PodClosed,
     /// No managed service has this name or port.
     NotManaged,
@@ -40,11 +39,11 @@ pub enum AnswerReason {
     ServiceDeleted,
     /// The resolver is no forward proxy.
     ConnectMethod,
-    /// The head of the request is larger than a waiting request may be.
+    /// The request head is larger than a waiting request may be.
     HeadTooLarge,
     /// The request is not well-formed HTTP.
     Malformed,
-    /// The client left before the answer; only metrics carry it.
+    /// The client disconnected before the response; only in metrics.
     ClientLeft,
 }
 

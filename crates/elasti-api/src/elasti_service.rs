@@ -1,5 +1,4 @@
-//! The ElastiService custom resource: what a user writes in `spec`.
-//! It never interprets a value: reading schedules, readings and replicas is the brain's work.
+//! The ElastiService custom resource: what a user writes in `spec`. `elasti-core` interprets it.
 
 use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
@@ -10,7 +9,7 @@ use crate::{ElastiServiceStatus, ProbeResponse, ScaleTargetRef, Trigger};
 /// What `cooldownPeriod: 0` and a missing `cooldownPeriod` mean.
 pub const DEFAULT_COOLDOWN_SECONDS: u32 = 900;
 
-/// What a user writes: which workload sleeps, which Service wakes it, and what tells that it is in use.
+/// What a user writes: which workload sleeps, which Service wakes it, and what shows that it is in use.
 #[derive(CustomResource, KubeSchema, Serialize, Deserialize, Clone, Debug, PartialEq)]
 #[kube(
     group = "elasti.truefoundry.com",
@@ -22,13 +21,13 @@ pub const DEFAULT_COOLDOWN_SECONDS: u32 = 900;
     derive = "PartialEq",
     shortname = "els",
     category = "elasti",
-    doc = "Puts one workload to sleep (0 replicas) while nobody uses its Service, and wakes it with the first request. While asleep, requests to the Service are held until a pod is ready; while awake they go straight to the pods.",
+    doc = "Scales one workload to zero while its Service is not in use, and wakes it with the first request. While asleep, requests to the Service are held until a pod is ready; while awake they go straight to the pods.",
     printcolumn = r#"{"name":"Mode", "type":"string", "jsonPath":".status.mode", "description":"serve: the pods answer; proxy: the resolver answers"}"#,
     printcolumn = r#"{"name":"Phase", "type":"string", "jsonPath":".status.phase", "description":"Where the service is in its life"}"#,
     printcolumn = r#"{"name":"Target", "type":"string", "jsonPath":".spec.scaleTargetRef.name", "description":"The workload that is scaled"}"#,
-    printcolumn = r#"{"name":"Replicas", "type":"integer", "jsonPath":".status.replicas", "description":"Replicas that the target asks for"}"#,
-    printcolumn = r#"{"name":"Ready", "type":"string", "jsonPath":".status.conditions[?(@.type==\"Ready\")].status", "description":"Whether Elasti can do its work for this service"}"#,
-    printcolumn = r#"{"name":"Reason", "type":"string", "jsonPath":".status.reason", "description":"Why it is so, in one word"}"#,
+    printcolumn = r#"{"name":"Replicas", "type":"integer", "jsonPath":".status.replicas", "description":"Replicas in the spec of the target"}"#,
+    printcolumn = r#"{"name":"Ready", "type":"string", "jsonPath":".status.conditions[?(@.type==\"Ready\")].status", "description":"Whether Elasti can manage this service"}"#,
+    printcolumn = r#"{"name":"Reason", "type":"string", "jsonPath":".status.reason", "description":"Why, in one word"}"#,
     printcolumn = r#"{"name":"Last-Wake", "type":"date", "jsonPath":".status.lastScaledUpTime", "description":"When the target was last woken"}"#,
     printcolumn = r#"{"name":"Age", "type":"date", "jsonPath":".metadata.creationTimestamp", "description":"When the ElastiService was created"}"#,
     printcolumn = r#"{"name":"Service", "type":"string", "jsonPath":".spec.service", "description":"The Service whose requests wake the target", "priority":1}"#,
@@ -51,8 +50,7 @@ pub struct ElastiServiceSpec {
             .message("service cannot be changed: delete this ElastiService and create a new one; deleting wakes the target first")
     )]
     pub service: String,
-    /// How many replicas a wake asks for. Where an autoscaler has a higher minimum, that counts.
-    /// Default: 1.
+    /// How many replicas a wake scales to, unless an autoscaler has a higher minimum. Default: 1.
     #[serde(default = "one")]
     #[schemars(range(min = 1, max = 2_147_483_647))]
     pub min_target_replicas: u32,
@@ -62,19 +60,19 @@ pub struct ElastiServiceSpec {
     #[serde(default = "default_cooldown")]
     #[schemars(range(min = 0, max = 604_800))]
     pub cooldown_period: u32,
-    /// What tells that the service is in use. It sleeps when every trigger is quiet and wakes when
+    /// What shows whether the service is in use. It sleeps when every trigger is quiet and wakes when
     /// one is not. Without triggers Elasti never puts the target to sleep by itself, but holds
     /// requests and wakes it whenever something else has scaled it to 0.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(min = 1, max = 32))]
     pub triggers: Vec<Trigger>,
     /// An autoscaler of the same target. A KEDA ScaledObject must be named here, because it is paused
-    /// while the target sleeps; a HorizontalPodAutoscaler rests by itself at 0 replicas, and naming it
-    /// lets a wake ask for its `minReplicas` at once.
+    /// while the target sleeps; a HorizontalPodAutoscaler is inactive at 0 replicas anyway, and naming it
+    /// lets a wake scale to its `minReplicas` at once.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub autoscaler: Option<Autoscaler>,
-    /// When sleep is allowed. Outside this window the target is kept at `minTargetReplicas`. Left out,
-    /// sleep is allowed at any time. A window that cannot be read means: never sleep.
+    /// When sleep is allowed. Outside this window the target is kept at `minTargetReplicas`. If omitted,
+    /// sleep is allowed at any time. With an invalid window the target never sleeps.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub enabled_period: Option<EnabledPeriod>,
     /// Requests that the resolver answers itself while the target sleeps, without waking it: health
@@ -86,11 +84,11 @@ pub struct ElastiServiceSpec {
     /// Default: false.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub paused: Option<bool>,
-    /// Bounds for requests that wait for a pod. What is left out has the resolver's own setting.
+    /// Limits for requests that wait for a pod. Those that are omitted default to the resolver's settings.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hold: Option<Hold>,
     /// How traffic leaves the pods before they are stopped. `drain` takes them out of rotation first,
-    /// while they still answer, so that no request is lost; `redirect` only adds the resolver beside
+    /// while they still serve, so that no request is lost; `redirect` only adds the resolver beside
     /// them and watches. Default: `drain`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("default" = "drain"))]
@@ -170,16 +168,16 @@ impl EnabledPeriod {
     }
 }
 
-/// Bounds for requests that wait for a pod.
+/// Limits for requests that wait for a pod.
 #[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq, Hash, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Hold {
-    /// Longest time in seconds that a request waits for a pod; after it the client hears 503 with
+    /// Longest time in seconds that a request waits for a pod; after it the client gets 503 with
     /// `Retry-After`. From 1 to 3600. Default: the resolver's setting, 600. Example: `120`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 3600))]
     pub timeout_seconds: Option<u32>,
-    /// Most requests that wait at one resolver at a time; one more hears 503 with `Retry-After`.
+    /// Most requests that wait at one resolver at a time; the next one gets 503 with `Retry-After`.
     /// Default: the resolver's setting. Example: `500`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 1_000_000))]
@@ -195,7 +193,7 @@ pub struct Hold {
 #[derive(Serialize, Deserialize, Clone, Copy, Debug, Default, PartialEq, Eq, Hash, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Handover {
-    /// Take the pods out of rotation first, while they still answer: no request is lost.
+    /// Take the pods out of rotation first, while they still serve: no request is lost.
     #[default]
     Drain,
     /// Redirect and watch only.

@@ -1,5 +1,4 @@
-//! The contract: what users write and what the two processes say to each other.
-//! It never talks to a cluster and never decides anything; decisions live in `elasti-core`.
+//! The API: the ElastiService resource, every name in the cluster, and the messages between operator and resolver.
 
 mod activity;
 mod answer_reason;
@@ -31,5 +30,5 @@ pub use target::ScaleTargetRef;
 pub use trigger::{DEFAULT_UPTIME_FILTER, PrometheusTrigger, Trigger, TriggerError, TriggerType};
 pub use wake::{WakeAnswer, WakeRequest};
 
-/// The Kubernetes types that the status is made of, so that nobody else has to name their crate.
+/// The Kubernetes types that the status is made of, so that other crates need not depend on theirs.
 pub use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, MicroTime, Time};

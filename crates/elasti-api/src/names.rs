@@ -1,5 +1,5 @@
 //! Every label, annotation, finalizer, object, header, path and field-manager name, once.
-//! No other file spells one of these.
+//! Do not spell one of these anywhere else.
 
 use std::fmt::Write as _;
 
@@ -9,26 +9,26 @@ use sha2::{Digest, Sha256};
 pub const GROUP: &str = "elasti.truefoundry.com";
 /// Name of the CustomResourceDefinition.
 pub const CRD: &str = "elastiservices.elasti.truefoundry.com";
-/// The resource's plural, as rights name it.
+/// The resource's plural, as in RBAC rules.
 pub const PLURAL: &str = "elastiservices";
-/// Holds an ElastiService back until its target is awake and our objects are gone.
+/// Keeps an ElastiService from being deleted until its target is awake and our objects are gone.
 pub const FINALIZER: &str = "elasti.truefoundry.com/finalizer";
 
 /// Field manager of everything that the operator applies.
 pub const FIELD_MANAGER: &str = "elasti-operator";
-/// Field manager of what the command line writes with the user's own rights.
+/// Field manager of what the command line writes with the user's own permissions.
 pub const CLI_FIELD_MANAGER: &str = "elasti-cli";
-/// The controller that the operator's Events name.
+/// The reporting controller of the operator's Events.
 pub const EVENT_REPORTER: &str = "elasti.truefoundry.com/operator";
 /// The lease that the leader among the operators holds.
 pub const LEASE: &str = "elasti-operator";
-/// Audience of the token with which a resolver asks for a wake.
+/// Audience of the token with which a resolver requests a wake.
 pub const WAKE_AUDIENCE: &str = "elasti-operator";
-/// Audience of the token with which the operator asks a resolver for its activity. A token for the one is no token
-/// for the other, so neither side can use what it was shown.
+/// Audience of the token with which the operator asks a resolver for its activity. The two audiences differ, so that
+/// neither side can reuse the token that it received.
 pub const ACTIVITY_AUDIENCE: &str = "elasti-resolver";
 
-/// Who made an object, by the common Kubernetes label.
+/// Which tool manages an object, by the common Kubernetes label.
 pub const MANAGED_BY_LABEL: &str = "app.kubernetes.io/managed-by";
 /// Our value of [`MANAGED_BY_LABEL`].
 pub const MANAGED_BY: &str = "elasti";
@@ -36,11 +36,11 @@ pub const MANAGED_BY: &str = "elasti";
 pub const ELASTI_SERVICE_LABEL: &str = "elasti.truefoundry.com/elastiservice";
 /// On an EndpointSlice: the Service that it belongs to.
 pub const SERVICE_NAME_LABEL: &str = "kubernetes.io/service-name";
-/// On an EndpointSlice: the controller that keeps it.
+/// On an EndpointSlice: the controller that manages it.
 pub const SLICE_MANAGED_BY_LABEL: &str = "endpointslice.kubernetes.io/managed-by";
 /// Our value of [`SLICE_MANAGED_BY_LABEL`]; Kubernetes' own controllers leave such slices alone.
 pub const SLICE_MANAGED_BY_ELASTI: &str = "elasti.truefoundry.com";
-/// Value of [`SLICE_MANAGED_BY_LABEL`] on slices that Kubernetes makes from a selector: the only ones to forward to.
+/// Value of [`SLICE_MANAGED_BY_LABEL`] on slices that Kubernetes creates from a selector: the only ones to forward to.
 pub const SLICE_MANAGED_BY_KUBERNETES: &str = "endpointslice-controller.k8s.io";
 /// On resolver pods and on their Service.
 pub const RESOLVER_LABEL: &str = "app";
@@ -53,31 +53,31 @@ pub const KEDA_PAUSED_ANNOTATION: &str = "autoscaling.keda.sh/paused";
 pub const KEDA_PAUSED_REPLICAS_ANNOTATION: &str = "autoscaling.keda.sh/paused-replicas";
 /// On a KEDA ScaledObject: what its pause annotations were before ours, so that deletion restores them.
 pub const KEDA_BEFORE_ANNOTATION: &str = "elasti.truefoundry.com/keda-before";
-/// On an ElastiService: when a person asked for a wake (RFC 3339).
+/// On an ElastiService: when a user requested a wake (RFC 3339).
 pub const WAKE_REQUESTED_ANNOTATION: &str = "elasti.truefoundry.com/wake-requested";
-/// On an ElastiService: when a person asked for sleep without waiting for the cooldown (RFC 3339).
+/// On an ElastiService: when a user requested sleep without waiting for the cooldown (RFC 3339).
 pub const SLEEP_REQUESTED_ANNOTATION: &str = "elasti.truefoundry.com/sleep-requested";
 
 /// Reason of the pod condition by which we take a pod out of rotation.
 pub const DRAIN_REASON: &str = "ElastiDrain";
 
-/// Closed set of words that tells a client why the resolver answered in place of the target.
+/// Header with the reason, from a closed set, why the resolver answered in place of the target.
 pub const REASON_HEADER: &str = "x-elasti-reason";
 
-/// Where a resolver asks the operator for a wake.
+/// The operator's path for wake requests.
 pub const WAKE_PATH: &str = "/informer/incoming-request";
-/// Where the operator asks a resolver what it has seen.
+/// A resolver's path for its activity report.
 pub const ACTIVITY_PATH: &str = "/activity";
-/// Where a resolver tells its metrics; `?name=` gives one family alone.
+/// A resolver's path for its metrics; `?name=` selects one family.
 pub const METRICS_PATH: &str = "/metrics";
 /// The resolver's gauge of held requests, by namespace and Service.
 pub const HELD_METRIC: &str = "elasti_resolver_queued_count";
-/// Where a resolver tells whether it holds requests of one service.
+/// A resolver's path that shows whether it holds requests of one service.
 pub const QUEUE_STATUS_PATH: &str = "/queue-status";
 
 /// Condition types of the ElastiService, by the Kubernetes conventions.
 pub mod condition {
-    /// Sums up: Elasti can do its work for this service.
+    /// The summary: Elasti can manage this service.
     pub const READY: &str = "Ready";
     /// The target exists and can be scaled.
     pub const TARGET_FOUND: &str = "TargetFound";
@@ -87,7 +87,7 @@ pub mod condition {
     pub const TRAFFIC_REDIRECTED: &str = "TrafficRedirected";
     /// The target is at 0 replicas and the resolver answers.
     pub const ASLEEP: &str = "Asleep";
-    /// Another ElastiService, or a foreign object of our name, stands in the way.
+    /// Another ElastiService, or a foreign object with our name, is in conflict with this one.
     pub const CONFLICT: &str = "Conflict";
     /// Something else writes the target's replicas.
     pub const CONTENDED: &str = "Contended";
@@ -115,11 +115,11 @@ pub mod event {
     pub const TRAFFIC_RESTORED: &str = "TrafficRestored";
     /// Activity during the drain: the target stays awake.
     pub const SLEEP_CANCELLED: &str = "SleepCancelled";
-    /// Pods were asked for but cannot start.
+    /// The target was scaled up, but its pods cannot start.
     pub const WAKE_STUCK: &str = "WakeStuck";
     /// No resolver is ready: the target is woken and kept awake.
     pub const NO_RESOLVER: &str = "NoResolver";
-    /// Another ElastiService, or a foreign object of our name, stands in the way.
+    /// Another ElastiService, or a foreign object with our name, is in conflict with this one.
     pub const CONFLICT: &str = "Conflict";
     /// Something else writes the target's replicas.
     pub const CONTENDED: &str = "Contended";
@@ -150,7 +150,7 @@ impl IpFamily {
     }
 }
 
-/// Name of the private Service that follows `service`'s pods at all times.
+/// Name of the private Service, which always selects `service`'s pods.
 #[must_use]
 pub fn private_service(service: &str) -> String {
     fit(
@@ -161,10 +161,10 @@ pub fn private_service(service: &str) -> String {
     )
 }
 
-/// Name of an EndpointSlice that points `service` at the resolvers.
+/// Name of an EndpointSlice that routes `service` to the resolvers.
 ///
-/// The first IPv4 slice has the predecessor's name. More are needed for IPv6 and for more resolvers
-/// than one slice holds; they add a suffix behind the hash.
+/// The first IPv4 slice has the name that KubeElasti uses. More are needed for IPv6 and for more resolvers
+/// than one slice holds; they add a suffix after the hash.
 #[must_use]
 pub fn resolver_slice(service: &str, family: IpFamily, index: u32) -> String {
     let mut tail = format!("-endpointslice-to-resolver-{}", hash(service));
@@ -178,7 +178,7 @@ pub fn resolver_slice(service: &str, family: IpFamily, index: u32) -> String {
     fit("elasti-", service, &tail, MAX_SLICE_NAME)
 }
 
-/// First 10 hex digits of the SHA-256 of the whole service name: keeps cut names apart.
+/// First 10 hex digits of the SHA-256 of the whole service name: keeps truncated names distinct.
 fn hash(service: &str) -> String {
     let digest = Sha256::digest(service.as_bytes());
     digest.iter().take(5).fold(String::new(), |mut hex, byte| {
@@ -187,7 +187,7 @@ fn hash(service: &str) -> String {
     })
 }
 
-/// Joins the three parts; the middle one is cut so that the whole fits, and loses the `-` that the cut left.
+/// Joins the three parts; the middle one is truncated so that the whole fits, without a trailing `-`.
 fn fit(head: &str, middle: &str, tail: &str, max: usize) -> String {
     let room = max.saturating_sub(head.len() + tail.len());
     let cut = match middle.char_indices().nth(room) {
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_those_of_the_contract() {
+    fn names_are_those_of_kube_elasti() {
         assert_eq!(
             private_service("target-deployment"),
             "elasti-target-deployment-pvt-9696239e87"
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_name_is_cut_to_fit_and_loses_the_trailing_dash_of_the_cut() {
+    fn a_long_name_is_truncated_without_a_trailing_dash() {
         // "elasti-" (7) and "-pvt-" with the hash (15) leave 41 of 63 characters for the service.
         let fits = "a".repeat(41);
         assert_eq!(private_service(&fits).len(), 63);
@@ -281,7 +281,7 @@ mod tests {
         }
 
         #[test]
-        fn services_that_share_their_kept_part_are_told_apart(
+        fn services_that_share_their_truncated_name_get_distinct_names(
             shared in "[a-z]{50}", one in "[a-z0-9]{5,12}", other in "[a-z0-9]{5,12}",
         ) {
             if one != other {

@@ -1,15 +1,14 @@
 //! Rules for requests that the resolver answers itself while the service is asleep.
-//! It never matches a request; `elasti-core` does.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// One rule: path, headers, query parameters and method must all match; what is left out matches
+/// One rule: path, headers, query parameters and method must all match; what is omitted matches
 /// everything.
 #[derive(Serialize, Deserialize, Clone, Debug, PartialEq, Eq, Hash, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ProbeResponse {
-    /// Match on the path. Left out, every path matches. Example: `{type: Exact, value: /healthz}`.
+    /// Match on the path. If omitted, every path matches. Example: `{type: Exact, value: /healthz}`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub path: Option<PathMatch>,
     /// Matches on headers, at most 16; all must hold. Example:
@@ -21,10 +20,10 @@ pub struct ProbeResponse {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16))]
     pub query_params: Vec<QueryParamMatch>,
-    /// Match on the method. Left out, every method matches. Example: `GET`.
+    /// Match on the method. If omitted, every method matches. Example: `GET`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub method: Option<Method>,
-    /// The answer to a request that matches.
+    /// The response to a request that matches.
     pub response: ProbeAnswer,
 }
 
@@ -113,7 +112,7 @@ pub enum Method {
 }
 
 impl Method {
-    /// The method as it stands in a request line.
+    /// The method as in a request line.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {

@@ -5,13 +5,13 @@
 pub enum Reason {
     /// A trigger reads at or above its threshold.
     TriggerActive,
-    /// A trigger gives no usable reading.
+    /// A trigger has no usable reading.
     TriggerUnknown,
-    /// A resolver holds or carries requests, or has just had some.
+    /// A resolver has requests waiting or in flight, or has just had some.
     Traffic,
-    /// Someone asked for a wake.
+    /// A user or a resolver requested a wake.
     WakeRequested,
-    /// Someone asked for sleep, and nothing has come since.
+    /// A user requested sleep, and no request has arrived since.
     SleepRequested,
     /// Quiet, but not for the whole cooldown yet.
     CoolingDown,
@@ -19,27 +19,27 @@ pub enum Reason {
     Idle,
     /// Outside the active window.
     OutsideWindow,
-    /// The active window cannot be read.
+    /// The active window is invalid.
     InvalidWindow,
     /// `spec.paused` is true.
     Paused,
     /// No resolver is ready.
     NoResolver,
-    /// A ready resolver does not answer the operator.
+    /// A ready resolver does not respond to the operator.
     ResolverUnreachable,
     /// A ready resolver does not listen for this service yet.
     RouteNotReady,
     /// New connections begin to go to the resolvers too.
     Redirecting,
-    /// Pods leave rotation.
+    /// Pods are being taken out of rotation.
     Draining,
-    /// The nodes restore pods too often for a safe drain.
+    /// The kubelets undo the drain too often for it to be safe.
     TicksTooDense,
-    /// Another ElastiService, or a foreign object of our name, stands in the way.
+    /// Another ElastiService, or a foreign object with our name, is in conflict with this one.
     Conflict,
     /// Something else writes the target's replicas.
     Contended,
-    /// Someone other than Elasti asked for replicas.
+    /// Something other than Elasti scaled the target up.
     Manual,
     /// A Service of this shape cannot be redirected.
     Unsupported,

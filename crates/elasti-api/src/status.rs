@@ -1,5 +1,5 @@
-//! What Elasti answers in `status`: where a service is in its life, and why.
-//! Its schema closes no list of words, so that the status of another version is never refused.
+//! The `status` of an ElastiService: the phase that it is in, and why.
+//! No field is an enum in the schema, so that the status of another version is never rejected.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, MicroTime, Time};
 use schemars::JsonSchema;
@@ -21,31 +21,31 @@ pub struct ElastiServiceStatus {
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
-        deserialize_with = "known"
+        deserialize_with = "known_or_absent"
     )]
     #[schemars(with = "Option<String>")]
     pub mode: Option<Mode>,
-    /// Where the service is in its life: `Serving`, `Redirecting`, `Draining`, `Asleep`, `Waking` or
+    /// The phase of the service's life: `Serving`, `Redirecting`, `Draining`, `Asleep`, `Waking` or
     /// `Restoring`.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
-        deserialize_with = "known"
+        deserialize_with = "known_or_absent"
     )]
     #[schemars(with = "Option<String>")]
     pub phase: Option<Phase>,
-    /// Why it is so, in one word, for example `CoolingDown`, `TriggerActive` or `Idle`.
+    /// Why, in one word, for example `CoolingDown`, `TriggerActive` or `Idle`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// Conditions by the Kubernetes conventions: `Ready` sums up; `TargetFound`, `TriggersHealthy`,
+    /// Conditions by the Kubernetes conventions: `Ready` is the summary; `TargetFound`, `TriggersHealthy`,
     /// `TrafficRedirected`, `Asleep`, `Conflict` and `Contended` give the details.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,
-    /// The generation of the spec that this status speaks of.
+    /// The generation of the spec that was observed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// How many replicas the target asks for.
+    /// The replicas in the spec of the target.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replicas: Option<i32>,
     /// How many requests waited for a pod when this status was last written: a recent count, not a
@@ -65,12 +65,12 @@ pub struct ElastiServiceStatus {
     /// When the target was last put to sleep.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_sleep_time: Option<Time>,
-    /// What each trigger of the spec said, in the order of the spec, when its reading last changed or
-    /// this status was last written.
+    /// The reading of each trigger, in the order of the spec, when it last changed or this status was last
+    /// written.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub triggers: Vec<TriggerStatus>,
-    /// The last wake: who asked for it, and how long each part of it took.
+    /// The last wake: what requested it, and how long each part of it took.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_wake: Option<LastWake>,
     /// For how many seconds the target has slept, up to the last wake.
@@ -78,7 +78,7 @@ pub struct ElastiServiceStatus {
     pub asleep_seconds: Option<i64>,
 }
 
-/// What one trigger said.
+/// The reading of one trigger.
 #[derive(Serialize, Deserialize, Clone, Debug, PartialEq, Eq, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct TriggerStatus {
@@ -87,31 +87,31 @@ pub struct TriggerStatus {
     pub kind: String,
     /// `active`, `quiet` or `unknown`.
     pub reading: String,
-    /// The sample, as text; absent where there is none.
+    /// The value, as text; absent if there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub value: Option<String>,
-    /// What the sample is held against.
+    /// The threshold that the value is compared with.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub threshold: Option<String>,
     /// Why the reading is unknown, in one sentence.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
-    /// Since when the trigger has read so.
+    /// Since when the trigger has had this reading.
     pub since: Time,
 }
 
-/// One wake, from the first request to the first answer. A moment that nobody saw is absent.
+/// One wake, from the first request to the first response. A time that was not observed is absent.
 #[derive(Serialize, Deserialize, Clone, Debug, PartialEq, Eq, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct LastWake {
     /// Why it was woken, in one word, for example `Traffic`, `TriggerActive` or `WakeRequested`.
     pub by: String,
-    /// When the wake was asked for.
+    /// When the wake was requested.
     pub asked_at: MicroTime,
     /// When the API server accepted the new number of replicas.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scaled_at: Option<MicroTime>,
-    /// When the first pod had a node.
+    /// When the first pod was scheduled.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scheduled_at: Option<MicroTime>,
     /// When its containers had started.
@@ -125,8 +125,8 @@ pub struct LastWake {
     pub answered_at: Option<MicroTime>,
 }
 
-/// A word that this version does not know reads as absent: one odd status must not hide all services.
-fn known<'de, D: Deserializer<'de>, T: DeserializeOwned>(
+/// A value that this version does not know counts as absent: one odd status must not hide all services.
+fn known_or_absent<'de, D: Deserializer<'de>, T: DeserializeOwned>(
     deserializer: D,
 ) -> Result<Option<T>, D::Error> {
     let written = serde_json::Value::deserialize(deserializer)?;
@@ -148,7 +148,7 @@ pub struct ListenPort {
     pub listen_port: u16,
 }
 
-/// Who answers new connections to the Service.
+/// What answers new connections to the Service.
 #[derive(Serialize, Deserialize, Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[serde(rename_all = "lowercase")]
 pub enum Mode {
@@ -158,20 +158,20 @@ pub enum Mode {
     Serve,
 }
 
-/// Where a service is in its life.
+/// The phases of a service's life.
 #[derive(Serialize, Deserialize, Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Phase {
-    /// Pods answer directly.
+    /// Pods serve directly.
     Serving,
     /// New connections may go to the resolver as well as to the pods.
     Redirecting,
     /// The pods are alive but out of rotation.
     Draining,
-    /// Zero replicas; the resolver answers.
+    /// Scaled to zero; the resolver answers.
     Asleep,
-    /// Replicas are asked for, no pod is ready yet.
+    /// Scaled up, but no pod is ready yet.
     Waking,
-    /// Pods are ready and go back into rotation.
+    /// Pods are ready and return to rotation.
     Restoring,
 }
 

@@ -1,12 +1,12 @@
-//! Corrections that make derived schemas read as Kubernetes expects them.
-//! It never adds a limit or a rule; those stand beside the fields that they bound.
+//! Corrections that make derived schemas structural in the Kubernetes sense.
+//! Limits and rules do not belong here but on the fields that they apply to.
 
 use schemars::Schema;
 use schemars::transform::{Transform, transform_subschemas};
 use serde_json::Value;
 
 /// An optional field may be left out but is not `null`, integers have formats that Kubernetes knows, and
-/// descriptions flow.
+/// descriptions have no line breaks.
 ///
 /// A field that may be `null` keeps an explicit `null`, which an `enum` then refuses with a puzzling
 /// message; a field that may not has its `null` dropped or replaced by the default, as users expect.
@@ -21,8 +21,8 @@ impl Transform for KubernetesStyle {
         forbid_null_type(schema);
         forbid_null_value(schema);
         forbid_null_alternative(schema);
-        know_integer_format(schema);
-        flow_description(schema);
+        use_known_integer_format(schema);
+        join_description_lines(schema);
         transform_subschemas(self, schema);
     }
 }
@@ -66,8 +66,8 @@ fn forbid_null_alternative(schema: &mut Schema) {
     }
 }
 
-/// Unsigned formats are not Kubernetes': the limits stand in `minimum` and `maximum` instead.
-fn know_integer_format(schema: &mut Schema) {
+/// Kubernetes knows no unsigned formats: the limits are in `minimum` and `maximum` instead.
+fn use_known_integer_format(schema: &mut Schema) {
     let format = match schema.get("format").and_then(Value::as_str) {
         Some("uint8" | "uint16" | "int8" | "int16" | "uint32") => "int32",
         Some("uint64") => "int64",
@@ -77,7 +77,7 @@ fn know_integer_format(schema: &mut Schema) {
 }
 
 /// Line breaks of the source would break `kubectl explain`, which wraps by itself, in odd places.
-fn flow_description(schema: &mut Schema) {
+fn join_description_lines(schema: &mut Schema) {
     if let Some(Value::String(text)) = schema.get_mut("description") {
         let paragraphs: Vec<String> = text
             .split("\n\n")

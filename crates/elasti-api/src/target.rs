@@ -1,5 +1,4 @@
 //! The reference to the workload that is scaled.
-//! It never looks the workload up.
 
 use kube::KubeSchema;
 use serde::{Deserialize, Serialize};
@@ -58,7 +57,7 @@ pub struct ScaleTargetRef {
 }
 
 impl ScaleTargetRef {
-    /// The kind as Kubernetes spells it: the old spellings `deployments` and `rollouts` are read here.
+    /// The kind as Kubernetes spells it: the old spellings `deployments` and `rollouts` are understood.
     #[must_use]
     pub fn canonical_kind(&self) -> &str {
         match self.kind.as_str() {
@@ -116,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn old_spellings_mean_the_kinds_of_kubernetes() {
+    fn old_spellings_are_mapped_to_kinds() {
         for (written, meant) in [
             ("deployments", "Deployment"),
             ("statefulsets", "StatefulSet"),
@@ -133,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn group_and_version_are_read_from_the_api_version() {
+    fn group_and_version_are_parsed_from_the_api_version() {
         let rollout = target("argoproj.io/v1alpha1", "Rollout");
         assert_eq!(
             (rollout.group(), rollout.version()),

@@ -1,5 +1,4 @@
-//! Triggers: what tells Elasti that a service is in use.
-//! It never asks a source for a reading; a new trigger is one arm here and one file in the operator.
+//! Triggers: what shows that a service is in use. A new one is one variant here and one file in the operator.
 
 use std::collections::BTreeMap;
 
@@ -7,14 +6,14 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
-/// The uptime filter used where a Prometheus trigger names none.
+/// The uptime filter of a Prometheus trigger that has none.
 pub const DEFAULT_UPTIME_FILTER: &str = r#"container="prometheus""#;
 
-/// One source of readings that tell whether the service is in use.
+/// One source of readings that show whether the service is in use.
 #[derive(Serialize, Deserialize, Clone, Debug, PartialEq, Eq, Hash, JsonSchema)]
 #[schemars(extend("required" = ["type", "metadata"]))]
 pub struct Trigger {
-    /// The kind of source. `prometheus` asks a Prometheus server with an instant query.
+    /// The kind of source. `prometheus` sends an instant query to a Prometheus server.
     #[serde(rename = "type")]
     pub type_: TriggerType,
     /// Settings of the source; other keys than those listed are kept and ignored.
@@ -35,12 +34,12 @@ pub enum TriggerType {
     Prometheus,
 }
 
-/// Free-form, with the known keys typed as far as every working manifest allows.
+/// Free-form, with the known keys typed as far as all existing manifests allow.
 ///
-/// `threshold` has no type because both `"0.5"` and `0.5` are written in practice; its pattern binds
-/// only strings. Nothing here, and nothing above, is checked by a rule: KubeElasti took any value, a rule
-/// that meets a value of another type is an error, and Kubernetes lets no such object through again, not
-/// even to remove its finalizer. Limits of the schema let pass what did not change.
+/// `threshold` has no type because both `"0.5"` and `0.5` are written in practice; its pattern applies
+/// only to strings. Nothing here, and nothing above, is checked by a rule: KubeElasti accepted any value, a rule
+/// fails on a value of another type, and Kubernetes then rejects every later write to the object, even the
+/// removal of its finalizer. Limits of the schema are not applied to what did not change.
 fn metadata_schema(_: &mut SchemaGenerator) -> Schema {
     json_schema!({
         "type": "object",
@@ -51,7 +50,7 @@ fn metadata_schema(_: &mut SchemaGenerator) -> Schema {
             "query": {
                 "type": "string",
                 "minLength": 1,
-                "description": "PromQL instant query that gives one number, for example `sum(rate(http_requests_total{service=\"my-api\"}[1m])) or vector(0)`. Anything but exactly one finite number counts as unknown, and unknown never puts a service to sleep.",
+                "description": "PromQL instant query that returns one number, for example `sum(rate(http_requests_total{service=\"my-api\"}[1m])) or vector(0)`. Anything but exactly one finite number counts as unknown, and unknown never puts a service to sleep.",
             },
             "threshold": {
                 "x-kubernetes-preserve-unknown-fields": true,
@@ -77,7 +76,7 @@ fn metadata_schema(_: &mut SchemaGenerator) -> Schema {
     })
 }
 
-/// Objects stored before this schema may hold anything here; they must stay readable.
+/// Objects stored before this schema may have anything here; they must still deserialize.
 fn object_or_empty<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<BTreeMap<String, Value>, D::Error> {
@@ -87,10 +86,10 @@ fn object_or_empty<'de, D: Deserializer<'de>>(
     })
 }
 
-/// A Prometheus trigger's settings, read from its free-form metadata.
+/// A Prometheus trigger's settings, parsed from its free-form metadata.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PrometheusTrigger {
-    /// The server, where the trigger names one; else the operator's default.
+    /// The server; `None` means the operator's default.
     pub server_address: Option<String>,
     /// The instant query.
     pub query: String,
@@ -115,7 +114,7 @@ impl std::fmt::Display for TriggerError {
 impl std::error::Error for TriggerError {}
 
 impl Trigger {
-    /// Reads the settings of a Prometheus trigger.
+    /// Parses the settings of a Prometheus trigger.
     ///
     /// # Errors
     /// A sentence that says what to write where a setting is missing or of the wrong shape.
@@ -137,7 +136,7 @@ impl Trigger {
         match self.text("query")? {
             Some(query) if !query.trim().is_empty() => Ok(query.to_owned()),
             _ => Err(TriggerError(
-                "metadata.query is missing; write a query that gives one number, for example query: sum(rate(http_requests_total[1m])) or vector(0)".into(),
+                "metadata.query is missing; write a query that returns one number, for example query: sum(rate(http_requests_total[1m])) or vector(0)".into(),
             )),
         }
     }
@@ -152,7 +151,7 @@ impl Trigger {
             Some(Value::String(text)) => (format!("\"{text}\""), text.trim().parse().ok()),
             Some(other) => (other.to_string(), other.as_f64()),
         };
-        // Rust also reads "NaN" and "infinity" as numbers; nothing can be compared with those.
+        // Rust also parses "NaN" and "infinity" as numbers, which cannot be compared with.
         number.filter(|n: &f64| n.is_finite()).ok_or_else(|| {
             TriggerError(format!(
                 "metadata.threshold is {written}, which is not a number; write a number in quotes, for example threshold: \"0.5\""
@@ -222,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn a_whole_trigger_is_read() {
+    fn a_complete_trigger_is_parsed() {
         let read = trigger(&json!({
             "query": "vector(1)",
             "threshold": "0.01",
@@ -244,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_out_or_empty_has_its_default() {
+    fn what_is_omitted_or_empty_has_its_default() {
         for metadata in [
             json!({"query": "q", "threshold": "1"}),
             json!({"query": "q", "threshold": "1", "serverAddress": "", "uptimeFilter": ""}),
@@ -322,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn metadata_of_any_shape_can_be_read_back() {
+    fn metadata_of_any_shape_deserializes() {
         for stored in [json!(null), json!("text"), json!([1]), json!({})] {
             assert!(trigger(&stored).metadata.is_empty());
         }

@@ -1,5 +1,4 @@
-//! What the resolver says to the operator: "wake this".
-//! It never carries anything of the request that waits.
+//! The wake request that a resolver sends to the operator. No part of a client's request belongs in it.
 
 use serde::{Deserialize, Serialize};
 
@@ -14,7 +13,7 @@ pub struct WakeRequest {
     pub namespace: String,
 }
 
-/// The operator's answer to a wake that it took.
+/// The operator's response to a wake request that it accepted.
 #[derive(Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
 pub struct WakeAnswer {
     /// One sentence.
@@ -22,10 +21,10 @@ pub struct WakeAnswer {
 }
 
 impl WakeAnswer {
-    /// The sentence that scripts of the predecessor's users look for.
+    /// The sentence that scripts written for KubeElasti expect.
     pub const RECEIVED: &str = "Request received successfully!";
 
-    /// The answer to a wake that was taken.
+    /// The response to an accepted wake request.
     #[must_use]
     pub fn received() -> Self {
         Self {
@@ -41,7 +40,7 @@ mod tests {
     use super::{WakeAnswer, WakeRequest};
 
     #[test]
-    fn a_wake_has_the_shape_of_the_contract() {
+    fn a_wake_request_has_its_documented_shape() {
         let request = WakeRequest {
             count: 1,
             svc: "cart".into(),

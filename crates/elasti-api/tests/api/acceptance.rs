@@ -17,7 +17,7 @@ fn schema() -> Value {
         .clone()
 }
 
-/// The stored spec, or everything that the user is told.
+/// The stored spec, or the whole message to the user.
 fn run(schema: &Value, case: &Case) -> Result<Value, String> {
     let old = case
         .old
@@ -32,7 +32,7 @@ fn run(schema: &Value, case: &Case) -> Result<Value, String> {
 }
 
 #[test]
-fn every_case_of_the_table_comes_out_as_written() {
+fn every_case_of_the_table_has_its_expected_outcome() {
     let schema = schema();
     let mut wrong = Vec::new();
     for case in cases().unwrap() {
@@ -46,7 +46,7 @@ fn every_case_of_the_table_comes_out_as_written() {
 }
 
 #[test]
-fn every_stored_spec_is_read_and_written_back_unchanged() {
+fn every_stored_spec_round_trips_unchanged() {
     for case in cases().unwrap() {
         if let Outcome::Stored(stored) = case.outcome {
             let read: ElastiServiceSpec = serde_json::from_value(stored.clone()).unwrap();
@@ -75,7 +75,7 @@ fn without_empty(mut spec: Value) -> Value {
 }
 
 #[test]
-fn the_table_is_large_enough_to_mean_something() {
+fn the_table_is_large_enough() {
     let cases = cases().unwrap();
     let is_refused = |case: &&Case| matches!(case.outcome, Outcome::Says(_));
     assert!(cases.iter().filter(|case| case.predecessor).count() >= 25);
@@ -145,10 +145,10 @@ fn a_cooldown_of_zero_means_the_default() {
     assert_eq!((spec.cooldown_period, spec.cooldown_seconds()), (0, 900));
 }
 
-/// KubeElasti took any value there. A rule that meets a value of another type cannot be evaluated, and
-/// Kubernetes then refuses every later write to the object, even the one that removes its finalizer.
+/// KubeElasti accepted any value there. A rule fails on a value of another type, and Kubernetes then refuses
+/// every later write to the object, even the one that removes its finalizer.
 #[test]
-fn no_rule_looks_at_what_the_predecessor_left_free() {
+fn no_rule_applies_to_what_kube_elasti_left_free() {
     let whole = schema();
     let rules_at = |pointer: &str| {
         let node = whole.pointer(pointer).unwrap();
@@ -161,9 +161,9 @@ fn no_rule_looks_at_what_the_predecessor_left_free() {
     assert!(!triggers.to_string().contains("x-kubernetes-validations"));
 }
 
-/// A limit that no case shows could be lost without a test failing, so each is taken away in turn.
+/// A limit without a case could be lost without a failing test, so each is removed in turn.
 #[test]
-fn every_limit_and_every_rule_is_shown_by_a_refused_case() {
+fn every_limit_and_every_rule_has_a_refused_case() {
     let whole = schema();
     let cases: Vec<Case> = cases().unwrap();
     let mut unshown = Vec::new();

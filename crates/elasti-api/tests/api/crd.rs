@@ -1,5 +1,4 @@
-//! The CRD as users meet it: in `kubectl get`, in `kubectl explain`, and in the API server's own checks.
-//! What it accepts and refuses is the acceptance table's matter.
+//! The CRD as users see it: in `kubectl get`, in `kubectl explain`, and in the API server's own checks.
 
 use elasti_api::{ElastiService, names};
 use kube::CustomResourceExt;
@@ -37,7 +36,7 @@ fn all_properties(crd: &Value) -> Vec<(String, &Value)> {
 }
 
 #[test]
-fn the_resource_has_the_names_of_the_contract() {
+fn the_resource_has_its_documented_names() {
     let crd = crd();
     let at = |pointer: &str| crd.pointer(pointer).unwrap().clone();
     assert_eq!(at("/metadata/name"), names::CRD);
@@ -50,7 +49,7 @@ fn the_resource_has_the_names_of_the_contract() {
 }
 
 #[test]
-fn kubectl_get_shows_the_promised_columns() {
+fn kubectl_get_shows_the_documented_columns() {
     let crd = crd();
     let columns = crd
         .pointer("/spec/versions/0/additionalPrinterColumns")
@@ -96,7 +95,7 @@ fn every_field_explains_itself_in_whole_sentences() {
             "{path}: {text:?} breaks lines of `kubectl explain`"
         );
         for jargon in ["Option", "Vec<", "None", "struct", "enum"] {
-            assert!(!text.contains(jargon), "{path}: {text:?} speaks Rust");
+            assert!(!text.contains(jargon), "{path}: {text:?} is Rust jargon");
         }
     }
 }
@@ -120,13 +119,13 @@ fn no_field_may_be_null_and_every_format_is_known_to_kubernetes() {
 }
 
 #[test]
-fn the_status_closes_no_list_of_words() {
+fn no_field_of_the_status_is_an_enum() {
     let crd = crd();
     for (path, property) in all_properties(&crd) {
         if path.starts_with(".status") {
             assert!(
                 property.get("enum").is_none(),
-                "{path} refuses words of later versions"
+                "{path} refuses values of later versions"
             );
         }
     }

@@ -1,5 +1,4 @@
-//! Purity by dependency list: the brain is built without a runtime, a client, a clock or a source of chance, and names none.
-//! It never trusts a review for that.
+//! The core depends on no async runtime, client, clock or source of randomness, and its sources name none.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -33,10 +32,10 @@ const FORBIDDEN: [&str; 22] = [
 /// What the list holds instead, and why that is no exception:
 /// `kube` is only `kube-core` and the derive (its features `client` and `runtime` are off); `http` is the
 /// request and response types without I/O, which `kube-core` uses; `jiff` is built without `tz-system` and so
-/// reads no time zone, and its clock is fenced by the words below; `regex` and the maps of `std` draw no
-/// numbers of their own crates.
+/// reads no time zone, and its clock is excluded by the items below; `regex` and the maps of `std` need no
+/// random source of their own.
 #[test]
-fn the_brain_depends_on_no_runtime_client_clock_or_chance() {
+fn the_core_depends_on_no_runtime_client_clock_or_randomness() {
     let manifest = concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml");
     let output = Command::new(env!("CARGO"))
         .args([
@@ -81,8 +80,8 @@ fn is_of(name: &str, family: &str) -> bool {
     rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['-', '_']))
 }
 
-/// Words of the standard library and of jiff that would let the brain look around.
-const UNSPOKEN: [&str; 14] = [
+/// Items of the standard library and of jiff that read the outside world.
+const FORBIDDEN_ITEMS: [&str; 14] = [
     "std::env",
     "std::fs",
     "std::io",
@@ -99,7 +98,7 @@ const UNSPOKEN: [&str; 14] = [
     "HashMap",
 ];
 
-/// Every source file below a folder, but for tests, which may look around.
+/// Every source file below a folder, except tests.
 fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
     for entry in std::fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
@@ -112,7 +111,7 @@ fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
 }
 
 #[test]
-fn no_file_of_the_brain_names_the_outside_world() {
+fn no_source_of_the_core_reads_the_outside_world() {
     let mut files = Vec::new();
     sources(
         &Path::new(env!("CARGO_MANIFEST_DIR")).join("src"),
@@ -121,7 +120,7 @@ fn no_file_of_the_brain_names_the_outside_world() {
     assert!(files.len() >= 15, "only {} files were read", files.len());
     for path in files {
         let text = std::fs::read_to_string(&path).unwrap();
-        for word in UNSPOKEN {
+        for word in FORBIDDEN_ITEMS {
             assert!(!text.contains(word), "{} mentions {word}", path.display());
         }
     }

@@ -1,5 +1,5 @@
-//! Reads the acceptance table: which specs are accepted or refused, and how.
-//! It never runs a case: the test does against our own admission, `cargo xtask crd-conformance` against a real server.
+//! Parses the acceptance table: which specs are accepted or refused, and how.
+//! The test runs it against our own admission, `cargo xtask crd-conformance` against a real API server.
 
 use std::error::Error;
 
@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 const ACCEPTED: &str = include_str!("accepted.yaml");
 const REFUSED: &str = include_str!("refused.yaml");
 
-/// One line of the table.
+/// One case of the table.
 pub(crate) struct Case {
     pub(crate) name: String,
     /// Whether KubeElasti accepts it too.
@@ -20,11 +20,11 @@ pub(crate) struct Case {
     pub(crate) outcome: Outcome,
 }
 
-/// What must come of it.
+/// The expected outcome.
 pub(crate) enum Outcome {
     /// It is accepted and this spec is stored.
     Stored(Value),
-    /// It is refused in words that hold these.
+    /// It is refused with a message that contains this.
     Says(String),
 }
 
