@@ -1,5 +1,5 @@
-//! A resolver as a process of its own, whose cluster is one fixed service: what the bench and a profiler look at.
-//! Never talks to a cluster; everything past the two lists is the resolver's real code.
+//! A resolver as a process of its own, for the bench and profilers. Its cluster is one fixed service; everything past the
+//! two lists is the resolver's real code.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::convert::Infallible;
@@ -16,15 +16,15 @@ use serde_json::{Value, json};
 
 const USAGE: &str = "usage: resolver_alone THREADS HTTP_ADDRESS TCP_PORT POD_ADDRESS";
 
-/// One service with two ports: one whose bytes are looked at, one whose bytes are relayed.
+/// One service with two ports: HTTP and raw TCP.
 #[derive(Clone, Copy)]
-struct World {
+struct FixedCluster {
     http: SocketAddr,
     tcp_port: u16,
     pod: SocketAddr,
 }
 
-impl World {
+impl FixedCluster {
     fn services(self) -> Value {
         json!({
             "apiVersion": "elasti.truefoundry.com/v1alpha1", "kind": "ElastiServiceList",
@@ -68,7 +68,7 @@ impl World {
         })
     }
 
-    /// A list is answered at once; a watch is open for ever and says nothing.
+    /// A list is answered at once; a watch stays open without an event.
     fn answer(self, request: &Request<Body>) -> Response<BoxBody<Bytes, Infallible>> {
         let watches = request.uri().query().unwrap_or("").contains("watch=true");
         let body = if watches {
@@ -86,11 +86,11 @@ impl World {
 }
 
 fn main() {
-    let words: Vec<String> = std::env::args().skip(1).collect();
-    let [threads, http, tcp_port, pod] = words.as_slice() else {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let [threads, http, tcp_port, pod] = arguments.as_slice() else {
         panic!("{USAGE}");
     };
-    let world = World {
+    let cluster = FixedCluster {
         http: http.parse().expect(USAGE),
         tcp_port: tcp_port.parse().expect(USAGE),
         pod: pod.parse().expect(USAGE),
@@ -102,12 +102,12 @@ fn main() {
         .unwrap();
     runtime.block_on(async {
         let service = tower::service_fn(move |request: Request<Body>| {
-            std::future::ready(Ok::<_, Infallible>(world.answer(&request)))
+            std::future::ready(Ok::<_, Infallible>(cluster.answer(&request)))
         });
         let settings = Settings {
-            bind: world.http.ip(),
-            admin: SocketAddr::new(world.http.ip(), 0),
-            proxy: SocketAddr::new(world.http.ip(), 0),
+            bind: cluster.http.ip(),
+            admin: SocketAddr::new(cluster.http.ip(), 0),
+            proxy: SocketAddr::new(cluster.http.ip(), 0),
             allow_loopback: true,
             ..Settings::default()
         };

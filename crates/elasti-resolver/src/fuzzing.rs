@@ -24,7 +24,7 @@ use crate::routes::{BackendFilter, Routes};
 use crate::starting_pods::StartingPods;
 use crate::table::{RouteTable, Table};
 
-/// The first line may be probe rules in JSON; what follows is a head: its first bytes, and its words as host and path.
+/// The first line may be probe rules in JSON; what follows is a head: its first bytes, and each of its tokens as host and path.
 pub fn head(input: &[u8]) {
     let split = input.iter().position(|byte| *byte == b'\n').unwrap_or(0);
     let (rules, bytes) = input.split_at_checked(split).unwrap_or_default();
@@ -37,18 +37,18 @@ pub fn head(input: &[u8]) {
         decided = now;
     }
     let text = String::from_utf8_lossy(bytes);
-    for word in text.split_ascii_whitespace() {
-        if let Some((key, _)) = host_route::parse(word, "cluster.local") {
+    for token in text.split_ascii_whitespace() {
+        if let Some((key, _)) = host_route::parse(token, "cluster.local") {
             let label = |name: &str| !name.is_empty() && !name.contains(['.', ':', '/', '@']);
             if !label(&key.service) || !label(&key.namespace) {
-                panic!("{word:?} names {key}");
+                panic!("{token:?} names {key}");
             }
         }
     }
     let rules: Vec<ProbeResponse> = serde_json::from_slice(rules).unwrap_or_default();
     let (rules, _) = ProbeRules::compile(&rules);
-    let mut words = text.split(' ');
-    let (method, target) = (words.next().unwrap_or(""), words.next().unwrap_or(""));
+    let mut tokens = text.split(' ');
+    let (method, target) = (tokens.next().unwrap_or(""), tokens.next().unwrap_or(""));
     let (path, query) = target
         .split_once('?')
         .map_or((target, None), |(path, query)| (path, Some(query)));

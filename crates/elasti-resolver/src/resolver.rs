@@ -52,75 +52,21 @@ impl Running {
     pub fn start(settings: Settings, client: Client) -> io::Result<Self> {
         let admin_listener = net::listen(settings.admin)?;
         let proxy_listener = net::listen(settings.proxy)?;
-        let clock = Clock::start();
-        let table = RouteTable::default();
-        let hold = Hold::new(&settings.limits, clock, table.clone());
-        let metrics = Arc::new(Metrics::new());
-        let lifecycle: Arc<Lifecycle> = Arc::default();
-        let operators: Arc<Operators> = Arc::default();
-        let routes = Arc::new(Routes::new(
-            table.clone(),
-            hold.clone(),
-            settings.limits,
-            backend_filter(&settings),
-            metrics.clone(),
-        ));
-        let wakes = Arc::new(WakeTasks {
-            client: client.clone(),
-            operator: settings.operator.clone(),
-            token_file: settings.token_file.clone(),
-            operators: operators.clone(),
-            routes: routes.clone(),
-            hold: hold.clone(),
-            metrics: metrics.clone(),
-            running: Mutex::default(),
-        });
-        let (pressure, pressure_seen) = watch::channel(Pressure::default());
-        let listeners = Listeners {
-            bind: settings.bind,
-            proxy: Arc::new(Proxy {
-                dispatcher: Dispatcher {
-                    table: table.clone(),
-                    hold: hold.clone(),
-                    wakes,
-                },
-                clock,
-                metrics: metrics.clone(),
-                lifecycle: lifecycle.clone(),
-                host_route: HostRoute {
-                    cluster_domain: settings.cluster_domain,
-                    host_header: settings.host_header,
-                },
-                idle_timeout: settings.idle_timeout,
-            }),
-            pressure: pressure_seen,
-            open_ports: Arc::default(),
-        };
-        let readers = settings.activity_readers;
-        let callers = Arc::new(Callers::new(
-            client.clone(),
-            names::ACTIVITY_AUDIENCE,
-            readers,
-        ));
-        let admin = Arc::new(Admin {
-            table: table.clone(),
-            hold: hold.clone(),
-            metrics,
-            lifecycle: lifecycle.clone(),
-            callers: callers.clone(),
-            activity: ActivityReporter {
-                clock,
-                table: table.clone(),
-                open_ports: listeners.open_ports.clone(),
-            },
-        });
+        let Parts {
+            table,
+            hold,
+            routes,
+            lifecycle,
+            operators,
+            callers,
+            admin,
+            listeners,
+            pressure,
+        } = Parts::new(&settings, &client);
         let mut tasks = JoinSet::new();
         tasks.spawn(admin::serve(admin, admin_listener));
-        tasks.spawn(
-            listeners
-                .clone()
-                .accept(proxy_listener, ListenerKind::ByHost),
-        );
+        let by_host = listeners.clone();
+        tasks.spawn(by_host.accept(proxy_listener, ListenerKind::ByHost));
         tasks.spawn(listeners.follow_routes(routes.changes()));
         tasks.spawn(memory::follow(
             settings.memory_group,
@@ -162,6 +108,97 @@ impl Running {
     pub async fn drain(&self) {
         self.lifecycle.drain(self.settle).await;
     }
+}
+
+/// The parts of a resolver; those that need one another share it.
+struct Parts {
+    table: RouteTable,
+    hold: Arc<Hold>,
+    routes: Arc<Routes>,
+    lifecycle: Arc<Lifecycle>,
+    operators: Arc<Operators>,
+    callers: Arc<Callers>,
+    admin: Arc<Admin>,
+    listeners: Listeners,
+    pressure: watch::Sender<Pressure>,
+}
+
+impl Parts {
+    fn new(settings: &Settings, client: &Client) -> Self {
+        let clock = Clock::start();
+        let table = RouteTable::default();
+        let hold = Hold::new(&settings.limits, clock, table.clone());
+        let metrics = Arc::new(Metrics::new());
+        let lifecycle: Arc<Lifecycle> = Arc::default();
+        let routes = Arc::new(Routes::new(
+            table.clone(),
+            hold.clone(),
+            settings.limits,
+            backend_filter(settings),
+            metrics.clone(),
+        ));
+        let wakes = Arc::new(WakeTasks {
+            client: client.clone(),
+            operator: settings.operator.clone(),
+            token_file: settings.token_file.clone(),
+            operators: Arc::default(),
+            routes: routes.clone(),
+            hold: hold.clone(),
+            metrics: metrics.clone(),
+            running: Mutex::default(),
+        });
+        let operators = wakes.operators.clone();
+        let (pressure, current_pressure) = watch::channel(Pressure::default());
+        let listeners = Listeners {
+            bind: settings.bind,
+            proxy: Arc::new(Proxy {
+                dispatcher: Dispatcher {
+                    table: table.clone(),
+                    hold: hold.clone(),
+                    wakes,
+                },
+                clock,
+                metrics: metrics.clone(),
+                lifecycle: lifecycle.clone(),
+                host_route: HostRoute {
+                    cluster_domain: settings.cluster_domain.clone(),
+                    host_header: settings.host_header.clone(),
+                },
+                idle_timeout: settings.idle_timeout,
+            }),
+            pressure: current_pressure,
+            open_ports: Arc::default(),
+        };
+        let admin = Admin {
+            table: table.clone(),
+            hold: hold.clone(),
+            metrics,
+            lifecycle: lifecycle.clone(),
+            callers: callers(settings, client),
+            activity: ActivityReporter {
+                clock,
+                table: table.clone(),
+                open_ports: listeners.open_ports.clone(),
+            },
+        };
+        Self {
+            table,
+            hold,
+            routes,
+            lifecycle,
+            operators,
+            callers: admin.callers.clone(),
+            admin: Arc::new(admin),
+            listeners,
+            pressure,
+        }
+    }
+}
+
+fn callers(settings: &Settings, client: &Client) -> Arc<Callers> {
+    let readers = settings.activity_readers.clone();
+    let audience = names::ACTIVITY_AUDIENCE;
+    Arc::new(Callers::new(client.clone(), audience, readers))
 }
 
 fn backend_filter(settings: &Settings) -> BackendFilter {

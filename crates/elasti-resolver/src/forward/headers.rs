@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_removes_framing_or_the_host_by_naming_them_in_connection() {
+    fn framing_and_host_stay_even_if_connection_names_them() {
         let done = prepared(&[
             ("connection", "content-length, host"),
             ("content-length", "3"),
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn an_upgrade_stays_unless_it_is_h2c_or_nobody_asks_for_it() {
+    fn an_upgrade_stays_if_it_was_requested_and_is_not_h2c() {
         let done = prepared(&[
             ("connection", "keep-alive, Upgrade"),
             ("upgrade", "websocket"),
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn forwarding_fields_are_appended_and_an_outer_proxys_words_stay() {
+    fn forwarding_fields_are_appended_and_those_of_an_outer_proxy_stay() {
         let done = prepared(&[
             ("host", "cart"),
             ("x-forwarded-for", "1.2.3.4"),

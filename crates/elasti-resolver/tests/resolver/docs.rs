@@ -1,5 +1,5 @@
 //! The tables in docs/ against the code: every fault has its tests, every reason its row.
-//! Never checks prose.
+
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 

@@ -1,4 +1,5 @@
-//! Faults that users would feel: slow and hostile clients, pods that hang, ports that change hands, herds.
+//! Faults that users would feel: slow and hostile clients, pods that hang, ports that move to another service, thundering herds.
+
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -45,22 +46,22 @@ async fn pods(fixture: &Fixture, count: usize) -> Vec<SocketAddr> {
     found
 }
 
-/// The resolver's own door to a service, for clients that still arrive there.
+/// The resolver's own address of a service, for clients whose node is late.
 fn direct(fixture: &Fixture) -> String {
     format!("{}:{}", fixture.address, HTTP.listen)
 }
 
-/// Answers every request in a pod's place; a connection that never asks is left alone.
-fn answer_all(listener: TcpListener, words: &'static str) {
+/// Answers every request in a pod's place; a connection without a request stays open.
+fn answer_all(listener: TcpListener, body: &'static str) {
     tokio::spawn(async move {
         loop {
             let (mut stream, _) = listener.accept().await.unwrap();
             tokio::spawn(async move {
                 let mut head = [0; 4096];
                 while stream.read(&mut head).await.is_ok_and(|read| read > 0) {
-                    let length = words.len();
+                    let length = body.len();
                     let answer =
-                        format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n{words}");
+                        format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n{body}");
                     if stream.write_all(answer.as_bytes()).await.is_err() {
                         return;
                     }
@@ -70,15 +71,15 @@ fn answer_all(listener: TcpListener, words: &'static str) {
     });
 }
 
-/// A listener that accepts nobody and whose queue is full, so that the kernel drops whoever comes: connections hang.
+/// A listener that never accepts and whose queue is full, so that the kernel drops new connections: they hang.
 fn hang(address: SocketAddr) -> (TcpListener, Vec<std::net::TcpStream>) {
     let socket = TcpSocket::new_v4().unwrap();
     socket.set_reuseaddr(true).unwrap();
     socket.bind(address).unwrap();
     let listener = socket.listen(1).unwrap();
-    let patience = Duration::from_millis(300);
+    let connect_timeout = Duration::from_millis(300);
     let mut queued = Vec::new();
-    while let Ok(stream) = std::net::TcpStream::connect_timeout(&address, patience) {
+    while let Ok(stream) = std::net::TcpStream::connect_timeout(&address, connect_timeout) {
         queued.push(stream);
         assert!(queued.len() < 100, "the queue never fills");
     }
@@ -86,7 +87,7 @@ fn hang(address: SocketAddr) -> (TcpListener, Vec<std::net::TcpStream>) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_head_that_never_ends_is_ended_and_nobody_else_waits_for_it() {
+async fn a_head_that_never_ends_is_ended_and_no_other_request_waits_for_it() {
     let fixture = Fixture::start().await;
     let address = fixture.asleep(service("cart")).await;
     assert_eq!(http_get(&address, "/").await.code(), 200);
@@ -103,16 +104,16 @@ async fn a_head_that_never_ends_is_ended_and_nobody_else_waits_for_it() {
     assert_eq!(http_get(&direct(&fixture), "/other").await.code(), 200);
     let mut rest = Vec::new();
     let _ = reader.read_to_end(&mut rest).await;
-    let told = String::from_utf8_lossy(&rest);
+    let text = String::from_utf8_lossy(&rest);
     assert!(
-        told.is_empty() || told.starts_with("HTTP/1.1 408"),
-        "{told}"
+        text.is_empty() || text.starts_with("HTTP/1.1 408"),
+        "{text}"
     );
     drip.await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_body_that_comes_slowly_arrives_whole_and_nobody_else_waits_for_it() {
+async fn a_slow_body_arrives_whole_and_no_other_request_waits_for_it() {
     let fixture = Fixture::start().await;
     let address = fixture.asleep(service("cart")).await;
     assert_eq!(http_get(&address, "/").await.code(), 200);
@@ -169,7 +170,7 @@ async fn open(fixture: &Fixture) -> u32 {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_client_that_leaves_while_its_pod_is_being_reached_is_not_forwarded() {
+async fn a_client_that_disconnects_while_its_pod_is_being_reached_is_not_forwarded() {
     let fixture =
         Fixture::with(|settings| settings.activity_readers = [READER.to_owned()].into()).await;
     let address = fixture.asleep(hollow("cart")).await;
@@ -186,7 +187,7 @@ async fn a_client_that_leaves_while_its_pod_is_being_reached_is_not_forwarded() 
     // The kernel tries a hanging connection again after a second of its own clock, so ours must not run ahead.
     tokio::time::resume();
     let mut client = TcpStream::connect(direct(&fixture)).await.unwrap();
-    // With more than one piece of a body in its hands nobody looks whether the client is still there.
+    // With more than one piece of a body buffered, hyper does not notice that the client has disconnected.
     let upload = b"POST /gone HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhe\r\n3\r\nllo\r\n0\r\n\r\n";
     client.write_all(upload).await.unwrap();
     until("its pod is being reached", async || {
@@ -210,16 +211,16 @@ async fn a_client_that_leaves_while_its_pod_is_being_reached_is_not_forwarded() 
     assert_eq!(
         received.load(Ordering::Relaxed),
         0,
-        "nobody is left to want it"
+        "its client has disconnected"
     );
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_request_that_comes_late_on_its_connection_is_understood_and_its_loss_is_told() {
+async fn a_request_that_comes_late_on_its_connection_is_parsed_and_its_loss_is_a_502() {
     let fixture = Fixture::start().await;
     let address = fixture.asleep(hollow("cart")).await;
     let mut client = TcpStream::connect(&address).await.unwrap();
-    // It has said nothing, so a server that speaks first is given the chance.
+    // It has sent nothing, so a server that speaks first is given the chance.
     let listener = TcpListener::bind(pods(&fixture, 1).await[0]).await.unwrap();
     let (silent, _) = listener.accept().await.unwrap();
     client
@@ -259,14 +260,14 @@ async fn a_pod_that_ends_a_silent_connection_does_not_take_a_late_request_with_i
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_late_request_hears_in_words_that_no_pod_could_be_reached() {
+async fn a_late_request_gets_a_response_when_no_pod_could_be_reached() {
     let fixture = Fixture::start().await;
     let mut refusing = hollow("cart");
     refusing.spec = json!({"hold": {"timeoutSeconds": 20}});
     let address = fixture.asleep(refusing).await;
     let mut client = TcpStream::connect(&address).await.unwrap();
     pods(&fixture, 1).await;
-    // Ready, and nobody listens: the silent client waits for a pod that accepts.
+    // Ready, but not listening: the silent client waits for a pod that accepts.
     sleep(Duration::from_secs(10)).await;
     client
         .write_all(b"GET /late HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
@@ -279,7 +280,8 @@ async fn a_late_request_hears_in_words_that_no_pod_could_be_reached() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_client_that_speaks_late_and_leaves_while_it_waits_frees_its_slot_and_is_not_forwarded() {
+async fn a_client_that_speaks_late_and_disconnects_while_held_frees_its_slot_and_is_not_forwarded()
+{
     let fixture = Fixture::start().await;
     let address = fixture.asleep(hollow("cart")).await;
     let mut client = TcpStream::connect(&address).await.unwrap();
@@ -299,12 +301,12 @@ async fn a_client_that_speaks_late_and_leaves_while_it_waits_frees_its_slot_and_
         left.elapsed()
     );
     let listener = TcpListener::bind(pod).await.unwrap();
-    let came = timeout(Duration::from_secs(60), listener.accept()).await;
-    assert!(came.is_err(), "nobody is left to want it");
+    let accepted = timeout(Duration::from_secs(60), listener.accept()).await;
+    assert!(accepted.is_err(), "its client has disconnected");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_silent_client_hears_the_end_when_its_pod_ends_without_a_word() {
+async fn a_silent_client_is_closed_when_its_pod_closes_before_the_first_byte() {
     let fixture = Fixture::start().await;
     let address = fixture.asleep(hollow("db")).await;
     let mut client = TcpStream::connect(&address).await.unwrap();
@@ -351,7 +353,7 @@ async fn a_herd_reaches_the_first_pod_in_growing_steps() {
     })
     .await;
     sleep(Duration::from_secs(60)).await;
-    assert_eq!(arrived.load(Ordering::Relaxed), most, "and nobody more");
+    assert_eq!(arrived.load(Ordering::Relaxed), most, "and no more");
     // Each whole step that is answered lets twice as many go.
     for step in [16, 32] {
         may_answer.add_permits(step / 2);
@@ -370,7 +372,7 @@ async fn a_herd_reaches_the_first_pod_in_growing_steps() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_open_http2_connection_is_told_to_go_once_pods_are_in_rotation_and_its_streams_finish() {
+async fn an_open_http2_connection_gets_goaway_once_pods_are_in_rotation_and_its_streams_finish() {
     let fixture = Fixture::start().await;
     let address = fixture.asleep(service("cart")).await;
     assert_eq!(http_get(&address, "/").await.code(), 200);
@@ -391,7 +393,7 @@ async fn an_open_http2_connection_is_told_to_go_once_pods_are_in_rotation_and_it
     fixture
         .status("cart", json!({"mode": "serve", "phase": "Serving"}))
         .await;
-    until("the resolver has heard", async || {
+    until("the resolver has the new mode", async || {
         let metrics = fixture.admin("/metrics").await.body;
         metrics.contains("mode=\"serve\"} 1")
     })
@@ -426,15 +428,15 @@ async fn a_port_that_changes_hands_never_carries_an_old_clients_bytes_to_the_new
     assert!(served.json()["pod"].as_str().unwrap().starts_with("new-"));
     kept.write_all(get).await.unwrap();
     let read = kept.read(&mut answer).await.unwrap();
-    let told = String::from_utf8_lossy(&answer[..read]);
+    let text = String::from_utf8_lossy(&answer[..read]);
     assert!(
-        told.starts_with("HTTP/1.1 404") && told.contains("NotManaged"),
-        "{told}"
+        text.starts_with("HTTP/1.1 404") && text.contains("NotManaged"),
+        "{text}"
     );
 }
 
 #[tokio::test(start_paused = true)]
-async fn each_way_a_pod_cannot_start_is_told_at_once_and_by_its_name() {
+async fn each_way_a_pod_cannot_start_fails_fast_with_its_reason() {
     let fixture = Fixture::start().await;
     let mut never = service("cart");
     never.image = "never-ready:1";
@@ -485,7 +487,7 @@ async fn a_long_stream_counts_as_activity_for_as_long_as_it_lives() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_waits_for_a_deleted_elastiservice_hears_so_at_once() {
+async fn a_request_held_for_a_deleted_elastiservice_is_refused_at_once() {
     let fixture = Fixture::start().await;
     let mut never = service("cart");
     never.image = "never-ready:1";
@@ -507,9 +509,9 @@ async fn a_relay_that_carries_nothing_for_an_hour_ends_and_counts_no_more() {
     tcp.image = "speaks-first:1";
     let address = fixture.asleep(tcp).await;
     let mut client = TcpStream::connect(&address).await.unwrap();
-    let mut heard = Vec::new();
-    client.read_to_end(&mut heard).await.unwrap();
-    assert!(heard.starts_with(b"hello from db-"), "{heard:?}");
+    let mut received = Vec::new();
+    client.read_to_end(&mut received).await.unwrap();
+    assert!(received.starts_with(b"hello from db-"), "{received:?}");
     until("nothing is open", async || {
         fixture.activity().await.services[0].open == 0
     })
@@ -544,7 +546,7 @@ async fn a_browser_sees_a_page_that_refreshes_itself_wakes_the_service_and_then_
     }
     assert!(
         fixture.resolver().held() <= 1,
-        "one place stands for all pages"
+        "one ticket stands for all pages"
     );
     let api = tokio::spawn({
         let address = address.clone();
@@ -599,20 +601,20 @@ async fn a_resolver_is_never_forwarded_to_even_if_a_services_slices_name_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_connection_to_the_operator_is_open_before_anybody_needs_it_and_may_die_unnoticed() {
-    let door = TcpListener::bind("127.0.0.1:0").await.unwrap();
+async fn a_connection_to_the_operator_is_open_before_the_first_wake_and_may_die_unnoticed() {
+    let proxy = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let mut operator = String::new();
     let fixture = Fixture::with(|settings| {
-        let door = door.local_addr().unwrap().to_string();
-        operator = std::mem::replace(&mut settings.operator, door);
+        let proxy = proxy.local_addr().unwrap().to_string();
+        operator = std::mem::replace(&mut settings.operator, proxy);
     })
     .await;
     let address = fixture.asleep(service("cart")).await;
-    // Nobody has asked for anything yet. Whoever is behind this one never says a word again.
-    let early = tokio::time::timeout(Duration::from_secs(60), door.accept()).await;
+    // No request yet. What is behind this connection never responds.
+    let early = tokio::time::timeout(Duration::from_secs(60), proxy.accept()).await;
     let (_dead, _) = early.expect("a connection without a request").unwrap();
     let client = tokio::spawn(async move { http_get(&address, "/").await });
-    let (mut alive, _) = door.accept().await.unwrap();
+    let (mut alive, _) = proxy.accept().await.unwrap();
     let mut behind = TcpStream::connect(operator).await.unwrap();
     let piped = tokio::io::copy_bidirectional(&mut alive, &mut behind);
     let answer = tokio::select! {

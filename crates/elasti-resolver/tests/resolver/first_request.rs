@@ -1,4 +1,5 @@
 //! The first request to a sleeping service: held, woken, answered, over the Service's own cluster address.
+
 use elasti_testkit::fixture::{Fixture, TestPort, http_get, service};
 
 #[tokio::test(start_paused = true)]
@@ -7,15 +8,15 @@ async fn the_first_request_is_held_wakes_the_service_and_is_answered_by_its_pod(
     let address = fixture.asleep(service("cart")).await;
     let answer = http_get(&address, "/basket?x=1").await;
     assert_eq!(answer.code(), 200, "{answer:?}");
-    let told = answer.json();
-    assert!(told["pod"].as_str().unwrap().starts_with("cart-"), "{told}");
+    let echo = answer.json();
+    assert!(echo["pod"].as_str().unwrap().starts_with("cart-"), "{echo}");
     assert_eq!(
-        (&told["path"], &told["query"]),
+        (&echo["path"], &echo["query"]),
         (&"/basket".into(), &"x=1".into())
     );
-    assert_eq!(told["headers"]["x-forwarded-proto"], "http");
-    assert_eq!(told["headers"]["x-forwarded-host"], "test");
-    assert!(told["headers"]["x-forwarded-for"].is_string());
+    assert_eq!(echo["headers"]["x-forwarded-proto"], "http");
+    assert_eq!(echo["headers"]["x-forwarded-host"], "test");
+    assert!(echo["headers"]["x-forwarded-for"].is_string());
     assert_eq!(fixture.operator.wakes(), ["cart"]);
 }
 

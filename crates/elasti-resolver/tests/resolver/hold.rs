@@ -1,4 +1,5 @@
-//! Who waits, who leaves, who is refused, and what each of them hears.
+//! Held requests: what waits, what is refused and why, and what becomes of a client that disconnects.
+
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -17,7 +18,7 @@ use tokio::time::{Instant, sleep};
 const NEVER: &str = "never-ready:1";
 
 #[tokio::test(start_paused = true)]
-async fn a_client_that_leaves_while_held_frees_its_slot_and_is_not_forwarded_r8() {
+async fn a_client_that_disconnects_while_held_frees_its_slot_and_is_not_forwarded_r8() {
     let fixture = Fixture::start().await;
     let mut slow = service("cart");
     slow.start_seconds = "30";
@@ -54,7 +55,7 @@ async fn a_client_that_leaves_while_held_frees_its_slot_and_is_not_forwarded_r8(
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_client_that_leaves_with_a_half_sent_body_frees_its_slot_too() {
+async fn a_client_that_disconnects_with_a_half_sent_body_frees_its_slot_too() {
     let fixture = Fixture::start().await;
     let mut probed = service("cart");
     probed.image = NEVER;
@@ -72,7 +73,7 @@ async fn a_client_that_leaves_with_a_half_sent_body_frees_its_slot_too() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_waits_until_the_deadline_hears_503_with_a_reason() {
+async fn a_request_held_until_its_deadline_gets_503_with_a_reason() {
     let fixture = Fixture::start().await;
     let mut never = service("cart");
     never.image = NEVER;
@@ -125,7 +126,7 @@ async fn a_wake_is_retried_until_the_operator_is_back() {
     assert!(!client.is_finished());
     fixture.operator.open().await;
     fixture.operator.code.store(500, Ordering::Relaxed);
-    until("it hears of it", async || {
+    until("the operator got it", async || {
         fixture.operator.wakes().len() >= 2
     })
     .await;
@@ -148,10 +149,10 @@ async fn the_wake_shows_the_token_of_the_moment() {
     let address = fixture.asleep(service("cart")).await;
     std::fs::write(&path, "second\n").unwrap();
     assert_eq!(http_get(&address, "/").await.code(), 200);
-    let heard = fixture.operator.received.lock().clone();
-    assert_eq!(heard[0].authorization.as_deref(), Some("Bearer second"));
+    let received = fixture.operator.received.lock().clone();
+    assert_eq!(received[0].authorization.as_deref(), Some("Bearer second"));
     assert_eq!(
-        (heard[0].wake.namespace.as_str(), heard[0].wake.count),
+        (received[0].wake.namespace.as_str(), received[0].wake.count),
         ("default", 1)
     );
 }
@@ -223,7 +224,7 @@ async fn one_services_flood_never_refuses_anothers_first_request_r6() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_herd_is_answered_whole_by_the_first_pod_and_leaves_no_slot_behind_r5() {
+async fn a_herd_is_answered_whole_by_the_first_pod_and_frees_every_slot_r5() {
     let fixture = Fixture::start().await;
     let address = fixture.asleep(service("cart")).await;
     let mut herd = flood(&address, 300).await;
@@ -257,9 +258,9 @@ async fn services_of_one_name_in_two_namespaces_wake_apart_r7() {
     assert_eq!(http_get(&other, "/other").await.json()["path"], "/other");
     assert!(!slow.is_finished(), "the other one did not wait for it");
     assert_eq!(slow.await.unwrap().json()["path"], "/one");
-    let heard = fixture.operator.received.lock().clone();
+    let received = fixture.operator.received.lock().clone();
     for namespace in ["default", "shop"] {
-        assert!(heard.iter().any(|one| one.wake.namespace == namespace));
+        assert!(received.iter().any(|one| one.wake.namespace == namespace));
     }
 }
 
@@ -293,7 +294,7 @@ async fn a_marked_pod_is_not_used_until_it_is_unmarked() {
     .await;
     let client = tokio::spawn(async move { http_get(&address, "/held").await });
     until("it is held", async || fixture.resolver().held() == 1).await;
-    until("the operator hears", async || {
+    until("the operator got the wake", async || {
         fixture.operator.wakes().len() == 2
     })
     .await;
@@ -303,7 +304,7 @@ async fn a_marked_pod_is_not_used_until_it_is_unmarked() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pod_is_used_as_soon_as_it_says_that_it_is_ready_though_the_slices_are_late() {
+async fn a_pod_is_used_as_soon_as_it_is_ready_though_the_slices_are_late() {
     let fixture = Fixture::start().await;
     let address = fixture.asleep(service("cart")).await;
     fixture
@@ -326,7 +327,7 @@ async fn a_pod_that_died_without_notice_is_not_the_clients_problem_r11() {
     let address = fixture.asleep(service("cart")).await;
     assert_eq!(http_get(&address, "/").await.code(), 200);
     // The slices still show the pod that is being stopped: connections are refused there. The nodes follow the same
-    // slices, so the client asks the resolver itself, as one of those does that still arrive there.
+    // slices, so the client connects to the resolver itself, as one does whose node is late.
     let resolver = format!("{}:{}", fixture.address, HTTP.listen);
     fixture
         .fake_cluster
@@ -381,10 +382,10 @@ async fn the_host_route_reaches_managed_services_only_r16() {
         metrics.contains("elasti_resolver_host_extraction_count{result=\"unknown\"} 5\n"),
         "{metrics}"
     );
-    for word in ["localhost", "unmanaged", "/x"] {
+    for text in ["localhost", "unmanaged", "/x"] {
         assert!(
-            !metrics.contains(word),
-            "no label from user text (R10): {word}"
+            !metrics.contains(text),
+            "no label from user text (R10): {text}"
         );
     }
 }
@@ -392,11 +393,11 @@ async fn the_host_route_reaches_managed_services_only_r16() {
 #[tokio::test(start_paused = true)]
 async fn memory_near_its_limit_lets_only_first_requests_wait_and_then_accepts_nothing() {
     let group = tempfile::tempdir().unwrap();
-    let say = |current: u32| {
+    let set_usage = |current: u32| {
         std::fs::write(group.path().join("memory.current"), current.to_string()).unwrap();
     };
     std::fs::write(group.path().join("memory.max"), "1000").unwrap();
-    say(850);
+    set_usage(850);
     let path = group.path().to_owned();
     let fixture = Fixture::with(|settings| settings.memory_group = path).await;
     let mut never = service("cart");
@@ -407,14 +408,14 @@ async fn memory_near_its_limit_lets_only_first_requests_wait_and_then_accepts_no
     let second = http_get(&address, "/").await;
     assert_eq!(second.code(), 503);
     assert_eq!(second.header(names::REASON_HEADER), Some("MemoryHigh"));
-    say(950);
+    set_usage(950);
     sleep(Duration::from_secs(2)).await;
-    // One accept was already under way when memory became short.
+    // One accept was already pending when memory became short.
     let mut waiting = flood(&address, 2).await;
     let refused = waiting.join_next().await.unwrap().unwrap();
     assert_eq!(refused.header(names::REASON_HEADER), Some("MemoryHigh"));
     sleep(Duration::from_secs(30)).await;
     assert!(waiting.try_join_next().is_none(), "it waits in the kernel");
-    say(100);
+    set_usage(100);
     until("it is accepted", async || fixture.resolver().held() == 2).await;
 }

@@ -1,5 +1,6 @@
 //! A service of IPv6 alone: client, resolver and pod meet on `::1`, by a slice that the test makes.
-//! Never needs an IPv6 simulated cluster: the slice carries what the endpoint-slice controller of a dual-stack cluster would write.
+//! The simulated cluster has only IPv4, so the slice carries what the endpoint-slice controller of a dual-stack cluster would write.
+
 use std::net::Ipv6Addr;
 
 use elasti_api::names;
@@ -21,7 +22,7 @@ async fn a_service_of_ipv6_alone_is_held_and_forwarded_r4() {
     let private = names::private_service("cart");
     let labels =
         json!({names::ELASTI_SERVICE_LABEL: "cart", names::MANAGED_BY_LABEL: names::MANAGED_BY});
-    // The simulated cluster's own controller knows IPv4 only and would tidy our slice away; it is late by more than the test takes.
+    // The simulated cluster's own controller knows IPv4 only and would remove our slice; it is late by more than the test takes.
     let lags = &fixture.fake_cluster.controllers.lags;
     lags.set_endpoint_slices(std::time::Duration::from_secs(36_000));
     let service = json!({"metadata": {"name": private, "labels": labels}, "spec": {"ports": [{"name": "http", "port": 80}]}});
@@ -46,15 +47,15 @@ async fn a_service_of_ipv6_alone_is_held_and_forwarded_r4() {
             .is_err()
     })
     .await;
-    // What the operator's stand-in does on a wake is not needed here.
+    // The operator's stub need not scale anything here.
     fixture
         .operator
         .code
         .store(503, std::sync::atomic::Ordering::Relaxed);
-    let asked = address.clone();
-    let client = tokio::spawn(async move { http_get(&asked, "/six").await });
+    let target = address.clone();
+    let client = tokio::spawn(async move { http_get(&target, "/six").await });
     until("it is held", async || fixture.resolver().held() == 1).await;
-    until("the operator hears", async || {
+    until("the operator got the wake", async || {
         !fixture.operator.wakes().is_empty()
     })
     .await;

@@ -1,4 +1,5 @@
 //! The tests of the resolver, in one binary. Most run with a paused clock: every wait is for a condition.
+
 #![allow(
     missing_docs,
     unreachable_pub,

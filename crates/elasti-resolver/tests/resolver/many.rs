@@ -1,10 +1,10 @@
-//! Clients that come, wait and leave in each other's way, on several threads.
-//! Never asserts on memory: `ten_thousand.rs` does, with a process for it.
+//! Clients that connect, wait and disconnect at the same time, on several threads.
+
 use elasti_testkit::fixture::{Fixture, HTTP, PODS, http_get, service, until};
 
-/// On several threads and in real time, so that releases, departures and arrivals truly cross each other.
+/// On several threads and in real time, so that releases, disconnects and arrivals truly race.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn clients_that_leave_in_the_moment_of_their_release_leak_nothing_r5() {
+async fn clients_that_disconnect_in_the_moment_of_their_release_leak_nothing_r5() {
     let fixture = Fixture::start().await;
     let address = fixture.asleep(service("cart")).await;
     let direct = format!("{}:{}", fixture.address, HTTP.listen);
@@ -24,7 +24,7 @@ async fn clients_that_leave_in_the_moment_of_their_release_leak_nothing_r5() {
                 leaving.spawn(asking);
             }
         }
-        // The first answer shows that the release has begun: now the others leave, each wherever it is.
+        // The first response shows that the release has begun: now the others disconnect, each wherever it is.
         let first = staying.join_next().await.unwrap().unwrap();
         assert_eq!(first.code(), 200, "{first:?}");
         leaving.abort_all();
@@ -32,10 +32,7 @@ async fn clients_that_leave_in_the_moment_of_their_release_leak_nothing_r5() {
             let answer = answer.unwrap();
             assert_eq!(answer.code(), 200, "{answer:?}");
         }
-        until("no place is left behind", async || {
-            fixture.resolver().held() == 0
-        })
-        .await;
+        until("nothing is held", async || fixture.resolver().held() == 0).await;
         fixture.api_client.scale("cart", 0).await;
         until("no pod is left", async || {
             fixture.api_client.items(PODS).await.is_empty()

@@ -1,4 +1,5 @@
 //! Pods that behave in ways the sample apps do not: trailers, slow streams, refusals, closed connections.
+
 use std::convert::Infallible;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -66,7 +67,7 @@ async fn a_ready_pod_that_refuses_keeps_the_request_held_until_it_accepts() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_request_that_a_pod_may_have_seen_is_delivered_once_and_its_loss_is_told_s7() {
+async fn a_request_that_a_pod_may_have_seen_is_delivered_once_and_its_loss_is_a_502_s7() {
     let fixture = Fixture::start().await;
     let address = fixture.asleep(hollow("cart")).await;
     let client = tokio::spawn(async move { http_get(&address, "/pay").await });
@@ -199,9 +200,9 @@ async fn events_arrive_one_by_one_and_are_never_collected_r9() {
         say.send(Bytes::from_static(event.as_bytes()))
             .await
             .unwrap();
-        let mut heard = Vec::new();
-        while !heard.ends_with(event.as_bytes()) {
-            heard.push(client.read_u8().await.unwrap());
+        let mut received = Vec::new();
+        while !received.ends_with(event.as_bytes()) {
+            received.push(client.read_u8().await.unwrap());
         }
     }
     assert_eq!(fixture.resolver().held(), 0);

@@ -1,4 +1,5 @@
-//! What the resolver tells others about itself, how it ends, and what it does while the cluster is ill.
+//! What the resolver reports about itself, how it ends, and what it does while the cluster is unhealthy.
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -37,7 +38,7 @@ async fn activity(fixture: &Fixture, token: &str) -> ActivityReport {
 }
 
 #[tokio::test(start_paused = true)]
-async fn activity_is_told_to_the_operator_only_and_says_what_was_seen() {
+async fn activity_is_reported_to_the_operator_only() {
     let fixture =
         Fixture::with(|settings| settings.activity_readers = [READER.to_owned()].into()).await;
     let mut slow = service("cart");
@@ -105,7 +106,7 @@ async fn a_taken_port_is_missing_from_the_route_and_shown_by_a_metric_until_it_i
         listen_port,
     };
     let http = port("http", 80, HTTP.listen);
-    until("the free port is told", async || {
+    until("the free port is reported", async || {
         activity(&fixture, &token).await.services[0].route_generation
             == RouteGeneration::of(std::slice::from_ref(&http))
     })
@@ -117,7 +118,7 @@ async fn a_taken_port_is_missing_from_the_route_and_shown_by_a_metric_until_it_i
     );
     drop(taken);
     let both = RouteGeneration::of(&[http.clone(), port("admin", 81, 20_002)]);
-    until("both are told", async || {
+    until("both are reported", async || {
         activity(&fixture, &token).await.services[0].route_generation == both
     })
     .await;
@@ -135,7 +136,7 @@ async fn a_deleted_service_loses_its_listener_and_keeps_its_open_connections() {
         .await
         .unwrap();
     fixture.api_client.delete(&format!("{ELASTI}/db")).await;
-    until("nobody listens", async || {
+    until("the port is closed", async || {
         TcpListener::bind((fixture.address, HTTP.listen))
             .await
             .is_ok()
@@ -151,7 +152,8 @@ async fn a_deleted_service_loses_its_listener_and_keeps_its_open_connections() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn sigterm_makes_it_not_ready_first_accepts_for_the_settle_time_and_serves_who_waits_r15() {
+async fn sigterm_makes_it_not_ready_first_accepts_for_the_settle_time_and_serves_held_requests_r15()
+{
     let mut fixture = Fixture::start().await;
     let mut slow = service("cart");
     slow.start_seconds = "60";
@@ -179,7 +181,7 @@ async fn sigterm_makes_it_not_ready_first_accepts_for_the_settle_time_and_serves
     })
     .await;
     let direct = format!("{}:{}", fixture.address, HTTP.listen);
-    until("after the settle time nobody is accepted", async || {
+    until("after the settle time nothing is accepted", async || {
         TcpStream::connect(&direct).await.is_err()
     })
     .await;
@@ -232,17 +234,17 @@ async fn a_watch_that_falls_silent_is_noticed_while_something_is_held() {
         .server
         .faults()
         .strike(1, watches.kind("endpointslices"), silent);
-    let asked = Instant::now();
+    let started = Instant::now();
     assert_eq!(http_get(&address, "/").await.code(), 200);
     assert!(
-        asked.elapsed() < Duration::from_secs(10),
+        started.elapsed() < Duration::from_secs(10),
         "{:?}",
-        asked.elapsed()
+        started.elapsed()
     );
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_api_server_that_is_ill_for_a_while_does_not_stop_what_is_known() {
+async fn an_api_server_that_fails_for_a_while_does_not_stop_known_routes() {
     let fixture = Fixture::start().await;
     let address = fixture.asleep(service("cart")).await;
     assert_eq!(http_get(&address, "/").await.code(), 200);

@@ -1,4 +1,5 @@
-//! What a connection that could not wait hears, and what it may do next.
+//! What a refused connection gets, and what it may do next.
+
 use bytes::Bytes;
 use elasti_testkit::fixture::{Fixture, service};
 use http::Request;
@@ -9,7 +10,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
 #[tokio::test(start_paused = true)]
-async fn a_client_that_speaks_no_http_hears_none_when_it_is_refused() {
+async fn a_client_that_speaks_no_http_gets_none_when_it_is_refused() {
     let fixture = Fixture::start().await;
     let mut never = service("db");
     never.image = "never-ready:1";
@@ -17,14 +18,14 @@ async fn a_client_that_speaks_no_http_hears_none_when_it_is_refused() {
     let address = fixture.asleep(never).await;
     let mut client = TcpStream::connect(&address).await.unwrap();
     client.write_all(&[0x16, 0x03, 0x01, 0x00]).await.unwrap();
-    let mut heard = Vec::new();
+    let mut received = Vec::new();
     // With its bytes unread the connection ends in a reset.
-    let _ = client.read_to_end(&mut heard).await;
-    assert_eq!(String::from_utf8_lossy(&heard), "");
+    let _ = client.read_to_end(&mut received).await;
+    assert_eq!(String::from_utf8_lossy(&received), "");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_refused_upload_is_told_that_its_connection_ends_so_that_no_request_crosses_the_end() {
+async fn a_refused_upload_gets_connection_close_so_that_no_request_crosses_the_end() {
     let fixture = Fixture::start().await;
     let mut never = service("cart");
     never.image = "never-ready:1";
@@ -33,15 +34,15 @@ async fn a_refused_upload_is_told_that_its_connection_ends_so_that_no_request_cr
     let mut client = TcpStream::connect(&address).await.unwrap();
     let upload = b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhe\r\n3\r\nllo\r\n0\r\n\r\n";
     client.write_all(upload).await.unwrap();
-    let mut heard = Vec::new();
-    let _ = client.read_to_end(&mut heard).await;
-    let heard = String::from_utf8_lossy(&heard);
-    assert!(heard.starts_with("HTTP/1.1 503 "), "{heard}");
-    assert!(heard.contains("\r\nconnection: close\r\n"), "{heard}");
+    let mut received = Vec::new();
+    let _ = client.read_to_end(&mut received).await;
+    let received = String::from_utf8_lossy(&received);
+    assert!(received.starts_with("HTTP/1.1 503 "), "{received}");
+    assert!(received.contains("\r\nconnection: close\r\n"), "{received}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_refused_connection_is_a_new_guest_with_its_next_request() {
+async fn a_refused_connection_may_wait_anew_with_its_next_request() {
     let fixture = Fixture::start().await;
     let mut slow = service("cart");
     slow.start_seconds = "8";

@@ -1,4 +1,5 @@
 //! Connections of every kind through a wake: keep-alive, raw TCP both ways round, WebSocket, h2c with gRPC, uploads.
+
 use bytes::Bytes;
 use elasti_testkit::fixture::{Fixture, HTTP, PODS, TestPort, http_get, send_raw, service, until};
 use http::{Request, Version};
@@ -33,9 +34,9 @@ async fn a_kept_connection_serves_many_requests_and_survives_another_sleep() {
         client.ready().await.unwrap();
         let answer = client.send_request(get(&format!("/{at}"))).await.unwrap();
         assert_eq!(answer.status(), 200);
-        let told: Value =
+        let echo: Value =
             serde_json::from_slice(&answer.collect().await.unwrap().to_bytes()).unwrap();
-        assert_eq!(told["path"], format!("/{at}"));
+        assert_eq!(echo["path"], format!("/{at}"));
     }
     fixture.api_client.scale("cart", 0).await;
     until("no pod is left", async || {
@@ -73,7 +74,7 @@ async fn a_server_that_speaks_first_gets_its_connection_once_a_pod_is_ready() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_client_that_speaks_first_and_closes_its_side_while_held_still_hears_the_answer() {
+async fn a_client_that_speaks_first_and_closes_its_side_while_held_still_gets_the_answer() {
     let fixture = Fixture::start().await;
     let mut tcp = service("db");
     tcp.image = "speaks-first:1";
@@ -81,10 +82,13 @@ async fn a_client_that_speaks_first_and_closes_its_side_while_held_still_hears_t
     let mut client = TcpStream::connect(&address).await.unwrap();
     client.write_all(&[0x16, 0x03, 0x01, 0x00]).await.unwrap();
     client.shutdown().await.unwrap();
-    let mut heard = Vec::new();
-    client.read_to_end(&mut heard).await.unwrap();
-    assert!(heard.starts_with(b"hello from db-"), "{heard:?}");
-    assert!(heard.ends_with(&[0x16, 0x03, 0x01, 0x00]), "{heard:?}");
+    let mut received = Vec::new();
+    client.read_to_end(&mut received).await.unwrap();
+    assert!(received.starts_with(b"hello from db-"), "{received:?}");
+    assert!(
+        received.ends_with(&[0x16, 0x03, 0x01, 0x00]),
+        "{received:?}"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -100,13 +104,13 @@ async fn a_declared_protocol_that_is_not_http_is_relayed_as_it_is() {
     let mut client = TcpStream::connect(&address).await.unwrap();
     let words = b"GET / HTTP/1.1\r\n\r\n";
     client.write_all(words).await.unwrap();
-    let mut heard = Vec::new();
-    while !heard.ends_with(words) {
-        heard.push(client.read_u8().await.unwrap());
+    let mut received = Vec::new();
+    while !received.ends_with(words) {
+        received.push(client.read_u8().await.unwrap());
     }
     assert!(
-        heard.starts_with(b"hello from db-"),
-        "not understood, only relayed: {heard:?}"
+        received.starts_with(b"hello from db-"),
+        "not understood, only relayed: {received:?}"
     );
 }
 
@@ -161,11 +165,11 @@ async fn h2c_streams_reach_the_pod_as_http2() {
         serde_json::from_slice::<Value>(&answer.collect().await.unwrap().to_bytes()).unwrap()
     };
     let (one, two, three) = tokio::join!(http_get(1), http_get(2), http_get(3));
-    for (at, told) in [(1, one), (2, two), (3, three)] {
-        assert_eq!(told["path"], format!("/{at}"));
-        assert_eq!(told["version"], "HTTP/2.0");
-        assert_eq!(told["bytes"], 5);
-        assert_eq!(told["headers"]["te"], "trailers");
+    for (at, echo) in [(1, one), (2, two), (3, three)] {
+        assert_eq!(echo["path"], format!("/{at}"));
+        assert_eq!(echo["version"], "HTTP/2.0");
+        assert_eq!(echo["bytes"], 5);
+        assert_eq!(echo["headers"]["te"], "trailers");
     }
 }
 
@@ -194,7 +198,7 @@ async fn a_grpc_call_is_held_and_gets_its_messages_and_trailers() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_grpc_call_that_cannot_be_carried_hears_unavailable_in_its_own_words() {
+async fn a_grpc_call_that_is_refused_gets_the_grpc_status_unavailable() {
     let fixture = Fixture::start().await;
     let mut slow = service("cart");
     slow.image = "never-ready:1";
@@ -240,7 +244,7 @@ async fn a_chunked_upload_and_expect_100_continue_pass_through_a_wake() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn once_pods_are_in_rotation_clients_are_told_to_come_back_on_the_direct_path() {
+async fn once_pods_are_in_rotation_connections_close_so_that_clients_take_the_direct_path() {
     let fixture = Fixture::start().await;
     let address = fixture.asleep(service("cart")).await;
     assert_eq!(http_get(&address, "/").await.code(), 200);
@@ -255,7 +259,7 @@ async fn once_pods_are_in_rotation_clients_are_told_to_come_back_on_the_direct_p
             serde_json::json!({"mode": "serve", "phase": "Serving"}),
         )
         .await;
-    until("the resolver has heard", async || {
+    until("the resolver has the new mode", async || {
         let metrics = fixture.admin("/metrics").await.body;
         metrics.contains("elasti_resolver_traffic_switch_count{namespace=\"default\",service=\"cart\",mode=\"serve\"} 1")
     })

@@ -1,5 +1,6 @@
 //! Ten thousand held requests, then a pod: all answered, within stated bounds of memory.
-//! Never measures its own clients: the resolver runs in a process of its own, which is this test binary once more.
+//! The resolver runs in a process of its own, this test binary once more, so that its clients are not measured.
+
 use std::io::{BufRead as _, BufReader};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::atomic::Ordering;
@@ -14,11 +15,11 @@ use tokio::net::TcpStream;
 const MANY: usize = 10_000;
 const KIB: usize = 1024;
 const MIB: usize = 1024 * KIB;
-/// Tells the second process how its requests are held.
+/// How the requests of the second process are held.
 const HELD: &str = "ELASTI_TEST_HELD";
 
 /// One at a time: each takes more than half of the descriptors that a process may have.
-static TURN: Mutex<()> = Mutex::new(());
+static SERIAL: Mutex<()> = Mutex::new(());
 
 /// What ten thousand may cost at most.
 struct Bounds {
@@ -47,21 +48,21 @@ fn ten_thousand_judged_requests_cost_16_kib_each_and_are_all_answered() {
 }
 
 fn hold_and_release(how: &str, bounds: &Bounds) {
-    let _turn = TURN.lock();
+    let _serial = SERIAL.lock();
     raise_descriptor_limit();
     let mut resolver = Resolver::start(how);
-    let address = resolver.says("listening");
-    let before: usize = resolver.says("resident").parse().unwrap();
+    let address = resolver.wait_for("listening");
+    let before: usize = resolver.wait_for("resident").parse().unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .unwrap();
     let clients = runtime.block_on(ask_all(&address));
-    let held: usize = resolver.says("held").parse().unwrap();
+    let held: usize = resolver.wait_for("held").parse().unwrap();
     let each = held.saturating_sub(before) / MANY;
     println!("{MANY} {how}: {each} bytes each");
     runtime.block_on(all_are_answered(clients));
-    let peak: usize = resolver.says("peak").parse().unwrap();
+    let peak: usize = resolver.wait_for("peak").parse().unwrap();
     println!(
         "{MANY} {how}: all answered; at most {} MiB resident, the simulated cluster included",
         peak / MIB
@@ -128,14 +129,14 @@ impl Resolver {
         Self { process, lines }
     }
 
-    /// What it says next under this word.
-    fn says(&mut self, word: &str) -> String {
+    /// The value that it prints next under this name.
+    fn wait_for(&mut self, word: &str) -> String {
         loop {
             let mut line = String::new();
             assert_ne!(
                 self.lines.read_line(&mut line).unwrap(),
                 0,
-                "it ended before it said {word}"
+                "it ended before it printed {word}"
             );
             if let Some(rest) = line.trim().strip_prefix(&format!("@{word} ")) {
                 return rest.to_owned();
@@ -184,7 +185,7 @@ async fn the_second_process() {
     println!("@held {}", memory("VmRSS:"));
     fixture.operator.code.store(200, Ordering::Relaxed);
     until("all are released", async || fixture.resolver().held() == 0).await;
-    let under_way = async || {
+    let unanswered = async || {
         let table = fixture.admin("/metrics").await.body;
         let counted = table.lines().find_map(|line| {
             let line = line.strip_prefix("elasti_resolver_incoming_requests_count{")?;
@@ -193,7 +194,7 @@ async fn the_second_process() {
         });
         counted.and_then(|count| count.parse().ok()).unwrap_or(0) < MANY
     };
-    until("all are answered", async || !under_way().await).await;
+    until("all are answered", async || !unanswered().await).await;
     println!("@peak {}", memory("VmHWM:"));
     // The clients may still read; they end this process.
     std::future::pending::<()>().await;

@@ -1,5 +1,5 @@
-//! Clients: HTTP/1.1 on kept and on closed connections, h2c with several streams, raw TCP; patient ones and those that leave.
-//! Never retry a request: every one has its own entry in the ledger.
+//! Clients: HTTP/1.1 on kept and on closed connections, h2c with several streams, raw TCP; some disconnect early. They
+//! never retry: every request has its own entry in the ledger.
 
 use std::convert::Infallible;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -22,14 +22,14 @@ use crate::world::World;
 
 type Body = BoxBody<Bytes, Infallible>;
 
-/// Longer than any hold; a client of a pod that hangs leaves after this.
-const TIMEOUT: Duration = Duration::from_secs(100);
+/// Longer than any hold; a client of a pod that hangs disconnects after this.
+const CLIENT_TIMEOUT: Duration = Duration::from_secs(100);
 
-/// Some connect ahead of their first word, as browsers do. A resolver connects a silent client to a pod after 200 ms; if
-/// that pod ends, or the client is refused, its word has a second to come. This and two late links stay below that.
-const SPEAKS_WITHIN_MILLIS: u64 = 500;
+/// Some connect ahead of their first byte, as browsers do. A resolver connects a silent client to a pod after 200 ms; if
+/// that pod closes, or the client is refused, the first byte has a second to come. This and two late links stay below.
+const FIRST_BYTE_WITHIN_MILLIS: u64 = 500;
 
-/// One client and what it wants.
+/// One client.
 pub struct Client {
     pub world: Arc<World>,
     pub service: &'static str,
@@ -58,7 +58,7 @@ impl Client {
     }
 
     async fn connect(&mut self) -> Option<TcpStream> {
-        let address = SocketAddr::new(self.world.door(&mut self.rng)?, self.port);
+        let address = SocketAddr::new(self.world.instance(&mut self.rng)?, self.port);
         let from = IpAddr::V4(Ipv4Addr::new(10, 2, 0, 7));
         timeout(
             Duration::from_secs(60),
@@ -69,12 +69,12 @@ impl Client {
         .ok()
     }
 
-    /// When this request's client has had enough.
-    fn leaves_at(&mut self) -> Instant {
+    /// When this request's client gives up.
+    fn disconnects_at(&mut self) -> Instant {
         let span = if self.rng.percent(15) {
             self.rng.millis(0, 12_000)
         } else {
-            TIMEOUT
+            CLIENT_TIMEOUT
         };
         Instant::now() + span
     }
@@ -131,15 +131,15 @@ impl Client {
             }
             if open.is_none() {
                 let since = Instant::now();
-                // A place may be taken before the client knows that its connection is made.
-                let place = Place::take(&ledger, 1);
+                // A slot may be taken before the client knows that its connection is made.
+                let slots = Slots::take(&ledger, 1);
                 let Some(stream) = self.connect().await else {
                     ledger.began(&id, self.service, false, since);
                     return ledger.end(&id, Outcome::NotAccepted);
                 };
                 let delivery = stream.delivery();
                 let (sender, connection) = http1::handshake(TokioIo::new(stream)).await.unwrap();
-                let task = tokio::spawn(async move { drop((connection.await, place)) });
+                let task = tokio::spawn(async move { drop((connection.await, slots)) });
                 open = Some((sender, Task(task.abort_handle()), delivery, since));
             }
             let Some((sender, _, delivery, since)) = &mut open else {
@@ -154,30 +154,30 @@ impl Client {
             let before = delivery.bytes();
             let mut began = Instant::now();
             if before == 0 && self.rng.percent(15) {
-                ledger.count("spoke late");
+                ledger.count("first byte late");
                 began = *since;
-                let pause = self.rng.millis(0, SPEAKS_WITHIN_MILLIS);
+                let pause = self.rng.millis(0, FIRST_BYTE_WITHIN_MILLIS);
                 sleep(pause).await;
             }
-            let leaves = self.leaves_at();
+            let disconnects = self.disconnects_at();
             ledger.began(&id, self.service, false, began);
             let outcome = tokio::select! {
-                outcome = ask1(sender, request, &id) => outcome,
-                () = sleep_until(leaves) => Outcome::Left(Some(delivery.clone())),
+                outcome = send_http1(sender, request, &id) => outcome,
+                () = sleep_until(disconnects) => Outcome::Disconnected(Some(delivery.clone())),
             };
             let outcome = match outcome {
                 Outcome::Lost(_) if delivery.bytes() == 0 => Outcome::Undelivered(*since),
                 Outcome::Lost(_) if delivery.bytes() == before => Outcome::Crossed,
                 other => other,
             };
-            let left = matches!(outcome, Outcome::Left(_));
+            let disconnected = matches!(outcome, Outcome::Disconnected(_));
             let unsent = matches!(outcome, Outcome::Unsent);
             ledger.end(&id, outcome);
             if unsent {
                 open = None;
                 continue;
             }
-            if left {
+            if disconnected {
                 return;
             }
             let pause = self.rng.millis(0, 6000);
@@ -190,7 +190,7 @@ impl Client {
         let streams = self.rng.between(1, 5);
         // A connection that waits unread has its deadline from its start on.
         let since = Instant::now();
-        let place = Place::take(&ledger, usize::try_from(streams).unwrap());
+        let slots = Slots::take(&ledger, usize::try_from(streams).unwrap());
         let Some(stream) = self.connect().await else {
             return;
         };
@@ -200,11 +200,11 @@ impl Client {
         else {
             return;
         };
-        let task = tokio::spawn(async move { drop((connection.await, place)) });
-        let asking = (0..streams).map(|at| {
+        let task = tokio::spawn(async move { drop((connection.await, slots)) });
+        let requests_in_flight = (0..streams).map(|at| {
             let id = format!("{}-{at}", self.name);
             let request = self.request(&id, http::Version::HTTP_2);
-            let (leaves, pause) = (self.leaves_at(), self.rng.millis(0, 8000));
+            let (disconnects, pause) = (self.disconnects_at(), self.rng.millis(0, 8000));
             let (ledger, service, mut sender) = (ledger.clone(), self.service, sender.clone());
             let delivery = delivery.clone();
             async move {
@@ -214,8 +214,8 @@ impl Client {
                 }
                 ledger.began(&id, service, false, since);
                 let outcome = tokio::select! {
-                    outcome = ask2(&mut sender, request, &id) => outcome,
-                    () = sleep_until(leaves + pause) => Outcome::Left(None),
+                    outcome = send_http2(&mut sender, request, &id) => outcome,
+                    () = sleep_until(disconnects + pause) => Outcome::Disconnected(None),
                 };
                 let outcome = match outcome {
                     Outcome::Lost(_) if delivery.bytes() == 0 => Outcome::Undelivered(since),
@@ -224,9 +224,9 @@ impl Client {
                 ledger.end(&id, outcome);
             }
         });
-        let asking: Vec<_> = asking.collect();
+        let requests_in_flight: Vec<_> = requests_in_flight.collect();
         drop(sender);
-        futures::future::join_all(asking).await;
+        futures::future::join_all(requests_in_flight).await;
         // Dropping the last sender ends the connection in order; a moment later it is cut.
         sleep(Duration::from_secs(1)).await;
         task.abort();
@@ -235,18 +235,18 @@ impl Client {
     async fn tcp(&mut self) {
         let (ledger, id) = (self.ledger(), self.name.clone());
         ledger.begin(&id, self.service, true);
-        // Nobody can tell whether such a client has left or listens, so its place may stay taken.
-        ledger.comes(1);
+        // Such a client may have disconnected or still read, so its slot may stay taken.
+        ledger.take_slots(1);
         let stream = self.connect().await;
         let Some(stream) = stream else {
             return ledger.end(&id, Outcome::NotAccepted);
         };
         let delivery = stream.delivery();
-        let leaves = self.leaves_at();
+        let disconnects = self.disconnects_at();
         let (pause, half_closes) = (self.rng.millis(0, 300), self.rng.percent(30));
         let outcome = tokio::select! {
-            outcome = say(stream, &id, pause, half_closes) => outcome,
-            () = sleep_until(leaves) => Outcome::Left(Some(delivery.clone())),
+            outcome = send_line(stream, &id, pause, half_closes) => outcome,
+            () = sleep_until(disconnects) => Outcome::Disconnected(Some(delivery.clone())),
         };
         ledger.end(&id, outcome);
     }
@@ -261,23 +261,23 @@ impl Drop for Task {
     }
 }
 
-/// The places that a connection may hold.
-struct Place(Arc<Ledger>, usize);
+/// The slots that a connection may hold.
+struct Slots(Arc<Ledger>, usize);
 
-impl Place {
-    fn take(ledger: &Arc<Ledger>, places: usize) -> Self {
-        ledger.comes(places);
-        Self(ledger.clone(), places)
+impl Slots {
+    fn take(ledger: &Arc<Ledger>, count: usize) -> Self {
+        ledger.take_slots(count);
+        Self(ledger.clone(), count)
     }
 }
 
-impl Drop for Place {
+impl Drop for Slots {
     fn drop(&mut self) {
-        self.0.goes(self.1);
+        self.0.free_slots(self.1);
     }
 }
 
-async fn say(stream: TcpStream, id: &str, pause: Duration, half_closes: bool) -> Outcome {
+async fn send_line(stream: TcpStream, id: &str, pause: Duration, half_closes: bool) -> Outcome {
     let mut stream = BufReader::new(stream);
     sleep(pause).await;
     if stream
@@ -293,16 +293,20 @@ async fn say(stream: TcpStream, id: &str, pause: Duration, half_closes: bool) ->
     let mut line = String::new();
     match stream.read_line(&mut line).await {
         Ok(_) if line.ends_with('\n') => match line.trim_end().split_once(' ') {
-            Some((pod, said)) if said == id => Outcome::Whole(pod.to_owned()),
-            _ => Outcome::Lost(format!("heard {line:?}")),
+            Some((pod, echoed)) if echoed == id => Outcome::Whole(pod.to_owned()),
+            _ => Outcome::Lost(format!("got {line:?}")),
         },
         Ok(_) | Err(_) => Outcome::Closed,
     }
 }
 
-async fn ask1(sender: &mut http1::SendRequest<Body>, request: Request<Body>, id: &str) -> Outcome {
+async fn send_http1(
+    sender: &mut http1::SendRequest<Body>,
+    request: Request<Body>,
+    id: &str,
+) -> Outcome {
     match sender.try_send_request(request).await {
-        Ok(answer) => read(answer, id).await,
+        Ok(answer) => read_response(answer, id).await,
         Err(mut error) => match error.take_message() {
             Some(_) => Outcome::Unsent,
             None => Outcome::Lost(format!("{:?}", error.into_error())),
@@ -310,16 +314,20 @@ async fn ask1(sender: &mut http1::SendRequest<Body>, request: Request<Body>, id:
     }
 }
 
-async fn ask2(sender: &mut http2::SendRequest<Body>, request: Request<Body>, id: &str) -> Outcome {
+async fn send_http2(
+    sender: &mut http2::SendRequest<Body>,
+    request: Request<Body>,
+    id: &str,
+) -> Outcome {
     match sender.try_send_request(request).await {
-        Ok(answer) => read(answer, id).await,
+        Ok(answer) => read_response(answer, id).await,
         Err(mut error) => match error.take_message() {
             Some(_) => Outcome::Unsent,
             None => {
                 let error = format!("{:?}", error.into_error());
                 // With this code and no answer the stream's number lies above the last that counts.
                 if error.contains("GoAway(b\"\", NO_ERROR, Remote)") {
-                    Outcome::SentAway
+                    Outcome::GoAway
                 } else {
                     Outcome::Lost(error)
                 }
@@ -328,15 +336,19 @@ async fn ask2(sender: &mut http2::SendRequest<Body>, request: Request<Body>, id:
     }
 }
 
-async fn read(answer: Response<Incoming>, id: &str) -> Outcome {
-    let word = |name: &str| {
+async fn read_response(answer: Response<Incoming>, id: &str) -> Outcome {
+    let header = |name: &str| {
         answer
             .headers()
             .get(name)
             .and_then(|value| value.to_str().ok())
             .map(str::to_owned)
     };
-    let (pod, reason, retry) = (word("x-pod"), word("x-elasti-reason"), word("retry-after"));
+    let (pod, reason, retry) = (
+        header("x-pod"),
+        header("x-elasti-reason"),
+        header("retry-after"),
+    );
     let status = answer.status().as_u16();
     let Ok(body) = answer.into_body().collect().await else {
         return Outcome::Cut;
@@ -344,8 +356,8 @@ async fn read(answer: Response<Incoming>, id: &str) -> Outcome {
     let body = body.to_bytes();
     match pod {
         Some(pod) if body.ends_with(format!(" end:{id}").as_bytes()) => Outcome::Whole(pod),
-        // An answer that ends in order must be the whole one: nobody could tell the difference.
-        Some(_) => Outcome::Lost(format!("{} bytes of somebody else's answer", body.len())),
+        // A response that ends in order must be complete: its client could not notice the difference.
+        Some(_) => Outcome::Lost(format!("{} bytes of another response", body.len())),
         None => Outcome::Refused {
             status,
             reason: reason.unwrap_or_default(),

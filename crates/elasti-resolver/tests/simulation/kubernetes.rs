@@ -1,5 +1,4 @@
-//! The cluster as the resolver sees it: lists, watches and token reviews, from a log of changes; late and faulty if told so.
-//! Never decides anything: `world.rs` writes what the cluster would look like.
+//! The cluster as the resolver sees it: lists, watches and token reviews, from a log of changes; late and faulty on demand.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -20,7 +19,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 
 type Pieces = Pin<Box<dyn Stream<Item = Result<Frame<Bytes>, Infallible>> + Send>>;
-type Answer = Response<StreamBody<Pieces>>;
+type ApiResponse = Response<StreamBody<Pieces>>;
 
 /// A kind of object, by its plural.
 pub type Kind = &'static str;
@@ -69,7 +68,7 @@ impl Kubernetes {
             let cluster = cluster.clone();
             async move {
                 cluster
-                    .answer(request.method().as_str(), request.uri())
+                    .respond(request.method().as_str(), request.uri())
                     .await
             }
         });
@@ -95,7 +94,7 @@ impl Kubernetes {
         } else {
             "ADDED"
         };
-        self.note(&mut store, kind, event, object);
+        self.append(&mut store, kind, event, object);
     }
 
     pub fn change(&self, kind: Kind, name: &str, change: impl FnOnce(&mut Value)) {
@@ -116,12 +115,12 @@ impl Kubernetes {
         let version = store.log.len() + 1;
         if let Some(mut object) = store.objects.remove(&(kind, name.to_owned())) {
             object["metadata"]["resourceVersion"] = json!(version.to_string());
-            self.note(&mut store, kind, "DELETED", object);
+            self.append(&mut store, kind, "DELETED", object);
         }
     }
 
     /// Watches show a change after a moment, in order.
-    fn note(&self, store: &mut Store, kind: Kind, event: &'static str, object: Value) {
+    fn append(&self, store: &mut Store, kind: Kind, event: &'static str, object: Value) {
         let last = store.log.iter().rev().find(|entry| entry.kind == kind);
         let lag = self.rng.lock().millis(0, 40);
         let visible =
@@ -135,11 +134,11 @@ impl Kubernetes {
         self.changed.send_replace(());
     }
 
-    async fn answer(
+    async fn respond(
         self: Arc<Self>,
         method: &str,
         uri: &http::Uri,
-    ) -> Result<Answer, std::io::Error> {
+    ) -> Result<ApiResponse, std::io::Error> {
         let lag = self.rng.lock().millis(0, 8);
         sleep(lag).await;
         let down = self
@@ -153,20 +152,20 @@ impl Kubernetes {
         let path = uri.path();
         if method == "POST" {
             if path.ends_with("/selfsubjectaccessreviews") {
-                return Ok(whole(json!({
+                return Ok(full_response(json!({
                     "apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview", "metadata": {}, "spec": {},
                     "status": {"allowed": true},
                 })));
             }
             assert!(path.ends_with("/tokenreviews"), "{path}");
-            return Ok(whole(json!({
+            return Ok(full_response(json!({
                 "apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "metadata": {}, "spec": {},
                 "status": {"authenticated": true, "audiences": [names::ACTIVITY_AUDIENCE], "user": {"username": "operator"}},
             })));
         }
-        let mut words: Vec<&str> = path.trim_matches('/').split('/').collect();
+        let mut segments: Vec<&str> = path.trim_matches('/').split('/').collect();
         let kinds = [ELASTI_SERVICES, SLICES, PODS, SERVICES];
-        let last = words.pop().unwrap_or_default();
+        let last = segments.pop().unwrap_or_default();
         let query = uri.query().unwrap_or_default();
         let app = query
             .split('&')
@@ -179,32 +178,32 @@ impl Kubernetes {
     }
 
     /// Only private Services are read one by one.
-    fn get(&self, name: &str) -> Answer {
+    fn get(&self, name: &str) -> ApiResponse {
         match self.store.lock().objects.get(&(SERVICES, name.to_owned())) {
-            Some(object) => whole(object.clone()),
+            Some(object) => full_response(object.clone()),
             None => {
                 let status = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 404, "reason": "NotFound", "message": "not found"});
-                let mut answer = whole(status);
-                *answer.status_mut() = http::StatusCode::NOT_FOUND;
-                answer
+                let mut response = full_response(status);
+                *response.status_mut() = http::StatusCode::NOT_FOUND;
+                response
             }
         }
     }
 
-    fn list(&self, kind: Kind, app: Option<&str>) -> Answer {
+    fn list(&self, kind: Kind, app: Option<&str>) -> ApiResponse {
         let store = self.store.lock();
         let items: Vec<&Value> = store
             .objects
             .iter()
-            .filter(|((one, _), object)| *one == kind && of_app(object, app))
+            .filter(|((one, _), object)| *one == kind && has_app(object, app))
             .map(|(_, object)| object)
             .collect();
-        whole(
+        full_response(
             json!({"apiVersion": "v1", "kind": "List", "metadata": {"resourceVersion": store.log.len().to_string()}, "items": items}),
         )
     }
 
-    fn watch(self: &Arc<Self>, kind: Kind, app: Option<&str>, query: &str) -> Answer {
+    fn watch(self: &Arc<Self>, kind: Kind, app: Option<&str>, query: &str) -> ApiResponse {
         let number = |name: &str| {
             let mut pairs = query.split('&').filter_map(|pair| pair.split_once('='));
             pairs
@@ -247,7 +246,7 @@ impl Kubernetes {
         let store = self.store.lock();
         loop {
             let entry = store.log.get(*at)?;
-            if entry.kind == kind && of_app(&entry.object, app) {
+            if entry.kind == kind && has_app(&entry.object, app) {
                 let line = format!("{}\n", json!({"type": entry.event, "object": entry.object}));
                 return Some((Bytes::from(line), entry.visible));
             }
@@ -256,11 +255,11 @@ impl Kubernetes {
     }
 }
 
-fn of_app(object: &Value, app: Option<&str>) -> bool {
+fn has_app(object: &Value, app: Option<&str>) -> bool {
     app.is_none_or(|app| object["metadata"]["labels"]["app"] == app)
 }
 
-fn whole(value: Value) -> Answer {
+fn full_response(value: Value) -> ApiResponse {
     let frame = Ok(Frame::data(Bytes::from(value.to_string())));
     let pieces: Pieces = Box::pin(futures::stream::iter([frame]));
     Response::new(StreamBody::new(pieces))

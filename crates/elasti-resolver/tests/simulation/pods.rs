@@ -1,5 +1,4 @@
-//! Pods: they serve well, start late, refuse, swallow, reset, close idle connections, break off, hang or crash.
-//! Never talk to the resolver in any other way than a pod's sockets do.
+//! Pods: they serve well, start late, refuse, black-hole, reset, close idle connections, break off, hang or crash.
 
 use std::convert::Infallible;
 use std::io;
@@ -27,14 +26,14 @@ use crate::ledger::Ledger;
 
 /// How a pod behaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Manner {
+pub enum Behaviour {
     Good,
-    /// It says that it is ready this long before it listens.
+    /// It is ready this long before it listens.
     Late(Duration),
     /// Ready, and listens nowhere.
     Refuses,
     /// Ready, and nothing that is sent to it ever arrives.
-    Swallows,
+    BlackHole,
     /// The first connections are reset as they are accepted.
     ResetsFirst(u32),
     /// Connections that are idle for this long are closed.
@@ -43,7 +42,7 @@ pub enum Manner {
     Breaks(u32),
     /// The same, in the middle of the answer.
     Cuts(u32),
-    /// The same, and the pod is gone.
+    /// The same, and the pod crashes.
     Dies(u32),
     /// It receives and never answers.
     Hangs,
@@ -56,17 +55,17 @@ pub enum Stop {
     Not,
     /// It finishes what it has.
     InOrder,
-    /// It is gone at once.
+    /// It ends at once.
     Crash,
 }
 
-/// A pod at work.
+/// A running pod.
 #[derive(Debug)]
 pub struct Pod {
     pub name: String,
     pub service: &'static str,
     pub address: SocketAddr,
-    pub manner: Manner,
+    pub behaviour: Behaviour,
     pub tcp: bool,
     pub stop: watch::Sender<Stop>,
     ledger: Arc<Ledger>,
@@ -79,7 +78,7 @@ impl Pod {
         name: String,
         service: &'static str,
         address: SocketAddr,
-        manner: Manner,
+        behaviour: Behaviour,
         tcp: bool,
         ledger: Arc<Ledger>,
         rng: SimRng,
@@ -88,7 +87,7 @@ impl Pod {
             name,
             service,
             address,
-            manner,
+            behaviour,
             tcp,
             stop: watch::Sender::default(),
             ledger,
@@ -97,29 +96,29 @@ impl Pod {
         })
     }
 
-    /// Serves until it is stopped or dies; gives back how.
+    /// Serves until it is stopped or crashes; returns which.
     pub async fn serve(self: Arc<Self>) -> Stop {
-        if let Manner::Late(span) = self.manner {
+        if let Behaviour::Late(span) = self.behaviour {
             sleep(span).await;
         }
-        if matches!(self.manner, Manner::Refuses | Manner::Swallows) {
+        if matches!(self.behaviour, Behaviour::Refuses | Behaviour::BlackHole) {
             return self.stopped().await;
         }
         let mut connections = JoinSet::new();
         let listener = listen(self.address).unwrap();
-        let how = tokio::select! {
-            how = self.stopped() => how,
+        let stop = tokio::select! {
+            stop = self.stopped() => stop,
             () = self.accept(&listener, &mut connections) => Stop::Crash,
         };
         drop(listener);
-        if how == Stop::InOrder {
+        if stop == Stop::InOrder {
             while connections.join_next().await.is_some() {}
             self.ledger.broke_a_connection(self.service);
         } else {
             self.ledger.breaks(&self.name, None);
             self.ledger.broke_a_connection(self.service);
         }
-        how
+        stop
     }
 
     async fn stopped(&self) -> Stop {
@@ -133,7 +132,7 @@ impl Pod {
         loop {
             let (stream, _) = listener.accept().await.unwrap();
             accepted += 1;
-            if let Manner::ResetsFirst(most) = self.manner
+            if let Behaviour::ResetsFirst(most) = self.behaviour
                 && accepted <= most
             {
                 self.ledger.broke_a_connection(self.service);
@@ -152,15 +151,15 @@ impl Pod {
     }
 
     async fn http(self: Arc<Self>, stream: TcpStream) {
-        let carried = Arc::new(Carried::default());
-        let (pod, inside) = (self.clone(), carried.clone());
+        let connection_state = Arc::new(PodConnection::default());
+        let (pod, inside) = (self.clone(), connection_state.clone());
         let service = service_fn(move |request| {
-            let (pod, carried) = (pod.clone(), inside.clone());
-            async move { Ok::<_, Infallible>(pod.respond(request, &carried).await) }
+            let (pod, connection_state) = (pod.clone(), inside.clone());
+            async move { Ok::<_, Infallible>(pod.respond(request, &connection_state).await) }
         });
         let mut server = auto::Builder::new(TokioExecutor::new());
-        let idle = match self.manner {
-            Manner::ClosesIdle(span) => span,
+        let idle = match self.behaviour {
+            Behaviour::ClosesIdle(span) => span,
             _ => Duration::from_secs(3600),
         };
         server
@@ -168,23 +167,23 @@ impl Pod {
             .timer(TokioTimer::new())
             .header_read_timeout(idle);
         let mut connection = std::pin::pin!(server.serve_connection(TokioIo::new(stream), service));
-        let mut asked = false;
+        let mut stopping = false;
         loop {
             tokio::select! {
                 ended = connection.as_mut() => {
-                    if ended.is_err() && matches!(self.manner, Manner::ClosesIdle(_)) {
+                    if ended.is_err() && matches!(self.behaviour, Behaviour::ClosesIdle(_)) {
                         self.ledger.broke_a_connection(self.service);
                     }
                     return;
                 }
-                () = carried.broken.notified() => {
-                    carried.gone.store(true, Ordering::Relaxed);
-                    self.ledger.breaks(&self.name, Some(&carried.ids.lock()));
+                () = connection_state.broken.notified() => {
+                    connection_state.was_broken.store(true, Ordering::Relaxed);
+                    self.ledger.breaks(&self.name, Some(&connection_state.ids.lock()));
                     self.ledger.broke_a_connection(self.service);
                     return;
                 }
-                _ = self.stopped(), if !asked => {
-                    asked = true;
+                _ = self.stopped(), if !stopping => {
+                    stopping = true;
                     connection.as_mut().graceful_shutdown();
                 }
             }
@@ -194,28 +193,29 @@ impl Pod {
     async fn respond(
         &self,
         request: Request<Incoming>,
-        carried: &Carried,
+        connection_state: &PodConnection,
     ) -> Response<BoxBody<Bytes, io::Error>> {
         let id = request.uri().path().trim_start_matches('/').to_owned();
         self.ledger.received(&id, &self.name, self.service);
-        carried.ids.lock().push(id.clone());
+        connection_state.ids.lock().push(id.clone());
         // A stream of HTTP/2 is a task of its own, which may begin in the very moment in which its pod or connection ends.
-        if carried.gone.load(Ordering::Relaxed) || *self.stop.borrow() == Stop::Crash {
+        if connection_state.was_broken.load(Ordering::Relaxed) || *self.stop.borrow() == Stop::Crash
+        {
             self.ledger.breaks(&self.name, Some(&[id]));
             return std::future::pending().await;
         }
         let nth = self.received.fetch_add(1, Ordering::Relaxed) + 1;
-        match self.manner {
-            Manner::Breaks(bad) if nth == bad => {
-                carried.broken.notify_one();
+        match self.behaviour {
+            Behaviour::Breaks(bad) if nth == bad => {
+                connection_state.broken.notify_one();
                 return std::future::pending().await;
             }
-            Manner::Dies(bad) if nth == bad => {
+            Behaviour::Dies(bad) if nth == bad => {
                 self.stop.send_replace(Stop::Crash);
                 return std::future::pending().await;
             }
-            Manner::Hangs => return std::future::pending().await,
-            Manner::Cuts(bad) if nth == bad => {
+            Behaviour::Hangs => return std::future::pending().await,
+            Behaviour::Cuts(bad) if nth == bad => {
                 self.ledger
                     .breaks(&self.name, Some(std::slice::from_ref(&id)));
                 self.ledger.broke_a_connection(self.service);
@@ -235,7 +235,7 @@ impl Pod {
             && Some(body.to_bytes().len()) != expected
         {
             self.ledger
-                .complain(format!("{id} arrived at {} incomplete", self.name));
+                .report_violation(format!("{id} arrived at {} incomplete", self.name));
         }
         let (think, filler) = {
             let mut rng = self.rng.lock();
@@ -283,18 +283,18 @@ impl Pod {
                 .breaks(&self.name, Some(std::slice::from_ref(&id)));
             self.ledger.broke_a_connection(self.service);
         };
-        match self.manner {
-            Manner::Breaks(bad) | Manner::Cuts(bad) if nth == bad => {
+        match self.behaviour {
+            Behaviour::Breaks(bad) | Behaviour::Cuts(bad) if nth == bad => {
                 breaks();
                 return stream.into_inner().reset();
             }
-            Manner::Dies(bad) if nth == bad => {
+            Behaviour::Dies(bad) if nth == bad => {
                 breaks();
                 self.stop.send_replace(Stop::Crash);
                 return;
             }
-            // Nobody tells a relay that its client has left for good, so even this pod gives up some day.
-            Manner::Hangs => return sleep(Duration::from_secs(150)).await,
+            // A relay cannot know that its client has disconnected for good, so even this pod gives up in the end.
+            Behaviour::Hangs => return sleep(Duration::from_secs(150)).await,
             _ => {}
         }
         let _ = stream
@@ -310,11 +310,11 @@ impl Pod {
     }
 }
 
-/// What one connection has carried.
+/// The requests of one connection.
 #[derive(Debug, Default)]
-struct Carried {
+struct PodConnection {
     ids: Mutex<Vec<String>>,
     broken: Notify,
     /// It was broken.
-    gone: AtomicBool,
+    was_broken: AtomicBool,
 }

@@ -1,5 +1,4 @@
 //! One seed's world: services that sleep and wake, the operator, resolvers, and what goes wrong with them.
-//! Never judges: the ledger does.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -20,11 +19,11 @@ use tokio::time::{Instant, sleep, timeout};
 
 use crate::kubernetes::{ELASTI_SERVICES, Kubernetes, PODS, SERVICES, SLICES};
 use crate::ledger::Ledger;
-use crate::pods::{Manner, Pod, Stop};
+use crate::pods::{Behaviour, Pod, Stop};
 
 pub const SETTLE: Duration = Duration::from_secs(2);
 const OPERATOR: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 0, 0, 3)), 8013);
-/// Faults end here, so that liveness can be asked for.
+/// Faults end here, so that liveness can be checked.
 const FAULTS_END: Duration = Duration::from_secs(40);
 
 /// A service's plan for one seed.
@@ -34,11 +33,11 @@ pub struct Plan {
     pub listen_port: u16,
     pub tcp: bool,
     pub timeout: Duration,
-    pub most_held: Option<u32>,
+    pub max_held: Option<u32>,
     pub starts: bool,
-    /// Why its pods cannot start, once the operator says so.
+    /// Why its pods cannot start, once the operator has noticed.
     pub obstacle: Option<&'static str>,
-    pub manners: Vec<Manner>,
+    pub behaviours: Vec<Behaviour>,
 }
 
 #[derive(Debug, Default)]
@@ -48,10 +47,10 @@ struct Live {
     pods: Vec<(Arc<Pod>, bool)>,
 }
 
-struct Door {
+struct Instance {
     address: IpAddr,
     running: Arc<Running>,
-    leaving: Mutex<Option<Instant>>,
+    draining_since: Mutex<Option<Instant>>,
 }
 
 /// Everything of one seed.
@@ -62,7 +61,7 @@ pub struct World {
     began: Instant,
     cluster: Arc<Kubernetes>,
     live: Vec<Mutex<Live>>,
-    doors: Vec<Door>,
+    instances: Vec<Instance>,
     rng: Mutex<SimRng>,
     next_pod: Mutex<u8>,
     obstacles_until: Instant,
@@ -70,34 +69,34 @@ pub struct World {
 
 fn plan(rng: &mut SimRng, name: &'static str, listen_port: u16, tcp: bool) -> Plan {
     let starts = !rng.percent(8);
-    let mut manners = vec![Manner::Good; usize::try_from(rng.between(1, 2)).unwrap()];
+    let mut behaviours = vec![Behaviour::Good; usize::try_from(rng.between(1, 2)).unwrap()];
     for _ in 0..rng.between(0, 2) {
         let nth = u32::try_from(rng.between(1, 4)).unwrap();
-        manners.push(match rng.between(0, 9) {
-            0 => Manner::Late(rng.millis(10, 3000)),
-            1 | 2 => Manner::Refuses,
-            3 => Manner::Swallows,
-            4 => Manner::ResetsFirst(nth),
-            5 => Manner::ClosesIdle(rng.millis(200, 5000)),
-            6 => Manner::Breaks(nth),
-            7 => Manner::Cuts(nth),
-            8 => Manner::Dies(nth),
-            _ => Manner::Hangs,
+        behaviours.push(match rng.between(0, 9) {
+            0 => Behaviour::Late(rng.millis(10, 3000)),
+            1 | 2 => Behaviour::Refuses,
+            3 => Behaviour::BlackHole,
+            4 => Behaviour::ResetsFirst(nth),
+            5 => Behaviour::ClosesIdle(rng.millis(200, 5000)),
+            6 => Behaviour::Breaks(nth),
+            7 => Behaviour::Cuts(nth),
+            8 => Behaviour::Dies(nth),
+            _ => Behaviour::Hangs,
         });
     }
-    let turn = usize::try_from(rng.between(0, 3)).unwrap() % manners.len();
-    manners.rotate_left(turn);
+    let turn = usize::try_from(rng.between(0, 3)).unwrap() % behaviours.len();
+    behaviours.rotate_left(turn);
     Plan {
         name,
         listen_port,
         tcp,
         timeout: Duration::from_secs(rng.between(20, 50)),
-        most_held: rng
+        max_held: rng
             .percent(15)
             .then(|| u32::try_from(rng.between(1, 4)).unwrap()),
         starts,
         obstacle: rng.percent(50).then_some("ImagePull").filter(|_| !starts),
-        manners,
+        behaviours,
     }
 }
 
@@ -118,7 +117,7 @@ impl World {
             if !one.starts {
                 ledger.stuck(one.name);
             }
-            if one.most_held.is_some() {
+            if one.max_held.is_some() {
                 ledger.excuse(one.name, "ServiceFull");
             }
             declare(&cluster, one);
@@ -126,14 +125,14 @@ impl World {
         let resolvers: Vec<IpAddr> = (0..rng.between(1, 2))
             .map(|at| IpAddr::V4(Ipv4Addr::new(10, 0, 1, u8::try_from(at).unwrap() + 1)))
             .collect();
-        let doors: Vec<Door> = resolvers
+        let instances: Vec<Instance> = resolvers
             .iter()
-            .map(|address| Door {
+            .map(|address| Instance {
                 address: *address,
                 running: Arc::new(
                     Running::start(settings(*address, &resolvers), cluster.client()).unwrap(),
                 ),
-                leaving: Mutex::default(),
+                draining_since: Mutex::default(),
             })
             .collect();
         let obstacles_until = Instant::now() + rng.millis(5_000, 60_000);
@@ -143,7 +142,7 @@ impl World {
             began: Instant::now(),
             cluster,
             live: plans.iter().map(|_| Mutex::default()).collect(),
-            doors,
+            instances,
             plans,
             rng: Mutex::new(rng),
             next_pod: Mutex::new(0),
@@ -152,7 +151,7 @@ impl World {
         tokio::spawn(operator(world.clone()));
         tokio::spawn(faults(world.clone()));
         for at in 0..world.plans.len() {
-            tokio::spawn(sleeper(world.clone(), at));
+            tokio::spawn(scale_to_zero_when_idle(world.clone(), at));
         }
         world
     }
@@ -163,27 +162,35 @@ impl World {
 
     /// Ends when every resolver has its routes.
     pub async fn ready(&self) {
-        while !self.doors.iter().all(|door| door.running.is_ready()) {
+        while !self
+            .instances
+            .iter()
+            .all(|instance| instance.running.is_ready())
+        {
             sleep(Duration::from_millis(20)).await;
         }
         // Listeners open a moment after the table.
         sleep(Duration::from_millis(100)).await;
     }
 
-    /// Where the nodes send a new connection: to a resolver that is not leaving, or has been for less than they take.
-    pub fn door(&self, rng: &mut SimRng) -> Option<IpAddr> {
-        let open = self.doors.iter().filter(|door| {
-            let leaving = *door.leaving.lock();
-            leaving.is_none_or(|since| since + SETTLE - Duration::from_millis(500) > Instant::now())
+    /// Where the nodes send a new connection: to a resolver that is not draining, or has been for less than they take.
+    pub fn instance(&self, rng: &mut SimRng) -> Option<IpAddr> {
+        let open = self.instances.iter().filter(|instance| {
+            let draining_since = *instance.draining_since.lock();
+            draining_since
+                .is_none_or(|since| since + SETTLE - Duration::from_millis(500) > Instant::now())
         });
-        let open: Vec<IpAddr> = open.map(|door| door.address).collect();
+        let open: Vec<IpAddr> = open.map(|instance| instance.address).collect();
         let last = open.len().checked_sub(1)?;
         open.get(usize::try_from(rng.between(0, last as u64)).unwrap())
             .copied()
     }
 
     pub fn held(&self) -> usize {
-        self.doors.iter().map(|door| door.running.held()).sum()
+        self.instances
+            .iter()
+            .map(|instance| instance.running.held())
+            .sum()
     }
 
     /// Asks every resolver for its activity until nothing is held or open.
@@ -191,10 +198,10 @@ impl World {
         let mut last = String::new();
         for _ in 0..300 {
             let mut free = true;
-            for door in &self.doors {
-                let report = match activity(door.address).await {
+            for instance in &self.instances {
+                let report = match activity(instance.address).await {
                     Ok(report) => report,
-                    // While the API server is away nobody vouches for a token.
+                    // While the API server is down no token can be reviewed.
                     Err(why) => {
                         (free, last) = (false, why);
                         continue;
@@ -204,7 +211,7 @@ impl World {
                     .services
                     .iter()
                     .all(|one| one.held == 0 && one.open == 0)
-                    && door.running.held() == 0;
+                    && instance.running.held() == 0;
                 last = format!("{:?}", report.services);
             }
             if free {
@@ -215,14 +222,14 @@ impl World {
         Err(format!("slots are still taken: {last}"))
     }
 
-    /// Ends what was told to end, and says whether it did.
+    /// Whether every drain ends.
     pub async fn drains_end(&self) -> Result<(), String> {
-        for door in self
-            .doors
+        for instance in self
+            .instances
             .iter()
-            .filter(|door| door.leaving.lock().is_some())
+            .filter(|instance| instance.draining_since.lock().is_some())
         {
-            let drained = timeout(Duration::from_secs(120), door.running.drain()).await;
+            let drained = timeout(Duration::from_secs(120), instance.running.drain()).await;
             drained.map_err(|_| "a drain never ends".to_owned())?;
             self.ledger.count("drains");
         }
@@ -231,24 +238,24 @@ impl World {
 
     fn wake(self: &Arc<Self>, name: &str) {
         let Some(at) = self.plans.iter().position(|plan| plan.name == name) else {
-            return self.ledger.complain(format!("a wake for {name}"));
+            return self.ledger.report_violation(format!("a wake for {name}"));
         };
         self.ledger.count("wakes");
         let plan = &self.plans[at];
         if self.live[at].lock().marked {
             self.mark(at, false);
         }
-        if std::mem::replace(&mut self.live[at].lock().replicas, plan.manners.len()) > 0 {
+        if std::mem::replace(&mut self.live[at].lock().replicas, plan.behaviours.len()) > 0 {
             return;
         }
         self.status(at, "proxy", "Waking", None);
-        let waits_for_good = !plan.starts && Instant::now() < self.obstacles_until;
-        if waits_for_good {
+        let blocked = !plan.starts && Instant::now() < self.obstacles_until;
+        if blocked {
             tokio::spawn(stuck(self.clone(), at));
             return;
         }
-        for manner in plan.manners.clone() {
-            tokio::spawn(life_of_a_pod(self.clone(), at, manner));
+        for behaviour in plan.behaviours.clone() {
+            tokio::spawn(run_pod(self.clone(), at, behaviour));
         }
     }
 
@@ -276,7 +283,7 @@ impl World {
         self.publish(at);
     }
 
-    /// The slice says what the pods say.
+    /// Updates the slice from the pods.
     fn publish(&self, at: usize) {
         let live = self.live[at].lock();
         let plan = &self.plans[at];
@@ -290,7 +297,7 @@ impl World {
         let good = live
             .pods
             .iter()
-            .any(|(pod, ready)| *ready && pod.manner == Manner::Good)
+            .any(|(pod, ready)| *ready && pod.behaviour == Behaviour::Good)
             && !live.marked;
         self.ledger.good(plan.name, good);
         let private = names::private_service(plan.name);
@@ -322,7 +329,7 @@ fn settings(address: IpAddr, resolvers: &[IpAddr]) -> Settings {
 
 fn declare(cluster: &Kubernetes, plan: &Plan) {
     let mut hold = json!({"timeoutSeconds": plan.timeout.as_secs()});
-    if let Some(most) = plan.most_held {
+    if let Some(most) = plan.max_held {
         hold["maxRequests"] = json!(most);
     }
     cluster.set(ELASTI_SERVICES, plan.name, json!({
@@ -350,7 +357,7 @@ fn pod_object(pod: &Pod, ready: bool, marked: bool) -> Value {
     })
 }
 
-/// A wake that leads nowhere until the obstacle is gone.
+/// A wake without effect until the obstacle is removed.
 async fn stuck(world: Arc<World>, at: usize) {
     let plan = world.plans[at].clone();
     if let Some(reason) = plan.obstacle {
@@ -363,7 +370,7 @@ async fn stuck(world: Arc<World>, at: usize) {
     world.live[at].lock().replicas = 0;
 }
 
-async fn life_of_a_pod(world: Arc<World>, at: usize, mut manner: Manner) {
+async fn run_pod(world: Arc<World>, at: usize, mut behaviour: Behaviour) {
     loop {
         let (nth, rng) = {
             let mut next = world.next_pod.lock();
@@ -376,7 +383,7 @@ async fn life_of_a_pod(world: Arc<World>, at: usize, mut manner: Manner) {
             format!("{}-{nth}", plan.name),
             plan.name,
             address,
-            manner,
+            behaviour,
             plan.tcp,
             world.ledger.clone(),
             rng,
@@ -385,7 +392,7 @@ async fn life_of_a_pod(world: Arc<World>, at: usize, mut manner: Manner) {
             let mut rng = world.rng.lock();
             (rng.millis(100, 8000), rng.millis(0, 1000))
         };
-        if manner == Manner::Swallows {
+        if behaviour == Behaviour::BlackHole {
             world.network.black_hole(address.ip());
         }
         world.live[at].lock().pods.push((pod.clone(), false));
@@ -416,9 +423,9 @@ async fn life_of_a_pod(world: Arc<World>, at: usize, mut manner: Manner) {
                 late.status(at, "serve", "Serving", None);
             }
         });
-        let how = serving.await.unwrap();
+        let stop = serving.await.unwrap();
         // A pod that ended in order was taken out before.
-        if how == Stop::InOrder {
+        if stop == Stop::InOrder {
             return;
         }
         world.ledger.count("pods crashed");
@@ -433,19 +440,19 @@ async fn life_of_a_pod(world: Arc<World>, at: usize, mut manner: Manner) {
         if world.live[at].lock().replicas == 0 {
             return;
         }
-        manner = Manner::Good;
+        behaviour = Behaviour::Good;
     }
 }
 
-/// Puts a service to sleep when it is quiet, as the operator does: redirect, mark, settle, look again, then zero.
-async fn sleeper(world: Arc<World>, at: usize) {
+/// Puts a service to sleep when it is quiet, as the operator does: redirect, mark, settle, check again, then zero.
+async fn scale_to_zero_when_idle(world: Arc<World>, at: usize) {
     let name = world.plans[at].name;
     loop {
         sleep(Duration::from_secs(1)).await;
         let has_pods = world.live[at].lock().pods.iter().all(|(_, ready)| *ready)
             && !world.live[at].lock().pods.is_empty();
-        let tired = world.rng.lock().percent(40);
-        if !has_pods || !tired || !world.ledger.quiet(name, Duration::from_secs(2)) {
+        let wants_sleep = world.rng.lock().percent(40);
+        if !has_pods || !wants_sleep || !world.ledger.quiet(name, Duration::from_secs(2)) {
             continue;
         }
         let since = Instant::now();
@@ -474,20 +481,20 @@ async fn sleeper(world: Arc<World>, at: usize) {
     }
 }
 
-/// Stalls, an API server that is away, a resolver that is told to end.
+/// Stalls, API outages, and a resolver that drains.
 async fn faults(world: Arc<World>) {
     let mut rng = world.fork();
     world.ready().await;
-    let drains = world.doors.len() > 1 && rng.percent(50);
+    let drains = world.instances.len() > 1 && rng.percent(50);
     let drain_at = rng.between(0, 7);
     for at in 0..8 {
         let pause = rng.millis(1000, 6000);
         sleep(pause).await;
         if drains && at == drain_at {
-            let door = &world.doors[0];
+            let instance = &world.instances[0];
             world.ledger.drained();
-            *door.leaving.lock() = Some(Instant::now());
-            let running = door.running.clone();
+            *instance.draining_since.lock() = Some(Instant::now());
+            let running = instance.running.clone();
             tokio::spawn(async move { running.drain().await });
         }
         let until = Instant::now() + rng.millis(50, 4000);
@@ -511,7 +518,7 @@ async fn faults(world: Arc<World>) {
                 world.ledger.dark(until);
             }
             1 => {
-                world.network.stall(world.doors[0].address, until);
+                world.network.stall(world.instances[0].address, until);
                 world.ledger.count("stalls");
                 world.ledger.dark(until);
             }
@@ -539,7 +546,7 @@ async fn operator(world: Arc<World>) {
         } else {
             Duration::from_secs(3600)
         };
-        let _ = timeout(open, take_wakes(&world, &listener, &mut rng)).await;
+        let _ = timeout(open, serve_wakes(&world, &listener, &mut rng)).await;
         drop(listener);
         world.ledger.count("operator outages");
         let away = rng.millis(100, 4000);
@@ -547,14 +554,14 @@ async fn operator(world: Arc<World>) {
     }
 }
 
-async fn take_wakes(world: &Arc<World>, listener: &TcpListener, rng: &mut SimRng) {
+async fn serve_wakes(world: &Arc<World>, listener: &TcpListener, rng: &mut SimRng) {
     let mut connections = tokio::task::JoinSet::new();
     loop {
         let (stream, _) = listener.accept().await.unwrap();
         let (world, rng) = (world.clone(), Arc::new(Mutex::new(rng.fork())));
         let service = service_fn(move |request| {
             let (world, rng) = (world.clone(), rng.clone());
-            async move { take_a_wake(&world, &rng, request).await }
+            async move { serve_wake(&world, &rng, request).await }
         });
         let connection = hyper::server::conn::http1::Builder::new()
             .serve_connection(TokioIo::new(stream), service);
@@ -562,7 +569,7 @@ async fn take_wakes(world: &Arc<World>, listener: &TcpListener, rng: &mut SimRng
     }
 }
 
-async fn take_a_wake(
+async fn serve_wake(
     world: &Arc<World>,
     rng: &Mutex<SimRng>,
     request: Request<Incoming>,
@@ -577,9 +584,9 @@ async fn take_a_wake(
     let lost = || Err(std::io::Error::from(std::io::ErrorKind::ConnectionReset));
     let (delivery, delay) = {
         let mut rng = rng.lock();
-        let calm = world.began.elapsed() > FAULTS_END;
+        let faults_ended = world.began.elapsed() > FAULTS_END;
         (
-            if calm { 9 } else { rng.between(0, 9) },
+            if faults_ended { 9 } else { rng.between(0, 9) },
             rng.millis(0, 5000),
         )
     };
@@ -609,7 +616,7 @@ async fn take_a_wake(
 }
 
 async fn activity(address: IpAddr) -> Result<ActivityReport, String> {
-    let asked = async {
+    let report = async {
         let stream = TcpStream::connect(SocketAddr::new(address, 8013))
             .await
             .map_err(|error| error.to_string())?;
@@ -634,7 +641,7 @@ async fn activity(address: IpAddr) -> Result<ActivityReport, String> {
             .to_bytes();
         serde_json::from_slice(&body).map_err(|_| String::from_utf8_lossy(&body).into_owned())
     };
-    timeout(Duration::from_secs(60), asked)
+    timeout(Duration::from_secs(60), report)
         .await
         .unwrap_or_else(|_| Err("no activity report".into()))
 }

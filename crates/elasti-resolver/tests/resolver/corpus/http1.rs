@@ -1,7 +1,8 @@
 //! Hostile, odd and oversized HTTP/1 messages, one line each where they fit.
-//! Never says what should happen: `expected.txt` does.
+//! `expected.txt` has the outcomes.
 
 /// Name and bytes. `~` in a name's bytes is nothing special; long ones are made here.
+#[allow(clippy::too_many_lines, reason = "a table of cases")]
 pub fn cases() -> Vec<(String, Vec<u8>)> {
     let mut all: Vec<(String, Vec<u8>)> = TABLE
         .iter()

@@ -1,7 +1,8 @@
 //! Hostile, odd and oversized messages against the real listener, with a strict pod behind it as the oracle.
-//! Never lets one pass that has two readings: what the pod saw, what the client heard, and what comes after are checked.
+//! No message may have two readings: what the pod received, what the client received, and what comes after are checked.
 //!
-//! What each case leads to stands in `expected.txt`; `ELASTI_CORPUS=write` rewrites it, for review.
+//! The outcome of each case stands in `expected.txt`; `ELASTI_CORPUS=write` rewrites it, for review.
+
 mod http1;
 mod http2;
 mod oracle;
@@ -19,8 +20,8 @@ const EXPECTED: &str = include_str!("expected.txt");
 /// Nothing that is still to come takes longer; the clock is paused, so this costs nothing.
 const SILENCE: Duration = Duration::from_secs(20);
 
-/// A port that says that it speaks HTTP, and an oracle where its pod should be.
-async fn stage() -> (Fixture, Oracle, String) {
+/// A port that is declared as HTTP, and an oracle where its pod should be.
+async fn start() -> (Fixture, Oracle, String) {
     let fixture = Fixture::start().await;
     let mut hollow = service("cart");
     hollow.image = "never-ready:1";
@@ -42,22 +43,22 @@ async fn stage() -> (Fixture, Oracle, String) {
     .await;
     let oracle = Oracle::start((pod.unwrap(), 8000 + HTTP.port)).await;
     assert_eq!(first.await.unwrap().body, "/first");
-    oracle.saw();
+    oracle.take_lines();
     let direct = format!("{}:{}", fixture.address, HTTP.listen);
     (fixture, oracle, direct)
 }
 
 /// What comes until silence or the end.
 async fn listen(stream: &mut TcpStream, enough: impl Fn(&[u8]) -> bool) -> (Vec<u8>, bool) {
-    let (mut heard, mut piece) = (Vec::new(), vec![0; 65_536]);
+    let (mut received, mut piece) = (Vec::new(), vec![0; 65_536]);
     loop {
-        if enough(&heard) {
-            return (heard, false);
+        if enough(&received) {
+            return (received, false);
         }
         match timeout(SILENCE, stream.read(&mut piece)).await {
-            Ok(Ok(0) | Err(_)) => return (heard, true),
-            Ok(Ok(read)) => heard.extend_from_slice(&piece[..read]),
-            Err(_) => return (heard, false),
+            Ok(Ok(0) | Err(_)) => return (received, true),
+            Ok(Ok(read)) => received.extend_from_slice(&piece[..read]),
+            Err(_) => return (received, false),
         }
     }
 }
@@ -120,23 +121,26 @@ fn counted(all: &[String]) -> String {
 }
 
 /// The oracle's line may come a moment after the client's answer.
-async fn what_the_pod_saw(oracle: &Oracle) -> Vec<String> {
+async fn received_by_pod(oracle: &Oracle) -> Vec<String> {
     tokio::time::sleep(Duration::from_millis(200)).await;
-    oracle.saw()
+    oracle.take_lines()
 }
 
 async fn run_http1(direct: &str, oracle: &Oracle, bytes: &[u8]) -> String {
     let mut stream = TcpStream::connect(direct).await.unwrap();
-    // A listener that has heard enough may end before it has read everything.
+    // The resolver may close before it has read everything.
     let _ = stream.write_all(bytes).await;
-    let (heard, ended) = listen(&mut stream, |_| false).await;
-    let said = answers(&heard);
-    let saw = what_the_pod_saw(oracle).await;
-    let delivered = saw.iter().filter(|line| *line != "PART").count();
-    let own = said.iter().filter(|(status, _)| status == "200").count();
+    let (received, ended) = listen(&mut stream, |_| false).await;
+    let responses = answers(&received);
+    let pod_lines = received_by_pod(oracle).await;
+    let delivered = pod_lines.iter().filter(|line| *line != "PART").count();
+    let own = responses
+        .iter()
+        .filter(|(status, _)| status == "200")
+        .count();
     let mut problem = String::new();
     if own != delivered {
-        problem = format!(" | OUT OF STEP: heard {said:?}, the pod saw {saw:?}");
+        problem = format!(" | OUT OF STEP: received {responses:?}, the pod received {pod_lines:?}");
     }
     let mut after = "closed";
     if !ended {
@@ -145,20 +149,22 @@ async fn run_http1(direct: &str, oracle: &Oracle, bytes: &[u8]) -> String {
             .write_all(b"GET /same HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n")
             .await
             .unwrap();
-        let (heard, _) = listen(&mut stream, |_| false).await;
-        let same = answers(&heard);
-        let saw = what_the_pod_saw(oracle).await;
-        // A byte that was left over before it belongs to its method, and everybody sees that.
-        let in_step = saw.len() == 1 && saw.iter().all(|line| line.ends_with("GET /same 0"));
+        let (received, _) = listen(&mut stream, |_| false).await;
+        let same = answers(&received);
+        let pod_lines = received_by_pod(oracle).await;
+        // A byte that was left over before it belongs to its method, for every parser.
+        let in_step =
+            pod_lines.len() == 1 && pod_lines.iter().all(|line| line.ends_with("GET /same 0"));
         let in_place = same == [("200".to_owned(), "/same".to_owned())] && in_step;
-        let unfinished = saw.iter().all(|line| !line.contains("/same 0"))
+        let unfinished = pod_lines.iter().all(|line| !line.contains("/same 0"))
             && same.iter().all(|(_, body)| body != "/same");
         if !in_place && !unfinished {
-            problem = format!(" | OUT OF STEP: then heard {same:?}, the pod saw {saw:?}");
+            problem =
+                format!(" | OUT OF STEP: then received {same:?}, the pod received {pod_lines:?}");
         }
         after = if in_place { "kept" } else { "unfinished" };
     }
-    let said: Vec<String> = said
+    let responses: Vec<String> = responses
         .iter()
         .map(|(status, body)| {
             format!("{status} {}", shortened(body))
@@ -166,12 +172,16 @@ async fn run_http1(direct: &str, oracle: &Oracle, bytes: &[u8]) -> String {
                 .to_owned()
         })
         .collect();
-    let saw: Vec<String> = saw.iter().map(|line| shortened(line)).collect();
-    format!("{} | {} | {after}{problem}", counted(&said), counted(&saw))
+    let pod_lines: Vec<String> = pod_lines.iter().map(|line| shortened(line)).collect();
+    format!(
+        "{} | {} | {after}{problem}",
+        counted(&responses),
+        counted(&pod_lines)
+    )
 }
 
-/// Each frame that matters, in a word.
-fn words_of(mut bytes: &[u8]) -> Vec<String> {
+/// The name of each frame that matters.
+fn frame_names(mut bytes: &[u8]) -> Vec<String> {
     let mut all = Vec::new();
     while bytes.len() >= 9 {
         let length =
@@ -204,7 +214,7 @@ async fn run_http2(direct: &str, oracle: &Oracle, bytes: &[u8]) -> String {
     stream.write_all(&hello).await.unwrap();
     let (mut reader, mut writer) = stream.split();
     // Floods are answered while they come; a reader must take the answers, or both sides wait.
-    let mut heard = Vec::new();
+    let mut received = Vec::new();
     let mut piece = vec![0; 65_536];
     let writing = async {
         let _ = writer.write_all(bytes).await;
@@ -217,37 +227,41 @@ async fn run_http2(direct: &str, oracle: &Oracle, bytes: &[u8]) -> String {
             loop {
                 match timeout(SILENCE, reader.read(&mut piece)).await {
                     Ok(Ok(0) | Err(_)) => return ended = true,
-                    Ok(Ok(read)) => heard.extend_from_slice(&piece[..read]),
+                    Ok(Ok(read)) => received.extend_from_slice(&piece[..read]),
                     Err(_) => return,
                 }
             }
         } => {}
     }
-    let said = words_of(&heard);
-    let saw = what_the_pod_saw(oracle).await;
-    let own = said.iter().filter(|word| *word == "200").count();
-    let delivered = saw.iter().filter(|line| *line != "PART").count();
-    // A request that its client reset may have reached the pod, and nobody waits for the answer.
+    let responses = frame_names(&received);
+    let pod_lines = received_by_pod(oracle).await;
+    let own = responses.iter().filter(|word| *word == "200").count();
+    let delivered = pod_lines.iter().filter(|line| *line != "PART").count();
+    // A request that its client reset may have reached the pod, and no client waits for the answer.
     let problem = if own > delivered {
-        format!(" | OUT OF STEP: the pod saw {saw:?}")
+        format!(" | OUT OF STEP: the pod received {pod_lines:?}")
     } else {
         String::new()
     };
     let mut after = "closed";
     if !ended {
         let _ = stream.write_all(&http2::get(90_001, "/same")).await;
-        let (heard, _) = listen(&mut stream, |_| false).await;
-        let saw = what_the_pod_saw(oracle).await;
-        let in_place = words_of(&heard) == ["200"] && saw == ["GET /same 0"];
+        let (received, _) = listen(&mut stream, |_| false).await;
+        let pod_lines = received_by_pod(oracle).await;
+        let in_place = frame_names(&received) == ["200"] && pod_lines == ["GET /same 0"];
         after = if in_place { "kept" } else { "unfinished" };
     }
-    let saw: Vec<String> = saw.iter().map(|line| shortened(line)).collect();
-    format!("{} | {} | {after}{problem}", counted(&said), counted(&saw))
+    let pod_lines: Vec<String> = pod_lines.iter().map(|line| shortened(line)).collect();
+    format!(
+        "{} | {} | {after}{problem}",
+        counted(&responses),
+        counted(&pod_lines)
+    )
 }
 
 #[tokio::test(start_paused = true)]
 async fn every_hostile_message_has_one_reading_and_no_connection_gets_out_of_step() {
-    let (_scene, oracle, direct) = stage().await;
+    let (_fixture, oracle, direct) = start().await;
     let cases = http1::cases().into_iter().map(|case| (case, false));
     let cases: Vec<_> = cases
         .chain(http2::cases().into_iter().map(|case| (case, true)))
@@ -269,17 +283,20 @@ async fn every_hostile_message_has_one_reading_and_no_connection_gets_out_of_ste
         found.push_str(&format!("{name} | {outcome}\n"));
         // Whatever it was, the next client is not part of it.
         let fresh = http_get(&direct, "/fresh").await.body;
-        let saw = what_the_pod_saw(&oracle).await;
-        let whole: Vec<_> = saw.iter().filter(|line| *line != "PART").collect();
+        let pod_lines = received_by_pod(&oracle).await;
+        let whole: Vec<_> = pod_lines.iter().filter(|line| *line != "PART").collect();
         if fresh != "/fresh" || whole != ["GET /fresh 0"] {
             found.push_str(&format!(
-                "{name} | OUT OF STEP: a fresh client heard {fresh:?}, the pod saw {saw:?}\n"
+                "{name} | OUT OF STEP: a fresh client received {fresh:?}, the pod received {pod_lines:?}\n"
             ));
         }
     }
     if std::env::var("ELASTI_CORPUS").is_ok_and(|word| word == "write") {
         std::fs::write(
-            concat!(env!("CARGO_MANIFEST_DIR"), "/tests/corpus/expected.txt"),
+            concat!(
+                env!("CARGO_MANIFEST_DIR"),
+                "/tests/resolver/corpus/expected.txt"
+            ),
             &found,
         )
         .unwrap();

@@ -1,5 +1,5 @@
-//! The pod of the corpus: a parser that takes nothing but plain HTTP/1.1, and notes what it saw; h2c goes to hyper.
-//! Never lenient: whatever has a second reading is an unclean message, and unclean messages fail the corpus.
+//! The pod of the corpus: a parser that takes nothing but plain HTTP/1.1, and records what it received; h2c goes to hyper.
+//! Never lenient: a message with a second reading is unclean, and unclean messages fail the corpus.
 
 use std::convert::Infallible;
 use std::net::IpAddr;
@@ -15,10 +15,10 @@ use parking_lot::Mutex;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
-/// What the pod saw, one line a message.
+/// What the pod received, one line a message.
 #[derive(Clone, Default)]
 pub struct Oracle {
-    saw: Arc<Mutex<Vec<String>>>,
+    lines: Arc<Mutex<Vec<String>>>,
 }
 
 /// One message, and how many bytes it took.
@@ -43,9 +43,9 @@ impl Oracle {
         oracle
     }
 
-    /// What it saw since it was last asked.
-    pub fn saw(&self) -> Vec<String> {
-        std::mem::take(&mut *self.saw.lock())
+    /// What it received since the last call.
+    pub fn take_lines(&self) -> Vec<String> {
+        std::mem::take(&mut *self.lines.lock())
     }
 
     async fn serve(self, mut stream: TcpStream) {
@@ -58,7 +58,7 @@ impl Oracle {
             match parse(&bytes) {
                 Ok(Some(message)) => {
                     bytes.drain(..message.took);
-                    self.saw.lock().push(message.line);
+                    self.lines.lock().push(message.line);
                     let body = if message.head { "" } else { &message.target };
                     let answer = format!(
                         "HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}",
@@ -71,14 +71,14 @@ impl Oracle {
                 Ok(None) => match stream.read(&mut piece).await {
                     Ok(0) | Err(_) => {
                         if !bytes.is_empty() {
-                            self.saw.lock().push("PART".into());
+                            self.lines.lock().push("PART".into());
                         }
                         return;
                     }
                     Ok(read) => bytes.extend_from_slice(&piece[..read]),
                 },
                 Err(why) => {
-                    self.saw.lock().push(format!(
+                    self.lines.lock().push(format!(
                         "UNCLEAN {why}: {:?}",
                         String::from_utf8_lossy(&bytes)
                     ));
@@ -90,7 +90,7 @@ impl Oracle {
 
     async fn serve_http2(self, stream: TcpStream) {
         let service = service_fn(move |request: Request<Incoming>| {
-            let saw = self.saw.clone();
+            let lines = self.lines.clone();
             async move {
                 let (head, body) = request.into_parts();
                 let target = head
@@ -101,7 +101,7 @@ impl Oracle {
                     Ok(body) => format!("{} {target} {}", head.method, body.to_bytes().len()),
                     Err(_) => "PART".to_owned(),
                 };
-                saw.lock().push(line);
+                lines.lock().push(line);
                 Ok::<_, Infallible>(Response::new(Full::new(Bytes::from(target))))
             }
         });
@@ -140,8 +140,8 @@ fn parse(bytes: &[u8]) -> Result<Option<Message>, String> {
         return Err("a control character in the head".into());
     }
     let mut lines = head.split("\r\n");
-    let words: Vec<&str> = lines.next().unwrap_or_default().split(' ').collect();
-    let [method, target, "HTTP/1.1"] = words.as_slice() else {
+    let parts: Vec<&str> = lines.next().unwrap_or_default().split(' ').collect();
+    let [method, target, "HTTP/1.1"] = parts.as_slice() else {
         return Err("the request line".into());
     };
     if !is_token(method) || !(target.starts_with('/') || *target == "*") {
