@@ -245,7 +245,7 @@ impl Routes {
         self.publish(&mut cluster, &keys);
     }
 
-    /// The pods of a service while it is being starting; `None` once that is over.
+    /// The pods of a service while it is being woken; `None` once that is over.
     pub(crate) fn set_starting_pods(&self, key: &ServiceKey, pods: Option<StartingPods>) {
         let mut cluster = self.cluster.lock();
         match pods {

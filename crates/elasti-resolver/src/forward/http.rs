@@ -1,5 +1,4 @@
 //! Forwards one HTTP request to a pod and its response back: head by head, frame by frame.
-//! Never sends a request again once a pod may have seen it.
 
 use elasti_core::probe_response::ProbeRequest;
 use elasti_core::waiting_room::RESERVED_BYTES;

@@ -235,7 +235,7 @@ impl Pod {
             && Some(body.to_bytes().len()) != expected
         {
             self.ledger
-                .complain(format!("{id} arrived at {} incomplete", self.name));
+                .report_violation(format!("{id} arrived at {} incomplete", self.name));
         }
         let (think, filler) = {
             let mut rng = self.rng.lock();
