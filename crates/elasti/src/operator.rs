@@ -37,7 +37,7 @@ struct DashboardOptions {
 }
 
 /// The operator in this process knows the resolvers and asks them itself.
-struct AskOperator(elasti_operator::Waiting);
+struct AskOperator(elasti_operator::HeldCounts);
 
 impl HeldSource for AskOperator {
     async fn ask(&mut self) -> Result<Counts, HeldUnavailable> {

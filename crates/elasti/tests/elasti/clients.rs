@@ -307,14 +307,14 @@ async fn raw_tcp_works_both_ways_round_through_a_wake() {
     let mut other = hollow("queue");
     other.ports = vec![TestPort {
         listen: 20_002,
-        ..crate::fixture::HTTP
+        ..fixture::HTTP
     }];
     let address = scene.asleep(other).await;
     let mut client = TcpStream::connect(&address).await.unwrap();
     client.write_all(b"\x00\x01binary").await.unwrap();
     let mut address = None;
-    crate::fixture::until("its pod has an address", async || {
-        let pods = scene.api_client.items(crate::fixture::PODS).await;
+    fixture::until("its pod has an address", async || {
+        let pods = scene.api_client.items(fixture::PODS).await;
         let pod = pods
             .iter()
             .find(|pod| pod["metadata"]["labels"]["app"] == "queue");
@@ -327,7 +327,7 @@ async fn raw_tcp_works_both_ways_round_through_a_wake() {
         address.is_some()
     })
     .await;
-    let pod = TcpListener::bind((address.unwrap(), 8000 + crate::fixture::HTTP.port))
+    let pod = TcpListener::bind((address.unwrap(), 8000 + fixture::HTTP.port))
         .await
         .unwrap();
     let (mut pod, _) = timeout(LIMIT, pod.accept()).await.unwrap().unwrap();
@@ -382,7 +382,7 @@ async fn tls_passes_through_a_wake_untouched_and_the_certificate_is_the_services
     secure.ports = vec![TestPort {
         name: "https",
         port: 443,
-        ..crate::fixture::HTTP
+        ..fixture::HTTP
     }];
     let address = scene.asleep(secure).await;
     let ca = folder.path().join("cert.pem");

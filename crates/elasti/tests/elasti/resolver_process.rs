@@ -65,7 +65,7 @@ async fn the_first_sigterm_is_not_ready_at_once_and_ends_only_after_the_held_req
             && resolver.admin("/healthz").await.code() == 200
     })
     .await;
-    let direct = format!("{}:{}", scene.address, crate::fixture::HTTP.listen);
+    let direct = format!("{}:{}", scene.address, fixture::HTTP.listen);
     until("after the settle time nobody is accepted", async || {
         TcpStream::connect(&direct).await.is_err()
     })

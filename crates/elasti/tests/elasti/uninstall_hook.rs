@@ -79,7 +79,7 @@ async fn what_sleeps_is_awake_afterwards_and_answers_without_a_resolver_r14() {
     let me = scene.api_client.get(&format!("{ELASTI}/cart")).await;
     assert_eq!(me["metadata"]["finalizers"], json!(["example.com/other"]));
     drop(scene.resolver.take());
-    crate::fixture::until("its pods answer", async || {
+    fixture::until("its pods answer", async || {
         ask(&address, "/").await.code() == 200
     })
     .await;
