@@ -6,7 +6,7 @@ use kube::{Client, Config};
 
 /// A server that does not accept a connection by then is tried again.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// Watches end by themselves after 18 s at the latest; one that says nothing for longer than this has no other end any more.
+/// Watches end by themselves after 18 s at the latest; one that is silent for longer than this is dead.
 const READ_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Why there is no client.

@@ -10,7 +10,7 @@ use crate::api_server::object::Object as _;
 use crate::api_server::status::ApiError;
 use crate::api_server::store::Key;
 
-/// How often a namespace with content left is looked at.
+/// How often a namespace with content left is reconciled.
 const RESYNC_INTERVAL: Duration = Duration::from_millis(100);
 
 #[derive(Debug)]

@@ -1,4 +1,4 @@
-//! Kubernetes' own word on a token, by TokenReview.
+//! Verifies a token by TokenReview.
 
 use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec, TokenReviewStatus};
 use kube::api::PostParams;

@@ -9,9 +9,8 @@ use serde_json::{Value, json};
 use tracing::Event;
 use tracing::field::{Field, Visit};
 
-/// What is said of a panic whose words were made at run time.
-const WORDS_LEFT_OUT: &str =
-    "a panic; its words may hold what somebody sent, and stand only in the log";
+/// Sent in place of a panic message that was made at run time.
+const WORDS_LEFT_OUT: &str = "a panic; its message may contain client data and is only in the log";
 /// The longest sentence that is sent.
 const MAX_CHARACTERS: usize = 500;
 

@@ -78,7 +78,7 @@ pub(crate) struct Writer<'a> {
     pub(crate) time: &'a str,
 }
 
-/// Fields that nobody owns: the server's own.
+/// Fields that no manager owns: the server's own.
 fn unowned() -> FieldSet {
     let mut set = FieldSet::default();
     let field = |name: &str| Step::Field(name.to_owned());
@@ -182,7 +182,7 @@ pub(crate) fn after_update(live: &Value, next: &mut Value, shape: Shape<'_>, wri
     write(next, managers);
 }
 
-/// Takes one field away from everybody.
+/// Takes one field away from every manager.
 pub(crate) fn disown(object: &mut Value, pointer: &str) {
     let mut gone = FieldSet::default();
     let path: Vec<Step> = pointer

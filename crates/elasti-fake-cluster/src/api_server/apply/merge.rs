@@ -63,7 +63,7 @@ fn merge_items(live: &[Value], applied: &[Value], shape: Shape<'_>) -> Vec<Value
     merged
 }
 
-/// Removes from `value` what `dropped` holds and nobody in `kept` owns any part of.
+/// Removes from `value` what `dropped` holds and no manager in `kept` owns any part of.
 pub(crate) fn prune(value: &mut Value, dropped: &FieldSet, kept: &FieldSet, shape: Shape<'_>) {
     match value {
         Value::Object(map) => {

@@ -19,7 +19,7 @@ struct Publisher {
 }
 
 impl Publisher {
-    fn of(mints: &[&Mint]) -> Self {
+    fn new(mints: &[&Mint]) -> Self {
         Self {
             keys: Arc::new(Mutex::new(key_set(mints))),
             code: Arc::new(Mutex::new(200)),
@@ -62,7 +62,7 @@ async fn has(keys: &Keys, key: &str) -> Result<bool, NotVouched> {
 
 #[tokio::test(start_paused = true)]
 async fn many_callers_share_one_reading_and_it_is_kept() {
-    let publisher = Publisher::of(&[&Mint::curve("one")]);
+    let publisher = Publisher::new(&[&Mint::curve("one")]);
     let keys = Arc::new(publisher.keys());
     let mut together = tokio::task::JoinSet::new();
     for _ in 0..50 {
@@ -80,7 +80,7 @@ async fn many_callers_share_one_reading_and_it_is_kept() {
 
 #[tokio::test(start_paused = true)]
 async fn unknown_keys_make_it_read_again_but_not_at_a_strangers_pace() {
-    let publisher = Publisher::of(&[&Mint::curve("one")]);
+    let publisher = Publisher::new(&[&Mint::curve("one")]);
     let keys = publisher.keys();
     for _ in 0..1000 {
         assert_eq!(has(&keys, "guess").await, Ok(false));
@@ -97,7 +97,7 @@ async fn unknown_keys_make_it_read_again_but_not_at_a_strangers_pace() {
 #[tokio::test(start_paused = true)]
 async fn rotated_keys_are_found_and_withdrawn_ones_forgotten() {
     let (old, new) = (Mint::curve("old"), Mint::rsa("new"));
-    let publisher = Publisher::of(&[&old]);
+    let publisher = Publisher::new(&[&old]);
     let keys = publisher.keys();
     assert_eq!(has(&keys, "old").await, Ok(true));
     advance(MIN_REFRESH_INTERVAL).await;
@@ -111,7 +111,7 @@ async fn rotated_keys_are_found_and_withdrawn_ones_forgotten() {
 
 #[tokio::test(start_paused = true)]
 async fn without_keys_nobody_is_believed_and_the_server_is_not_hammered() {
-    let publisher = Publisher::of(&[&Mint::curve("one")]);
+    let publisher = Publisher::new(&[&Mint::curve("one")]);
     let keys = publisher.keys();
     let failed = Err(NotVouched::NotChecked);
     for code in [403, 404, 500] {
