@@ -20,6 +20,11 @@ use super::ReadRequest;
 use super::address::Forbidden;
 use server::{Clients, Server};
 
+/// How often the uptime of the server is sampled within the cooldown, at least.
+const UPTIME_SAMPLES: u64 = 10;
+/// Prometheus' own default, and below the usual alert on a target that is down.
+const UPTIME_STEP_MAX_SECONDS: u64 = 60;
+
 /// Why a trigger gives no usable reading; each is one clause for the user.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum QueryError {
@@ -81,8 +86,8 @@ pub enum QueryError {
         "the server was not up for the whole cooldown, or metadata.uptimeFilter does not find it"
     )]
     WasDown,
-    /// The query for its uptime failed.
-    #[error("its uptime is not known: {0}")]
+    /// The query for its uptime failed. That query is ours: what is said must not blame the user's.
+    #[error("its uptime is not known: {}", uptime_message(.0))]
     Uptime(Box<QueryError>),
 }
 
@@ -240,10 +245,23 @@ async fn evaluate(
     })
 }
 
+fn uptime_message(error: &QueryError) -> String {
+    match error {
+        QueryError::Empty
+        | QueryError::Several
+        | QueryError::NotAVector
+        | QueryError::NotFinite => "no sample of `up`; check metadata.uptimeFilter".to_owned(),
+        other => other.to_string(),
+    }
+}
+
 /// 1 if the server was up all the time; a moment without the series counts as down.
+/// The step is ours: without one Prometheus takes its global evaluation interval, 1 minute by default, and a shorter
+/// cooldown holds no sample most of the time.
 fn uptime_query(filter: &str, cooldown: Duration) -> String {
+    let cooldown_seconds = cooldown.as_secs().max(1);
+    let step_seconds = (cooldown_seconds / UPTIME_SAMPLES).clamp(1, UPTIME_STEP_MAX_SECONDS);
     format!(
-        "min_over_time((max(up{{{filter}}}) or vector(0))[{}s:])",
-        cooldown.as_secs()
+        "min_over_time((max(up{{{filter}}}) or vector(0))[{cooldown_seconds}s:{step_seconds}s])"
     )
 }
