@@ -153,9 +153,14 @@ fn null_means_absent_unless_it_is_allowed() {
     );
 }
 
+fn refuses(spec: &Value, message: &str) {
+    let created = create(spec.clone());
+    assert_eq!(created, Err(vec![message.to_owned()]), "{spec}");
+}
+
 #[test]
 fn each_limit_is_refused_in_the_words_of_kubernetes() {
-    for (spec, said) in [
+    for (spec, message) in [
         (json!({}), "spec.name: Required value"),
         (json!({"name": null}), "spec.name: Required value"),
         (
@@ -218,6 +223,14 @@ fn each_limit_is_refused_in_the_words_of_kubernetes() {
             json!({"name": "abc", "since": 5}),
             "spec.since: Invalid value: \"int64\": spec.since in body must be of type date-time: \"int64\"",
         ),
+    ] {
+        refuses(&spec, message);
+    }
+}
+
+#[test]
+fn each_limit_of_maps_and_lists_is_refused_in_the_words_of_kubernetes() {
+    for (spec, message) in [
         (
             json!({"name": "abc", "labels": {"a": 1}}),
             "spec.labels.a: Invalid value: \"integer\": spec.labels.a in body must be of type string: \"integer\"",
@@ -247,7 +260,7 @@ fn each_limit_is_refused_in_the_words_of_kubernetes() {
             "spec.parts[0]: Invalid value: \"object\": low must not be above high",
         ),
     ] {
-        assert_eq!(create(spec.clone()), Err(vec![said.to_owned()]), "{spec}");
+        refuses(&spec, message);
     }
 }
 

@@ -175,10 +175,10 @@ async fn kubectl_works_on_built_in_kinds() {
     kubectl
         .expect("describe svc app", &["Endpoints:", "TargetPort:"])
         .await;
-    kubectl_changes_and_deletes(&kubectl).await;
+    kubectl_changes(&kubectl).await;
 }
 
-async fn kubectl_changes_and_deletes(kubectl: &Kubectl) {
+async fn kubectl_changes(kubectl: &Kubectl) {
     kubectl.file(
         "app.yaml",
         &APP.replace("echo:1", "echo:2")
@@ -239,6 +239,10 @@ async fn kubectl_changes_and_deletes(kubectl: &Kubectl) {
             &["kubernetes.io/service-name: app"],
         )
         .await;
+    kubectl_deletes(kubectl).await;
+}
+
+async fn kubectl_deletes(kubectl: &Kubectl) {
     kubectl
         .expect(
             "delete -f app.yaml --timeout=60s",
