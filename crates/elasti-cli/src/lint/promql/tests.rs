@@ -57,12 +57,12 @@ fn every_fault_is_named_with_its_place() {
         ),
         (
             "a[5m]",
-            "»a[5m]: the query gives a range of samples, not one number",
+            "»a[5m]: the query returns a range of samples, not one number",
         ),
-        ("\"a\"", "»\"a\": the query gives text, not a number"),
+        ("\"a\"", "»\"a\": the query returns text, not a number"),
         (
             "1 + 1",
-            "»1 + 1: the query gives a bare number, and only vectors are read; write vector(…) around it",
+            "»1 + 1: the query returns a scalar, and only vectors are supported; wrap it in vector(…)",
         ),
         (
             "{b=~\".*\"}",
