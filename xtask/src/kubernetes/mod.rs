@@ -24,8 +24,7 @@ use std::time::Instant;
 
 use crate::{deny, image};
 
-pub(crate) const USAGE: &str = "\
-  kubernetes up [--proxy-mode iptables|nftables]
+pub(crate) const USAGE: &str = "  kubernetes up [--proxy-mode iptables|nftables]
                   start a real one-node Kubernetes on this machine (as root)
   kubernetes down remove it with every trace
   kubernetes programs
