@@ -9,8 +9,7 @@ use std::process::{Command, Stdio};
 use crate::checks::{Outcome, cargo, run_command};
 use crate::paths::{self, root};
 
-pub(crate) const USAGE: &str = "\
-  dashboard       test the dashboard in a headless Chromium (needs Node 20 and npm; installs Chromium where apt-get may);
+pub(crate) const USAGE: &str = "  dashboard       test the dashboard in a headless Chromium (needs Node 20 and npm; installs Chromium where apt-get may);
                   pictures of every page are left in target/screenshots
 ";
 

@@ -13,8 +13,7 @@ use crate::kubernetes::layout::{self, NODE_ADDRESS};
 use crate::kubernetes::{go_programs, ready};
 use crate::paths::root;
 
-pub(crate) const USAGE: &str = "\
-  e2e [--only TEXT] [--kubeconfig FILE --prometheus URL --readings ADDRESS]
+pub(crate) const USAGE: &str = "  e2e [--only TEXT] [--kubeconfig FILE --prometheus URL --readings ADDRESS]
                   the end-to-end tests on the installed chart: on the real node of this machine, or on a cluster whose
                   Services this machine reaches, which has the images, and whose Prometheus scrapes ADDRESS
 ";

@@ -11,8 +11,7 @@ use super::render::{NAMESPACE, Rendering, documents, text};
 use crate::kubernetes::go_programs;
 use crate::paths::root;
 
-pub(crate) const USAGE: &str = "\
-  kustomize       write deploy/kustomize from the chart
+pub(crate) const USAGE: &str = "  kustomize       write deploy/kustomize from the chart
 ";
 
 const FOLDER: &str = "deploy/kustomize";

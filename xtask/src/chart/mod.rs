@@ -12,8 +12,8 @@ use crate::checks::Outcome;
 use crate::kubernetes::go_programs;
 use render::{Rendering, refused};
 
-pub(crate) const USAGE: &str = "\
-  chart           render the Helm chart and check it; on a running cluster with a dry run too
+pub(crate) const USAGE: &str =
+    "  chart           render the Helm chart and check it; on a running cluster with a dry run too
 ";
 
 /// Renderings: a name, and the file of values where there is one.

@@ -21,8 +21,7 @@ use crate::kubernetes::layout;
 use crate::kubernetes::nodes::{FIRST, Node};
 use crate::paths;
 
-pub(crate) const USAGE: &str = "\
-  churn [--minutes N] [--targets N] [--replicas N] [--resolvers N] [--nodes N] [--proxy-mode iptables|nftables]
+pub(crate) const USAGE: &str = "  churn [--minutes N] [--targets N] [--replicas N] [--resolvers N] [--nodes N] [--proxy-mode iptables|nftables]
         [--kubeconfig FILE --prometheus URL] [--disturb]
                   bursts at every edge of going to sleep, and constant load, from every real node; counts what is lost;
                   --disturb restarts, upgrades and kills Elasti meanwhile, and takes Prometheus and the API server away

@@ -14,8 +14,7 @@ use crate::kubernetes::go_programs;
 use crate::kubernetes::nodes::Node;
 use crate::paths;
 
-pub(crate) const USAGE: &str = "\
-  image [--load]  make the image of elasti as a tar; --load gives it to the node of this machine
+pub(crate) const USAGE: &str = "  image [--load]  make the image of elasti as a tar; --load gives it to the node of this machine
 ";
 
 /// The image of elasti, under the name that tests use.

@@ -27,8 +27,7 @@ use nodes::{FIRST, Node};
 
 use crate::{deny, image};
 
-pub(crate) const USAGE: &str = "\
-  kubernetes up [--nodes N] [--proxy-mode iptables|nftables]
+pub(crate) const USAGE: &str = "  kubernetes up [--nodes N] [--proxy-mode iptables|nftables]
                   start a real Kubernetes of N nodes (1) on this machine (as root)
   kubernetes down remove it with every trace
   kubernetes programs

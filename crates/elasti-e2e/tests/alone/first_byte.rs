@@ -66,6 +66,8 @@ async fn one_visitor_or_a_hundred_at_three_resolvers_cause_one_scale_write_and_l
     web.fall_asleep().await;
     for visitors in [1, 100, 1, 100] {
         web.until_asleep().await;
+        // A status that a controller writes in the same moment would rightly cost a second write.
+        web.until_nodes_follow().await;
         let (cpu, way) = come(&env, &web, visitors).await;
         println!(
             "{visitors} visitors: {cpu:?} of CPU in the whole process and {} calls up to the scale write",
