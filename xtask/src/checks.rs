@@ -51,7 +51,7 @@ pub(crate) type Check = (&'static str, fn() -> Outcome);
 /// The checks that need only Rust and a C compiler, cheap ones first.
 const LOCAL: [Check; 9] = [
     ("format", || cargo("fmt --all -- --check")),
-    ("words", || Outcome::from_result(words::run(false))),
+    ("words", || Outcome::from_result(words::run())),
     ("chart files", || Outcome::from_result(chart::check_files())),
     ("generated files", || {
         Outcome::from_result(generate::check_all())

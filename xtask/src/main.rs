@@ -87,8 +87,7 @@ fn main() -> ExitCode {
             Some(options) => e2e::run(&options),
             None => return usage(),
         },
-        ["words"] => words::run(false),
-        ["words", "--all"] => words::run(true),
+        ["words"] => words::run(),
         ["kubernetes", rest @ ..] => match kubernetes::run(rest) {
             Some(outcome) => outcome,
             None => return usage(),

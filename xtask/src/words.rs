@@ -8,37 +8,26 @@ use std::process::Command;
 use crate::paths::root;
 
 pub(crate) const USAGE: &str =
-    "  words [--all]   find retired words; --all counts those, too, that some folders still have
+    "  words           find retired words in sources, texts and file names
 ";
 
 /// A word, or several, and what to say instead. With a capital it is an identifier and matches as it is written,
 /// else it matches in any case; where a letter, a digit or `_` follows or precedes, it is another word.
 type Word = (&'static str, &'static str);
 
-/// In no file.
 const RETIRED: &[Word] = &[
     ("Ears", "HeldSource"),
     ("FIRST_PAUSE", "BACKOFF_MIN"),
-    ("LONGEST_PAUSE", "BACKOFF_MAX"),
-    ("PortBook", "PortAllocator"),
-    ("Unheard", "HeldUnavailable"),
-    ("hear_out", "answer_if_http"),
-    ("sightings", "StableSince"),
-    ("town", "simulated cluster, FakeCluster"),
-];
-
-/// In no file of [`DONE`].
-const NEXT: &[Word] = &[
-    ("Ended", "Outcome"),
-    ("Extent", "Options"),
     ("Guest", "ConnectionPermit"),
     ("Hearing", "HeldState"),
+    ("LONGEST_PAUSE", "BACKOFF_MAX"),
     ("Loose", "Unmanageable"),
     ("Neighbours", "BackendFilter"),
     ("PATIENCE", "..._TIMEOUT"),
+    ("PortBook", "PortAllocator"),
     ("Scene", "Snapshot"),
     ("Seat", "LeaderElection"),
-    ("Ties", "PodState"),
+    ("Unheard", "HeldUnavailable"),
     ("a look", "a reconcile"),
     ("any_ground", "both_clusters"),
     ("chronicle", "timeline"),
@@ -46,10 +35,9 @@ const NEXT: &[Word] = &[
     ("const KEPT", "a name with a unit"),
     ("const REST", "a name with a unit"),
     ("fn of", "from_..., new, or a noun"),
-    ("fn read", "parse, load, get_..."),
     ("footing", "preconditions"),
     ("guest", "connection, client"),
-    ("hood", "env"),
+    ("hear_out", "answer_if_http"),
     ("in its hands", "that it has"),
     ("journey", "end-to-end test, scenario"),
     ("journeys", "end-to-end tests, scenarios"),
@@ -62,26 +50,22 @@ const NEXT: &[Word] = &[
     ("neighbourhood", "test environment, TestEnv"),
     ("nobody", "nothing, no client, no process"),
     ("on its way up", "starting"),
-    ("patience", "timeout"),
     ("rights", "permissions"),
+    ("sightings", "StableSince"),
     ("somebody", "a client, a person"),
     ("steward", "claimant"),
     ("strays", "files outside"),
-    ("struct Known", "a noun: AppState, Facts"),
-    ("struct Ledger", "RequestLog"),
     ("teller", "ApiClient"),
     ("the brain", "the planner"),
     ("the meal", "all of it"),
     ("the remains", "the leftovers"),
     ("the spine", "reconcile"),
     ("told to end", "SIGTERM received, deleted"),
+    ("town", "simulated cluster, FakeCluster"),
     ("whoever", "what, a client that, callers"),
     ("wish", "request"),
     ("wishes", "requests"),
 ];
-
-/// Folders that have none of [`NEXT`]; `""` is all of them.
-const DONE: &[&str] = &["xtask/", "crates/elasti-e2e/", ".ci/", "deny.toml"];
 
 /// The list itself, the words that the glossary explains, and history.
 const EXEMPT: [&str; 3] = ["xtask/src/words.rs", "docs/glossary.md", "CHANGELOG.md"];
@@ -99,12 +83,10 @@ struct Find {
 }
 
 /// As a check, and as a command of its own.
-pub(crate) fn run(all: bool) -> Result<(), Box<dyn Error>> {
+pub(crate) fn run() -> Result<(), Box<dyn Error>> {
     let mut found = Vec::new();
     for path in paths()? {
-        let done = DONE.iter().any(|folder| path.starts_with(folder));
-        let next = if done || all { NEXT } else { &[] };
-        let words = || RETIRED.iter().chain(next).copied();
+        let words = || RETIRED.iter().copied();
         found.extend(find(&path, &path, words()).map(|find| Find { line: 0, ..find }));
         // A file that is not text has no words.
         if let Ok(text) = fs::read_to_string(root().join(&path)) {

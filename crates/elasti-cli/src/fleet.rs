@@ -178,7 +178,7 @@ impl Fleet {
     pub(crate) async fn ask_resolvers(&mut self, cluster: &Cluster) {
         let now = Timestamp::now();
         let answer = match self.ask() {
-            Ask::Nobody | Ask::Needless => Ok(Counts::new()),
+            Ask::NoService | Ask::Needless => Ok(Counts::new()),
             Ask::Resolvers => Proxy::new(cluster.client.clone()).ask().await,
         };
         let answer = answer.map_err(|error| error.to_string());

@@ -139,7 +139,7 @@ mod tests {
     #[test]
     fn a_narrow_terminal_costs_the_longest_texts_their_middle() {
         let mut table = Table::new(&["NAME", "REASON"]);
-        let long = "a-service-with-a-name-that-nobody-can-remember-v2";
+        let long = "a-service-with-a-name-that-no-one-can-remember-v2";
         table.row(vec![long.into(), "CoolingDown".into()]);
         let text = table.lines(plain(Some(40)));
         assert!(

@@ -230,7 +230,7 @@ pub trait Candidate {
 ///
 /// This scans every candidate. Two random choices would do where there are thousands, or where counting is
 /// expensive; a service has a handful of pods with counts at hand, so the least loaded is exact.
-/// Ties must be broken at random all the same: right after a wake all counts are 0, and every resolver asks at once.
+/// Equal counts must be broken at random all the same: right after a wake all counts are 0, and every resolver asks at once.
 /// Counts may change meanwhile; then it may be any usable candidate, but it is one if there is one.
 #[must_use]
 pub fn choose<'a, C: Candidate>(

@@ -249,7 +249,7 @@ pub enum Family {
 impl Family {
     /// The family of an address.
     #[must_use]
-    pub fn of(address: &IpAddr) -> Self {
+    pub fn from_address(address: &IpAddr) -> Self {
         match address {
             IpAddr::V4(_) => Self::V4,
             IpAddr::V6(_) => Self::V6,

@@ -116,7 +116,7 @@ impl Routed {
                 ports: ports.clone(),
                 addresses: addresses
                     .iter()
-                    .filter(|a| Family::of(a) == *family)
+                    .filter(|a| Family::from_address(a) == *family)
                     .copied()
                     .collect(),
             })

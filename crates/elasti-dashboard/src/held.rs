@@ -52,7 +52,7 @@ pub async fn poll<Watched: Future<Output = ()>>(
     let mut state = HeldState::Unasked;
     loop {
         let (answer, interval) = match ask() {
-            Ask::Nobody => {
+            Ask::NoService => {
                 state = HeldState::Unasked;
                 on_change(&state);
                 watched().await;

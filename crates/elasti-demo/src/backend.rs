@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use super::ledger::{Entry, Ledger};
+use super::request_log::{Entry, RequestLog};
 use super::timeline::Timeline;
 
 /// One service of the demo.
@@ -41,7 +41,7 @@ pub(crate) trait Backend {
 
     fn services(&self) -> &[Service];
     fn timeline(&self) -> &Timeline;
-    fn ledger(&self) -> &Ledger;
+    fn requests(&self) -> &RequestLog;
     /// How many requests resolvers hold for these services.
     async fn held(&self) -> usize;
     /// Keeps the readings of the triggers up to date, for ever.

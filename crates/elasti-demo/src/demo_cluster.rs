@@ -19,8 +19,8 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::backend::{Backend, First, Service};
-use super::ledger::Ledger;
 use super::objects::{self, PORT, cluster_address, names_of};
+use super::request_log::RequestLog;
 use super::timeline::{APP_LABEL, Timeline};
 use super::traffic::{Traffic, send_one};
 
@@ -80,7 +80,7 @@ pub(crate) struct DemoCluster {
     resolver: elasti_resolver::Running,
     services: Vec<Service>,
     timeline: Timeline,
-    ledger: Ledger,
+    requests: RequestLog,
     fake_cluster: FakeCluster,
     files: TempDir,
     _addresses: Addresses,
@@ -119,7 +119,7 @@ impl DemoCluster {
             resolver,
             services: made,
             timeline,
-            ledger: Ledger::default(),
+            requests: RequestLog::default(),
             fake_cluster,
             files,
             _addresses: addresses,
@@ -152,8 +152,8 @@ impl Backend for DemoCluster {
         &self.timeline
     }
 
-    fn ledger(&self) -> &Ledger {
-        &self.ledger
+    fn requests(&self) -> &RequestLog {
+        &self.requests
     }
 
     async fn held(&self) -> usize {
@@ -164,7 +164,7 @@ impl Backend for DemoCluster {
     async fn meter(&self) {
         loop {
             for service in &self.services {
-                let answered = self.ledger.answered_within(&service.name, RATE_WINDOW);
+                let answered = self.requests.answered_within(&service.name, RATE_WINDOW);
                 let reading =
                     Reading::Value(f64::from(u32::try_from(answered).unwrap_or(u32::MAX)));
                 self.fake_cluster
@@ -179,14 +179,19 @@ impl Backend for DemoCluster {
         let sent_at = Instant::now();
         let mut answers = JoinSet::new();
         for service in &self.services {
-            let sent = send_one(service.clone(), self.ledger.clone(), timeout);
+            let sent = send_one(service.clone(), self.requests.clone(), timeout);
             answers.spawn(async { Ok(vec![sent.await]) });
         }
         Ok(First { sent_at, answers })
     }
 
     async fn send(&self, every: Duration, timeout: Duration) -> anyhow::Result<Traffic> {
-        Ok(Traffic::start(&self.services, &self.ledger, every, timeout))
+        Ok(Traffic::start(
+            &self.services,
+            &self.requests,
+            every,
+            timeout,
+        ))
     }
 
     async fn stop(&self, traffic: Traffic) -> anyhow::Result<()> {

@@ -3,11 +3,11 @@
 
 mod backend;
 mod demo_cluster;
-mod ledger;
 mod objects;
 mod printer;
 mod real;
 mod real_cluster;
+mod request_log;
 mod story;
 mod timeline;
 mod traffic;

@@ -16,8 +16,8 @@ use serde_json::{Value, json};
 use tokio::time::sleep;
 
 use super::backend::{Backend, First, Service};
-use super::ledger::Ledger;
 use super::objects::{self, PORT, call, cluster_address, names_of};
+use super::request_log::RequestLog;
 use super::timeline::{APP_LABEL, Timeline};
 use super::visitors::{VISITOR, VisitorConfig, Visitors};
 use elasti_cli::check::installation::Installation;
@@ -175,7 +175,7 @@ pub(crate) struct RealCluster {
     namespace: String,
     services: Vec<Service>,
     timeline: Timeline,
-    ledger: Ledger,
+    requests: RequestLog,
     visitors: AtomicU32,
 }
 
@@ -238,7 +238,7 @@ impl RealCluster {
             namespace: namespace.to_owned(),
             services,
             timeline,
-            ledger: Ledger::default(),
+            requests: RequestLog::default(),
             visitors: AtomicU32::new(1),
         })
     }
@@ -262,7 +262,7 @@ impl RealCluster {
             every,
             timeout,
         };
-        Visitors::send(&self.client, &self.namespace, config, self.ledger.clone()).await
+        Visitors::send(&self.client, &self.namespace, config, self.requests.clone()).await
     }
 }
 
@@ -362,8 +362,8 @@ impl Backend for RealCluster {
         &self.timeline
     }
 
-    fn ledger(&self) -> &Ledger {
-        &self.ledger
+    fn requests(&self) -> &RequestLog {
+        &self.requests
     }
 
     async fn held(&self) -> usize {

@@ -11,8 +11,8 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::backend::{Backend, First, Service};
-use super::ledger::{Entry, Summary};
 use super::printer::Printer;
+use super::request_log::{Entry, Summary};
 use super::timeline::{Moment, View};
 
 /// Time to read the first line before the request comes.
@@ -36,7 +36,7 @@ pub(crate) struct Story<'a, S> {
 impl<S: Backend> Story<'_, S> {
     /// One round.
     pub(crate) async fn run(&self) -> anyhow::Result<Summary> {
-        self.backend.ledger().clear();
+        self.backend.requests().clear();
         self.backend.timeline().start_round();
         tokio::select! {
             ended = self.round() => ended,
@@ -177,7 +177,7 @@ impl<S: Backend> Story<'_, S> {
     /// No more requests.
     async fn fall_asleep(&self) -> anyhow::Result<()> {
         let redirecting = |view: &View| view.phase == Some(Phase::Redirecting) && view.redirected();
-        let quiet_at = |service: &Service| self.backend.ledger().last_ended_at(&service.name);
+        let quiet_at = |service: &Service| self.backend.requests().last_ended_at(&service.name);
         let idle = self.each("idle", quiet_at, redirecting).await?;
         let pairs = self.services().iter().zip(&idle);
         let quiet: Vec<u64> = pairs
@@ -205,7 +205,7 @@ impl<S: Backend> Story<'_, S> {
     fn sum_up(&self, ready: &[Moment]) -> Summary {
         let names = self.services().iter().map(|service| service.name.clone());
         let ready = names.zip(ready.iter().map(|moment| moment.at)).collect();
-        let summary = self.backend.ledger().summarize(&ready);
+        let summary = self.backend.requests().summarize(&ready);
         self.printer
             .step(Instant::now(), "requests", &summary.to_string());
         summary
@@ -289,10 +289,11 @@ impl<S: Backend> Story<'_, S> {
     /// Waits until every service has answered often enough without the resolver; gives the last times in milliseconds.
     async fn direct(&self, since: Instant) -> anyhow::Result<Vec<u64>> {
         loop {
-            let rows = self
-                .services()
-                .iter()
-                .map(|service| self.backend.ledger().direct_in_a_row(&service.name, since));
+            let rows = self.services().iter().map(|service| {
+                self.backend
+                    .requests()
+                    .direct_in_a_row(&service.name, since)
+            });
             let rows: Vec<Vec<Duration>> = rows.collect();
             if rows.iter().all(|row| row.len() >= DIRECT_RESPONSES) {
                 return Ok(rows.into_iter().flatten().map(millis).collect());
@@ -359,7 +360,12 @@ impl<S: Backend> Story<'_, S> {
         });
         let mut states: Vec<String> = states.collect();
         states.push(format!("requests held: {}", self.backend.held().await));
-        if let Err(lost) = self.backend.ledger().summarize(&BTreeMap::new()).verdict() {
+        if let Err(lost) = self
+            .backend
+            .requests()
+            .summarize(&BTreeMap::new())
+            .verdict()
+        {
             states.push(lost.to_string());
         }
         states.join("; ")

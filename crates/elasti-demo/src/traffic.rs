@@ -8,7 +8,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
 use super::backend::Service;
-use super::ledger::{Entry, Ledger};
+use super::request_log::{Entry, RequestLog};
 use elasti_visitor::visit;
 
 /// Ongoing traffic.
@@ -22,15 +22,15 @@ impl Traffic {
     /// Sends one request to every service each `every`.
     pub(crate) fn start(
         services: &[Service],
-        ledger: &Ledger,
+        requests: &RequestLog,
         every: Duration,
         timeout: Duration,
     ) -> Self {
         let stop = watch::Sender::new(false);
         let mut senders = JoinSet::new();
         for service in services {
-            let (service, ledger) = (service.clone(), ledger.clone());
-            senders.spawn(send(service, ledger, every, timeout, stop.subscribe()));
+            let (service, requests) = (service.clone(), requests.clone());
+            senders.spawn(send(service, requests, every, timeout, stop.subscribe()));
         }
         Self { stop, senders }
     }
@@ -44,7 +44,7 @@ impl Traffic {
 
 async fn send(
     service: Service,
-    ledger: Ledger,
+    requests: RequestLog,
     every: Duration,
     timeout: Duration,
     mut stop: watch::Receiver<bool>,
@@ -56,7 +56,7 @@ async fn send(
         tokio::select! {
             _ = stop.wait_for(|stop| *stop) => break,
             _ = ticks.tick() => {
-                requests.spawn(send_one(service.clone(), ledger.clone(), timeout));
+                requests.spawn(send_one(service.clone(), requests.clone(), timeout));
             }
             Some(_) = requests.join_next() => {}
         }
@@ -64,8 +64,8 @@ async fn send(
     while requests.join_next().await.is_some() {}
 }
 
-/// One request, written into the ledger.
-pub(crate) async fn send_one(service: Service, ledger: Ledger, timeout: Duration) -> Entry {
+/// One request, written into the requests.
+pub(crate) async fn send_one(service: Service, requests: RequestLog, timeout: Duration) -> Entry {
     let sent_at = Instant::now();
     let outcome = visit(service.address, service.path, timeout).await;
     let entry = Entry {
@@ -74,6 +74,6 @@ pub(crate) async fn send_one(service: Service, ledger: Ledger, timeout: Duration
         took: sent_at.elapsed(),
         outcome,
     };
-    ledger.write(entry.clone());
+    requests.write(entry.clone());
     entry
 }

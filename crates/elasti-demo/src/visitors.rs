@@ -14,8 +14,8 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
 use super::backend::First;
-use super::ledger::{Entry, Ledger};
 use super::real_cluster::restricted_pod;
+use super::request_log::{Entry, RequestLog};
 use super::timeline::APP_LABEL;
 use elasti_cli::refusal::Call;
 use elasti_visitor::{Event, Line};
@@ -84,7 +84,7 @@ impl Visitors {
         client: &Client,
         namespace: &str,
         config: VisitorConfig,
-        ledger: Ledger,
+        requests: RequestLog,
     ) -> anyhow::Result<Self> {
         let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);
         let made = pods.create(&PostParams::default(), &config.pod()?).await;
@@ -100,7 +100,7 @@ impl Visitors {
             open: BTreeMap::new(),
             entries: Vec::new(),
             sent: sent_sender,
-            ledger,
+            requests,
         };
         reading.spawn(reader.until_done());
         Ok(Self {
@@ -163,7 +163,7 @@ struct Reader {
     open: BTreeMap<u64, (String, Duration)>,
     entries: Vec<Entry>,
     sent: watch::Sender<Vec<Instant>>,
-    ledger: Ledger,
+    requests: RequestLog,
 }
 
 impl Reader {
@@ -221,7 +221,7 @@ impl Reader {
                 took: at.saturating_sub(sent),
                 outcome,
             };
-            self.ledger.write(entry.clone());
+            self.requests.write(entry.clone());
             self.entries.push(entry);
         }
         false
@@ -256,11 +256,11 @@ mod tests {
     use super::*;
     use elasti_visitor::{Answer, Lost};
 
-    fn reader() -> (Reader, Ledger) {
+    fn reader() -> (Reader, RequestLog) {
         let service = tower::service_fn(|_: http::Request<kube::client::Body>| async {
-            Err::<http::Response<kube::client::Body>, _>(std::io::Error::other("nobody"))
+            Err::<http::Response<kube::client::Body>, _>(std::io::Error::other("unused"))
         });
-        let ledger = Ledger::default();
+        let requests = RequestLog::default();
         let reader = Reader {
             pods: Api::namespaced(Client::new(service, "default"), "default"),
             namespace: "default".into(),
@@ -270,9 +270,9 @@ mod tests {
             open: BTreeMap::new(),
             entries: Vec::new(),
             sent: watch::Sender::default(),
-            ledger: ledger.clone(),
+            requests: requests.clone(),
         };
-        (reader, ledger)
+        (reader, requests)
     }
 
     fn log(words: Vec<(u64, Event)>) -> String {
@@ -288,7 +288,7 @@ mod tests {
 
     #[tokio::test]
     async fn every_request_of_the_log_ends_up_in_the_ledger_once() {
-        let (mut reader, ledger) = reader();
+        let (mut reader, requests) = reader();
         let answer = Answer {
             pod: None,
             through_resolver: true,
@@ -319,7 +319,7 @@ mod tests {
         let cut = all.len() - 2;
         assert!(!reader.parse_log(&all[..cut]).unwrap());
         assert!(reader.parse_log(&all).unwrap());
-        let summary = ledger.summarize(&BTreeMap::new()).to_string();
+        let summary = requests.summarize(&BTreeMap::new()).to_string();
         assert_eq!(summary, "sent 2, answered 1, of them held 0, lost 1");
         assert_eq!(reader.entries[0].took, Duration::from_millis(2000));
         assert_eq!(reader.sent.borrow().len(), 2);

@@ -22,7 +22,7 @@ pub const OPERATOR: &str = "elasti-operator-controller-manager";
 /// The resolvers' Deployment.
 pub const RESOLVER: &str = "elasti-resolver";
 /// On every namespace of an end-to-end test.
-pub(crate) const E2E_LABEL: &str = "elasti.example/scenario";
+pub(crate) const E2E_LABEL: &str = "elasti.example/e2e";
 
 const KUBECONFIG: &str = "ELASTI_E2E_KUBECONFIG";
 const PROMETHEUS: &str = "ELASTI_E2E_PROMETHEUS";

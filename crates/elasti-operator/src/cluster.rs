@@ -60,7 +60,7 @@ impl Cluster {
 
     /// Caches what a write returned, so that the next reconcile need not wait for the watch to deliver it.
     pub(crate) fn cache_written<K: CachedKind>(&self, object: Value) {
-        if let Ok(object) = K::read(object) {
+        if let Ok(object) = K::from_object(object) {
             self.apply_change(Change::Set(object));
         }
     }

@@ -20,7 +20,7 @@ impl Name {
         }
     }
 
-    pub(crate) fn of(metadata: &ObjectMeta) -> Self {
+    pub(crate) fn from_metadata(metadata: &ObjectMeta) -> Self {
         Self::new(
             metadata.namespace.as_deref().unwrap_or_default(),
             metadata.name.as_deref().unwrap_or_default(),

@@ -123,7 +123,7 @@ async fn one<K: CachedKind>(cluster: &Cluster, path: String, name: &Name) -> Res
         .map_err(kube::Error::BuildRequest)?;
     match cluster.send(request).await {
         Ok(object) => {
-            let object = K::read(object).map_err(kube::Error::SerdeError)?;
+            let object = K::from_object(object).map_err(kube::Error::SerdeError)?;
             cluster.apply_change(Change::Set(object));
             Ok(())
         }

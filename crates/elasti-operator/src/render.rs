@@ -239,7 +239,7 @@ mod tests {
     use elasti_api::ListenPort;
 
     use super::*;
-    use crate::slim::{SliceView, Slim as _};
+    use crate::slim::{FromObject as _, SliceView};
 
     #[test]
     fn fields_that_a_status_no_longer_has_are_nulled_at_every_depth() {
@@ -254,7 +254,7 @@ mod tests {
     }
 
     fn me() -> Declared {
-        Declared::read(json!({
+        Declared::from_object(json!({
             "apiVersion": "elasti.truefoundry.com/v1alpha1", "kind": "ElastiService",
             "metadata": {"name": "web", "namespace": "shop", "uid": "u1", "resourceVersion": "7", "finalizers": ["other"]},
             "spec": {
@@ -293,7 +293,7 @@ mod tests {
         assert_eq!(names.len(), 4);
         for one in rendered {
             let family = one.object["addressType"].as_str().unwrap().to_owned();
-            let read = SliceView::read(one.object).unwrap();
+            let read = SliceView::from_object(one.object).unwrap();
             assert!(read.facts.by_elasti && !read.facts.by_kubernetes);
             assert_eq!(read.facts.owner.as_deref(), Some("u1"));
             assert_eq!(read.service, Some(Name::new("shop", "cart")));
@@ -319,7 +319,7 @@ mod tests {
         };
         let rendered = private_service(&me(), &shape);
         assert_eq!(rendered.name, names::private_service("cart"));
-        let read = crate::slim::ServiceView::read(rendered.object).unwrap();
+        let read = crate::slim::ServiceView::from_object(rendered.object).unwrap();
         let read = read.facts;
         assert!(read.plain);
         assert_eq!(read.owner.as_deref(), Some("u1"));

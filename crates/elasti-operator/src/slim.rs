@@ -17,9 +17,9 @@ use serde_json::Value;
 use crate::name::Name;
 
 /// Something that is kept of a watched object.
-pub(crate) trait Slim: Sized + Clone + Send + 'static {
+pub(crate) trait FromObject: Sized + Clone + Send + 'static {
     /// Reads one object; an error means that this object cannot be used.
-    fn read(object: Value) -> Result<Self, serde_json::Error>;
+    fn from_object(object: Value) -> Result<Self, serde_json::Error>;
     /// Which object it is.
     fn name(&self) -> &Name;
 }
@@ -51,8 +51,8 @@ impl Declared {
     }
 }
 
-impl Slim for Declared {
-    fn read(object: Value) -> Result<Self, serde_json::Error> {
+impl FromObject for Declared {
+    fn from_object(object: Value) -> Result<Self, serde_json::Error> {
         let ElastiService {
             metadata,
             spec,
@@ -69,7 +69,7 @@ impl Slim for Declared {
             remembered: _,
         } = facts::me(&metadata, &status);
         Ok(Self {
-            name: Name::of(&metadata),
+            name: Name::from_metadata(&metadata),
             wake_request,
             sleep_request,
             uid: metadata.uid.unwrap_or_default(),
@@ -97,11 +97,11 @@ pub(crate) struct ServiceView {
     pub(crate) facts: ServiceFacts,
 }
 
-impl Slim for ServiceView {
-    fn read(object: Value) -> Result<Self, serde_json::Error> {
+impl FromObject for ServiceView {
+    fn from_object(object: Value) -> Result<Self, serde_json::Error> {
         let object: core_v1::Service = serde_json::from_value(object)?;
         Ok(Self {
-            name: Name::of(&object.metadata),
+            name: Name::from_metadata(&object.metadata),
             version: object.metadata.resource_version.clone().unwrap_or_default(),
             uid: object.metadata.uid.clone().unwrap_or_default(),
             facts: ServiceFacts::from_object(object),
@@ -137,12 +137,12 @@ impl SliceView {
     }
 }
 
-impl Slim for SliceView {
-    fn read(object: Value) -> Result<Self, serde_json::Error> {
+impl FromObject for SliceView {
+    fn from_object(object: Value) -> Result<Self, serde_json::Error> {
         let object: EndpointSlice = serde_json::from_value(object)?;
         let facts = SliceFacts::from_object(&object);
         let metadata = object.metadata;
-        let name = Name::of(&metadata);
+        let name = Name::from_metadata(&metadata);
         let labels = metadata.labels.unwrap_or_default();
         Ok(Self {
             service: labels
@@ -181,13 +181,13 @@ impl PodView {
     }
 }
 
-impl Slim for PodView {
-    fn read(object: Value) -> Result<Self, serde_json::Error> {
+impl FromObject for PodView {
+    fn from_object(object: Value) -> Result<Self, serde_json::Error> {
         let object: core_v1::Pod = serde_json::from_value(object)?;
         let facts = PodFacts::from_object(&object);
         let metadata = object.metadata;
         Ok(Self {
-            name: Name::of(&metadata),
+            name: Name::from_metadata(&metadata),
             uid: metadata.uid.unwrap_or_default(),
             version: metadata.resource_version.unwrap_or_default(),
             labels: metadata.labels.unwrap_or_default(),
@@ -209,13 +209,13 @@ pub(crate) struct TargetView {
     pub(crate) facts: TargetFacts,
 }
 
-impl Slim for TargetView {
-    fn read(mut object: Value) -> Result<Self, serde_json::Error> {
+impl FromObject for TargetView {
+    fn from_object(mut object: Value) -> Result<Self, serde_json::Error> {
         let metadata = object.get_mut("metadata").map(Value::take);
         let metadata: ObjectMeta = serde_json::from_value(metadata.unwrap_or_default())?;
         let facts = TargetFacts::from_object(&metadata, &object);
         Ok(Self {
-            name: Name::of(&metadata),
+            name: Name::from_metadata(&metadata),
             uid: metadata.uid.unwrap_or_default(),
             version: metadata.resource_version.unwrap_or_default(),
             facts,

@@ -20,7 +20,7 @@ use crate::error::Error;
 use crate::health::{Heartbeat, Heartbeats};
 use crate::metrics::Metrics;
 use crate::name::{KindName, TargetName};
-use crate::slim::{Slim, TargetView};
+use crate::slim::{FromObject, TargetView};
 use crate::store::{CachedKind, Change, KindState, autoscaler_kind};
 use crate::watch::{WatchSpec, watch};
 
@@ -145,7 +145,7 @@ impl Watches {
         }
     }
 
-    async fn watch<K: Slim>(
+    async fn watch<K: FromObject>(
         &self,
         resource: &ApiResource,
         scope: Option<&str>,
@@ -230,7 +230,7 @@ pub(crate) async fn get(
         Err(Error::Missing(_)) => return Ok(None),
         Err(error) => return Err(error),
     };
-    let view = TargetView::read(object).map_err(kube::Error::SerdeError)?;
+    let view = TargetView::from_object(object).map_err(kube::Error::SerdeError)?;
     let mut view = with_known_scale(&target.kind, view);
     if view.facts.replicas.is_none() {
         let scale = request

@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use crate::health::Heartbeat;
 use crate::name::Name;
-use crate::slim::Slim;
+use crate::slim::FromObject;
 use crate::store::Change;
 
 /// A kind that does not exist any more may come back, but not soon.
@@ -39,7 +39,7 @@ impl WatchSpec {
 }
 
 /// Watches as long as the future lives; each change comes with the version that the watch has reached.
-pub(crate) async fn watch<K: Slim>(
+pub(crate) async fn watch<K: FromObject>(
     client: Client,
     spec: WatchSpec,
     heartbeat: Arc<Heartbeat>,
@@ -92,7 +92,7 @@ fn all<K>(items: Vec<Item<K>>) -> Change<K> {
 }
 
 /// Everything that labels select, beside the watch, and the version of that list.
-pub(crate) async fn list_all<K: Slim>(
+pub(crate) async fn list_all<K: FromObject>(
     client: &Client,
     path: &str,
     labels: &str,
@@ -124,7 +124,7 @@ impl<K> Item<K> {
     }
 }
 
-impl<'de, K: Slim> Deserialize<'de> for Item<K> {
+impl<'de, K: FromObject> Deserialize<'de> for Item<K> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let object = Value::deserialize(deserializer)?;
         let text = |path: &str| object.pointer(path).and_then(Value::as_str);
@@ -133,7 +133,7 @@ impl<'de, K: Slim> Deserialize<'de> for Item<K> {
             text("/metadata/namespace").unwrap_or_default(),
             text("/metadata/name").unwrap_or_default(),
         );
-        let object = K::read(object).map_err(|error| {
+        let object = K::from_object(object).map_err(|error| {
             tracing::warn!(%name, %error, "object ignored: cannot be parsed");
             name
         });

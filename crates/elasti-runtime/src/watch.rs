@@ -49,7 +49,7 @@ pub struct Lifetime {
 
 impl Lifetime {
     /// 18 + 2 = 20 s, the client's read time-out; six watches are then renewed 20 times a minute.
-    pub const CALM: Self = Self {
+    pub const DEFAULT: Self = Self {
         seconds: 18,
         grace: Duration::from_secs(2),
     };
@@ -108,7 +108,7 @@ impl<K: DeserializeOwned + Clone> Watch<K> {
             client,
             collection,
             version_of,
-            lifetime: Lifetime::CALM,
+            lifetime: Lifetime::DEFAULT,
             urgent: None,
             relist_every: 0,
             backoff_for: |_| None,

@@ -11,7 +11,7 @@ pub use elasti_core::held::{Counts, together};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ask {
     /// No resolver: no client shows it.
-    Nobody,
+    NoService,
     /// No resolver: every service is plainly awake, so that nothing can wait.
     Needless,
     /// Every resolver.
@@ -25,7 +25,7 @@ impl Ask {
         mut services: impl Iterator<Item = &'a ElastiService>,
     ) -> Self {
         match viewers {
-            0 => Self::Nobody,
+            0 => Self::NoService,
             _ if services.all(plainly_awake) => Self::Needless,
             _ => Self::Resolvers,
         }
@@ -121,8 +121,8 @@ mod tests {
         let awake = service("a", "Serving", 0);
         let serving = service("b", "Serving", 2);
         for (viewers, services, ask) in [
-            (0, vec![], Ask::Nobody),
-            (0, vec![service("c", "Asleep", 3)], Ask::Nobody),
+            (0, vec![], Ask::NoService),
+            (0, vec![service("c", "Asleep", 3)], Ask::NoService),
             (1, vec![], Ask::Needless),
             (1, vec![awake.clone()], Ask::Needless),
             (1, vec![awake.clone(), serving], Ask::Resolvers),

@@ -111,17 +111,17 @@ impl Fleet {
                 .iter()
                 .flat_map(|slice| ready_addresses(slice))
                 .collect();
-            let strays: Vec<String> = addresses
+            let unknown: Vec<String> = addresses
                 .iter()
                 .filter(|one| !resolvers.contains(one))
                 .cloned()
                 .collect();
             let what = if addresses.is_empty() {
                 "no resolver in its slices".to_owned()
-            } else if !strays.is_empty() {
+            } else if !unknown.is_empty() {
                 format!(
                     "routed to {}, where no resolver is ready",
-                    strays.join(", ")
+                    unknown.join(", ")
                 )
             } else {
                 continue;

@@ -128,7 +128,7 @@ async fn the_stream_follows_held_requests<S: HeldSource>(held_source: impl FnOnc
         let calls = faults.journal();
         calls.iter().filter(|c| c.subresource == "proxy").count()
     };
-    assert_eq!(asked(), 0, "nobody looks, and somebody was asked");
+    assert_eq!(asked(), 0, "asked without a viewer");
     assert_eq!(fleet(&running).await["held"]["state"], "unasked");
     // The operator can neither wake it nor write a word about it.
     for subresource in ["status", "scale"] {
@@ -145,9 +145,9 @@ async fn the_stream_follows_held_requests<S: HeldSource>(held_source: impl FnOnc
         visitor.await.unwrap();
     }
     page.until_held("live", 0).await;
-    assert_eq!(web.object().await, before, "somebody wrote");
+    assert_eq!(web.object().await, before, "it was written");
     drop(page);
-    until("nobody is asked any more", async || {
+    until("nothing is asked any more", async || {
         fleet(&running).await["held"]["state"] == "unasked"
     })
     .await;
@@ -175,7 +175,7 @@ async fn held_requests_are_live_in_the_operator_without_a_status_write() {
     the_stream_follows_held_requests(|env| AskOperator(env.waiting(0))).await;
 }
 
-/// The rules of somebody who may look, and ask these subresources of pods.
+/// The rules of a user who may view, and request these subresources of pods.
 fn looker(more: &[&str]) -> Value {
     let look = ["get", "list", "watch"];
     let mut rules = vec![

@@ -234,7 +234,7 @@ async fn the_event_recorder_writes_events_that_both_groups_show() {
     let received = NewKubeEvent {
         type_: EventType::Normal,
         reason: "Slept".into(),
-        note: Some("nobody came".into()),
+        note: Some("no request came".into()),
         action: "Sleep".into(),
         secondary: None,
     };
@@ -253,7 +253,7 @@ async fn the_event_recorder_writes_events_that_both_groups_show() {
         .remove(0);
     assert_eq!(
         (event.note.as_deref(), event.series.unwrap().count),
-        (Some("nobody came"), 2)
+        (Some("no request came"), 2)
     );
     let core: Api<Event> = Api::default_namespaced(client);
     let event = core
@@ -267,7 +267,7 @@ async fn the_event_recorder_writes_events_that_both_groups_show() {
             event.message.as_deref(),
             event.reporting_component.as_deref()
         ),
-        (Some("nobody came"), Some("elasti"))
+        (Some("no request came"), Some("elasti"))
     );
 }
 

@@ -553,7 +553,7 @@ async fn rollouts_scale_and_keda_honours_its_pause_annotations() {
 async fn what_refuses_pods_is_told_by_the_deployment_and_by_an_event_and_passes() {
     let (_fake_cluster, api_client) = a_fake_cluster().await;
     let mut object = deployment("web", 1);
-    object["spec"]["template"]["spec"]["serviceAccountName"] = json!("nobody");
+    object["spec"]["template"]["spec"]["serviceAccountName"] = json!("missing");
     api_client.make(DEPLOYMENTS, object).await;
     let failure = async || {
         let web = api_client.get(&format!("{DEPLOYMENTS}/web")).await.1;
@@ -569,7 +569,7 @@ async fn what_refuses_pods_is_told_by_the_deployment_and_by_an_event_and_passes(
     assert_eq!(received["reason"], "FailedCreate");
     let message = received["message"].as_str().unwrap();
     assert!(
-        message.contains("serviceaccount \"nobody\" not found"),
+        message.contains("serviceaccount \"missing\" not found"),
         "{message}"
     );
     let events = items(&api_client, "/api/v1/namespaces/default/events").await;
@@ -578,7 +578,7 @@ async fn what_refuses_pods_is_told_by_the_deployment_and_by_an_event_and_passes(
 
     let accounts = "/api/v1/namespaces/default/serviceaccounts";
     api_client
-        .make(accounts, json!({"metadata": {"name": "nobody"}}))
+        .make(accounts, json!({"metadata": {"name": "missing"}}))
         .await;
     until("the pod comes", async || {
         items(&api_client, PODS).await.len() == 1

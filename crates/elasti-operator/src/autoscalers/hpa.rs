@@ -8,7 +8,7 @@ use elasti_core::facts;
 use serde_json::Value;
 
 use crate::name::Name;
-use crate::slim::Slim;
+use crate::slim::FromObject;
 use crate::store::{Cache, CachedKind, Source, autoscaler_kind};
 
 /// What is kept of a HorizontalPodAutoscaler.
@@ -18,8 +18,8 @@ pub(crate) struct HpaView {
     min_replicas: u32,
 }
 
-impl Slim for HpaView {
-    fn read(object: Value) -> Result<Self, serde_json::Error> {
+impl FromObject for HpaView {
+    fn from_object(object: Value) -> Result<Self, serde_json::Error> {
         let text = |path: &str| object.pointer(path).and_then(Value::as_str);
         Ok(Self {
             name: Name::new(

@@ -8,7 +8,7 @@ use elasti_core::observed::KedaPause;
 use serde_json::{Value, json};
 
 use crate::name::Name;
-use crate::slim::Slim;
+use crate::slim::FromObject;
 use crate::store::{Cache, CachedKind, ScaledView, Source, autoscaler_kind};
 
 /// What is kept of a ScaledObject.
@@ -18,8 +18,8 @@ pub(crate) struct ScaledObject {
     view: ScaledView,
 }
 
-impl Slim for ScaledObject {
-    fn read(object: Value) -> Result<Self, serde_json::Error> {
+impl FromObject for ScaledObject {
+    fn from_object(object: Value) -> Result<Self, serde_json::Error> {
         let text = |path: &str| object.pointer(path).and_then(Value::as_str);
         Ok(Self {
             name: Name::new(
@@ -109,7 +109,7 @@ mod tests {
                 .map(|(key, value)| (key.clone(), value.clone()))
                 .collect();
             object["metadata"]["annotations"] = Value::Object(kept);
-            assert_eq!(ScaledObject::read(object).unwrap().view.pause, pause);
+            assert_eq!(ScaledObject::from_object(object).unwrap().view.pause, pause);
         }
     }
 }

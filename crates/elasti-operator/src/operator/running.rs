@@ -97,7 +97,7 @@ impl Running {
         settings: Settings,
         client: Client,
     ) -> Result<Self, StartError> {
-        let wake = open("wake port", settings.wake).await?;
+        let wake = open("the wake port", settings.wake).await?;
         let election = Arc::new(match settings.leader_elect {
             true => LeaderElection::start(client.clone(), &settings.operator_namespace, clock),
             false => LeaderElection::without_lease(),
@@ -264,11 +264,11 @@ async fn serve(
     tasks.spawn(WakeEndpoint::new(client, callers, send, metrics).serve(wakes));
     tasks.spawn(wake::run(operator.clone(), pending));
     if let Some(address) = settings.metrics {
-        let listener = open("metrics port", address).await?;
+        let listener = open("the metrics port", address).await?;
         tasks.spawn(serve_metrics(operator.metrics.clone(), listener));
     }
     if let Some(address) = settings.health {
-        let listener = open("health port", address).await?;
+        let listener = open("the health port", address).await?;
         let (cluster, heartbeats) = (operator.cluster.clone(), operator.heartbeats.clone());
         tasks.spawn(health::serve(cluster, heartbeats, listener));
     }

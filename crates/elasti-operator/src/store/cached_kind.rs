@@ -7,7 +7,7 @@ use elasti_core::facts::PodFacts;
 
 use super::Cache;
 use crate::name::Name;
-use crate::slim::{Declared, PodView, ServiceView, SliceView, Slim};
+use crate::slim::{Declared, FromObject, PodView, ServiceView, SliceView};
 
 /// Where an object comes from.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -19,7 +19,7 @@ pub(crate) enum Source {
 }
 
 /// A kind of object that is cached.
-pub(crate) trait CachedKind: Slim {
+pub(crate) trait CachedKind: FromObject {
     /// The plural name, as in logs, metrics and readiness.
     const RESOURCE: &'static str;
     /// It is an ElastiService: a change may change which other kinds are needed.
@@ -215,9 +215,9 @@ impl CachedKind for PodView {
 #[derive(Clone, Debug)]
 pub(crate) struct ResolverPod(PodView);
 
-impl Slim for ResolverPod {
-    fn read(object: serde_json::Value) -> Result<Self, serde_json::Error> {
-        PodView::read(object).map(Self)
+impl FromObject for ResolverPod {
+    fn from_object(object: serde_json::Value) -> Result<Self, serde_json::Error> {
+        PodView::from_object(object).map(Self)
     }
 
     fn name(&self) -> &Name {

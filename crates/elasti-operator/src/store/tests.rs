@@ -3,10 +3,10 @@
 use serde_json::json;
 
 use super::*;
-use crate::slim::Slim as _;
+use crate::slim::FromObject as _;
 
 fn declared(name: &str, version: u32) -> Declared {
-    Declared::read(json!({
+    Declared::from_object(json!({
         "metadata": {"name": name, "namespace": "shop", "uid": name, "resourceVersion": version.to_string()},
         "spec": {"service": name, "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": name}},
     }))
@@ -15,12 +15,12 @@ fn declared(name: &str, version: u32) -> Declared {
 
 fn service(name: &str, selector: serde_json::Value) -> ServiceView {
     let metadata = json!({"name": name, "namespace": "shop", "resourceVersion": "1"});
-    ServiceView::read(json!({"metadata": metadata, "spec": {"selector": selector}})).unwrap()
+    ServiceView::from_object(json!({"metadata": metadata, "spec": {"selector": selector}})).unwrap()
 }
 
 fn pod(name: &str, version: u32, labels: serde_json::Value) -> PodView {
     let metadata = json!({"name": name, "namespace": "shop", "uid": name, "resourceVersion": version.to_string(), "labels": labels});
-    PodView::read(json!({"metadata": metadata})).unwrap()
+    PodView::from_object(json!({"metadata": metadata})).unwrap()
 }
 
 fn name(name: &str) -> Name {

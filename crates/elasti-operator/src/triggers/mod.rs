@@ -39,14 +39,14 @@ pub struct Sources {
 }
 
 impl Sources {
-    fn read(&self, requests: Vec<ReadRequest>) {
+    fn read_triggers(&self, requests: Vec<ReadRequest>) {
         let mut prometheus = Vec::new();
         for request in requests {
             match request.trigger.type_ {
                 TriggerType::Prometheus => prometheus.push(request),
             }
         }
-        self.prometheus.read(prometheus);
+        self.prometheus.read_triggers(prometheus);
     }
 }
 
@@ -262,7 +262,7 @@ impl<K: Clone + Eq + Ord + Hash + Send + Sync + 'static> Readings<K> {
         let requests = pairs.map(|(trigger, slot)| {
             tracked.request(trigger, slot, Requester::Caller(caller.clone()))
         });
-        self.shared.sources.read(requests.collect());
+        self.shared.sources.read_triggers(requests.collect());
         drop(caller);
         // Nothing is ever sent: it ends when the last request is dropped.
         while answered.recv().await.is_some() {}
@@ -319,7 +319,7 @@ async fn run_rounds<K: Eq + Ord + Hash>(shared: Arc<Shared<K>>) {
                 next = later();
                 shared.added.lock().clear();
                 let all: Vec<Arc<TrackedTriggers>> = shared.tracked.lock().values().cloned().collect();
-                shared.read(&all);
+                shared.read_tracked(&all);
             }
             () = shared.added_signal.notified() => {
                 sleep(BATCH_DELAY).await;
@@ -327,16 +327,16 @@ async fn run_rounds<K: Eq + Ord + Hash>(shared: Arc<Shared<K>>) {
                 let tracked = shared.tracked.lock();
                 let new: Vec<Arc<TrackedTriggers>> = added.iter().filter_map(|key| tracked.get(key).cloned()).collect();
                 drop(tracked);
-                shared.read(&new);
+                shared.read_tracked(&new);
             }
         }
     }
 }
 
 impl<K> Shared<K> {
-    fn read(&self, triggers: &[Arc<TrackedTriggers>]) {
+    fn read_tracked(&self, triggers: &[Arc<TrackedTriggers>]) {
         let requests = triggers.iter().flat_map(|all| all.requests_of_round());
-        self.sources.read(requests.collect());
+        self.sources.read_triggers(requests.collect());
     }
 }
 

@@ -165,7 +165,7 @@ impl Prometheus {
     }
 
     /// Reads many triggers, each server by itself, so that a silent one delays only its own.
-    pub(super) fn read(&self, requests: Vec<ReadRequest>) {
+    pub(super) fn read_triggers(&self, requests: Vec<ReadRequest>) {
         let mut groups: HashMap<Url, Vec<Query>> = HashMap::new();
         for request in requests {
             match self.parse(&request) {

@@ -535,7 +535,11 @@ async fn where_reviews_are_not_allowed_only_what_this_cluster_signed_for_us_can_
             401,
             "key is unknown",
         ),
-        (but("aud", json!(["vault"])), 401, "meant for somebody else"),
+        (
+            but("aud", json!(["vault"])),
+            401,
+            "meant for another audience",
+        ),
         (
             but("iss", json!("https://elsewhere")),
             401,
@@ -549,7 +553,7 @@ async fn where_reviews_are_not_allowed_only_what_this_cluster_signed_for_us_can_
             "not known here",
         ),
     ] {
-        // Nobody may have tokens checked as fast as they like.
+        // Token checks are rate-limited for every caller.
         sleep(Duration::from_secs(1)).await;
         let answer = post(env.address, Some(&token), &wake_of("cart")).await;
         assert_eq!(answer.code, code, "{message}: {answer:?}");

@@ -24,7 +24,7 @@ pub enum Flaw {
     #[error("it is not a service account token")]
     Malformed,
     /// TokenReview says no.
-    #[error("it is unknown, expired or meant for somebody else")]
+    #[error("it is unknown, expired or meant for another audience")]
     Refused,
     /// No key of the issuer has the name that it gives.
     #[error("its key is unknown")]
@@ -39,7 +39,7 @@ pub enum Flaw {
     #[error("its issuer is not this cluster")]
     Issuer,
     /// It is meant for another audience.
-    #[error("it is meant for somebody else")]
+    #[error("it is meant for another audience")]
     Audience,
     /// Its time is over.
     #[error("it has expired")]

@@ -28,14 +28,14 @@ struct State {
     failures: Vec<Duration>,
 }
 
-struct Scene {
+struct Fixture {
     server: ApiServer,
     maps: Api<ConfigMap>,
     state: Arc<Mutex<State>>,
     task: JoinHandle<()>,
 }
 
-impl Drop for Scene {
+impl Drop for Fixture {
     fn drop(&mut self) {
         self.task.abort();
     }
@@ -53,7 +53,7 @@ fn lists() -> Calls {
     Calls::all().verb(Verb::List).kind("configmaps")
 }
 
-impl Scene {
+impl Fixture {
     fn start(prepare: impl FnOnce(&ApiServer)) -> Self {
         Self::start_with(prepare, |watch| watch)
     }
@@ -146,31 +146,34 @@ impl State {
 
 #[tokio::test(start_paused = true)]
 async fn changes_arrive_and_a_renewed_watch_goes_on_without_a_list() {
-    let scene = Scene::start(|_| {});
-    scene.listed().await;
-    scene.create("a").await;
-    scene.until("a", |state| state.has(&["a"])).await;
+    let fixture = Fixture::start(|_| {});
+    fixture.listed().await;
+    fixture.create("a").await;
+    fixture.until("a", |state| state.has(&["a"])).await;
     sleep(Duration::from_secs(60)).await;
-    scene.create("b").await;
-    scene.until("both", |state| state.has(&["a", "b"])).await;
+    fixture.create("b").await;
+    fixture.until("both", |state| state.has(&["a", "b"])).await;
     let params = DeleteParams::default();
-    scene.maps.delete("a", &params).await.unwrap();
-    scene.until("only b", |state| state.has(&["b"])).await;
-    assert_eq!(scene.state.lock().lists, 1);
-    assert!(scene.state.lock().failures.is_empty());
+    fixture.maps.delete("a", &params).await.unwrap();
+    fixture.until("only b", |state| state.has(&["b"])).await;
+    assert_eq!(fixture.state.lock().lists, 1);
+    assert!(fixture.state.lock().failures.is_empty());
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_version_that_is_too_old_is_followed_by_a_new_list() {
-    let scene = Scene::start(|server| {
+    let fixture = Fixture::start(|server| {
         let expire = WatchFault::Expire;
         server.faults().strike_event(1, watches(), expire);
     });
-    scene.listed().await;
-    scene.create("a").await;
-    scene.until("a", |state| state.has(&["a"])).await;
-    assert_eq!(scene.state.lock().lists, 2);
-    assert!(scene.state.lock().failures.is_empty(), "410 is no failure");
+    fixture.listed().await;
+    fixture.create("a").await;
+    fixture.until("a", |state| state.has(&["a"])).await;
+    assert_eq!(fixture.state.lock().lists, 2);
+    assert!(
+        fixture.state.lock().failures.is_empty(),
+        "410 is no failure"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -179,23 +182,23 @@ async fn a_lost_event_is_made_good_by_the_next_list() {
         let drop_event = WatchFault::DropEvent;
         server.faults().strike_event(1, watches(), drop_event);
     };
-    let scene = Scene::start_with(lose, |watch| watch.relist_every(1));
-    scene.listed().await;
-    scene.create("a").await;
-    scene.until("a", |state| state.has(&["a"])).await;
-    assert!(scene.state.lock().lists > 1);
+    let fixture = Fixture::start_with(lose, |watch| watch.relist_every(1));
+    fixture.listed().await;
+    fixture.create("a").await;
+    fixture.until("a", |state| state.has(&["a"])).await;
+    assert!(fixture.state.lock().lists > 1);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_watch_that_goes_silent_is_replaced_and_nothing_is_missed() {
-    let scene = Scene::start(|server| {
+    let fixture = Fixture::start(|server| {
         let silence = WatchFault::GoSilent;
         server.faults().strike_event(1, watches(), silence);
     });
-    scene.listed().await;
-    scene.create("a").await;
-    scene.until("a", |state| state.has(&["a"])).await;
-    assert_eq!(scene.state.lock().lists, 1);
+    fixture.listed().await;
+    fixture.create("a").await;
+    fixture.until("a", |state| state.has(&["a"])).await;
+    assert_eq!(fixture.state.lock().lists, 1);
 }
 
 #[tokio::test(start_paused = true)]
@@ -206,20 +209,20 @@ async fn what_becomes_urgent_replaces_a_silent_watch_at_once() {
             .faults()
             .strike_event(1, watches(), WatchFault::GoSilent);
     };
-    let scene = Scene::start_with(silence, |watch| watch.while_urgent(is_urgent, URGENT));
-    scene.listed().await;
-    scene.create("a").await;
-    let faults = scene.server.faults();
-    scene.until("silence", |_| !faults.is_armed()).await;
+    let fixture = Fixture::start_with(silence, |watch| watch.while_urgent(is_urgent, URGENT));
+    fixture.listed().await;
+    fixture.create("a").await;
+    let faults = fixture.server.faults();
+    fixture.until("silence", |_| !faults.is_armed()).await;
     let started = Instant::now();
     urgent.send_replace(true);
-    scene.until("a", |state| state.has(&["a"])).await;
+    fixture.until("a", |state| state.has(&["a"])).await;
     assert!(started.elapsed() < Duration::from_secs(2), "virtual time");
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_overloaded_server_is_left_alone_for_as_long_as_it_asks() {
-    let scene = Scene::start(|server| {
+    let fixture = Fixture::start(|server| {
         let busy = |retry_after_seconds| Fault::TooManyRequests {
             retry_after_seconds,
         };
@@ -227,10 +230,12 @@ async fn an_overloaded_server_is_left_alone_for_as_long_as_it_asks() {
         server.faults().strike(1, watches(), busy(3_600));
     });
     let started = Instant::now();
-    scene.until("a list", |state| state.lists == 1).await;
+    fixture.until("a list", |state| state.lists == 1).await;
     assert!(started.elapsed() >= Duration::from_secs(7));
-    scene.until("a second list", |state| state.lists == 2).await;
-    let failures = scene.state.lock().failures.clone();
+    fixture
+        .until("a second list", |state| state.lists == 2)
+        .await;
+    let failures = fixture.state.lock().failures.clone();
     assert_eq!(
         failures,
         [7, 30].map(Duration::from_secs),
@@ -240,15 +245,15 @@ async fn an_overloaded_server_is_left_alone_for_as_long_as_it_asks() {
 
 #[tokio::test(start_paused = true)]
 async fn failures_are_retried_within_two_seconds_each() {
-    let scene = Scene::start(|server| {
+    let fixture = Fixture::start(|server| {
         let broken = Fault::InternalError;
         server.faults().strike_randomly(1_000, lists(), broken);
     });
-    scene
+    fixture
         .until("ten failures", |state| state.failures.len() == 10)
         .await;
-    let longest = scene.state.lock().failures.iter().max().copied();
+    let longest = fixture.state.lock().failures.iter().max().copied();
     assert!(longest.unwrap() < Duration::from_secs(2));
-    scene.server.faults().heal();
-    scene.until("a list", |state| state.lists == 1).await;
+    fixture.server.faults().heal();
+    fixture.until("a list", |state| state.lists == 1).await;
 }

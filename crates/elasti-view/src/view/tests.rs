@@ -113,7 +113,7 @@ fn all_that_blocks_is_told_not_only_the_first() {
         .map(|one| one.reason.as_str())
         .collect();
     assert_eq!(reasons, ["OutsideWindow", "Paused", "CoolingDown"]);
-    assert_eq!(view.sleeps_at, None, "nobody knows when it is resumed");
+    assert_eq!(view.sleeps_at, None, "it is not known when it is resumed");
 }
 
 #[test]

@@ -135,6 +135,6 @@ async fn every_problem_is_named_with_its_fix() {
 #[tokio::test]
 async fn without_permissions_it_says_what_it_could_not_check() {
     let sandbox = installed().await;
-    sandbox.become_account("nobody").await;
-    assert_snapshot!(sandbox.type_in(&["check", "--kubeconfig", "nobody"]).await);
+    sandbox.become_account("missing").await;
+    assert_snapshot!(sandbox.type_in(&["check", "--kubeconfig", "missing"]).await);
 }

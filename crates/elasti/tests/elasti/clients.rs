@@ -5,7 +5,7 @@ use std::process::{Output, Stdio};
 
 use crate::process::{LIMIT, ResolverProcess, hollow, pod_address};
 use bytes::{Buf as _, BufMut as _};
-use elasti_testkit::fixture::{self, Fixture as Scene, TestPort, service};
+use elasti_testkit::fixture::{self, Fixture, TestPort, service};
 use futures::{SinkExt as _, StreamExt as _};
 use http::uri::PathAndQuery;
 use serde_json::{Value, json};
@@ -17,10 +17,10 @@ use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 use tonic::{Code, Status};
 
 /// A simulated cluster and the process; the process ends with it.
-async fn start() -> (Scene, ResolverProcess) {
-    let scene = Scene::without_resolver().await;
-    let resolver = ResolverProcess::start(&scene, &[]).await;
-    (scene, resolver)
+async fn start() -> (Fixture, ResolverProcess) {
+    let fixture = Fixture::without_resolver().await;
+    let resolver = ResolverProcess::start(&fixture, &[]).await;
+    (fixture, resolver)
 }
 
 fn curl(arguments: &[&str]) -> Command {
@@ -59,8 +59,8 @@ fn answers(output: &Output) -> Vec<Value> {
 
 #[tokio::test]
 async fn curl_keeps_its_connection_over_http_1_through_a_wake() {
-    let (scene, _resolver) = start().await;
-    let address = scene.asleep(service("cart")).await;
+    let (fixture, _resolver) = start().await;
+    let address = fixture.asleep(service("cart")).await;
     let urls = [1, 2, 3].map(|at| format!("http://{address}/{at}"));
     let output = printed(curl(&[
         "--http1.1",
@@ -85,8 +85,8 @@ async fn curl_keeps_its_connection_over_http_1_through_a_wake() {
 
 #[tokio::test]
 async fn curl_uploads_100_mb_in_chunks_through_a_wake_with_constant_memory() {
-    let (scene, resolver) = start().await;
-    let address = scene.asleep(service("cart")).await;
+    let (fixture, resolver) = start().await;
+    let address = fixture.asleep(service("cart")).await;
     let bytes: u64 = 100 << 20;
     let body = tempfile::tempfile().unwrap();
     body.set_len(bytes).unwrap();
@@ -112,8 +112,8 @@ async fn curl_uploads_100_mb_in_chunks_through_a_wake_with_constant_memory() {
 
 #[tokio::test]
 async fn curl_that_expects_100_continue_gets_it_once_a_pod_wants_the_body() {
-    let (scene, _resolver) = start().await;
-    let address = scene.asleep(service("cart")).await;
+    let (fixture, _resolver) = start().await;
+    let address = fixture.asleep(service("cart")).await;
     let url = format!("http://{address}/up");
     let asks = ["--http1.1", "--verbose", "--header", "Expect: 100-continue"];
     let patient = ["--expect100-timeout", "100", "--data", "abc", &url];
@@ -125,8 +125,8 @@ async fn curl_that_expects_100_continue_gets_it_once_a_pod_wants_the_body() {
 
 #[tokio::test]
 async fn curl_speaks_h2c_with_prior_knowledge_through_a_wake() {
-    let (scene, _resolver) = start().await;
-    let address = scene.asleep(service("cart")).await;
+    let (fixture, _resolver) = start().await;
+    let address = fixture.asleep(service("cart")).await;
     // One connection each: curl 7.88 cannot use one again that it opened with prior knowledge.
     for path in ["/1", "/2"] {
         let url = format!("http://{address}{path}");
@@ -190,8 +190,8 @@ const SAY: PathAndQuery = PathAndQuery::from_static("/echo.Echo/Say");
 
 #[tokio::test]
 async fn tonic_makes_a_unary_call_and_then_a_stream_through_a_wake() {
-    let (scene, _resolver) = start().await;
-    let address = scene.asleep(service("cart")).await;
+    let (fixture, _resolver) = start().await;
+    let address = fixture.asleep(service("cart")).await;
     let mut client = grpc(&address).await;
     let asked = tonic::Request::new("hello".to_owned());
     let answer = client.unary(asked, SAY, Words).await.unwrap();
@@ -215,11 +215,11 @@ async fn tonic_makes_a_unary_call_and_then_a_stream_through_a_wake() {
 
 #[tokio::test]
 async fn tonic_hears_unavailable_and_why_when_the_service_cannot_start() {
-    let (scene, _resolver) = start().await;
+    let (fixture, _resolver) = start().await;
     let mut never = service("cart");
     never.image = "never-ready:1";
     never.spec = json!({"hold": {"timeoutSeconds": 1}});
-    let address = scene.asleep(never).await;
+    let address = fixture.asleep(never).await;
     let mut client = grpc(&address).await;
     let asked = tonic::Request::new("hello".to_owned());
     let refused = client.unary(asked, SAY, Words).await.unwrap_err();
@@ -236,8 +236,8 @@ async fn tonic_hears_unavailable_and_why_when_the_service_cannot_start() {
 
 #[tokio::test]
 async fn a_websocket_client_talks_both_ways_through_a_wake() {
-    let (scene, _resolver) = start().await;
-    let address = scene.asleep(service("chat")).await;
+    let (fixture, _resolver) = start().await;
+    let address = fixture.asleep(service("chat")).await;
     let stream = TcpStream::connect(&address).await.unwrap();
     let (mut socket, answer) =
         tokio_tungstenite::client_async(format!("ws://{address}/talk"), stream)
@@ -255,8 +255,8 @@ async fn a_websocket_client_talks_both_ways_through_a_wake() {
 
 #[tokio::test]
 async fn curl_hears_server_sent_events_one_by_one_through_a_wake() {
-    let (scene, _resolver) = start().await;
-    let address = scene.asleep(hollow("news")).await;
+    let (fixture, _resolver) = start().await;
+    let address = fixture.asleep(hollow("news")).await;
     let mut listener = curl(&[
         "--http1.1",
         "--no-buffer",
@@ -264,7 +264,9 @@ async fn curl_hears_server_sent_events_one_by_one_through_a_wake() {
     ])
     .spawn()
     .unwrap();
-    let pod = TcpListener::bind(pod_address(&scene).await).await.unwrap();
+    let pod = TcpListener::bind(pod_address(&fixture).await)
+        .await
+        .unwrap();
     let (mut pod, _) = timeout(LIMIT, pod.accept()).await.unwrap().unwrap();
     let mut head = [0; 2048];
     assert!(pod.read(&mut head).await.unwrap() > 0);
@@ -292,10 +294,10 @@ async fn curl_hears_server_sent_events_one_by_one_through_a_wake() {
 
 #[tokio::test]
 async fn raw_tcp_works_both_ways_round_through_a_wake() {
-    let (scene, _resolver) = start().await;
+    let (fixture, _resolver) = start().await;
     let mut speaks_first = service("db");
     speaks_first.image = "speaks-first:1";
-    let address = scene.asleep(speaks_first).await;
+    let address = fixture.asleep(speaks_first).await;
     let mut client = TcpStream::connect(&address).await.unwrap();
     let mut greeting = [0; 14];
     timeout(LIMIT, client.read_exact(&mut greeting))
@@ -309,12 +311,12 @@ async fn raw_tcp_works_both_ways_round_through_a_wake() {
         listen: 20_002,
         ..fixture::HTTP
     }];
-    let address = scene.asleep(other).await;
+    let address = fixture.asleep(other).await;
     let mut client = TcpStream::connect(&address).await.unwrap();
     client.write_all(b"\x00\x01binary").await.unwrap();
     let mut address = None;
     fixture::until("its pod has an address", async || {
-        let pods = scene.api_client.items(fixture::PODS).await;
+        let pods = fixture.api_client.items(fixture::PODS).await;
         let pod = pods
             .iter()
             .find(|pod| pod["metadata"]["labels"]["app"] == "queue");
@@ -375,7 +377,7 @@ async fn certificate(folder: &std::path::Path) {
 
 #[tokio::test]
 async fn tls_passes_through_a_wake_untouched_and_the_certificate_is_the_services_own() {
-    let (scene, _resolver) = start().await;
+    let (fixture, _resolver) = start().await;
     let folder = tempfile::tempdir().unwrap();
     certificate(folder.path()).await;
     let mut secure = hollow("shop");
@@ -384,7 +386,7 @@ async fn tls_passes_through_a_wake_untouched_and_the_certificate_is_the_services
         port: 443,
         ..fixture::HTTP
     }];
-    let address = scene.asleep(secure).await;
+    let address = fixture.asleep(secure).await;
     let ca = folder.path().join("cert.pem");
     let to = format!("shop.test:443:{address}");
     let client = curl(&[
@@ -395,7 +397,7 @@ async fn tls_passes_through_a_wake_untouched_and_the_certificate_is_the_services
         "https://shop.test/",
     ]);
     let client = tokio::spawn(printed(client));
-    let (pod, _) = pod_address(&scene).await;
+    let (pod, _) = pod_address(&fixture).await;
     let _server = Command::new("openssl")
         .current_dir(folder.path())
         .args([
@@ -415,7 +417,7 @@ async fn tls_passes_through_a_wake_untouched_and_the_certificate_is_the_services
 
 #[tokio::test]
 async fn two_ports_of_one_service_wake_it_and_both_work() {
-    let (scene, _resolver) = start().await;
+    let (fixture, _resolver) = start().await;
     let mut two = service("cart");
     two.ports.push(TestPort {
         name: "admin",
@@ -423,7 +425,7 @@ async fn two_ports_of_one_service_wake_it_and_both_work() {
         listen: 20_002,
         app_protocol: None,
     });
-    let address = scene.asleep(two).await;
+    let address = fixture.asleep(two).await;
     let host = address.split(':').next().unwrap();
     let urls = [
         format!("http://{host}:81/admin"),

@@ -78,7 +78,7 @@ async fn a_missing_permission_is_named_and_nothing_is_created() {
     let proxy = ("", "pods/proxy", "get");
     let mut printed = String::new();
     for (name, rules) in [
-        ("nobody", &[][..]),
+        ("missing", &[][..]),
         ("reader", &[elasti, deployments, pods, proxy][..]),
     ] {
         may(&sandbox, name, rules).await;
@@ -104,7 +104,7 @@ fn normalised(text: &str) -> String {
         });
     }
     let text = words.concat();
-    // How long the namespace took to go is nobody's business here.
+    // How long the removal of the namespace took does not matter here.
     let lines = text.lines().filter(|line| !line.contains("... "));
     lines.collect::<Vec<_>>().join("\n") + "\n"
 }

@@ -1,7 +1,7 @@
 //! Hostile clients against the resolver as a process: HTTP/2 floods, a killed resolver.
 
 use crate::process::{LIMIT, ResolverProcess};
-use elasti_testkit::fixture::{Fixture as Scene, HTTP, PODS, http_get as ask, service, until};
+use elasti_testkit::fixture::{Fixture, HTTP, PODS, http_get as ask, service, until};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
@@ -27,13 +27,13 @@ fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
 const GET: &[u8] = &[0x82, 0x86, 0x84, 0x41, 0x01, b'x'];
 
 /// An awake service; clients that still arrive at the resolver are served there.
-async fn awake() -> (Scene, ResolverProcess, String) {
-    let scene = Scene::without_resolver().await;
-    let resolver = ResolverProcess::start(&scene, &[]).await;
-    let address = scene.asleep(service("cart")).await;
+async fn awake() -> (Fixture, ResolverProcess, String) {
+    let fixture = Fixture::without_resolver().await;
+    let resolver = ResolverProcess::start(&fixture, &[]).await;
+    let address = fixture.asleep(service("cart")).await;
     assert_eq!(ask(&address, "/").await.code(), 200);
-    let direct = format!("{}:{}", scene.address, HTTP.listen);
-    (scene, resolver, direct)
+    let direct = format!("{}:{}", fixture.address, HTTP.listen);
+    (fixture, resolver, direct)
 }
 
 /// Sends as much of a flood as is taken; gives what came back, and whether the resolver ended the connection.
@@ -72,7 +72,7 @@ fn go_away(mut back: &[u8]) -> Option<u32> {
     None
 }
 
-/// Whoever else comes is served, and memory has not grown by more than this.
+/// Other clients are served, and memory has not grown by more than this.
 async fn unharmed(resolver: &ResolverProcess, direct: &str, before_kib: u64, what: &str) {
     for at in 0..20 {
         assert_eq!(ask(direct, &format!("/{at}")).await.code(), 200);
@@ -144,26 +144,26 @@ async fn a_flood_of_settings_and_pings_harms_no_other_client() {
 
 #[tokio::test]
 async fn a_resolver_that_is_killed_loses_what_it_holds_but_not_the_wake() {
-    let scene = Scene::without_resolver().await;
-    let mut resolver = ResolverProcess::start(&scene, &[]).await;
+    let fixture = Fixture::without_resolver().await;
+    let mut resolver = ResolverProcess::start(&fixture, &[]).await;
     let mut slow = service("cart");
     slow.start_seconds = "3";
-    let address = scene.asleep(slow).await;
+    let address = fixture.asleep(slow).await;
     let mut held = TcpStream::connect(&address).await.unwrap();
     held.write_all(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
         .await
         .unwrap();
     until("the operator hears", async || {
-        !scene.operator.wakes().is_empty()
+        !fixture.operator.wakes().is_empty()
     })
     .await;
     resolver.signal("KILL").await;
     assert_eq!(resolver.ended().await.code(), None);
     let mut rest = Vec::new();
     let _ = timeout(LIMIT, held.read_to_end(&mut rest)).await.unwrap();
-    assert!(rest.is_empty(), "nobody invents an answer");
+    assert!(rest.is_empty(), "no answer is invented");
     until("the pod gets ready without any resolver", async || {
-        let pods = scene.api_client.items(PODS).await;
+        let pods = fixture.api_client.items(PODS).await;
         pods.iter().any(|pod| {
             let conditions = pod["status"]["conditions"]
                 .as_array()
@@ -175,12 +175,12 @@ async fn a_resolver_that_is_killed_loses_what_it_holds_but_not_the_wake() {
         })
     })
     .await;
-    let _next = ResolverProcess::start(&scene, &[]).await;
-    let direct = format!("{}:{}", scene.address, HTTP.listen);
+    let _next = ResolverProcess::start(&fixture, &[]).await;
+    let direct = format!("{}:{}", fixture.address, HTTP.listen);
     until("the next resolver listens", async || {
         TcpStream::connect(&direct).await.is_ok()
     })
     .await;
     assert_eq!(ask(&direct, "/").await.code(), 200);
-    assert_eq!(scene.operator.wakes().len(), 1, "without another wake");
+    assert_eq!(fixture.operator.wakes().len(), 1, "without another wake");
 }

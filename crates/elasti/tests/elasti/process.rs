@@ -10,7 +10,7 @@ use tokio::process::{Child, ChildStderr, ChildStdout, Command};
 use tokio::time::timeout;
 
 use elasti_testkit::fixture::{
-    Fixture as Scene, HTTP, PODS, Response as Answer, TestService, http_get as ask, service, until,
+    Fixture, HTTP, PODS, Response as Answer, TestService, http_get as ask, service, until,
 };
 
 /// Far more than anything takes that works.
@@ -38,10 +38,10 @@ pub fn hollow(name: &'static str) -> TestService {
 }
 
 /// Where the pod of a hollow service would listen for port 80, once it was woken.
-pub async fn pod_address(scene: &Scene) -> (IpAddr, u16) {
+pub async fn pod_address(fixture: &Fixture) -> (IpAddr, u16) {
     let mut address = None;
     until("a pod has an address", async || {
-        let pods = scene.api_client.items(PODS).await;
+        let pods = fixture.api_client.items(PODS).await;
         address = pods
             .first()
             .and_then(|pod| pod["status"]["podIP"].as_str()?.parse().ok());
@@ -61,11 +61,11 @@ pub struct ResolverProcess {
 }
 
 impl ResolverProcess {
-    pub async fn start(scene: &Scene, more: &[(&str, &str)]) -> Self {
+    pub async fn start(fixture: &Fixture, more: &[(&str, &str)]) -> Self {
         let files = tempfile::tempdir().unwrap();
         let kubeconfig: PathBuf = files.path().join("kubeconfig");
-        std::fs::write(&kubeconfig, scene.fake_cluster.kubeconfig()).unwrap();
-        let address = scene.address.to_string();
+        std::fs::write(&kubeconfig, fixture.fake_cluster.kubeconfig()).unwrap();
+        let address = fixture.address.to_string();
         let mut child = elasti(&["resolver"])
             .env("KUBECONFIG", &kubeconfig)
             .env("ELASTI_RESOLVER_BIND_ADDRESS", &address)
@@ -73,7 +73,7 @@ impl ResolverProcess {
             .env("ELASTI_RESOLVER_ALLOW_LOOPBACK", "true")
             .env(
                 "ELASTI_RESOLVER_OPERATOR_ADDRESS",
-                scene.operator.address.to_string(),
+                fixture.operator.address.to_string(),
             )
             .env("ELASTI_RESOLVER_SETTLE", "200ms")
             .envs(more.iter().copied())
@@ -85,7 +85,7 @@ impl ResolverProcess {
             child,
             logs,
             errors,
-            address: scene.address,
+            address: fixture.address,
             _files: files,
         };
         process.until_ready().await;

@@ -3,13 +3,13 @@
 use std::sync::atomic::Ordering;
 
 use crate::process::{ResolverProcess, elasti};
-use elasti_testkit::fixture::{self, Fixture as Scene, http_get as ask, service, until};
+use elasti_testkit::fixture::{self, Fixture, http_get as ask, service, until};
 use serde_json::Value;
 use tokio::net::TcpStream;
 
 #[tokio::test]
 async fn it_serves_the_first_request_and_says_so_in_json_lines() {
-    let scene = Scene::without_resolver().await;
+    let fixture = Fixture::without_resolver().await;
     let files = tempfile::tempdir().unwrap();
     let token = files.path().join("token");
     std::fs::write(&token, "projected\n").unwrap();
@@ -18,8 +18,8 @@ async fn it_serves_the_first_request_and_says_so_in_json_lines() {
         ("ELASTI_RESOLVER_TOKEN_FILE", file),
         ("QUEUE_RETRY_DURATION", "5"),
     ];
-    let mut resolver = ResolverProcess::start(&scene, &more).await;
-    let address = scene.asleep(service("cart")).await;
+    let mut resolver = ResolverProcess::start(&fixture, &more).await;
+    let address = fixture.asleep(service("cart")).await;
     for path in ["/healthz", "/readyz", "/metrics"] {
         assert_eq!(resolver.admin(path).await.code(), 200, "{path}");
     }
@@ -28,7 +28,7 @@ async fn it_serves_the_first_request_and_says_so_in_json_lines() {
         (answer.code(), &answer.json()["path"]),
         (200, &"/first".into())
     );
-    let received = scene.operator.received.lock()[0].clone();
+    let received = fixture.operator.received.lock()[0].clone();
     assert_eq!(received.authorization.as_deref(), Some("Bearer projected"));
     resolver.signal("TERM").await;
     assert_eq!(resolver.ended().await.code(), Some(0));
@@ -38,7 +38,7 @@ async fn it_serves_the_first_request_and_says_so_in_json_lines() {
         printed.push(line["message"].as_str().unwrap_or_default().to_owned());
     }
     for expected in [
-        "these are accepted and have no use here",
+        "flags or variables have no effect here",
         "resolver started",
         "SIGTERM received: draining",
         "drained",
@@ -53,10 +53,10 @@ async fn it_serves_the_first_request_and_says_so_in_json_lines() {
 #[tokio::test]
 async fn the_first_sigterm_is_not_ready_at_once_and_ends_only_after_the_held_request_is_answered_r15()
  {
-    let scene = Scene::without_resolver().await;
-    let mut resolver = ResolverProcess::start(&scene, &[]).await;
-    let address = scene.asleep(service("cart")).await;
-    scene.operator.code.store(503, Ordering::Relaxed);
+    let fixture = Fixture::without_resolver().await;
+    let mut resolver = ResolverProcess::start(&fixture, &[]).await;
+    let address = fixture.asleep(service("cart")).await;
+    fixture.operator.code.store(503, Ordering::Relaxed);
     let held = tokio::spawn(async move { ask(&address, "/held").await });
     until("it is held", async || resolver.held().await == 1).await;
     resolver.signal("TERM").await;
@@ -65,13 +65,14 @@ async fn the_first_sigterm_is_not_ready_at_once_and_ends_only_after_the_held_req
             && resolver.admin("/healthz").await.code() == 200
     })
     .await;
-    let direct = format!("{}:{}", scene.address, fixture::HTTP.listen);
-    until("after the settle time nobody is accepted", async || {
-        TcpStream::connect(&direct).await.is_err()
-    })
+    let direct = format!("{}:{}", fixture.address, fixture::HTTP.listen);
+    until(
+        "after the settle time no connection is accepted",
+        async || TcpStream::connect(&direct).await.is_err(),
+    )
     .await;
     assert!(resolver.child.try_wait().unwrap().is_none(), "it holds on");
-    scene.operator.code.store(200, Ordering::Relaxed);
+    fixture.operator.code.store(200, Ordering::Relaxed);
     let answer = held.await.unwrap();
     assert_eq!(
         (answer.code(), &answer.json()["path"]),
@@ -82,11 +83,11 @@ async fn the_first_sigterm_is_not_ready_at_once_and_ends_only_after_the_held_req
 
 #[tokio::test]
 async fn the_second_sigterm_ends_at_once() {
-    let scene = Scene::without_resolver().await;
-    let mut resolver = ResolverProcess::start(&scene, &[]).await;
+    let fixture = Fixture::without_resolver().await;
+    let mut resolver = ResolverProcess::start(&fixture, &[]).await;
     let mut slow = service("cart");
     slow.start_seconds = "3600";
-    let address = scene.asleep(slow).await;
+    let address = fixture.asleep(slow).await;
     let held = tokio::spawn(async move {
         let mut client = TcpStream::connect(&address).await.unwrap();
         tokio::io::AsyncWriteExt::write_all(&mut client, b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")

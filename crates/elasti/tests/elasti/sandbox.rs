@@ -63,7 +63,7 @@ impl Sandbox {
         sandbox
     }
 
-    /// With the objects of an installation; nobody is at work in its pods.
+    /// With the objects of an installation; nothing runs in its pods.
     pub async fn with_chart() -> Self {
         let sandbox = Self::with_fake_cluster().await;
         sandbox.make_all(DEFINITION).await;

@@ -4,7 +4,7 @@ use std::net::TcpListener;
 use std::sync::atomic::Ordering;
 
 use crate::process::{LIMIT, ResolverProcess, elasti};
-use elasti_testkit::fixture::{Fixture as Scene, http_get as ask, service, until};
+use elasti_testkit::fixture::{Fixture, http_get as ask, service, until};
 use elasti_testkit::sentry_stub::{Behaviour, ReceivedRequest, SentryStub};
 use serde_json::Value;
 use tokio::time::timeout;
@@ -89,15 +89,15 @@ async fn a_sentry_that_hangs_or_is_gone_changes_nothing_about_the_end() {
 #[tokio::test]
 async fn a_resolver_that_is_cut_off_tells_sentry_and_nothing_of_the_request() {
     let sentry = SentryStub::start(Behaviour::Accepts);
-    let scene = Scene::without_resolver().await;
+    let fixture = Fixture::without_resolver().await;
     let dsn = sentry.dsn();
     let more = [
         ("SENTRY_DSN", dsn.as_str()),
         ("SENTRY_ENVIRONMENT", "staging"),
     ];
-    let mut resolver = ResolverProcess::start(&scene, &more).await;
-    let address = scene.asleep(service("cart")).await;
-    scene.operator.code.store(503, Ordering::Relaxed);
+    let mut resolver = ResolverProcess::start(&fixture, &more).await;
+    let address = fixture.asleep(service("cart")).await;
+    fixture.operator.code.store(503, Ordering::Relaxed);
     let held = tokio::spawn(async move { ask(&address, "/s3cret").await });
     until("it is held", async || resolver.held().await == 1).await;
     resolver.signal("TERM").await;

@@ -5,14 +5,14 @@ use std::process::Output;
 use crate::process::elasti;
 use elasti_api::names;
 use elasti_testkit::fixture::{
-    self, DEPLOYMENTS, ELASTI, Fixture as Scene, MERGE, SLICES, http_get as ask, service,
+    self, DEPLOYMENTS, ELASTI, Fixture, MERGE, SLICES, http_get as ask, service,
 };
 use serde_json::json;
 
-async fn hook(scene: &Scene, patience_seconds: &str) -> Output {
+async fn hook(fixture: &Fixture, patience_seconds: &str) -> Output {
     let files = tempfile::tempdir().unwrap();
     let kubeconfig = files.path().join("kubeconfig");
-    std::fs::write(&kubeconfig, scene.fake_cluster.kubeconfig()).unwrap();
+    std::fs::write(&kubeconfig, fixture.fake_cluster.kubeconfig()).unwrap();
     elasti(&["uninstall-hook", "--patience-seconds", patience_seconds])
         .args(["--operator-namespace", "default", "--operator", "operator"])
         .args(["--settle-seconds", "1"])
@@ -22,22 +22,22 @@ async fn hook(scene: &Scene, patience_seconds: &str) -> Output {
         .unwrap()
 }
 
-async fn finalize(scene: &Scene, name: &str) {
+async fn finalize(fixture: &Fixture, name: &str) {
     let finalizers = json!([names::FINALIZER, "example.com/other"]);
     let patch = json!({"metadata": {"finalizers": finalizers}});
-    scene
+    fixture
         .api_client
         .patch(&format!("{ELASTI}/{name}"), MERGE, patch)
         .await;
 }
 
-async fn our_slices(scene: &Scene) -> usize {
+async fn our_slices(fixture: &Fixture) -> usize {
     let label = format!(
         "{}={}",
         names::SLICE_MANAGED_BY_LABEL,
         names::SLICE_MANAGED_BY_ELASTI
     );
-    scene
+    fixture
         .api_client
         .items(&format!("{SLICES}?labelSelector={label}"))
         .await
@@ -46,8 +46,8 @@ async fn our_slices(scene: &Scene) -> usize {
 
 #[tokio::test]
 async fn what_sleeps_is_awake_afterwards_and_answers_without_a_resolver_r14() {
-    let mut scene = Scene::start().await;
-    scene
+    let mut fixture = Fixture::start().await;
+    fixture
         .api_client
         .create(DEPLOYMENTS, json!({
             "metadata": {"name": "operator"},
@@ -58,11 +58,11 @@ async fn what_sleeps_is_awake_afterwards_and_answers_without_a_resolver_r14() {
         .await;
     let mut cart = service("cart");
     cart.spec = json!({"minTargetReplicas": 2});
-    let address = scene.asleep(cart).await;
-    finalize(&scene, "cart").await;
-    assert_eq!(our_slices(&scene).await, 1);
+    let address = fixture.asleep(cart).await;
+    finalize(&fixture, "cart").await;
+    assert_eq!(our_slices(&fixture).await, 1);
 
-    let ended = hook(&scene, "300").await;
+    let ended = hook(&fixture, "300").await;
 
     assert_eq!(
         ended.status.code(),
@@ -71,14 +71,18 @@ async fn what_sleeps_is_awake_afterwards_and_answers_without_a_resolver_r14() {
         String::from_utf8_lossy(&ended.stderr)
     );
     let replicas = async |name: &str| {
-        scene.api_client.get(&format!("{DEPLOYMENTS}/{name}")).await["spec"]["replicas"].clone()
+        fixture
+            .api_client
+            .get(&format!("{DEPLOYMENTS}/{name}"))
+            .await["spec"]["replicas"]
+            .clone()
     };
     assert_eq!(replicas("cart").await, 2);
     assert_eq!(replicas("operator").await, 0);
-    assert_eq!(our_slices(&scene).await, 0);
-    let me = scene.api_client.get(&format!("{ELASTI}/cart")).await;
+    assert_eq!(our_slices(&fixture).await, 0);
+    let me = fixture.api_client.get(&format!("{ELASTI}/cart")).await;
     assert_eq!(me["metadata"]["finalizers"], json!(["example.com/other"]));
-    drop(scene.resolver.take());
+    drop(fixture.resolver.take());
     fixture::until("its pods answer", async || {
         ask(&address, "/").await.code() == 200
     })
@@ -87,19 +91,19 @@ async fn what_sleeps_is_awake_afterwards_and_answers_without_a_resolver_r14() {
 
 #[tokio::test]
 async fn a_target_that_does_not_start_keeps_its_resolver_and_is_named() {
-    let scene = Scene::start().await;
+    let fixture = Fixture::start().await;
     let mut slow = service("slow");
     slow.start_seconds = "3600";
-    scene.asleep(slow).await;
-    finalize(&scene, "slow").await;
+    fixture.asleep(slow).await;
+    finalize(&fixture, "slow").await;
 
-    let ended = hook(&scene, "3").await;
+    let ended = hook(&fixture, "3").await;
 
     assert_eq!(ended.status.code(), Some(1));
     let said = String::from_utf8_lossy(&ended.stderr).into_owned();
     assert!(said.contains("default/slow: no pod is ready"), "{said}");
-    assert_eq!(our_slices(&scene).await, 1);
-    let me = scene.api_client.get(&format!("{ELASTI}/slow")).await;
+    assert_eq!(our_slices(&fixture).await, 1);
+    let me = fixture.api_client.get(&format!("{ELASTI}/slow")).await;
     assert_eq!(
         me["metadata"]["finalizers"],
         json!([names::FINALIZER, "example.com/other"])

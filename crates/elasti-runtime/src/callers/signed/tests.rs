@@ -82,7 +82,7 @@ fn a_forged_signature_is_no_signature() {
         bytes[7] ^= 1;
         let changed = format!("{signed}.{}", encode(&bytes));
         assert_eq!(check(&changed, &issuer), Err(Flaw::Signature));
-        // Somebody else's key under the same name.
+        // Another key under the same name.
         let forger = match mint.algorithm {
             "RS256" => Mint::rsa("k"),
             _ => Mint::curve("k"),

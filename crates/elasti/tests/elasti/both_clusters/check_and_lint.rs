@@ -24,11 +24,11 @@ async fn lint_holds_a_file_against_the_cluster() {
     assert!(printed.ends_with("[exit 0]\n"), "{printed}");
     assert_eq!(printed, "1 ElastiService, 0 errors, 0 warnings\n[exit 0]\n");
 
-    object["spec"]["service"] = json!("nobody");
+    object["spec"]["service"] = json!("missing");
     let bad = user.writes("bad.json", &object.to_string());
     let printed = user.types(&["lint", bad.to_str().unwrap()]).await;
     assert!(printed.ends_with("[exit 1]\n"), "{printed}");
-    assert!(printed.contains("nobody"), "{printed}");
+    assert!(printed.contains("missing"), "{printed}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

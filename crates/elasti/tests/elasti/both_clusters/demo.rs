@@ -46,7 +46,7 @@ async fn the_steps_come_on_a_real_cluster_and_no_request_is_lost() {
 async fn ctrl_c_while_a_request_is_held_removes_all_of_it() {
     let user = User::start().await;
     let prometheus = user.env.prometheus();
-    // It takes so long to start that the request is held when somebody has enough.
+    // It takes so long to start that the request is held when the client gives up.
     let words = ["demo", "--real", "--image", IMAGE, "--cold-start", "10m"];
     let words = [&words[..], &["--prometheus", &prometheus]].concat();
     let mut demo = user.elasti(&words).spawn().unwrap();

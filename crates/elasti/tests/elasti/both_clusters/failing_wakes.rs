@@ -1,4 +1,4 @@
-//! Wakes that fail: `elasti why` names the cause that was injected, and the command that shows or mends it.
+//! Wakes that fail: `elasti why` names the cause that was injected, and the command that shows or fixes it.
 
 use elasti_e2e::{App, Blueprint, blueprint, until};
 use serde_json::json;
@@ -19,7 +19,7 @@ async fn asleep(change: impl FnOnce(&mut Blueprint)) -> (User, App) {
     (user, web)
 }
 
-/// The same, and somebody comes, so that Elasti wakes it. The visitor waits until the test is over.
+/// The same, with a request that wakes it and waits until the test is over.
 async fn visited(change: impl FnOnce(&mut Blueprint)) -> (User, App) {
     let (user, web) = asleep(change).await;
     let visited = web.clone();
@@ -75,11 +75,11 @@ fn stable(line: &str, web: &App) -> String {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_image_cannot_be_pulled() {
-    // Nobody listens there, on any machine.
+    // Nothing listens there, on any machine.
     let image = json!({"image": "127.0.0.1:9/missing:1", "imagePullPolicy": "IfNotPresent"});
     let (user, web) = visited(|web| web.pod = json!({"container": image})).await;
     insta::assert_snapshot!(told_once(&user, &web, "ImagePull").await);
-    // Whoever asks for a wake by hand hears the same, at once.
+    // `elasti wake` reports the same, at once.
     let namespace = web.blueprint.namespace;
     let wake = user.types(&["wake", "web", "-n", namespace]).await;
     let wake: Vec<String> = wake.lines().map(|line| stable(line, &web)).collect();
@@ -103,7 +103,7 @@ async fn no_node_takes_the_pod() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_api_server_refuses_the_pod() {
-    let (user, web) = visited(|web| web.pod = json!({"serviceAccountName": "nobody"})).await;
+    let (user, web) = visited(|web| web.pod = json!({"serviceAccountName": "missing"})).await;
     insta::assert_snapshot!(told_once(&user, &web, "PodRefused").await);
 }
 

@@ -82,7 +82,7 @@ async fn clusters_that_cannot_be_reached_or_are_not_ours() {
         .env
         .fake_cluster()
         .kubeconfig()
-        .replace("fake-cluster-admin", "somebody");
+        .replace("fake-cluster-admin", "another-user");
     std::fs::write(fixture.files.path().join("wrong"), wrong).unwrap();
     std::fs::write(fixture.files.path().join("broken"), "clusters: 5").unwrap();
     let file = |name: &str| fixture.files.path().join(name).display().to_string();
@@ -99,7 +99,7 @@ async fn clusters_that_cannot_be_reached_or_are_not_ours() {
             "config",
             &["list", "--context", "fake-cluster", "-n", "default"],
         ),
-        ("config", &["why", "nobody"]),
+        ("config", &["why", "missing"]),
         ("config", &["why"]),
         ("config", &["wyh", "web"]),
     ] {

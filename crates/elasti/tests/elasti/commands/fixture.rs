@@ -39,7 +39,7 @@ pub struct Fixture {
 }
 
 impl Fixture {
-    /// A simulated cluster that was founded twenty days ago, with nobody in it: statuses are what a test writes.
+    /// A simulated cluster that is twenty days old, without an operator: statuses are what a test writes.
     pub async fn unattended() -> Self {
         let epoch = Timestamp::now() - SignedDuration::from_secs(20 * DAY + 1800);
         Self::with(|config| {

@@ -139,7 +139,7 @@ async fn a_thousand_services_are_one_list_a_kind_and_fit_80_columns() {
         fixture.status(&name, asleep()).await;
     }
     let faults = fixture.env.fake_cluster().server.faults();
-    // `top` also asks where the resolvers are: there is none, so it asks nobody who waits.
+    // `top` also asks where the resolvers are: there is none, so it asks none for held requests.
     for (arguments, calls) in [
         (&["list", "-A"] as &[&str], 2),
         (&["top", "--once", "-A"], 3),
@@ -208,7 +208,7 @@ async fn top_asks_the_resolvers_for_held_requests() {
     let web = fixture.env.deploy("web").await;
     web.until_serving().await;
     web.fall_asleep().await;
-    // Nobody writes a status from now on.
+    // No status is written from now on.
     fixture.env.kill_operator(0).await;
     let visitors = [web.visitor(), web.visitor()];
     until("they wait", async || fixture.env.held() == 2).await;

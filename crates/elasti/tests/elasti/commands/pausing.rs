@@ -17,7 +17,7 @@ async fn pausing_and_resuming() {
         &["pause", "web"],
         &["pause", "elastiservice.elasti.truefoundry.com/web"],
         &["pause", "--all", "-o", "name"],
-        &["resume", "web", "nobody"],
+        &["resume", "web", "missing"],
         &["resume", "--all", "-A", "-o", "json"],
         &["resume", "--all", "-n", "elasti"],
         &["pause"],

@@ -25,9 +25,9 @@ async fn one(first: Value) -> Fixture {
     fixture
 }
 
-/// Someone who writes these statuses, one after the other, once the wish stands there.
+/// Writes these statuses, one after the other, once the request is written.
 async fn play(fixture: &Fixture, user_request: &str, steps: Vec<Value>) {
-    until("the wish is written", async || {
+    until("the request is written", async || {
         let object = fixture.object("web").await;
         object["metadata"]["annotations"][format!("elasti.truefoundry.com/{user_request}")]
             .is_string()
@@ -92,7 +92,7 @@ async fn a_wake_that_no_operator_grants() {
             .await,
     );
     transcript.push_str(&fixture.types(&["wake", "web", "--timeout", "soon"]).await);
-    transcript.push_str(&fixture.types(&["wake", "nobody"]).await);
+    transcript.push_str(&fixture.types(&["wake", "missing"]).await);
     let kept = transcript
         .lines()
         .filter(|line| !line.starts_with("2> ..."));

@@ -31,7 +31,7 @@ pub(super) const CHECKED: [(&str, &str); 16] = [
     ("cargo xtask e2e", "real: e2e"),
     ("elasti demo --real", "real: e2e"),
     ("cargo xtask kubernetes up", "real: e2e"),
-    ("cargo xtask kubernetes audit", "real: rights"),
+    ("cargo xtask kubernetes audit", "real: permissions"),
     ("cargo xtask kubernetes down", "real: end"),
     ("cargo xtask churn", "real: churn"),
     (
@@ -101,7 +101,7 @@ impl Shown {
         if own.is_empty() || !own.iter().all(|words| is_run(words)) {
             return Err(
                 "nothing runs this command: write it with elasti, kubectl or helm, or say in \
-                 src/documents/class.rs which check runs it (CHECKED) or why none does (UNCHECKED)"
+                 crates/elasti/tests/elasti/documents/class.rs which check runs it (CHECKED) or why none does (UNCHECKED)"
                     .to_owned(),
             );
         }

@@ -73,7 +73,7 @@ async fn every_command_of_kubectl_and_helm_works_on_a_real_cluster() {
             }
         }
     }
-    // Whoever comes next finds what was here before.
+    // The next page finds what was here before.
     faults.add("at the end", reader.installs(Installed::ByHelm).await);
     faults.none();
 }
@@ -129,7 +129,7 @@ fn variable(name: &str) -> String {
 struct Reader {
     shell: Shell,
     installed: Installed,
-    /// Where services that nobody uses are found to be so.
+    /// Where unused services are recognised.
     prometheus: String,
 }
 
@@ -175,7 +175,7 @@ impl Reader {
         reader
     }
 
-    /// Everything that pages speak of is there, awake, and nobody uses it.
+    /// Everything that pages speak of is there, awake and unused.
     async fn turns_the_page(&mut self) -> Result<(), String> {
         self.installs(Installed::ByHelm).await?;
         self.shell.write("web.yaml", &objects::first_service());
@@ -237,7 +237,7 @@ impl Reader {
         Ok(())
     }
 
-    /// Helm takes over no CRD that another tool has made, so that goes too. Whoever ends keeps its rights until then.
+    /// Helm takes over no CRD that another tool has made, so that goes too. A terminating pod keeps its permissions until then.
     async fn removes_overlay(&self) -> Result<(), String> {
         let definition = format!("kubectl delete crd {CRD} --ignore-not-found --timeout=120s");
         self.type_all(&[
@@ -344,7 +344,7 @@ fn around() -> String {
     let labels = |more: bool| {
         let mut labels = json!({"pod-security.kubernetes.io/enforce": "restricted"});
         if more {
-            labels["elasti.example/journey"] = json!("true");
+            labels["elasti.example/e2e"] = json!("true");
         }
         labels
     };
@@ -367,7 +367,7 @@ fn around() -> String {
         let metadata = json!({"name": name, "namespace": "shop"});
         all.push(json!({
             "apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata,
-            // Without replicas, as docs/gitops.md says: whoever sleeps is not woken by an apply.
+            // Without replicas, as docs/gitops.md says: a sleeping target is not woken by an apply.
             "spec": {"selector": {"matchLabels": {"app": name}}, "template": template},
         }));
         let ports = json!([{"name": "http", "port": 80, "targetPort": "http"}]);

@@ -57,7 +57,7 @@ impl Shown {
         }
     }
 
-    /// Where it stands and what it says, for whoever must mend it.
+    /// Where it is and what it says, for the one who must fix it.
     pub(super) fn place(&self) -> String {
         format!("{}:{}: `{}`", self.page, self.line, self.text)
     }

@@ -15,7 +15,7 @@ pub const SLICES: &str = "/apis/discovery.k8s.io/v1/namespaces/default/endpoints
 /// An installation that is well, with one sleeping service.
 pub async fn installed() -> Sandbox {
     let sandbox = Sandbox::with_chart().await;
-    // Nobody renews it, so it is as fresh as can be for a long time.
+    // Nothing renews it, so it is as fresh as can be for a long time.
     sandbox
         .make(&json!({
             "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",

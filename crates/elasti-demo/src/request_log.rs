@@ -1,4 +1,4 @@
-//! The ledger: the outcome of every request, and how many the app has answered recently.
+//! The requests: the outcome of every request, and how many the app has answered recently.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -67,11 +67,11 @@ impl fmt::Display for Summary {
 
 /// The requests of one round; clones share it.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Ledger {
+pub(crate) struct RequestLog {
     entries: Arc<Mutex<Vec<Entry>>>,
 }
 
-impl Ledger {
+impl RequestLog {
     pub(crate) fn write(&self, entry: Entry) {
         self.entries.lock().push(entry);
     }
@@ -141,7 +141,7 @@ mod tests {
 
     use tokio::time::Instant;
 
-    use super::{Entry, Ledger};
+    use super::{Entry, RequestLog};
     use elasti_visitor::{Answer, Lost};
 
     fn entry(sent_at: Instant, outcome: Result<bool, Lost>) -> Entry {
@@ -158,37 +158,37 @@ mod tests {
 
     #[test]
     fn a_request_through_a_resolver_or_a_lost_one_breaks_the_row() {
-        let ledger = Ledger::default();
+        let requests = RequestLog::default();
         let now = Instant::now();
-        ledger.write(entry(now, Ok(false)));
-        assert_eq!(ledger.direct_in_a_row("web", now).len(), 1);
-        ledger.write(entry(now, Ok(true)));
-        assert_eq!(ledger.direct_in_a_row("web", now).len(), 0);
-        ledger.write(entry(now, Ok(false)));
-        ledger.write(entry(now, Ok(false)));
-        assert_eq!(ledger.direct_in_a_row("web", now).len(), 2);
-        assert_eq!(ledger.direct_in_a_row("other", now).len(), 0);
-        ledger.write(entry(now, Err(Lost::Broken("reset".into()))));
-        assert_eq!(ledger.direct_in_a_row("web", now).len(), 0);
-        assert_eq!(ledger.answered_within("web", Duration::from_secs(60)), 4);
+        requests.write(entry(now, Ok(false)));
+        assert_eq!(requests.direct_in_a_row("web", now).len(), 1);
+        requests.write(entry(now, Ok(true)));
+        assert_eq!(requests.direct_in_a_row("web", now).len(), 0);
+        requests.write(entry(now, Ok(false)));
+        requests.write(entry(now, Ok(false)));
+        assert_eq!(requests.direct_in_a_row("web", now).len(), 2);
+        assert_eq!(requests.direct_in_a_row("other", now).len(), 0);
+        requests.write(entry(now, Err(Lost::Broken("reset".into()))));
+        assert_eq!(requests.direct_in_a_row("web", now).len(), 0);
+        assert_eq!(requests.answered_within("web", Duration::from_secs(60)), 4);
     }
 
     #[test]
     fn a_lost_request_is_counted_named_and_fails_the_round() {
-        let ledger = Ledger::default();
+        let requests = RequestLog::default();
         let now = Instant::now();
         let ready = [("web".to_owned(), now + Duration::from_secs(2))].into();
-        ledger.write(entry(now, Ok(true)));
-        ledger.write(entry(now + Duration::from_secs(3), Ok(true)));
-        ledger.write(entry(now + Duration::from_secs(3), Ok(false)));
-        let summary = ledger.summarize(&ready);
+        requests.write(entry(now, Ok(true)));
+        requests.write(entry(now + Duration::from_secs(3), Ok(true)));
+        requests.write(entry(now + Duration::from_secs(3), Ok(false)));
+        let summary = requests.summarize(&ready);
         assert_eq!(
             summary.to_string(),
             "sent 3, answered 3, of them held 1, lost 0"
         );
         assert!(summary.verdict().is_ok());
-        ledger.write(entry(now, Err(Lost::Broken("reset".into()))));
-        let summary = ledger.summarize(&ready);
+        requests.write(entry(now, Err(Lost::Broken("reset".into()))));
+        let summary = requests.summarize(&ready);
         assert_eq!(
             summary.to_string(),
             "sent 4, answered 3, of them held 1, lost 1"
