@@ -22,6 +22,8 @@ pub(crate) const USAGE: &str = "  e2e [--only TEXT] [--kubeconfig FILE --prometh
 const LABEL: &str = "elasti.example/e2e";
 /// Where this process shows readings to the node's own Prometheus.
 const READINGS_PORT: u16 = 9099;
+/// Several, so that kube-proxies and kubelets are never of one mind.
+const NODES: usize = 3;
 /// Each test mostly waits for ticks and settle times.
 const AT_ONCE: &str = "--test-threads=6";
 const ONE_BY_ONE: [&str; 2] = ["--test-threads=1", "--ignored"];
@@ -65,7 +67,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Box<dyn Error>> {
         (Some(file), Some(prometheus)) => layout::use_other(file, prometheus),
         _ => prepare_node()?,
     }
-    world::install("iptables", 1, 2)?;
+    world::install("iptables", NODES, 2)?;
     remove_namespaces()?;
     println!("installed after {:.0} s", start.elapsed().as_secs_f32());
     let mut failed = Vec::new();
@@ -137,7 +139,7 @@ impl fmt::Display for Tests {
 
 /// The node of this machine, with the sample app, and a Prometheus that scrapes the end-to-end tests.
 fn prepare_node() -> Result<(), Box<dyn Error>> {
-    world::up("iptables", 1)?;
+    world::up("iptables", NODES)?;
     image::import(&image::sample_app()?)?;
     let targets = layout::state().join("prometheus-targets/e2e.yaml");
     fs::write(

@@ -105,7 +105,8 @@ fn api_server() -> Result<(), Box<dyn Error>> {
 
 /// Enough for every edge once; a release is given ten minutes.
 fn short_churn() -> Result<(), Box<dyn Error>> {
-    let options = churn::Options::parse(&["--minutes", "2"]).ok_or("churn takes no minutes")?;
+    let options = churn::Options::parse(&["--minutes", "2", "--nodes", "3"])
+        .ok_or("churn takes no minutes")?;
     churn::run(&options)
 }
 

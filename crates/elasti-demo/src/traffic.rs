@@ -49,22 +49,22 @@ async fn send(
     timeout: Duration,
     mut stop: watch::Receiver<bool>,
 ) {
-    let mut requests = JoinSet::new();
+    let mut in_flight = JoinSet::new();
     let mut ticks = interval(every);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         tokio::select! {
             _ = stop.wait_for(|stop| *stop) => break,
             _ = ticks.tick() => {
-                requests.spawn(send_one(service.clone(), requests.clone(), timeout));
+                in_flight.spawn(send_one(service.clone(), requests.clone(), timeout));
             }
-            Some(_) = requests.join_next() => {}
+            Some(_) = in_flight.join_next() => {}
         }
     }
-    while requests.join_next().await.is_some() {}
+    while in_flight.join_next().await.is_some() {}
 }
 
-/// One request, written into the requests.
+/// One request, written into the log.
 pub(crate) async fn send_one(service: Service, requests: RequestLog, timeout: Duration) -> Entry {
     let sent_at = Instant::now();
     let outcome = visit(service.address, service.path, timeout).await;

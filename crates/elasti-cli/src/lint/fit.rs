@@ -157,6 +157,12 @@ fn check_service(spec: &ElastiServiceSpec, around: &Around, report: Report<'_>) 
             "use TCP for what must wake the target".to_owned(),
         );
     }
+    check_traffic(spec, service, report);
+}
+
+/// What of a Service that can be redirected keeps it from being reached, or from sleeping.
+fn check_traffic(spec: &ElastiServiceSpec, service: &Value, report: Report<'_>) {
+    let name = &spec.service;
     if text(service, "/spec/externalTrafficPolicy") == "Local" {
         let message = format!(
             "Service {name} has externalTrafficPolicy Local: outside clients reach a sleeping target only through nodes that run a resolver"

@@ -119,7 +119,10 @@ fn a_ready_pod_has_no_obstacle() {
 fn a_refused_pod_stands_in_only_where_there_is_no_pod_at_all() {
     let refused = target(1, Some("exceeded quota: pods."));
     let stand_in = Pod::refused("web", "exceeded quota: pods".into());
-    assert_eq!(pods_of(&[], Some(&refused)), [stand_in.clone()]);
+    assert_eq!(
+        pods_of(&[], Some(&refused)),
+        std::slice::from_ref(&stand_in)
+    );
     assert_eq!(pods_of(&[], Some(&target(0, Some("quota")))), []);
     assert_eq!(pods_of(&[], Some(&target(1, None))), []);
     // `why` used to take a pod that terminates for none.

@@ -318,6 +318,7 @@ impl Ledger {
     }
 }
 
+#[allow(clippy::too_many_lines, reason = "one law after the other")]
 fn faults(state: &LedgerState, entry: &Entry) -> Vec<String> {
     let mut faults = Vec::new();
     if entry.receipts.len() > 1 {

@@ -370,6 +370,10 @@ async fn stuck(world: Arc<World>, at: usize) {
     world.live[at].lock().replicas = 0;
 }
 
+#[allow(
+    clippy::too_many_lines,
+    reason = "the life of a pod, from its start to its end"
+)]
 async fn run_pod(world: Arc<World>, at: usize, mut behaviour: Behaviour) {
     loop {
         let (nth, rng) = {

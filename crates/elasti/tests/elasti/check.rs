@@ -47,6 +47,7 @@ async fn an_empty_cluster_and_no_cluster_fail() {
 }
 
 #[tokio::test]
+#[allow(clippy::too_many_lines, reason = "one problem after the other")]
 async fn every_problem_is_named_with_its_fix() {
     let sandbox = installed().await;
     let mut printed = String::new();

@@ -22,6 +22,7 @@ fn shape(query: &str) -> (bool, bool) {
 }
 
 #[test]
+#[allow(clippy::too_many_lines, reason = "a table of cases")]
 fn every_fault_is_named_with_its_place() {
     for (query, message) in [
         (

@@ -35,6 +35,9 @@ pub fn disagreements(
     found
 }
 
+/// A fact by name, as text.
+type Reader<'a> = (&'a str, &'a dyn Fn(&Observed) -> String);
+
 fn facts_differ(why: &Observed, operator: &Observed) -> Vec<String> {
     let pods = |o: &Observed| {
         let mut pods = o.pods.clone();
@@ -49,7 +52,7 @@ fn facts_differ(why: &Observed, operator: &Observed) -> Vec<String> {
             .for_each(|r| r.report = Report::NotAsked);
         format!("{resolvers:?}")
     };
-    let readers: [(&str, &dyn Fn(&Observed) -> String); 7] = [
+    let readers: [Reader<'_>; 7] = [
         ("me", &|o| {
             format!(
                 "{:?} {:?}",
@@ -267,11 +270,15 @@ fn resolver(resolver: &Resolver) -> core_v1::Pod {
     .unwrap()
 }
 
+/// What is misread, how, and a scenario that depends on it.
+type Case = (&'static str, Misread, fn(Misread) -> Scenario);
+
 /// Each way of reading an object wrongly is noticed in a scenario that depends on it.
 #[test]
+#[allow(clippy::too_many_lines, reason = "a table of cases")]
 fn a_seeded_misreading_is_noticed() {
     fn no_service(_: &mut World) {}
-    let cases: [(&str, Misread, fn(Misread) -> Scenario); 6] = [
+    let cases: [Case; 6] = [
         (
             "a younger ElastiService is taken for the older",
             |live| live.others.clear(),
