@@ -302,3 +302,39 @@ async fn the_reference_of_commands_is_what_the_code_says() {
         "docs/commands.md: not what the code makes; run `cargo xtask generate`"
     );
 }
+
+/// The walks of ARCHITECTURE.md name functions as `file.rs: Type::function`; each is in a file of that name.
+#[test]
+fn every_function_of_the_walks_exists() {
+    let map = text("ARCHITECTURE.md");
+    let walks = map.split("\n## ").filter(|part| {
+        let mut titles = ["A held request", "A reconcile"].iter();
+        titles.any(|title| part.starts_with(title))
+    });
+    let named: Vec<(&str, &str)> = walks
+        .flat_map(|walk| walk.split('`').skip(1).step_by(2))
+        .filter_map(|code| {
+            let (file, function) = code.rsplit_once(": ")?;
+            let file = file.rsplit(' ').next()?;
+            file.ends_with(".rs").then_some((file, function))
+        })
+        .collect();
+    assert!(named.len() >= 25, "{named:?}");
+    let listed = std::process::Command::new("git")
+        .args(["ls-files", "crates/*/src/*.rs"])
+        .current_dir(root())
+        .output();
+    let listed = String::from_utf8(listed.unwrap().stdout).unwrap();
+    for (file, function) in named {
+        let name = function.rsplit("::").next().unwrap_or(function);
+        let heads = ["(", "<"].map(|next| format!("fn {name}{next}"));
+        let mut files = listed
+            .lines()
+            .filter(|path| path.ends_with(&format!("/{file}")));
+        let found = files.any(|path| {
+            let source = text(path);
+            heads.iter().any(|head| source.contains(head))
+        });
+        assert!(found, "no function {function} in a file {file}");
+    }
+}
