@@ -65,7 +65,7 @@ fn stable(line: &str, web: &App) -> String {
         let after = tail.split_once(": ").map_or("", |(_, after)| after);
         line = format!("{head}dial tcp ADDRESS: {after}");
     }
-    for nodes in ["1", "2"] {
+    for nodes in ["1", "2", "3"] {
         line = line.replace(&format!("0/{nodes} nodes are"), "0/N nodes are");
         line = line.replace(&format!(" {nodes} node(s)"), " N node(s)");
         line = line.replace(&format!(" {nodes} Preemption"), " N Preemption");
@@ -79,9 +79,14 @@ async fn the_image_cannot_be_pulled() {
     let image = json!({"image": "127.0.0.1:9/missing:1", "imagePullPolicy": "IfNotPresent"});
     let (user, web) = visited(|web| web.pod = json!({"container": image})).await;
     insta::assert_snapshot!(told_once(&user, &web, "ImagePull").await);
-    // `elasti wake` reports the same, at once.
+    // `elasti wake` reports the same, at once. Between two pulls the pod is only starting, which is reported first.
     let namespace = web.blueprint.namespace;
-    let wake = user.types(&["wake", "web", "-n", namespace]).await;
+    let mut wake = String::new();
+    until("wake fails at once", async || {
+        wake = user.types(&["wake", "web", "-n", namespace]).await;
+        !wake.lines().any(|line| line.contains("starting"))
+    })
+    .await;
     let wake: Vec<String> = wake.lines().map(|line| stable(line, &web)).collect();
     insta::assert_snapshot!(
         "the_image_cannot_be_pulled_on_wake",
