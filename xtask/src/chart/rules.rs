@@ -302,11 +302,13 @@ fn variable<'a>(deployment: &'a Value, name: &str) -> &'a str {
 /// Metrics that the dashboard or an alert asks for and no process gives.
 pub(crate) fn unknown_metrics() -> Result<BTreeSet<String>, Box<dyn Error>> {
     let mut known: BTreeSet<String> = OPERATOR_METRICS.iter().map(ToString::to_string).collect();
-    for file in ["elasti-resolver", "elasti-operator"] {
-        let path = root().join("crates").join(file).join("src/metrics.rs");
-        if path.exists() {
-            known.extend(metrics_in(&path)?);
-        }
+    for file in [
+        "elasti-api/src/names.rs",
+        "elasti-operator/src/metrics.rs",
+        "elasti-operator/src/savings.rs",
+        "elasti-resolver/src/metrics.rs",
+    ] {
+        known.extend(metrics_in(&root().join("crates").join(file))?);
     }
     let mut unknown = BTreeSet::new();
     for file in ["dashboard.json", "alerts.yaml"] {
