@@ -121,7 +121,7 @@ export async function startOperator(kubeconfig, ...args) {
   const port = await freePort();
   const env = { KUBECONFIG: kubeconfig, ELASTI_OPERATOR_PORT: String(port), ELASTI_OPERATOR_BIND_ADDRESS: '127.0.0.1' };
   const flags = ['operator', '--metrics-bind-address=0', '--health-probe-bind-address=0', '--dashboard-bind-address=127.0.0.1:0', ...args];
-  const { child, found } = await start(ELASTI, flags, /the dashboard is served.*"url":"http:\/\/([^"\/]+)\/"/, env);
+  const { child, found } = await start(ELASTI, flags, /dashboard started.*"url":"http:\/\/([^"\/]+)\/"/, env);
   const [, host] = found;
   return { child, host, base: `http://${host}/`, stop: () => stop(child) };
 }
