@@ -164,8 +164,8 @@ pub enum TraceEvent {
     StatusWritten {
         /// It says `mode: proxy`.
         proxy: bool,
-        /// Our slice existed when the facts were read.
-        slice_existed: bool,
+        /// Our slice sent every new connection to the resolvers when the facts were read.
+        redirected: bool,
         /// It says `Asleep=True`.
         asleep: bool,
         /// The target was scaled to zero when the facts were read.
@@ -299,10 +299,10 @@ pub fn check_event(event: &TraceEvent) -> Vec<Violation> {
         ]),
         TraceEvent::StatusWritten {
             proxy,
-            slice_existed,
+            redirected,
             asleep,
             was_zero,
-        } => check_status(proxy == slice_existed, asleep == was_zero),
+        } => check_status(proxy == redirected, asleep == was_zero),
     }
 }
 

@@ -82,6 +82,13 @@ impl Observed {
         self.pods.iter().filter(|p| p.marked)
     }
 
+    /// Our slice sends every new connection to the resolvers; a net does not.
+    #[must_use]
+    pub fn is_redirected(&self) -> bool {
+        let slices = self.slice.ours().into_iter().flatten();
+        slices.into_iter().any(|s| s.role == SliceRole::Redirect)
+    }
+
     /// A pod would take traffic if it were in rotation.
     #[must_use]
     pub fn any_pod_ready(&self) -> bool {
@@ -207,8 +214,18 @@ pub struct Service {
     pub families: BTreeSet<Family>,
     /// `externalTrafficPolicy: Local`.
     pub external_local: bool,
+    /// `internalTrafficPolicy: Local`.
+    pub internal_local: bool,
     /// `publishNotReadyAddresses`: its pods are in rotation whether they are ready or not.
     pub publishes_unready: bool,
+}
+
+impl Service {
+    /// Resolvers may stand by as a net. With a `Local` policy every node without a pod would use it all the time.
+    #[must_use]
+    pub fn allows_net(&self) -> bool {
+        !self.external_local && !self.internal_local
+    }
 }
 
 /// What kind of Service it is, as far as redirecting cares.
@@ -403,10 +420,21 @@ impl<T> Owned<T> {
 pub struct SliceShape {
     /// The family of its addresses.
     pub family: Family,
+    /// When nodes use it.
+    pub role: SliceRole,
     /// Its ports.
     pub ports: Vec<ListenPort>,
-    /// The resolvers' addresses.
-    pub addresses: BTreeSet<IpAddr>,
+    /// The resolvers' addresses, each with its node; empty if unknown.
+    pub endpoints: BTreeMap<IpAddr, String>,
+}
+
+/// When nodes send connections to the resolvers in our slice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum SliceRole {
+    /// Only while the Service has no ready endpoint: its endpoints are serving and terminating, and not ready.
+    Net,
+    /// Always: its endpoints are ready.
+    Redirect,
 }
 
 /// What matters of the private Service.
@@ -427,6 +455,8 @@ pub struct Resolver {
     pub name: String,
     /// Its addresses.
     pub addresses: Vec<IpAddr>,
+    /// The node it runs on.
+    pub node: String,
     /// Its pod is ready.
     pub ready: bool,
     /// Its pod has a deletion timestamp.

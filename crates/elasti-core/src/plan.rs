@@ -10,7 +10,7 @@ use crate::observed::{
     ServiceKind, Target,
 };
 use crate::step::{
-    Drained, PodRef, Redirected, Restored, Routed, SliceGone, Step, deletion_deadline,
+    Drained, Net, PodRef, Redirected, Restored, Routed, SliceGone, Step, deletion_deadline,
     deletion_timed_out,
 };
 use crate::why::{TARGET_NOT_FOUND, Why, clock};
@@ -205,7 +205,7 @@ fn go_to_sleep(spec: &ElastiServiceSpec, service: &Service, idle: Why, o: &Obser
         Err(why) => return plan.waiting(why),
     };
     if o.slice.ours().map(Vec::as_slice) != Some(routed.slices()) {
-        plan.steps.push(Step::EnsureSlice(routed.clone()));
+        plan.steps.push(Step::Redirect(routed.clone()));
     }
     plan.steps
         .extend(autoscaler::hold(&o.autoscaler).map(Step::HoldAutoscaler));
@@ -283,24 +283,21 @@ fn why_asleep(why: Why, o: &Observed) -> Why {
 
 /// Awake: pods back into rotation, then resolvers out of the path.
 fn stay_awake(service: Option<&Service>, why: Why, o: &Observed) -> Plan {
-    let redirected = o.slice.ours().is_some();
     let mut plan = Plan::at(current_phase(o), why);
     plan.steps
         .extend(autoscaler::release(&o.autoscaler).map(Step::ReleaseAutoscaler));
     plan.unmark(o);
-    if !redirected {
-        return plan;
-    }
-    match Restored::observe(o) {
-        Ok(restored) => plan.steps.push(Step::RemoveSlice(restored)),
-        Err(wait) => {
-            plan.requeue_at = earliest(plan.requeue_at, wait.until);
-            if let Some(service) = service {
-                plan.keep_redirected(service, o);
-            }
-            if let Some(stuck) = obstacle(o).filter(|_| plan.phase == Phase::Waking) {
-                plan.why = stuck;
-            }
+    let restored = match service.filter(|s| s.allows_net()) {
+        Some(service) => plan.ensure_net(service, o),
+        None => plan.remove_slice(o),
+    };
+    if let Err(wait) = restored {
+        plan.requeue_at = earliest(plan.requeue_at, wait.until);
+        if let Some(service) = service.filter(|_| o.is_redirected()) {
+            plan.keep_redirected(service, o);
+        }
+        if let Some(stuck) = obstacle(o).filter(|_| plan.phase == Phase::Waking) {
+            plan.why = stuck;
         }
     }
     plan
@@ -309,7 +306,7 @@ fn stay_awake(service: Option<&Service>, why: Why, o: &Observed) -> Plan {
 /// The phase of a service that is not going to sleep.
 fn current_phase(o: &Observed) -> Phase {
     let pod_up = o.in_rotation() || o.pods.iter().any(|p| !p.terminating && p.containers_ready);
-    match (o.replicas().unwrap_or(0), o.slice.ours().is_some()) {
+    match (o.replicas().unwrap_or(0), o.is_redirected()) {
         (0, true) => Phase::Asleep,
         (0, false) if o.target.is_some() => Phase::Asleep,
         (_, false) => Phase::Serving,
@@ -391,11 +388,10 @@ impl Plan {
     /// server, plan again, and carry out only that second plan.
     #[must_use]
     pub fn needs_fresh_facts(&self) -> bool {
-        self.steps.iter().any(|step| {
-            matches!(
-                step,
-                Step::Mark { .. } | Step::ScaleToZero(_) | Step::RemoveSlice(_)
-            )
+        self.steps.iter().any(|step| match step {
+            Step::Mark { .. } | Step::ScaleToZero(_) | Step::RemoveSlice(_) => true,
+            Step::EnsureNet(net) => net.replaces_redirect(),
+            _ => false,
         })
     }
 
@@ -470,12 +466,29 @@ impl Plan {
         }
     }
 
+    /// The resolvers out of the path, and ready to catch what reaches no pod.
+    fn ensure_net(&mut self, service: &Service, o: &Observed) -> Result<(), Why> {
+        let net = Net::observe(service, o)?;
+        if o.slice.ours().map(Vec::as_slice) != Some(net.slices()) {
+            self.steps.push(Step::EnsureNet(net));
+        }
+        Ok(())
+    }
+
+    /// The resolvers out of the path, with no net.
+    fn remove_slice(&mut self, o: &Observed) -> Result<(), Why> {
+        if o.slice.ours().is_some() {
+            self.steps.push(Step::RemoveSlice(Restored::observe(o)?));
+        }
+        Ok(())
+    }
+
     /// Keeps the slice pointing at the ready resolvers that listen. With none, the slice stays as it is:
     /// an empty one refuses every connection, an old one may still reach a living resolver.
     fn keep_redirected(&mut self, service: &Service, o: &Observed) {
         match Routed::observe(service, o) {
             Ok(routed) if o.slice.ours().map(Vec::as_slice) != Some(routed.slices()) => {
-                self.steps.push(Step::EnsureSlice(routed));
+                self.steps.push(Step::Redirect(routed));
             }
             Ok(_) => {}
             Err(why) => {

@@ -23,6 +23,8 @@ pub struct StableSince {
     pub rotation_since: Option<Timestamp>,
     /// The Service's own slices have shown no such pod since then.
     pub no_rotation_since: Option<Timestamp>,
+    /// No terminating pod has been seen since then, neither in the Service's own slices nor among its pods.
+    pub no_terminating_since: Option<Timestamp>,
     /// No living pod has been `Ready` since then.
     pub pods_out_since: Option<Timestamp>,
     /// Each living pod that is `Ready`, and since when it has been without any change.
@@ -104,6 +106,7 @@ impl StableSince {
             slice_gone_since: None,
             rotation_since: None,
             no_rotation_since: None,
+            no_terminating_since: None,
             pods_out_since: None,
             ready_since: BTreeMap::new(),
             no_resolver_since: None,
@@ -135,6 +138,9 @@ impl StableSince {
         }
         self.rotation_since = span(self.rotation_since, o.in_rotation(), now);
         self.no_rotation_since = span(self.no_rotation_since, !o.in_rotation(), now);
+        let terminating =
+            o.endpoints.iter().any(|e| e.terminating) || o.pods.iter().any(|p| p.terminating);
+        self.no_terminating_since = span(self.no_terminating_since, !terminating, now);
         let versions: BTreeMap<String, String> = o
             .pods
             .iter()
@@ -157,7 +163,7 @@ impl StableSince {
         let known_for = o.settings.tick_period + o.settings.margin;
         self.ticks
             .retain(|_, tick| now.duration_since(tick.by) <= known_for);
-        if self.slice.is_none() {
+        if !o.is_redirected() {
             // No drain is in progress, so what is known about ticks would only become stale.
             self.marks.clear();
             self.ticks.clear();
@@ -182,6 +188,7 @@ impl StableSince {
             &mut self.slice_gone_since,
             &mut self.rotation_since,
             &mut self.no_rotation_since,
+            &mut self.no_terminating_since,
             &mut self.pods_out_since,
             &mut self.no_resolver_since,
         ];

@@ -24,7 +24,7 @@ pub fn status(
     let mut next = ElastiServiceStatus {
         last_reconciled_time: previous.last_reconciled_time.clone(),
         last_scaled_up_time: times.last_wake.map(whole_seconds),
-        mode: Some(if o.slice.ours().is_some() {
+        mode: Some(if o.is_redirected() {
             Mode::Proxy
         } else {
             Mode::Serve

@@ -1,7 +1,7 @@
 //! The closed list of effects, and the proofs without which the dangerous ones cannot be built.
 //! A proof has no constructor but from observed facts: do not add one that a test or a shortcut could use.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use elasti_api::{ListenPort, Reason, RouteGeneration};
@@ -9,8 +9,8 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::autoscaler;
 use crate::observed::{
-    Family, KedaPause, Leadership, Observed, PortsGiven, PrivateServiceShape, Report, Resolver,
-    Service, SliceShape,
+    Endpoint, Family, KedaPause, Leadership, Observed, PortsGiven, PrivateServiceShape, Report,
+    Resolver, Service, SliceRole, SliceShape,
 };
 use crate::stable_since::TickWindow;
 use crate::why::Why;
@@ -23,7 +23,9 @@ pub enum Step {
     /// Create or correct the private Service.
     EnsurePrivateService(PrivateServiceShape),
     /// Route the Service to resolvers that listen, beside its pods.
-    EnsureSlice(Routed),
+    Redirect(Routed),
+    /// Keep the resolvers as a net, which nodes use only while the Service has no ready pod.
+    EnsureNet(Net),
     /// Pause KEDA at its current replicas before the target goes to sleep.
     HoldAutoscaler(KedaPause),
     /// Take pods out of rotation while they still serve.
@@ -66,7 +68,8 @@ impl Step {
     #[must_use]
     pub fn expires(&self) -> Option<Timestamp> {
         match self {
-            Self::EnsureSlice(routed) => Some(routed.expires),
+            Self::Redirect(routed) => Some(routed.expires),
+            Self::EnsureNet(net) => Some(net.expires),
             Self::Mark { redirected, .. } => Some(redirected.expires),
             Self::ScaleToZero(drained) => Some(drained.expires),
             Self::RemoveSlice(restored) => Some(restored.expires),
@@ -83,7 +86,7 @@ pub struct Routed {
 }
 
 impl Routed {
-    /// The slices that may be written.
+    /// The slices that redirect.
     #[must_use]
     pub fn slices(&self) -> &[SliceShape] {
         &self.slices
@@ -103,24 +106,25 @@ impl Routed {
                 "The listen ports are not recorded yet.",
             ));
         }
-        let addresses: BTreeSet<IpAddr> = o
+        let endpoints: BTreeMap<IpAddr, String> = o
             .ready_resolvers()
             .filter(|r| listens(r, ports) || is_in_slice(r, ports, o))
-            .flat_map(|r| r.addresses.iter().copied())
+            .flat_map(|r| r.addresses.iter().map(|a| (*a, r.node.clone())))
             .collect();
         let slices: Vec<SliceShape> = service
             .families
             .iter()
             .map(|family| SliceShape {
                 family: *family,
+                role: SliceRole::Redirect,
                 ports: ports.clone(),
-                addresses: addresses
+                endpoints: endpoints
                     .iter()
-                    .filter(|a| Family::from_address(a) == *family)
-                    .copied()
+                    .filter(|(a, _)| Family::from_address(a) == *family)
+                    .map(|(a, node)| (*a, node.clone()))
                     .collect(),
             })
-            .filter(|slice| !slice.addresses.is_empty())
+            .filter(|slice| !slice.endpoints.is_empty())
             .collect();
         if slices.is_empty() {
             let sentence = "No ready resolver listens for this service yet.";
@@ -146,9 +150,13 @@ fn listens(resolver: &Resolver, ports: &[ListenPort]) -> bool {
 /// The resolver was proven to listen on these ports when it was added to our slice.
 fn is_in_slice(resolver: &Resolver, ports: &[ListenPort], o: &Observed) -> bool {
     o.slice.ours().is_some_and(|slices| {
-        slices
-            .iter()
-            .any(|s| s.ports == ports && resolver.addresses.iter().any(|a| s.addresses.contains(a)))
+        slices.iter().any(|s| {
+            s.ports == ports
+                && resolver
+                    .addresses
+                    .iter()
+                    .any(|a| s.endpoints.contains_key(a))
+        })
     })
 }
 
@@ -201,7 +209,11 @@ fn confirms(resolver: &Resolver, routed: &Routed, o: &Observed) -> Result<(), Wh
         return Err(unreachable());
     }
     let known = routed.slices.iter().any(|s| {
-        listens(resolver, &s.ports) && resolver.addresses.iter().any(|a| s.addresses.contains(a))
+        listens(resolver, &s.ports)
+            && resolver
+                .addresses
+                .iter()
+                .any(|a| s.endpoints.contains_key(a))
     });
     if known {
         return Ok(());
@@ -335,6 +347,81 @@ fn is_quiet(resolver: &Resolver, o: &Observed) -> Result<(), Why> {
     }
 }
 
+/// Proof: nodes that use our slice only while they know no ready pod lose nothing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Net {
+    slices: Vec<SliceShape>,
+    replaces_redirect: bool,
+    expires: Timestamp,
+}
+
+impl Net {
+    /// The slices that may be written.
+    #[must_use]
+    pub fn slices(&self) -> &[SliceShape] {
+        &self.slices
+    }
+
+    /// It takes the resolvers out of the path, so it is safe only on current facts.
+    #[must_use]
+    pub fn replaces_redirect(&self) -> bool {
+        self.replaces_redirect
+    }
+
+    /// Proves it from the facts. Where nothing is redirected a net takes nothing away. A redirect may become one as
+    /// soon as a pod is in rotation: a node that does not know that pod yet uses the net.
+    ///
+    /// # Errors
+    /// If no resolver listens, no pod is in rotation, or a node may know a terminating pod but no ready one: it would
+    /// send connections to both the net and that pod.
+    pub fn observe(service: &Service, o: &Observed) -> Result<Self, Why> {
+        let redirect = match (Routed::observe(service, o), o.slice.ours()) {
+            (Ok(routed), _) => routed.slices,
+            // Without a resolver that listens, what is there steps back.
+            (Err(_), Some(slices)) => slices.clone(),
+            (Err(why), None) => return Err(why),
+        };
+        if o.is_redirected() {
+            pod_takes_over(o)?;
+        }
+        let as_net = |slice| SliceShape {
+            role: SliceRole::Net,
+            ..slice
+        };
+        Ok(Self {
+            slices: redirect.into_iter().map(as_net).collect(),
+            replaces_redirect: o.is_redirected(),
+            expires: fresh_until(o),
+        })
+    }
+}
+
+/// A pod that is ready is in rotation, and no node sends connections to a terminating one.
+fn pod_takes_over(o: &Observed) -> Result<(), Why> {
+    let ready = |name: &str| {
+        o.pods
+            .iter()
+            .any(|p| p.name == name && p.ready && !p.terminating)
+    };
+    let takes = |e: &&Endpoint| e.ready && !e.terminating && ready(&e.pod);
+    if !o.endpoints.iter().any(|e| takes(&e)) {
+        let sentence = "The Service's own endpoints show no ready pod yet.";
+        return Err(Why::new(Reason::Restoring, sentence));
+    }
+    let settled_rotation = o.stable_since.rotation_since.map(|since| o.since(since));
+    if settled_rotation >= Some(o.settings.settle) {
+        return Ok(());
+    }
+    let waiting = Why::new(
+        Reason::Restoring,
+        "Some nodes may still send connections to terminating pods.",
+    );
+    match o.stable_since.no_terminating_since {
+        Some(since) => settled(since, o, waiting),
+        None => Err(waiting),
+    }
+}
+
 /// Proof: every node sends new connections to a ready pod, so the resolvers may leave the path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Restored {
@@ -347,6 +434,9 @@ impl Restored {
     /// # Errors
     /// If they have not.
     pub fn observe(o: &Observed) -> Result<Self, Why> {
+        if let Some(proof) = Self::of_net(o) {
+            return Ok(proof);
+        }
         let Some(since) = o.stable_since.rotation_since else {
             let sentence = "The Service's own endpoints show no ready pod yet.";
             return Err(Why::new(Reason::Restoring, sentence));
@@ -370,6 +460,16 @@ impl Restored {
         let waiting = Why::new(Reason::Restoring, "A pod has only just become ready.");
         settled(since, o, waiting)?;
         Ok(Self {
+            expires: fresh_until(o),
+        })
+    }
+
+    /// Our slice has been a net for the settle time and no pod has our mark: whether a pod is ready is not our doing.
+    fn of_net(o: &Observed) -> Option<Self> {
+        let (slices, since) = o.stable_since.slice.as_ref()?;
+        let net = slices.iter().all(|s| s.role == SliceRole::Net);
+        let settled = o.since(*since) >= o.settings.settle;
+        (net && settled && o.marked_pods().next().is_none()).then(|| Self {
             expires: fresh_until(o),
         })
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use elasti_api::names;
-use elasti_core::observed::{KedaPause, Leadership};
+use elasti_core::observed::{KedaPause, Leadership, SliceShape};
 use elasti_core::step::PodRef;
 use elasti_core::{Plan, Step};
 use jiff::Timestamp;
@@ -158,10 +158,8 @@ impl Write<'_> {
                 let force = snapshot.observed.private_service.ours().is_some();
                 self.apply::<ServiceView>(&path, &service, force).await
             }
-            Step::EnsureSlice(routed) => {
-                let slices = render::slices(&snapshot.me, routed.slices());
-                self.ensure_slices(snapshot, &slices).await
-            }
+            Step::Redirect(routed) => self.ensure_slices(snapshot, routed.slices()).await,
+            Step::EnsureNet(net) => self.ensure_slices(snapshot, net.slices()).await,
             Step::HoldAutoscaler(pause)
             | Step::PinAutoscaler(pause)
             | Step::ReleaseAutoscaler(pause) => self.pause_keda(snapshot, pause).await,
@@ -239,13 +237,10 @@ impl Write<'_> {
     }
 
     /// The wanted slices first, then those of ours that are too many.
-    async fn ensure_slices(
-        &self,
-        snapshot: &Snapshot,
-        wanted: &[render::Rendered],
-    ) -> Result<(), Error> {
+    async fn ensure_slices(&self, snapshot: &Snapshot, shapes: &[SliceShape]) -> Result<(), Error> {
+        let wanted = render::slices(&snapshot.me, shapes);
         let path = slices_path(&snapshot.me.name);
-        for slice in wanted {
+        for slice in &wanted {
             let ours = snapshot.our_slices.iter();
             let force = ours.clone().any(|(name, _)| *name.name == *slice.name);
             self.apply::<SliceView>(&path, slice, force).await?;
@@ -392,7 +387,8 @@ fn step_name(step: &Step) -> &'static str {
     match step {
         Step::AddFinalizer => "AddFinalizer",
         Step::EnsurePrivateService(_) => "EnsurePrivateService",
-        Step::EnsureSlice(_) => "EnsureSlice",
+        Step::Redirect(_) => "Redirect",
+        Step::EnsureNet(_) => "EnsureNet",
         Step::HoldAutoscaler(_) => "HoldAutoscaler",
         Step::Mark { .. } => "Mark",
         Step::ScaleToZero(_) => "ScaleToZero",

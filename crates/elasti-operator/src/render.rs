@@ -1,9 +1,10 @@
 //! Each step as the object or patch that carries it out.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 
 use elasti_api::names::{self, IpFamily};
-use elasti_core::observed::{Family, PrivateServiceShape, ServicePort, SliceShape};
+use elasti_core::observed::{Family, PrivateServiceShape, ServicePort, SliceRole, SliceShape};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
@@ -86,21 +87,21 @@ pub(crate) fn slices(me: &Declared, shapes: &[SliceShape]) -> Vec<Rendered> {
     for shape in shapes {
         let SliceShape {
             family,
+            role,
             ports,
-            addresses,
+            endpoints,
         } = shape;
-        let addresses: Vec<_> = addresses.iter().collect();
-        for (index, some) in addresses.chunks(ENDPOINTS_PER_SLICE).enumerate() {
+        let endpoints: Vec<_> = endpoints.iter().collect();
+        for (index, some) in endpoints.chunks(ENDPOINTS_PER_SLICE).enumerate() {
             let index = u32::try_from(index).unwrap_or(u32::MAX);
             let name = names::resolver_slice(&me.spec.service, ip_family(*family), index);
             let ports: Vec<Value> = ports
                 .iter()
                 .map(|p| json!({"name": p.name, "port": p.listen_port, "protocol": "TCP"}))
                 .collect();
-            let ready = json!({"ready": true, "serving": true, "terminating": false});
             let endpoints: Vec<Value> = some
                 .iter()
-                .map(|address| json!({"addresses": [address], "conditions": ready}))
+                .map(|(address, node)| endpoint(**address, node, *role))
                 .collect();
             let labels = BTreeMap::from([
                 (names::SERVICE_NAME_LABEL, me.spec.service.clone()),
@@ -121,6 +122,19 @@ pub(crate) fn slices(me: &Declared, shapes: &[SliceShape]) -> Vec<Rendered> {
         }
     }
     rendered
+}
+
+/// One resolver. A node uses an endpoint that is serving and terminating exactly while the Service has no ready one.
+fn endpoint(address: IpAddr, node: &str, role: SliceRole) -> Value {
+    let conditions = match role {
+        SliceRole::Redirect => json!({"ready": true, "serving": true, "terminating": false}),
+        SliceRole::Net => json!({"ready": false, "serving": true, "terminating": true}),
+    };
+    let mut endpoint = json!({"addresses": [address], "conditions": conditions});
+    if !node.is_empty() {
+        set(&mut endpoint, "nodeName", json!(node));
+    }
+    endpoint
 }
 
 fn metadata(me: &Declared, name: &str, labels: BTreeMap<&str, String>) -> Value {
@@ -234,7 +248,7 @@ fn ip_family(family: Family) -> IpFamily {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
-    use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+    use std::net::{Ipv4Addr, Ipv6Addr};
 
     use elasti_api::ListenPort;
 
@@ -273,7 +287,8 @@ mod tests {
                 port: 80,
                 listen_port: 20_001,
             }],
-            addresses: addresses.collect(),
+            role: SliceRole::Net,
+            endpoints: addresses.map(|a| (a, "node-1".to_owned())).collect(),
         }
     }
 
@@ -299,7 +314,9 @@ mod tests {
             assert_eq!(read.service, Some(Name::new("shop", "cart")));
             assert_eq!(read.facts.ports, [("http".to_owned(), 20_001)]);
             let same = |a: &IpAddr| a.is_ipv4() == (family == "IPv4");
-            assert!(read.facts.addresses.iter().all(same));
+            assert!(read.facts.addresses.keys().all(same));
+            assert!(read.facts.addresses.values().all(|node| node == "node-1"));
+            assert_eq!(read.facts.role, SliceRole::Net);
         }
     }
 

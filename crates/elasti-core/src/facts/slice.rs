@@ -1,14 +1,14 @@
 //! EndpointSlices of a managed Service: those of Kubernetes, and ours that point at the resolvers.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use elasti_api::ListenPort;
 use elasti_api::names::{self, IpFamily};
-use k8s_openapi::api::discovery::v1::EndpointSlice;
+use k8s_openapi::api::discovery::v1::{self as discovery_v1, EndpointSlice};
 
 use super::service::family;
-use crate::observed::{Endpoint, Family, Owned, PortsGiven, SliceShape};
+use crate::observed::{Endpoint, Family, Owned, PortsGiven, SliceRole, SliceShape};
 
 /// What is kept of an EndpointSlice.
 #[derive(Clone, Debug, PartialEq)]
@@ -25,8 +25,11 @@ pub struct SliceFacts {
     pub ports: Vec<(String, u16)>,
     /// Its endpoints; only kept where Kubernetes manages it.
     pub endpoints: Vec<Endpoint>,
-    /// Only kept where no pod stands behind the endpoints.
-    pub addresses: BTreeSet<IpAddr>,
+    /// Addresses and their nodes; only kept where no pod stands behind the endpoints. An endpoint whose conditions do
+    /// not fit the role is left out, so that the slice is written again.
+    pub addresses: BTreeMap<IpAddr, String>,
+    /// When nodes use it, if it is ours.
+    pub role: SliceRole,
 }
 
 /// A slice with the names that a cache keeps in its own way.
@@ -59,7 +62,8 @@ impl SliceFacts {
             family: family(&slice.address_type),
             ports: Vec::new(),
             endpoints: Vec::new(),
-            addresses: BTreeSet::new(),
+            addresses: BTreeMap::new(),
+            role: role(slice),
         };
         if !by_kubernetes {
             let ports = slice.ports.iter().flatten();
@@ -73,21 +77,47 @@ impl SliceFacts {
         }
         for endpoint in &slice.endpoints {
             let pod = endpoint.target_ref.as_ref().and_then(|t| t.name.as_ref());
-            if pod.is_none() {
+            if pod.is_none() && (by_kubernetes || fits(endpoint, facts.role)) {
                 let addresses = endpoint.addresses.iter();
+                let node = endpoint.node_name.clone().unwrap_or_default();
                 let parsed = addresses.filter_map(|a| a.parse::<IpAddr>().ok());
-                facts.addresses.extend(parsed);
+                facts.addresses.extend(parsed.map(|a| (a, node.clone())));
             }
             if by_kubernetes {
                 let conditions = endpoint.conditions.as_ref();
                 facts.endpoints.push(Endpoint {
                     pod: pod.cloned().unwrap_or_default(),
-                    ready: conditions.and_then(|c| c.ready).unwrap_or(true),
+                    ready: is_ready(endpoint),
                     terminating: conditions.and_then(|c| c.terminating).unwrap_or(false),
                 });
             }
         }
         facts
+    }
+}
+
+/// Kubernetes takes an endpoint without this condition for ready.
+fn is_ready(endpoint: &discovery_v1::Endpoint) -> bool {
+    let conditions = endpoint.conditions.as_ref();
+    conditions.and_then(|c| c.ready).unwrap_or(true)
+}
+
+/// Nodes use a slice with a ready endpoint always, and one without as a net.
+fn role(slice: &EndpointSlice) -> SliceRole {
+    match slice.endpoints.iter().any(is_ready) {
+        true => SliceRole::Redirect,
+        false => SliceRole::Net,
+    }
+}
+
+/// The endpoint has the conditions of this role.
+fn fits(endpoint: &discovery_v1::Endpoint, role: SliceRole) -> bool {
+    let conditions = endpoint.conditions.clone().unwrap_or_default();
+    let serving = conditions.serving.unwrap_or(true);
+    let terminating = conditions.terminating.unwrap_or(false);
+    match role {
+        SliceRole::Redirect => is_ready(endpoint) && serving && !terminating,
+        SliceRole::Net => serving && terminating,
     }
 }
 
@@ -131,7 +161,7 @@ pub fn our_slices(
     // A slice of ours whose labels were changed has no effect: it is as good as missing.
     let in_effect =
         |s: &&FoundSlice<'_>| is_ours(s) && s.facts.by_elasti && s.service == Some(service);
-    let mut shapes: BTreeMap<(Family, Vec<ListenPort>), SliceShape> = BTreeMap::new();
+    let mut shapes: BTreeMap<(Family, SliceRole, Vec<ListenPort>), SliceShape> = BTreeMap::new();
     for slice in slices.iter().filter(in_effect) {
         let ports = slice.facts.ports.iter();
         let mut ports: Vec<ListenPort> = ports
@@ -139,13 +169,15 @@ pub fn our_slices(
             .collect();
         ports.sort();
         let family = slice.facts.family;
-        let shape = shapes.entry((family, ports.clone()));
+        let role = slice.facts.role;
+        let shape = shapes.entry((family, role, ports.clone()));
         let shape = shape.or_insert_with(|| SliceShape {
             family,
+            role,
             ports,
-            addresses: BTreeSet::new(),
+            endpoints: BTreeMap::new(),
         });
-        shape.addresses.extend(&slice.facts.addresses);
+        shape.endpoints.extend(slice.facts.addresses.clone());
     }
     match shapes.is_empty() {
         true => Owned::Missing,

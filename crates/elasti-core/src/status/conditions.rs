@@ -156,14 +156,14 @@ fn triggers(o: &Observed) -> Fact {
 }
 
 fn redirected(o: &Observed) -> Fact {
-    match o.slice {
-        Owned::Ours(_) => Fact::new(
+    match o.is_redirected() {
+        true => Fact::new(
             condition::TRAFFIC_REDIRECTED,
             true,
             "Proxy",
             "The Service routes to the resolvers.",
         ),
-        Owned::Missing | Owned::Foreign => Fact::new(
+        false => Fact::new(
             condition::TRAFFIC_REDIRECTED,
             false,
             "Serve",

@@ -1,5 +1,7 @@
 //! The facts of one service from its live objects, by the operator's own readers.
 
+use std::collections::BTreeMap;
+
 use elasti_api::{ElastiServiceStatus, Mode};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::Value;
@@ -8,7 +10,7 @@ use super::LiveObjects;
 use super::events::last_message;
 use crate::view::{self, Facts, Lookup};
 use elasti_core::facts::{self, PodFacts, PodId, ServiceFacts, TargetFacts};
-use elasti_core::observed::{Autoscaler, Observed, Owned, Report};
+use elasti_core::observed::{Autoscaler, Family, Observed, Owned, Report, SliceRole, SliceShape};
 
 /// What the operator's rules and plan are given: all that the live objects tell. What they do not tell counts as in
 /// order.
@@ -39,9 +41,14 @@ pub fn observed(live: &LiveObjects) -> Observed {
         target.as_ref().map(|(_, target)| (name.as_str(), target)),
         live.now,
     );
-    // Slices are not looked up: the status tells whether ours is there.
+    // Slices are not looked up: the status tells whether ours redirects.
     o.slice = match status.mode {
-        Some(Mode::Proxy) => Owned::Ours(Vec::new()),
+        Some(Mode::Proxy) => Owned::Ours(vec![SliceShape {
+            family: Family::V4,
+            role: SliceRole::Redirect,
+            ports: Vec::new(),
+            endpoints: BTreeMap::new(),
+        }]),
         Some(Mode::Serve) | None => Owned::Missing,
     };
     if let Lookup::Found(pods) = &live.resolvers {

@@ -5,7 +5,7 @@ use crate::model::effects::{applies, reconciles};
 use crate::model::observe::{key, uid};
 use crate::model::passing::time_passes;
 use crate::model::requests::{arrives, forwards, one_less, usable_pod, wakes};
-use crate::model::world::{Effect, Keda, Kubelet, Pipe, Pod, TriggerState, World, now};
+use crate::model::world::{Effect, Keda, Kubelet, NET, Pipe, Pod, TriggerState, World, now};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Backend {
@@ -280,12 +280,12 @@ fn in_every_slice(w: &World, r: usize) -> bool {
 }
 
 fn backends(w: &World, s: usize, n: usize) -> Vec<Backend> {
-    let svc = &w.svcs[s];
-    let pods = (0..svc.pods.len()).filter(|i| svc.pods_at[n].seen & (1 << i) != 0);
-    let resolvers = (0..w.res.len()).filter(|r| svc.resolvers_at[n].seen & (1 << r) != 0);
+    let (pods, resolvers) = w.destinations(s, n);
+    let resolvers = resolvers.into_iter().map(Backend::Resolver);
     let mut all: Vec<Backend> = pods
+        .into_iter()
         .map(Backend::Pod)
-        .chain(resolvers.map(Backend::Resolver))
+        .chain(resolvers)
         .collect();
     if all.is_empty() {
         all.push(Backend::Nothing);
@@ -350,7 +350,8 @@ fn kubernetes_acts(config: &Config, w: &mut World, action: Action) -> bool {
         Action::KubeletTick(s, i) => {
             // Without a drain the time of the next tick does not matter.
             let up = matches!(w.svcs[s].pods[i], Pod::Up { .. });
-            let drains = w.svcs[s].pods[i].marked() || up && w.svcs[s].slice.is_some();
+            let redirected = w.svcs[s].slice.is_some_and(|slice| slice & NET == 0);
+            let drains = w.svcs[s].pods[i].marked() || up && redirected;
             let next = if drains {
                 Kubelet::In(config.tick_period())
             } else {
@@ -463,7 +464,7 @@ fn fault(config: &Config, w: &mut World, action: Action) -> bool {
         Action::PodSticks(s, i) => set_pod(w, s, i, Pod::Stuck),
         Action::PodSickens(s, i) => {
             let marked = w.svcs[s].pods[i].marked();
-            w.svcs[s].excused = true;
+            w.svcs[s].pods_broken = true;
             set_pod(
                 w,
                 s,
@@ -508,7 +509,7 @@ fn scale_from_outside(w: &mut World, s: usize, replicas: u8) {
     w.svcs[s].by_us = false;
     w.svcs[s].written = 0;
     if replicas == 0 {
-        w.svcs[s].excused = true;
+        w.svcs[s].pods_broken = true;
         // Someone else has undone our wake; there is none left to protect.
         w.svcs[s].woken = None;
     }

@@ -26,7 +26,8 @@ pub const SHARED_WAITERS: u32 = 2;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Mistake {
     None,
-    SliceRemovedOnPodReadiness,
+    RestoresOnPodReadiness,
+    NetInsteadOfRedirect,
     UnmarksSickPods,
     UnmarksPodsAboutToStop,
     TickInsideSettle,
@@ -51,6 +52,7 @@ pub enum Mistake {
     KeepsKedaPaused,
     StatusFromIntent,
     // Liveness.
+    KeepsNoNet,
     Flaps,
     HoldsForever,
     MissesReadiness,
@@ -217,6 +219,7 @@ impl Config {
             wake_request: None,
             sleep_request: None,
             excused: false,
+            pods_broken: false,
             changed: vec![(true, true); self.operators],
         };
         let route = RouteState {

@@ -6,7 +6,7 @@ use jiff::SignedDuration;
 use crate::model::actions::target_changed;
 use crate::model::config::{COOLDOWN, Config, LEASE, Mistake};
 use crate::model::observe::reconcile;
-use crate::model::world::{Effect, Keda, Kubelet, Pending, Pod, TriggerState, World};
+use crate::model::world::{Effect, Keda, Kubelet, Pending, Pod, TERMINATING, TriggerState, World};
 
 pub fn reconciles(config: &Config, w: &mut World, op: usize, s: usize) -> bool {
     let leads = w.lease.holder == op && w.lease.age < LEASE;
@@ -99,7 +99,7 @@ fn apply_effect(
         Effect::Status(status) => {
             w.judge(&TraceEvent::StatusWritten {
                 proxy: status.proxy,
-                slice_existed: pending.evidence.slice,
+                redirected: pending.evidence.redirected,
                 asleep: status.asleep,
                 was_zero: pending.evidence.zero,
             });
@@ -167,7 +167,7 @@ fn scale_to_zero(
     }
     let facts = ScaledToZero {
         nodes: w.node_views(s),
-        pods_in_slices: w.svcs[s].own.seen != 0,
+        pods_in_slices: w.svcs[s].own.seen & ((1 << TERMINATING) - 1) != 0,
         busy_when_decided: pending.evidence.busy,
         resolver_silent_when_decided: pending.evidence.silent,
         quiet_when_decided: pending.evidence.reading == TriggerState::Quiet,

@@ -6,7 +6,7 @@ use elasti_core::phase::{self, Phase};
 use crate::model::actions::{Action, Backend, Outcome, after};
 use crate::model::config::Config;
 use crate::model::settle::fair_step;
-use crate::model::world::World;
+use crate::model::world::{Pod, World};
 
 /// A life that takes more steps than this has gone wrong; the laws will show how.
 const MOST_STEPS: usize = 600;
@@ -50,6 +50,35 @@ fn cancelled(config: &Config, states: &[World]) -> Vec<World> {
     other
 }
 
+/// A wake right after the zero: a new pod is ready while an old one still terminates.
+fn woken_while_terminating(config: &Config, states: &[World]) -> Vec<World> {
+    let listed = |w: &&World| w.svcs[0].resolvers_at[0].seen & 1 != 0;
+    let all_terminate = |w: &&World| {
+        let pods = &w.svcs[0].pods;
+        pods.len() > 1 && pods.iter().all(|p| *p == Pod::Terminating)
+    };
+    let Some(last) = states.iter().filter(listed).find(all_terminate) else {
+        return Vec::new();
+    };
+    let mut last = last.clone();
+    last.budget.clients += 1;
+    let actions = [
+        Action::Publish(0),
+        Action::NodeSeesPods(0, 0),
+        Action::NodeSeesPods(0, 1),
+        Action::Arrive(0, 0, Backend::Resolver(0)),
+        Action::Wake(0, 0, 0),
+        Action::PodGone(0, 0),
+        Action::Replicate(0),
+        Action::PodReady(0, 0),
+    ];
+    let mut other = vec![last];
+    for action in actions {
+        other.extend(after(config, &other[other.len() - 1], action));
+    }
+    other
+}
+
 /// The request that waits is forwarded as a stream as soon as a pod is ready.
 fn stream_when_awake(config: &Config, states: &mut Vec<World>) {
     for _ in 0..MOST_STEPS {
@@ -69,6 +98,7 @@ fn stream_when_awake(config: &Config, states: &mut Vec<World>) {
 pub fn starts(config: &Config) -> Vec<World> {
     let mut states = states(config);
     states.extend(cancelled(config, &states));
+    states.extend(woken_while_terminating(config, &states));
     states.retain(|state| state.budget.clients <= config.budget.clients);
     states.sort_by_cached_key(|state| format!("{state:?}"));
     states.dedup();

@@ -6,7 +6,7 @@ use elasti_core::observed::Settings;
 use jiff::SignedDuration;
 
 use crate::model::config::{Config, Mistake};
-use crate::model::world::{Age, Effect, Pod, Svc, TriggerState};
+use crate::model::world::{Age, Effect, NET, Pod, Svc, TriggerState};
 
 /// The settings, or those of an operator that ignores kubelet ticks.
 pub fn settings(config: &Config) -> Settings {
@@ -22,18 +22,37 @@ pub fn settings(config: &Config) -> Settings {
     right
 }
 
+/// Our slice, or what an operator reads that takes a net for a redirect on the way down.
+pub fn slice(config: &Config, read: &Svc, mask: u8) -> u8 {
+    let down = [Phase::Redirecting, Phase::Draining, Phase::Asleep];
+    let goes_down = read.status.phase.is_some_and(|phase| down.contains(&phase));
+    if config.is(Mistake::NetInsteadOfRedirect) && goes_down {
+        return mask & !NET;
+    }
+    mask
+}
+
 /// Changes the effects of the real plan.
 pub fn alter(config: &Config, read: &Svc, plan: &Plan, effects: &mut Vec<(Effect, Option<Age>)>) {
     let ready: Vec<usize> = which(read, Pod::ready);
     let zero = Effect::Zero { by_redirect: false };
     match config.mistake {
-        Mistake::SliceRemovedOnPodReadiness
-            if plan.phase == Phase::Restoring
-                && !ready.is_empty()
-                && !effects.iter().any(|(e, _)| *e == Effect::RemoveSlice) =>
-        {
-            effects.push((Effect::RemoveSlice, None));
+        Mistake::RestoresOnPodReadiness if plan.phase == Phase::Restoring && !ready.is_empty() => {
+            let slice = |e: &Effect| matches!(e, Effect::EnsureSlice(_));
+            effects.retain(|(e, _)| !slice(e));
+            effects.extend(
+                read.slice
+                    .map(|mask| (Effect::EnsureSlice(NET | mask), None)),
+            );
         }
+        Mistake::KeepsNoNet => {
+            effects.retain(|(e, _)| !matches!(e, Effect::EnsureSlice(mask) if mask & NET != 0));
+        }
+        Mistake::NetInsteadOfRedirect => effects.iter_mut().for_each(|(effect, _)| {
+            if let Effect::EnsureSlice(mask) = effect {
+                *mask |= NET;
+            }
+        }),
         Mistake::UnmarksSickPods if matches!(plan.phase, Phase::Restoring | Phase::Waking) => {
             let sick = which(read, |p| p.marked() && !p.answers());
             if !sick.is_empty() {

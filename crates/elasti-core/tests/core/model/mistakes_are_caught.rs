@@ -31,7 +31,12 @@ fn with(change: fn(&mut Config)) -> Config {
 /// Laws S1 to S7.
 fn path_mistakes() -> Vec<Case> {
     vec![
-        (Mistake::SliceRemovedOnPodReadiness, "S1", base(1, 0)),
+        (
+            Mistake::RestoresOnPodReadiness,
+            "S1",
+            with(|c| (c.nodes, c.resolvers) = (2, 1)),
+        ),
+        (Mistake::NetInsteadOfRedirect, "S1", base(1, 0)),
         (
             Mistake::UnmarksPodsAboutToStop,
             "S1",
@@ -48,7 +53,11 @@ fn path_mistakes() -> Vec<Case> {
             with(|c| c.endless_stream = true),
         ),
         (Mistake::ForgetsWakes, "S4", base(1, 1)),
-        (Mistake::SleepRequestsNeverExpire, "S4", base(1, 0)),
+        (
+            Mistake::SleepRequestsNeverExpire,
+            "S4",
+            with(|c| c.resolvers = 1),
+        ),
         (Mistake::WakeLowers, "S5", with(|c| c.nodes = 2)),
         (
             Mistake::TakesForeignObjects,
@@ -113,6 +122,11 @@ fn liveness_mistakes() -> Vec<Case> {
     vec![
         (
             Mistake::Flaps,
+            "L1",
+            with(|c| c.reading = TriggerState::Active),
+        ),
+        (
+            Mistake::KeepsNoNet,
             "L1",
             with(|c| c.reading = TriggerState::Active),
         ),

@@ -7,8 +7,8 @@ use elasti_api::{ElastiServiceStatus, Handover, ListenPort, RouteGeneration, Tim
 use elasti_core::observed::{
     Author, Autoscaler, Claim, Endpoint, Family, KedaBefore, KedaPause, Leadership, Me, Observed,
     Obstacle, ObstacleKind, Owned, Pod as PodFact, PortsGiven, PrivateServiceShape, Reading,
-    Remembered, Report, Resolver, Rival, Service, ServiceKind, ServicePort, SliceShape, Target,
-    UserRequest,
+    Remembered, Report, Resolver, Rival, Service, ServiceKind, ServicePort, SliceRole, SliceShape,
+    Target, UserRequest,
 };
 use elasti_core::ports::{PortAllocator, ServiceKey, WantedPort};
 use elasti_core::stable_since::StableSince;
@@ -19,7 +19,8 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::model::config::{Config, GRACE, LEASE, Mistake, SETTLE, TIMEOUT};
 use crate::model::world::{
-    Age, Effect, Evidence, Keda, Op, Pod, Status, Svc, TriggerState, World, ago, now,
+    Age, Effect, Evidence, Keda, NET, Op, Pod, Status, Svc, TERMINATING, TriggerState, World, ago,
+    now,
 };
 
 /// What operator `op` does about service `s` when it reconciles now.
@@ -97,6 +98,7 @@ pub fn observed(
         .expect("the model's range is wide enough");
     let slices = read
         .slice
+        .map(|mask| crate::model::mistakes::slice(config, read, mask))
         .map(|mask| vec![shape(&given, mask, world.res.len())]);
     let private = PrivateServiceShape {
         selector: service().selector,
@@ -236,6 +238,7 @@ fn service() -> Service {
         }],
         families: BTreeSet::from([Family::V4]),
         external_local: false,
+        internal_local: false,
         publishes_unready: false,
     }
 }
@@ -247,12 +250,20 @@ fn address(r: usize) -> IpAddr {
 fn shape(ports: &[ListenPort], mask: u8, resolvers: usize) -> SliceShape {
     SliceShape {
         family: Family::V4,
+        role: match mask & NET {
+            0 => SliceRole::Redirect,
+            _ => SliceRole::Net,
+        },
         ports: ports.to_vec(),
-        addresses: (0..resolvers)
+        endpoints: (0..resolvers)
             .filter(|r| mask & (1 << r) != 0)
-            .map(address)
+            .map(|r| (address(r), node(r)))
             .collect(),
     }
+}
+
+fn node(i: usize) -> String {
+    format!("node-{i}")
 }
 
 /// What the last reconcile saw is version "old"; anything since then is "new".
@@ -275,7 +286,7 @@ fn pod_fact(i: usize, pod: Pod, changed: bool) -> Option<PodFact> {
         name: format!("pod-{i}"),
         uid: uid(i),
         version: version(changed),
-        node: format!("node-{i}"),
+        node: node(i),
         started: ready,
         ready,
         containers_ready,
@@ -293,7 +304,7 @@ fn endpoints(read: &Svc) -> Vec<Endpoint> {
         .map(|i| Endpoint {
             pod: format!("pod-{i}"),
             ready: read.own.seen & (1 << i) != 0,
-            terminating: false,
+            terminating: read.own.seen & (1 << i << TERMINATING) != 0,
         })
         .collect()
 }
@@ -304,6 +315,7 @@ fn resolver(config: &Config, world: &World, r: usize, s: usize, given: &[ListenP
     Resolver {
         name: format!("resolver-{r}"),
         addresses: vec![address(r)],
+        node: node(r),
         ready: world.res[r].up,
         terminating: false,
         report: Report::Seen {
@@ -366,16 +378,8 @@ fn effect(config: &Config, step: &Step) -> Option<Effect> {
     Some(match step {
         Step::AddFinalizer => Effect::AddFinalizer,
         Step::EnsurePrivateService(_) => Effect::EnsurePrivate,
-        Step::EnsureSlice(routed) => Effect::EnsureSlice(
-            routed.slices()[0]
-                .addresses
-                .iter()
-                .map(|a| match a {
-                    IpAddr::V4(v4) => 1 << (v4.octets()[3] - 1),
-                    IpAddr::V6(_) => 0,
-                })
-                .sum(),
-        ),
+        Step::Redirect(routed) => Effect::EnsureSlice(resolvers_in(&routed.slices()[0])),
+        Step::EnsureNet(net) => Effect::EnsureSlice(NET | resolvers_in(&net.slices()[0])),
         Step::HoldAutoscaler(_) => Effect::Keda(Keda::Held),
         Step::PinAutoscaler(_) => Effect::Keda(Keda::Pinned),
         Step::ReleaseAutoscaler(_) if config.is(Mistake::KeepsKedaPaused) => return None,
@@ -390,6 +394,14 @@ fn effect(config: &Config, step: &Step) -> Option<Effect> {
         Step::DeletePrivateService(_) => Effect::DeletePrivate,
         Step::RemoveFinalizer(_) => Effect::RemoveFinalizer,
     })
+}
+
+fn resolvers_in(slice: &SliceShape) -> u8 {
+    let resolver = |address: &IpAddr| match address {
+        IpAddr::V4(v4) => 1 << (v4.octets()[3] - 1),
+        IpAddr::V6(_) => 0,
+    };
+    slice.endpoints.keys().map(resolver).sum()
 }
 
 /// Units between a moment and now, ahead or behind.
@@ -417,7 +429,7 @@ fn stated(
         .conditions
         .iter()
         .any(|c| c.type_ == "Asleep" && c.status == "True");
-    let intends_proxy = plan.steps.iter().any(|s| matches!(s, Step::EnsureSlice(_)));
+    let intends_proxy = plan.steps.iter().any(|s| matches!(s, Step::Redirect(_)));
     Status {
         phase: next.phase,
         proxy: next.mode == Some(elasti_api::Mode::Proxy)
@@ -451,7 +463,7 @@ fn evidence(world: &World, op: usize, s: usize, read: &Svc) -> Evidence {
             || read.reading == TriggerState::Active
             || read.deleting.is_some()
             || !world.res.iter().any(|r| r.up),
-        slice: read.slice.is_some(),
+        redirected: read.slice.is_some_and(|slice| slice & NET == 0),
         zero: read.replicas == Some(0),
         pointless: read.replicas.is_none() || attended,
     }
@@ -475,6 +487,7 @@ pub fn aged(config: &Config, mut seen: StableSince, units: Age) -> StableSince {
         &mut seen.slice_gone_since,
         &mut seen.rotation_since,
         &mut seen.no_rotation_since,
+        &mut seen.no_terminating_since,
         &mut seen.pods_out_since,
         &mut seen.zeroed_at,
     ] {

@@ -65,7 +65,7 @@ fn age_service(w: &mut World, s: usize) {
         });
     let svc = &mut w.svcs[s];
     if healed {
-        svc.excused = false;
+        (svc.excused, svc.pods_broken) = (false, false);
     }
     svc.created = older(svc.created, COOLDOWN);
     svc.written = older(svc.written, COOLDOWN);

@@ -42,10 +42,13 @@ pub fn arrives(config: &Config, w: &mut World, s: usize, _node: usize, backend: 
     w.budget.clients -= 1;
     let excused = w.svcs[s].excused;
     match backend {
-        Backend::Nothing => w.judge(&TraceEvent::Connected {
-            answered: false,
-            excused,
-        }),
+        Backend::Nothing => {
+            let excused = w.hole_is_excused(s);
+            w.judge(&TraceEvent::Connected {
+                answered: false,
+                excused,
+            });
+        }
         Backend::Pod(i) => {
             // An unhealthy pod that its kubelet took out of rotation is not our fault until nodes follow;
             // one that is ready only because we marked it so is.
@@ -53,6 +56,7 @@ pub fn arrives(config: &Config, w: &mut World, s: usize, _node: usize, backend: 
                 Pod::Up { ready, healthy, .. } => healthy || !ready,
                 _ => false,
             };
+            let excused = excused || w.svcs[s].pods_broken;
             w.judge(&TraceEvent::Connected { answered, excused });
         }
         // Assumed: connections to a killed resolver are lost until the nodes follow.

@@ -10,7 +10,7 @@ use elasti_core::laws;
 use crate::model::actions::{Action, after, fair};
 use crate::model::config::Config;
 use crate::model::observe::reconcile;
-use crate::model::world::{Pod, TriggerState, World};
+use crate::model::world::{NET, Pod, TriggerState, World};
 
 /// The results so far: how many steps to rest, or which law of liveness is broken.
 #[derive(Default)]
@@ -140,9 +140,10 @@ fn at_rest(config: &Config, w: &World) -> Result<(), String> {
         }
         let marked = svc.pods.iter().any(|p| p.marked());
         let ready = svc.pods.iter().any(|p| p.ready());
+        let redirected = svc.slice.is_some_and(|slice| slice & NET == 0);
         check(
-            svc.slice.is_some() == asleep,
-            "L1: the redirect does not match the replicas",
+            svc.slice.is_some() && redirected == asleep,
+            "L1: neither a redirect at zero nor a net above it",
             w,
         )?;
         check(
@@ -156,7 +157,7 @@ fn at_rest(config: &Config, w: &World) -> Result<(), String> {
             w,
         )?;
         let status = &svc.status;
-        let honest = status.proxy == svc.slice.is_some() && status.asleep == asleep;
+        let honest = status.proxy == redirected && status.asleep == asleep;
         check(honest, "S15: the status at rest is not the truth", w)?;
         let mut snapshot = w.snapshot(s, config);
         snapshot.at_rest = true;

@@ -24,6 +24,11 @@ pub fn older(age: Age, most: Age) -> Age {
     (age + 1).min(most)
 }
 
+/// Beside the resolvers in our slice: nodes use them only while they know no ready pod.
+pub const NET: u8 = 0x80;
+/// Beside the ready pods in the Service's own slices: those that terminate, and still count as serving.
+pub const TERMINATING: u8 = 4;
+
 /// What is published, and the changes that a follower has not applied yet, oldest first.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Default)]
 pub struct Pipe {
@@ -78,7 +83,7 @@ pub enum Pod {
         healthy: bool,
         marked: bool,
     },
-    /// Got SIGTERM: refuses from now on.
+    /// Got SIGTERM: refuses from now on, and yet counts as serving until it is gone.
     Terminating,
 }
 
@@ -160,7 +165,7 @@ pub struct Svc {
     pub own: Pipe,
     /// The Service's own slices -> each node.
     pub pods_at: Vec<Pipe>,
-    /// Our slice: a set of resolvers.
+    /// Our slice: a set of resolvers, and whether it is a net.
     pub slice: Option<u8>,
     /// Our slice -> each node.
     pub resolvers_at: Vec<Pipe>,
@@ -173,8 +178,10 @@ pub struct Svc {
     pub wake_request: Option<Age>,
     /// How long ago a user requested sleep.
     pub sleep_request: Option<Age>,
-    /// Something outside Elasti broke the paths.
+    /// Something broke the paths that not even a net can catch.
     pub excused: bool,
+    /// Something outside Elasti stopped pods: what they refuse is their own, but the net catches the rest.
+    pub pods_broken: bool,
     /// For each operator: whether the endpoints, and the pods, have changed since its last reconcile.
     pub changed: Vec<(bool, bool)>,
 }
@@ -225,7 +232,7 @@ pub struct Evidence {
     pub since_wake: Option<Age>,
     pub sleep_requested_since_wake: bool,
     pub wake_justified: bool,
-    pub slice: bool,
+    pub redirected: bool,
     pub zero: bool,
     pub pointless: bool,
 }
@@ -303,8 +310,8 @@ impl World {
             .map(|r| u32::from(r.routes[s].held))
             .sum();
         Snapshot {
-            excused: svc.excused || !svc.exists || svc.replicas.is_none(),
-            nodes: self.node_views(s),
+            excused: self.hole_is_excused(s),
+            nodes: self.nodes_to_judge(s),
             replicas: svc.replicas.map(u32::from),
             held,
             wake_will_come: self
@@ -318,21 +325,54 @@ impl World {
         }
     }
 
+    /// Where a node still sends connections to pods that something else stopped, what they refuse is their own.
+    fn nodes_to_judge(&self, s: usize) -> Vec<NodeView> {
+        let mut views = self.node_views(s);
+        views.retain(|view| !self.svcs[s].pods_broken || view.pods.is_empty());
+        views
+    }
+
     pub fn node_views(&self, s: usize) -> Vec<NodeView> {
         let svc = &self.svcs[s];
-        let bits = |mask: u8, n: usize| (0..n).filter(move |i| mask & (1 << i) != 0);
-        svc.pods_at
-            .iter()
-            .zip(&svc.resolvers_at)
-            .map(|(pods, resolvers)| NodeView {
-                pods: bits(pods.seen, svc.pods.len())
-                    .map(|i| svc.pods[i].answers())
-                    .collect(),
-                resolvers: bits(resolvers.seen, self.res.len())
-                    .map(|r| self.res[r].up && self.res[r].routes[s].listens)
-                    .collect(),
+        (0..svc.pods_at.len())
+            .map(|n| {
+                let (pods, resolvers) = self.destinations(s, n);
+                let listens = |r: usize| self.res[r].up && self.res[r].routes[s].listens;
+                NodeView {
+                    pods: pods.into_iter().map(|i| svc.pods[i].answers()).collect(),
+                    resolvers: resolvers.into_iter().map(listens).collect(),
+                }
             })
             .collect()
+    }
+
+    /// The pods and resolvers that node `n` sends new connections to, as kube-proxy's `CategorizeEndpoints` chooses:
+    /// the ready ones, or else those that are serving and terminating.
+    pub fn destinations(&self, s: usize, n: usize) -> (Vec<usize>, Vec<usize>) {
+        let svc = &self.svcs[s];
+        let bits = |mask: u8, n: usize| (0..n).filter(|i| mask & (1 << i) != 0).collect();
+        let (pods, resolvers) = (svc.pods_at[n].seen, svc.resolvers_at[n].seen);
+        let net = resolvers & NET != 0;
+        let ready = pods & ((1 << TERMINATING) - 1);
+        if ready != 0 || resolvers != 0 && !net {
+            let redirected = if net { 0 } else { resolvers };
+            return (
+                bits(ready, svc.pods.len()),
+                bits(redirected, self.res.len()),
+            );
+        }
+        let caught = if net { resolvers & !NET } else { 0 };
+        (
+            bits(pods >> TERMINATING, svc.pods.len()),
+            bits(caught, self.res.len()),
+        )
+    }
+
+    /// Nothing of ours could have answered there: there is no path, or no net yet.
+    pub fn hole_is_excused(&self, s: usize) -> bool {
+        let svc = &self.svcs[s];
+        let netless = svc.resolvers_at.iter().any(|pipe| pipe.seen == 0);
+        svc.excused || !svc.exists || svc.replicas.is_none() || svc.pods_broken && netless
     }
 }
 
@@ -343,7 +383,10 @@ impl Svc {
             .pods
             .iter()
             .enumerate()
-            .map(|(i, p)| u8::from(p.ready()) << i)
+            .map(|(i, p)| {
+                let terminating = u8::from(*p == Pod::Terminating) << TERMINATING;
+                (u8::from(p.ready()) | terminating) << i
+            })
             .sum();
         self.own.push(mask);
         self.changed.iter_mut().for_each(|(_, pods)| *pods = true);

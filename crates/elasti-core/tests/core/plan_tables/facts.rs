@@ -9,7 +9,7 @@ use elasti_api::{
 use elasti_core::observed::{
     Author, Autoscaler, Endpoint, Family, Leadership, Me, Owned, Pod, PortsGiven,
     PrivateServiceShape, Reading, Remembered, Report, Resolver, Service, ServiceKind, ServicePort,
-    Settings, SliceShape, Target, UserRequest,
+    Settings, SliceRole, SliceShape, Target, UserRequest,
 };
 use elasti_core::stable_since::{ObservedTick, StableSince};
 use elasti_core::{Observed, Plan, plan};
@@ -89,7 +89,7 @@ pub fn idle() -> Observed {
         pods: vec![pod()],
         endpoints: vec![endpoint(true)],
         endpoints_version: "1".into(),
-        slice: Owned::Missing,
+        slice: Owned::Ours(vec![net()]),
         private_service: Owned::Ours(private()),
         resolvers: vec![resolver(1), resolver(2)],
         ports: PortsGiven::Given(ports()),
@@ -165,6 +165,8 @@ pub fn restoring() -> Observed {
 pub fn finalize() -> Observed {
     let mut o = serving();
     o.me.deleting_since = Some(ago(5));
+    o.slice = Owned::Missing;
+    o.stable_since.slice = None;
     o.stable_since.slice_gone_since = Some(ago(3));
     o
 }
@@ -254,9 +256,21 @@ pub fn ports() -> Vec<ListenPort> {
 pub fn slice() -> SliceShape {
     SliceShape {
         family: Family::V4,
+        role: SliceRole::Redirect,
         ports: ports(),
-        addresses: BTreeSet::from([address(1), address(2)]),
+        endpoints: [1, 2].map(|n| (address(n), node(n))).into(),
     }
+}
+
+pub fn net() -> SliceShape {
+    SliceShape {
+        role: SliceRole::Net,
+        ..slice()
+    }
+}
+
+fn node(n: u8) -> String {
+    format!("node-{n}")
 }
 
 pub fn address(n: u8) -> IpAddr {
@@ -267,6 +281,7 @@ pub fn resolver(n: u8) -> Resolver {
     Resolver {
         name: format!("resolver-{n}"),
         addresses: vec![address(n)],
+        node: node(n),
         ready: true,
         terminating: false,
         report: Report::Seen {
@@ -334,7 +349,8 @@ fn me() -> Me {
 
 fn stable_since() -> StableSince {
     let mut seen = StableSince::fresh(ago(LONG), Some(ago(LONG)));
-    seen.slice_gone_since = Some(ago(LONG));
+    seen.slice = Some((vec![net()], ago(LONG)));
+    seen.no_terminating_since = Some(ago(LONG));
     seen.rotation_since = Some(ago(LONG));
     seen.ready_since = BTreeMap::from([("web-1".to_owned(), ago(LONG))]);
     seen.endpoints_version = Some("1".into());
@@ -363,6 +379,7 @@ pub fn service() -> Service {
         }],
         families: BTreeSet::from([Family::V4]),
         external_local: false,
+        internal_local: false,
         publishes_unready: false,
     }
 }

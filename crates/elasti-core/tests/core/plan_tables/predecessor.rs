@@ -25,7 +25,7 @@ fn written(o: &Observed) -> ElastiServiceStatus {
 #[test]
 fn r1_a_request_just_before_sleep_is_not_lost_because_the_redirect_comes_before_zero() {
     let plan = planned(&idle());
-    assert!(position(&plan.steps, |s| matches!(s, Step::EnsureSlice(_))).is_some());
+    assert!(position(&plan.steps, |s| matches!(s, Step::Redirect(_))).is_some());
     assert!(position(&plan.steps, |s| matches!(s, Step::ScaleToZero(_))).is_none());
     let plan = planned(&redirecting());
     assert!(
@@ -101,7 +101,7 @@ fn r20_a_target_already_at_zero_when_the_operator_starts_is_redirected_at_once()
     o.me.remembered.last_sleep = None;
     let plan = planned(&o);
     assert!(
-        position(&plan.steps, |s| matches!(s, Step::EnsureSlice(_))).is_some(),
+        position(&plan.steps, |s| matches!(s, Step::Redirect(_))).is_some(),
         "{plan:?}"
     );
     o.resolvers

@@ -12,11 +12,18 @@ use jiff::SignedDuration;
 use crate::plan_tables::facts::{
     Change, active, address, ago, asleep, drained, draining, endpoint, finalize, idle, now,
     observed, planned, planned_for, pod, ports, redirected, redirecting, report, resolver,
-    restoring, spec,
+    restoring, serving, spec,
 };
 
+/// Idle, and without a net so far: its resolvers have proven nothing yet.
+fn new_and_idle() -> Observed {
+    let mut o = idle();
+    o.slice = Owned::Missing;
+    o
+}
+
 fn sends_traffic(plan: &Plan) -> bool {
-    plan.steps.iter().any(|s| matches!(s, Step::EnsureSlice(_)))
+    plan.steps.iter().any(|s| matches!(s, Step::Redirect(_)))
 }
 
 fn marks(plan: &Plan) -> bool {
@@ -29,6 +36,10 @@ fn scales_to_zero(plan: &Plan) -> bool {
 
 fn removes_slice(plan: &Plan) -> bool {
     plan.steps.iter().any(|s| matches!(s, Step::RemoveSlice(_)))
+}
+
+fn steps_back(plan: &Plan) -> bool {
+    plan.steps.iter().any(|s| matches!(s, Step::EnsureNet(_)))
 }
 
 fn cleans_up(plan: &Plan) -> bool {
@@ -167,19 +178,19 @@ fn traffic_goes_only_to_ready_resolvers_that_reported_that_they_listen() {
             o.service.as_mut().unwrap().families = [Family::V6].into();
         }),
     ];
-    each_fact_counts(idle, sends_traffic, broken);
+    each_fact_counts(new_and_idle, sends_traffic, broken);
 }
 
 #[test]
 fn a_resolver_that_does_not_listen_is_left_out_of_the_slice() {
-    let mut o = idle();
+    let mut o = new_and_idle();
     o.resolvers[0].report = Report::NotAsked;
     let plan = planned(&o);
     let addresses = plan.steps.iter().find_map(|s| match s {
-        Step::EnsureSlice(routed) => Some(routed.slices()[0].addresses.clone()),
+        Step::Redirect(routed) => Some(routed.slices()[0].endpoints.keys().copied().collect()),
         _ => None,
     });
-    assert_eq!(addresses, Some([address(2)].into()));
+    assert_eq!(addresses, Some(vec![address(2)]));
 }
 
 const NOT_REDIRECTED: &[(&str, Change)] = &[
@@ -194,7 +205,7 @@ const NOT_REDIRECTED: &[(&str, Change)] = &[
         let Owned::Ours(slices) = &mut o.slice else {
             return;
         };
-        slices[0].addresses = [address(9)].into();
+        slices[0].endpoints = [(address(9), String::new())].into();
     }),
     (
         "a resolver has become ready that is not in the slice",
@@ -333,9 +344,80 @@ fn without_a_drain_zero_still_needs_the_redirect_and_quiet_resolvers() {
 }
 
 #[test]
+fn the_resolvers_step_back_as_soon_as_a_ready_pod_is_in_rotation() {
+    let broken: &[(&str, Change)] = &[
+        ("only the pod is ready, not the endpoint", |o| {
+            o.endpoints = vec![endpoint(false)]
+        }),
+        ("there is no endpoint", |o| o.endpoints.clear()),
+        ("the endpoint terminates", |o| {
+            o.endpoints[0].terminating = true
+        }),
+        ("the pod behind it is not ready", |o| {
+            o.pods[0].ready = false
+        }),
+        ("the pod behind it terminates", |o| {
+            o.pods[0].terminating = true
+        }),
+        ("another pod terminates", |o| {
+            let mut other = o.pods[0].clone();
+            (other.name, other.terminating) = ("web-2".into(), true);
+            o.pods.push(other);
+        }),
+        ("another pod has just terminated", |o| {
+            o.stable_since.no_terminating_since = Some(ago(1));
+        }),
+        ("this process has just started", |o| {
+            o.stable_since.no_terminating_since = None;
+        }),
+        ("the Service has a local traffic policy", |o| {
+            o.service.as_mut().unwrap().internal_local = true;
+        }),
+        ("another operator is the leader", |o| {
+            o.leadership = Leadership::Follower
+        }),
+    ];
+    each_fact_counts(restoring, steps_back, broken);
+}
+
+/// By then every node knows the ready pod.
+#[test]
+fn a_pod_that_takes_long_to_terminate_does_not_keep_the_resolvers_in_the_path() {
+    let mut o = restoring();
+    let mut other = o.pods[0].clone();
+    (other.name, other.terminating) = ("web-2".into(), true);
+    o.pods.push(other);
+    crate::plan_tables::facts::in_rotation(&mut o, 3);
+    assert!(steps_back(&planned(&o)));
+}
+
+#[test]
+fn without_a_resolver_that_listens_the_redirect_still_becomes_a_net() {
+    let mut o = restoring();
+    o.resolvers.clear();
+    let plan = planned(&o);
+    assert!(steps_back(&plan), "{:?}", plan.steps);
+    assert!(plan.needs_fresh_facts());
+}
+
+#[test]
+fn a_managed_service_always_has_a_net() {
+    let mut o = serving();
+    o.slice = Owned::Missing;
+    let plan = planned(&o);
+    assert!(
+        steps_back(&plan) && !plan.needs_fresh_facts(),
+        "{:?}",
+        plan.steps
+    );
+    assert!(planned(&serving()).steps.is_empty());
+}
+
+#[test]
 fn our_slice_goes_only_after_the_services_own_slices_have_shown_a_ready_pod_for_the_settle_time() {
     let facts = || {
         let mut o = restoring();
+        o.service.as_mut().unwrap().external_local = true;
         crate::plan_tables::facts::in_rotation(&mut o, 3);
         o
     };

@@ -152,6 +152,7 @@ impl Operator {
         both.map(|(r, report)| Resolver {
             name: r.name.clone(),
             addresses: vec![r.address],
+            node: String::new(),
             ready: r.ready,
             terminating: false,
             report: report.clone(),
@@ -213,7 +214,8 @@ pub fn apply(world: &mut World, step: &Step) {
     match step {
         Step::AddFinalizer => world.finalizer = true,
         Step::EnsurePrivateService(shape) => world.private_service = Owned::Ours(shape.clone()),
-        Step::EnsureSlice(routed) => world.slice = Owned::Ours(routed.slices().to_vec()),
+        Step::Redirect(routed) => world.slice = Owned::Ours(routed.slices().to_vec()),
+        Step::EnsureNet(net) => world.slice = Owned::Ours(net.slices().to_vec()),
         Step::HoldAutoscaler(pause)
         | Step::PinAutoscaler(pause)
         | Step::ReleaseAutoscaler(pause) => {

@@ -321,11 +321,14 @@ impl Scenario {
         let w = &self.world;
         let ready = w.pods.iter().filter(|p| p.ready).count();
         let ours = |there: bool| if there { "there" } else { "gone" };
+        let slice = match w.slice.ours().and_then(|slices| slices.first()) {
+            Some(slice) => format!("{:?}", slice.role).to_lowercase(),
+            None => "none".into(),
+        };
         format!(
-            "{:?}, {:?} replicas, {ready} pods ready, slice {}, private Service {}, marks {}",
+            "{:?}, {:?} replicas, {ready} pods ready, slice {slice}, private Service {}, marks {}",
             w.status.phase,
             w.replicas(),
-            ours(w.slice.ours().is_some()),
             ours(w.private_service.ours().is_some()),
             w.pods.iter().filter(|p| p.marked).count(),
         )

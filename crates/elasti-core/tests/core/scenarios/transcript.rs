@@ -2,7 +2,7 @@
 
 use elasti_api::{Condition, ElastiServiceStatus, LastWake, Mode, TriggerStatus};
 use elasti_core::Step;
-use elasti_core::observed::KedaPause;
+use elasti_core::observed::{KedaPause, SliceShape};
 use elasti_core::step::PodRef;
 use jiff::Timestamp;
 
@@ -16,13 +16,10 @@ pub fn step(step: &Step) -> String {
     match step {
         Step::AddFinalizer => "add the finalizer".into(),
         Step::EnsurePrivateService(_) => "write the private Service".into(),
-        Step::EnsureSlice(routed) => {
-            let slices = routed.slices().iter();
-            let addresses: Vec<String> = slices
-                .flat_map(|s| s.addresses.iter().map(ToString::to_string))
-                .collect();
-            format!("route the Service to {} too", addresses.join(" and "))
+        Step::Redirect(routed) => {
+            format!("route the Service to {} too", addresses(routed.slices()))
         }
+        Step::EnsureNet(net) => format!("keep {} as a net", addresses(net.slices())),
         Step::HoldAutoscaler(pause) => format!("hold KEDA: {}", annotations(pause)),
         Step::Mark { pods, .. } => format!("take {} out of rotation", names(pods)),
         Step::ScaleToZero(_) => "scale to 0".into(),
@@ -34,6 +31,12 @@ pub fn step(step: &Step) -> String {
         Step::DeletePrivateService(_) => "delete the private Service".into(),
         Step::RemoveFinalizer(_) => "remove the finalizer".into(),
     }
+}
+
+fn addresses(slices: &[SliceShape]) -> String {
+    let all = slices.iter().flat_map(|s| s.endpoints.keys());
+    let all: Vec<String> = all.map(ToString::to_string).collect();
+    all.join(" and ")
 }
 
 fn annotations(pause: &KedaPause) -> String {

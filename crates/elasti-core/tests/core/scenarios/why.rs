@@ -203,6 +203,7 @@ fn service(service: &Service) -> core_v1::Service {
         ports,
         families,
         external_local,
+        internal_local,
         publishes_unready,
     } = service;
     let port = |p: &elasti_core::observed::ServicePort| {
@@ -227,6 +228,7 @@ fn service(service: &Service) -> core_v1::Service {
         "ports": ports.iter().map(port).collect::<Vec<_>>(),
         "ipFamilies": families.iter().map(family).collect::<Vec<_>>(),
         "externalTrafficPolicy": external_local.then_some("Local"),
+        "internalTrafficPolicy": internal_local.then_some("Local"),
         "publishNotReadyAddresses": publishes_unready,
     }}))
     .unwrap()

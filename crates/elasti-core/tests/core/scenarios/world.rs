@@ -7,7 +7,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use elasti_api::{ElastiServiceSpec, ElastiServiceStatus, ListenPort};
 use elasti_core::observed::{
     Author, Autoscaler, Endpoint, Family, KedaPause, Obstacle, Owned, PrivateServiceShape, Reading,
-    Rival, Service, ServiceKind, ServicePort, SliceShape, UserRequest,
+    Rival, Service, ServiceKind, ServicePort, SliceRole, SliceShape, UserRequest,
 };
 use elasti_core::ports::PortAllocator;
 use elasti_core::step::PodRef;
@@ -408,11 +408,13 @@ impl World {
 
     /// A request from a client, as the nodes would send it now; says where it went.
     pub fn request(&mut self) -> String {
-        let through: BTreeSet<IpAddr> = match &self.slice {
-            Owned::Ours(slices) => slices.iter().flat_map(|s| s.addresses.clone()).collect(),
-            Owned::Missing | Owned::Foreign => BTreeSet::new(),
-        };
         let pod_ready = self.in_rotation();
+        let slices = self.slice.ours().into_iter().flatten();
+        // A net is used only while there is no ready pod.
+        let through: BTreeSet<IpAddr> = slices
+            .filter(|s| s.role == SliceRole::Redirect || !pod_ready)
+            .flat_map(|s| s.endpoints.keys().copied())
+            .collect();
         let taken = |r: &&mut Resolver| r.ready && through.contains(&r.address);
         let Some(r) = self.resolvers.iter_mut().find(taken) else {
             return match pod_ready {
@@ -463,6 +465,7 @@ pub fn web_service() -> Service {
         }],
         families: BTreeSet::from([Family::V4]),
         external_local: false,
+        internal_local: false,
         publishes_unready: false,
     }
 }
