@@ -36,6 +36,7 @@ pub enum Mistake {
     WakesOnce,
     SleepsOnOpenStreams,
     ForgetsWakes,
+    CountsFromTheWake,
     SleepRequestsNeverExpire,
     WakeLowers,
     TakesForeignObjects,
@@ -197,6 +198,7 @@ impl Config {
             written: COOLDOWN,
             owed: None,
             woken: None,
+            served: None,
             pods: vec![
                 Pod::Up {
                     ready: true,

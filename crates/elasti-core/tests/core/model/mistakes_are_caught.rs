@@ -48,6 +48,7 @@ fn path_mistakes() -> Vec<Case> {
             with(|c| c.endless_stream = true),
         ),
         (Mistake::ForgetsWakes, "S4", base(1, 1)),
+        (Mistake::CountsFromTheWake, "S4", base(1, 0)),
         (Mistake::SleepRequestsNeverExpire, "S4", base(1, 0)),
         (Mistake::WakeLowers, "S5", with(|c| c.nodes = 2)),
         (

@@ -153,6 +153,7 @@ impl Observer {
                 resolver_silent_when_decided: false,
                 quiet_when_decided: self.scenario == Scenario::GoingToSleep,
                 since_wake: None,
+                since_ready: None,
                 sleep_requested_since_wake: false,
                 cooldown: SignedDuration::ZERO,
                 writer_leads: true,
