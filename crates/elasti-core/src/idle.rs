@@ -24,8 +24,8 @@ pub fn quiet_since(spec: &ElastiServiceSpec, o: &Observed) -> Result<Timestamp, 
     Ok(last_connection(o).map_or(remembered, |at| remembered.max(at.min(o.now))))
 }
 
-/// Quiet for the whole cooldown, and neither created nor woken within it; or a user requested sleep after
-/// all of these. Gives the reason for sleep.
+/// Quiet for the whole cooldown, and neither created, woken nor ready after a wake within it; or a user requested
+/// sleep after it was quiet, created and woken. Gives the reason for sleep.
 ///
 /// # Errors
 /// If not, with the reason and the moment from which it could be.
@@ -45,7 +45,9 @@ pub fn idle(spec: &ElastiServiceSpec, o: &Observed) -> Result<Why, Why> {
         );
         return Ok(Why::new(Reason::SleepRequested, sentence));
     }
-    let over = start.checked_add(cooldown).unwrap_or(Timestamp::MAX);
+    let ready = woken.and_then(|woken| ready_since(o, woken));
+    let counted = ready.map_or(start, |ready| ready.max(start));
+    let over = counted.checked_add(cooldown).unwrap_or(Timestamp::MAX);
     let seconds = cooldown.as_secs();
     if o.now >= over {
         let since = clock(start);
@@ -54,7 +56,9 @@ pub fn idle(spec: &ElastiServiceSpec, o: &Observed) -> Result<Why, Why> {
         );
         return Ok(Why::new(Reason::Idle, sentence));
     }
-    let what = if Some(start) == woken || Some(start) == requested {
+    let what = if Some(counted) == ready {
+        "has been ready since"
+    } else if Some(start) == woken || Some(start) == requested {
         "was woken at"
     } else if start == quiet {
         "has been quiet since"
@@ -63,7 +67,7 @@ pub fn idle(spec: &ElastiServiceSpec, o: &Observed) -> Result<Why, Why> {
     };
     let sentence = format!(
         "The service {what} {}; it may sleep at {}, when the cooldown of {seconds} s ends.",
-        clock(start),
+        clock(counted),
         clock(over),
     );
     Err(Why::new(Reason::CoolingDown, sentence).until(over))
@@ -82,6 +86,16 @@ fn last_wake(o: &Observed) -> Option<Timestamp> {
         .filter(|t| t.replicas_by == Author::Elasti)
         .and_then(|t| t.replicas_at);
     remembered.last_wake.max(recorded).map(|at| at.min(o.now))
+}
+
+/// When a pod of the last wake was first ready.
+/// A status that was written before the pod was ready, by an operator that died then, leaves only the pods themselves;
+/// a drain that was called off after that counts as a new start, because removing a mark changes the condition.
+fn ready_since(o: &Observed, woken: Timestamp) -> Option<Timestamp> {
+    let written = o.me.remembered.ready_after_wake.filter(|at| *at >= woken);
+    let pods = o.pods.iter().filter(|p| !p.terminating);
+    let ready = written.or_else(|| pods.filter_map(|p| p.ready_since).min())?;
+    Some(ready.min(o.now))
 }
 
 /// The cooldown of the spec; 0 means the default.

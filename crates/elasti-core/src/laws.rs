@@ -12,7 +12,7 @@ pub enum Law {
     S2,
     /// No wake lost: a request held at zero means that a wake is in flight or will be sent.
     S3,
-    /// No sleep under load, nor within a cooldown after a wake unless a user requests it.
+    /// No sleep under load, nor within a cooldown after a wake and its first ready pod unless a user requests it.
     S4,
     /// A wake only scales up, from zero; only going to sleep scales down.
     S5,
@@ -192,6 +192,8 @@ pub struct ScaledToZero {
     pub quiet_when_decided: bool,
     /// How long ago the last wake was when it was decided.
     pub since_wake: Option<SignedDuration>,
+    /// How long ago its first pod was ready when it was decided.
+    pub since_ready: Option<SignedDuration>,
     /// A user requested sleep after that wake.
     pub sleep_requested_since_wake: bool,
     /// The cooldown.
@@ -325,7 +327,7 @@ fn check_zero(facts: &ScaledToZero) -> Vec<Violation> {
     let to_resolver = |view: &NodeView| view.resolvers.iter().any(|alive| *alive);
     let to_pod = |view: &NodeView| !view.pods.is_empty();
     let pod_seen = facts.pods_in_slices || facts.nodes.iter().any(to_pod);
-    let young = facts.since_wake.is_some_and(|since| since < facts.cooldown);
+    let recent = |since: Option<SignedDuration>| since.is_some_and(|since| since < facts.cooldown);
     broken(&[
         (
             facts.nodes.iter().all(to_resolver),
@@ -348,9 +350,14 @@ fn check_zero(facts: &ScaledToZero) -> Vec<Violation> {
             "a resolver had a request waiting or in flight",
         ),
         (
-            !young || facts.sleep_requested_since_wake,
+            !recent(facts.since_wake) || facts.sleep_requested_since_wake,
             Law::S4,
             "the last wake was less than a cooldown ago",
+        ),
+        (
+            !recent(facts.since_ready) || facts.sleep_requested_since_wake,
+            Law::S4,
+            "the pods of the last wake have been ready for less than a cooldown",
         ),
         (
             facts.quiet_when_decided,

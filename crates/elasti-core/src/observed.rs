@@ -140,6 +140,8 @@ pub struct Remembered {
     pub last_active: Option<Timestamp>,
     /// `status.lastScaledUpTime`.
     pub last_wake: Option<Timestamp>,
+    /// `status.lastWake.readyAt`: when a pod of the last wake was first ready.
+    pub ready_after_wake: Option<Timestamp>,
     /// `status.lastSleepTime`.
     pub last_sleep: Option<Timestamp>,
     /// `status.replicas`.
@@ -155,6 +157,11 @@ impl From<&ElastiServiceStatus> for Remembered {
             quiet_since: stamp(&status.quiet_since),
             last_active: stamp(&status.last_active_time),
             last_wake: stamp(&status.last_scaled_up_time),
+            ready_after_wake: status
+                .last_wake
+                .as_ref()
+                .and_then(|wake| wake.ready_at.as_ref())
+                .map(|at| at.0),
             last_sleep: stamp(&status.last_sleep_time),
             replicas: status.replicas.and_then(|n| u32::try_from(n).ok()),
         }
@@ -313,6 +320,8 @@ pub struct Pod {
     pub started: bool,
     /// Condition `Ready` is true.
     pub ready: bool,
+    /// Since when condition `Ready` is true, by the condition itself: it survives a restart of the operator.
+    pub ready_since: Option<Timestamp>,
     /// Condition `ContainersReady` is true: only such a pod may be un-marked.
     pub containers_ready: bool,
     /// `Ready` is false because of our mark.
@@ -334,6 +343,7 @@ impl Pod {
             node: String::new(),
             started: false,
             ready: false,
+            ready_since: None,
             containers_ready: false,
             marked: false,
             terminating: false,

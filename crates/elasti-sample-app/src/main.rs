@@ -20,6 +20,8 @@ struct Config {
     name: String,
     ports: Vec<u16>,
     start_after: Duration,
+    /// How long it lives on after SIGTERM, without a listener.
+    end_after: Duration,
     pod: String,
 }
 
@@ -39,6 +41,7 @@ impl Config {
             name: text("SAMPLE_APP", "echo"),
             ports: ports?,
             start_after: Duration::try_from_secs_f64(text("START_SECONDS", "0").parse()?)?,
+            end_after: Duration::try_from_secs_f64(text("END_SECONDS", "0").parse()?)?,
             pod: text("POD_NAME", "unnamed"),
         })
     }
@@ -84,7 +87,11 @@ async fn run() -> Result<ExitCode, Box<dyn Error>> {
     }
     sigterm.recv().await;
     stop.send_replace(Some(GRACE_PERIOD));
-    let ended = async { while serving.join_next().await.is_some() {} };
+    let ended = async {
+        let lives_on = tokio::time::sleep(config.end_after);
+        while serving.join_next().await.is_some() {}
+        lives_on.await;
+    };
     let _ = tokio::time::timeout(GRACE_PERIOD, ended).await;
     Ok(ExitCode::SUCCESS)
 }

@@ -25,6 +25,8 @@ pub struct PodFacts {
     pub started: bool,
     /// Condition `Ready` is true.
     pub ready: bool,
+    /// Since when condition `Ready` is true.
+    pub ready_since: Option<Timestamp>,
     /// Condition `ContainersReady` is true.
     pub containers_ready: bool,
     /// `Ready` is not true because of our mark.
@@ -74,6 +76,10 @@ impl PodFacts {
             addresses: addresses(status),
             started: started(status),
             ready: holds(READY),
+            ready_since: condition(READY)
+                .filter(|c| c.status == "True")
+                .and_then(|c| c.last_transition_time.as_ref())
+                .map(|at| at.0),
             containers_ready: holds(CONTAINERS_READY),
             marked: condition(READY).is_some_and(|c| {
                 c.status != "True" && c.reason.as_deref() == Some(names::DRAIN_REASON)
@@ -105,6 +111,7 @@ impl PodFacts {
             node: self.node.clone(),
             started: self.started,
             ready: self.ready,
+            ready_since: self.ready_since,
             containers_ready: self.containers_ready,
             marked: self.marked,
             terminating: self.terminating,

@@ -165,7 +165,7 @@ fn desired(client: &ControllerClient, service: &Value) -> Vec<Value> {
             .entry(ports.to_string())
             .or_insert_with(|| (ports, Vec::new()))
             .1
-            .push(endpoint(service, &pod.value));
+            .push(endpoint(client, service, &pod.value));
     }
     if by_ports.is_empty() {
         // Upstream's placeholder has no ports.
@@ -202,18 +202,26 @@ fn slice(client: &ControllerClient, service: &Value, ports: &Value, endpoints: &
     })
 }
 
-fn endpoint(service: &Value, pod: &Value) -> Value {
-    let serving = is_ready(pod) || service.at("/spec/publishNotReadyAddresses") == true;
-    let terminating = is_going(pod);
+fn endpoint(client: &ControllerClient, service: &Value, pod: &Value) -> Value {
+    let (serving, terminating) = (is_ready(pod), is_going(pod));
+    let published = service.at("/spec/publishNotReadyAddresses") == true;
+    let ready = published || (serving && !terminating);
     let mut endpoint = json!({
         "addresses": [pod.text("/status/podIP")],
-        "conditions": {"ready": serving && !terminating, "serving": serving, "terminating": terminating},
+        "conditions": {"ready": ready, "serving": serving, "terminating": terminating},
         "targetRef": {
             "kind": "Pod", "name": pod.text("/metadata/name"), "namespace": pod.text("/metadata/namespace"), "uid": pod.text("/metadata/uid"),
         },
     });
-    if !pod.text("/spec/nodeName").is_empty() {
-        endpoint.put("/nodeName", pod.text("/spec/nodeName"));
+    let node = pod.text("/spec/nodeName");
+    if !node.is_empty() {
+        endpoint.put("/nodeName", node);
+    }
+    if let Some(node) = client.get(Kind::NODES, &Key::new("", node)) {
+        let labels = node.value.strings("/metadata/labels");
+        if let Some(zone) = labels.get("topology.kubernetes.io/zone") {
+            endpoint.put("/zone", zone.as_str());
+        }
     }
     endpoint
 }

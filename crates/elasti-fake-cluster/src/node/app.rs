@@ -36,13 +36,16 @@ pub(crate) struct App {
     pub(crate) kind: AppKind,
     /// The time before it listens.
     pub(crate) start_after: Duration,
+    /// The time that it lives on after SIGTERM, without a listener.
+    end_after: Duration,
     pub(crate) ports: Vec<u16>,
     pod: String,
     visits: Visits,
 }
 
 impl App {
-    /// Reads a container: the image's last path segment names the app, `START_SECONDS` slows its start.
+    /// Reads a container: the image's last path segment names the app, `START_SECONDS` and `END_SECONDS` slow its
+    /// start and its end.
     pub(crate) fn from_container(container: &Value, pod: &str, visits: Visits) -> Self {
         let image = container.text("/image");
         let name = image
@@ -60,13 +63,16 @@ impl App {
             "process" => AppKind::Process,
             _ => AppKind::Echo,
         };
-        let variable = container
-            .list("/env")
-            .iter()
-            .find(|one| one.text("/name") == "START_SECONDS");
-        let seconds = variable
-            .and_then(|one| one.text("/value").parse().ok())
-            .unwrap_or(if name == "slow-start" { 5.0 } else { 0.0 });
+        let seconds = |variable: &str, otherwise: f64| {
+            let mut variables = container.list("/env").iter();
+            let found = variables.find(|one| one.text("/name") == variable);
+            let seconds = found.and_then(|one| one.text("/value").parse().ok());
+            Duration::try_from_secs_f64(seconds.unwrap_or(otherwise)).unwrap_or_default()
+        };
+        let start_after = seconds(
+            "START_SECONDS",
+            if name == "slow-start" { 5.0 } else { 0.0 },
+        );
         let mut ports: Vec<u16> = container
             .list("/ports")
             .iter()
@@ -78,7 +84,8 @@ impl App {
         }
         Self {
             kind,
-            start_after: Duration::from_secs_f64(seconds),
+            start_after,
+            end_after: seconds("END_SECONDS", 0.0),
             ports,
             pod: pod.to_owned(),
             visits,
@@ -110,7 +117,11 @@ impl App {
             .await
             .map_or(None, |grace| *grace)
             .unwrap_or_default();
-        let finish = async { while tasks.join_next().await.is_some() {} };
+        let finish = async {
+            let lives_on = tokio::time::sleep(self.end_after);
+            while tasks.join_next().await.is_some() {}
+            lives_on.await;
+        };
         let _ = tokio::time::timeout(grace, finish).await;
     }
 

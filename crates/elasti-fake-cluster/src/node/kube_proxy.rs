@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use serde_json::Value;
-use tokio::io::copy_bidirectional;
+use tokio::io::{copy, copy_bidirectional, sink};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::Instant;
@@ -17,6 +17,9 @@ use crate::api_server::status::ApiError;
 use crate::api_server::store::{Key, Stored};
 use crate::controllers::{Change, Controller, ControllerClient, Kind};
 use crate::random::Randomness;
+
+/// The address of every node. Nothing listens on its node ports: the machine's own programs may use them.
+const HOST: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
 type Targets = Arc<Mutex<Vec<SocketAddr>>>;
 /// Connections outlive the listener through which they came, as conntrack's do; they end with the node.
@@ -35,7 +38,9 @@ impl Drop for ServiceListener {
 }
 
 pub(crate) struct KubeProxy {
+    node: String,
     lag: Arc<Mutex<Duration>>,
+    applied: AppliedRoutes,
     listeners: BTreeMap<Key, BTreeMap<SocketAddr, ServiceListener>>,
     connections: Connections,
     /// What each Service looked like when something changed, and when this node is to know it.
@@ -45,10 +50,30 @@ pub(crate) struct KubeProxy {
 /// Addresses to listen on and where each leads.
 type Routes = BTreeMap<SocketAddr, Vec<SocketAddr>>;
 
+/// What one node's kube-proxy has applied so far.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct AppliedRoutes(Arc<Mutex<BTreeMap<Key, Routes>>>);
+
+impl AppliedRoutes {
+    fn set(&self, key: &Key, routes: &Routes) {
+        self.0.lock().insert(key.clone(), routes.clone());
+    }
+
+    /// Where new connections to an address go: `None` if they are refused, nowhere if they are dropped.
+    pub(crate) fn of_address(&self, address: SocketAddr) -> Option<Vec<SocketAddr>> {
+        let all = self.0.lock();
+        all.values()
+            .find_map(|routes| routes.get(&address))
+            .cloned()
+    }
+}
+
 impl KubeProxy {
-    pub(crate) fn new(lag: Arc<Mutex<Duration>>) -> Self {
+    pub(crate) fn new(node: &str, lag: Arc<Mutex<Duration>>, applied: AppliedRoutes) -> Self {
         Self {
+            node: node.to_owned(),
             lag,
+            applied,
             listeners: BTreeMap::new(),
             connections: Connections::default(),
             pending: BTreeMap::new(),
@@ -73,7 +98,7 @@ impl Controller for KubeProxy {
         };
         let seen = client
             .get(Kind::SERVICES, &key)
-            .map(|service| routes_of(client, &service.value))
+            .map(|service| routes_of(client, &service.value, &self.node))
             .unwrap_or_default();
         let known_at = Instant::now() + self.lag();
         self.pending
@@ -102,10 +127,14 @@ impl Controller for KubeProxy {
         let Some(routes) = latest else {
             return Ok(later);
         };
+        self.applied.set(key, &routes);
         let known = self.listeners.entry(key.clone()).or_default();
         known.retain(|address, _| routes.contains_key(address));
         let mut failed = false;
         for (address, targets) in routes.clone() {
+            if address.ip() == HOST {
+                continue;
+            }
             match known.get(&address) {
                 Some(listening) => *listening.targets.lock() = targets,
                 None => match listen(address) {
@@ -147,8 +176,9 @@ fn listen(address: SocketAddr) -> std::io::Result<TcpListener> {
     socket.listen(1024)
 }
 
-/// The Service's addresses and where each leads.
-fn routes_of(client: &ControllerClient, service: &Value) -> Routes {
+/// The Service's addresses and where each leads from one node. An address without a route refuses connections;
+/// one whose route is empty drops them, as a `Local` policy does on a node without an endpoint.
+fn routes_of(client: &ControllerClient, service: &Value, node: &str) -> Routes {
     let Ok(address) = service.text("/spec/clusterIP").parse::<Ipv4Addr>() else {
         return BTreeMap::new();
     };
@@ -173,56 +203,96 @@ fn routes_of(client: &ControllerClient, service: &Value) -> Routes {
         .iter()
         .filter(|port| port.text("/protocol") != "UDP")
     {
-        let Some(number) = port
-            .number("/port")
-            .and_then(|number| u16::try_from(number).ok())
-        else {
-            continue;
+        let endpoints = Endpoints::of_port(&slices, port.text("/name"), node);
+        let number = |field: &str| {
+            port.number(field)
+                .and_then(|number| u16::try_from(number).ok())
         };
-        let targets = targets(&slices, port.text("/name"));
-        if !targets.is_empty() {
-            all.insert(SocketAddr::new(address.into(), number), targets);
+        let addresses = [
+            (
+                IpAddr::V4(address),
+                number("/port"),
+                "internalTrafficPolicy",
+            ),
+            (HOST, number("/nodePort"), "externalTrafficPolicy"),
+        ];
+        for (address, number, policy) in addresses {
+            let local = service.text(&format!("/spec/{policy}")) == "Local";
+            if let Some(number) = number
+                && let Some(usable) = endpoints.usable(local)
+            {
+                all.insert(SocketAddr::new(address, number), usable);
+            }
         }
     }
     all
 }
 
-/// Where one named port leads: ready endpoints, else serving ones that are terminating.
-fn targets(slices: &[Arc<Stored>], name: &str) -> Vec<SocketAddr> {
-    let (mut ready, mut leaving) = (Vec::new(), Vec::new());
-    for slice in slices {
-        let target = slice
-            .value
-            .list("/ports")
-            .iter()
-            .find(|one| one.text("/name") == name);
-        let Some(target) = target
-            .and_then(|one| one.number("/port"))
-            .and_then(|number| u16::try_from(number).ok())
-        else {
-            continue;
-        };
-        for endpoint in slice.value.list("/endpoints") {
-            let ips = endpoint
-                .list("/addresses")
-                .iter()
-                .filter_map(Value::as_str)
-                .filter_map(|ip| ip.parse::<IpAddr>().ok());
-            let addresses = ips.map(|ip| SocketAddr::new(ip, target));
-            let says = |condition: &str, otherwise: bool| {
-                endpoint
-                    .at(&format!("/conditions/{condition}"))
-                    .as_bool()
-                    .unwrap_or(otherwise)
+/// One endpoint as a kube-proxy knows it.
+#[derive(Clone, Copy)]
+struct Endpoint {
+    ready: bool,
+    serving_while_terminating: bool,
+    local: bool,
+}
+
+/// The endpoints of one Service port. An address and port in two slices is one endpoint, and its conditions are not
+/// merged: they are those of the slice that is read first, or of the last one that says the endpoint is local.
+/// kube-proxy reads slices in no order; here they are read by name.
+struct Endpoints(BTreeMap<SocketAddr, Endpoint>);
+
+impl Endpoints {
+    fn of_port(slices: &[Arc<Stored>], name: &str, node: &str) -> Self {
+        let mut all = BTreeMap::new();
+        for slice in slices {
+            let mut ports = slice.value.list("/ports").iter();
+            let Some(port) = ports
+                .find(|one| one.text("/name") == name)
+                .and_then(|one| one.number("/port"))
+                .and_then(|number| u16::try_from(number).ok())
+            else {
+                continue;
             };
-            if says("ready", true) {
-                ready.extend(addresses);
-            } else if says("serving", true) && says("terminating", false) {
-                leaving.extend(addresses);
+            for endpoint in slice.value.list("/endpoints") {
+                let first = endpoint.text("/addresses/0");
+                let Ok(ip) = first.parse::<IpAddr>() else {
+                    continue;
+                };
+                let says = |condition: &str, otherwise: bool| {
+                    let said = endpoint.at(&format!("/conditions/{condition}")).as_bool();
+                    said.unwrap_or(otherwise)
+                };
+                let endpoint = Endpoint {
+                    ready: says("ready", true),
+                    serving_while_terminating: says("serving", true) && says("terminating", false),
+                    local: endpoint.text("/nodeName") == node,
+                };
+                let known = all.entry(SocketAddr::new(ip, port)).or_insert(endpoint);
+                if endpoint.local {
+                    *known = endpoint;
+                }
             }
         }
+        Self(all)
     }
-    if ready.is_empty() { leaving } else { ready }
+
+    /// `CategorizeEndpoints`: the ready endpoints; without one, those that serve while they terminate. A `Local`
+    /// policy decides that among the node's own. `None` if the Service has no usable endpoint anywhere.
+    fn usable(&self, local: bool) -> Option<Vec<SocketAddr>> {
+        let choose = |fits: &dyn Fn(&Endpoint) -> bool| -> Vec<SocketAddr> {
+            let fitting = self.0.iter().filter(|(_, endpoint)| fits(endpoint));
+            fitting.map(|(address, _)| *address).collect()
+        };
+        let reachable = |endpoint: &Endpoint| !local || endpoint.local;
+        let ready = choose(&|one| reachable(one) && one.ready);
+        let usable = if ready.is_empty() {
+            choose(&|one| reachable(one) && one.serving_while_terminating)
+        } else {
+            ready
+        };
+        let anywhere = choose(&|one| one.ready || one.serving_while_terminating);
+        (!anywhere.is_empty()).then_some(usable)
+    }
 }
 
 async fn accept(
@@ -247,13 +317,14 @@ async fn accept(
 }
 
 async fn forward(mut client: TcpStream, target: Option<SocketAddr>) {
-    let reached = match target {
-        Some(target) => TcpStream::connect(target).await.ok(),
-        None => None,
+    let Some(target) = target else {
+        // Dropped packets: the client waits until it gives up.
+        drop(copy(&mut client, &mut sink()).await);
+        return;
     };
-    match reached {
-        Some(mut pod) => drop(copy_bidirectional(&mut client, &mut pod).await),
+    match TcpStream::connect(target).await {
+        Ok(mut pod) => drop(copy_bidirectional(&mut client, &mut pod).await),
         // With iptables the client would see the pod's own refusal: a reset.
-        None => drop(client.set_zero_linger()),
+        Err(_) => drop(client.set_zero_linger()),
     }
 }

@@ -10,7 +10,7 @@ mod visits;
 
 pub use visits::Visit;
 
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,6 +21,7 @@ use tokio::task::JoinSet;
 use crate::api_server::ApiServer;
 use crate::api_server::object::Object as _;
 use crate::controllers::{ControllerClient, Kind, run};
+use kube_proxy::AppliedRoutes;
 use visits::Visits;
 
 /// Kubernetes' period of the kubelet's status manager.
@@ -56,7 +57,10 @@ impl NodeConfig {
 /// A running node; dropping it is pulling its plug.
 #[derive(Debug)]
 pub struct Node {
+    /// Its name.
+    pub name: String,
     proxy_lag: Arc<Mutex<Duration>>,
+    routes: AppliedRoutes,
     visits: Visits,
     _tasks: JoinSet<()>,
 }
@@ -68,17 +72,20 @@ impl Node {
         let client = ControllerClient::new(server, "kubelet");
         register(&client, config);
         let proxy_lag = Arc::new(Mutex::new(Duration::ZERO));
+        let routes = AppliedRoutes::default();
         let mut tasks = JoinSet::new();
         let visits = Visits::default();
         let kubelet = kubelet::Kubelet::new(config, visits.clone());
         tasks.spawn(kubelet::tick(kubelet.records(), client, config.clone()));
         tasks.spawn(run(kubelet, server.clone()));
         tasks.spawn(run(
-            kube_proxy::KubeProxy::new(proxy_lag.clone()),
+            kube_proxy::KubeProxy::new(&config.name, proxy_lag.clone(), routes.clone()),
             server.clone(),
         ));
         Self {
+            name: config.name.clone(),
             proxy_lag,
+            routes,
             visits,
             _tasks: tasks,
         }
@@ -88,6 +95,13 @@ impl Node {
     #[must_use]
     pub fn visits(&self) -> Vec<Visit> {
         self.visits.all()
+    }
+
+    /// Where this node sends new connections to a cluster address, or to a node port of `127.0.0.1`: `None` if they
+    /// are refused; nowhere if they are dropped, as a `Local` policy does without an endpoint on the node.
+    #[must_use]
+    pub fn routes(&self, address: SocketAddr) -> Option<Vec<SocketAddr>> {
+        self.routes.of_address(address)
     }
 
     /// How long this node's kube-proxy takes to follow a slice.

@@ -193,6 +193,8 @@ pub(crate) async fn live(
     if stop.wait_for(Option::is_some).await.is_err() {
         return;
     }
+    // A pod that is deleted is reported at once, and so what others wrote into its status is undone.
+    report(&client, &record);
     while containers.join_next().await.is_some() {}
     report(&client, &record);
     let gone = json!({"gracePeriodSeconds": 0, "preconditions": {"uid": uid}});
@@ -342,14 +344,21 @@ impl ContainerRunner {
             code = serving.finished() => return code,
         };
         let _ = kill.send(grace.or(Some(Duration::ZERO)));
-        serving.finished().await;
+        // Readiness is followed to the end, so an app that closed its listener is still reported ready for some probes.
+        tokio::select! {
+            _ = serving.finished() => {}
+            () = self.follow_readiness(self.probe("readinessProbe")) => {}
+        }
         KILLED
+    }
+
+    fn probe(&self, which: &str) -> Option<Probe> {
+        Probe::from_container(&self.container, which, self.address)
     }
 
     /// Probes until the app has to be restarted.
     async fn run_probes(&self) {
-        let probe = |which: &str| Probe::from_container(&self.container, which, self.address);
-        if let Some(mut startup) = probe("startupProbe") {
+        if let Some(mut startup) = self.probe("startupProbe") {
             startup.wait_initially().await;
             loop {
                 match startup.check().await {
@@ -360,8 +369,8 @@ impl ContainerRunner {
             }
         }
         tokio::select! {
-            () = self.follow_readiness(probe("readinessProbe")) => {}
-            () = follow_liveness(probe("livenessProbe")) => {}
+            () = self.follow_readiness(self.probe("readinessProbe")) => {}
+            () = follow_liveness(self.probe("livenessProbe")) => {}
         }
     }
 

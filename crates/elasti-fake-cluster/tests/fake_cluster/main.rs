@@ -16,6 +16,7 @@ mod crowd;
 mod elasti_service;
 mod faults;
 mod fixture;
+mod kube_proxy;
 mod kube_rs;
 mod kubectl;
 mod proxy;

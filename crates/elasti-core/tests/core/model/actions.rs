@@ -511,7 +511,7 @@ fn scale_from_outside(w: &mut World, s: usize, replicas: u8) {
     if replicas == 0 {
         w.svcs[s].pods_broken = true;
         // Someone else has undone our wake; there is none left to protect.
-        w.svcs[s].woken = None;
+        (w.svcs[s].woken, w.svcs[s].served) = (None, None);
     }
     target_changed(w, s);
 }
@@ -527,6 +527,8 @@ fn set_pod(w: &mut World, s: usize, i: usize, pod: Pod) {
     // before the nodes follow, so that a write which was decided before is refused.
     if pod.ready() {
         target_changed(w, s);
+        let svc = &mut w.svcs[s];
+        svc.served = svc.served.or(svc.woken.map(|_| 0));
     }
     w.svcs[s].pods[i] = pod;
     w.svcs[s].pods_changed();

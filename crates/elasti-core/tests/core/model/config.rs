@@ -37,6 +37,7 @@ pub enum Mistake {
     WakesOnce,
     SleepsOnOpenStreams,
     ForgetsWakes,
+    CountsFromTheWake,
     SleepRequestsNeverExpire,
     WakeLowers,
     TakesForeignObjects,
@@ -199,6 +200,7 @@ impl Config {
             written: COOLDOWN,
             owed: None,
             woken: None,
+            served: None,
             pods: vec![
                 Pod::Up {
                     ready: true,

@@ -175,6 +175,10 @@ fn scale_to_zero(
             .evidence
             .since_wake
             .map(|a| SignedDuration::from_secs(i64::from(a))),
+        since_ready: pending
+            .evidence
+            .since_ready
+            .map(|a| SignedDuration::from_secs(i64::from(a))),
         sleep_requested_since_wake: pending.evidence.sleep_requested_since_wake,
         cooldown: SignedDuration::from_secs(i64::from(COOLDOWN)),
         writer_leads: w.lease.holder == op && w.lease.age < LEASE,
@@ -208,6 +212,7 @@ pub fn scale_up(config: &Config, w: &mut World, s: usize, n: u8, justified: bool
     });
     let svc = &mut w.svcs[s];
     (svc.replicas, svc.by_us, svc.written, svc.woken) = (Some(n), true, 0, Some(0));
+    svc.served = None;
     target_changed(w, s);
     true
 }

@@ -58,6 +58,7 @@ fn path_mistakes() -> Vec<Case> {
             "S4",
             with(|c| c.resolvers = 1),
         ),
+        (Mistake::CountsFromTheWake, "S4", base(1, 0)),
         (Mistake::WakeLowers, "S5", with(|c| c.nodes = 2)),
         (
             Mistake::TakesForeignObjects,

@@ -135,7 +135,12 @@ pub fn observed(
             .pods
             .iter()
             .enumerate()
-            .filter_map(|(i, pod)| pod_fact(i, *pod, read.changed[op].1))
+            .filter_map(|(i, pod)| {
+                let served = read
+                    .served
+                    .filter(|_| !config.is(Mistake::CountsFromTheWake));
+                pod_fact(i, *pod, read.changed[op].1, served)
+            })
             .collect(),
         endpoints: endpoints(read),
         endpoints_version: version(read.changed[op].0),
@@ -186,6 +191,8 @@ fn me(config: &Config, read: &Svc, given: &[ListenPort]) -> Me {
                 .wake
                 .map(ago)
                 .filter(|_| !config.is(Mistake::ForgetsWakes)),
+            // As after a restart: only the pods show when they became ready.
+            ready_after_wake: None,
             last_sleep: read.status.sleep.map(ago),
             replicas: read
                 .status
@@ -271,7 +278,7 @@ fn version(changed: bool) -> String {
     if changed { "new".into() } else { "old".into() }
 }
 
-fn pod_fact(i: usize, pod: Pod, changed: bool) -> Option<PodFact> {
+fn pod_fact(i: usize, pod: Pod, changed: bool, served: Option<Age>) -> Option<PodFact> {
     let (ready, containers_ready, marked, terminating) = match pod {
         Pod::None => return None,
         Pod::Starting | Pod::Stuck => (false, false, false, false),
@@ -289,6 +296,7 @@ fn pod_fact(i: usize, pod: Pod, changed: bool) -> Option<PodFact> {
         node: node(i),
         started: ready,
         ready,
+        ready_since: served.filter(|_| ready).map(ago),
         containers_ready,
         marked,
         terminating,
@@ -455,6 +463,7 @@ fn evidence(world: &World, op: usize, s: usize, read: &Svc) -> Evidence {
         silent: up().any(|c| !c.listens),
         reading: truth.reading,
         since_wake: truth.woken,
+        since_ready: truth.served,
         sleep_requested_since_wake: truth
             .sleep_request
             .is_some_and(|asked| truth.woken.is_none_or(|woken| asked < woken)),

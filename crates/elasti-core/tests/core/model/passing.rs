@@ -70,6 +70,7 @@ fn age_service(w: &mut World, s: usize) {
     svc.created = older(svc.created, COOLDOWN);
     svc.written = older(svc.written, COOLDOWN);
     svc.woken = svc.woken.map(|age| older(age, COOLDOWN));
+    svc.served = svc.served.map(|age| older(age, SETTLE + COOLDOWN));
     // The replica controller follows within the settle time, like every other.
     svc.owed = svc.owed.map(|age| age + 1).filter(|age| *age < SETTLE);
     // A request as old as a cooldown has no effect beyond the cooldown's.

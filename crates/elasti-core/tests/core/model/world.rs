@@ -159,6 +159,8 @@ pub struct Svc {
     pub owed: Option<Age>,
     /// The true age of the last wake by us.
     pub woken: Option<Age>,
+    /// The true age of the first ready pod of that wake.
+    pub served: Option<Age>,
     pub pods: Vec<Pod>,
     pub kubelets: Vec<Kubelet>,
     /// Pod readiness -> the Service's own slices.
@@ -230,6 +232,7 @@ pub struct Evidence {
     pub silent: bool,
     pub reading: TriggerState,
     pub since_wake: Option<Age>,
+    pub since_ready: Option<Age>,
     pub sleep_requested_since_wake: bool,
     pub wake_justified: bool,
     pub redirected: bool,

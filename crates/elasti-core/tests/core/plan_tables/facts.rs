@@ -147,6 +147,7 @@ pub fn waking() -> Observed {
     o.me.remembered.last_wake = Some(ago(3));
     o.pods = vec![Pod {
         ready: false,
+        ready_since: None,
         containers_ready: false,
         started: false,
         ..pod()
@@ -312,6 +313,7 @@ pub fn pod() -> Pod {
         node: "node-a".into(),
         started: true,
         ready: true,
+        ready_since: Some(ago(LONG)),
         containers_ready: true,
         marked: false,
         terminating: false,
@@ -341,6 +343,7 @@ fn me() -> Me {
             quiet_since: Some(ago(LONG)),
             last_active: Some(ago(LONG)),
             last_wake: Some(ago(2 * LONG)),
+            ready_after_wake: None,
             last_sleep: Some(ago(3 * LONG)),
             replicas: None,
         },

@@ -181,6 +181,7 @@ fn pod(p: &crate::scenarios::world::Pod) -> Pod {
         node: p.node.clone(),
         started: p.starts_at.is_none(),
         ready: p.ready,
+        ready_since: p.ready_since.filter(|_| p.ready),
         containers_ready: p.containers_ready,
         marked: p.marked,
         terminating: p.gone_at.is_some(),
@@ -223,7 +224,14 @@ pub fn apply(world: &mut World, step: &Step) {
             world.keda_notices();
         }
         Step::Mark { pods, .. } => world.mark(pods, true),
-        Step::Unmark(pods) => world.mark(pods, false),
+        Step::Unmark(pods) => {
+            world.mark(pods, false);
+            let now = world.now;
+            let unmarked = |name: &str| pods.iter().any(|pod| pod.name == name);
+            let pods = world.pods.iter_mut();
+            pods.filter(|pod| pod.ready && unmarked(&pod.name))
+                .for_each(|pod| pod.ready_since = Some(now));
+        }
         Step::ScaleToZero(_) => world.scale(0, Author::Elasti),
         Step::Wake(replicas) => {
             assert_eq!(world.replicas(), Some(0), "a wake only goes up from zero");

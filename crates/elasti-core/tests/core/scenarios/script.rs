@@ -98,6 +98,7 @@ impl Scenario {
         world.replicate();
         for pod in &mut world.pods {
             (pod.starts_at, pod.ready, pod.containers_ready) = (None, true, true);
+            pod.ready_since = Some(world.now);
         }
         world.slices_follow_at = Some(world.now);
         world.advance();

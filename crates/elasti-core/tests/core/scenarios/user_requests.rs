@@ -53,6 +53,46 @@ fn a_wake_by_a_user_lasts_for_a_cooldown() {
     assert_eq!(scenario.world.status.phase, Some(Phase::Asleep));
 }
 
+/// A start that takes longer than the cooldown, and how long the service serves after it.
+fn short_cooldown(world: &mut crate::scenarios::world::World) {
+    world.spec.cooldown_period = 2;
+    world.start_takes = jiff::SignedDuration::from_secs(4);
+}
+
+#[test]
+fn a_cooldown_counts_from_the_ready_pod_however_long_it_took_to_start() {
+    let scenario = sleeping(short_cooldown)
+        .at("08:10")
+        .wake_requested()
+        .at("08:10:04")
+        .until_phase(Phase::Serving)
+        .until_phase(Phase::Asleep);
+    insta::assert_snapshot!(scenario.transcript());
+}
+
+#[test]
+fn a_cooldown_counts_from_the_ready_pod_although_the_operator_died_before_it() {
+    let scenario = sleeping(short_cooldown)
+        .at("08:10")
+        .wake_requested()
+        .at("08:10:02")
+        .operator_restarts(2)
+        .until_phase(Phase::Serving)
+        .until_phase(Phase::Asleep);
+    insta::assert_snapshot!(scenario.transcript());
+}
+
+#[test]
+fn sleep_that_is_requested_before_the_woken_pod_is_ready_still_counts() {
+    let scenario = sleeping(|world| world.start_takes = jiff::SignedDuration::from_secs(20))
+        .at("08:10")
+        .wake_requested()
+        .at("08:10:10")
+        .sleep_requested()
+        .until("08:11");
+    assert_eq!(scenario.world.status.phase, Some(Phase::Asleep));
+}
+
 #[test]
 fn sleep_that_is_requested_after_a_wake_cancels_the_wake() {
     let scenario = sleeping(|_| {})

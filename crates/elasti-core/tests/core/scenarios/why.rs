@@ -252,7 +252,7 @@ fn pod(pod: &Pod, now: Timestamp) -> core_v1::Pod {
         "status": {
             "phase": if pod.starts_at.is_none() && pod.obstacle.is_none() { "Running" } else { "Pending" },
             "conditions": [
-                {"type": "Ready", "status": word(pod.ready), "reason": reason, "lastTransitionTime": now},
+                {"type": "Ready", "status": word(pod.ready), "reason": reason, "lastTransitionTime": pod.ready_since.filter(|_| pod.ready).unwrap_or(now)},
                 {"type": "ContainersReady", "status": word(pod.containers_ready)},
             ],
             "containerStatuses": [{

@@ -41,6 +41,8 @@ pub struct Pod {
     pub node: String,
     pub version: u32,
     pub ready: bool,
+    /// When it last became ready, by the kubelet or because our mark was removed.
+    pub ready_since: Option<Timestamp>,
     pub containers_ready: bool,
     pub marked: bool,
     pub obstacle: Option<Obstacle>,
@@ -192,6 +194,7 @@ impl World {
                 node,
                 version: 1,
                 ready: false,
+                ready_since: None,
                 containers_ready: false,
                 marked: false,
                 obstacle: None,
@@ -328,6 +331,7 @@ impl World {
                     )));
                 } else {
                     (pod.ready, pod.containers_ready, pod.obstacle) = (true, true, None);
+                    pod.ready_since = Some(now);
                     events.push(WorldEvent::Described(format!("{} is ready", pod.name)));
                 }
             }

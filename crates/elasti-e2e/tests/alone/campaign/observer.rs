@@ -89,7 +89,7 @@ impl Observer {
             pods: Vec::new(),
             resolvers: Vec::new(),
         };
-        for (is_ours, address) in seen.endpoints() {
+        for (is_ours, address) in seen.destinations() {
             if is_ours {
                 let listens = now.declared.is_some() && resolvers.contains(&address);
                 view.resolvers.push(listens);
@@ -153,6 +153,7 @@ impl Observer {
                 resolver_silent_when_decided: false,
                 quiet_when_decided: self.scenario == Scenario::GoingToSleep,
                 since_wake: None,
+                since_ready: None,
                 sleep_requested_since_wake: false,
                 cooldown: SignedDuration::ZERO,
                 writer_leads: true,
@@ -170,7 +171,7 @@ impl Observer {
         }
         if before.declared.is_some() && now.declared.is_none() {
             deeds.push(TraceEvent::FinalizerRemoved {
-                leftovers: now.is_redirected() || now.private_service,
+                leftovers: now.has_our_slice() || now.private_service,
                 awake_or_pointless: now.replicas != Some(0),
                 keda_paused_by_us: false,
             });
@@ -201,7 +202,7 @@ impl Observer {
         let zero_held = recent().any(|moment| (moment.replicas == Some(0)) == asleep);
         TraceEvent::StatusWritten {
             proxy,
-            slice_existed: proxy == slice_held,
+            redirected: proxy == slice_held,
             asleep,
             was_zero: asleep == zero_held,
         }
@@ -244,12 +245,27 @@ impl Moment {
         }
     }
 
+    /// What a node sends connections to: the ready endpoints, or else those that serve while they terminate.
+    fn destinations(&self) -> Vec<(bool, String)> {
+        let ready = self.endpoints();
+        if !ready.is_empty() {
+            return ready;
+        }
+        self.endpoints_with(|conditions| {
+            conditions["serving"] != false && conditions["terminating"] == true
+        })
+    }
+
     /// Ready endpoints: ours or a pod's, and the address.
     fn endpoints(&self) -> Vec<(bool, String)> {
+        self.endpoints_with(|conditions| conditions["ready"] != false)
+    }
+
+    fn endpoints_with(&self, holds: impl Fn(&Value) -> bool) -> Vec<(bool, String)> {
         let mut all = Vec::new();
         for slice in self.slices.values() {
             let endpoints = slice["endpoints"].as_array().into_iter().flatten();
-            for endpoint in endpoints.filter(|one| one["conditions"]["ready"] != false) {
+            for endpoint in endpoints.filter(|one| holds(&one["conditions"])) {
                 let addresses = endpoint["addresses"].as_array().into_iter().flatten();
                 let addresses = addresses.filter_map(Value::as_str);
                 all.extend(addresses.map(|address| (is_ours(slice), address.to_owned())));
@@ -259,6 +275,10 @@ impl Moment {
     }
 
     fn is_redirected(&self) -> bool {
+        self.endpoints().iter().any(|(is_ours, _)| *is_ours)
+    }
+
+    fn has_our_slice(&self) -> bool {
         self.slices.values().any(is_ours)
     }
 
