@@ -29,6 +29,8 @@ pub enum AnswerReason {
     NeverReady,
     /// The pods cannot start for another reason.
     CannotStart,
+    /// None of its pods is ready, and the spec asks not to hold requests then.
+    Down,
     /// The waiting page: the service is being woken.
     Starting,
     /// A pod may have received the request, but closed the connection without a response.
@@ -49,7 +51,7 @@ pub enum AnswerReason {
 
 impl AnswerReason {
     /// All of them, in the order in which the docs list them.
-    pub const ALL: [Self; 21] = [
+    pub const ALL: [Self; 22] = [
         Self::ServiceFull,
         Self::ServiceBytes,
         Self::SharedFull,
@@ -63,6 +65,7 @@ impl AnswerReason {
         Self::PodRefused,
         Self::NeverReady,
         Self::CannotStart,
+        Self::Down,
         Self::Starting,
         Self::PodClosed,
         Self::NotManaged,
@@ -90,6 +93,7 @@ impl AnswerReason {
             Self::PodRefused => "PodRefused",
             Self::NeverReady => "NeverReady",
             Self::CannotStart => "CannotStart",
+            Self::Down => "Down",
             Self::Starting => "Starting",
             Self::PodClosed => "PodClosed",
             Self::NotManaged => "NotManaged",

@@ -187,6 +187,10 @@ pub struct Hold {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 65_536, max = 17_179_869_184_u64))]
     pub max_bytes: Option<u64>,
+    /// Whether requests also wait while the service is awake and none of its pods is ready, as after a crash.
+    /// With `false` they get 503 at once. Default: `true`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub when_down: Option<bool>,
 }
 
 /// How traffic moves away from the pods before they are stopped.

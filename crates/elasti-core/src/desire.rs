@@ -168,7 +168,7 @@ pub fn window_closes(spec: &ElastiServiceSpec, now: Timestamp) -> Option<Timesta
     }
 }
 
-fn no_resolver_for_long(o: &Observed) -> Option<Why> {
+pub(crate) fn no_resolver_for_long(o: &Observed) -> Option<Why> {
     let since = o.stable_since.no_resolver_since?;
     (o.since(since) >= o.settings.resolver_grace).then(|| {
         let sentence = format!(

@@ -466,8 +466,12 @@ impl Plan {
         }
     }
 
-    /// The resolvers out of the path, and ready to catch what reaches no pod.
+    /// The resolvers out of the path, and ready to catch what reaches no pod. A net without a resolver would let clients
+    /// hang that should be refused.
     fn ensure_net(&mut self, service: &Service, o: &Observed) -> Result<(), Why> {
+        if desire::no_resolver_for_long(o).is_some() && !o.is_redirected() {
+            return self.remove_slice(o);
+        }
         let net = Net::observe(service, o)?;
         if o.slice.ours().map(Vec::as_slice) != Some(net.slices()) {
             self.steps.push(Step::EnsureNet(net));

@@ -62,6 +62,7 @@ impl Limits {
             timeout_seconds,
             max_requests,
             max_bytes,
+            when_down: _,
         } = hold.cloned().unwrap_or_default();
         let asked = timeout_seconds.map(|seconds| SignedDuration::from_secs(seconds.into()));
         RoomLimits {

@@ -325,7 +325,8 @@ impl App {
         format!("/api/v1/namespaces/{}/{plural}", self.blueprint.namespace)
     }
 
-    fn pods_path(&self) -> String {
+    #[must_use]
+    pub fn pods_path(&self) -> String {
         let app = self.blueprint.name;
         format!("{}?labelSelector=app%3D{app}", self.core("pods"))
     }
@@ -405,8 +406,19 @@ impl App {
         self.env.api().patch(&path, MERGE, patch).await;
     }
 
-    /// The slices that point its Service at resolvers.
+    /// The slices that send its Service's connections to resolvers.
     pub async fn resolver_slices(&self) -> Vec<Value> {
+        let mut slices = self.our_slices().await;
+        slices.retain(|slice| {
+            let endpoints = slice["endpoints"].as_array();
+            let mut endpoints = endpoints.into_iter().flatten();
+            endpoints.any(|endpoint| endpoint["conditions"]["ready"] == true)
+        });
+        slices
+    }
+
+    /// The slices of ours that its Service has, as a redirect or as a net.
+    pub async fn our_slices(&self) -> Vec<Value> {
         let mut slices = self.env.api().items(&self.slices_path()).await;
         slices.retain(|slice| {
             let labels = &slice["metadata"]["labels"];
@@ -416,9 +428,9 @@ impl App {
         slices
     }
 
-    /// The resolvers that its Service is pointed at.
+    /// The resolvers in those slices.
     pub async fn slice_addresses(&self) -> BTreeSet<String> {
-        let slices = self.resolver_slices().await;
+        let slices = self.our_slices().await;
         let endpoints = slices
             .iter()
             .flat_map(|slice| slice["endpoints"].as_array().cloned().unwrap_or_default());

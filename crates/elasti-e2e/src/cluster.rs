@@ -191,6 +191,16 @@ impl Installation {
         .await;
     }
 
+    /// How many replicas a Deployment asks for.
+    pub async fn replicas(&self, deployment: &str) -> u32 {
+        let scale = self
+            .api
+            .get(&format!("{DEPLOYMENTS}/{deployment}/scale"))
+            .await;
+        let replicas = scale["spec"]["replicas"].as_u64().unwrap_or(0);
+        u32::try_from(replicas).unwrap_or_default()
+    }
+
     /// `kubectl scale`, and its end.
     pub async fn scale(&self, deployment: &str, replicas: u32) {
         let path = format!("{DEPLOYMENTS}/{deployment}");

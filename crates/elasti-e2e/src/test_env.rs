@@ -315,7 +315,8 @@ impl TestEnv {
     }
 
     /// How long nodes may take to follow a slice, and a little more.
-    pub(crate) fn settle(&self) -> Duration {
+    #[must_use]
+    pub fn settle(&self) -> Duration {
         let real = observed::Settings::default().settle;
         let settle = if self.is_real() {
             real

@@ -23,6 +23,9 @@ pub(crate) enum Failure {
     /// Its pods cannot start.
     #[error("{}", obstacle_sentence(*.0))]
     Obstacle(Reason),
+    /// None of its pods is ready although it is awake, and the spec asks not to wait then.
+    #[error("None of the service's pods is ready.")]
+    Down,
     /// A pod may have seen the request, but closed the connection without an answer.
     #[error(
         "The service closed the connection without an answer; whether it did the work is not known."
@@ -80,6 +83,7 @@ impl Failure {
                 Reason::NeverReady => AnswerReason::NeverReady,
                 _ => AnswerReason::CannotStart,
             },
+            Self::Down => AnswerReason::Down,
             Self::PodClosed => AnswerReason::PodClosed,
             Self::Deleted => AnswerReason::ServiceDeleted,
             Self::NotManaged => AnswerReason::NotManaged,
@@ -98,7 +102,9 @@ impl Failure {
                 LimitScope::Shared => "shared",
                 LimitScope::Resolver => "resolver",
             },
-            Self::Deadline | Self::Obstacle(_) | Self::PodClosed | Self::Deleted => "service",
+            Self::Deadline | Self::Obstacle(_) | Self::Down | Self::PodClosed | Self::Deleted => {
+                "service"
+            }
             Self::NotManaged
             | Self::ConnectMethod
             | Self::Malformed
@@ -111,7 +117,7 @@ impl Failure {
     fn retry_after_seconds(self) -> Option<u32> {
         match self {
             Self::Refused(refusal) => Some(refusal.retry_after_seconds()),
-            Self::Deadline => Some(5),
+            Self::Deadline | Self::Down => Some(5),
             Self::Deleted => Some(1),
             Self::Obstacle(_) => Some(30),
             Self::PodClosed
@@ -128,6 +134,7 @@ impl Failure {
             Self::Refused(_)
             | Self::Deadline
             | Self::Obstacle(_)
+            | Self::Down
             | Self::Deleted
             | Self::ClientDisconnected => StatusCode::SERVICE_UNAVAILABLE,
             Self::PodClosed => StatusCode::BAD_GATEWAY,

@@ -165,6 +165,9 @@ impl Dispatcher {
         bytes: u64,
         deadline: Instant,
     ) -> Result<Released, Failure> {
+        if service.refuses_when_down {
+            return Err(Failure::Down);
+        }
         let held = self.hold.wait(service, bytes, deadline, || {
             self.wakes.ensure_running(&service.key);
             // An obstacle known before it came: the others were rejected when it became known.

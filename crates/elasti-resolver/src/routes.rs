@@ -44,6 +44,7 @@ struct ServiceConfig {
     room: RoomLimits,
     in_rotation: bool,
     obstacle: Option<Reason>,
+    refuses_when_down: bool,
     waiting_page: bool,
 }
 
@@ -283,6 +284,8 @@ impl Routes {
         }
         let reason = status.reason.as_deref().and_then(Reason::from_word);
         let obstacle = reason.filter(|reason| reason.is_obstacle());
+        let in_rotation = status.mode == Some(Mode::Serve);
+        let holds_when_down = spec.hold.as_ref().and_then(|hold| hold.when_down);
         ServiceConfig {
             private: names::private_service(&key.service),
             key,
@@ -290,7 +293,8 @@ impl Routes {
             ports: status.ports,
             probes: Arc::new(probes),
             room: self.limits.room(spec.hold.as_ref()),
-            in_rotation: status.mode == Some(Mode::Serve),
+            in_rotation,
+            refuses_when_down: in_rotation && holds_when_down == Some(false),
             obstacle: obstacle.filter(|_| status.phase == Some(Phase::Waking)),
             waiting_page: spec.waiting_page.unwrap_or_default(),
         }
@@ -402,6 +406,7 @@ impl Routes {
             room: config.room,
             in_rotation: config.in_rotation,
             obstacle: config.obstacle,
+            refuses_when_down: config.refuses_when_down,
             waiting_page: config.waiting_page,
             stats,
         }

@@ -86,6 +86,8 @@ pub(crate) struct Service {
     pub(crate) in_rotation: bool,
     /// Why its pods cannot start.
     pub(crate) obstacle: Option<Reason>,
+    /// It is awake, and while none of its pods is ready nothing waits for one.
+    pub(crate) refuses_when_down: bool,
     /// Browsers see a page while it sleeps.
     pub(crate) waiting_page: bool,
     pub(crate) stats: Arc<ServiceStats>,

@@ -181,17 +181,15 @@ impl UninstallHook {
         slices: &Api<EndpointSlice>,
         service: &str,
     ) -> anyhow::Result<()> {
-        if of_service(slices, service, names::SLICE_MANAGED_BY_ELASTI)
-            .await?
-            .is_empty()
-        {
+        let ours = of_service(slices, service, names::SLICE_MANAGED_BY_ELASTI).await?;
+        if !ours.iter().any(has_ready_endpoint) {
             return Ok(());
         }
         let settle = Duration::from_secs(self.settle_seconds);
         let start = Instant::now();
         loop {
             let own = of_service(slices, service, names::SLICE_MANAGED_BY_KUBERNETES).await?;
-            anyhow::ensure!(own.iter().any(has_ready_pod), "no pod is ready");
+            anyhow::ensure!(own.iter().any(has_ready_endpoint), "no pod is ready");
             if start.elapsed() >= settle {
                 return Ok(());
             }
@@ -325,7 +323,7 @@ async fn of_service(
         .items)
 }
 
-fn has_ready_pod(slice: &EndpointSlice) -> bool {
+fn has_ready_endpoint(slice: &EndpointSlice) -> bool {
     slice.endpoints.iter().any(|endpoint| {
         let conditions = endpoint.conditions.as_ref();
         conditions.and_then(|conditions| conditions.ready) == Some(true)

@@ -120,6 +120,7 @@ fn a_services_own_bounds_come_from_its_hold() {
         timeout_seconds: Some(30),
         max_requests: Some(2),
         max_bytes: Some(10),
+        when_down: None,
     };
     let room = limits.room(Some(&hold));
     let mut rooms = WaitingRooms::new(&limits);
@@ -147,6 +148,7 @@ fn a_hold_never_outlives_the_resolvers_timeout_and_lets_at_least_one_wait() {
         timeout_seconds: Some(100_000),
         max_requests: Some(0),
         max_bytes: None,
+        when_down: None,
     };
     let limits = Limits::default();
     let room = limits.room(Some(&hold));

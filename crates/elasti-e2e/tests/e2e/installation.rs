@@ -72,6 +72,34 @@ async fn restarts_and_an_upgrade_under_load_and_with_held_requests_lose_nothing(
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs a real cluster: cargo xtask e2e"]
+async fn without_an_operator_a_target_that_is_zeroed_by_hand_holds_its_requests() {
+    let env = TestEnv::start().await;
+    let elasti = env.installation();
+    let web = env.deploy("web").await;
+    web.until_serving().await;
+    until("its net is there", async || {
+        !web.our_slices().await.is_empty()
+    })
+    .await;
+    web.until_nodes_follow().await;
+    let operators = elasti.replicas(OPERATOR).await;
+    elasti.scale(OPERATOR, 0).await;
+    web.scale_by_hand(0).await;
+    until("its pods are gone", async || {
+        env.api().items(&web.pods_path()).await.is_empty()
+    })
+    .await;
+    web.until_nodes_follow().await;
+    let waiting = held(&web, 3).await;
+    elasti.scale(OPERATOR, operators).await;
+    for visitor in waiting {
+        visitor.await.unwrap();
+    }
+    env.requests().assert_nothing_lost();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs a real cluster: cargo xtask e2e"]
 async fn resolvers_are_scaled_from_one_to_three_and_back_under_load_and_no_client_notices() {
     let env = TestEnv::start().await;
     let elasti = env.installation();
@@ -148,7 +176,7 @@ async fn helm_uninstall_wakes_everything_that_sleeps_and_an_installation_finds_i
     elasti.uninstall().await;
     for app in &apps {
         assert!(app.replicas().await > 0, "{} sleeps", app.blueprint.name);
-        assert!(app.resolver_slices().await.is_empty());
+        assert!(app.our_slices().await.is_empty());
         app.visit().await;
         assert!(!app.object().await.is_null(), "ElastiServices stay");
     }
@@ -254,7 +282,7 @@ async fn kustomize_installs_and_uninstalls_as_the_chart_does() {
         .kubectl(&["delete", "-k", &default, "--timeout=180s"])
         .await;
     assert!(web.replicas().await > 0, "it sleeps, and nothing wakes it");
-    assert!(web.resolver_slices().await.is_empty());
+    assert!(web.our_slices().await.is_empty());
     web.visit().await;
     env.requests().assert_nothing_lost();
 

@@ -102,3 +102,27 @@ async fn an_operator_that_dies_half_way_is_followed_by_one_that_ends_what_it_beg
     visitor.await.unwrap();
     env.requests().assert_nothing_lost();
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn without_an_operator_a_target_that_is_zeroed_by_hand_holds_its_requests() {
+    let env = TestEnv::start().await;
+    let web = env.deploy("web").await;
+    web.until_serving().await;
+    until("its net is there", async || {
+        !web.our_slices().await.is_empty()
+    })
+    .await;
+    web.until_nodes_follow().await;
+    env.kill_operator(0).await;
+    web.scale_by_hand(0).await;
+    until("its pods are gone", async || {
+        env.api().items(&web.pods_path()).await.is_empty()
+    })
+    .await;
+    web.until_nodes_follow().await;
+    let visitor = web.visitor();
+    until("the visitor is held", async || env.held() == 1).await;
+    env.restart_operator(0).await;
+    visitor.await.unwrap();
+    env.requests().assert_nothing_lost();
+}

@@ -136,7 +136,8 @@ fn refusal<B>(request: &Request<B>, head_bytes: u64) -> Option<Failure> {
 }
 
 fn gets_waiting_page<B>(service: &Service, request: &Request<B>) -> bool {
-    service.waiting_page && service.obstacle.is_none() && waiting_page::is_for(request)
+    let comes = service.obstacle.is_none() && !service.refuses_when_down;
+    service.waiting_page && comes && waiting_page::is_for(request)
 }
 
 /// Whether only a pod can answer this request, so that it may wait unread.

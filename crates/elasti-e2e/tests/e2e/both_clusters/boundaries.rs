@@ -99,7 +99,7 @@ async fn an_elastiservice_without_its_target_or_service_can_be_deleted() {
         .await;
     env.api().delete(&web.path()).await;
     until("it is gone", async || web.object().await.is_null()).await;
-    assert!(web.resolver_slices().await.is_empty());
+    assert!(web.our_slices().await.is_empty());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

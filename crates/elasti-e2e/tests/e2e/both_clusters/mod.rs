@@ -4,6 +4,7 @@ mod boundaries;
 mod changes;
 mod kinds;
 mod life;
+mod net;
 mod predecessor;
 mod protocols;
 mod wakes;

@@ -44,7 +44,7 @@ async fn r19_deleting_the_elastiservice_of_a_sleeping_app_leaves_an_app_that_ans
     })
     .await;
     assert!(web.replicas().await > 0);
-    assert!(web.resolver_slices().await.is_empty());
+    assert!(web.our_slices().await.is_empty());
     until("the private Service is gone", async || {
         web.private_service().await.is_null()
     })
