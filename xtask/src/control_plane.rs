@@ -2,7 +2,6 @@
 
 use std::error::Error;
 use std::fs::{self, File};
-use std::io::Write as _;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -10,7 +9,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::kubernetes::go_programs;
+use crate::kubernetes::{go_programs, ready};
 use crate::paths;
 
 const START_SECONDS: u32 = 60;
@@ -105,7 +104,8 @@ impl ControlPlane {
         arguments: &[&str],
         input: Option<&Value>,
     ) -> Result<String, Box<dyn Error>> {
-        let mut child = Command::new(go_programs::kube("kubectl")?)
+        let mut command = Command::new(go_programs::kube("kubectl")?);
+        command
             .args([
                 "--kubeconfig=/dev/null",
                 "--insecure-skip-tls-verify",
@@ -113,15 +113,9 @@ impl ControlPlane {
                 "--namespace=default",
             ])
             .arg(format!("--server={}", self.server))
-            .args(arguments)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()?;
-        if let (Some(mut stdin), Some(input)) = (child.stdin.take(), input) {
-            stdin.write_all(input.to_string().as_bytes())?;
-        }
-        let output = child.wait_with_output()?;
+            .args(arguments);
+        let input = input.map(Value::to_string).unwrap_or_default();
+        let output = ready::output_for(&mut command, &input)?;
         if output.status.success() {
             return Ok(String::from_utf8(output.stdout)?);
         }

@@ -15,7 +15,7 @@ use tokio::time::timeout;
 use crate::access::Cluster;
 use crate::choice::Chosen;
 use crate::list::phase;
-use crate::refusal::{Call, Refusal};
+use crate::refusal::{self, Refusal};
 use clap::{ArgAction, Args};
 
 /// Watches end by themselves before the client gives them up.
@@ -93,10 +93,10 @@ async fn verdict(
             }
             Ok(Some(watcher::Event::Init | watcher::Event::InitDone)) => continue,
             Ok(None) => return Ok(End::Failed("the watch ended".to_owned())),
-            Err(error) => match refusal(&error, one) {
-                Some(refusal) => return Err(refusal),
+            Err(error) => match refusal::of_watch(&error, Some(&one.namespace)) {
+                Some(refusal) if is_final(&refusal) => return Err(refusal),
                 // The watcher tries again by itself.
-                None => continue,
+                _ => continue,
             },
         };
         let view = seen(&me);
@@ -111,20 +111,11 @@ async fn verdict(
 }
 
 /// What no second attempt changes.
-fn refusal(error: &watcher::Error, one: &Chosen) -> Option<Refusal> {
-    let source = match error {
-        watcher::Error::InitialListFailed(source)
-        | watcher::Error::WatchStartFailed(source)
-        | watcher::Error::WatchFailed(source) => source,
-        _ => return None,
-    };
-    let asked = Call::services("watch", Some(&one.namespace), None);
-    match asked.refused(source) {
-        refusal @ (Refusal::Forbidden(_) | Refusal::Unauthorized(_) | Refusal::NotInstalled) => {
-            Some(refusal)
-        }
-        _ => None,
-    }
+fn is_final(refusal: &Refusal) -> bool {
+    matches!(
+        refusal,
+        Refusal::Forbidden(_) | Refusal::Unauthorized(_) | Refusal::NotInstalled
+    )
 }
 
 /// What is waited for, in a line.

@@ -15,6 +15,7 @@ mod outcome;
 mod output;
 mod pause;
 pub mod refusal;
+mod request;
 mod sleep;
 mod span;
 mod table;

@@ -1,6 +1,7 @@
 //! Errors of the API server, in sentences that say what to do.
 
 use elasti_api::names;
+use kube::runtime::watcher;
 use thiserror::Error;
 
 /// One call to the API server, as far as the text of an error needs it.
@@ -111,6 +112,17 @@ impl<'a> Call<'a> {
             place = self.place(),
         )
     }
+}
+
+/// What the API server said to a watch of ElastiServices that failed; `None` for what is not its word.
+pub(crate) fn of_watch(error: &watcher::Error, namespace: Option<&str>) -> Option<Refusal> {
+    let source = match error {
+        watcher::Error::InitialListFailed(source)
+        | watcher::Error::WatchStartFailed(source)
+        | watcher::Error::WatchFailed(source) => source,
+        _ => return None,
+    };
+    Some(Call::services("watch", namespace, None).refused(source))
 }
 
 impl Refusal {

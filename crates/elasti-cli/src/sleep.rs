@@ -1,24 +1,14 @@
 //! `elasti sleep`: requests sleep without the cooldown, and waits until the service is asleep.
-//! Never scales anything itself: the operator redirects and drains as always, so that no request is lost.
-
-use std::cell::{Cell, RefCell};
 
 use clap::Args;
 use elasti_api::names;
 use elasti_view::progress::{self, Progress};
 use elasti_view::view::View;
-use futures::future::join_all;
 use jiff::Timestamp;
-use kube::api::Patch;
-use serde_json::json;
 
-use crate::access::{Cluster, block_on};
-use crate::choice::{Choice, Chosen};
-use crate::follow::{End, WaitOptions, follow, seen, waiting_for};
-use crate::outcome::{self, Outcome, Trial};
-use crate::output::Output;
-use crate::refusal::Call;
-use crate::terminal::while_waiting;
+use crate::follow::End;
+use crate::outcome::Outcome;
+use crate::request::{Request, RequestOptions};
 use elasti_runtime::exit::{self, Failed};
 
 /// Puts services to sleep now, without waiting for the cooldown.
@@ -32,87 +22,58 @@ use elasti_runtime::exit::{self, Failed};
 #[command(after_help = exit::CODES, verbatim_doc_comment)]
 pub struct Sleep {
     #[command(flatten)]
-    choice: Choice,
-    #[command(flatten)]
-    waiting: WaitOptions,
-    #[command(flatten)]
-    trial: Trial,
-    #[command(flatten)]
-    output: Output,
+    options: RequestOptions,
 }
 
 impl Sleep {
     pub(crate) fn run(self) -> Result<(), Failed> {
-        block_on(async {
-            let cluster = self.choice.scope.access.connect().await?;
-            let chosen = self.choice.chosen(&cluster).await?;
-            let sleeps = chosen.iter().map(|one| self.sleep(&cluster, one));
-            outcome::report(self.output, &join_all(sleeps).await)
-        })
+        self.options.run(sleep)
     }
+}
 
-    async fn sleep(&self, cluster: &Cluster, one: &Chosen) -> Outcome {
-        let services = cluster.services_in(&one.namespace);
-        let asked = |verb| Call::services(verb, Some(&one.namespace), Some(&one.name));
-        let before = match services.get(&one.name).await {
-            Ok(me) => seen(&me),
-            Err(error) => return Outcome::failed(one, asked("get").refused(&error).to_string()),
-        };
-        match progress::of_sleep(&before, false) {
-            Progress::Done => return Outcome::done(one, "already asleep"),
-            // A request that cannot be fulfilled now must not be fulfilled later, when it is no longer expected.
-            Progress::Failed(sentence) => {
-                return Outcome::failed(one, cannot(&before, &sentence));
-            }
-            Progress::Going => {}
+async fn sleep(request: &Request<'_>) -> Result<Outcome, Outcome> {
+    let before = request.before().await?;
+    match progress::of_sleep(&before, false) {
+        Progress::Done => return Ok(request.done("already asleep")),
+        // A request that cannot be fulfilled now must not be fulfilled later, when it is no longer expected.
+        Progress::Failed(sentence) => {
+            return Err(request.failed(cannot(request, &before, &sentence)));
         }
-        let at = progress::sleep_asked_at(&before, Timestamp::now());
-        let user_request = json!({"metadata": {"annotations": {
-            names::SLEEP_REQUESTED_ANNOTATION: at.to_string(),
-            names::WAKE_REQUESTED_ANNOTATION: null,
-        }}});
-        let params = self.trial.params();
-        if let Err(error) = services
-            .patch(&one.name, &params, &Patch::Merge(&user_request))
-            .await
-        {
-            return Outcome::failed(one, asked("patch").refused(&error).to_string());
-        }
-        if self.trial.is_dry() || !self.waiting.wait {
-            return Outcome::done(one, self.trial.word("sleep requested"));
-        }
-        self.wait(cluster, one).await
+        Progress::Going => {}
     }
-
-    async fn wait(&self, cluster: &Cluster, one: &Chosen) -> Outcome {
-        let last = RefCell::new(None);
-        let went_down = Cell::new(false);
-        let judge = |view: &View| {
-            went_down.set(went_down.get() || progress::goes_down(view));
-            progress::of_sleep(view, went_down.get())
-        };
-        let following = follow(cluster, one, self.waiting.timeout, &last, judge);
-        let what = || waiting_for(one, "going to sleep", &last);
-        match while_waiting(what, following).await {
-            Ok(End::Done) => Outcome::done(one, "asleep"),
-            Ok(End::Failed(sentence)) => Outcome::failed(one, format!("stays awake: {sentence}")),
-            Ok(End::TimedOut(last)) => {
-                let state = last.map_or_else(String::new, |view| format!(": {}", view.sentence));
-                let sentence = format!("not asleep after {:?}{state}", self.waiting.timeout);
-                Outcome::failed(one, sentence)
-            }
-            Err(refusal) => Outcome::failed(one, refusal.to_string()),
+    let at = progress::sleep_asked_at(&before, Timestamp::now());
+    let (requested, withdrawn) = (
+        names::SLEEP_REQUESTED_ANNOTATION,
+        names::WAKE_REQUESTED_ANNOTATION,
+    );
+    request.annotate(requested, withdrawn, at).await?;
+    if request.ends_when_sent() {
+        return Ok(request.done(request.options.trial.word("sleep requested")));
+    }
+    let mut went_down = false;
+    let judge = |view: &View| {
+        went_down |= progress::goes_down(view);
+        progress::of_sleep(view, went_down)
+    };
+    match request.wait("going to sleep", judge).await? {
+        End::Done => Ok(request.done("asleep")),
+        End::Failed(sentence) => Err(request.failed(format!("stays awake: {sentence}"))),
+        End::TimedOut(last) => {
+            let state = last.map_or_else(String::new, |view| format!(": {}", view.sentence));
+            let timeout = request.options.waiting.timeout;
+            Err(request.failed(format!("not asleep after {timeout:?}{state}")))
         }
     }
 }
 
 /// Why it cannot sleep, and what would let it.
-fn cannot(view: &View, sentence: &str) -> String {
-    let name = &view.name;
-    let namespace = &view.namespace;
+fn cannot(request: &Request<'_>, view: &View, sentence: &str) -> String {
     let hint = match view.paused {
-        true => format!("\nResume it: elasti resume {name} -n {namespace}"),
-        false => format!("\nSee: elasti why {name} -n {namespace}"),
+        true => format!(
+            "\nResume it: elasti resume {} -n {}",
+            view.name, view.namespace
+        ),
+        false => request.see(),
     };
     format!("cannot sleep now: {sentence}{hint}")
 }

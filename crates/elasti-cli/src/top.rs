@@ -26,7 +26,7 @@ use crate::access::{Cluster, Scope, block_on};
 use crate::fleet::{Fleet, Kind, key, workload};
 use crate::list::{Order, phase, table};
 use crate::output::{Format, Output, print};
-use crate::refusal::{Call, Refusal};
+use crate::refusal::{self, Refusal};
 use crate::span::amount;
 use crate::terminal::{Terminal, Tone};
 use elasti_dashboard::held::{self, Proxy};
@@ -405,14 +405,5 @@ fn put(services: &mut Vec<ElastiService>, me: ElastiService) {
 
 /// Only a missing permission is fatal: the watcher retries everything else.
 fn lost_permission(error: &watcher::Error, namespace: Option<&str>) -> Option<Refusal> {
-    let source = match error {
-        watcher::Error::InitialListFailed(source)
-        | watcher::Error::WatchStartFailed(source)
-        | watcher::Error::WatchFailed(source) => source,
-        _ => return None,
-    };
-    match Call::services("watch", namespace, None).refused(source) {
-        refusal @ Refusal::Forbidden(_) => Some(refusal),
-        _ => None,
-    }
+    refusal::of_watch(error, namespace).filter(|one| matches!(one, Refusal::Forbidden(_)))
 }

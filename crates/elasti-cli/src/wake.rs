@@ -1,24 +1,15 @@
 //! `elasti wake`: requests a wake and waits until a pod is ready.
-//! Never scales anything itself: only the operator knows what else a wake needs.
-
-use std::cell::RefCell;
 
 use clap::Args;
 use elasti_api::names;
 use elasti_view::progress::{self, Progress};
-use futures::future::join_all;
 use jiff::Timestamp;
-use kube::api::Patch;
-use serde_json::json;
 
-use crate::access::{Cluster, block_on};
-use crate::choice::{Choice, Chosen};
-use crate::follow::{End, WaitOptions, follow, seen, waiting_for};
-use crate::outcome::{self, Outcome, Trial};
-use crate::output::Output;
-use crate::refusal::Call;
+use crate::follow::End;
+use crate::list::phase;
+use crate::outcome::Outcome;
+use crate::request::{Request, RequestOptions};
 use crate::span::millis;
-use crate::terminal::while_waiting;
 use elasti_runtime::exit::{self, Failed};
 
 /// Wakes services and waits until each has a ready pod.
@@ -31,87 +22,49 @@ use elasti_runtime::exit::{self, Failed};
 #[command(after_help = exit::CODES, verbatim_doc_comment)]
 pub struct Wake {
     #[command(flatten)]
-    choice: Choice,
-    #[command(flatten)]
-    waiting: WaitOptions,
-    #[command(flatten)]
-    trial: Trial,
-    #[command(flatten)]
-    output: Output,
+    options: RequestOptions,
 }
 
 impl Wake {
     pub(crate) fn run(self) -> Result<(), Failed> {
-        block_on(async {
-            let cluster = self.choice.scope.access.connect().await?;
-            let chosen = self.choice.chosen(&cluster).await?;
-            let wakes = chosen.iter().map(|one| self.wake(&cluster, one));
-            outcome::report(self.output, &join_all(wakes).await)
-        })
-    }
-
-    async fn wake(&self, cluster: &Cluster, one: &Chosen) -> Outcome {
-        let services = cluster.services_in(&one.namespace);
-        let asked = |verb| Call::services(verb, Some(&one.namespace), Some(&one.name));
-        let before = match services.get(&one.name).await {
-            Ok(me) => progress::of_wake(&seen(&me)),
-            Err(error) => return Outcome::failed(one, asked("get").refused(&error).to_string()),
-        };
-        let since = Timestamp::now();
-        let user_request = json!({"metadata": {"annotations": {
-            names::WAKE_REQUESTED_ANNOTATION: since.to_string(),
-            names::SLEEP_REQUESTED_ANNOTATION: null,
-        }}});
-        let params = self.trial.params();
-        if let Err(error) = services
-            .patch(&one.name, &params, &Patch::Merge(&user_request))
-            .await
-        {
-            return Outcome::failed(one, asked("patch").refused(&error).to_string());
-        }
-        match before {
-            Progress::Done => return Outcome::done(one, self.trial.word("already awake")),
-            Progress::Failed(sentence) => {
-                let sentence = format!("cannot be woken: {sentence}{}", see(one));
-                return Outcome::failed(one, sentence);
-            }
-            Progress::Going if self.trial.is_dry() || !self.waiting.wait => {
-                return Outcome::done(one, self.trial.word("wake requested"));
-            }
-            Progress::Going => {}
-        }
-        self.wait(cluster, one, since).await
-    }
-
-    async fn wait(&self, cluster: &Cluster, one: &Chosen, since: Timestamp) -> Outcome {
-        let last = RefCell::new(None);
-        let following = follow(cluster, one, self.waiting.timeout, &last, progress::of_wake);
-        let what = || waiting_for(one, "starting", &last);
-        match while_waiting(what, following).await {
-            Ok(End::Done) => {
-                let took = Timestamp::now().duration_since(since).as_millis();
-                let took = millis(i64::try_from(took).unwrap_or(i64::MAX));
-                Outcome::done(one, format!("awake after {took}"))
-            }
-            Ok(End::Failed(sentence)) => Outcome::failed(one, sentence + &see(one)),
-            Ok(End::TimedOut(last)) => Outcome::failed(one, self.timed_out(one, last.as_deref())),
-            Err(refusal) => Outcome::failed(one, refusal.to_string()),
-        }
-    }
-
-    fn timed_out(&self, one: &Chosen, last: Option<&elasti_view::view::View>) -> String {
-        let state = last.map_or_else(String::new, |view| {
-            format!("it is {}: {}", crate::list::phase(view), view.sentence)
-        });
-        format!(
-            "not awake after {:?}; {state}{}",
-            self.waiting.timeout,
-            see(one)
-        )
+        self.options.run(wake)
     }
 }
 
-/// Where to find the cause.
-fn see(one: &Chosen) -> String {
-    format!("\nSee: elasti why {} -n {}", one.name, one.namespace)
+async fn wake(request: &Request<'_>) -> Result<Outcome, Outcome> {
+    let trial = request.options.trial;
+    let before = progress::of_wake(&request.before().await?);
+    let since = Timestamp::now();
+    let (requested, withdrawn) = (
+        names::WAKE_REQUESTED_ANNOTATION,
+        names::SLEEP_REQUESTED_ANNOTATION,
+    );
+    request.annotate(requested, withdrawn, since).await?;
+    match before {
+        Progress::Done => return Ok(request.done(trial.word("already awake"))),
+        Progress::Failed(sentence) => {
+            let sentence = format!("cannot be woken: {sentence}{}", request.see());
+            return Err(request.failed(sentence));
+        }
+        Progress::Going if request.ends_when_sent() => {
+            return Ok(request.done(trial.word("wake requested")));
+        }
+        Progress::Going => {}
+    }
+    match request.wait("starting", progress::of_wake).await? {
+        End::Done => {
+            let took = Timestamp::now().duration_since(since).as_millis();
+            let took = millis(i64::try_from(took).unwrap_or(i64::MAX));
+            Ok(request.done(format!("awake after {took}")))
+        }
+        End::Failed(sentence) => Err(request.failed(sentence + &request.see())),
+        End::TimedOut(last) => {
+            let timeout = request.options.waiting.timeout;
+            let state = last.map_or_else(String::new, |view| {
+                format!("it is {}: {}", phase(&view), view.sentence)
+            });
+            let see = request.see();
+            Err(request.failed(format!("not awake after {timeout:?}; {state}{see}")))
+        }
+    }
 }

@@ -2,7 +2,7 @@
 //!
 //! Two pure stages, because a cache keeps little and time passes: an object becomes slim facts (`PodFacts`,
 //! `TargetFacts`, ...), and slim facts with the time become what `plan` takes (`Pod`, `Target`, ...).
-//! Operator, resolver, CLI and dashboard all read objects here, so that none can contradict another.
+//! Operator, resolver, CLI, lint and dashboard all read objects here, so that none can contradict another.
 
 mod autoscaler;
 mod elasti_service;
@@ -14,10 +14,13 @@ mod rival;
 mod service;
 mod slice;
 mod target;
+mod template;
 #[cfg(test)]
 mod tests;
 
-pub use autoscaler::{autoscaler, hpa_min_replicas, keda_before_to_text, keda_pause};
+pub use autoscaler::{
+    AutoscalerFacts, autoscaler, hpa_min_replicas, keda_before_to_text, keda_pause,
+};
 pub use elasti_service::{has_finalizer, me, user_request};
 pub use obstacle::{NEVER_READY_AFTER, obstacle};
 pub use pod::{PodFacts, PodId, is_ready, pods_of_service};
@@ -27,6 +30,7 @@ pub use rival::{Claimant, rival, rival_among};
 pub use service::{ServiceFacts, private_service};
 pub use slice::{FoundSlice, SliceFacts, endpoints, endpoints_version, our_slices};
 pub use target::{TargetFacts, replicas_of_scale};
+pub use template::TemplateFacts;
 
 use elasti_api::names;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;

@@ -1,5 +1,5 @@
 //! What many ElastiServices cost an operator that has a process of its own: memory, watches, calls at rest, restarts.
-//! It prints figures: `cargo run --release -p elasti-e2e --example thousand [-- SERVICES]`.
+//! It prints figures: `cargo run --profile image -p elasti-e2e --example thousand [-- SERVICES]`.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

@@ -11,10 +11,10 @@ use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 
-use crate::api_client::{MERGE, STRATEGIC};
 use crate::client::{self, Answer, KeepAliveClient, Lost};
 use crate::request_log::Entry;
 use crate::test_env::TestEnv;
+use crate::{MERGE, STRATEGIC};
 use crate::{stand_in, until};
 
 /// The sample app on a real node.

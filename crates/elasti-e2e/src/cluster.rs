@@ -12,10 +12,10 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use serde_json::{Value, json};
 use tokio::process::Command;
 
-use crate::api_client::{ApiClient, MERGE};
 use crate::client::get;
 use crate::readings::Readings;
 use crate::until;
+use crate::{ApiClient, MERGE};
 
 /// The operators' Deployment.
 pub const OPERATOR: &str = "elasti-operator-controller-manager";

@@ -9,7 +9,6 @@
     clippy::missing_panics_doc
 )]
 
-mod api_client;
 mod app;
 mod client;
 mod cluster;
@@ -20,10 +19,10 @@ mod request_log;
 mod stand_in;
 mod test_env;
 
-pub use api_client::{ApiClient, MERGE, STRATEGIC};
 pub use app::{App, Blueprint, Target, blueprint};
 pub use client::{Answer, KeepAliveClient, Lost, get, greeting};
 pub use cluster::{Installation, OPERATOR, RESOLVER};
+pub use elasti_testkit::api_client::{ApiClient, MERGE, STRATEGIC};
 pub use pod_watcher::{Edge, PodWatcher};
 pub use request_log::{Entry, RequestLog};
 pub use test_env::{OPERATOR_USER, RESOLVER_USER, TestEnv, TestEnvConfig, times};

@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-use crate::api_client::ApiClient;
+use crate::ApiClient;
 
 const RULES: &str = include_str!("../../../deploy/helm/elasti/templates/_rules.tpl");
 const HOME: &str = "elasti";

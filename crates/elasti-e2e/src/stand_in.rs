@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
-use crate::api_client::{ApiClient, MERGE};
+use crate::{ApiClient, MERGE};
 
 /// Plays the controller of one Rollout until it is gone.
 pub(crate) async fn play(api: ApiClient, path: String) {

@@ -19,10 +19,10 @@ use parking_lot::Mutex;
 use serde_json::json;
 use tempfile::TempDir;
 
-use crate::api_client::{ApiClient, STRATEGIC};
 use crate::app::{App, Blueprint, blueprint};
 use crate::cluster::{Cluster, Installation};
 use crate::request_log::RequestLog;
+use crate::{ApiClient, STRATEGIC};
 use crate::{logs, permissions, until};
 
 const DEFINITION: &str = include_str!("../../../deploy/crd/elastiservices.yaml");
@@ -109,6 +109,13 @@ struct Process<R> {
     name: String,
     address: Ipv4Addr,
     running: Option<R>,
+}
+
+impl<R> Process<R> {
+    /// Its name, and what runs of it; after that nothing does.
+    fn take(&mut self) -> (String, Option<R>) {
+        (self.name.clone(), self.running.take())
+    }
 }
 
 /// The cluster of a test environment.
@@ -481,22 +488,14 @@ impl TestEnv {
 
     /// Kills a resolver: its pod is gone, its sockets are closed.
     pub async fn kill_resolver(&self, index: usize) {
-        let (name, running) = {
-            let mut resolvers = self.0.resolvers.lock();
-            let resolver = &mut resolvers[index];
-            (resolver.name.clone(), resolver.running.take())
-        };
+        let (name, running) = self.0.resolvers.lock()[index].take();
         drop(running);
         self.remove_pod(&name).await;
     }
 
     /// Ends a resolver in order, as a scale-down does: its pod goes, it serves to the end, then it is gone.
     pub async fn stop_resolver(&self, index: usize) {
-        let (name, running) = {
-            let mut resolvers = self.0.resolvers.lock();
-            let resolver = &mut resolvers[index];
-            (resolver.name.clone(), resolver.running.take())
-        };
+        let (name, running) = self.0.resolvers.lock()[index].take();
         self.0.api_client.delete(&format!("{PODS}/{name}")).await;
         if let Some(running) = running {
             running.drain().await;
@@ -603,22 +602,14 @@ impl TestEnv {
 
     /// Ends an operator at once, as SIGKILL does.
     pub async fn kill_operator(&self, index: usize) {
-        let (name, running) = {
-            let mut operators = self.0.operators.lock();
-            let operator = &mut operators[index];
-            (operator.name.clone(), operator.running.take())
-        };
+        let (name, running) = self.0.operators.lock()[index].take();
         drop(running);
         self.remove_pod(&name).await;
     }
 
     /// Ends an operator in order, as SIGTERM does.
     pub async fn stop_operator(&self, index: usize) {
-        let (name, running) = {
-            let mut operators = self.0.operators.lock();
-            let operator = &mut operators[index];
-            (operator.name.clone(), operator.running.take())
-        };
+        let (name, running) = self.0.operators.lock()[index].take();
         if let Some(running) = running {
             running.stop().await;
         }

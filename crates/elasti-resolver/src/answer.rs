@@ -21,7 +21,7 @@ pub(crate) enum Failure {
     #[error("The service did not start in time; it is still starting.")]
     Deadline,
     /// Its pods cannot start.
-    #[error("{}", obstacle_sentence(*.0))]
+    #[error("{}", obstacle(*.0).1)]
     Obstacle(Reason),
     /// None of its pods is ready although it is awake, and the spec asks not to wait then.
     #[error("None of the service's pods is ready.")]
@@ -75,14 +75,7 @@ impl Failure {
                 Refusal::MemoryHigh => AnswerReason::MemoryHigh,
             },
             Self::Deadline => AnswerReason::HoldDeadline,
-            Self::Obstacle(reason) => match reason {
-                Reason::ImagePull => AnswerReason::ImagePull,
-                Reason::CrashLoop => AnswerReason::CrashLoop,
-                Reason::Unschedulable => AnswerReason::Unschedulable,
-                Reason::PodRefused => AnswerReason::PodRefused,
-                Reason::NeverReady => AnswerReason::NeverReady,
-                _ => AnswerReason::CannotStart,
-            },
+            Self::Obstacle(reason) => obstacle(reason).0,
             Self::Down => AnswerReason::Down,
             Self::PodClosed => AnswerReason::PodClosed,
             Self::Deleted => AnswerReason::ServiceDeleted,
@@ -146,16 +139,30 @@ impl Failure {
     }
 }
 
-fn obstacle_sentence(reason: Reason) -> &'static str {
+/// What a client is told of an obstacle.
+fn obstacle(reason: Reason) -> (AnswerReason, &'static str) {
     match reason {
-        Reason::ImagePull => "The service cannot start: its image cannot be pulled.",
-        Reason::CrashLoop => "The service cannot start: its container starts and dies.",
-        Reason::Unschedulable => "The service cannot start: no node takes its pod.",
-        Reason::PodRefused => {
-            "The service cannot start: a quota or an admission rule refuses its pod."
-        }
-        Reason::NeverReady => "The service has started, but its readiness probe fails.",
-        _ => "The service cannot start.",
+        Reason::ImagePull => (
+            AnswerReason::ImagePull,
+            "The service cannot start: its image cannot be pulled.",
+        ),
+        Reason::CrashLoop => (
+            AnswerReason::CrashLoop,
+            "The service cannot start: its container starts and dies.",
+        ),
+        Reason::Unschedulable => (
+            AnswerReason::Unschedulable,
+            "The service cannot start: no node takes its pod.",
+        ),
+        Reason::PodRefused => (
+            AnswerReason::PodRefused,
+            "The service cannot start: a quota or an admission rule refuses its pod.",
+        ),
+        Reason::NeverReady => (
+            AnswerReason::NeverReady,
+            "The service has started, but its readiness probe fails.",
+        ),
+        _ => (AnswerReason::CannotStart, "The service cannot start."),
     }
 }
 
@@ -239,6 +246,7 @@ fn grpc_failure(failure: Failure, sentence: &str) -> Response<Body> {
         Failure::Refused(_)
         | Failure::Deadline
         | Failure::Obstacle(_)
+        | Failure::Down
         | Failure::Deleted
         | Failure::ClientDisconnected => 14_u16,
         Failure::NotManaged | Failure::ConnectMethod => 12,

@@ -2,7 +2,9 @@
 
 use std::process::ExitCode;
 
-use crate::sentry::Delivery;
+use anyhow::Context as _;
+
+use crate::sentry::{self, Reports};
 
 /// What the exit codes of every command mean, for its help text.
 pub const CODES: &str = "Exit codes: 0 fine, 1 trouble found or work not done, 2 wrong usage.";
@@ -40,11 +42,27 @@ pub fn code(ended: Result<(), Failed>) -> ExitCode {
     }
 }
 
-/// Logs why a process failed, and waits until Sentry has it.
-pub async fn reported(ended: anyhow::Result<()>, sentry: Delivery) -> anyhow::Result<()> {
-    if let Err(error) = &ended {
-        tracing::error!(why = format!("{error:#}"), "the process ends with an error");
-    }
-    sentry.end().await;
-    ended
+/// Runs a process to its end. Why it failed goes to the log, and to Sentry if that is set up.
+pub fn run(
+    process: &'static str,
+    reports: &Reports,
+    sentry: Option<sentry::Settings>,
+    work: impl Future<Output = anyhow::Result<()>>,
+) -> Result<(), Failed> {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .context("cannot start the async runtime")?;
+    let ended = runtime.block_on(async {
+        let delivery = reports.start(sentry, process);
+        let ended = work.await;
+        if let Err(error) = &ended {
+            tracing::error!(why = format!("{error:#}"), "the process ends with an error");
+        }
+        delivery.end().await;
+        ended
+    });
+    // A pending DNS lookup must not delay the exit.
+    runtime.shutdown_background();
+    ended.map_err(Failed::from)
 }

@@ -182,20 +182,13 @@ fn array(
             node(item_schema, item, old_item, &path.index(index), out);
         }
     }
-    let size = items.len() as u64;
-    let limit = |key| schema.get(key).and_then(Value::as_u64);
-    if let Some(min) = limit("minItems").filter(|min| size < *min) {
-        let detail = format!("{path} in body should have at least {min} items");
-        out.push(Refusal::new(
-            path,
-            RefusalKind::Invalid,
-            Value::from(size),
-            detail,
-        ));
-    }
-    if let Some(max) = limit("maxItems").filter(|max| size > *max) {
-        out.push(too_many(path, size, max));
-    }
+    check_size(
+        schema,
+        ["minItems", "maxItems", "items"],
+        items.len(),
+        path,
+        out,
+    );
 }
 
 /// The same entry before the update; only entries of map lists can be recognised as the same.
@@ -213,10 +206,27 @@ pub(crate) fn old_item<'a>(
         .find(|old| list::map_key(schema, old) == key)
 }
 
-fn too_many(path: &Path, size: u64, max: u64) -> Refusal {
-    let unit = if max == 1 { "item" } else { "items" };
-    let detail = format!("must have at most {max} {unit}");
-    Refusal::new(path, RefusalKind::TooMany, Value::from(size), detail)
+/// The limits of a list or a map; the words are the two keys of the schema and what is counted.
+fn check_size(
+    schema: &Value,
+    [min, max, counted]: [&str; 3],
+    size: usize,
+    path: &Path,
+    out: &mut Vec<Refusal>,
+) {
+    let size = size as u64;
+    let limit = |key| schema.get(key).and_then(Value::as_u64);
+    if let Some(min) = limit(min).filter(|min| size < *min) {
+        let detail = format!("{path} in body should have at least {min} {counted}");
+        let size = Value::from(size);
+        out.push(Refusal::new(path, RefusalKind::Invalid, size, detail));
+    }
+    if let Some(max) = limit(max).filter(|max| size > *max) {
+        let unit = if max == 1 { "item" } else { "items" };
+        let detail = format!("must have at most {max} {unit}");
+        let size = Value::from(size);
+        out.push(Refusal::new(path, RefusalKind::TooMany, size, detail));
+    }
 }
 
 fn closed_list(schema: &Value, value: &Value, path: &Path, out: &mut Vec<Refusal>) {
@@ -250,20 +260,8 @@ fn object(
     path: &Path,
     out: &mut Vec<Refusal>,
 ) {
-    let size = map.len() as u64;
-    let limit = |key| schema.get(key).and_then(Value::as_u64);
-    if let Some(min) = limit("minProperties").filter(|min| size < *min) {
-        let detail = format!("{path} in body should have at least {min} properties");
-        out.push(Refusal::new(
-            path,
-            RefusalKind::Invalid,
-            Value::from(size),
-            detail,
-        ));
-    }
-    if let Some(max) = limit("maxProperties").filter(|max| size > *max) {
-        out.push(too_many(path, size, max));
-    }
+    let words = ["minProperties", "maxProperties", "properties"];
+    check_size(schema, words, map.len(), path, out);
     for (key, value) in map {
         if let Some(schema) = crate::field(schema, key) {
             let old = old.and_then(|old| old.get(key));

@@ -10,6 +10,7 @@
     reason = "a test that cannot go on fails"
 )]
 
+pub mod api_client;
 pub mod fixture;
 pub mod operator_stub;
 pub mod sentry_stub;

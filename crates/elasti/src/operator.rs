@@ -11,7 +11,7 @@ use elasti_operator::{Running, Settings};
 use elasti_runtime::signals::EndSignals;
 use elasti_runtime::{kube_client, logs};
 
-use elasti_runtime::exit::{Failed, reported};
+use elasti_runtime::exit::{self, Failed};
 
 /// Puts idle targets to sleep and wakes them.
 #[derive(Args, Debug)]
@@ -80,16 +80,8 @@ impl Operator {
         let reports = logs::to_stdout()?;
         let settings = Settings::from_environment(&self.flags, |name| std::env::var(name).ok())
             .map_err(|error| Failed::Usage(error.to_string()))?;
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .enable_all()
-            .build()
-            .context("cannot start the async runtime")?;
-        let ended = runtime.block_on(async {
-            let sentry = reports.start(settings.sentry.clone(), "operator");
-            reported(self.until_signal(settings).await, sentry).await
-        });
-        runtime.shutdown_background();
-        ended.map_err(Failed::from)
+        let sentry = settings.sentry.clone();
+        exit::run("operator", &reports, sentry, self.until_signal(settings))
     }
 
     async fn until_signal(self, settings: Settings) -> anyhow::Result<()> {

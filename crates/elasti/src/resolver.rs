@@ -8,7 +8,7 @@ use elasti_resolver::{Running, Settings, VARIABLES, WITHOUT_USE};
 use elasti_runtime::signals::EndSignals;
 use elasti_runtime::{kube_client, logs};
 
-use elasti_runtime::exit::{Failed, reported};
+use elasti_runtime::exit::{self, Failed};
 
 /// Holds requests for sleeping services, wakes them, and forwards.
 ///
@@ -24,17 +24,8 @@ impl Resolver {
         let reports = logs::to_stdout()?;
         let settings = Settings::from_environment(|name| std::env::var(name).ok())
             .map_err(|error| Failed::Usage(error.to_string()))?;
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .enable_all()
-            .build()
-            .context("cannot start the async runtime")?;
-        let ended = runtime.block_on(async {
-            let sentry = reports.start(settings.sentry.clone(), "resolver");
-            reported(until_drained(settings).await, sentry).await
-        });
-        // A pending DNS lookup must not delay the exit.
-        runtime.shutdown_background();
-        ended.map_err(Failed::from)
+        let sentry = settings.sentry.clone();
+        exit::run("resolver", &reports, sentry, until_drained(settings))
     }
 }
 

@@ -95,7 +95,14 @@ pub(crate) fn resolver(options: Options) -> Result<(), Box<dyn Error>> {
 fn build() -> Result<(), Box<dyn Error>> {
     let built = Command::new(env!("CARGO"))
         .current_dir(root())
-        .args(["build", "--release", "--package", "elasti-resolver"])
+        // What ships, not the release profile, which is made to compile quickly.
+        .args([
+            "build",
+            "--profile",
+            "image",
+            "--package",
+            "elasti-resolver",
+        ])
         .args(["--example", "resolver_alone"])
         .status()?;
     if built.success() {

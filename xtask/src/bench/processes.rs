@@ -184,7 +184,7 @@ impl Proxy {
     }
 
     pub(crate) fn elasti() -> Result<Self, Box<dyn Error>> {
-        let mut command = Command::new(paths::target().join("release/examples/resolver_alone"));
+        let mut command = Command::new(paths::target().join("image/examples/resolver_alone"));
         command.args(["1", ELASTI_HTTP, ELASTI_TCP_PORT, BACKEND]);
         Ok(Self {
             process: Owned::start(&mut command, &[ELASTI_HTTP, ELASTI_TCP])?,

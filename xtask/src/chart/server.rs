@@ -1,13 +1,12 @@
 //! What a real API server says to the chart's objects, in a dry run under Pod Security "restricted".
 
 use std::error::Error;
-use std::io::Write as _;
-use std::process::{Command, Output, Stdio};
+use std::process::Output;
 
 use serde_json::{Value, json};
 
 use super::render::{NAMESPACE, Rendering, text};
-use crate::kubernetes::{go_programs, layout};
+use crate::kubernetes::{layout, ready};
 
 /// Kinds of the Prometheus operator, which a bare cluster does not know.
 const FOREIGN: [&str; 2] = ["ServiceMonitor", "PrometheusRule"];
@@ -30,10 +29,7 @@ pub(crate) fn refused(rendering: &Rendering) -> Result<Vec<String>, Box<dyn Erro
                            "pod-security.kubernetes.io/warn": "restricted"},
             },
         });
-        let output = kubectl(&["apply", "--filename=-"], Some(&object))?;
-        if !output.status.success() {
-            return Err(String::from_utf8_lossy(&output.stderr).into());
-        }
+        ready::apply(&object.to_string())?;
     }
     let known = |object: &&Value| !FOREIGN.contains(&text(object, "/kind"));
     let objects: Vec<&Value> = rendering.objects.iter().filter(known).collect();
@@ -52,15 +48,6 @@ pub(crate) fn refused(rendering: &Rendering) -> Result<Vec<String>, Box<dyn Erro
 }
 
 fn kubectl(arguments: &[&str], input: Option<&Value>) -> Result<Output, Box<dyn Error>> {
-    let mut child = Command::new(go_programs::kube("kubectl")?)
-        .env("KUBECONFIG", layout::kubeconfig())
-        .args(arguments)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()?;
-    if let (Some(mut stdin), Some(input)) = (child.stdin.take(), input) {
-        stdin.write_all(input.to_string().as_bytes())?;
-    }
-    Ok(child.wait_with_output()?)
+    let input = input.map(Value::to_string).unwrap_or_default();
+    ready::output_for(&mut ready::kubectl(arguments)?, &input)
 }

@@ -2,7 +2,6 @@
 
 use std::error::Error;
 use std::fmt::Write as _;
-use std::io::Write as _;
 use std::net::SocketAddr;
 use std::process::{Command, Stdio};
 
@@ -60,7 +59,7 @@ pub(crate) fn values(resolvers: usize) -> Vec<String> {
 
 /// Installs the chart, or upgrades it with more values, in a namespace that takes only harmless pods.
 pub(crate) fn upgrade(resolvers: usize, more: &[&str]) -> Result<(), Box<dyn Error>> {
-    apply(&restricted(RELEASE))?;
+    ready::apply(&restricted(RELEASE))?;
     let mut flags = values(resolvers);
     flags.extend(more.iter().map(|&flag| flag.to_owned()));
     let status = Command::new(go_programs::HELM.path()?)
@@ -99,13 +98,13 @@ pub(crate) fn create(size: Size, cooldown: u32) -> Result<(), Box<dyn Error>> {
         let steered = elasti_service(&name, size.replicas, cooldown);
         write!(objects, "---\n{workload}---\n{steered}")?;
     }
-    apply(&objects)?;
+    ready::apply(&objects)?;
     (0..size.targets).try_for_each(|index| wait_for(&target(index)))
 }
 
 /// Makes a workload that Elasti does not know.
 pub(crate) fn create_bare(name: &str) -> Result<(), Box<dyn Error>> {
-    apply(&workload(name, 1))?;
+    ready::apply(&workload(name, 1))?;
     wait_for(name)
 }
 
@@ -201,18 +200,4 @@ pub(crate) fn remove() -> Result<(), Box<dyn Error>> {
         }
     }
     Ok(())
-}
-
-fn apply(objects: &str) -> Result<(), Box<dyn Error>> {
-    let mut child = ready::kubectl(&["apply", "--filename=-"])?
-        .stdin(Stdio::piped())
-        .stdout(Stdio::null())
-        .spawn()?;
-    if let Some(mut input) = child.stdin.take() {
-        input.write_all(objects.as_bytes())?;
-    }
-    match child.wait()? {
-        status if status.success() => Ok(()),
-        status => Err(format!("kubectl apply ended with {status}").into()),
-    }
 }

@@ -46,17 +46,29 @@ pub(crate) fn nodes() -> Result<(), Box<dyn Error>> {
 
 /// DNS and Prometheus, as Services.
 pub(crate) fn apply_base_objects() -> Result<(), Box<dyn Error>> {
-    let mut child = kubectl(&["apply", "--filename=-"])?
+    apply(BASE_OBJECTS)
+}
+
+/// Applies manifests.
+pub(crate) fn apply(objects: &str) -> Result<(), Box<dyn Error>> {
+    let output = output_for(&mut kubectl(&["apply", "--filename=-"])?, objects)?;
+    match output.status.success() {
+        true => Ok(()),
+        false => Err(String::from_utf8_lossy(&output.stderr).into()),
+    }
+}
+
+/// What a command says to this on its standard input.
+pub(crate) fn output_for(command: &mut Command, input: &str) -> Result<Output, Box<dyn Error>> {
+    let mut child = command
         .stdin(Stdio::piped())
-        .stdout(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
         .spawn()?;
-    if let Some(mut input) = child.stdin.take() {
-        input.write_all(BASE_OBJECTS.as_bytes())?;
+    if let Some(mut stdin) = child.stdin.take() {
+        stdin.write_all(input.as_bytes())?;
     }
-    match child.wait()? {
-        status if status.success() => Ok(()),
-        status => Err(format!("kubectl apply of DNS and Prometheus ended with {status}").into()),
-    }
+    Ok(child.wait_with_output()?)
 }
 
 /// The node as kubectl shows it.

@@ -2,7 +2,8 @@
 //! Pure: it never asks a cluster, and what is unknown is no finding.
 
 use elasti_api::{Autoscaler, AutoscalerType, ElastiServiceSpec, Handover, ScaleTargetRef};
-use serde_json::Value;
+use elasti_core::facts::{AutoscalerFacts, TemplateFacts};
+use elasti_core::observed::{Service, ServiceKind, ServicePort};
 
 use super::document::Document;
 use super::finding::Severity::{Error, Warning};
@@ -10,9 +11,9 @@ use super::finding::{Finding, Rule};
 
 /// An object that a spec names.
 #[derive(Clone, Debug, Default)]
-pub(crate) enum Seen {
+pub(crate) enum Seen<T> {
     /// As it is.
-    Found(Value),
+    Found(T),
     /// It does not exist.
     Absent,
     /// It could not be looked up.
@@ -20,8 +21,8 @@ pub(crate) enum Seen {
     Unknown,
 }
 
-impl Seen {
-    pub(crate) fn found(&self) -> Option<&Value> {
+impl<T> Seen<T> {
+    pub(crate) fn found(&self) -> Option<&T> {
         match self {
             Self::Found(value) => Some(value),
             Self::Absent | Self::Unknown => None,
@@ -29,10 +30,10 @@ impl Seen {
     }
 }
 
-/// The objects of one kind in the namespace.
+/// The autoscalers of one kind in the namespace.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Listed {
-    pub(crate) items: Vec<Value>,
+    pub(crate) items: Vec<AutoscalerFacts>,
     /// Whether these are all: the files alone may leave some out.
     pub(crate) is_whole: bool,
 }
@@ -48,8 +49,9 @@ pub(crate) struct Other {
 /// What is around one ElastiService.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Around {
-    pub(crate) service: Seen,
-    pub(crate) target: Seen,
+    pub(crate) service: Seen<Service>,
+    /// The target's pod template, if it has one.
+    pub(crate) target: Seen<Option<TemplateFacts>>,
     pub(crate) hpas: Listed,
     pub(crate) scaled_objects: Listed,
     pub(crate) others: Vec<Other>,
@@ -84,18 +86,6 @@ type Report<'a> = &'a mut dyn FnMut((super::finding::Severity, Rule), &str, Stri
 const SERVICE: &str = "spec.service";
 const TARGET: &str = "spec.scaleTargetRef";
 
-fn text<'a>(value: &'a Value, pointer: &str) -> &'a str {
-    value
-        .pointer(pointer)
-        .and_then(Value::as_str)
-        .unwrap_or_default()
-}
-
-fn list<'a>(value: &'a Value, pointer: &str) -> &'a [Value] {
-    let list = value.pointer(pointer).and_then(Value::as_array);
-    list.map(Vec::as_slice).unwrap_or_default()
-}
-
 fn check_service(spec: &ElastiServiceSpec, around: &Around, report: Report<'_>) {
     let name = &spec.service;
     let service = match &around.service {
@@ -110,13 +100,13 @@ fn check_service(spec: &ElastiServiceSpec, around: &Around, report: Report<'_>) 
     let mut refuse = |message: String, fix: &str| {
         report((Error, Rule::Service), SERVICE, message, fix.to_owned());
     };
-    if text(service, "/spec/type") == "ExternalName" {
+    if service.kind == ServiceKind::ExternalName {
         return refuse(
             format!("Service {name} is an ExternalName: a DNS alias cannot be redirected"),
             "name a Service with a selector and a cluster IP",
         );
     }
-    if text(service, "/spec/clusterIP") == "None" {
+    if service.kind == ServiceKind::Headless {
         return refuse(
             format!(
                 "Service {name} is headless: clients connect to the pods directly, and nothing can hold their requests"
@@ -124,20 +114,14 @@ fn check_service(spec: &ElastiServiceSpec, around: &Around, report: Report<'_>) 
             "create a second Service with a cluster IP and the same selector, point clients to it, and name it here",
         );
     }
-    if service
-        .pointer("/spec/selector")
-        .and_then(Value::as_object)
-        .is_none_or(|map| map.is_empty())
-    {
+    if service.selector.is_empty() {
         return refuse(
             format!("Service {name} has no selector, so its pods are unknown"),
             "give the Service a selector that matches the target's pods",
         );
     }
-    let ports = list(service, "/spec/ports");
-    let (tcp, other): (Vec<&Value>, Vec<&Value>) = ports
-        .iter()
-        .partition(|port| matches!(text(port, "/protocol"), "" | "TCP"));
+    let (tcp, other): (Vec<&ServicePort>, Vec<&ServicePort>) =
+        service.ports.iter().partition(|port| port.tcp);
     if tcp.is_empty() {
         return refuse(
             format!("Service {name} has no TCP port, and only TCP can be held"),
@@ -146,9 +130,8 @@ fn check_service(spec: &ElastiServiceSpec, around: &Around, report: Report<'_>) 
     }
     for port in other {
         let message = format!(
-            "port {} of Service {name} is {}: it is not forwarded while the target sleeps, and does not wake it",
-            port.get("port").unwrap_or(&Value::Null),
-            text(port, "/protocol")
+            "port {} of Service {name} is not TCP: it is not forwarded while the target sleeps, and does not wake it",
+            port.port
         );
         report(
             (Warning, Rule::Ports),
@@ -161,17 +144,16 @@ fn check_service(spec: &ElastiServiceSpec, around: &Around, report: Report<'_>) 
 }
 
 /// What of a Service that can be redirected keeps it from being reached, or from sleeping.
-fn check_traffic(spec: &ElastiServiceSpec, service: &Value, report: Report<'_>) {
+fn check_traffic(spec: &ElastiServiceSpec, service: &Service, report: Report<'_>) {
     let name = &spec.service;
-    if text(service, "/spec/externalTrafficPolicy") == "Local" {
+    if service.external_local {
         let message = format!(
             "Service {name} has externalTrafficPolicy Local: outside clients reach a sleeping target only through nodes that run a resolver"
         );
         let fix = "use Cluster, or run a resolver on every node that takes outside traffic";
         report((Warning, Rule::Service), SERVICE, message, fix.to_owned());
     }
-    let publishes = service.pointer("/spec/publishNotReadyAddresses") == Some(&Value::Bool(true));
-    if publishes && spec.handover != Some(Handover::Redirect) {
+    if service.publishes_unready && spec.handover != Some(Handover::Redirect) {
         let message = format!(
             "Service {name} publishes pods that are not ready, so a drain cannot take them out of rotation, and the target stays awake"
         );
@@ -183,7 +165,7 @@ fn check_traffic(spec: &ElastiServiceSpec, service: &Value, report: Report<'_>) 
 fn check_target(spec: &ElastiServiceSpec, around: &Around, report: Report<'_>) {
     let reference = &spec.scale_target_ref;
     let what = format!("{} {}", reference.canonical_kind(), reference.name);
-    let target = match &around.target {
+    let template = match &around.target {
         Seen::Unknown => return,
         Seen::Absent => {
             let message = format!(
@@ -193,27 +175,13 @@ fn check_target(spec: &ElastiServiceSpec, around: &Around, report: Report<'_>) {
             let fix = "create it, or correct apiVersion, kind and name".to_owned();
             return report((Error, Rule::Target), TARGET, message, fix);
         }
-        Seen::Found(target) => target,
-    };
-    let Some(template) = target.pointer("/spec/template") else {
-        return;
+        Seen::Found(None) => return,
+        Seen::Found(Some(template)) => template,
     };
     if let Some(service) = around.service.found() {
-        let empty = serde_json::Map::new();
-        let labels = template
-            .pointer("/metadata/labels")
-            .and_then(Value::as_object)
-            .unwrap_or(&empty);
-        let selector = service
-            .pointer("/spec/selector")
-            .and_then(Value::as_object)
-            .unwrap_or(&empty);
-        for (key, wanted) in selector {
-            if labels.get(key) == Some(wanted) {
-                continue;
-            }
-            let wanted = wanted.as_str().unwrap_or_default();
-            let has = match labels.get(key).and_then(Value::as_str) {
+        for (key, wanted) in &service.selector {
+            let has = match template.labels.get(key) {
+                Some(has) if has == wanted => continue,
                 Some(has) => format!("have {key}={has}"),
                 None => format!("have no label {key}"),
             };
@@ -227,11 +195,7 @@ fn check_target(spec: &ElastiServiceSpec, around: &Around, report: Report<'_>) {
             report((Error, Rule::Target), TARGET, message, fix);
         }
     }
-    let containers = list(template, "/spec/containers");
-    let probed = containers
-        .iter()
-        .any(|one| one.get("readinessProbe").is_some());
-    if !containers.is_empty() && !probed {
+    if !template.readiness_probe {
         let message = format!(
             "the pods of {what} have no readiness probe: they count as ready before the app listens"
         );
@@ -240,87 +204,34 @@ fn check_target(spec: &ElastiServiceSpec, around: &Around, report: Report<'_>) {
     }
 }
 
-/// The ports that containers say they open.
-fn container_ports(target: &Value) -> Vec<&Value> {
-    let of = |pointer: &str| -> Vec<&Value> {
-        let containers = list(target, pointer).iter();
-        containers.flat_map(|one| list(one, "/ports")).collect()
-    };
-    // Init containers that go on running may be the ones that answer.
-    [
-        of("/spec/template/spec/containers"),
-        of("/spec/template/spec/initContainers"),
-    ]
-    .concat()
-}
-
 fn check_ports(around: &Around, report: Report<'_>) {
-    let (Some(service), Some(target)) = (around.service.found(), around.target.found()) else {
+    let (Some(service), Some(Some(template))) = (around.service.found(), around.target.found())
+    else {
         return;
     };
-    if target.pointer("/spec/template/spec/containers").is_none() {
-        return;
-    }
-    let open = container_ports(target);
-    let tcp = |port: &&Value| matches!(text(port, "/protocol"), "" | "TCP");
-    for port in list(service, "/spec/ports").iter().filter(tcp) {
-        let number = port.get("port").cloned().unwrap_or_default();
-        let wanted = port
-            .get("targetPort")
-            .cloned()
-            .unwrap_or_else(|| number.clone());
-        match &wanted {
-            Value::String(name) if name.parse::<u16>().is_err() => {
-                if !open.iter().any(|one| text(one, "/name") == name) {
-                    let message = format!(
-                        "port {number} of the Service targets the container port {name:?}, which no container of the target has"
-                    );
-                    let fix = format!(
-                        "name a container port {name}, or write its number as the Service's targetPort"
-                    );
-                    report((Error, Rule::Ports), SERVICE, message, fix);
-                }
+    let open = &template.ports;
+    for port in service.ports.iter().filter(|port| port.tcp) {
+        let (number, wanted) = (port.port, &port.target_port);
+        match wanted.parse::<u16>() {
+            Err(_) if !open.iter().any(|(name, _)| name == wanted) => {
+                let message = format!(
+                    "port {number} of the Service targets the container port {wanted:?}, which no container of the target has"
+                );
+                let fix = format!(
+                    "name a container port {wanted}, or write its number as the Service's targetPort"
+                );
+                report((Error, Rule::Ports), SERVICE, message, fix);
             }
-            _ => {
-                let is_it =
-                    |one: &&Value| one.get("containerPort").map(plain) == Some(plain(&wanted));
-                if !open.is_empty() && !open.iter().any(is_it) {
-                    let message = format!(
-                        "port {number} of the Service targets port {} of the pods, which no container of the target declares",
-                        plain(&wanted)
-                    );
-                    let fix =
-                        "check the Service's targetPort against the port that the app listens on";
-                    report((Warning, Rule::Ports), SERVICE, message, fix.to_owned());
-                }
+            Ok(wanted) if !open.is_empty() && !open.iter().any(|(_, one)| *one == wanted) => {
+                let message = format!(
+                    "port {number} of the Service targets port {wanted} of the pods, which no container of the target declares"
+                );
+                let fix = "check the Service's targetPort against the port that the app listens on";
+                report((Warning, Rule::Ports), SERVICE, message, fix.to_owned());
             }
+            _ => {}
         }
     }
-}
-
-fn plain(value: &Value) -> String {
-    match value {
-        Value::String(text) => text.clone(),
-        other => other.to_string(),
-    }
-}
-
-/// Whether an autoscaler's reference names this target; KEDA may leave kind and version out.
-fn scales(autoscaler: &Value, target: &ScaleTargetRef) -> bool {
-    let reference = autoscaler
-        .pointer("/spec/scaleTargetRef")
-        .unwrap_or(&Value::Null);
-    let kind = match text(reference, "/kind") {
-        "" => "Deployment",
-        kind => kind,
-    };
-    text(reference, "/name") == target.name && kind == target.canonical_kind()
-}
-
-fn named<'a>(autoscalers: &'a [Value], name: &str) -> Option<&'a Value> {
-    autoscalers
-        .iter()
-        .find(|one| text(one, "/metadata/name") == name)
 }
 
 fn check_autoscalers(spec: &ElastiServiceSpec, around: &Around, report: Report<'_>) {
@@ -333,8 +244,8 @@ fn check_autoscalers(spec: &ElastiServiceSpec, around: &Around, report: Report<'
         named.is_some_and(|one| one.type_ == kind && one.name == name)
     };
     let objects = &around.scaled_objects.items;
-    for object in objects.iter().filter(|one| scales(one, target)) {
-        let name = text(object, "/metadata/name");
+    for object in objects.iter().filter(|one| one.scales(target)) {
+        let name = object.name.as_str();
         if !is_named(AutoscalerType::Keda, name) {
             let message = format!(
                 "the ScaledObject {name} scales this target too, and would scale it up again while it sleeps"
@@ -344,10 +255,7 @@ fn check_autoscalers(spec: &ElastiServiceSpec, around: &Around, report: Report<'
             );
             report((Error, Rule::Autoscaler), "spec.autoscaler", message, fix);
         }
-        let least = object
-            .pointer("/spec/minReplicaCount")
-            .and_then(Value::as_i64);
-        if least.unwrap_or(0) == 0 {
+        if object.reaches_zero {
             let message = format!(
                 "the ScaledObject {name} may scale to 0 by itself, without holding requests first"
             );
@@ -361,11 +269,8 @@ fn check_autoscalers(spec: &ElastiServiceSpec, around: &Around, report: Report<'
         }
     }
     let hpas = &around.hpas.items;
-    for hpa in hpas
-        .iter()
-        .filter(|one| scales(one, target) && !is_of_keda(one))
-    {
-        let name = text(hpa, "/metadata/name");
+    for hpa in hpas.iter().filter(|one| one.scales(target) && !one.of_keda) {
+        let name = hpa.name.as_str();
         if !is_named(AutoscalerType::Hpa, name) {
             let message = format!(
                 "the HorizontalPodAutoscaler {name} scales this target too; a wake asks for minTargetReplicas and not for its minReplicas"
@@ -374,14 +279,6 @@ fn check_autoscalers(spec: &ElastiServiceSpec, around: &Around, report: Report<'
             report((Warning, Rule::Autoscaler), "spec.autoscaler", message, fix);
         }
     }
-}
-
-/// KEDA makes an HPA for each ScaledObject.
-fn is_of_keda(hpa: &Value) -> bool {
-    let owners = list(hpa, "/metadata/ownerReferences");
-    owners
-        .iter()
-        .any(|owner| text(owner, "/kind") == "ScaledObject")
 }
 
 fn check_named(
@@ -395,7 +292,7 @@ fn check_named(
         AutoscalerType::Hpa => (&around.hpas, "HorizontalPodAutoscaler"),
     };
     let name = &autoscaler.name;
-    match named(&known.items, name) {
+    match known.items.iter().find(|one| one.name == *name) {
         None if !known.is_whole => {}
         None => {
             let message = format!(
@@ -409,10 +306,10 @@ fn check_named(
                 fix,
             );
         }
-        Some(found) if !scales(found, target) => {
+        Some(found) if !found.scales(target) => {
             let message = format!(
                 "the {kind} {name} scales {}, not this target",
-                text(found, "/spec/scaleTargetRef/name")
+                found.target_name
             );
             let fix = format!(
                 "name the {kind} of {} {}",
@@ -433,9 +330,7 @@ fn check_named(
 fn check_others(spec: &ElastiServiceSpec, around: &Around, report: Report<'_>) {
     for other in &around.others {
         let target = &spec.scale_target_ref;
-        let same_target = other.target.name == target.name
-            && other.target.group() == target.group()
-            && other.target.canonical_kind() == target.canonical_kind();
+        let same_target = other.target.is_same_workload(target);
         let (field, what) = match (other.service == spec.service, same_target) {
             (true, _) => (SERVICE, format!("Service {}", spec.service)),
             (false, true) => (

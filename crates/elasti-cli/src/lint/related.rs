@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use elasti_api::ScaleTargetRef;
+use elasti_core::facts::{AutoscalerFacts, ServiceFacts, TemplateFacts};
 use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
 use k8s_openapi::api::core::v1::Service;
 use kube::api::ListParams;
@@ -62,11 +63,14 @@ impl Lookup<'_> {
         };
         // What the files hold is what will be there.
         if let Some(found) = self.file("v1", "Service", &namespace, &spec.service) {
-            related.around.service = Seen::Found(found.value.clone());
+            related.around.service = match serde_json::from_value(found.value.clone()) {
+                Ok(found) => Seen::Found(ServiceFacts::from_object(found).service),
+                Err(error) => related.unread("the Service", &error),
+            };
         }
         let kind = target.canonical_kind();
         if let Some(found) = self.file(&target.api_version, kind, &namespace, &target.name) {
-            related.around.target = Seen::Found(found.value.clone());
+            related.around.target = Seen::Found(TemplateFacts::from_object(&found.value));
         }
         self.add_files(
             &namespace,
@@ -98,11 +102,10 @@ impl Lookup<'_> {
     fn add_files(&self, namespace: &str, kind: &str, known: &mut Listed) {
         let of_kind = |one: &&Document| one.kind() == kind && self.namespace_of(one) == namespace;
         for document in self.documents.iter().filter(of_kind) {
-            let name = document.value.pointer("/metadata/name");
+            known.items.retain(|one| one.name != document.name());
             known
                 .items
-                .retain(|one| one.pointer("/metadata/name") != name);
-            known.items.push(document.value.clone());
+                .push(AutoscalerFacts::from_object(&document.value));
         }
     }
 
@@ -138,7 +141,7 @@ async fn from_cluster(
     let mut related = Related::default();
     let services: Api<Service> = Api::namespaced(cluster.client.clone(), namespace);
     related.around.service = match services.get_opt(&spec.service).await {
-        Ok(Some(found)) => Seen::Found(serde_json::to_value(found).unwrap_or_default()),
+        Ok(Some(found)) => Seen::Found(ServiceFacts::from_object(found).service),
         Ok(None) => Seen::Absent,
         Err(error) => related.unread("the Service", &error),
     };
@@ -146,7 +149,7 @@ async fn from_cluster(
     let kind = GroupVersionKind::gvk(target.group(), target.version(), target.canonical_kind());
     related.around.target = match dynamic(cluster, namespace, &kind).await {
         Ok(Some(targets)) => match targets.get_opt(&target.name).await {
-            Ok(Some(found)) => Seen::Found(serde_json::to_value(found).unwrap_or_default()),
+            Ok(Some(found)) => Seen::Found(TemplateFacts::from_object(&found.data)),
             Ok(None) => Seen::Absent,
             Err(error) => related.unread("the target", &error),
         },
@@ -155,13 +158,21 @@ async fn from_cluster(
     };
     let hpas: Api<HorizontalPodAutoscaler> = Api::namespaced(cluster.client.clone(), namespace);
     related.around.hpas = match hpas.list(&ListParams::default()).await {
-        Ok(found) => whole(found.items),
+        Ok(found) => listed(&values(found.items)),
         Err(error) => related.unread_list("HorizontalPodAutoscalers", &error),
     };
     let keda = GroupVersionKind::gvk("keda.sh", "v1alpha1", "ScaledObject");
-    related.around.scaled_objects = all(cluster, namespace, &keda, &mut related).await;
+    related.around.scaled_objects = match all(cluster, namespace, &keda).await {
+        Ok(found) => listed(&found),
+        Err(error) => related.unread_list("ScaledObjects", &error),
+    };
     let ours = GroupVersionKind::gvk(elasti_api::names::GROUP, "v1alpha1", "ElastiService");
-    for service in all(cluster, namespace, &ours, &mut related).await.items {
+    let services = all(cluster, namespace, &ours).await;
+    let services = services.unwrap_or_else(|error| {
+        related.unread_list("ElastiServices", &error);
+        Vec::new()
+    });
+    for service in services {
         match service.pointer("/metadata/name").and_then(Value::as_str) == Some(name) {
             true => related.live = Some(service),
             false => related.around.others.extend(other(&service)),
@@ -194,31 +205,29 @@ async fn all(
     cluster: &Cluster,
     namespace: &str,
     kind: &GroupVersionKind,
-    related: &mut Related,
-) -> Listed {
-    let listed = match dynamic(cluster, namespace, kind).await {
-        Ok(Some(objects)) => objects.list(&ListParams::default()).await,
-        Ok(None) => return whole::<DynamicObject>(Vec::new()),
-        Err(error) => Err(error),
-    };
-    match listed {
-        Ok(found) => whole(found.items),
-        Err(error) => related.unread_list(&format!("{}s", kind.kind), &error),
+) -> kube::Result<Vec<Value>> {
+    match dynamic(cluster, namespace, kind).await? {
+        Some(objects) => Ok(values(objects.list(&ListParams::default()).await?.items)),
+        None => Ok(Vec::new()),
     }
 }
 
-fn whole<T: serde::Serialize>(items: Vec<T>) -> Listed {
-    let items = items
-        .into_iter()
-        .filter_map(|one| serde_json::to_value(one).ok());
+fn values<T: serde::Serialize>(items: Vec<T>) -> Vec<Value> {
+    { items.into_iter() }
+        .filter_map(|one| serde_json::to_value(one).ok())
+        .collect()
+}
+
+/// All autoscalers of a kind.
+fn listed(objects: &[Value]) -> Listed {
     Listed {
-        items: items.collect(),
+        items: objects.iter().map(AutoscalerFacts::from_object).collect(),
         is_whole: true,
     }
 }
 
 impl Related {
-    fn unread(&mut self, what: &str, error: &kube::Error) -> Seen {
+    fn unread<T>(&mut self, what: &str, error: &dyn std::error::Error) -> Seen<T> {
         self.unread.push(format!("cannot read {what}: {error}"));
         Seen::Unknown
     }

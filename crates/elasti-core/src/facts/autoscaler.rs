@@ -1,9 +1,55 @@
 //! The autoscalers beside Elasti: an HPA's lower bound, and the pause annotations of a KEDA ScaledObject.
 
-use elasti_api::{AutoscalerType, names};
+use elasti_api::{AutoscalerType, ScaleTargetRef, names};
 use serde_json::{Value, json};
 
 use crate::observed::{Autoscaler, KedaBefore, KedaPause};
+
+/// What can be judged of an HPA or a ScaledObject that may or may not belong to a target.
+#[derive(Clone, Debug, PartialEq)]
+pub struct AutoscalerFacts {
+    /// Its name.
+    pub name: String,
+    /// The kind that it scales; KEDA may leave it out.
+    target_kind: String,
+    /// The name of what it scales.
+    pub target_name: String,
+    /// KEDA has made this HPA for a ScaledObject.
+    pub of_keda: bool,
+    /// A ScaledObject that may scale to zero by itself.
+    pub reaches_zero: bool,
+}
+
+impl AutoscalerFacts {
+    /// Reads an autoscaler of either kind.
+    #[must_use]
+    pub fn from_object(object: &Value) -> Self {
+        let text = |pointer: &str| {
+            let text = object.pointer(pointer).and_then(Value::as_str);
+            text.unwrap_or_default().to_owned()
+        };
+        let owners = object.pointer("/metadata/ownerReferences");
+        let mut owners = owners.and_then(Value::as_array).into_iter().flatten();
+        let least = object.pointer("/spec/minReplicaCount");
+        Self {
+            name: text("/metadata/name"),
+            target_kind: text("/spec/scaleTargetRef/kind"),
+            target_name: text("/spec/scaleTargetRef/name"),
+            of_keda: owners.any(|one| one.get("kind").is_some_and(|kind| kind == "ScaledObject")),
+            reaches_zero: least.and_then(Value::as_i64).unwrap_or(0) == 0,
+        }
+    }
+
+    /// Whether it scales this target.
+    #[must_use]
+    pub fn scales(&self, target: &ScaleTargetRef) -> bool {
+        let kind = match self.target_kind.as_str() {
+            "" => "Deployment",
+            kind => kind,
+        };
+        self.target_name == target.name && kind == target.canonical_kind()
+    }
+}
 
 /// The autoscaler of this type that a spec names; `None` if it does not exist.
 #[must_use]

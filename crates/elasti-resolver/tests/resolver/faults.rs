@@ -571,7 +571,7 @@ async fn a_resolver_is_never_forwarded_to_even_if_a_services_slices_name_it() {
     let service = json!({"metadata": {"name": "elasti-resolver-service"}, "spec": spec});
     fixture
         .api_client
-        .create(elasti_testkit::fixture::SERVICES, service)
+        .make(elasti_testkit::fixture::SERVICES, service)
         .await;
     until("its slices name the pod", async || {
         let slices = fixture

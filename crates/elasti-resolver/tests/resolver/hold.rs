@@ -352,7 +352,7 @@ async fn the_host_route_reaches_managed_services_only_r16() {
     let fixture = Fixture::start().await;
     fixture.asleep(service("cart")).await;
     let unmanaged = json!({"metadata": {"name": "unmanaged"}, "spec": {"selector": {"app": "cart"}, "ports": [{"port": 80}]}});
-    fixture.api_client.create(SERVICES, unmanaged).await;
+    fixture.api_client.make(SERVICES, unmanaged).await;
     let route = format!("{}:8012", fixture.address);
     let to = |host: &str| format!("GET /x HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
     assert_eq!(

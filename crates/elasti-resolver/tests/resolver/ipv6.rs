@@ -26,13 +26,13 @@ async fn a_service_of_ipv6_alone_is_held_and_forwarded_r4() {
     let lags = &fixture.fake_cluster.controllers.lags;
     lags.set_endpoint_slices(std::time::Duration::from_secs(36_000));
     let service = json!({"metadata": {"name": private, "labels": labels}, "spec": {"ports": [{"name": "http", "port": 80}]}});
-    fixture.api_client.create(SERVICES, service).await;
+    fixture.api_client.make(SERVICES, service).await;
     let spec = json!({
         "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "cart"}, "service": "cart",
         "triggers": [{"type": "prometheus", "metadata": {"query": "x", "threshold": "1", "serverAddress": "http://p"}}],
     });
     let object = json!({"apiVersion": "elasti.truefoundry.com/v1alpha1", "kind": "ElastiService", "metadata": {"name": "cart"}, "spec": spec});
-    fixture.api_client.create(ELASTI, object).await;
+    fixture.api_client.make(ELASTI, object).await;
     let ports = json!([{"name": "http", "port": 80, "listenPort": listen}]);
     fixture
         .status(
@@ -67,7 +67,7 @@ async fn a_service_of_ipv6_alone_is_held_and_forwarded_r4() {
         "addressType": "IPv6", "ports": [{"name": "http", "port": pod.local_addr().unwrap().port(), "protocol": "TCP"}],
         "endpoints": [{"addresses": ["::1"], "conditions": {"ready": true}, "targetRef": {"kind": "Pod", "namespace": "default", "name": "cart-1"}}],
     });
-    fixture.api_client.create(SLICES, slice).await;
+    fixture.api_client.make(SLICES, slice).await;
     let (mut stream, _) = pod.accept().await.unwrap();
     let mut head = vec![0; 4096];
     let read = stream.read(&mut head).await.unwrap();

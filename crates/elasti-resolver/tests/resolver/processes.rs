@@ -20,7 +20,7 @@ async fn token(fixture: &Fixture) -> String {
         json!({"spec": {"audiences": [names::ACTIVITY_AUDIENCE], "expirationSeconds": 3600}});
     let made = fixture
         .api_client
-        .create(
+        .make(
             "/api/v1/namespaces/default/serviceaccounts/default/token",
             request,
         )

@@ -49,7 +49,7 @@ async fn what_sleeps_is_awake_afterwards_and_answers_without_a_resolver_r14() {
     let mut fixture = Fixture::start().await;
     fixture
         .api_client
-        .create(DEPLOYMENTS, json!({
+        .make(DEPLOYMENTS, json!({
             "metadata": {"name": "operator"},
             "spec": {"replicas": 1, "selector": {"matchLabels": {"app": "operator"}}, "template": {
                 "metadata": {"labels": {"app": "operator"}},

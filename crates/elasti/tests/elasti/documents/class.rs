@@ -49,7 +49,7 @@ pub(super) const UNCHECKED: [(&str, &str); 7] = [
         "it measures, and a machine that does other things measures nothing",
     ),
     (
-        "cargo run --release -p elasti-e2e --example thousand",
+        "cargo run --profile image -p elasti-e2e --example thousand",
         "it measures, as the benches do",
     ),
     (

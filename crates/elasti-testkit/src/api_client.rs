@@ -1,8 +1,10 @@
-//! A client of the API server that panics where a call fails that must not.
+//! A client of the Kubernetes API that panics on what a test does not expect.
 
 use http_body_util::BodyExt as _;
 use kube::client::Body;
 use serde_json::{Value, json};
+
+use crate::fixture::{DEPLOYMENTS, in_namespace};
 
 /// Content type of a merge patch.
 pub const MERGE: &str = "application/merge-patch+json";
@@ -32,7 +34,7 @@ impl ApiClient {
             .method(method)
             .uri(path)
             .header("content-type", kind)
-            .header("user-agent", "e2e/1")
+            .header("user-agent", "test/1")
             .body(Body::from(body.into()))
             .unwrap();
         let response = self.0.send(request).await.unwrap();
@@ -81,5 +83,21 @@ impl ApiClient {
     pub async fn items(&self, path: &str) -> Vec<Value> {
         let list = self.get(path).await;
         list["items"].as_array().cloned().unwrap_or_default()
+    }
+
+    /// Scales a Deployment of the default namespace.
+    pub async fn scale(&self, name: &str, replicas: u32) {
+        self.scale_in("default", name, replicas).await;
+    }
+
+    /// Scales a Deployment.
+    pub async fn scale_in(&self, namespace: &str, name: &str, replicas: u32) {
+        let deployments = in_namespace(namespace, DEPLOYMENTS);
+        self.patch(
+            &format!("{deployments}/{name}/scale"),
+            MERGE,
+            json!({"spec": {"replicas": replicas}}),
+        )
+        .await;
     }
 }
