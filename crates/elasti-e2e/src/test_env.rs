@@ -45,6 +45,7 @@ pub fn times() -> observed::Settings {
         report_fresh: SignedDuration::from_secs(5),
         deletion_timeout: SignedDuration::from_secs(60),
         contention_pause: SignedDuration::from_secs(2),
+        promise: SignedDuration::from_secs(1),
         ..observed::Settings::default()
     }
 }

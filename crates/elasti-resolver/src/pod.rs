@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use elasti_core::backends::{self, Backend, Candidate};
+use tokio::time::Instant;
 
 use crate::forward::pool::Pool;
 
@@ -19,6 +20,8 @@ pub(crate) struct PodState {
 #[derive(Clone, Debug)]
 pub(crate) struct Pod {
     pub(crate) backend: Backend,
+    /// The leader promised not to stop it before then.
+    pub(crate) promised_until: Option<Instant>,
     pub(crate) state: Arc<PodState>,
 }
 
@@ -42,6 +45,15 @@ impl Drop for InFlightGuard {
 impl Candidate for Pod {
     fn backend(&self) -> &Backend {
         &self.backend
+    }
+
+    /// Judged anew for each request: not one is sent after the end of a promise.
+    fn usable(&self) -> bool {
+        let promised = || {
+            let until = self.promised_until;
+            until.is_some_and(|until| Instant::now() < until) && self.backend.usable_if_promised()
+        };
+        self.backend.usable() || promised()
     }
 
     fn in_flight(&self) -> u32 {

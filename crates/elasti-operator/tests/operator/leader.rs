@@ -33,7 +33,7 @@ impl Env {
     }
 
     fn candidate(&self) -> LeaderElection {
-        LeaderElection::start(self.server.client(), NAMESPACE, self.clock)
+        LeaderElection::start(self.server.client(), NAMESPACE, None, self.clock)
     }
 
     fn leads(&self, election: &LeaderElection) -> bool {
