@@ -70,3 +70,37 @@ impl ScaleLock<'_> {
         *last = until.max(*last);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use futures::FutureExt as _;
+    use jiff::{SignedDuration, Timestamp};
+
+    use super::ScaleLocks;
+    use crate::name::{KindName, Name, TargetName};
+
+    fn target(name: &str) -> TargetName {
+        TargetName {
+            kind: KindName::new("apps", "Deployment"),
+            name: Name::new("shop", name),
+        }
+    }
+
+    #[tokio::test]
+    async fn a_promise_waits_for_the_write_in_flight_and_holds_until_it_ends() {
+        let locks = ScaleLocks::default();
+        let (cart, other) = (target("cart"), target("other"));
+        let (now, second) = (Timestamp::UNIX_EPOCH, SignedDuration::from_secs(1));
+        let write = locks.lock(&cart).await;
+        assert!(locks.lock(&cart).now_or_never().is_none());
+        drop(write);
+        let lock = locks.lock(&cart).await;
+        lock.promise(now + second * 5, now);
+        // A shorter one, of a lease that ends soon, takes nothing back.
+        lock.promise(now + second * 2, now);
+        assert!(lock.is_promised(now) && lock.is_promised(now + second * 4));
+        assert!(!lock.is_promised(now + second * 5));
+        assert!(!locks.lock(&other).await.is_promised(now));
+        assert_eq!(locks.last_promise_ends(), Some(now + second * 5));
+    }
+}
