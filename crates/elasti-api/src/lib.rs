@@ -28,7 +28,7 @@ pub use reason::Reason;
 pub use status::{ElastiServiceStatus, LastWake, ListenPort, Mode, Phase, TriggerStatus};
 pub use target::ScaleTargetRef;
 pub use trigger::{DEFAULT_UPTIME_FILTER, PrometheusTrigger, Trigger, TriggerError, TriggerType};
-pub use wake::{WakeAnswer, WakeRequest};
+pub use wake::{PromisedPod, WakeAnswer, WakePromise, WakeRequest};
 
 /// The Kubernetes types that the status is made of, so that other crates need not depend on theirs.
 pub use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, MicroTime, Time};

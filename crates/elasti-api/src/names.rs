@@ -22,6 +22,8 @@ pub const CLI_FIELD_MANAGER: &str = "elasti-cli";
 pub const EVENT_REPORTER: &str = "elasti.truefoundry.com/operator";
 /// The lease that the leader among the operators holds.
 pub const LEASE: &str = "elasti-operator";
+/// On that lease: the identity of the holder, a space, and the address where it takes wakes.
+pub const LEADER_ADDRESS_ANNOTATION: &str = "elasti.truefoundry.com/leader-address";
 /// Audience of the token with which a resolver requests a wake.
 pub const WAKE_AUDIENCE: &str = "elasti-operator";
 /// Audience of the token with which the operator asks a resolver for its activity. The two audiences differ, so that
@@ -66,6 +68,8 @@ pub const REASON_HEADER: &str = "x-elasti-reason";
 
 /// The operator's path for wake requests.
 pub const WAKE_PATH: &str = "/informer/incoming-request";
+/// Header of a wake request that a follower passed on to the leader; such a one is not passed on again.
+pub const PASSED_ON_HEADER: &str = "x-elasti-passed-on";
 /// A resolver's path for its activity report.
 pub const ACTIVITY_PATH: &str = "/activity";
 /// A resolver's path for its metrics; `?name=` selects one family.

@@ -1,4 +1,4 @@
-//! The wake request that a resolver sends to the operator. No part of a client's request belongs in it.
+//! The wake request that a resolver sends to the operator, and the answer. No part of a client's request belongs in it.
 
 use serde::{Deserialize, Serialize};
 
@@ -18,6 +18,27 @@ pub struct WakeRequest {
 pub struct WakeAnswer {
     /// One sentence.
     pub message: String,
+    /// Given by the leader for a target that is scaled up; operators before this field never give it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub promise: Option<WakePromise>,
+}
+
+/// The leader will not scale the target down for a while, so these pods may receive requests although they are marked.
+#[derive(Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
+pub struct WakePromise {
+    /// For how long. The resolver counts from before it sent the wake, so that no two clocks are compared.
+    pub millis: u64,
+    /// Which pods; none that may be about to stop.
+    pub pods: Vec<PromisedPod>,
+}
+
+/// A pod that a promise covers.
+#[derive(Serialize, Deserialize, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PromisedPod {
+    /// Its name.
+    pub name: String,
+    /// Its uid: a new pod of the same name is another pod.
+    pub uid: String,
 }
 
 impl WakeAnswer {
@@ -29,6 +50,7 @@ impl WakeAnswer {
     pub fn received() -> Self {
         Self {
             message: Self::RECEIVED.into(),
+            promise: None,
         }
     }
 }
@@ -37,7 +59,7 @@ impl WakeAnswer {
 mod tests {
     use serde_json::json;
 
-    use super::{WakeAnswer, WakeRequest};
+    use super::{PromisedPod, WakeAnswer, WakePromise, WakeRequest};
 
     #[test]
     fn a_wake_request_has_its_documented_shape() {
@@ -65,6 +87,23 @@ mod tests {
         assert_eq!((request.count, request.svc.as_str()), (3, "cart"));
         let answer: WakeAnswer =
             serde_json::from_value(json!({"message": "ok", "replicas": 1})).unwrap();
-        assert_eq!(answer.message, "ok");
+        assert_eq!((answer.message.as_str(), answer.promise), ("ok", None));
+    }
+
+    #[test]
+    fn a_promise_names_its_pods_and_how_long_it_lasts() {
+        let answer = WakeAnswer {
+            promise: Some(WakePromise {
+                millis: 5000,
+                pods: vec![PromisedPod {
+                    name: "cart-1".into(),
+                    uid: "42".into(),
+                }],
+            }),
+            ..WakeAnswer::received()
+        };
+        let text = r#"{"message":"Request received successfully!","promise":{"millis":5000,"pods":[{"name":"cart-1","uid":"42"}]}}"#;
+        assert_eq!(serde_json::to_string(&answer).unwrap(), text);
+        assert_eq!(serde_json::from_str::<WakeAnswer>(text).unwrap(), answer);
     }
 }

@@ -11,6 +11,8 @@ use elasti_api::names::SLICE_MANAGED_BY_KUBERNETES;
 pub struct Backend {
     /// Name of the pod.
     pub pod: String,
+    /// Its uid: a new pod of the same name is another pod.
+    pub uid: String,
     /// Its address and the port behind the Service's port; an IPv4 address is always written as one.
     pub address: SocketAddr,
     /// It is ready.
@@ -19,6 +21,8 @@ pub struct Backend {
     pub terminating: bool,
     /// It has our drain mark: about to be stopped, or to be unmarked.
     pub marked: bool,
+    /// Its containers are known not to be ready. Slices do not tell; a promise is given only for pods whose are.
+    pub sick: bool,
 }
 
 impl Backend {
@@ -26,6 +30,12 @@ impl Backend {
     #[must_use]
     pub fn usable(&self) -> bool {
         self.ready && !self.terminating && !self.marked
+    }
+
+    /// It may receive a request while the leader's promise covers it, although it is marked.
+    #[must_use]
+    pub fn usable_if_promised(&self) -> bool {
+        !self.terminating && !self.sick
     }
 }
 
@@ -57,6 +67,8 @@ pub struct TargetRef {
     pub namespace: String,
     /// Its name.
     pub name: String,
+    /// Its uid.
+    pub uid: String,
 }
 
 /// Which addresses are allowed beyond those of pods.
@@ -139,10 +151,12 @@ pub fn admit(
     let port = port.filter(|port| *port != 0).ok_or(NotABackend::NoPort)?;
     Ok(Backend {
         pod: pod.name.clone(),
+        uid: pod.uid.clone(),
         address: SocketAddr::new(ip, port),
         ready: ready.unwrap_or(true),
         terminating: terminating.unwrap_or(false),
         marked: false,
+        sick: false,
     })
 }
 
@@ -224,6 +238,10 @@ pub trait Candidate {
     fn backend(&self) -> &Backend;
     /// Requests in flight to it from this resolver.
     fn in_flight(&self) -> u32;
+    /// It may receive a request now.
+    fn usable(&self) -> bool {
+        self.backend().usable()
+    }
 }
 
 /// The usable candidate with the fewest requests in flight, except those whose pod was `tried`; `pick` breaks ties.
@@ -239,10 +257,8 @@ pub fn choose<'a, C: Candidate>(
     pick: u64,
 ) -> Option<&'a C> {
     let candidates = || {
-        all.iter().filter(|one| {
-            let backend = one.backend();
-            backend.usable() && !tried.contains(&backend.pod)
-        })
+        all.iter()
+            .filter(|one| one.usable() && !tried.contains(&one.backend().pod))
     };
     let fewest = candidates().map(Candidate::in_flight).min()?;
     let least_loaded = || candidates().filter(|one| one.in_flight() <= fewest);

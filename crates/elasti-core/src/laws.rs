@@ -20,7 +20,8 @@ pub enum Law {
     S6,
     /// A request is delivered at most once after its first byte.
     S7,
-    /// Right destination: bytes go only to ready, running pods of the Service they were sent to.
+    /// Right destination: bytes go only to pods of the Service they were sent to that are ready, or promised by the
+    /// leader.
     S8,
     /// Limits hold, and a flood on one service never causes another's first request to be refused.
     S9,
@@ -36,11 +37,13 @@ pub enum Law {
     S14,
     /// Honest status: what it states held when it was written.
     S15,
+    /// No write downwards under a promise: what the leader promised not to stop is not stopped by us.
+    S17,
 }
 
 impl Law {
     /// Every law, for tables and tests.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 16] = [
         Self::S1,
         Self::S2,
         Self::S3,
@@ -56,6 +59,7 @@ impl Law {
         Self::S13,
         Self::S14,
         Self::S15,
+        Self::S17,
     ];
 }
 
@@ -138,8 +142,13 @@ pub enum TraceEvent {
         times: u32,
         /// The pod belongs to the Service that the client dialled.
         right_service: bool,
-        /// The pod was ready, unmarked, and not terminating.
+        /// The pod was ready, unmarked, and not terminating; or the leader's promise covered it.
         pod_usable: bool,
+    },
+    /// A replica controller stopped a pod because Elasti scaled its target down.
+    Stopped {
+        /// The leader's promise to a resolver covered it.
+        promised: bool,
     },
     /// Our mark was taken off a pod, which puts it back into rotation.
     Unmarked {
@@ -202,6 +211,8 @@ pub struct ScaledToZero {
     pub writer_leads: bool,
     /// The user chose the handover without a drain.
     pub by_redirect: bool,
+    /// A resolver held a promise that had not ended when it was written.
+    pub promised: bool,
 }
 
 /// The laws that this state breaks.
@@ -274,14 +285,12 @@ pub fn check_event(event: &TraceEvent) -> Vec<Violation> {
             times,
             right_service,
             pod_usable,
-        } => broken(&[
-            (*times <= 1, Law::S7, "a request was delivered twice"),
-            (
-                *right_service && *pod_usable,
-                Law::S8,
-                "a request went to the wrong place",
-            ),
-        ]),
+        } => check_delivered(*times, *right_service && *pod_usable),
+        TraceEvent::Stopped { promised } => broken(&[(
+            !promised,
+            Law::S17,
+            "a pod was stopped although the leader had promised it",
+        )]),
         TraceEvent::Unmarked { ready_by_itself } => broken(&[(
             *ready_by_itself,
             Law::S8,
@@ -306,6 +315,13 @@ pub fn check_event(event: &TraceEvent) -> Vec<Violation> {
             was_zero,
         } => check_status(proxy == redirected, asleep == was_zero),
     }
+}
+
+fn check_delivered(times: u32, right_place: bool) -> Vec<Violation> {
+    broken(&[
+        (times <= 1, Law::S7, "a request was delivered twice"),
+        (right_place, Law::S8, "a request went to the wrong place"),
+    ])
 }
 
 fn check_status(mode_is_true: bool, asleep_is_true: bool) -> Vec<Violation> {
@@ -368,6 +384,11 @@ fn check_zero(facts: &ScaledToZero) -> Vec<Violation> {
             facts.writer_leads,
             Law::S11,
             "the writer did not hold the lease",
+        ),
+        (
+            !facts.promised,
+            Law::S17,
+            "the target was scaled down under a promise",
         ),
     ])
 }

@@ -13,6 +13,7 @@ pub mod phase;
 pub mod plan;
 pub mod ports;
 pub mod probe_response;
+pub mod promise;
 pub mod quantity;
 pub mod replicas;
 pub mod savings;
@@ -26,5 +27,6 @@ pub mod why;
 
 pub use observed::Observed;
 pub use plan::{Plan, WakeDecision, plan, wake};
+pub use promise::Promise;
 pub use step::Step;
 pub use why::Why;

@@ -45,6 +45,8 @@ pub struct Observed {
     pub readings: Vec<Reading>,
     /// When a resolver last asked this process for a wake.
     pub wake_requested_at: Option<Timestamp>,
+    /// Until when the last promise to a resolver lasts, or lasted: no write downwards before.
+    pub promised_until: Option<Timestamp>,
     /// The operator may patch `pods/status`.
     pub may_mark: bool,
     /// What this process has seen over time.
@@ -599,6 +601,9 @@ pub struct Settings {
     pub blind_limit: SignedDuration,
     /// How long to wait before waking again a target that someone else put back to zero.
     pub contention_pause: SignedDuration,
+    /// How long a promise to a resolver lasts, unless the lease ends first: long enough to remove the marks, and for a
+    /// request to be seen in a resolver's report; a shutdown waits for it.
+    pub promise: SignedDuration,
 }
 
 impl Default for Settings {
@@ -613,6 +618,7 @@ impl Default for Settings {
             deletion_timeout: SignedDuration::from_mins(5),
             blind_limit: SignedDuration::from_mins(2),
             contention_pause: SignedDuration::from_secs(10),
+            promise: SignedDuration::from_secs(5),
         }
     }
 }

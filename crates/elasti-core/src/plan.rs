@@ -9,6 +9,7 @@ use crate::observed::{
     Author, Claim, Leadership, Observed, Owned, Pod, PrivateServiceShape, Report, Service,
     ServiceKind, Target,
 };
+use crate::promise::Promise;
 use crate::step::{
     Drained, Net, PodRef, Redirected, Restored, Routed, SliceGone, Step, deletion_deadline,
     deletion_timed_out,
@@ -56,8 +57,8 @@ pub fn plan(spec: &ElastiServiceSpec, o: &Observed) -> Plan {
 pub enum WakeDecision {
     /// Scale the target to this many replicas, if it is still scaled to zero.
     Scale(u32),
-    /// The target is not scaled to zero.
-    AlreadyAwake,
+    /// The target is not scaled to zero; what the leader promises about it.
+    AlreadyAwake(Option<Promise>),
     /// This ElastiService must not touch the target.
     Refused(Why),
 }
@@ -73,7 +74,7 @@ pub fn wake(spec: &ElastiServiceSpec, o: &Observed) -> WakeDecision {
         Err(Unmanageable::Unsupported(..)) | Ok(_) => match (o.replicas(), contention_pause(o)) {
             (Some(0), None) => WakeDecision::Scale(replicas::on_wake(spec, &o.autoscaler)),
             (Some(0), Some(why)) => WakeDecision::Refused(why),
-            _ => WakeDecision::AlreadyAwake,
+            _ => WakeDecision::AlreadyAwake(Promise::observe(o)),
         },
     }
 }
@@ -507,7 +508,7 @@ impl Plan {
 
 /// Replicas that were just written may have been zero a moment before: a controller that saw the zero still stops pods,
 /// and a pod put back into rotation meanwhile would lose requests. After this moment controllers have caught up.
-fn zero_may_be_acted_on_until(o: &Observed) -> Option<Timestamp> {
+pub(crate) fn zero_may_be_acted_on_until(o: &Observed) -> Option<Timestamp> {
     let written = o.target.as_ref().and_then(|target| target.replicas_at);
     let recorded = written.and_then(|at| at.checked_add(FIELD_MANAGER_TIME_PRECISION).ok());
     // The record may be of another process's write; our own writes are known more precisely.

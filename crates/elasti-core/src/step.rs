@@ -290,6 +290,10 @@ impl Drained {
         if !autoscaler::is_held(&o.autoscaler) {
             return Err(Why::new(Reason::Draining, "KEDA is being paused."));
         }
+        if let Some(promised) = o.promised_until.filter(|promised| o.now < *promised) {
+            let sentence = "A resolver was promised that no pod is stopped yet.";
+            return Err(Why::new(Reason::Traffic, sentence).until(promised));
+        }
         for resolver in o.ready_resolvers() {
             is_quiet(resolver, o)?;
         }
@@ -326,10 +330,15 @@ pub fn too_dense() -> Why {
     )
 }
 
-/// No request waits or is in flight, and no connection has arrived for the settle time.
+/// No request waits or is in flight, and no connection has arrived for the settle time. A report from before the end of
+/// a promise proves nothing: a request may have gone to a promised pod since.
 fn is_quiet(resolver: &Resolver, o: &Observed) -> Result<(), Why> {
     let name = &resolver.name;
     match &resolver.report {
+        Report::Seen { at, .. } if o.promised_until.is_some_and(|promised| *at < promised) => {
+            let sentence = format!("Resolver {name} is being asked again after a promise.");
+            Err(Why::new(Reason::Traffic, sentence).until(add(o.now, TICK_POLL_INTERVAL)))
+        }
         Report::Seen {
             held: 0,
             open: 0,

@@ -325,6 +325,7 @@ impl App {
         format!("/api/v1/namespaces/{}/{plural}", self.blueprint.namespace)
     }
 
+    /// Path that lists its pods.
     #[must_use]
     pub fn pods_path(&self) -> String {
         let app = self.blueprint.name;

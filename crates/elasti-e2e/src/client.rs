@@ -69,6 +69,26 @@ pub async fn get(address: &str, path: &str) -> Result<Answer, Lost> {
     }
 }
 
+/// One POST of JSON with a bearer token.
+///
+/// # Errors
+/// If no whole answer came.
+pub(crate) async fn post(
+    address: &str,
+    path: &str,
+    token: &str,
+    body: &str,
+) -> Result<Answer, Lost> {
+    let length = body.len();
+    let text = format!(
+        "POST {path} HTTP/1.1\r\nHost: test\r\nConnection: close\r\nAuthorization: Bearer {token}\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\r\n{body}"
+    );
+    match timeout(TIMEOUT, exchange(address, &text)).await {
+        Ok(answer) => answer,
+        Err(_) => Err(Lost::Hung),
+    }
+}
+
 /// The first line of a server that speaks first.
 ///
 /// # Errors

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::time::Duration;
 
-use elasti_api::names;
+use elasti_api::{WakeAnswer, WakeRequest, names};
 use elasti_core::observed;
 use elasti_fake_cluster::FakeCluster;
 use elasti_fake_cluster::api_server::ApiServerConfig;
@@ -22,8 +22,7 @@ use tempfile::TempDir;
 use crate::app::{App, Blueprint, blueprint};
 use crate::cluster::{Cluster, Installation};
 use crate::request_log::RequestLog;
-use crate::{ApiClient, STRATEGIC};
-use crate::{logs, permissions, until};
+use crate::{ApiClient, STRATEGIC, client, logs, permissions, until};
 
 const DEFINITION: &str = include_str!("../../../deploy/crd/elastiservices.yaml");
 const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
@@ -45,6 +44,7 @@ pub fn times() -> observed::Settings {
         report_fresh: SignedDuration::from_secs(5),
         deletion_timeout: SignedDuration::from_secs(60),
         contention_pause: SignedDuration::from_secs(2),
+        promise: SignedDuration::from_secs(1),
         ..observed::Settings::default()
     }
 }
@@ -643,6 +643,22 @@ impl TestEnv {
     #[must_use]
     pub fn operator_address(&self, index: usize) -> Ipv4Addr {
         self.0.operators.lock()[index].address
+    }
+
+    /// One operator's answer to a wake, as a resolver gets it.
+    pub async fn wake(&self, operator: usize, app: &App) -> WakeAnswer {
+        let token = self.token("elasti-resolver", Some(names::WAKE_AUDIENCE));
+        let wake = WakeRequest {
+            count: 1,
+            svc: app.blueprint.name.to_owned(),
+            namespace: app.blueprint.namespace.to_owned(),
+        };
+        let body = serde_json::to_string(&wake).unwrap();
+        let address = format!("{}:8013", self.operator_address(operator));
+        let answer = client::post(&address, names::WAKE_PATH, &token.await, &body).await;
+        let answer = answer.unwrap();
+        assert_eq!(answer.code(), 200, "{answer:?}");
+        serde_json::from_str(&answer.body).unwrap()
     }
 
     /// Who asks the resolvers for a living operator how many requests wait.

@@ -7,13 +7,13 @@ use std::time::Duration;
 use elasti_api::names;
 use elasti_core::observed::{KedaPause, Leadership, SliceShape};
 use elasti_core::step::PodRef;
-use elasti_core::{Plan, Step};
+use elasti_core::{Plan, Promise, Step};
 use jiff::Timestamp;
 use kube::Resource as _;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::core::Request;
 use serde_json::Value;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::autoscalers::keda::{self, ScaledObject};
 use crate::clock::Clock;
@@ -32,6 +32,8 @@ use crate::term::Terms;
 
 /// One call; the API server answers within a few milliseconds, or it is in trouble.
 const TIMEOUT: Duration = Duration::from_secs(10);
+/// How long a promise waits for a write in flight; a scale to zero ends within a second.
+const PROMISE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// How far a plan was carried out.
 #[derive(Debug, Default)]
@@ -109,6 +111,31 @@ impl Writer {
     ) -> Result<(), Error> {
         let write = self.until(Instant::now() + TIMEOUT);
         write.scale(name, target, &target.version, replicas).await
+    }
+
+    /// Promises what `decide` finds can be promised now. No write of the target is in flight meanwhile, and none that was
+    /// planned before scales it down afterwards. `None` if nothing can be promised, or a write hangs.
+    pub(crate) async fn promise(
+        &self,
+        name: &TargetName,
+        decide: impl FnOnce() -> Option<Promise>,
+    ) -> Option<Promise> {
+        let lock = timeout(PROMISE_TIMEOUT, self.scale_locks.lock(name)).await;
+        let lock = lock.ok()?;
+        let promise = decide()?;
+        lock.promise(promise.until, self.clock.now());
+        Some(promise)
+    }
+
+    /// Until when the last promise about a target lasts, or lasted.
+    pub(crate) fn promised_until(&self, name: &TargetName) -> Option<Timestamp> {
+        self.scale_locks.promised_until(name)
+    }
+
+    /// A promise about any target has not ended.
+    pub(crate) fn has_promised(&self) -> bool {
+        let ends = self.scale_locks.last_promise_ends();
+        ends.is_some_and(|ends| self.clock.now() < ends)
     }
 
     /// Until when a step may be sent; an error if it is too late already.
@@ -314,8 +341,12 @@ impl Write<'_> {
         let missing = || Error::Missing("the target's kind".into());
         let resource = self.cluster.kinds.get(&name.kind).ok_or_else(missing)?;
         let lock = timeout_at(self.deadline, self.writer.scale_locks.lock(name)).await;
-        let _lock =
-            lock.map_err(|_| Error::NoAnswer("another write of the target hangs".into()))?;
+        let lock = lock.map_err(|_| Error::NoAnswer("another write of the target hangs".into()))?;
+        let lowers = target.facts.replicas.is_none_or(|now| replicas < now);
+        if lowers && lock.is_promised(self.writer.clock.now()) {
+            // It was planned before a promise that has been given since.
+            return Err(Error::Expired);
+        }
         let cached = self.cluster.store.cache().target(name).cloned();
         if cached.is_some_and(|cached| *cached.version != *version) {
             return Err(Error::Conflict("the target has just been written".into()));

@@ -43,7 +43,7 @@ pub struct Flags {
 }
 
 /// Every variable that is read; a test compares this with what really is.
-pub const VARIABLES: [Variable; 16] = [
+pub const VARIABLES: [Variable; 17] = [
     variable(
         "ELASTI_OPERATOR_NAMESPACE",
         "elasti",
@@ -58,6 +58,11 @@ pub const VARIABLES: [Variable; 16] = [
         "ELASTI_OPERATOR_BIND_ADDRESS",
         "::",
         "the address that every port is opened on",
+    ),
+    variable(
+        "ELASTI_OPERATOR_POD_IP",
+        "none",
+        "the pod's own address, where followers pass wakes on to it while it leads",
     ),
     variable(
         "ELASTI_OPERATOR_TOKEN_FILE",
@@ -169,6 +174,7 @@ fn listeners(read: &mut Reading<'_>, flags: &Flags, settings: &mut Settings) {
     let bind = bind.unwrap_or(IpAddr::V6(Ipv6Addr::UNSPECIFIED));
     let port = read.port("ELASTI_OPERATOR_PORT");
     settings.wake = SocketAddr::new(bind, port.unwrap_or(settings.wake.port()));
+    settings.pod_ip = read.parsed("ELASTI_OPERATOR_POD_IP", "an IP address");
     let metrics = &flags.metrics_bind_address;
     settings.metrics = address(read, "--metrics-bind-address", metrics, bind);
     let health = &flags.health_probe_bind_address;

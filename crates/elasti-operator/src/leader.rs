@@ -1,6 +1,7 @@
 //! Leader election by one Lease, renewed well before it ends and released on a clean shutdown. This process counts as
 //! leader for less time than the others leave the Lease alone, so there are never two.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -71,24 +72,34 @@ async fn call<T>(request: impl Future<Output = Result<T, kube::Error>>) -> Resul
 #[derive(Debug)]
 pub struct LeaderElection {
     leadership: watch::Sender<Leadership>,
+    leader: watch::Sender<Option<SocketAddr>>,
     previous_leader_until: Arc<Mutex<Option<Timestamp>>>,
     candidate: Option<Candidate>,
     task: Option<JoinHandle<()>>,
 }
 
 impl LeaderElection {
-    /// Takes part in the election in `namespace` until this is dropped or released.
+    /// Takes part in the election in `namespace` until this is dropped or released. `address` is where this process takes
+    /// wakes, for the others to know.
     #[must_use]
-    pub fn start(client: Client, namespace: &str, clock: Clock) -> Self {
+    pub fn start(
+        client: Client,
+        namespace: &str,
+        address: Option<SocketAddr>,
+        clock: Clock,
+    ) -> Self {
         let candidate = Candidate {
             api: Api::namespaced(client, namespace),
             identity: identity(),
+            address,
             clock,
             leadership: watch::Sender::new(Leadership::Follower),
+            leader: watch::Sender::new(None),
             previous_leader_until: Arc::default(),
         };
         Self {
             leadership: candidate.leadership.clone(),
+            leader: candidate.leader.clone(),
             previous_leader_until: candidate.previous_leader_until.clone(),
             task: Some(tokio::spawn(candidate.clone().run())),
             candidate: Some(candidate),
@@ -101,6 +112,7 @@ impl LeaderElection {
         let until = Timestamp::MAX;
         Self {
             leadership: watch::Sender::new(Leadership::Leader { until }),
+            leader: watch::Sender::new(None),
             previous_leader_until: Arc::default(),
             candidate: None,
             task: None,
@@ -111,6 +123,12 @@ impl LeaderElection {
     #[must_use]
     pub fn subscribe(&self) -> watch::Receiver<Leadership> {
         self.leadership.subscribe()
+    }
+
+    /// Where another operator that leads takes wakes, as far as the Lease tells; `None` while this process leads.
+    #[must_use]
+    pub fn leader_address(&self) -> watch::Receiver<Option<SocketAddr>> {
+        self.leader.subscribe()
     }
 
     /// The last renewal of the leader before this one, as found in the Lease when this process took it.
@@ -149,6 +167,16 @@ impl Drop for LeaderElection {
 fn identity() -> String {
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     format!("{}_{:016x}", host.trim(), rand::random::<u64>())
+}
+
+/// Where the holder of a Lease takes wakes. The annotation of a holder before, which one that knows nothing of it leaves
+/// there, does not count.
+fn leader_address(lease: &Lease) -> Option<SocketAddr> {
+    let holder = lease.spec.as_ref()?.holder_identity.as_deref()?;
+    let annotations = lease.metadata.annotations.as_ref()?;
+    let written = annotations.get(names::LEADER_ADDRESS_ANNOTATION)?;
+    let (identity, address) = written.split_once(' ')?;
+    address.parse().ok().filter(|_| identity == holder)
 }
 
 /// The Lease as last seen, and since when its holder has not renewed it.
@@ -197,8 +225,10 @@ impl ObservedLease {
 struct Candidate {
     api: Api<Lease>,
     identity: String,
+    address: Option<SocketAddr>,
     clock: Clock,
     leadership: watch::Sender<Leadership>,
+    leader: watch::Sender<Option<SocketAddr>>,
     previous_leader_until: Arc<Mutex<Option<Timestamp>>>,
 }
 
@@ -227,6 +257,7 @@ impl Candidate {
             *observed = None;
             return self.take(None).await;
         };
+        self.leader.send_replace(leader_address(&lease));
         let observed = match observed {
             Some(observed) => {
                 observed.update(lease);
@@ -261,7 +292,8 @@ impl Candidate {
             };
             match event {
                 Some(WatchEvent::Added(lease) | WatchEvent::Modified(lease)) => {
-                    observed.update(lease)
+                    self.leader.send_replace(leader_address(&lease));
+                    observed.update(lease);
                 }
                 Some(WatchEvent::Deleted(_)) => return Ok(Waited::Deleted),
                 Some(WatchEvent::Bookmark(_)) => {}
@@ -280,14 +312,20 @@ impl Candidate {
             .as_ref()
             .and_then(|lease| lease.spec.clone())
             .unwrap_or_default();
-        let ours = Lease {
-            metadata: match &found {
-                Some(lease) => lease.metadata.clone(),
-                None => ObjectMeta {
-                    name: Some(names::LEASE.to_owned()),
-                    ..ObjectMeta::default()
-                },
+        let mut metadata = match &found {
+            Some(lease) => lease.metadata.clone(),
+            None => ObjectMeta {
+                name: Some(names::LEASE.to_owned()),
+                ..ObjectMeta::default()
             },
+        };
+        if let Some(address) = self.address {
+            let annotations = metadata.annotations.get_or_insert_default();
+            let ours = format!("{} {address}", self.identity);
+            annotations.insert(names::LEADER_ADDRESS_ANNOTATION.to_owned(), ours);
+        }
+        let ours = Lease {
+            metadata,
             spec: Some(LeaseSpec {
                 holder_identity: Some(self.identity.clone()),
                 lease_duration_seconds: i32::try_from(LEASE_DURATION.as_secs()).ok(),
@@ -303,6 +341,7 @@ impl Candidate {
             None => call(self.api.create(&params, &ours)).await?,
         };
         *self.previous_leader_until.lock() = spec.renew_time.map(|time| time.0);
+        self.leader.send_replace(None);
         self.set_leader(now);
         tracing::info!(identity = self.identity, "lease acquired");
         let until = started + LEADERSHIP_DURATION;

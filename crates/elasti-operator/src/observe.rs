@@ -36,6 +36,7 @@ pub(crate) struct Context {
     pub(crate) namespace_terminating: bool,
     pub(crate) readings: Vec<Reading>,
     pub(crate) wake_requested_at: Option<Timestamp>,
+    pub(crate) promised_until: Option<Timestamp>,
     pub(crate) may_mark: bool,
     pub(crate) times: Settings,
 }
@@ -120,6 +121,7 @@ pub(crate) fn observe(cache: &Cache, me: Arc<Declared>, context: Context) -> Sna
         namespace_terminating,
         readings,
         wake_requested_at,
+        promised_until,
         may_mark,
         times,
     } = context;
@@ -155,6 +157,7 @@ pub(crate) fn observe(cache: &Cache, me: Arc<Declared>, context: Context) -> Sna
         autoscaler,
         readings,
         wake_requested_at,
+        promised_until,
         may_mark,
         stable_since: memory.stable_since,
         settings: times,

@@ -4,7 +4,7 @@ mod running;
 mod tasks;
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::activity::Reports;
 use crate::apply::Writer;
@@ -20,7 +20,7 @@ use crate::ports::Ports;
 use crate::report::Reporter;
 use crate::settings::Settings;
 use crate::slim::Declared;
-use crate::store::{CachedKind, Change};
+use crate::store::{CachedKind, Change, target_of};
 use crate::term::{Term, Terms};
 use crate::triggers::Readings;
 
@@ -51,6 +51,11 @@ impl Operator {
         self.cluster.store.cache().is_listed()
     }
 
+    /// The process is shutting down.
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::Relaxed)
+    }
+
     /// The facts about one service as they are cached now. A Service port that has no listen port yet gets one first.
     pub(crate) fn snapshot(&self, name: &Name) -> Result<Snapshot, Incomplete> {
         let cache = self.cluster.store.cache();
@@ -65,6 +70,7 @@ impl Operator {
             namespace_terminating: self.memories.is_terminating(&name.namespace),
             readings: self.readings.get(name),
             wake_requested_at: self.memories.wake_requested_at(name),
+            promised_until: self.writer.promised_until(&target_of(&me)),
             may_mark: self.permissions.may_mark(&name.namespace),
             times: self.settings.times,
         };

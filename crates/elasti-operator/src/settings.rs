@@ -15,6 +15,8 @@ use jiff::SignedDuration;
 pub struct Settings {
     /// Where wakes are taken and `/metrics` is served.
     pub wake: SocketAddr,
+    /// The pod's own address, where other operators reach this one; without it no wakes are passed on to it.
+    pub pod_ip: Option<IpAddr>,
     /// Where `/metrics` alone is served; `None` switches it off.
     pub metrics: Option<SocketAddr>,
     /// Where `/healthz` and `/readyz` are served; `None` switches it off.
@@ -60,6 +62,7 @@ impl Default for Settings {
         let any = IpAddr::V6(Ipv6Addr::UNSPECIFIED);
         Self {
             wake: SocketAddr::new(any, 8013),
+            pod_ip: None,
             metrics: Some(SocketAddr::new(any, 8080)),
             health: Some(SocketAddr::new(any, 8081)),
             namespaces: Vec::new(),

@@ -2,22 +2,26 @@
 //! and waits for no reconcile.
 
 mod endpoint;
+mod leader_client;
 mod refusal;
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use elasti_core::{WakeDecision, Why};
+use elasti_api::WakePromise;
+use elasti_core::{Promise, WakeDecision, Why};
+use jiff::Timestamp;
 use parking_lot::Mutex;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 
 use crate::error::Error;
-use crate::name::Name;
+use crate::name::{Name, TargetName};
 use crate::observe::{Incomplete, Snapshot};
 use crate::operator::Operator;
 use crate::refresh;
 pub use endpoint::{WakeEndpoint, WakeSettings};
+pub use leader_client::LeaderClient;
 
 /// How often a wake decides again when something else writes the target at the same moment.
 const WAKE_ATTEMPTS: usize = 8;
@@ -38,8 +42,8 @@ pub struct PendingWake {
 pub enum WakeOutcome {
     /// Kubernetes accepted the scale write.
     Scaled,
-    /// The target is scaled up already.
-    AlreadyAwake,
+    /// The target is scaled up already; what the leader promises about it.
+    AlreadyAwake(Option<WakePromise>),
     /// No ElastiService has this Service.
     NotManaged,
     /// The plan does not allow it.
@@ -51,7 +55,27 @@ pub enum WakeOutcome {
     },
 }
 
-const RETRY: WakeOutcome = WakeOutcome::Failed { retry: true };
+/// What was decided about a wake; a promise is still a moment, not a duration.
+enum Decided {
+    AlreadyAwake(Option<Promise>),
+    Other(WakeOutcome),
+}
+
+const RETRY: Decided = Decided::Other(WakeOutcome::Failed { retry: true });
+
+impl Decided {
+    fn outcome(self, now: Timestamp) -> WakeOutcome {
+        match self {
+            Self::AlreadyAwake(promise) => {
+                WakeOutcome::AlreadyAwake(promise.map(|promise| WakePromise {
+                    millis: u64::try_from(promise.left(now).as_millis()).unwrap_or(0),
+                    pods: promise.pods,
+                }))
+            }
+            Self::Other(outcome) => outcome,
+        }
+    }
+}
 
 /// Wakes in progress, and where the outcome of each is awaited.
 #[derive(Debug, Default)]
@@ -66,9 +90,15 @@ impl InProgress {
         answers.len() == 1
     }
 
-    fn finish(&self, service: &Name, outcome: &WakeOutcome) {
-        let answers = self.0.lock().remove(service);
-        for answer in answers.into_iter().flatten() {
+    /// Gives the outcome to all that wait for it. It is made after the last of them has come: a promise is counted from
+    /// before a wake was sent.
+    fn finish(&self, service: &Name, outcome: impl FnOnce() -> WakeOutcome) {
+        let mut waiting = self.0.lock();
+        let Some(answers) = waiting.remove(service) else {
+            return;
+        };
+        let outcome = outcome();
+        for answer in answers {
             // The caller may have disconnected.
             let _ = answer.send(outcome.clone());
         }
@@ -87,10 +117,15 @@ pub(crate) async fn run(operator: Arc<Operator>, mut wakes: mpsc::Receiver<Pendi
                 if in_progress.join(&service, answer) {
                     let (operator, in_progress) = (operator.clone(), in_progress.clone());
                     tasks.spawn(async move {
-                        let outcome = wake_service(&operator, &service).await;
-                        in_progress.finish(&service, &outcome);
-                        let claimant = operator.cluster.store.cache().claimant(&service);
-                        operator.cluster.queue.add_all(claimant.as_slice());
+                        let finish = |decided: Decided| {
+                            let outcome = || decided.outcome(operator.clock.now());
+                            in_progress.finish(&service, outcome);
+                            let claimant = operator.cluster.store.cache().claimant(&service);
+                            operator.cluster.queue.add_all(claimant.as_slice());
+                        };
+                        let promised = |promise| finish(Decided::AlreadyAwake(Some(promise)));
+                        let decided = wake_service(&operator, &service, promised).await;
+                        finish(decided);
                     });
                 }
             }
@@ -99,12 +134,13 @@ pub(crate) async fn run(operator: Arc<Operator>, mut wakes: mpsc::Receiver<Pendi
     }
 }
 
-/// Decides on the cached facts and writes the scale; where something else was faster, decides again.
-async fn wake_service(operator: &Operator, service: &Name) -> WakeOutcome {
+/// Decides on the cached facts and writes the scale; where something else was faster, decides again. What can be promised
+/// is `promised` at once, before anything is read.
+async fn wake_service(operator: &Operator, service: &Name, promised: impl Fn(Promise)) -> Decided {
     let cluster = &operator.cluster;
     let Some(name) = cluster.store.cache().claimant(service) else {
         return match operator.is_ready() {
-            true => WakeOutcome::NotManaged,
+            true => Decided::Other(WakeOutcome::NotManaged),
             false => RETRY,
         };
     };
@@ -119,10 +155,16 @@ async fn wake_service(operator: &Operator, service: &Name) -> WakeOutcome {
         };
         operator.memories.set_wake_requested(&name);
         match elasti_core::wake(snapshot.spec(), &snapshot.observed) {
-            WakeDecision::Refused(why) => return WakeOutcome::Refused(why),
-            // The cache may be behind a sleep that has just begun, so "awake" is believed only after a read.
-            WakeDecision::AlreadyAwake if attempt == 0 => {}
-            WakeDecision::AlreadyAwake => return WakeOutcome::AlreadyAwake,
+            WakeDecision::Refused(why) => return Decided::Other(WakeOutcome::Refused(why)),
+            WakeDecision::AlreadyAwake(_) => {
+                let promise = promise(operator, &name, &snapshot.target_name).await;
+                // The cache may be behind a sleep that has just begun, so "awake" is believed only after a read.
+                match (attempt, promise) {
+                    (0, Some(promise)) => promised(promise),
+                    (0, None) => {}
+                    (_, promise) => return Decided::AlreadyAwake(promise),
+                }
+            }
             WakeDecision::Scale(replicas) => {
                 if let Some(outcome) = scale_up(operator, &snapshot, replicas).await {
                     return outcome;
@@ -137,8 +179,22 @@ async fn wake_service(operator: &Operator, service: &Name) -> WakeOutcome {
     RETRY
 }
 
+/// Gives a promise where the leader can: on the facts as they are once no write of the target is in flight.
+async fn promise(operator: &Operator, name: &Name, target: &TargetName) -> Option<Promise> {
+    let decide = || {
+        let snapshot = operator.snapshot(name).ok()?;
+        match elasti_core::wake(snapshot.spec(), &snapshot.observed) {
+            WakeDecision::AlreadyAwake(promise) => promise,
+            WakeDecision::Scale(_) | WakeDecision::Refused(_) => None,
+        }
+    };
+    let promise = operator.writer.promise(target, decide).await;
+    // A shutdown waits for the promises that were given before it began.
+    promise.filter(|_| !operator.is_stopping())
+}
+
 /// The one write; `None` if something else wrote the target first.
-async fn scale_up(operator: &Operator, snapshot: &Snapshot, replicas: u32) -> Option<WakeOutcome> {
+async fn scale_up(operator: &Operator, snapshot: &Snapshot, replicas: u32) -> Option<Decided> {
     let Some(target) = &snapshot.target else {
         return Some(RETRY);
     };
@@ -149,7 +205,7 @@ async fn scale_up(operator: &Operator, snapshot: &Snapshot, replicas: u32) -> Op
     {
         Ok(()) => {
             reporter.wake_scaled(snapshot, replicas);
-            Some(WakeOutcome::Scaled)
+            Some(Decided::Other(WakeOutcome::Scaled))
         }
         Err(Error::Conflict(_)) => None,
         Err(error) => {

@@ -22,6 +22,7 @@ mod metrics;
 mod net;
 mod operators;
 mod pod;
+mod promise;
 mod protocol;
 mod reach;
 mod resolver;

@@ -14,11 +14,13 @@ use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::ResourceExt as _;
 use parking_lot::Mutex;
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 use crate::follow::Change;
 use crate::hold::{Hold, HoldError};
 use crate::metrics::Metrics;
 use crate::pod::{Pod, PodState};
+use crate::promise::Promise;
 use crate::protocol::Declared;
 use crate::slice::SliceView;
 use crate::starting_pods::StartingPods;
@@ -61,6 +63,7 @@ struct ClusterState {
     slices: HashMap<Name, HashMap<String, SliceView>>,
     slices_listed: bool,
     starting: HashMap<ServiceKey, StartingPods>,
+    promises: HashMap<ServiceKey, Promise>,
     stats: HashMap<ServiceKey, Arc<ServiceStats>>,
     pod_states: HashMap<ServiceKey, HashMap<PodKey, Arc<PodState>>>,
     /// `appProtocol` by port name: slices of a sleeping service name no ports, so the last known one counts.
@@ -260,6 +263,15 @@ impl Routes {
         self.publish(&mut cluster, std::slice::from_ref(key));
     }
 
+    /// The leader stops none of these pods for a while.
+    pub(crate) fn set_promise(&self, key: &ServiceKey, promise: Promise) {
+        let mut cluster = self.cluster.lock();
+        let now = Instant::now();
+        cluster.promises.retain(|_, one| now < one.until);
+        cluster.promises.insert(key.clone(), promise);
+        self.publish(&mut cluster, std::slice::from_ref(key));
+    }
+
     /// The slices themselves show a pod that can be used.
     pub(crate) fn slices_show_a_pod(&self, key: &ServiceKey) -> bool {
         let cluster = self.cluster.lock();
@@ -385,8 +397,10 @@ impl Routes {
             .flat_map(|(_, backends)| backends.iter().map(pod_key))
             .collect();
         states.retain(|key, _| wanted.contains(key));
+        let promise = cluster.promises.get(key);
         let mut to_pod = |backend: Backend| Pod {
             state: states.entry(pod_key(&backend)).or_default().clone(),
+            promised_until: promise.and_then(|promise| promise.covers(&backend.uid)),
             backend,
         };
         let protocols = cluster.protocols.get(key);
@@ -488,6 +502,7 @@ fn forget(cluster: &mut ClusterState, table: &mut Table, key: &ServiceKey) {
     cluster.pod_states.remove(key);
     cluster.protocols.remove(key);
     cluster.starting.remove(key);
+    cluster.promises.remove(key);
 }
 
 fn object_name(object: &ElastiService) -> Name {

@@ -54,6 +54,7 @@ fn addresses<'a>(
         kind: target.kind.clone().unwrap_or_default(),
         namespace: target.namespace.clone().unwrap_or_default(),
         name: target.name.clone().unwrap_or_default(),
+        uid: target.uid.clone().unwrap_or_default(),
     });
     let conditions = endpoint.conditions.clone().unwrap_or_default();
     endpoint.addresses.iter().map(move |address| SliceEndpoint {

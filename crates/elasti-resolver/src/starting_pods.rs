@@ -23,12 +23,15 @@ pub(crate) struct StartingPods {
 
 #[derive(Clone, Debug)]
 struct PodView {
+    uid: String,
     addresses: Vec<IpAddr>,
     /// Named container ports.
     ports: HashMap<String, u16>,
     ready: bool,
     terminating: bool,
     marked: bool,
+    /// Its containers are not ready.
+    sick: bool,
 }
 
 impl StartingPods {
@@ -82,10 +85,12 @@ impl StartingPods {
                 };
                 all.push(Backend {
                     pod: name.clone(),
+                    uid: pod.uid.clone(),
                     address: SocketAddr::new(address, number),
                     ready: pod.ready,
                     terminating: pod.terminating,
                     marked: pod.marked,
+                    sick: pod.sick,
                 });
             }
         }
@@ -98,6 +103,7 @@ impl PodView {
         let PodFacts {
             addresses,
             ready,
+            containers_ready,
             terminating,
             marked,
             ..
@@ -105,6 +111,7 @@ impl PodView {
         let containers = pod.spec.iter().flat_map(|spec| &spec.containers);
         let ports = containers.flat_map(|container| container.ports.iter().flatten());
         Self {
+            uid: pod.uid().unwrap_or_default(),
             addresses,
             ports: ports
                 .filter_map(|port| {
@@ -114,6 +121,7 @@ impl PodView {
             ready,
             terminating,
             marked,
+            sick: !containers_ready,
         }
     }
 

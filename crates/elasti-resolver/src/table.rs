@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use arc_swap::{ArcSwap, Guard};
 use elasti_api::{ListenPort, Reason};
+use elasti_core::backends::Candidate as _;
 use elasti_core::ports::ServiceKey;
 use elasti_core::probe_response::ProbeRules;
 use elasti_core::waiting_room::RoomLimits;
@@ -105,7 +106,7 @@ pub(crate) struct Port {
 impl Service {
     /// Pods that any of its ports can use.
     pub(crate) fn ready_pods(&self) -> usize {
-        let ready = |port: &Port| port.pods.iter().filter(|pod| pod.backend.usable()).count();
+        let ready = |port: &Port| port.pods.iter().filter(|pod| pod.usable()).count();
         self.ports.iter().map(ready).max().unwrap_or(0)
     }
 
@@ -117,7 +118,7 @@ impl Service {
 
     pub(crate) fn has_usable_pod(&self, listen_port: u16) -> bool {
         self.port(listen_port)
-            .is_some_and(|port| port.pods.iter().any(|pod| pod.backend.usable()))
+            .is_some_and(|port| port.pods.iter().any(Pod::usable))
     }
 
     /// Requests are held for it already, so new ones queue behind them.

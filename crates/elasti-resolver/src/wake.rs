@@ -1,12 +1,12 @@
 //! Wakes sleeping services: asks the operator, and watches the pods until the slices show them.
 //! The resolver itself has no write permission in the cluster.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use elasti_api::{WakeRequest, names};
+use elasti_api::{WakeAnswer, WakeRequest, names};
 use elasti_core::ports::ServiceKey;
 use http::{Request, header};
 use http_body_util::Full;
@@ -14,12 +14,14 @@ use hyper::body::Bytes;
 use k8s_openapi::api::core::v1::{Pod, Service};
 use kube::{Api, Client};
 use parking_lot::Mutex;
+use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::follow::follow;
 use crate::hold::Hold;
 use crate::metrics::Metrics;
 use crate::operators::{Connection, Operators};
+use crate::promise::Promise;
 use crate::routes::Routes;
 use crate::starting_pods::StartingPods;
 
@@ -73,7 +75,8 @@ pub(crate) struct WakeTasks {
     pub(crate) routes: Arc<Routes>,
     pub(crate) hold: Arc<Hold>,
     pub(crate) metrics: Arc<Metrics>,
-    pub(crate) running: Mutex<HashSet<ServiceKey>>,
+    /// With each, what tells it that a request is held.
+    pub(crate) running: Mutex<HashMap<ServiceKey, Arc<Notify>>>,
 }
 
 impl std::fmt::Debug for WakeTasks {
@@ -88,17 +91,21 @@ impl std::fmt::Debug for WakeTasks {
 impl WakeTasks {
     /// Requests are held for this service: starts its task unless it runs already.
     pub(crate) fn ensure_running(self: &Arc<Self>, key: &ServiceKey) {
-        if self.running.lock().insert(key.clone()) {
-            tokio::spawn(self.clone().run(key.clone()));
+        let mut running = self.running.lock();
+        if let Some(held) = running.get(key) {
+            return held.notify_one();
         }
+        let held = Arc::<Notify>::default();
+        running.insert(key.clone(), held.clone());
+        tokio::spawn(self.clone().run(key.clone(), held));
     }
 
-    async fn run(self: Arc<Self>, key: ServiceKey) {
+    async fn run(self: Arc<Self>, key: ServiceKey, held: Arc<Notify>) {
         let mut watching = std::pin::pin!(self.watch_pods(&key));
         loop {
             tokio::select! {
                 () = &mut watching => {}
-                () = self.request_until_awake(&key) => {}
+                () = self.request_until_awake(&key, &held) => {}
             }
             // A request takes its ticket before it asks for this task, so under this lock none is overlooked.
             let mut running = self.running.lock();
@@ -118,7 +125,7 @@ impl WakeTasks {
     }
 
     /// Sends the wake until the operator has accepted it, and again while requests are still held.
-    async fn request_until_awake(&self, key: &ServiceKey) {
+    async fn request_until_awake(&self, key: &ServiceKey, held: &Notify) {
         let mut backoff = BACKOFF_MIN;
         while self.hold.held(key) > 0 {
             let result = timeout(ATTEMPT_TIMEOUT, self.request(key))
@@ -143,7 +150,8 @@ impl WakeTasks {
             }
         }
         while self.hold.held(key) == 0 && !self.is_done(key) {
-            sleep(POLL_INTERVAL).await;
+            // A promise may have ended: the next request that is held needs another one at once.
+            let _ = timeout(POLL_INTERVAL, held.notified()).await;
         }
     }
 
@@ -164,6 +172,7 @@ impl WakeTasks {
         mut operator: Connection,
         key: &ServiceKey,
     ) -> Result<(), WakeError> {
+        let sent_at = Instant::now();
         let wake = WakeRequest {
             count: u32::try_from(self.hold.held(key))
                 .unwrap_or(u32::MAX)
@@ -178,13 +187,22 @@ impl WakeTasks {
             .await
             .map_err(|_| WakeError::NoAnswer)?;
         let status = response.status();
-        // A short response is read to its end so that the connection can be pooled; nothing of it is needed.
+        // A short response is read to its end so that the connection can be pooled.
         let body = http_body_util::Limited::new(response.into_body(), 64 * 1024);
-        if http_body_util::BodyExt::collect(body).await.is_ok() {
+        let body = http_body_util::BodyExt::collect(body).await;
+        if body.is_ok() {
             self.operators.put(operator);
         }
         match status.as_u16() {
-            200..=299 => Ok(()),
+            200..=299 => {
+                let body = body.map(http_body_util::Collected::to_bytes);
+                // Operators of another version may answer with something else.
+                let answer = body.map(|body| serde_json::from_slice::<WakeAnswer>(&body).ok());
+                if let Some(promise) = answer.ok().flatten().and_then(|answer| answer.promise) {
+                    self.routes.set_promise(key, Promise::new(promise, sent_at));
+                }
+                Ok(())
+            }
             401 | 403 => Err(WakeError::Unauthorized),
             _ => Err(WakeError::Refused),
         }

@@ -12,6 +12,7 @@ fn endpoint(address: &str) -> SliceEndpoint {
             kind: "Pod".into(),
             namespace: "shop".into(),
             name: "cart-1".into(),
+            uid: "1".into(),
         }),
         address: address.into(),
         port: Some(8080),
@@ -44,10 +45,12 @@ impl Candidate for Loaded {
 fn backend(pod: &str, in_flight: u32) -> Loaded {
     let backend = Backend {
         pod: pod.into(),
+        uid: format!("uid of {pod}"),
         address: "10.0.0.1:80".parse().unwrap(),
         ready: true,
         terminating: false,
         marked: false,
+        sick: false,
     };
     (backend, in_flight)
 }
@@ -104,6 +107,7 @@ fn only_a_pod_of_the_same_namespace_will_do() {
             kind: kind.into(),
             namespace: namespace.into(),
             name: name.into(),
+            uid: "1".into(),
         });
         judge(&other)
     };
@@ -295,6 +299,7 @@ fn any_endpoint() -> impl Strategy<Value = SliceEndpoint> {
                         kind: kind.into(),
                         namespace: pod_namespace.into(),
                         name: format!("cart-{pod}"),
+                        uid: format!("uid-{pod}"),
                     }),
                     address: ip.to_string(),
                     port,
@@ -316,6 +321,46 @@ impl Candidate for Rising {
     fn in_flight(&self) -> u32 {
         self.1.replace(self.1.get() + 1)
     }
+}
+
+/// A backend that a promise covers, as a resolver sees it.
+struct Promised(Backend);
+
+impl Candidate for Promised {
+    fn backend(&self) -> &Backend {
+        &self.0
+    }
+
+    fn in_flight(&self) -> u32 {
+        0
+    }
+
+    fn usable(&self) -> bool {
+        self.0.usable() || self.0.usable_if_promised()
+    }
+}
+
+#[test]
+fn s8_a_promised_pod_is_used_although_it_is_marked_unless_it_terminates_or_is_sick() {
+    let marked = Backend {
+        ready: false,
+        marked: true,
+        ..backend("a", 0).0
+    };
+    let terminating = Backend {
+        terminating: true,
+        ..marked.clone()
+    };
+    let sick = Backend {
+        sick: true,
+        ..marked.clone()
+    };
+    let chosen = |backend: &Backend| {
+        let all = [Promised(backend.clone())];
+        choose(&all, &BTreeSet::new(), 0).is_some()
+    };
+    assert!(!marked.usable() && chosen(&marked));
+    assert!(!chosen(&terminating) && !chosen(&sick));
 }
 
 #[test]

@@ -67,6 +67,9 @@ impl Model for Cluster {
             Property::sometimes("restores", |_, w| in_phase(w, Phase::Restoring)),
             Property::sometimes("holds a request", |_, w| each(w).any(|c| c.held > 0)),
             Property::sometimes("forwards a stream", |_, w| each(w).any(|c| c.open > 0)),
+            Property::sometimes("is promised a pod", |_, w| {
+                each(w).any(|c| c.promise.is_some())
+            }),
             Property::sometimes("activity cancels sleep", |_, w| {
                 in_phase(w, Phase::Restoring) && w.svcs.iter().any(|s| s.status.sleep.is_none())
             }),
@@ -271,6 +274,7 @@ fn every_law_holds_in_every_configuration() {
     for wanted in [
         "holds a request",
         "forwards a stream",
+        "is promised a pod",
         "activity cancels sleep",
     ] {
         assert!(

@@ -15,5 +15,6 @@ mod installation;
 mod monitoring;
 mod namespaced;
 mod predecessor;
+mod promises;
 mod user_requests;
 mod wakes;

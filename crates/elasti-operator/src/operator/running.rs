@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::io;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -37,7 +38,7 @@ use crate::targets;
 use crate::term::Terms;
 use crate::triggers::prometheus::{Prometheus, PrometheusSettings};
 use crate::triggers::{Readings, Sources};
-use crate::wake::{self, WakeEndpoint, WakeSettings};
+use crate::wake::{self, LeaderClient, WakeEndpoint, WakeSettings};
 use crate::watch::{WatchSpec, resolver_labels, watch};
 
 use super::Operator;
@@ -49,7 +50,7 @@ const WAKE_QUEUE_CAPACITY: usize = 1024;
 /// be lost, it would stay unknown for ever; so they are listed again after each watch, every 18 s. That is before the
 /// grace is over after which everything wakes because no resolver is there, and costs three small lists a minute.
 const RESOLVER_RELIST_EVERY: u32 = 1;
-/// Kubernetes gives a pod 30 s to end.
+/// Kubernetes gives a pod 30 s to end. A promise lasts 5 s.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// Why an operator cannot start.
@@ -99,12 +100,17 @@ impl Running {
     ) -> Result<Self, StartError> {
         let wake = open("the wake port", settings.wake).await?;
         let election = Arc::new(match settings.leader_elect {
-            true => LeaderElection::start(client.clone(), &settings.operator_namespace, clock),
+            true => {
+                let namespace = &settings.operator_namespace;
+                let address = own_address(&wake, settings.pod_ip);
+                LeaderElection::start(client.clone(), namespace, address, clock)
+            }
             false => LeaderElection::without_lease(),
         });
         let mut tasks = JoinSet::new();
         let (operator, changed) = build(clock, settings, client, &election, &mut tasks)?;
-        serve(&operator, &mut tasks, wake).await?;
+        let leader = LeaderClient::new(election.leader_address())?;
+        serve(&operator, &mut tasks, wake, leader).await?;
         watch_all(&operator, &mut tasks);
         let (cluster, permissions) = (operator.cluster.clone(), operator.permissions.clone());
         tasks.spawn(permissions::poll(cluster.clone(), permissions));
@@ -144,11 +150,13 @@ impl Running {
         self.operator.metrics.encode()
     }
 
-    /// Shuts down: no new reconcile begins, those in progress end, the lease is released.
+    /// Shuts down: no new reconcile begins and nothing more is promised; what is in progress and what was promised end,
+    /// and the lease is released.
     pub async fn stop(mut self) {
         self.operator.stopping.store(true, Ordering::Relaxed);
         let ends = timeout(SHUTDOWN_TIMEOUT, async {
-            while self.operator.cluster.queue.is_working() {
+            let operator = &self.operator;
+            while operator.cluster.queue.is_working() || operator.writer.has_promised() {
                 sleep(Duration::from_millis(10)).await;
             }
         });
@@ -161,12 +169,19 @@ impl Running {
     }
 }
 
-async fn open(
-    port: &'static str,
-    address: std::net::SocketAddr,
-) -> Result<TcpListener, StartError> {
+async fn open(port: &'static str, address: SocketAddr) -> Result<TcpListener, StartError> {
     let listener = TcpListener::bind(address).await;
     listener.map_err(|error| StartError::Port { port, error })
+}
+
+/// Where other operators reach this one's wake port, if that is known.
+fn own_address(wake: &TcpListener, pod_ip: Option<IpAddr>) -> Option<SocketAddr> {
+    let bound = wake.local_addr().ok()?;
+    let ip = match bound.ip().is_unspecified() {
+        true => pod_ip?,
+        false => bound.ip(),
+    };
+    Some(SocketAddr::new(ip, bound.port()))
 }
 
 fn prometheus(settings: &Settings) -> Result<PrometheusSettings, StartError> {
@@ -252,6 +267,7 @@ async fn serve(
     operator: &Arc<Operator>,
     tasks: &mut JoinSet<()>,
     wakes: TcpListener,
+    leader: LeaderClient,
 ) -> Result<(), StartError> {
     let settings = &operator.settings;
     let (send, pending) = mpsc::channel(WAKE_QUEUE_CAPACITY);
@@ -261,7 +277,7 @@ async fn serve(
     };
     let metrics = operator.metrics.clone();
     let client = operator.cluster.client.clone();
-    tasks.spawn(WakeEndpoint::new(client, callers, send, metrics).serve(wakes));
+    tasks.spawn(WakeEndpoint::new(client, callers, send, leader, metrics).serve(wakes));
     tasks.spawn(wake::run(operator.clone(), pending));
     if let Some(address) = settings.metrics {
         let listener = open("the metrics port", address).await?;

@@ -1,7 +1,6 @@
 //! The long-running tasks of an operator: terms, reconcile workers, changed readings.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use elasti_core::observed::Leadership;
@@ -48,7 +47,7 @@ pub(super) async fn reconcile_queued(operator: Arc<Operator>) {
     let queue = &operator.cluster.queue;
     loop {
         let name = queue.next().await;
-        if !operator.terms.leads() || operator.stopping.load(Ordering::Relaxed) {
+        if !operator.terms.leads() || operator.is_stopping() {
             // The next leader reconciles everything.
             queue.done(&name, None);
             continue;

@@ -12,7 +12,7 @@ use axum::http::{HeaderMap, HeaderValue, Request, header};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
-use elasti_api::{WakeAnswer, names};
+use elasti_api::{WakeAnswer, WakeRequest, names};
 use elasti_core::ports::ServiceKey;
 use hyper::body::Incoming;
 use kube::Client;
@@ -25,6 +25,7 @@ use elasti_runtime::callers::{Callers, TokenHash};
 use elasti_runtime::http_server::HttpServer;
 use elasti_runtime::rate_limit::RateLimiter;
 
+use super::leader_client::LeaderClient;
 use super::refusal::Refusal;
 use super::{PendingWake, WakeOutcome};
 use crate::metrics::Metrics;
@@ -72,6 +73,7 @@ pub struct WakeEndpoint {
     caller_rate: RateLimiter<Caller>,
     service_rate: RateLimiter<ServiceKey>,
     wakes: mpsc::Sender<PendingWake>,
+    leader: LeaderClient,
     metrics: Arc<Metrics>,
 }
 
@@ -82,12 +84,13 @@ impl fmt::Debug for WakeEndpoint {
 }
 
 impl WakeEndpoint {
-    /// Hands wakes to `wakes`; `metrics` counts those that are refused, and is served under `GET /metrics`.
+    /// Hands wakes to `wakes`, and those that only the leader can answer well to `leader`; `metrics` counts those that are refused, and is served under `GET /metrics`.
     #[must_use]
     pub fn new(
         client: Client,
         settings: WakeSettings,
         wakes: mpsc::Sender<PendingWake>,
+        leader: LeaderClient,
         metrics: Arc<Metrics>,
     ) -> Self {
         let WakeSettings {
@@ -100,6 +103,7 @@ impl WakeEndpoint {
             caller_rate: RateLimiter::new(CALLER_RATE, MAX_CALLERS),
             service_rate: RateLimiter::new(SERVICE_RATE, MAX_SERVICES),
             wakes,
+            leader,
             metrics,
         }
     }
@@ -132,7 +136,7 @@ async fn receive_wake(
     body: Body,
 ) -> Response {
     match endpoint.receive(peer, &headers, body).await {
-        Ok(()) => Json(WakeAnswer::received()).into_response(),
+        Ok(answer) => Json(answer).into_response(),
         Err(refusal) => {
             endpoint.metrics.wake_refused(refusal.reason());
             refusal.into_response()
@@ -141,30 +145,48 @@ async fn receive_wake(
 }
 
 impl WakeEndpoint {
-    async fn receive(&self, peer: IpAddr, headers: &HeaderMap, body: Body) -> Result<(), Refusal> {
+    async fn receive(
+        &self,
+        peer: IpAddr,
+        headers: &HeaderMap,
+        body: Body,
+    ) -> Result<WakeAnswer, Refusal> {
         let caller = self.caller(peer, headers).await?;
         if !self.caller_rate.allows(&caller) {
             return Err(Refusal::TooOften);
         }
-        let service = parse_body(body).await?;
+        let wake = parse_body(body).await?;
+        let service = ServiceKey::new(wake.namespace.as_str(), wake.svc.as_str());
         if !self.service_rate.allows(&service) {
             return Err(Refusal::TooOften);
         }
         let (answer, outcome) = oneshot::channel();
-        let wake = PendingWake {
+        let pending = PendingWake {
             namespace: service.namespace,
             service: service.service,
             answer,
         };
-        self.wakes.try_send(wake).map_err(|_| Refusal::Busy)?;
-        match timeout(ANSWER_TIMEOUT, outcome).await {
-            Ok(Ok(WakeOutcome::Scaled | WakeOutcome::AlreadyAwake)) => Ok(()),
-            Ok(Ok(WakeOutcome::NotManaged)) => Err(Refusal::NotManaged),
-            Ok(Ok(WakeOutcome::Refused(why))) => Err(Refusal::Refused(why.sentence)),
-            Ok(Ok(WakeOutcome::Failed { retry: true })) | Ok(Err(_)) => Err(Refusal::TryAgain),
-            Ok(Ok(WakeOutcome::Failed { retry: false })) => Err(Refusal::Failed),
-            Err(_) => Err(Refusal::NoAnswer),
-        }
+        self.wakes.try_send(pending).map_err(|_| Refusal::Busy)?;
+        let passed_on = headers.contains_key(names::PASSED_ON_HEADER);
+        let promise = match timeout(ANSWER_TIMEOUT, outcome).await {
+            Ok(Ok(WakeOutcome::Scaled)) => None,
+            Ok(Ok(WakeOutcome::AlreadyAwake(None))) if !passed_on => {
+                let authorization = headers.get(header::AUTHORIZATION);
+                self.leader.promise(&wake, authorization).await
+            }
+            Ok(Ok(WakeOutcome::AlreadyAwake(promise))) => promise,
+            Ok(Ok(WakeOutcome::NotManaged)) => return Err(Refusal::NotManaged),
+            Ok(Ok(WakeOutcome::Refused(why))) => return Err(Refusal::Refused(why.sentence)),
+            Ok(Ok(WakeOutcome::Failed { retry: true })) | Ok(Err(_)) => {
+                return Err(Refusal::TryAgain);
+            }
+            Ok(Ok(WakeOutcome::Failed { retry: false })) => return Err(Refusal::Failed),
+            Err(_) => return Err(Refusal::NoAnswer),
+        };
+        Ok(WakeAnswer {
+            promise,
+            ..WakeAnswer::received()
+        })
     }
 
     async fn caller(&self, peer: IpAddr, headers: &HeaderMap) -> Result<Caller, Refusal> {
@@ -184,14 +206,13 @@ impl WakeEndpoint {
     }
 }
 
-/// The service that a caller names.
-async fn parse_body(body: Body) -> Result<ServiceKey, Refusal> {
+/// The wake that a caller asks for.
+async fn parse_body(body: Body) -> Result<WakeRequest, Refusal> {
     let bytes = match timeout(BODY_TIMEOUT, to_bytes(body, MAX_BODY_BYTES)).await {
         Ok(Ok(bytes)) => bytes,
         Ok(Err(_)) | Err(_) => return Err(Refusal::NotAWake),
     };
-    let wake: elasti_api::WakeRequest =
-        serde_json::from_slice(&bytes).map_err(|_| Refusal::NotAWake)?;
+    let wake: WakeRequest = serde_json::from_slice(&bytes).map_err(|_| Refusal::NotAWake)?;
     let is_name = |text: &str| {
         let allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "-.".contains(c);
         !text.is_empty() && text.len() <= 253 && text.chars().all(allowed)
@@ -199,5 +220,5 @@ async fn parse_body(body: Body) -> Result<ServiceKey, Refusal> {
     if !is_name(&wake.namespace) || !is_name(&wake.svc) {
         return Err(Refusal::NotAWake);
     }
-    Ok(ServiceKey::new(wake.namespace, wake.svc))
+    Ok(wake)
 }

@@ -1,5 +1,6 @@
 //! Leader election: one operator leads, never two, and another takes over when it dies.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use crate::scripted_server::until;
@@ -33,7 +34,7 @@ impl Env {
     }
 
     fn candidate(&self) -> LeaderElection {
-        LeaderElection::start(self.server.client(), NAMESPACE, self.clock)
+        LeaderElection::start(self.server.client(), NAMESPACE, None, self.clock)
     }
 
     fn leads(&self, election: &LeaderElection) -> bool {
@@ -120,6 +121,41 @@ async fn after_a_leader_dies_another_leads_but_not_before_the_first_would_have_s
     // The simulated cluster keeps microseconds.
     let previous = second.previous_leader_until().unwrap();
     assert_eq!(previous.as_microsecond(), renewed_at.as_microsecond());
+}
+
+#[tokio::test(start_paused = true)]
+async fn followers_know_where_the_leader_takes_wakes() {
+    let env = Env::start();
+    let at = |port: u16| Some(SocketAddr::from(([10, 0, 0, 7], port)));
+    let start = |port| LeaderElection::start(env.server.client(), NAMESPACE, at(port), env.clock);
+    let first = start(1);
+    until("the first leads", async || env.leads(&first)).await;
+    let second = start(2);
+    until("the second knows it", async || {
+        *second.leader_address().borrow() == at(1)
+    })
+    .await;
+    assert_eq!(*first.leader_address().borrow(), None, "it leads itself");
+    first.release().await;
+    until("the second leads", async || env.leads(&second)).await;
+    assert_eq!(*second.leader_address().borrow(), None);
+
+    // A leader of a version that writes no address leaves the one of the leader before it.
+    let third = start(3);
+    until("the third knows it", async || {
+        *third.leader_address().borrow() == at(2)
+    })
+    .await;
+    let taken = json!({"spec": {"holderIdentity": "someone"}});
+    let params = PatchParams::default();
+    env.leases()
+        .patch(names::LEASE, &params, &Patch::Merge(taken))
+        .await
+        .unwrap();
+    until("the third trusts it no longer", async || {
+        third.leader_address().borrow().is_none()
+    })
+    .await;
 }
 
 #[tokio::test(start_paused = true)]

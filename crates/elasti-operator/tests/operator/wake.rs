@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::scripted_server::small_steps;
-use elasti_api::{Reason, names};
+use elasti_api::{PromisedPod, Reason, WakeAnswer, WakePromise, names};
 use elasti_core::Why;
 use elasti_fake_cluster::api_server::{ApiServer, ApiServerConfig};
 use elasti_fake_cluster::faults::{Calls, Fault};
 use elasti_operator::metrics::Metrics;
-use elasti_operator::wake::{PendingWake, WakeEndpoint, WakeOutcome, WakeSettings};
+use elasti_operator::wake::{LeaderClient, PendingWake, WakeEndpoint, WakeOutcome, WakeSettings};
 use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
 use k8s_openapi::api::core::v1::ServiceAccount;
 use kube::Api;
@@ -18,7 +18,7 @@ use kube::api::PostParams;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
@@ -29,6 +29,7 @@ struct Env {
     server: ApiServer,
     address: SocketAddr,
     wakes: mpsc::Receiver<PendingWake>,
+    leader: watch::Sender<Option<SocketAddr>>,
     _tasks: JoinSet<()>,
 }
 
@@ -66,7 +67,9 @@ impl Env {
             allow_anonymous,
         };
         let metrics = Arc::new(Metrics::new());
-        let endpoint = WakeEndpoint::new(client, settings, send, metrics);
+        let leader = watch::Sender::new(None);
+        let client_of_leader = LeaderClient::new(leader.subscribe()).unwrap();
+        let endpoint = WakeEndpoint::new(client, settings, send, client_of_leader, metrics);
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let mut tasks = JoinSet::new();
@@ -76,8 +79,17 @@ impl Env {
             server,
             address,
             wakes,
+            leader,
             _tasks: tasks,
         }
+    }
+
+    /// An operator that knows this one as the leader.
+    async fn follower(server: ApiServer, leader: SocketAddr) -> Self {
+        let client = server.client();
+        let env = Self::with_settings(server, client, false, 16).await;
+        env.leader.send_replace(Some(leader));
+        env
     }
 
     async fn token(&self, account: &str, audience: &str) -> String {
@@ -208,11 +220,82 @@ async fn a_wake_is_acknowledged_only_after_the_scale_write_was_accepted_r12() {
     );
 }
 
+fn promise() -> WakePromise {
+    WakePromise {
+        millis: 4000,
+        pods: vec![PromisedPod {
+            name: "cart-1".into(),
+            uid: "42".into(),
+        }],
+    }
+}
+
+fn promised(answer: &Answer) -> Option<WakePromise> {
+    assert_eq!(answer.code, 200, "{answer:?}");
+    let answer: WakeAnswer = serde_json::from_str(&answer.body).unwrap();
+    assert_eq!(answer.message, WakeAnswer::RECEIVED);
+    answer.promise
+}
+
+#[tokio::test]
+async fn a_follower_passes_a_wake_on_to_the_leader_with_the_callers_own_token() {
+    let leader = Env::start().await;
+    let token = leader.resolver().await;
+    let awake = WakeOutcome::AlreadyAwake(Some(promise()));
+    let (server, leader_address, _leader_tasks) = leader.worker(awake);
+    let follower = Env::follower(server, leader_address).await;
+    let (_server, address, _tasks) = follower.worker(WakeOutcome::AlreadyAwake(None));
+    let answer = post(address, Some(&token), &wake_of("cart")).await;
+    assert_eq!(promised(&answer), Some(promise()));
+}
+
+#[tokio::test]
+async fn a_wake_that_scaled_from_zero_is_not_passed_on() {
+    let mut leader = Env::start().await;
+    let token = leader.resolver().await;
+    let server = leader.server.clone();
+    let follower = Env::follower(server, leader.address).await;
+    let (_server, address, _tasks) = follower.worker(WakeOutcome::Scaled);
+    let answer = post(address, Some(&token), &wake_of("cart")).await;
+    assert_eq!(promised(&answer), None);
+    assert!(leader.wakes.try_recv().is_err());
+}
+
+#[tokio::test]
+async fn a_wake_that_was_passed_on_is_not_passed_on_again() {
+    // Two followers that take each other for the leader.
+    let first = Env::start().await;
+    let token = first.resolver().await;
+    let second = Env::follower(first.server.clone(), first.address).await;
+    first.leader.send_replace(Some(second.address));
+    let (_server, address, _tasks) = first.worker(WakeOutcome::AlreadyAwake(None));
+    let (_server, _, _second_tasks) = second.worker(WakeOutcome::AlreadyAwake(None));
+    let answer = post(address, Some(&token), &wake_of("cart")).await;
+    assert_eq!(promised(&answer), None);
+}
+
+#[tokio::test]
+async fn a_leader_that_cannot_be_reached_costs_the_promise_and_not_the_wake() {
+    // One that refuses, and one that accepts and never answers.
+    let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let refusing = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let addresses = [silent.local_addr().unwrap(), refusing.local_addr().unwrap()];
+    drop(refusing);
+    for leader in addresses {
+        let server = ApiServer::new(ApiServerConfig::default());
+        let follower = Env::follower(server, leader).await;
+        let token = follower.resolver().await;
+        let (_server, address, _tasks) = follower.worker(WakeOutcome::AlreadyAwake(None));
+        let answer = post(address, Some(&token), &wake_of("cart")).await;
+        assert_eq!(promised(&answer), None);
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_wake_that_failed_is_not_called_received_r12() {
     let why = Why::new(Reason::Contended, "Someone set replicas to 0.");
     for (outcome, code, reason, retry) in [
-        (WakeOutcome::AlreadyAwake, 200, "", false),
+        (WakeOutcome::AlreadyAwake(None), 200, "", false),
         (WakeOutcome::NotManaged, 404, "not-managed", false),
         (WakeOutcome::Refused(why), 503, "refused", false),
         (
@@ -395,7 +478,7 @@ async fn guessing_tokens_is_slow_and_keeps_no_resolver_out() {
 async fn a_service_that_is_asked_for_without_end_is_slowed_down_and_no_other() {
     let env = Env::start().await;
     let token = env.resolver().await;
-    let (_server, address, _tasks) = env.worker(WakeOutcome::AlreadyAwake);
+    let (_server, address, _tasks) = env.worker(WakeOutcome::AlreadyAwake(None));
     let mut refused = 0;
     for _ in 0..400 {
         let answer = post(address, Some(&token), &wake_of("noisy")).await;

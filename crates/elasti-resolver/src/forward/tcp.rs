@@ -142,12 +142,13 @@ impl Attempt for TcpAttempt<'_> {
         pod: &Pod,
         (): (),
     ) -> Result<Reached, AttemptError<()>> {
-        let in_flight = pod.begin_request();
+        // Counted before it is reached: the leader must not see the service idle meanwhile.
+        let (open, in_flight) = (OpenGuard::new(&service.stats), pod.begin_request());
         match connect(pod.backend.address).await {
             Some(stream) => Ok(Reached {
                 pod: stream,
                 _in_flight: in_flight,
-                _open: OpenGuard::new(&service.stats),
+                _open: open,
             }),
             None => Err(AttemptError::Unsent(())),
         }

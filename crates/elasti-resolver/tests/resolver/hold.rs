@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use elasti_api::names;
+use elasti_api::{PromisedPod, WakePromise, names};
 use elasti_core::waiting_room::Limits;
 use elasti_testkit::fixture::{
     Fixture, HTTP, PODS, Response, SERVICES, STRATEGIC, TestPort, http_get, send_raw, service,
@@ -264,34 +264,73 @@ async fn services_of_one_name_in_two_namespaces_wake_apart_r7() {
     }
 }
 
+/// The only pod of a service that was woken before.
+struct OnlyPod<'a> {
+    fixture: &'a Fixture,
+    name: String,
+    uid: String,
+}
+
+impl<'a> OnlyPod<'a> {
+    async fn find(fixture: &'a Fixture) -> Self {
+        let pod = &fixture.api_client.items(PODS).await[0]["metadata"];
+        let text = |field: &str| pod[field].as_str().unwrap().to_owned();
+        Self {
+            fixture,
+            name: text("name"),
+            uid: text("uid"),
+        }
+    }
+
+    async fn set_ready(&self, status: &str, reason: &str) {
+        let body = json!({"status": {"conditions": [{"type": "Ready", "status": status, "reason": reason}]}});
+        let path = format!("{PODS}/{}/status", self.name);
+        self.fixture.api_client.patch(&path, STRATEGIC, body).await;
+    }
+
+    /// Takes it out of rotation, and waits until the slices follow.
+    async fn mark(&self) {
+        self.set_ready("False", names::DRAIN_REASON).await;
+        until("the slices follow", async || {
+            let slices = elasti_testkit::fixture::SLICES;
+            let slices = self.fixture.api_client.items(slices).await;
+            !slices.iter().any(|slice| {
+                slice["endpoints"][0]["conditions"]["ready"] == true
+                    && slice["endpoints"][0]["targetRef"].is_object()
+            })
+        })
+        .await;
+    }
+
+    async fn is_marked(&self) -> bool {
+        let path = format!("{PODS}/{}", self.name);
+        let pod = self.fixture.api_client.get(&path).await;
+        let mut conditions = pod["status"]["conditions"].as_array().into_iter().flatten();
+        conditions.any(|condition| condition["reason"] == names::DRAIN_REASON)
+    }
+
+    async fn unmark(&self) {
+        self.set_ready("True", "").await;
+    }
+
+    fn promise(&self) {
+        *self.fixture.operator.promise.lock() = Some(WakePromise {
+            millis: 5000,
+            pods: vec![PromisedPod {
+                name: self.name.clone(),
+                uid: self.uid.clone(),
+            }],
+        });
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_marked_pod_is_not_used_until_it_is_unmarked() {
     let fixture = Fixture::start().await;
     let address = fixture.asleep(service("cart")).await;
     assert_eq!(http_get(&address, "/").await.code(), 200);
-    let pod = fixture.api_client.items(PODS).await[0]["metadata"]["name"]
-        .as_str()
-        .unwrap()
-        .to_owned();
-    let mark = async |status: &str, reason: &str| {
-        let body = json!({"status": {"conditions": [{"type": "Ready", "status": status, "reason": reason}]}});
-        fixture
-            .api_client
-            .patch(&format!("{PODS}/{pod}/status"), STRATEGIC, body)
-            .await;
-    };
-    mark("False", names::DRAIN_REASON).await;
-    until("the slices follow", async || {
-        let slices = fixture
-            .api_client
-            .items(elasti_testkit::fixture::SLICES)
-            .await;
-        !slices.iter().any(|slice| {
-            slice["endpoints"][0]["conditions"]["ready"] == true
-                && slice["endpoints"][0]["targetRef"].is_object()
-        })
-    })
-    .await;
+    let pod = OnlyPod::find(&fixture).await;
+    pod.mark().await;
     let client = tokio::spawn(async move { http_get(&address, "/held").await });
     until("it is held", async || fixture.resolver().held() == 1).await;
     until("the operator got the wake", async || {
@@ -299,8 +338,23 @@ async fn a_marked_pod_is_not_used_until_it_is_unmarked() {
     })
     .await;
     assert!(!client.is_finished());
-    mark("True", "").await;
+    pod.unmark().await;
     assert_eq!(client.await.unwrap().json()["path"], "/held");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_promised_pod_answers_although_it_is_marked() {
+    let fixture = Fixture::start().await;
+    let address = fixture.asleep(service("cart")).await;
+    assert_eq!(http_get(&address, "/").await.code(), 200);
+    let pod = OnlyPod::find(&fixture).await;
+    pod.mark().await;
+    pod.promise();
+    assert_eq!(http_get(&address, "/first").await.json()["path"], "/first");
+    assert_eq!(http_get(&address, "/next").await.json()["path"], "/next");
+    let wakes = fixture.operator.wakes().len();
+    assert_eq!(wakes, 2, "one to start it, one for the promise");
+    assert!(pod.is_marked().await, "it was not the mark's removal");
 }
 
 #[tokio::test(start_paused = true)]

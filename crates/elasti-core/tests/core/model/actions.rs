@@ -1,5 +1,7 @@
 //! Everything that can happen next in the modelled cluster, and what Kubernetes itself changes.
 
+use elasti_core::laws::TraceEvent;
+
 use crate::model::config::{Config, HOLD, LEASE, Mistake};
 use crate::model::effects::{applies, reconciles};
 use crate::model::observe::{key, uid};
@@ -150,7 +152,7 @@ fn resolver(config: &Config, w: &World, r: usize, s: usize, actions: &mut Vec<Ac
         actions.push(Action::Listen(r, s));
     }
     let waiting = route.held + route.held_again > 0;
-    let usable = usable_pod(config, w, s).is_some() && !config.is(Mistake::MissesReadiness);
+    let usable = usable_pod(config, w, r, s).is_some() && !config.is(Mistake::MissesReadiness);
     if waiting && usable {
         actions.push(Action::Forward(r, s, Outcome::Answered));
     }
@@ -160,7 +162,9 @@ fn resolver(config: &Config, w: &World, r: usize, s: usize, actions: &mut Vec<Ac
     if waiting && route.held_for >= HOLD && !config.is(Mistake::HoldsForever) {
         actions.push(Action::Expire(r, s));
     }
-    if waiting && !usable && w.svcs[s].replicas == Some(0) && config.will_wake(route) {
+    let marked = w.svcs[s].pods.iter().any(|p| p.marked() && p.answers());
+    let helps = w.svcs[s].replicas == Some(0) || marked;
+    if waiting && !usable && helps && config.will_wake(route) {
         let awake = (0..w.ops.len()).filter(|op| w.ops[*op].up);
         actions.extend(awake.map(|op| Action::Wake(r, s, op)));
     }
@@ -174,7 +178,7 @@ pub fn unfair(config: &Config, w: &World, actions: &mut Vec<Action>) {
             if waiting {
                 actions.push(Action::Leave(r, s));
             }
-            if waiting && usable_pod(config, w, s).is_some() {
+            if waiting && usable_pod(config, w, r, s).is_some() {
                 actions.push(Action::Forward(r, s, Outcome::Streams));
                 if w.budget.faults > 0 {
                     actions.push(Action::Forward(r, s, Outcome::BreaksAfterFirstByte));
@@ -377,6 +381,7 @@ fn elasti_acts(config: &Config, w: &mut World, action: Action) -> bool {
             // A follower does not reconcile, and what it observed before proves nothing later.
             let before = std::mem::replace(&mut w.lease.holder, op);
             w.ops[before].memory = config.operator().memory;
+            w.ops[before].promised = config.operator().promised;
             w.svcs
                 .iter_mut()
                 .for_each(|svc| svc.changed[before] = (true, true));
@@ -458,6 +463,7 @@ fn fault(config: &Config, w: &mut World, action: Action) -> bool {
                 // Killed: it takes with it what it physically holds.
                 (route.held, route.held_again, route.open) = (0, 0, 0);
                 (route.listens, route.last, route.woke) = (false, None, false);
+                route.promise = None;
                 route.held_for = 0;
             }
         }
@@ -553,6 +559,7 @@ fn undo_mark(w: &mut World, s: usize, i: usize) {
 /// The replica controller makes pods, or sends SIGTERM: from then on a pod refuses.
 fn replicate(config: &Config, w: &mut World, s: usize, wanted: u8) {
     let wanted = usize::from(wanted);
+    let ours = w.svcs[s].by_us || w.svcs[s].owed.is_some();
     w.svcs[s].owed = None;
     for i in 0..w.svcs[s].pods.len() {
         let living = w.svcs[s].pods.iter().filter(|p| p.living()).count();
@@ -562,6 +569,10 @@ fn replicate(config: &Config, w: &mut World, s: usize, wanted: u8) {
             // so what was known of the old pod is removed instead.
             for op in &mut w.ops {
                 op.memory[s].marks.remove(&uid(i));
+            }
+            let routes = w.res.iter_mut().map(|r| &mut r.routes[s]);
+            for (_, pods) in routes.flat_map(|route| &mut route.promise) {
+                *pods &= !(1 << i);
             }
             set_pod(
                 w,
@@ -574,6 +585,8 @@ fn replicate(config: &Config, w: &mut World, s: usize, wanted: u8) {
                 },
             );
         } else if living > wanted && pod.living() {
+            let promised = ours && w.is_promised(s, i);
+            w.judge(&TraceEvent::Stopped { promised });
             set_pod(w, s, i, Pod::Terminating);
         }
     }

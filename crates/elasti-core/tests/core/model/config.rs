@@ -19,6 +19,8 @@ pub const LEASE: Age = 3;
 pub const HOLD: Age = 4;
 pub const GRACE: Age = 3;
 pub const TIMEOUT: Age = 5;
+/// How long a promise lasts, unless the lease ends first.
+pub const PROMISE: Age = 2;
 /// How many may wait in the shared part of a resolver's rooms.
 pub const SHARED_WAITERS: u32 = 2;
 
@@ -52,6 +54,9 @@ pub enum Mistake {
     RemovesFinalizerAtOnce,
     KeepsKedaPaused,
     StatusFromIntent,
+    ZeroUnderPromise,
+    PromiseOutlivesLease,
+    PromisesVictims,
     // Liveness.
     KeepsNoNet,
     Flaps,
@@ -157,6 +162,7 @@ impl Config {
             deletion_timeout: seconds(TIMEOUT),
             blind_limit: SignedDuration::from_hours(1),
             contention_pause: seconds(1),
+            promise: seconds(PROMISE),
         }
     }
 
@@ -232,6 +238,7 @@ impl Config {
             open: 0,
             last: None,
             woke: false,
+            promise: None,
         };
         World {
             ops: (0..self.operators).map(|_| self.operator()).collect(),
@@ -255,6 +262,7 @@ impl Config {
             up: true,
             memory: vec![StableSince::fresh(now(), Some(now())); self.services],
             port_allocator: PortAllocator::new(20_000..=20_009, SignedDuration::from_secs(60)),
+            promised: vec![0; self.services],
             pending: None,
             frozen: None,
         }

@@ -161,6 +161,10 @@ fn scale_to_zero(
 ) -> bool {
     let s = pending.svc;
     let reckless = config.is(Mistake::OldLeaderGoesOn);
+    // Promises and writes share a lock: one that was planned before the promise is not sent after it.
+    if w.ops[op].promised[s] > 0 && !config.is(Mistake::ZeroUnderPromise) {
+        return false;
+    }
     let refused = pending.target_changed;
     if w.svcs[s].replicas.is_none_or(|n| n == 0) || refused && !reckless {
         return false;
@@ -183,6 +187,7 @@ fn scale_to_zero(
         cooldown: SignedDuration::from_secs(i64::from(COOLDOWN)),
         writer_leads: w.lease.holder == op && w.lease.age < LEASE,
         by_redirect,
+        promised: (0..w.svcs[s].pods.len()).any(|i| w.is_promised(s, i)),
     };
     w.judge(&TraceEvent::ScaledToZero(facts));
     w.svcs[s].replicas = Some(0);

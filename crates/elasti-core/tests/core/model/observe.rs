@@ -155,6 +155,8 @@ pub fn observed(
             .map_or(Autoscaler::None, |keda| Autoscaler::Keda(pause(keda))),
         readings: vec![reading(config, read.reading)],
         wake_requested_at: None,
+        promised_until: (world.ops[op].promised[s] > 0 && !config.is(Mistake::ZeroUnderPromise))
+            .then(|| now() + SignedDuration::from_secs(i64::from(world.ops[op].promised[s]))),
         may_mark: true,
         stable_since: world.ops[op].memory[s].clone(),
         settings: crate::model::mistakes::settings(config),
@@ -380,9 +382,13 @@ fn reading(config: &Config, said: TriggerState) -> Reading {
     }
 }
 
+pub fn pod_index(name: &str) -> usize {
+    name.trim_start_matches("pod-").parse().unwrap()
+}
+
 /// A step as an effect on the modelled store.
 fn effect(config: &Config, step: &Step) -> Option<Effect> {
-    let index = |pod: &PodRef| pod.name.trim_start_matches("pod-").parse().unwrap();
+    let index = |pod: &PodRef| pod_index(&pod.name);
     Some(match step {
         Step::AddFinalizer => Effect::AddFinalizer,
         Step::EnsurePrivateService(_) => Effect::EnsurePrivate,
@@ -413,7 +419,7 @@ fn resolvers_in(slice: &SliceShape) -> u8 {
 }
 
 /// Units between a moment and now, ahead or behind.
-fn age(moment: Timestamp, ahead: bool) -> Age {
+pub fn age(moment: Timestamp, ahead: bool) -> Age {
     let span = now().duration_since(moment).as_secs();
     let span = if ahead { -span } else { span };
     u8::try_from(span.clamp(0, 9)).unwrap()

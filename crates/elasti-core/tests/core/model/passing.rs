@@ -38,12 +38,17 @@ pub fn time_passes(config: &Config, w: &mut World) -> bool {
         if route.held + route.held_again > 0 {
             route.held_for = older(route.held_for, HOLD);
         }
+        let ended = |(left, pods): (u8, u8)| (left > 1).then(|| (left - 1, pods));
+        route.promise = route.promise.and_then(ended);
     }
     for op in &mut w.ops {
         op.memory = std::mem::take(&mut op.memory)
             .into_iter()
             .map(|m| aged(config, m, 1))
             .collect();
+        for left in &mut op.promised {
+            *left = left.saturating_sub(1);
+        }
         for (_, valid_for) in op.pending.iter_mut().flat_map(|p| &mut p.effects) {
             *valid_for = valid_for.map(|left| left.saturating_sub(1));
         }

@@ -7,11 +7,11 @@ use elasti_core::{WakeDecision, wake};
 use crate::model::actions::{Backend, Outcome};
 use crate::model::config::{Config, Mistake, SHARED_WAITERS};
 use crate::model::effects::scale_up;
-use crate::model::observe::{key, observed};
+use crate::model::observe::{age, key, observed, pod_index};
 use crate::model::world::{Pod, World, now};
 
 /// A pod that a resolver may forward to, and whether that is right.
-pub fn usable_pod(config: &Config, w: &World, s: usize) -> Option<(bool, bool)> {
+pub fn usable_pod(config: &Config, w: &World, r: usize, s: usize) -> Option<(bool, bool)> {
     let other = if config.is(Mistake::ForwardsToAnyService) {
         (s + 1) % w.svcs.len()
     } else {
@@ -19,7 +19,12 @@ pub fn usable_pod(config: &Config, w: &World, s: usize) -> Option<(bool, bool)> 
     };
     let ready = w.svcs[other].pods.iter().any(|p| p.ready() && p.answers());
     let marked = w.svcs[other].pods.iter().any(|p| p.marked() && p.answers());
-    if ready {
+    let covered = w.res[r].routes[s].promise.map_or(0, |(_, pods)| pods);
+    let pods = w.svcs[s].pods.iter().enumerate();
+    let promised = pods
+        .filter(|(i, _)| covered & (1 << i) != 0)
+        .any(|(_, p)| p.answers());
+    if ready || promised {
         return Some((other == s, true));
     }
     (config.is(Mistake::ForwardsToMarkedPods) && marked).then_some((other == s, false))
@@ -117,7 +122,7 @@ fn limits() -> Limits {
 }
 
 pub fn forwards(config: &Config, w: &mut World, r: usize, s: usize, outcome: Outcome) -> bool {
-    let Some((right_service, pod_usable)) = usable_pod(config, w, s) else {
+    let Some((right_service, pod_usable)) = usable_pod(config, w, r, s) else {
         return false;
     };
     let again = w.res[r].routes[s].held == 0;
@@ -149,13 +154,40 @@ pub fn forwards(config: &Config, w: &mut World, r: usize, s: usize, outcome: Out
     true
 }
 
-/// A resolver's wake reaches an operator, which decides with the real `wake` on fresh facts.
+/// A resolver's wake reaches an operator, which decides with the real `wake` on fresh facts. A follower passes it on to
+/// the leader unless the target is at zero.
 pub fn wakes(config: &Config, w: &mut World, r: usize, s: usize, op: usize) -> bool {
     w.res[r].routes[s].woke = true;
+    let at_zero = w.svcs[s].replicas == Some(0);
+    let leader = w.lease.holder;
+    let op = if !at_zero && w.ops[leader].up {
+        leader
+    } else {
+        op
+    };
     let mut port_allocator = w.ops[op].port_allocator.clone();
-    let o = observed(config, w, op, s, &w.svcs[s], &mut port_allocator);
-    if let WakeDecision::Scale(n) = wake(&config.spec(), &o) {
-        scale_up(config, w, s, u8::try_from(n).unwrap(), true);
+    let mut o = observed(config, w, op, s, &w.svcs[s], &mut port_allocator);
+    o.stable_since = o.stable_since.clone().observe(&o);
+    if config.is(Mistake::PromisesVictims) {
+        o.stable_since.zeroed_at = None;
+        o.target
+            .iter_mut()
+            .for_each(|target| target.replicas_at = None);
+    }
+    match wake(&config.spec(), &o) {
+        WakeDecision::Scale(n) => {
+            scale_up(config, w, s, u8::try_from(n).unwrap(), true);
+        }
+        WakeDecision::AlreadyAwake(Some(promise)) => {
+            let left = match config.mistake {
+                Mistake::PromiseOutlivesLease => 9,
+                _ => age(promise.until, true),
+            };
+            let pods = promise.pods.iter().map(|pod| 1 << pod_index(&pod.name));
+            w.ops[op].promised[s] = left;
+            w.res[r].routes[s].promise = Some((left, pods.sum()));
+        }
+        WakeDecision::AlreadyAwake(None) | WakeDecision::Refused(_) => {}
     }
     true
 }

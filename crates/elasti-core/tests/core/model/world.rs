@@ -200,6 +200,8 @@ pub struct RouteState {
     pub last: Option<Age>,
     /// A wake was sent since the first of those that wait arrived.
     pub woke: bool,
+    /// How long the leader's promise still lasts, and the pods that it covers.
+    pub promise: Option<(Age, u8)>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -256,6 +258,8 @@ pub struct Op {
     pub up: bool,
     pub memory: Vec<StableSince>,
     pub port_allocator: PortAllocator,
+    /// For each service: how long what it promised about it still lasts.
+    pub promised: Vec<Age>,
     pub pending: Option<Pending>,
     /// A cache that stopped following the store.
     pub frozen: Option<Vec<Svc>>,
@@ -333,6 +337,13 @@ impl World {
         let mut views = self.node_views(s);
         views.retain(|view| !self.svcs[s].pods_broken || view.pods.is_empty());
         views
+    }
+
+    /// A resolver may send requests to this pod because of a promise.
+    pub fn is_promised(&self, s: usize, pod: usize) -> bool {
+        let covers = |(_, mask): &(Age, u8)| mask & (1 << pod) != 0;
+        let living = self.res.iter().filter(|r| r.up);
+        living.flat_map(|r| &r.routes[s].promise).any(covers)
     }
 
     pub fn node_views(&self, s: usize) -> Vec<NodeView> {

@@ -96,6 +96,7 @@ pub fn idle() -> Observed {
         autoscaler: Autoscaler::None,
         readings: vec![quiet()],
         wake_requested_at: None,
+        promised_until: None,
         may_mark: true,
         stable_since: stable_since(),
         settings: Settings::default(),

@@ -287,10 +287,26 @@ fn zero_needs_every_clause_of_s2() {
         ("a connection came within the settle time", |o| {
             report(o, |_, _, _, last| *last = Some(ago(1)));
         }),
+        ("a promise has not ended", |o| {
+            o.promised_until = Some(now() + SignedDuration::from_millis(1));
+        }),
+        ("the resolvers were asked before a promise ended", |o| {
+            o.promised_until = Some(now());
+            report(o, |at, _, _, _| {
+                *at = now() - SignedDuration::from_millis(1)
+            });
+        }),
     ];
     each_fact_counts(drained, scales_to_zero, broken);
     each_fact_counts(drained, scales_to_zero, NOT_REDIRECTED);
     each_fact_counts(drained, scales_to_zero, NOT_IDLE);
+}
+
+#[test]
+fn zero_is_due_again_when_a_promise_has_ended_and_the_resolvers_were_asked_since() {
+    let mut o = drained();
+    o.promised_until = Some(now());
+    assert!(scales_to_zero(&planned(&o)));
 }
 
 #[test]

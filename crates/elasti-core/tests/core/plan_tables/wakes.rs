@@ -3,9 +3,10 @@
 use elasti_api::{ElastiServiceSpec, Reason};
 use elasti_core::observed::{Author, Autoscaler, Claim, Leadership, Owned, Rival, ServiceKind};
 use elasti_core::replicas::on_wake;
-use elasti_core::{Observed, Step, WakeDecision, wake};
+use elasti_core::{Observed, Promise, Step, WakeDecision, wake};
+use jiff::SignedDuration;
 
-use crate::plan_tables::facts::{Change, active, ago, asleep, planned, serving, spec};
+use crate::plan_tables::facts::{Change, active, ago, asleep, draining, planned, serving, spec};
 
 fn answer(change: Change) -> WakeDecision {
     let mut o = asleep();
@@ -70,7 +71,69 @@ fn a_wake_never_writes_a_target_that_has_replicas() {
     for replicas in [1, 5] {
         let mut o = serving();
         o.target.as_mut().unwrap().replicas = replicas;
-        assert_eq!(wake(&spec(), &o), WakeDecision::AlreadyAwake);
+        let decision = wake(&spec(), &o);
+        assert!(matches!(decision, WakeDecision::AlreadyAwake(_)));
+    }
+}
+
+/// What is promised for a service whose only pod is marked, after `change`.
+fn promise(change: Change) -> Option<Promise> {
+    let mut o = draining();
+    change(&mut o);
+    match wake(&spec(), &o) {
+        WakeDecision::AlreadyAwake(promise) => promise,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn the_leader_promises_a_marked_pod_until_its_lease_ends_at_the_latest() {
+    let o = draining();
+    let promised = promise(|_| {}).unwrap();
+    assert_eq!(promised.until, o.now + o.settings.promise);
+    let names: Vec<(&str, &str)> = promised
+        .pods
+        .iter()
+        .map(|pod| (pod.name.as_str(), pod.uid.as_str()))
+        .collect();
+    assert_eq!(names, [("web-1", "uid-1")]);
+    assert_eq!(promised.left(o.now), o.settings.promise);
+
+    let lease_end = o.now + SignedDuration::from_secs(1);
+    let short = promise(|o| {
+        let until = o.now + SignedDuration::from_secs(1);
+        o.leadership = Leadership::Leader { until };
+    });
+    assert_eq!(short.unwrap().until, lease_end);
+}
+
+#[test]
+fn nothing_is_promised_that_may_not_be_kept() {
+    let cases: &[(&str, Change)] = &[
+        ("a follower", |o| o.leadership = Leadership::Follower),
+        ("at the end of the lease", |o| {
+            o.leadership = Leadership::Leader { until: o.now };
+        }),
+        ("a zero may just have been sent", |o| {
+            o.stable_since.zeroed_at = Some(ago(1));
+        }),
+        ("replicas were just written", |o| {
+            o.target.as_mut().unwrap().replicas_at = Some(ago(2));
+        }),
+        ("the leader before may have sent a zero", |o| {
+            o.stable_since.watching_since = ago(1);
+        }),
+        ("the pod terminates", |o| o.pods[0].terminating = true),
+        ("its containers are not ready", |o| {
+            o.pods[0].containers_ready = false;
+        }),
+        ("it is not ready, and not because of us", |o| {
+            o.pods[0].marked = false;
+        }),
+        ("there is no pod", |o| o.pods.clear()),
+    ];
+    for (what, change) in cases {
+        assert_eq!(promise(*change), None, "{what}");
     }
 }
 

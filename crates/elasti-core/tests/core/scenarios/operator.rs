@@ -20,6 +20,7 @@ pub struct Operator {
     pub reports: Vec<Report>,
     pub readings: Vec<Reading>,
     pub wake_requested_at: Option<Timestamp>,
+    pub promised_until: Option<Timestamp>,
 }
 
 /// One reconcile: what was planned, and the status that goes with it.
@@ -36,6 +37,7 @@ impl Operator {
             reports: vec![Report::NotAsked; world.resolvers.len()],
             readings: vec![Reading::Unread; world.spec.triggers.len()],
             wake_requested_at: None,
+            promised_until: None,
         }
     }
 
@@ -61,6 +63,7 @@ impl Operator {
             reports: self.reports.clone(),
             readings: self.readings.clone(),
             wake_requested_at: self.wake_requested_at,
+            promised_until: self.promised_until,
         };
         for report in &mut then.reports {
             if let Report::Seen { at, .. } = report {
@@ -109,8 +112,10 @@ impl Operator {
         let mut observed = self.observe(world, world.clock());
         observed.stable_since = self.stable_since.clone().observe(&observed);
         let decision = wake(&world.spec, &observed);
-        if let WakeDecision::Scale(replicas) = decision {
-            world.scale(replicas, Author::Elasti);
+        match &decision {
+            WakeDecision::Scale(replicas) => world.scale(*replicas, Author::Elasti),
+            WakeDecision::AlreadyAwake(Some(promise)) => self.promised_until = Some(promise.until),
+            WakeDecision::AlreadyAwake(None) | WakeDecision::Refused(_) => {}
         }
         decision
     }
@@ -141,6 +146,7 @@ impl Operator {
             autoscaler: world.autoscaler.clone(),
             readings: self.readings.clone(),
             wake_requested_at: self.wake_requested_at,
+            promised_until: self.promised_until,
             may_mark: world.may_mark,
             stable_since: self.stable_since.clone(),
             settings: Settings::default(),

@@ -412,7 +412,7 @@ impl Scenario {
         };
         let answer = match operator.wake(&mut self.world) {
             WakeDecision::Scale(n) => format!("scaled to {n}"),
-            WakeDecision::AlreadyAwake => "already awake".into(),
+            WakeDecision::AlreadyAwake(_) => "already awake".into(),
             WakeDecision::Refused(why) => format!("refused: {}", why.sentence),
         };
         self.reconcile_at = Some(self.world.now + WATCH_DELAY);

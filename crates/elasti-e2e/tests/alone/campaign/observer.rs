@@ -158,6 +158,7 @@ impl Observer {
                 cooldown: SignedDuration::ZERO,
                 writer_leads: true,
                 by_redirect: false,
+                promised: false,
             })),
             (Some(from), Some(to)) if from != to => deeds.push(TraceEvent::Woke {
                 from: u32::try_from(from).unwrap(),

@@ -1,0 +1,89 @@
+//! Passes a wake that reached a follower on to the leader, in the same call: only the leader can promise something.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use axum::http::HeaderValue;
+use axum::http::header::{AUTHORIZATION, CONTENT_TYPE};
+use elasti_api::{WakeAnswer, WakePromise, WakeRequest, names};
+use reqwest::{Client, StatusCode};
+use tokio::sync::watch;
+use tokio::time::timeout;
+
+/// From the first packet to the last byte; a leader answers within milliseconds. The resolver waits for a second.
+const TIMEOUT: Duration = Duration::from_millis(500);
+/// The leader closes an idle connection after 30 s; we close first, so that no wake is lost in between.
+const POOL_IDLE_TIMEOUT: Duration = Duration::from_secs(20);
+/// A promise is at most 11 kB.
+const MAX_BODY_BYTES: usize = 64 << 10;
+
+/// The way to the leader, for followers.
+#[derive(Debug)]
+pub struct LeaderClient {
+    /// Where the leader takes wakes; `None` while no other operator is known to lead.
+    leader: watch::Receiver<Option<SocketAddr>>,
+    http: Client,
+}
+
+impl LeaderClient {
+    /// Sends nothing yet.
+    ///
+    /// # Errors
+    /// If no HTTP client can be made.
+    pub fn new(leader: watch::Receiver<Option<SocketAddr>>) -> reqwest::Result<Self> {
+        elasti_runtime::tls::install_provider();
+        let http = Client::builder()
+            .redirect(reqwest::redirect::Policy::none())
+            .no_proxy()
+            .connect_timeout(TIMEOUT)
+            .pool_idle_timeout(POOL_IDLE_TIMEOUT)
+            // The leader is reached by its address, without TLS, so no certificate authority is needed.
+            .tls_certs_only([])
+            .build()?;
+        Ok(Self { leader, http })
+    }
+
+    /// What the leader promises to the caller who shows this token; `None` if there is no other leader, or it promises
+    /// nothing in time.
+    pub(super) async fn promise(
+        &self,
+        wake: &WakeRequest,
+        authorization: Option<&HeaderValue>,
+    ) -> Option<WakePromise> {
+        let leader = (*self.leader.borrow())?;
+        let answer = timeout(TIMEOUT, self.ask(leader, wake, authorization)).await;
+        if answer.is_err() {
+            tracing::warn!(%leader, "the leader did not answer a wake that was passed on");
+        }
+        answer.ok()??.promise
+    }
+
+    async fn ask(
+        &self,
+        leader: SocketAddr,
+        wake: &WakeRequest,
+        authorization: Option<&HeaderValue>,
+    ) -> Option<WakeAnswer> {
+        let mut request = self
+            .http
+            .post(format!("http://{leader}{}", names::WAKE_PATH))
+            .header(names::PASSED_ON_HEADER, "1")
+            .header(CONTENT_TYPE, "application/json")
+            .body(serde_json::to_vec(wake).ok()?);
+        if let Some(shown) = authorization {
+            request = request.header(AUTHORIZATION, shown);
+        }
+        let mut response = request.send().await.ok()?;
+        if response.status() != StatusCode::OK {
+            return None;
+        }
+        let mut body = Vec::new();
+        while let Some(chunk) = response.chunk().await.ok()? {
+            if body.len() + chunk.len() > MAX_BODY_BYTES {
+                return None;
+            }
+            body.extend_from_slice(&chunk);
+        }
+        serde_json::from_slice(&body).ok()
+    }
+}
