@@ -9,7 +9,7 @@ use elasti_api::{
 use elasti_core::observed::{
     Author, Autoscaler, Endpoint, Family, Leadership, Me, Owned, Pod, PortsGiven,
     PrivateServiceShape, Reading, Remembered, Report, Resolver, Service, ServiceKind, ServicePort,
-    Settings, SliceShape, Target, UserRequest,
+    Settings, SliceShape, StopOrder, Target, UserRequest,
 };
 use elasti_core::stable_since::{ObservedTick, StableSince};
 use elasti_core::{Observed, Plan, plan};
@@ -286,6 +286,7 @@ pub fn target(replicas: u32) -> Target {
         version: "7".into(),
         replicas_by: Author::Elasti,
         replicas_at: Some(ago(LONG)),
+        stops: StopOrder::Unknown,
     }
 }
 
@@ -328,6 +329,7 @@ fn me() -> Me {
             last_wake: Some(ago(2 * LONG)),
             last_sleep: Some(ago(3 * LONG)),
             replicas: None,
+            replicas_before_drain: None,
         },
     }
 }

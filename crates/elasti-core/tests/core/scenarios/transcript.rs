@@ -25,6 +25,8 @@ pub fn step(step: &Step) -> String {
         }
         Step::HoldAutoscaler(pause) => format!("hold KEDA: {}", annotations(pause)),
         Step::Mark { pods, .. } => format!("take {} out of rotation", names(pods)),
+        Step::Shrink(group) => format!("scale down to {}", group.replicas()),
+        Step::RestoreReplicas(n) => format!("scale back to {n}"),
         Step::ScaleToZero(_) => "scale to 0".into(),
         Step::PinAutoscaler(pause) => format!("pin KEDA: {}", annotations(pause)),
         Step::Wake(n) => format!("scale to {n}"),
