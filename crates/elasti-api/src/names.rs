@@ -127,6 +127,10 @@ pub mod event {
     pub const CONFLICT: &str = "Conflict";
     /// Something else writes the target's replicas.
     pub const CONTENDED: &str = "Contended";
+    /// The kubelets leave no moment at which the pods could be drained together: the target stays awake.
+    pub const CANNOT_DRAIN: &str = "CannotDrain";
+    /// A scale-down stopped a pod that was still in rotation.
+    pub const WRONG_POD_STOPPED: &str = "WrongPodStopped";
 }
 
 /// Longest name of a Service: a DNS label.

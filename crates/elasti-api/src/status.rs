@@ -48,6 +48,9 @@ pub struct ElastiServiceStatus {
     /// The replicas in the spec of the target.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replicas: Option<i32>,
+    /// The replicas before a drain by groups lowered them; restored if the drain is cancelled.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replicas_before_drain: Option<i32>,
     /// How many requests waited for a pod when this status was last written: a recent count, not a
     /// live one.
     #[serde(default, skip_serializing_if = "Option::is_none")]

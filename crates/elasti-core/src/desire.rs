@@ -4,6 +4,7 @@
 use elasti_api::{ElastiServiceSpec, Reason};
 use jiff::Timestamp;
 
+use crate::groups;
 use crate::idle;
 use crate::observed::{Autoscaler, Observed, PortsGiven, Report};
 use crate::plan::{ASK_INTERVAL, drains};
@@ -36,11 +37,13 @@ const WAKES: [Rule; 5] = [
 ];
 
 /// What prevents sleep but wakes nothing; the first that holds is reported.
-const KEEPS_AWAKE: [Rule; 4] = [
+const KEEPS_AWAKE: [Rule; 6] = [
     misconfigured,
     |spec, o| idle::idle(spec, o).err(),
     |_, o| resolvers_respond(o).err(),
     |spec, o| pods_are_stable(spec, o).err(),
+    |spec, o| groups::impossible(o).filter(|_| drains(spec, o)),
+    |spec, o| groups::pushed_back(o).filter(|_| drains(spec, o)),
 ];
 
 /// What the facts call for.
@@ -210,7 +213,7 @@ fn pods_are_stable(spec: &ElastiServiceSpec, o: &Observed) -> Result<(), Why> {
             format!("Pod {} is starting.", pod.name),
         ));
     }
-    if o.stable_since.too_dense_on.is_some() && drains(spec, o) {
+    if o.stable_since.too_dense_on.is_some() && drains(spec, o) && !groups::apply(o) {
         return Err(step::too_dense());
     }
     Ok(())

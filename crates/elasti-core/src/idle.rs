@@ -3,6 +3,7 @@
 use elasti_api::{ElastiServiceSpec, Reason};
 use jiff::{SignedDuration, Timestamp};
 
+use crate::groups;
 use crate::observed::{Author, Observed, Reading, Report};
 use crate::user_requests;
 use crate::why::{Why, clock};
@@ -84,6 +85,8 @@ fn last_wake(o: &Observed) -> Option<Timestamp> {
     }
     let recorded = awake
         .filter(|t| t.replicas_by == Author::Elasti)
+        // The last write was not a wake but part of a drain.
+        .filter(|_| groups::to_restore(o).is_none())
         .and_then(|t| t.replicas_at);
     remembered.last_wake.max(recorded).map(|at| at.min(o.now))
 }

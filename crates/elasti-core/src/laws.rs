@@ -8,13 +8,13 @@ use jiff::SignedDuration;
 pub enum Law {
     /// No black hole: each node's view of a managed Service holds a live backend.
     S1,
-    /// Redirect before zero: nothing is scaled down that a node may still send connections to.
+    /// Redirect and drain before a scale-down: no pod is stopped that a node may still send connections to.
     S2,
     /// No wake lost: a request held at zero means that a wake is in flight or will be sent.
     S3,
     /// No sleep under load, nor within a cooldown after a wake and its first ready pod unless a user requests it.
     S4,
-    /// A wake only scales up, from zero; only going to sleep scales down.
+    /// A wake only scales up, from zero; only going to sleep scales down, and undoes that if it is cancelled.
     S5,
     /// Own objects only: a foreign object with our name is not touched.
     S6,
@@ -111,8 +111,24 @@ impl NodeView {
 /// Something that happened, with what was true when it was decided or done.
 #[derive(Clone, Debug)]
 pub enum TraceEvent {
-    /// Elasti scaled the target to zero.
-    ScaledToZero(ScaledToZero),
+    /// Elasti scaled the target down.
+    ScaledDown(ScaledDown),
+    /// A pod got SIGTERM because Elasti scaled down after a drain.
+    PodStopped {
+        /// It was ready, or a node's view or the Service's own slices showed it as ready.
+        in_rotation: bool,
+        /// The leader's promise to a resolver covered it.
+        promised: bool,
+    },
+    /// Elasti undid the scale-downs of a sleep that was cancelled.
+    ReplicasRestored {
+        /// The replicas before.
+        from: u32,
+        /// The replicas after.
+        to: u32,
+        /// The replicas before the first scale-down, if nothing else has written them since.
+        had: Option<u32>,
+    },
     /// Elasti scaled the target up.
     Woke {
         /// The replicas before.
@@ -144,11 +160,6 @@ pub enum TraceEvent {
         right_service: bool,
         /// The pod was ready, unmarked, and not terminating; or the leader's promise covered it.
         pod_usable: bool,
-    },
-    /// A replica controller stopped a pod because Elasti scaled its target down.
-    Stopped {
-        /// The leader's promise to a resolver covered it.
-        promised: bool,
     },
     /// Our mark was taken off a pod, which puts it back into rotation.
     Unmarked {
@@ -182,16 +193,16 @@ pub enum TraceEvent {
     },
 }
 
-/// What was true about a scale to zero.
+/// What was true about a scale-down.
 #[derive(Clone, Debug)]
 #[allow(
     clippy::struct_excessive_bools,
     reason = "each is one clause of the law"
 )]
-pub struct ScaledToZero {
-    /// Each node's view when it was written.
+pub struct ScaledDown {
+    /// Each node's view when it was written; of the pods only those that it stops.
     pub nodes: Vec<NodeView>,
-    /// The Service's own slices showed a ready pod when it was written.
+    /// The Service's own slices showed a pod that it stops as ready when it was written.
     pub pods_in_slices: bool,
     /// A resolver had a request waiting or in flight when it was decided.
     pub busy_when_decided: bool,
@@ -251,23 +262,20 @@ pub fn check(snapshot: &Snapshot) -> Vec<Violation> {
 #[must_use]
 pub fn check_event(event: &TraceEvent) -> Vec<Violation> {
     match event {
-        TraceEvent::ScaledToZero(facts) => check_zero(facts),
+        TraceEvent::ScaledDown(facts) => check_scale_down(facts),
+        TraceEvent::PodStopped {
+            in_rotation,
+            promised,
+        } => check_stop(*in_rotation, *promised),
+        TraceEvent::ReplicasRestored { from, to, had } => {
+            let seen = "a cancelled sleep did not restore what it took away";
+            broken(&[(from < to && Some(*to) == *had, Law::S5, seen)])
+        }
         TraceEvent::Woke {
             from,
             to,
             justified,
-        } => broken(&[
-            (
-                *from == 0 && to > from,
-                Law::S5,
-                "a wake did not go up from zero",
-            ),
-            (
-                *justified,
-                Law::S10,
-                "the target was woken without a reason",
-            ),
-        ]),
+        } => check_wake(*from, *to, *justified),
         TraceEvent::Wrote { foreign, in_charge } => broken(&[
             (!foreign, Law::S6, "a foreign object was written"),
             (
@@ -276,21 +284,15 @@ pub fn check_event(event: &TraceEvent) -> Vec<Violation> {
                 "an ElastiService without precedence had an effect",
             ),
         ]),
-        TraceEvent::Connected { answered, excused } => broken(&[(
-            *answered || *excused,
-            Law::S1,
-            "a new connection was refused",
-        )]),
+        TraceEvent::Connected { answered, excused } => {
+            let seen = "a new connection was refused";
+            broken(&[(*answered || *excused, Law::S1, seen)])
+        }
         TraceEvent::Delivered {
             times,
             right_service,
             pod_usable,
         } => check_delivered(*times, *right_service && *pod_usable),
-        TraceEvent::Stopped { promised } => broken(&[(
-            !promised,
-            Law::S17,
-            "a pod was stopped although the leader had promised it",
-        )]),
         TraceEvent::Unmarked { ready_by_itself } => broken(&[(
             *ready_by_itself,
             Law::S8,
@@ -317,10 +319,36 @@ pub fn check_event(event: &TraceEvent) -> Vec<Violation> {
     }
 }
 
+fn check_stop(in_rotation: bool, promised: bool) -> Vec<Violation> {
+    broken(&[
+        (
+            !in_rotation,
+            Law::S2,
+            "a pod was stopped while it was in rotation",
+        ),
+        (
+            !promised,
+            Law::S17,
+            "a pod was stopped although the leader had promised it",
+        ),
+    ])
+}
+
 fn check_delivered(times: u32, right_place: bool) -> Vec<Violation> {
     broken(&[
         (times <= 1, Law::S7, "a request was delivered twice"),
         (right_place, Law::S8, "a request went to the wrong place"),
+    ])
+}
+
+fn check_wake(from: u32, to: u32, justified: bool) -> Vec<Violation> {
+    broken(&[
+        (
+            from == 0 && to > from,
+            Law::S5,
+            "a wake did not go up from zero",
+        ),
+        (justified, Law::S10, "the target was woken without a reason"),
     ])
 }
 
@@ -339,7 +367,7 @@ fn check_status(mode_is_true: bool, asleep_is_true: bool) -> Vec<Violation> {
     ])
 }
 
-fn check_zero(facts: &ScaledToZero) -> Vec<Violation> {
+fn check_scale_down(facts: &ScaledDown) -> Vec<Violation> {
     let to_resolver = |view: &NodeView| view.resolvers.iter().any(|alive| *alive);
     let to_pod = |view: &NodeView| !view.pods.is_empty();
     let pod_seen = facts.pods_in_slices || facts.nodes.iter().any(to_pod);

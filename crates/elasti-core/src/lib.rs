@@ -5,6 +5,7 @@ pub mod autoscaler;
 pub mod backends;
 pub mod desire;
 pub mod facts;
+pub mod groups;
 pub mod held;
 pub mod idle;
 pub mod laws;

@@ -148,6 +148,8 @@ pub struct Remembered {
     pub last_sleep: Option<Timestamp>,
     /// `status.replicas`.
     pub replicas: Option<u32>,
+    /// `status.replicasBeforeDrain`.
+    pub replicas_before_drain: Option<u32>,
 }
 
 impl From<&ElastiServiceStatus> for Remembered {
@@ -166,6 +168,9 @@ impl From<&ElastiServiceStatus> for Remembered {
                 .map(|at| at.0),
             last_sleep: stamp(&status.last_sleep_time),
             replicas: status.replicas.and_then(|n| u32::try_from(n).ok()),
+            replicas_before_drain: status
+                .replicas_before_drain
+                .and_then(|n| u32::try_from(n).ok()),
         }
     }
 }
@@ -294,6 +299,25 @@ pub struct Target {
     pub replicas_by: Author,
     /// When, by the API server's record of field managers.
     pub replicas_at: Option<Timestamp>,
+    /// Which pods its controller stops when it is scaled down.
+    pub stops: StopOrder,
+}
+
+/// Which pods the target's controller stops when it is scaled down, as Kubernetes 1.34 does it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum StopOrder {
+    /// Not known: an unknown kind, or a Deployment with pods of several templates. Only a scale to zero is safe.
+    #[default]
+    Unknown,
+    /// Its controller has not seen its latest change yet, so it may be about to become any other.
+    Unsettled,
+    /// Pods that are not ready first: a Deployment whose pods all belong to one ReplicaSet, or a ReplicaSet.
+    UnreadyFirst,
+    /// The highest ordinal, alone, and only while every lower pod is ready and none terminates: a StatefulSet whose
+    /// `podManagementPolicy` is `OrderedReady`.
+    HighestAlone,
+    /// The highest ordinals at once, ready or not: a StatefulSet whose `podManagementPolicy` is `Parallel`.
+    HighestFirst,
 }
 
 /// Who wrote a field last, by its field manager.

@@ -11,11 +11,11 @@ use crate::observed::{
 };
 use crate::promise::Promise;
 use crate::step::{
-    Drained, Net, PodRef, Redirected, Restored, Routed, SliceGone, Step, deletion_deadline,
-    deletion_timed_out,
+    Drained, GroupDrained, Net, PodRef, Redirected, Restored, Routed, SliceGone, Step,
+    deletion_deadline, deletion_timed_out,
 };
 use crate::why::{TARGET_NOT_FOUND, Why, clock};
-use crate::{autoscaler, idle, replicas, user_requests};
+use crate::{autoscaler, groups, idle, replicas, user_requests};
 
 /// What to do next, the phase that the service is in, why, and when to reconcile again.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -72,7 +72,7 @@ pub fn wake(spec: &ElastiServiceSpec, o: &Observed) -> WakeDecision {
             Unmanageable::Untouchable(why) | Unmanageable::NoTarget(why) | Unmanageable::Rival(why),
         ) => WakeDecision::Refused(why),
         Err(Unmanageable::Unsupported(..)) | Ok(_) => match (o.replicas(), contention_pause(o)) {
-            (Some(0), None) => WakeDecision::Scale(replicas::on_wake(spec, &o.autoscaler)),
+            (Some(0), None) => WakeDecision::Scale(replicas::to_wake(spec, o)),
             (Some(0), Some(why)) => WakeDecision::Refused(why),
             _ => WakeDecision::AlreadyAwake(Promise::observe(o)),
         },
@@ -168,13 +168,25 @@ fn manage(spec: &ElastiServiceSpec, service: &Service, target: &Target, o: &Obse
     let mut plan = match (target.replicas, desire(spec, o)) {
         (0, desire) => at_zero(spec, service, desire, o),
         (_, Desire::Sleep(why)) => go_to_sleep(spec, service, why, o),
-        (_, Desire::Stay(why) | Desire::Awake(why)) => stay_awake(Some(service), why, o),
+        (_, Desire::Stay(why) | Desire::Awake(why)) => {
+            let plan = stay_awake(Some(service), why, o);
+            // An operator that has just started may well continue the drain once it has read the triggers.
+            match idle::unread(spec, o) {
+                true => plan,
+                false => plan.restoring_replicas(o),
+            }
+        }
     };
     plan.keep_asking(o);
     let at = plan
         .steps
         .iter()
-        .take_while(|s| matches!(s, Step::Wake(_) | Step::ReleaseAutoscaler(_)))
+        .take_while(|s| {
+            matches!(
+                s,
+                Step::Wake(_) | Step::RestoreReplicas(_) | Step::ReleaseAutoscaler(_)
+            )
+        })
         .count();
     plan.steps.splice(at..at, upkeep(service, o));
     plan
@@ -197,7 +209,7 @@ fn upkeep(service: &Service, o: &Observed) -> Vec<Step> {
     steps
 }
 
-/// Idle, with replicas: redirect, then drain, then scale to zero.
+/// Idle, with replicas: redirect, then drain by groups as far as possible, then drain the rest and scale to zero.
 fn go_to_sleep(spec: &ElastiServiceSpec, service: &Service, idle: Why, o: &Observed) -> Plan {
     let mut plan = Plan::at(Phase::Redirecting, idle);
     plan.ask_resolvers = true;
@@ -216,6 +228,9 @@ fn go_to_sleep(spec: &ElastiServiceSpec, service: &Service, idle: Why, o: &Obser
     };
     let drained = if drains(spec, o) {
         plan.phase = Phase::Draining;
+        if groups::apply(o) {
+            return plan.shrink(&redirected, o);
+        }
         let pods = pod_refs(o, |p| p.ready && !p.terminating);
         if !pods.is_empty() {
             plan.steps.push(Step::Mark {
@@ -243,8 +258,7 @@ fn at_zero(spec: &ElastiServiceSpec, service: &Service, desire: Desire, o: &Obse
         (Desire::Awake(_), Some(why)) => Plan::at(Phase::Asleep, why),
         (Desire::Awake(why), None) => {
             let mut plan = Plan::at(Phase::Waking, why);
-            plan.steps
-                .push(Step::Wake(replicas::on_wake(spec, &o.autoscaler)));
+            plan.steps.push(Step::Wake(replicas::to_wake(spec, o)));
             plan.steps
                 .extend(autoscaler::release(&o.autoscaler).map(Step::ReleaseAutoscaler));
             plan
@@ -331,11 +345,10 @@ fn leave(spec: &ElastiServiceSpec, unmanageable: Unmanageable, o: &Observed) -> 
         Unmanageable::Rival(why) if o.slice.ours().is_none() => Plan::at(current_phase(o), why),
         Unmanageable::Rival(why) => stay_awake(None, why, o),
         Unmanageable::Unsupported(why) => {
-            let mut plan = stay_awake(None, why, o);
+            let mut plan = stay_awake(None, why, o).restoring_replicas(o);
             if o.replicas() == Some(0) && o.slice.ours().is_some() && contention_pause(o).is_none()
             {
-                plan.steps
-                    .insert(0, Step::Wake(replicas::on_wake(spec, &o.autoscaler)));
+                plan.steps.insert(0, Step::Wake(replicas::to_wake(spec, o)));
                 plan.phase = Phase::Waking;
             }
             plan
@@ -357,11 +370,11 @@ fn finalize(spec: &ElastiServiceSpec, o: &Observed) -> Plan {
     if in_charge {
         if asleep {
             plan.phase = Phase::Waking;
-            plan.steps
-                .push(Step::Wake(replicas::on_wake(spec, &o.autoscaler)));
+            plan.steps.push(Step::Wake(replicas::to_wake(spec, o)));
         }
         plan.steps
             .extend(autoscaler::release(&o.autoscaler).map(Step::ReleaseAutoscaler));
+        plan = plan.restoring_replicas(o);
         plan.unmark(o);
     }
     if o.slice.ours().is_some() {
@@ -390,7 +403,9 @@ impl Plan {
     #[must_use]
     pub fn needs_fresh_facts(&self) -> bool {
         self.steps.iter().any(|step| match step {
-            Step::Mark { .. } | Step::ScaleToZero(_) | Step::RemoveSlice(_) => true,
+            Step::Mark { .. } | Step::Shrink(_) | Step::ScaleToZero(_) | Step::RemoveSlice(_) => {
+                true
+            }
             Step::EnsureNet(net) => net.replaces_redirect(),
             _ => false,
         })
@@ -409,6 +424,38 @@ impl Plan {
 
     fn with(mut self, step: Step) -> Self {
         self.steps.push(step);
+        self
+    }
+
+    /// Takes the next group of pods out of rotation, or scales down by those that are out.
+    fn shrink(mut self, redirected: &Redirected, o: &Observed) -> Self {
+        match groups::next(o) {
+            Ok(groups::Next::Mark(pods)) => {
+                let sentence = format!(
+                    "{} of {} pods are being taken out of rotation.",
+                    pods.len(),
+                    o.replicas().unwrap_or(0)
+                );
+                let names = |p: &Pod| pods.iter().any(|pod| pod.uid == p.uid);
+                self.steps.push(Step::Mark {
+                    redirected: redirected.clone(),
+                    pods: pod_refs(o, names),
+                });
+                self.waiting(Why::new(Reason::Draining, sentence))
+            }
+            Ok(groups::Next::Shrink) => match GroupDrained::observe(redirected, o) {
+                Ok(group) => self.with(Step::Shrink(group)),
+                Err(why) => self.waiting(why),
+            },
+            Err(why) => self.waiting(why),
+        }
+    }
+
+    /// A cancelled sleep: first of all the replicas that it took away.
+    fn restoring_replicas(mut self, o: &Observed) -> Self {
+        if let Some(replicas) = groups::to_restore(o) {
+            self.steps.insert(0, Step::RestoreReplicas(replicas));
+        }
         self
     }
 

@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::observed::{Observed, Pod, Settings, SliceShape};
+use crate::groups;
+use crate::observed::{Author, Observed, Pod, Settings, SliceShape};
 use crate::step::Step;
 
 /// Since when each fact has held without interruption, up to now.
@@ -27,6 +28,8 @@ pub struct StableSince {
     pub no_terminating_since: Option<Timestamp>,
     /// No living pod has been `Ready` since then.
     pub pods_out_since: Option<Timestamp>,
+    /// Each living pod that is not `Ready` and that the Service's own slices do not show as ready, and since when.
+    pub out_since: BTreeMap<String, Timestamp>,
     /// Each living pod that is `Ready`, and since when it has been without any change.
     pub ready_since: BTreeMap<String, Timestamp>,
     /// No resolver has been ready since then.
@@ -45,8 +48,25 @@ pub struct StableSince {
     pub zero_at: Option<Timestamp>,
     /// The wake since then, as far as it was observed.
     pub wake: Option<WakeTimeline>,
-    /// We may have scaled to zero until then, even if no reconcile has observed it.
+    /// We may have scaled down until then, even if no reconcile has observed it.
     pub zeroed_at: Option<Timestamp>,
+    /// The replicas at the last reconcile.
+    pub replicas: Option<u32>,
+    /// Something else scaled the target up again during a drain by groups.
+    pub pushed_back: Option<PushedBack>,
+    /// The pods among which the target's controller should choose those that it stops for our last scale-down.
+    pub stopping: Option<BTreeSet<String>>,
+    /// It chose another one, as this reconcile observed for the first time.
+    pub stopped_unmarked: Option<String>,
+}
+
+/// How often something else undid our scale-down before the target was at zero.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct PushedBack {
+    /// So often in a row.
+    pub times: u32,
+    /// The last time.
+    pub at: Timestamp,
 }
 
 /// When each part of a wake was first observed.
@@ -108,6 +128,7 @@ impl StableSince {
             no_rotation_since: None,
             no_terminating_since: None,
             pods_out_since: None,
+            out_since: BTreeMap::new(),
             ready_since: BTreeMap::new(),
             no_resolver_since: None,
             endpoints_version: None,
@@ -118,6 +139,10 @@ impl StableSince {
             zero_at: None,
             wake: None,
             zeroed_at: None,
+            replicas: None,
+            pushed_back: None,
+            stopping: None,
+            stopped_unmarked: None,
         }
     }
 
@@ -133,6 +158,7 @@ impl StableSince {
         self.slice_gone_since = span(self.slice_gone_since, self.slice.is_none(), now);
         // A change that was undone between two reconciles still ends the span: nodes may be applying it now.
         if self.endpoints_version.as_ref() != Some(&o.endpoints_version) {
+            self.out_since.clear();
             (self.rotation_since, self.no_rotation_since) = (None, None);
             self.endpoints_version = Some(o.endpoints_version.clone());
         }
@@ -148,6 +174,9 @@ impl StableSince {
             .map(|p| (p.name.clone(), p.version.clone()))
             .collect();
         self.observe_readiness(o, &versions);
+        self.observe_pods_out(o, &versions);
+        self.observe_replicas(o);
+        self.observe_stops(o, &versions);
         if self.pod_versions != versions {
             self.pods_out_since = None;
             self.pod_versions = versions;
@@ -159,17 +188,15 @@ impl StableSince {
         // What was sent before this reconcile was sent before now.
         self.zeroed_at = self.zeroed_at.map(|at| at.min(now));
         self.observe_marks(&o.pods, now);
-        // A tick that was not followed by another when that was due predicts nothing any more.
-        let known_for = o.settings.tick_period + o.settings.margin;
-        self.ticks
-            .retain(|_, tick| now.duration_since(tick.by) <= known_for);
+        self.forget_ticks(&o.settings, now);
         if !o.is_redirected() {
             // No drain is in progress, so what is known about ticks would only become stale.
             self.marks.clear();
             self.ticks.clear();
         }
         let nodes = hosting_nodes(&o.pods);
-        if self.tick_window(&o.pods, &o.settings, now) == TickWindow::TooDense {
+        let whole = !groups::apply(o);
+        if whole && self.tick_window(&o.pods, &o.settings, now) == TickWindow::TooDense {
             self.too_dense_on = Some(nodes);
         } else if self
             .too_dense_on
@@ -194,8 +221,15 @@ impl StableSince {
         ];
         let spans = spans.into_iter().flatten();
         let ready = self.ready_since.values_mut();
+        let out = self.out_since.values_mut();
+        let pushed_back = self.pushed_back.iter_mut().map(|back| &mut back.at);
         let slice = self.slice.iter_mut().map(|(_, since)| since);
-        for since in spans.chain(ready).chain(slice) {
+        for since in spans
+            .chain(ready)
+            .chain(out)
+            .chain(slice)
+            .chain(pushed_back)
+        {
             *since = now.min(*since);
         }
         self.watching_since = now.min(self.watching_since);
@@ -208,12 +242,15 @@ impl StableSince {
     }
 
     /// Updated after the process has begun to carry out `steps`: a mark that we take off ourselves is not a kubelet's
-    /// tick, and a scale to zero may be undone again by the next reconcile.
+    /// tick, and a scale-down may be undone again by the next reconcile.
     #[must_use]
     pub fn after(mut self, steps: &[Step]) -> Self {
         for step in steps {
-            if let Step::ScaleToZero(_) = step {
+            if let Step::ScaleToZero(_) | Step::Shrink(_) = step {
                 self.zeroed_at = step.expires();
+            }
+            if let Step::Shrink(group) = step {
+                self.stopping = Some(group.pods().iter().cloned().collect());
             }
         }
         if steps.iter().any(|step| matches!(step, Step::Unmark(_))) {
@@ -232,6 +269,68 @@ impl StableSince {
                 (pod.name.clone(), since.copied().unwrap_or(o.now))
             })
             .collect();
+    }
+
+    fn observe_pods_out(&mut self, o: &Observed, versions: &BTreeMap<String, String>) {
+        let in_slices = |pod: &Pod| o.endpoints.iter().any(|e| e.ready && e.pod == pod.name);
+        let living = o.pods.iter().filter(|p| !p.terminating && !p.ready);
+        self.out_since = living
+            .filter(|pod| !in_slices(pod))
+            .map(|pod| {
+                let unchanged = self.pod_versions.get(&pod.name) == versions.get(&pod.name);
+                let since = self.out_since.get(&pod.name).filter(|_| unchanged);
+                (pod.name.clone(), since.copied().unwrap_or(o.now))
+            })
+            .collect();
+    }
+
+    fn observe_replicas(&mut self, o: &Observed) {
+        let before = std::mem::replace(&mut self.replicas, o.replicas());
+        let Some(target) = &o.target else {
+            return;
+        };
+        let by_other = matches!(target.replicas_by, Author::Other(_));
+        let raised = before.is_some_and(|before| 0 < before && before < target.replicas);
+        if target.replicas == 0 {
+            self.pushed_back = None;
+        } else if raised && by_other && o.me.remembered.replicas_before_drain.is_some() {
+            let times = self.pushed_back.map_or(0, |back| back.times);
+            self.pushed_back = Some(PushedBack {
+                times: times.saturating_add(1),
+                at: o.now,
+            });
+        }
+    }
+
+    /// For the report only; no decision depends on it.
+    fn observe_stops(&mut self, o: &Observed, versions: &BTreeMap<String, String>) {
+        let expected = |pod: &&String| self.stopping.as_ref().is_none_or(|p| p.contains(*pod));
+        let mut stopped = self
+            .pod_versions
+            .keys()
+            .filter(|p| !versions.contains_key(*p));
+        self.stopped_unmarked = stopped.find(|pod| !expected(pod)).cloned();
+        let replicas = o.replicas().and_then(|n| usize::try_from(n).ok());
+        if replicas.is_none_or(|n| versions.len() <= n) {
+            self.stopping = None;
+        }
+    }
+
+    /// A tick predicts the next ones, on the node's own clock, until one of them is not observed although a pod was
+    /// marked, or for a few periods if none was.
+    fn forget_ticks(&mut self, settings: &Settings, now: Timestamp) {
+        let Settings {
+            tick_period,
+            margin,
+            ..
+        } = *settings;
+        let marks = &self.marks;
+        self.ticks.retain(|node, tick| {
+            let on_node = marks.values().filter(|mark| mark.node == *node);
+            let missed = on_node.map(|mark| next_tick(*tick, tick_period, mark.since).1 + margin);
+            let unseen_until = tick.by + tick_period * TICK_KNOWN_PERIODS + margin;
+            missed.fold(unseen_until, Timestamp::min) >= now
+        });
     }
 
     /// For the status only; no decision depends on it.
@@ -290,43 +389,69 @@ impl StableSince {
     /// What the ticks of the nodes that host marked pods allow at `now`.
     #[must_use]
     pub fn tick_window(&self, pods: &[Pod], settings: &Settings, now: Timestamp) -> TickWindow {
+        let marked = || pods.iter().filter(|p| p.marked && !p.terminating);
+        let window = self.group_window(marked(), settings, now);
+        let ticked: BTreeMap<&str, Timestamp> = marked()
+            .filter_map(|pod| Some((pod.node.as_str(), self.ticks.get(&pod.node)?.by)))
+            .collect();
+        let ticked: Vec<Timestamp> = ticked.into_values().collect();
+        let dense = widest_gap(&ticked, settings.tick_period) < gap_needed(settings);
+        match window {
+            TickWindow::ClearUntil(_) if dense => TickWindow::TooDense,
+            window => window,
+        }
+    }
+
+    /// What the ticks of the nodes of these marked pods allow at `now`, whether or not they fit together.
+    pub(crate) fn group_window<'p>(
+        &self,
+        marked: impl Iterator<Item = &'p Pod>,
+        settings: &Settings,
+        now: Timestamp,
+    ) -> TickWindow {
         let mut wait_until: Option<Timestamp> = None;
         let mut next: Option<Timestamp> = None;
-        let mut ticked: BTreeSet<(&str, Timestamp)> = BTreeSet::new();
-        for pod in pods.iter().filter(|p| p.marked && !p.terminating) {
+        for pod in marked {
             let since = self.marks.get(&pod.uid).map_or(now, |mark| mark.since);
             let timeout = since + settings.tick_timeout;
-            match self.ticks.get(&pod.node) {
-                Some(tick) => {
-                    ticked.insert((&pod.node, tick.by));
-                    let due = next_tick(*tick, settings.tick_period, now);
-                    next = Some(next.map_or(due, |n| n.min(due)));
-                }
+            match self.next_tick(&pod.node, settings, now) {
+                Some(due) => next = Some(next.map_or(due, |n| n.min(due))),
                 None if timeout > now => {
                     wait_until = Some(wait_until.map_or(timeout, |w| w.max(timeout)));
                 }
                 None => {}
             }
         }
-        let ticked: Vec<Timestamp> = ticked.into_iter().map(|(_, by)| by).collect();
         if let Some(until) = wait_until {
             return TickWindow::WaitUntil(until);
         }
-        if widest_gap(&ticked, settings.tick_period) < gap_needed(settings) {
-            return TickWindow::TooDense;
-        }
         next.map_or(TickWindow::NoTicks, TickWindow::ClearUntil)
+    }
+
+    /// The earliest time of a node's next tick; `None` if its ticks are not known.
+    pub(crate) fn next_tick(
+        &self,
+        node: &str,
+        settings: &Settings,
+        now: Timestamp,
+    ) -> Option<Timestamp> {
+        let tick = self.ticks.get(node)?;
+        Some(next_tick(*tick, settings.tick_period, now).0)
     }
 }
 
+/// For so many periods a tick predicts the next ones without being observed again. A drain by groups uses what it
+/// learned within two: one to learn all ticks, one in which each node has its turn.
+pub const TICK_KNOWN_PERIODS: i32 = 3;
+
 /// A gap must fit the new mark and its propagation to the slices (a margin), the settle time, and the margin before the
 /// next tick.
-fn gap_needed(settings: &Settings) -> SignedDuration {
+pub(crate) fn gap_needed(settings: &Settings) -> SignedDuration {
     settings.margin + settings.settle + settings.margin
 }
 
-/// The earliest time, from `now` on, of a kubelet's next tick after `last`.
-fn next_tick(last: ObservedTick, period: SignedDuration, now: Timestamp) -> Timestamp {
+/// The earliest and the latest time, from `now` on, of a kubelet's next tick after `last`.
+fn next_tick(last: ObservedTick, period: SignedDuration, now: Timestamp) -> (Timestamp, Timestamp) {
     let period_millis = period.as_millis().max(1).unsigned_abs();
     let since_by = now
         .duration_since(last.by)
@@ -336,8 +461,9 @@ fn next_tick(last: ObservedTick, period: SignedDuration, now: Timestamp) -> Time
     // The first period whose latest possible tick is not over yet.
     let periods = since_by.div_ceil(period_millis).max(1);
     let ahead = i64::try_from(periods * period_millis).unwrap_or(i64::MAX);
-    let earliest = last.after.checked_add(SignedDuration::from_millis(ahead));
-    earliest.unwrap_or(Timestamp::MAX).max(now)
+    let due = |seen: Timestamp| seen.checked_add(SignedDuration::from_millis(ahead));
+    let [earliest, latest] = [last.after, last.by].map(|at| due(at).unwrap_or(Timestamp::MAX));
+    (earliest.max(now), latest)
 }
 
 /// The widest stretch without a tick, over all nodes; a whole period where at most one node ticks.

@@ -5,12 +5,12 @@ mod conditions;
 mod readings;
 mod wakes;
 
-use elasti_api::{ElastiServiceSpec, ElastiServiceStatus, Mode, Reason, Time};
+use elasti_api::{ElastiServiceSpec, ElastiServiceStatus, Mode, Phase, Reason, Time};
 use jiff::Timestamp;
 
 use crate::observed::{Observed, PortsGiven, Report};
-use crate::plan::Plan;
-use crate::{idle, user_requests};
+use crate::plan::{Plan, drains};
+use crate::{groups, idle, user_requests};
 
 /// The status to write; equal to `previous` if there is nothing to write.
 #[must_use]
@@ -34,6 +34,11 @@ pub fn status(
         conditions: conditions::conditions(spec, o, plan, previous),
         observed_generation: Some(o.me.generation),
         replicas: o.replicas().and_then(|n| i32::try_from(n).ok()),
+        replicas_before_drain: groups::to_remember(
+            plan.phase == Phase::Draining && drains(spec, o),
+            o,
+        )
+        .and_then(|n| i32::try_from(n).ok()),
         ports: match &o.ports {
             PortsGiven::Given(ports) => ports.clone(),
             PortsGiven::Exhausted => o.me.remembered.ports.clone(),

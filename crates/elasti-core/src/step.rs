@@ -8,9 +8,10 @@ use elasti_api::{ListenPort, Reason, RouteGeneration};
 use jiff::{SignedDuration, Timestamp};
 
 use crate::autoscaler;
+use crate::groups;
 use crate::observed::{
-    Endpoint, Family, KedaPause, Leadership, Observed, PortsGiven, PrivateServiceShape, Report,
-    Resolver, Service, SliceRole, SliceShape,
+    Endpoint, Family, KedaPause, Leadership, Observed, Pod, PortsGiven, PrivateServiceShape,
+    Report, Resolver, Service, SliceRole, SliceShape,
 };
 use crate::stable_since::TickWindow;
 use crate::why::Why;
@@ -35,12 +36,16 @@ pub enum Step {
         /// The pods, as they were observed.
         pods: Vec<PodRef>,
     },
+    /// Scale the target down by the pods that are out of rotation, if nothing about it has changed.
+    Shrink(GroupDrained),
     /// Scale the target to zero, if nothing about it has changed.
     ScaleToZero(Drained),
     /// Pause KEDA at zero replicas.
     PinAutoscaler(KedaPause),
     /// Scale the target to this many replicas, if it is still scaled to zero.
     Wake(u32),
+    /// Scale the target back to what it had before the drain by groups, if nothing about it has changed.
+    RestoreReplicas(u32),
     /// Restore KEDA's own pause settings.
     ReleaseAutoscaler(KedaPause),
     /// Take our mark off these pods.
@@ -71,6 +76,7 @@ impl Step {
             Self::Redirect(routed) => Some(routed.expires),
             Self::EnsureNet(net) => Some(net.expires),
             Self::Mark { redirected, .. } => Some(redirected.expires),
+            Self::Shrink(group) => Some(group.drained.expires),
             Self::ScaleToZero(drained) => Some(drained.expires),
             Self::RemoveSlice(restored) => Some(restored.expires),
             _ => None,
@@ -259,17 +265,8 @@ impl Drained {
             "Some nodes may still send connections to the pods.",
         )?;
         let window = o.stable_since.tick_window(&o.pods, &o.settings, o.now);
-        let tick = match window {
-            TickWindow::NoTicks => Timestamp::MAX,
-            TickWindow::ClearUntil(tick) => tick,
-            TickWindow::WaitUntil(moment) => {
-                let sentence = "Waiting for the kubelet's next status tick, so that none interrupts the drain.";
-                let until = moment.min(add(o.now, TICK_POLL_INTERVAL));
-                return Err(Why::new(Reason::Draining, sentence).until(until));
-            }
-            TickWindow::TooDense => return Err(too_dense()),
-        };
-        Self::unless_seen(o, tick)
+        groups::others_stopped(o)?;
+        Self::unless_seen(o, tick_of(window, o)?)
     }
 
     /// Looks for the weaker proof of `handover: redirect`: the pods stay in rotation, the resolvers have seen nothing.
@@ -314,6 +311,94 @@ impl Drained {
             version: target.version.clone(),
             expires,
         })
+    }
+}
+
+/// Proof: no node sends anything to the pods that the target's controller will stop for this scale-down, none will
+/// before it expires, and the replicas before the first scale-down are recorded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GroupDrained {
+    drained: Drained,
+    replicas: u32,
+    pods: Vec<String>,
+}
+
+impl GroupDrained {
+    /// The version of the target that was observed; the write must be conditional on it.
+    #[must_use]
+    pub fn version(&self) -> &str {
+        &self.drained.version
+    }
+
+    /// The replicas that are left.
+    #[must_use]
+    pub fn replicas(&self) -> u32 {
+        self.replicas
+    }
+
+    /// The pods among which the controller chooses.
+    #[must_use]
+    pub fn pods(&self) -> &[String] {
+        &self.pods
+    }
+
+    /// Proves it from the facts.
+    ///
+    /// # Errors
+    /// If a pod that may be stopped may still get traffic, a kubelet tick is near or unknown, a resolver has seen
+    /// something, the controller is not done with the last group, or the replicas are not recorded.
+    pub fn observe(_: &Redirected, o: &Observed) -> Result<Self, Why> {
+        groups::controller_caught_up(o)?;
+        let victims = groups::victims(o)?;
+        for pod in &victims {
+            is_out(pod, o)?;
+        }
+        let marked = victims.iter().copied().filter(|pod| pod.marked);
+        let window = (o.stable_since).group_window(marked, &o.settings, o.now);
+        let drained = Drained::unless_seen(o, tick_of(window, o)?)?;
+        if groups::to_remember(true, o) != o.me.remembered.replicas_before_drain {
+            let sentence = "The replicas are not recorded in the status yet.";
+            return Err(Why::new(Reason::Draining, sentence));
+        }
+        let before = o.replicas().unwrap_or(0);
+        let gone = u32::try_from(victims.len()).unwrap_or(u32::MAX);
+        let replicas = before.saturating_sub(gone).max(groups::floor(o));
+        if victims.is_empty() || replicas >= before {
+            let sentence = "Pods are being taken out of rotation.";
+            return Err(Why::new(Reason::Draining, sentence));
+        }
+        Ok(Self {
+            drained,
+            replicas,
+            pods: victims.iter().map(|pod| pod.name.clone()).collect(),
+        })
+    }
+}
+
+/// The pod has been out of rotation for the settle time.
+fn is_out(pod: &Pod, o: &Observed) -> Result<(), Why> {
+    let waiting = Why::new(
+        Reason::Draining,
+        format!("Pod {} is being taken out of rotation.", pod.name),
+    );
+    match o.stable_since.out_since.get(&pod.name) {
+        Some(since) => settled(*since, o, waiting),
+        None => Err(waiting),
+    }
+}
+
+/// When the next tick comes, if that is known and the ticks leave a gap at all.
+fn tick_of(window: TickWindow, o: &Observed) -> Result<Timestamp, Why> {
+    match window {
+        TickWindow::NoTicks => Ok(Timestamp::MAX),
+        TickWindow::ClearUntil(tick) => Ok(tick),
+        TickWindow::WaitUntil(moment) => {
+            let sentence =
+                "Waiting for the kubelet's next status tick, so that none interrupts the drain.";
+            let until = moment.min(add(o.now, TICK_POLL_INTERVAL));
+            Err(Why::new(Reason::Draining, sentence).until(until))
+        }
+        TickWindow::TooDense => Err(too_dense()),
     }
 }
 

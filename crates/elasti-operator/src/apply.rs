@@ -192,11 +192,15 @@ impl Write<'_> {
             | Step::ReleaseAutoscaler(pause) => self.pause_keda(snapshot, pause).await,
             Step::Mark { pods, .. } => self.conditions(snapshot, pods, render::mark).await,
             Step::Unmark(pods) => self.conditions(snapshot, pods, render::unmark).await,
+            Step::Shrink(group) => {
+                let (name, version) = (&snapshot.target_name, group.version());
+                self.scale(name, target()?, version, group.replicas()).await
+            }
             Step::ScaleToZero(drained) => {
                 let (name, version) = (&snapshot.target_name, drained.version());
                 self.scale(name, target()?, version, 0).await
             }
-            Step::Wake(replicas) => {
+            Step::Wake(replicas) | Step::RestoreReplicas(replicas) => {
                 let (name, target) = (&snapshot.target_name, target()?);
                 self.scale(name, target, &target.version, *replicas).await
             }
@@ -422,9 +426,11 @@ fn step_name(step: &Step) -> &'static str {
         Step::EnsureNet(_) => "EnsureNet",
         Step::HoldAutoscaler(_) => "HoldAutoscaler",
         Step::Mark { .. } => "Mark",
+        Step::Shrink(_) => "Shrink",
         Step::ScaleToZero(_) => "ScaleToZero",
         Step::PinAutoscaler(_) => "PinAutoscaler",
         Step::Wake(_) => "Wake",
+        Step::RestoreReplicas(_) => "RestoreReplicas",
         Step::ReleaseAutoscaler(_) => "ReleaseAutoscaler",
         Step::Unmark(_) => "Unmark",
         Step::RemoveSlice(_) => "RemoveSlice",

@@ -26,6 +26,7 @@ pub struct Metrics {
     scale: Arc<Family>,
     cold_start: Arc<Family>,
     held: Arc<Family>,
+    cannot_drain: Arc<Family>,
     savings: Savings,
     wake_refusals: Arc<Family>,
     trigger_readings: Arc<Family>,
@@ -40,6 +41,10 @@ impl std::fmt::Debug for Refresh {
         f.write_str("Refresh")
     }
 }
+
+/// What the gauge of the same name says.
+const CANNOT_DRAIN: &str =
+    "1 while the kubelets' ticks leave no gap for a drain, so that the service stays awake.";
 
 impl Default for Metrics {
     fn default() -> Self {
@@ -104,6 +109,7 @@ impl Metrics {
                 "Requests that waited when the resolvers were last asked.",
                 labels,
             ),
+            cannot_drain: registry.gauge("elasti_operator_cannot_drain", CANNOT_DRAIN, labels),
             savings: Savings::new(&registry),
             wake_refusals: registry.counter(
                 "elasti_operator_wake_refusal_counter",
@@ -152,6 +158,11 @@ impl Metrics {
         let labels = [&*name.name, &*name.namespace];
         self.mode.with(&labels).set(i64::from(mode == Mode::Serve));
         self.held.with(&labels).set(i64::from(held));
+    }
+
+    pub(crate) fn set_cannot_drain(&self, name: &Name, holds: bool) {
+        let labels = [&*name.name, &*name.namespace];
+        self.cannot_drain.with(&labels).set(i64::from(holds));
     }
 
     pub(crate) fn watch_started(&self, resource: &str) {

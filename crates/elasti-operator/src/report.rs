@@ -149,6 +149,8 @@ impl Reporter {
         let name = &snapshot.me.name;
         let mode = next.mode.unwrap_or(Mode::Serve);
         self.metrics.set_state(name, mode, next.held.unwrap_or(0));
+        let too_dense = plan.why.reason == Reason::TicksTooDense;
+        self.metrics.set_cannot_drain(name, too_dense);
         let service = snapshot.service();
         let target = &snapshot.target_name.name.name;
         for step in &applied.done {
@@ -185,6 +187,15 @@ impl Reporter {
         let target = &*snapshot.target_name.name.name;
         for step in &applied.done {
             match step {
+                Step::Shrink(group) => {
+                    let (left, pods) = (group.replicas(), group.pods().join(", "));
+                    let note = format!("Scaled {target} to {left}. Out of rotation: {pods}.");
+                    self.publish(snapshot, Normal, event::SUCCESS_TO_SCALE, "Sleep", &note);
+                }
+                Step::RestoreReplicas(replicas) => {
+                    let note = format!("Scaled {target} back to {replicas}. {why}");
+                    self.publish_to_both(snapshot, Normal, event::SUCCESS_TO_SCALE, "Wake", &note);
+                }
                 Step::ScaleToZero(_) => {
                     let note = format!("Scaled {target} to 0. {why}");
                     self.publish_to_both(snapshot, Normal, event::SUCCESS_TO_SCALE, "Sleep", &note);
@@ -239,6 +250,10 @@ impl Reporter {
             && let Some(reason) = warning_reason(plan.why.reason)
         {
             self.publish(snapshot, Warning, reason, "Reconcile", &plan.why.sentence);
+        }
+        if let Some(pod) = &snapshot.observed.stable_since.stopped_unmarked {
+            let note = format!("Pod {pod} was stopped although it was in rotation.");
+            self.publish(snapshot, Warning, event::WRONG_POD_STOPPED, "Sleep", &note);
         }
         if let Some(message) = contention(next)
             && contention(previous).is_none()
@@ -302,8 +317,8 @@ enum Scaling {
 impl Scaling {
     fn from_step(step: &Step) -> Option<Self> {
         match step {
-            Step::ScaleToZero(_) => Some(Self::Down),
-            Step::Wake(_) => Some(Self::Up),
+            Step::ScaleToZero(_) | Step::Shrink(_) => Some(Self::Down),
+            Step::Wake(_) | Step::RestoreReplicas(_) => Some(Self::Up),
             _ => None,
         }
     }
@@ -331,6 +346,7 @@ fn warning_reason(reason: Reason) -> Option<&'static str> {
         stuck if stuck.is_obstacle() => Some(event::WAKE_STUCK),
         Reason::NoResolver => Some(event::NO_RESOLVER),
         Reason::Conflict => Some(event::CONFLICT),
+        Reason::TicksTooDense => Some(event::CANNOT_DRAIN),
         _ => None,
     }
 }

@@ -208,7 +208,7 @@ pub(crate) fn path(resource: &ApiResource, namespace: Option<&str>) -> String {
 
 /// The view with its replicas, if `spec.replicas` tells them for this kind.
 fn with_known_scale(kind: &KindName, mut view: TargetView) -> TargetView {
-    view.facts = view.facts.for_group(&kind.group);
+    view.facts = view.facts.for_kind(&kind.group, &kind.kind);
     view
 }
 

@@ -16,7 +16,7 @@ use serde::Serialize;
 use elasti_core::desire;
 use elasti_core::facts;
 use elasti_core::observed::{
-    Author, Autoscaler, Leadership, Observed, Owned, PortsGiven, Settings, Target,
+    Author, Autoscaler, Leadership, Observed, Owned, PortsGiven, Settings, StopOrder, Target,
 };
 use elasti_core::stable_since::StableSince;
 use elasti_core::why::{TARGET_NOT_FOUND, Why};
@@ -344,6 +344,7 @@ pub(crate) fn observed(facts: &Facts<'_>, status: &ElastiServiceStatus) -> Obser
             version: String::new(),
             replicas_by: Author::Unknown,
             replicas_at: None,
+            stops: StopOrder::Unknown,
         }),
         pods: Vec::new(),
         endpoints: Vec::new(),

@@ -7,12 +7,12 @@ use serde_json::Value;
 
 use super::obstacle::clause;
 use super::requests::Requests;
-use crate::observed::{Author, Target};
+use crate::observed::{Author, StopOrder, Target};
 
 /// What is kept of a target.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TargetFacts {
-    /// `spec.replicas`, and after `for_group` what it asks for: `None` if only its `/scale` tells.
+    /// `spec.replicas`, and after `for_kind` what it asks for: `None` if only its `/scale` tells.
     pub replicas: Option<u32>,
     /// Who wrote them last.
     pub replicas_by: Author,
@@ -22,6 +22,11 @@ pub struct TargetFacts {
     pub refused: Option<String>,
     /// What one of its pods requests.
     pub requests: Requests,
+    /// Which pods its controller stops first; known after `for_kind`.
+    pub stops: StopOrder,
+    /// Which they are if it is a Deployment, or a StatefulSet.
+    as_deployment: StopOrder,
+    as_stateful_set: StopOrder,
 }
 
 impl TargetFacts {
@@ -37,16 +42,25 @@ impl TargetFacts {
             replicas_at,
             refused: refused(object),
             requests: pod.map(Requests::from_pod_spec).unwrap_or_default(),
+            stops: StopOrder::Unknown,
+            as_deployment: of_deployment(metadata, object),
+            as_stateful_set: of_stateful_set(object),
         }
     }
 
     /// Workloads of some groups keep their replicas in `spec.replicas`, where nothing means 1. Where another kind keeps
     /// them only its `/scale` tells.
     #[must_use]
-    pub fn for_group(mut self, group: &str) -> Self {
+    pub fn for_kind(mut self, group: &str, kind: &str) -> Self {
         self.replicas = match group {
             "apps" | "argoproj.io" | "" => self.replicas.or(Some(1)),
             _ => None,
+        };
+        self.stops = match (group, kind) {
+            ("apps", "Deployment") => self.as_deployment,
+            ("apps", "ReplicaSet") => StopOrder::UnreadyFirst,
+            ("apps", "StatefulSet") => self.as_stateful_set,
+            _ => StopOrder::Unknown,
         };
         self
     }
@@ -72,7 +86,28 @@ impl TargetFacts {
             version: version.to_owned(),
             replicas_by: self.replicas_by.clone(),
             replicas_at: self.replicas_at,
+            stops: self.stops,
         }
+    }
+}
+
+/// The status tells whether all pods of a Deployment belong to the ReplicaSet of its current template, unless it lags
+/// behind the spec.
+fn of_deployment(metadata: &ObjectMeta, object: &Value) -> StopOrder {
+    let count = |path: &str| number(object, path).unwrap_or(0);
+    let observed = object.pointer("/status/observedGeneration");
+    match observed.and_then(Value::as_i64) {
+        seen if seen != metadata.generation => StopOrder::Unsettled,
+        _ if count("/status/replicas") != count("/status/updatedReplicas") => StopOrder::Unknown,
+        _ => StopOrder::UnreadyFirst,
+    }
+}
+
+fn of_stateful_set(object: &Value) -> StopOrder {
+    let policy = object.pointer("/spec/podManagementPolicy");
+    match policy.and_then(Value::as_str) {
+        Some("Parallel") => StopOrder::HighestFirst,
+        _ => StopOrder::HighestAlone,
     }
 }
 

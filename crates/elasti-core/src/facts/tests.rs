@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1 as core_v1;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::observed::{Author, Claim, ObstacleKind, Owned, Pod, Report, Rival};
+use crate::observed::{Author, Claim, ObstacleKind, Owned, Pod, Report, Rival, StopOrder};
 
 fn now() -> Timestamp {
     "2026-01-01T00:10:00Z".parse().unwrap()
@@ -203,7 +203,11 @@ fn spec_replicas_tells_the_scale_only_for_kinds_that_are_known_to_keep_it_there(
     ] {
         let object = json!({"spec": {"replicas": written}});
         let facts = TargetFacts::from_object(&ObjectMeta::default(), &object);
-        assert_eq!(facts.for_group(group).replicas, asks, "{group}");
+        assert_eq!(
+            facts.for_kind(group, "Deployment").replicas,
+            asks,
+            "{group}"
+        );
     }
     assert_eq!(replicas_of_scale(&json!({"spec": {}})), 0);
 }
@@ -278,4 +282,31 @@ fn a_private_service_is_ours_by_its_owner_and_wrong_if_it_is_more_than_a_cluster
     );
     assert_eq!(ports(Some(&service("u1", "ClusterIP"))), Some(1));
     assert_eq!(ports(Some(&service("u1", "NodePort"))), Some(0));
+}
+
+#[test]
+fn a_target_says_which_pods_its_controller_stops_first() {
+    let settled = json!({"status": {"observedGeneration": 4, "replicas": 3, "updatedReplicas": 3}});
+    let rollout = json!({"status": {"observedGeneration": 4, "replicas": 4, "updatedReplicas": 1}});
+    let lags = json!({"status": {"observedGeneration": 3, "replicas": 3, "updatedReplicas": 3}});
+    let parallel = json!({"spec": {"podManagementPolicy": "Parallel"}});
+    let ordered = json!({"spec": {"podManagementPolicy": "OrderedReady"}});
+    let apps = "apps";
+    for (group, kind, object, expected) in [
+        (apps, "Deployment", &settled, StopOrder::UnreadyFirst),
+        (apps, "Deployment", &rollout, StopOrder::Unknown),
+        (apps, "Deployment", &lags, StopOrder::Unsettled),
+        (apps, "ReplicaSet", &lags, StopOrder::UnreadyFirst),
+        (apps, "StatefulSet", &settled, StopOrder::HighestAlone),
+        (apps, "StatefulSet", &ordered, StopOrder::HighestAlone),
+        (apps, "StatefulSet", &parallel, StopOrder::HighestFirst),
+        ("argoproj.io", "Rollout", &settled, StopOrder::Unknown),
+    ] {
+        let metadata = ObjectMeta {
+            generation: Some(4),
+            ..ObjectMeta::default()
+        };
+        let facts = TargetFacts::from_object(&metadata, object).for_kind(group, kind);
+        assert_eq!(facts.target("1").stops, expected, "{kind}: {object}");
+    }
 }

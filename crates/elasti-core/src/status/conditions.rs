@@ -6,8 +6,8 @@ use elasti_api::{Condition, ElastiServiceSpec, ElastiServiceStatus, Handover, Re
 use super::{crossed, whole_seconds};
 use crate::observed::{Author, Observed, Owned, Reading};
 use crate::plan::Plan;
-use crate::user_requests;
 use crate::why::TARGET_NOT_FOUND;
+use crate::{groups, user_requests};
 
 /// One condition without its transition time.
 struct Fact {
@@ -102,6 +102,7 @@ fn ready(spec: &ElastiServiceSpec, o: &Observed, plan: &Plan) -> Fact {
                 | Reason::PortsExhausted
                 | Reason::NoResolver
                 | Reason::InvalidWindow
+                | Reason::TicksTooDense
         );
     let mut message = plan.why.sentence.clone();
     if !trouble && !o.may_mark && spec.handover.unwrap_or_default() == Handover::Drain {
@@ -206,6 +207,10 @@ fn contended(o: &Observed, previous: &ElastiServiceStatus) -> Fact {
     let seen_before = before.last_sleep.is_some() || before.replicas.is_some();
     let crossed = crossed(o).is_some();
     let author = o.target.as_ref().map(|t| (&t.replicas_by, t.replicas));
+    if let Some(why) = groups::pushed_back(o) {
+        let reason = Reason::Contended.as_str();
+        return Fact::new(condition::CONTENDED, true, reason, why.sentence);
+    }
     match author {
         Some((Author::Other(name), replicas)) if crossed && seen_before => {
             let message = format!("{name} set replicas to {replicas}.");

@@ -179,16 +179,58 @@ fn most_states() -> usize {
         .unwrap_or(60_000)
 }
 
-/// The configurations in which every law must hold.
-fn configurations() -> Vec<Config> {
-    let budget = |clients, faults, outside, readings, deletions| Budget {
+fn budget(clients: u8, faults: u8, outside: u8, readings: u8, deletions: u8) -> Budget {
+    Budget {
         clients,
         faults,
         outside,
         readings,
         deletions,
         user_requests: 0,
-    };
+    }
+}
+
+/// The configurations in which every law must hold.
+fn configurations() -> Vec<Config> {
+    [lives(), drains_by_groups()].concat()
+}
+
+/// Two pods that cannot go together.
+fn drains_by_groups() -> Vec<Config> {
+    vec![
+        Config {
+            nodes: 2,
+            resolvers: 1,
+            dense: true,
+            budget: budget(1, 0, 0, 1, 0),
+            ..Config::new("2 nodes whose ticks do not fit together")
+        },
+        Config {
+            nodes: 2,
+            resolvers: 1,
+            dense: true,
+            operators: 2,
+            budget: budget(0, 1, 0, 1, 0),
+            ..Config::new("2 nodes whose ticks do not fit together, 2 operators")
+        },
+        Config {
+            nodes: 2,
+            resolvers: 1,
+            ordered: true,
+            budget: budget(1, 1, 0, 0, 0),
+            ..Config::new("an ordered StatefulSet of 2 pods")
+        },
+        Config {
+            nodes: 2,
+            resolvers: 1,
+            dense: true,
+            budget: budget(0, 0, 2, 0, 0),
+            ..Config::new("something else scales up during the drain")
+        },
+    ]
+}
+
+fn lives() -> Vec<Config> {
     vec![
         Config {
             resolvers: 1,

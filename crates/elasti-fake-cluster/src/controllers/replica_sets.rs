@@ -1,5 +1,7 @@
 //! ReplicaSets: as many pods as desired.
 
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -63,13 +65,7 @@ impl Controller for ReplicaSets {
                     Err(error) => return Err(error),
                 }
             }
-            // Pods that are not ready go first, then the youngest.
-            pods.sort_by_key(|pod| {
-                (
-                    is_ready(&pod.value),
-                    std::cmp::Reverse(pod.value.text("/metadata/creationTimestamp").to_owned()),
-                )
-            });
+            sort_for_deletion(&mut pods);
             for extra in pods.iter().take(pods.len().saturating_sub(wanted)) {
                 client.delete(
                     Kind::PODS,
@@ -85,6 +81,37 @@ impl Controller for ReplicaSets {
         let later = report(client, key, refused.as_deref())?;
         Ok(refused.map_or(later, |_| Some(RETRY_INTERVAL)))
     }
+}
+
+/// Those that go first come first, as Kubernetes 1.34 ranks them (`ActivePodsWithRanks`): without a node, pending, not
+/// ready, of the lower deletion cost, on a node with more of them, ready later, restarted more often, younger.
+fn sort_for_deletion(pods: &mut [Arc<Stored>]) {
+    let mut on_node: BTreeMap<String, usize> = BTreeMap::new();
+    for pod in pods.iter() {
+        let node = pod.value.text("/spec/nodeName").to_owned();
+        *on_node.entry(node).or_default() += 1;
+    }
+    pods.sort_by_cached_key(|pod| {
+        let pod = &pod.value;
+        let node = pod.text("/spec/nodeName");
+        let cost = pod.text("/metadata/annotations/controller.kubernetes.io~1pod-deletion-cost");
+        let restarts = { pod.list("/status/containerStatuses").iter() }
+            .filter_map(|one| one.number("/restartCount"))
+            .max();
+        let ready_since = condition_of(pod, "Ready").map(|one| one.text("/lastTransitionTime"));
+        (
+            (
+                !node.is_empty(),
+                pod.text("/status/phase") == "Running",
+                is_ready(pod),
+                cost.parse::<i64>().unwrap_or(0),
+            ),
+            Reverse(on_node.get(node).copied()),
+            Reverse(ready_since.filter(|_| is_ready(pod)).map(str::to_owned)),
+            Reverse(restarts),
+            Reverse(pod.text("/metadata/creationTimestamp").to_owned()),
+        )
+    });
 }
 
 fn pod(owner: &Value) -> Value {

@@ -45,8 +45,13 @@ impl Controller for StatefulSets {
         let owner = &set.value;
         if !is_going(owner) {
             let pods = controlled(client, Kind::PODS, owner);
-            let settled = fill(client, owner, &pods)? && shrink(client, owner, &pods)?;
-            if settled {
+            // In order, no pod is stopped while one that stays is not ready.
+            let filled = fill(client, owner, &pods)?;
+            let shrunk = match filled || is_parallel(owner) {
+                true => shrink(client, owner, &pods)?,
+                false => false,
+            };
+            if filled && shrunk {
                 renew(client, owner, &pods)?;
             }
         }
@@ -109,7 +114,8 @@ fn fill(client: &ControllerClient, owner: &Value, pods: &[Arc<Stored>]) -> Resul
     Ok(settled)
 }
 
-/// Deletes the highest pod too many; true when there is none.
+/// Deletes the highest pod too many; true when there is none. In order, one that is not ready is deleted only if every
+/// lower pod is ready, and none while another one terminates.
 fn shrink(
     client: &ControllerClient,
     owner: &Value,
@@ -120,7 +126,13 @@ fn shrink(
         .filter(|pod| ordinal(&pod.value) >= wanted(owner))
         .collect();
     extra.sort_by_key(|pod| std::cmp::Reverse(ordinal(&pod.value)));
+    let unready = pods.iter().filter(|pod| !is_ready(&pod.value));
+    let first_unready = unready.map(|pod| ordinal(&pod.value)).min();
     for pod in &extra {
+        let waits = first_unready.is_some_and(|lowest| lowest < ordinal(&pod.value));
+        if waits && !is_ready(&pod.value) && !is_parallel(owner) {
+            break;
+        }
         if !is_going(&pod.value) {
             client.delete(
                 Kind::PODS,

@@ -77,7 +77,7 @@ fn target(live: &LiveObjects, object: &Value) -> (String, TargetFacts) {
     let reference = &live.me.spec.scale_target_ref;
     let read = TargetFacts::from_object(&metadata, object);
     let spec_replicas = read.replicas;
-    let mut target = read.for_group(reference.group());
+    let mut target = read.for_kind(reference.group(), &reference.kind);
     // The operator asks `/scale` where `spec.replicas` may not tell; its status has what it was told.
     let recorded = live.me.status.as_ref().and_then(|status| status.replicas);
     let recorded = recorded.and_then(|n| u32::try_from(n).ok());

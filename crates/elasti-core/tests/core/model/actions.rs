@@ -115,17 +115,17 @@ pub fn fair(config: &Config, w: &World, actions: &mut Vec<Action>) {
 
 fn machinery(config: &Config, w: &World, s: usize, actions: &mut Vec<Action>) {
     let svc = &w.svcs[s];
-    if needs_replication(w, s) {
+    if needs_replication(config, w, s) {
         actions.push(Action::Replicate(s));
     }
     for (i, pod) in svc.pods.iter().enumerate() {
         match pod {
+            // Assumed: none gets ready out of turn between a scale-down and the end of its pods; nothing could undo it.
+            Pod::Starting | Pod::Stuck | Pod::Up { healthy: false, .. } if svc.owed.is_some() => {}
             Pod::Starting => actions.push(Action::PodReady(s, i)),
             Pod::Stuck if config.broken_image => {}
             Pod::Stuck => actions.push(Action::PodFixed(s, i)),
             Pod::Terminating => actions.push(Action::PodGone(s, i)),
-            // Assumed: none gets ready out of turn between a zero and the end of its pods; nothing could undo it.
-            Pod::Up { healthy: false, .. } if svc.owed.is_some() => {}
             Pod::Up { healthy: false, .. } => actions.push(Action::PodWell(s, i)),
             Pod::Up { .. } | Pod::None => {}
         }
@@ -211,6 +211,10 @@ pub fn unfair(config: &Config, w: &World, actions: &mut Vec<Action>) {
             let all = u8::try_from(svc.pods.len()).unwrap();
             let other = if svc.replicas == Some(0) { all } else { 0 };
             actions.push(Action::OutsideScale(s, other));
+            // As an HPA does that nobody told of the drain.
+            if svc.replicas.is_some_and(|n| 0 < n && n < all) {
+                actions.push(Action::OutsideScale(s, all));
+            }
         }
         if w.budget.user_requests > 0 {
             actions.extend([Action::RequestWake(s), Action::RequestSleep(s)]);
@@ -297,11 +301,12 @@ fn backends(w: &World, s: usize, n: usize) -> Vec<Backend> {
     all
 }
 
-pub fn needs_replication(w: &World, s: usize) -> bool {
+pub fn needs_replication(config: &Config, w: &World, s: usize) -> bool {
     let svc = &w.svcs[s];
     let wanted = usize::from(svc.replicas.unwrap_or(0));
     let living = svc.pods.iter().filter(|p| p.living()).count();
-    wanted < living || wanted > living && svc.pods.contains(&Pod::None)
+    !svc.stops(config.ordered, wanted).is_empty()
+        || wanted > living && svc.pods.contains(&Pod::None)
 }
 
 /// The world after an action; `None` if it changes nothing or cannot happen.
@@ -333,10 +338,16 @@ fn kubernetes_acts(config: &Config, w: &mut World, action: Action) -> bool {
     match action {
         Action::Replicate(s) => {
             let wanted = w.svcs[s].replicas.unwrap_or(0);
-            replicate(config, w, s, wanted);
+            let for_us = w.svcs[s].by_us;
+            replicate(config, w, s, wanted, for_us);
         }
-        // It has seen the zero, and not yet that it was undone.
-        Action::ReplicateLate(s) => replicate(config, w, s, 0),
+        // It has seen the scale-down, and not yet that it was undone.
+        Action::ReplicateLate(s) => {
+            let Some((wanted, _)) = w.svcs[s].owed else {
+                return false;
+            };
+            replicate(config, w, s, wanted, true);
+        }
         Action::PodReady(s, i) | Action::PodWell(s, i) => {
             set_pod(
                 w,
@@ -514,6 +525,7 @@ fn scale_from_outside(w: &mut World, s: usize, replicas: u8) {
     w.svcs[s].replicas = Some(replicas);
     w.svcs[s].by_us = false;
     w.svcs[s].written = 0;
+    w.svcs[s].lent = None;
     if replicas == 0 {
         w.svcs[s].pods_broken = true;
         // Someone else has undone our wake; there is none left to protect.
@@ -557,14 +569,22 @@ fn undo_mark(w: &mut World, s: usize, i: usize) {
 }
 
 /// The replica controller makes pods, or sends SIGTERM: from then on a pod refuses.
-fn replicate(config: &Config, w: &mut World, s: usize, wanted: u8) {
+fn replicate(config: &Config, w: &mut World, s: usize, wanted: u8, for_us: bool) {
     let wanted = usize::from(wanted);
-    let ours = w.svcs[s].by_us || w.svcs[s].owed.is_some();
     w.svcs[s].owed = None;
+    for i in w.svcs[s].stops(config.ordered, wanted) {
+        if for_us {
+            let excused = w.svcs[s].excused || w.svcs[s].pods_broken;
+            w.judge(&TraceEvent::PodStopped {
+                in_rotation: w.svcs[s].in_rotation(i) && !excused,
+                promised: w.is_promised(s, i),
+            });
+        }
+        set_pod(w, s, i, Pod::Terminating);
+    }
     for i in 0..w.svcs[s].pods.len() {
         let living = w.svcs[s].pods.iter().filter(|p| p.living()).count();
-        let pod = w.svcs[s].pods[i];
-        if living < wanted && pod == Pod::None {
+        if living < wanted && w.svcs[s].pods[i] == Pod::None {
             // A new pod has a new uid; the model keeps one uid for each pod index,
             // so what was known of the old pod is removed instead.
             for op in &mut w.ops {
@@ -584,10 +604,6 @@ fn replicate(config: &Config, w: &mut World, s: usize, wanted: u8) {
                     Pod::Starting
                 },
             );
-        } else if living > wanted && pod.living() {
-            let promised = ours && w.is_promised(s, i);
-            w.judge(&TraceEvent::Stopped { promised });
-            set_pod(w, s, i, Pod::Terminating);
         }
     }
 }

@@ -57,6 +57,9 @@ pub enum Mistake {
     ZeroUnderPromise,
     PromiseOutlivesLease,
     PromisesVictims,
+    DrainsWhole,
+    CountsUndoneMarks,
+    ForgetsShrink,
     // Liveness.
     KeepsNoNet,
     Flaps,
@@ -77,6 +80,10 @@ pub struct Config {
     pub operators: usize,
     pub keda: bool,
     pub handover: Handover,
+    /// The ticks of two nodes leave no gap that fits a drain of both.
+    pub dense: bool,
+    /// The target is a StatefulSet that stops its pods one after the other.
+    pub ordered: bool,
     /// The second ElastiService claims the same Service as the first.
     pub rivals: bool,
     /// An object with our name existed before.
@@ -112,6 +119,8 @@ impl Config {
             operators: 1,
             keda: false,
             handover: Handover::Drain,
+            dense: false,
+            ordered: false,
             rivals: false,
             foreign: false,
             broken_image: false,
@@ -143,11 +152,12 @@ impl Config {
         resolvers * (SHARED_WAITERS + u32::try_from(self.services).unwrap())
     }
 
-    /// Long enough that the widest gap between the ticks of all nodes holds a margin, the settle time and a margin,
-    /// and one unit more, because a fair operator reconciles once in a unit and knows a tick only that precisely.
+    /// Long enough that the widest gap between the ticks of one node, or of all, holds a margin, the settle time and a
+    /// margin, and one unit more, because a fair operator reconciles once in a unit and knows a tick only that precisely.
     pub fn tick_period(&self) -> Age {
         let gap = 1 + SETTLE + 1 + 1;
-        gap * u8::try_from(self.nodes).unwrap()
+        let nodes = if self.dense { 1 } else { self.nodes };
+        gap * u8::try_from(nodes).unwrap()
     }
 
     pub fn settings(&self) -> Settings {
@@ -205,6 +215,7 @@ impl Config {
             by_us: false,
             written: COOLDOWN,
             owed: None,
+            lent: None,
             woken: None,
             served: None,
             pods: vec![

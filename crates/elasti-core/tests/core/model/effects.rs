@@ -1,12 +1,12 @@
 //! An operator of the modelled cluster reconciles, and carries out the steps of the real plan one write at a time.
 
-use elasti_core::laws::{ScaledToZero, TraceEvent};
+use elasti_core::laws::{NodeView, ScaledDown, TraceEvent};
 use jiff::SignedDuration;
 
 use crate::model::actions::target_changed;
 use crate::model::config::{COOLDOWN, Config, LEASE, Mistake};
 use crate::model::observe::reconcile;
-use crate::model::world::{Effect, Keda, Kubelet, Pending, Pod, TERMINATING, TriggerState, World};
+use crate::model::world::{Effect, Keda, Kubelet, Pending, Pod, TriggerState, World};
 
 pub fn reconciles(config: &Config, w: &mut World, op: usize, s: usize) -> bool {
     let leads = w.lease.holder == op && w.lease.age < LEASE;
@@ -19,15 +19,14 @@ pub fn reconciles(config: &Config, w: &mut World, op: usize, s: usize) -> bool {
         w.svcs[s].changed[op] = (false, false);
     }
     if !seen.effects.is_empty() {
+        let stale = w.ops[op].frozen.as_ref().filter(|_| !seen.fresh);
+        // A write is conditional on the version that was read.
+        let target_changed = stale.is_some_and(|f| f[s].replicas != w.svcs[s].replicas);
         w.ops[op].pending = Some(Pending {
             svc: s,
             effects: seen.effects,
-            target_changed: false,
-            stale_pods: w.ops[op]
-                .frozen
-                .as_ref()
-                .filter(|_| !seen.fresh)
-                .map(|f| f[s].pods.clone()),
+            target_changed,
+            stale_pods: stale.map(|f| f[s].pods.clone()),
             evidence: seen.evidence,
         });
     }
@@ -91,9 +90,9 @@ fn apply_effect(
         Effect::Mark(_) | Effect::Unmark(_) if pods_changed(w, op, pending) => return false,
         Effect::Mark(pods) => pods.into_iter().for_each(|i| mark(w, s, i)),
         Effect::Unmark(pods) => pods.into_iter().for_each(|i| unmark(w, s, i)),
-        Effect::Zero { by_redirect } => {
-            return scale_to_zero(config, w, op, pending, by_redirect);
-        }
+        Effect::Shrink(to) => return scale_down(config, w, op, pending, to, false),
+        Effect::Zero { by_redirect } => return scale_down(config, w, op, pending, 0, by_redirect),
+        Effect::RestoreReplicas(to) => return restore_replicas(w, pending, to),
         Effect::Wake(n) => return scale_up(config, w, s, n, pending.evidence.wake_justified),
         Effect::RemoveFinalizer => finalize(w, pending),
         Effect::Status(status) => {
@@ -152,11 +151,22 @@ fn unmark(w: &mut World, s: usize, i: usize) {
     }
 }
 
-fn scale_to_zero(
+/// Each node's view, with only those pods that a scale-down stops.
+fn views_of(w: &World, s: usize, stopped: &[usize]) -> Vec<NodeView> {
+    let mut views = w.node_views(s);
+    for (view, pods) in views.iter_mut().zip(&w.svcs[s].pods_at) {
+        let seen = stopped.iter().filter(|i| pods.seen & (1 << **i) != 0);
+        view.pods = seen.map(|i| w.svcs[s].pods[*i].answers()).collect();
+    }
+    views
+}
+
+fn scale_down(
     config: &Config,
     w: &mut World,
     op: usize,
     pending: &Pending,
+    to: u8,
     by_redirect: bool,
 ) -> bool {
     let s = pending.svc;
@@ -166,12 +176,14 @@ fn scale_to_zero(
         return false;
     }
     let refused = pending.target_changed;
-    if w.svcs[s].replicas.is_none_or(|n| n == 0) || refused && !reckless {
+    if w.svcs[s].replicas.is_none_or(|n| n <= to) || refused && !reckless {
         return false;
     }
-    let facts = ScaledToZero {
-        nodes: w.node_views(s),
-        pods_in_slices: w.svcs[s].own.seen & ((1 << TERMINATING) - 1) != 0,
+    // All at once, also where the controller will stop them one after the other.
+    let stopped = w.svcs[s].stops(false, usize::from(to));
+    let facts = ScaledDown {
+        nodes: views_of(w, s, &stopped),
+        pods_in_slices: { stopped.iter() }.any(|i| w.svcs[s].own.seen & (1 << *i) != 0),
         busy_when_decided: pending.evidence.busy,
         resolver_silent_when_decided: pending.evidence.silent,
         quiet_when_decided: pending.evidence.reading == TriggerState::Quiet,
@@ -189,15 +201,34 @@ fn scale_to_zero(
         by_redirect,
         promised: (0..w.svcs[s].pods.len()).any(|i| w.is_promised(s, i)),
     };
-    w.judge(&TraceEvent::ScaledToZero(facts));
-    w.svcs[s].replicas = Some(0);
-    w.svcs[s].by_us = true;
-    w.svcs[s].written = 0;
-    w.svcs[s].owed = (!by_redirect).then_some(0);
+    w.judge(&TraceEvent::ScaledDown(facts));
+    let svc = &mut w.svcs[s];
+    svc.lent = svc.lent.or(svc.replicas).filter(|_| to > 0);
+    svc.replicas = Some(to);
+    svc.by_us = true;
+    svc.written = 0;
+    svc.owed = (!by_redirect).then_some((to, 0));
     if by_redirect {
         // The user chose the handover that can lose a connection.
         w.svcs[s].excused = true;
     }
+    target_changed(w, s);
+    true
+}
+
+/// The write is conditional on the target's version.
+fn restore_replicas(w: &mut World, pending: &Pending, to: u8) -> bool {
+    let s = pending.svc;
+    let Some(from) = w.svcs[s].replicas.filter(|_| !pending.target_changed) else {
+        return false;
+    };
+    w.judge(&TraceEvent::ReplicasRestored {
+        from: u32::from(from),
+        to: u32::from(to),
+        had: w.svcs[s].lent.map(u32::from),
+    });
+    let svc = &mut w.svcs[s];
+    (svc.replicas, svc.by_us, svc.written, svc.lent) = (Some(to), true, 0, None);
     target_changed(w, s);
     true
 }
@@ -227,7 +258,9 @@ fn finalize(w: &mut World, pending: &Pending) {
     let svc = &w.svcs[s];
     let event = TraceEvent::FinalizerRemoved {
         leftovers: svc.slice.is_some() || svc.private,
-        awake_or_pointless: svc.replicas != Some(0) || pending.evidence.pointless || !svc.by_us,
+        awake_or_pointless: svc.replicas != Some(0) && svc.lent.is_none()
+            || pending.evidence.pointless
+            || !svc.by_us,
         keda_paused_by_us: matches!(svc.keda, Some(Keda::Held | Keda::Pinned)),
     };
     w.judge(&event);

@@ -91,6 +91,15 @@ pub fn alter(config: &Config, read: &Svc, plan: &Plan, effects: &mut Vec<(Effect
         {
             effects.push((Effect::EnsureSlice(3), None));
         }
+        Mistake::CountsUndoneMarks if read.status.before.is_some() => {
+            let marks = |(effect, _): &(Effect, Option<Age>)| match effect {
+                Effect::Mark(pods) => u8::try_from(pods.len()).ok(),
+                _ => None,
+            };
+            if let (Some(count), Some(replicas)) = (effects.iter().find_map(marks), read.replicas) {
+                *effects = vec![(Effect::Shrink(replicas.saturating_sub(count)), None)];
+            }
+        }
         Mistake::WritesAtRest if effects.is_empty() => {
             effects.push((Effect::Status(read.status.clone()), None));
         }

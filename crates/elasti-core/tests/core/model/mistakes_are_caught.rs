@@ -39,7 +39,7 @@ fn path_mistakes() -> Vec<Case> {
         (Mistake::NetInsteadOfRedirect, "S1", base(1, 0)),
         (
             Mistake::UnmarksPodsAboutToStop,
-            "S1",
+            "S2",
             with(|c| (c.resolvers, c.budget.clients) = (1, 2)),
         ),
         (Mistake::MarksBeforeNodesFollow, "S1", base(0, 0)),
@@ -60,6 +60,16 @@ fn path_mistakes() -> Vec<Case> {
         ),
         (Mistake::CountsFromTheWake, "S4", base(1, 0)),
         (Mistake::WakeLowers, "S5", with(|c| c.nodes = 2)),
+        (
+            Mistake::DrainsWhole,
+            "S2",
+            with(|c| (c.nodes, c.ordered) = (2, true)),
+        ),
+        (
+            Mistake::CountsUndoneMarks,
+            "S2",
+            with(|c| (c.nodes, c.dense) = (2, true)),
+        ),
         (
             Mistake::TakesForeignObjects,
             "S6",
@@ -141,6 +151,16 @@ fn liveness_mistakes() -> Vec<Case> {
         (Mistake::HoldsForever, "L2", with(|c| c.broken_image = true)),
         (Mistake::MissesReadiness, "L3", base(1, 0)),
         (Mistake::NeverIdle, "L4", base(0, 0)),
+        (
+            Mistake::DrainsWhole,
+            "L4",
+            with(|c| (c.nodes, c.dense) = (2, true)),
+        ),
+        (
+            Mistake::ForgetsShrink,
+            "L1",
+            with(|c| (c.nodes, c.dense, c.budget.readings) = (2, true, 1)),
+        ),
         (Mistake::WritesAtRest, "L5", base(0, 0)),
         (
             Mistake::DeletionNeedsTarget,

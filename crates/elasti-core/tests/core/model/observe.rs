@@ -8,10 +8,10 @@ use elasti_core::observed::{
     Author, Autoscaler, Claim, Endpoint, Family, KedaBefore, KedaPause, Leadership, Me, Observed,
     Obstacle, ObstacleKind, Owned, Pod as PodFact, PortsGiven, PrivateServiceShape, Reading,
     Remembered, Report, Resolver, Rival, Service, ServiceKind, ServicePort, SliceRole, SliceShape,
-    Target, UserRequest,
+    StopOrder, Target, UserRequest,
 };
 use elasti_core::ports::{PortAllocator, ServiceKey, WantedPort};
-use elasti_core::stable_since::StableSince;
+use elasti_core::stable_since::{StableSince, TICK_KNOWN_PERIODS};
 use elasti_core::status::status;
 use elasti_core::step::PodRef;
 use elasti_core::{Plan, Step, plan};
@@ -48,7 +48,7 @@ pub fn reconcile(config: &Config, world: &World, op: usize, s: usize) -> Reconci
 fn zero_in(effects: &[(Effect, Option<Age>)]) -> bool {
     effects
         .iter()
-        .any(|(e, _)| matches!(e, Effect::Zero { .. }))
+        .any(|(e, _)| matches!(e, Effect::Zero { .. } | Effect::Shrink(_)))
 }
 
 fn reconcile_from(config: &Config, world: &World, op: usize, s: usize, read: &Svc) -> Reconciled {
@@ -130,6 +130,11 @@ pub fn observed(
             },
             replicas_at: (read.by_us && !config.is(Mistake::ForgetsWakes))
                 .then(|| ago(read.written)),
+            stops: match config.ordered {
+                _ if config.is(Mistake::DrainsWhole) => StopOrder::Unknown,
+                true => StopOrder::HighestAlone,
+                false => StopOrder::UnreadyFirst,
+            },
         }),
         pods: read
             .pods
@@ -200,6 +205,7 @@ fn me(config: &Config, read: &Svc, given: &[ListenPort]) -> Me {
                 .status
                 .observed
                 .then_some(u32::from(!read.status.asleep)),
+            replicas_before_drain: read.status.before.map(u32::from),
         },
     }
 }
@@ -400,6 +406,9 @@ fn effect(config: &Config, step: &Step) -> Option<Effect> {
         Step::ReleaseAutoscaler(_) => Effect::Keda(Keda::Running),
         Step::Mark { pods, .. } => Effect::Mark(pods.iter().map(index).collect()),
         Step::Unmark(pods) => Effect::Unmark(pods.iter().map(index).collect()),
+        Step::Shrink(group) => Effect::Shrink(u8::try_from(group.replicas()).unwrap()),
+        Step::RestoreReplicas(_) if config.is(Mistake::ForgetsShrink) => return None,
+        Step::RestoreReplicas(n) => Effect::RestoreReplicas(u8::try_from(*n).unwrap()),
         Step::ScaleToZero(_) => Effect::Zero {
             by_redirect: config.handover == Handover::Redirect,
         },
@@ -454,6 +463,7 @@ fn stated(
         quiet: stamp(&next.quiet_since),
         wake: stamp(&next.last_scaled_up_time),
         sleep: stamp(&next.last_sleep_time),
+        before: next.replicas_before_drain.map(|n| u8::try_from(n).unwrap()),
     }
 }
 
@@ -511,6 +521,12 @@ pub fn aged(config: &Config, mut seen: StableSince, units: Age) -> StableSince {
     seen.ready_since
         .values_mut()
         .for_each(|moment| age(moment, SETTLE));
+    seen.out_since
+        .values_mut()
+        .for_each(|moment| age(moment, SETTLE));
+    seen.pushed_back
+        .iter_mut()
+        .for_each(|back| age(&mut back.at, 4));
     seen.no_resolver_since
         .iter_mut()
         .for_each(|moment| age(moment, GRACE));
@@ -523,7 +539,9 @@ pub fn aged(config: &Config, mut seen: StableSince, units: Age) -> StableSince {
     }
     // Only the status shows it; no rule depends on it.
     (seen.zero_at, seen.wake) = (None, None);
-    let forgotten = ago(config.tick_period() + 2);
+    (seen.stopping, seen.stopped_unmarked) = (None, None);
+    let periods = u8::try_from(TICK_KNOWN_PERIODS).unwrap();
+    let forgotten = ago(config.tick_period() * periods + 2);
     seen.ticks.retain(|_, undone| undone.by > forgotten);
     seen
 }

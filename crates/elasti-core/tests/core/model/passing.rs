@@ -22,7 +22,7 @@ pub fn time_passes(config: &Config, w: &mut World) -> bool {
             Kubelet::Sometime(age) => age + 1 >= config.tick_period(),
             Kubelet::Idle => false,
         });
-        if overdue || tick_due || needs_replication(w, s) {
+        if overdue || tick_due || needs_replication(config, w, s) {
             return false;
         }
     }
@@ -77,7 +77,9 @@ fn age_service(w: &mut World, s: usize) {
     svc.woken = svc.woken.map(|age| older(age, COOLDOWN));
     svc.served = svc.served.map(|age| older(age, SETTLE + COOLDOWN));
     // The replica controller follows within the settle time, like every other.
-    svc.owed = svc.owed.map(|age| age + 1).filter(|age| *age < SETTLE);
+    svc.owed = { svc.owed }
+        .map(|(to, age)| (to, age + 1))
+        .filter(|(_, age)| *age < SETTLE);
     // A request as old as a cooldown has no effect beyond the cooldown's.
     for user_request in [&mut svc.wake_request, &mut svc.sleep_request] {
         *user_request = user_request

@@ -138,6 +138,11 @@ fn at_rest(config: &Config, w: &World) -> Result<(), String> {
             TriggerState::Active => check(!asleep, "L1: a trigger is active, and it sleeps", w)?,
             TriggerState::Unknown => {}
         }
+        check(
+            svc.lent.is_none(),
+            "L1: a cancelled sleep forgot the replicas that it took away",
+            w,
+        )?;
         let marked = svc.pods.iter().any(|p| p.marked());
         let ready = svc.pods.iter().any(|p| p.ready());
         let redirected = svc.slice.is_some_and(|slice| slice & NET == 0);

@@ -141,6 +141,8 @@ pub struct Status {
     pub quiet: Option<Age>,
     pub wake: Option<Age>,
     pub sleep: Option<Age>,
+    /// The replicas before the first scale-down.
+    pub before: Option<u8>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -155,8 +157,10 @@ pub struct Svc {
     pub replicas: Option<u8>,
     pub by_us: bool,
     pub written: Age,
-    /// How long ago we scaled to zero, if the replica controller has neither acted on that nor seen it undone.
-    pub owed: Option<Age>,
+    /// To what we scaled down and how long ago, if the replica controller has neither acted on that nor seen it undone.
+    pub owed: Option<(u8, Age)>,
+    /// The replicas before our first scale-down, until the target is at zero, they are restored, or others write them.
+    pub lent: Option<u8>,
     /// The true age of the last wake by us.
     pub woken: Option<Age>,
     /// The true age of the first ready pod of that wake.
@@ -219,8 +223,10 @@ pub enum Effect {
     Keda(Keda),
     Mark(Vec<usize>),
     Unmark(Vec<usize>),
+    Shrink(u8),
     Zero { by_redirect: bool },
     Wake(u8),
+    RestoreReplicas(u8),
     RemoveSlice,
     DeletePrivate,
     RemoveFinalizer,
@@ -391,6 +397,37 @@ impl World {
 }
 
 impl Svc {
+    /// This pod is ready, or a node or the Service's own slices show it as ready, or are about to.
+    pub fn in_rotation(&self, i: usize) -> bool {
+        let has = |mask: u8| mask & (1 << i) != 0;
+        let shown = |pipe: &Pipe| has(pipe.seen) || pipe.coming.iter().any(|(mask, _)| has(*mask));
+        self.pods[i].ready() || shown(&self.own) || self.pods_at.iter().any(shown)
+    }
+
+    /// The pods that the target's controller stops now for a scale to `wanted`, as Kubernetes chooses them.
+    pub fn stops(&self, ordered: bool, wanted: usize) -> Vec<usize> {
+        let mut living: Vec<usize> = (0..self.pods.len())
+            .filter(|i| self.pods[*i].living())
+            .collect();
+        if living.len() <= wanted {
+            return Vec::new();
+        }
+        if !ordered {
+            // Those that are not ready first, and of the others the youngest.
+            living.sort_by_key(|i| (self.pods[*i].ready(), std::cmp::Reverse(*i)));
+            living.truncate(living.len() - wanted);
+            return living;
+        }
+        let stays_ready = self.pods[..wanted].iter().all(|pod| pod.ready());
+        let first_unready = self.pods.iter().position(|p| p.living() && !p.ready());
+        let top = (wanted..self.pods.len()).rfind(|i| self.pods[*i] != Pod::None);
+        let stopped = top.filter(|i| {
+            let pod = self.pods[*i];
+            stays_ready && pod.living() && (pod.ready() || first_unready == Some(*i))
+        });
+        stopped.into_iter().collect()
+    }
+
     /// Pod conditions changed: the endpoint-slice controller will follow.
     pub fn pods_changed(&mut self) {
         let mask = self

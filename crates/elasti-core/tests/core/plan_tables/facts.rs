@@ -9,7 +9,7 @@ use elasti_api::{
 use elasti_core::observed::{
     Author, Autoscaler, Endpoint, Family, Leadership, Me, Owned, Pod, PortsGiven,
     PrivateServiceShape, Reading, Remembered, Report, Resolver, Service, ServiceKind, ServicePort,
-    Settings, SliceRole, SliceShape, Target, UserRequest,
+    Settings, SliceRole, SliceShape, StopOrder, Target, UserRequest,
 };
 use elasti_core::stable_since::{ObservedTick, StableSince};
 use elasti_core::{Observed, Plan, plan};
@@ -303,6 +303,7 @@ pub fn target(replicas: u32) -> Target {
         version: "7".into(),
         replicas_by: Author::Elasti,
         replicas_at: Some(ago(LONG)),
+        stops: StopOrder::Unknown,
     }
 }
 
@@ -347,6 +348,7 @@ fn me() -> Me {
             ready_after_wake: None,
             last_sleep: Some(ago(3 * LONG)),
             replicas: None,
+            replicas_before_drain: None,
         },
     }
 }

@@ -135,8 +135,9 @@ impl Operator {
                 version: t.version.to_string(),
                 replicas_by: t.by.clone(),
                 replicas_at: Some(t.at),
+                stops: world.stops,
             }),
-            pods: world.pods.iter().map(pod).collect(),
+            pods: pods(world),
             endpoints: world.endpoints.clone(),
             endpoints_version: world.endpoints_version.to_string(),
             slice: world.slice.clone(),
@@ -177,6 +178,13 @@ fn me(world: &World) -> Me {
         sleep_request: world.sleep_request,
         remembered: Remembered::from(&world.status),
     }
+}
+
+/// In the order of their names, as every decision takes them.
+fn pods(world: &World) -> Vec<Pod> {
+    let mut pods: Vec<Pod> = world.pods.iter().map(pod).collect();
+    pods.sort_by(|a, b| a.name.cmp(&b.name));
+    pods
 }
 
 fn pod(p: &crate::scenarios::world::Pod) -> Pod {
@@ -238,6 +246,8 @@ pub fn apply(world: &mut World, step: &Step) {
             pods.filter(|pod| pod.ready && unmarked(&pod.name))
                 .for_each(|pod| pod.ready_since = Some(now));
         }
+        Step::Shrink(group) => world.scale(group.replicas(), Author::Elasti),
+        Step::RestoreReplicas(replicas) => world.scale(*replicas, Author::Elasti),
         Step::ScaleToZero(_) => world.scale(0, Author::Elasti),
         Step::Wake(replicas) => {
             assert_eq!(world.replicas(), Some(0), "a wake only goes up from zero");

@@ -1,8 +1,10 @@
-//! S2 and kubelet ticks: the scale to zero waits for a gap without ticks; where there is none the service stays awake and says why.
+//! S2 and kubelet ticks: pods are drained in groups whose nodes' ticks leave a gap; where the last ones must go together and
+//! there is none, the service stays awake and says why.
 
-use crate::scenarios::script::busy;
+use crate::scenarios::script::{busy, with_autoscaler};
 use crate::scenarios::world::{World, quiet};
-use elasti_core::observed::Author;
+use elasti_api::AutoscalerType;
+use elasti_core::observed::{Author, Autoscaler, StopOrder};
 use jiff::SignedDuration;
 
 fn nodes(world: &mut World, ticks_at: &[i64]) {
@@ -19,22 +21,107 @@ fn nodes(world: &mut World, ticks_at: &[i64]) {
 }
 
 #[test]
-fn pods_on_two_nodes_sleep_in_the_widest_gap_between_ticks() {
+fn pods_on_two_nodes_go_one_after_the_other_each_in_its_own_gap() {
     let scenario = busy(|world| nodes(world, &[1, 4]))
         .trigger_reads(quiet())
         .until("08:20");
     insta::assert_snapshot!(scenario.transcript());
 }
 
+fn ordered_stateful_set(world: &mut World) {
+    world.stops = StopOrder::HighestAlone;
+    world.spec.scale_target_ref.kind = "StatefulSet".into();
+}
+
+/// Eight pods, two on each of four nodes whose ticks leave no gap for all.
+fn eight_pods(world: &mut World) {
+    nodes(world, &[0, 3, 5, 8]);
+    world.scale(8, Author::Other("kubectl".into()));
+}
+
 #[test]
-fn ticks_too_dense_for_a_drain_keep_the_service_awake_and_say_what_to_set() {
-    let scenario = busy(|world| nodes(world, &[0, 3, 5, 8]))
+fn eight_pods_on_four_nodes_whose_ticks_leave_no_gap_sleep_group_by_group() {
+    let scenario = busy(eight_pods).trigger_reads(quiet()).until("08:20");
+    insta::assert_snapshot!(scenario.transcript());
+}
+
+#[test]
+fn a_request_after_the_first_group_brings_all_replicas_back() {
+    let scenario = busy(eight_pods)
         .trigger_reads(quiet())
-        .at("08:30")
-        .edits("handover is set to redirect", |spec| {
-            spec.handover = Some(elasti_api::Handover::Redirect);
-        })
-        .until("09:00");
+        .at("08:15:43")
+        .request()
+        .until("08:20");
+    insta::assert_snapshot!(scenario.transcript());
+}
+
+#[test]
+fn an_operator_that_starts_after_the_first_group_continues_from_the_recorded_replicas() {
+    let scenario = busy(eight_pods)
+        .trigger_reads(quiet())
+        .at("08:15:43")
+        .operator_restarts(3)
+        .at("08:15:52")
+        .request()
+        .until("08:20");
+    insta::assert_snapshot!(scenario.transcript());
+}
+
+#[test]
+fn something_that_scales_up_during_the_drain_is_named_and_given_way_to() {
+    let scenario = busy(eight_pods)
+        .trigger_reads(quiet())
+        .at("08:15:43")
+        .scaled_by("kube-controller-manager", 8)
+        .at("08:16:09")
+        .scaled_by("kube-controller-manager", 8)
+        .until("08:18");
+    insta::assert_snapshot!(scenario.transcript());
+}
+
+#[test]
+fn an_ordered_stateful_set_goes_one_pod_after_the_other_from_the_top() {
+    let scenario = busy(|world| {
+        nodes(world, &[0, 3, 5]);
+        ordered_stateful_set(world);
+    })
+    .trigger_reads(quiet())
+    .until("08:20");
+    insta::assert_snapshot!(scenario.transcript());
+}
+
+#[test]
+fn an_hpa_that_keeps_several_pods_of_an_ordered_stateful_set_keeps_it_awake() {
+    let scenario = busy(|world| {
+        nodes(world, &[1, 4]);
+        ordered_stateful_set(world);
+        with_autoscaler(
+            world,
+            AutoscalerType::Hpa,
+            Autoscaler::Hpa { min_replicas: 2 },
+        );
+    })
+    .trigger_reads(quiet())
+    .until("08:20");
+    insta::assert_snapshot!(scenario.transcript());
+}
+
+#[test]
+fn an_hpas_minimum_of_pods_whose_ticks_leave_no_gap_keeps_the_service_awake_and_says_what_to_set() {
+    let scenario = busy(|world| {
+        nodes(world, &[0, 3, 5, 8]);
+        with_autoscaler(
+            world,
+            AutoscalerType::Hpa,
+            Autoscaler::Hpa { min_replicas: 4 },
+        );
+    })
+    .trigger_reads(quiet())
+    .at("08:30")
+    .edits("handover is set to redirect", |spec| {
+        spec.handover = Some(elasti_api::Handover::Redirect);
+    })
+    .until("09:00");
     insta::assert_snapshot!(scenario.transcript());
 }
 

@@ -22,6 +22,8 @@ pub fn step(step: &Step) -> String {
         Step::EnsureNet(net) => format!("keep {} as a net", addresses(net.slices())),
         Step::HoldAutoscaler(pause) => format!("hold KEDA: {}", annotations(pause)),
         Step::Mark { pods, .. } => format!("take {} out of rotation", names(pods)),
+        Step::Shrink(group) => format!("scale down to {}", group.replicas()),
+        Step::RestoreReplicas(n) => format!("scale back to {n}"),
         Step::ScaleToZero(_) => "scale to 0".into(),
         Step::PinAutoscaler(pause) => format!("pin KEDA: {}", annotations(pause)),
         Step::Wake(n) => format!("scale to {n}"),

@@ -7,7 +7,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use elasti_api::{ElastiServiceSpec, ElastiServiceStatus, ListenPort};
 use elasti_core::observed::{
     Author, Autoscaler, Endpoint, Family, KedaPause, Obstacle, Owned, PrivateServiceShape, Reading,
-    Rival, Service, ServiceKind, ServicePort, SliceRole, SliceShape, UserRequest,
+    Rival, Service, ServiceKind, ServicePort, SliceRole, SliceShape, StopOrder, UserRequest,
 };
 use elasti_core::ports::PortAllocator;
 use elasti_core::step::PodRef;
@@ -91,6 +91,8 @@ pub struct World {
     pub rival: Option<Rival>,
     pub service: Option<Service>,
     pub target: Option<Scale>,
+    /// Which pods the target's controller stops first.
+    pub stops: StopOrder,
     pub pods: Vec<Pod>,
     pub pods_made: usize,
     pub replicate_at: Option<Timestamp>,
@@ -136,6 +138,7 @@ impl World {
             rival: None,
             service: Some(web_service()),
             target: None,
+            stops: StopOrder::UnreadyFirst,
             pods: Vec::new(),
             pods_made: 0,
             replicate_at: None,
@@ -203,8 +206,15 @@ impl World {
             });
         }
         let gone_at = self.now + POD_STOP_TIME;
-        let living = self.pods.iter_mut().filter(|p| p.gone_at.is_none());
-        for pod in living.skip(wanted) {
+        let mut living: Vec<&mut Pod> = { self.pods.iter_mut() }
+            .filter(|p| p.gone_at.is_none())
+            .collect();
+        match self.stops {
+            // Those that stay come first.
+            StopOrder::UnreadyFirst => living.sort_by_key(|p| !p.ready),
+            _ => living.sort_by_key(|p| p.name.clone()),
+        }
+        for pod in living.into_iter().skip(wanted) {
             pod.gone_at = Some(gone_at);
             pod.version += 1;
         }

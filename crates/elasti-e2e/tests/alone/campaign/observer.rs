@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use elasti_api::names;
-use elasti_core::laws::{self, NodeView, ScaledToZero, Snapshot, TraceEvent};
+use elasti_core::laws::{self, NodeView, ScaledDown, Snapshot, TraceEvent};
 use elasti_e2e::TestEnv;
 use elasti_fake_cluster::api_server::Changed;
 use jiff::SignedDuration;
@@ -146,7 +146,7 @@ impl Observer {
         let now = &moments[moments.len() - 1].1;
         let mut deeds = Vec::new();
         match (before.replicas, now.replicas) {
-            (Some(1..), Some(0)) => deeds.push(TraceEvent::ScaledToZero(ScaledToZero {
+            (Some(1..), Some(0)) => deeds.push(TraceEvent::ScaledDown(ScaledDown {
                 nodes: self.views(moments, changed.at),
                 pods_in_slices: now.endpoints().iter().any(|(is_ours, _)| !is_ours),
                 busy_when_decided: false,
