@@ -7,7 +7,7 @@ use elasti_api::{
     ElastiServiceSpec, ListenPort, RouteGeneration, ScaleTargetRef, Trigger, TriggerType,
 };
 use elasti_core::observed::{
-    Author, Autoscaler, Endpoint, Family, Leadership, Me, Owned, Pod, PortsGiven,
+    Author, Autoscaler, DeletionCost, Endpoint, Family, Leadership, Me, Owned, Pod, PortsGiven,
     PrivateServiceShape, Reading, Remembered, Report, Resolver, Service, ServiceKind, ServicePort,
     Settings, SliceShape, StopOrder, Target, UserRequest,
 };
@@ -300,6 +300,7 @@ pub fn pod() -> Pod {
         ready: true,
         containers_ready: true,
         marked: false,
+        deletion_cost: DeletionCost::Unset,
         terminating: false,
         obstacle: None,
     }

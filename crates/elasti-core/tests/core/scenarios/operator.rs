@@ -2,8 +2,8 @@
 
 use elasti_api::{ElastiServiceStatus, RouteGeneration};
 use elasti_core::observed::{
-    Author, Autoscaler, Leadership, Me, Observed, Owned, Pod, PortsGiven, Reading, Remembered,
-    Report, Resolver, Settings, Target,
+    Author, Autoscaler, DeletionCost, Leadership, Me, Observed, Owned, Pod, PortsGiven, Reading,
+    Remembered, Report, Resolver, Settings, Target,
 };
 use elasti_core::ports::{ServiceKey, WantedPort};
 use elasti_core::stable_since::StableSince;
@@ -190,6 +190,7 @@ fn pod(p: &crate::scenarios::world::Pod) -> Pod {
         ready: p.ready,
         containers_ready: p.containers_ready,
         marked: p.marked,
+        deletion_cost: DeletionCost::Unset,
         terminating: p.gone_at.is_some(),
         obstacle: p.obstacle.clone(),
     }
@@ -230,6 +231,7 @@ pub fn apply(world: &mut World, step: &Step) {
         }
         Step::Mark { pods, .. } => world.mark(pods, true),
         Step::Unmark(pods) => world.mark(pods, false),
+        Step::ResetCost(_) => {}
         Step::Shrink(group) => world.scale(group.replicas(), Author::Elasti),
         Step::RestoreReplicas(replicas) => world.scale(*replicas, Author::Elasti),
         Step::ScaleToZero(_) => world.scale(0, Author::Elasti),
