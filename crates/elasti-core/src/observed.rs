@@ -352,10 +352,24 @@ pub struct Pod {
     pub containers_ready: bool,
     /// `Ready` is false because of our mark.
     pub marked: bool,
+    /// How readily a ReplicaSet stops it.
+    pub deletion_cost: DeletionCost,
     /// It has a deletion timestamp.
     pub terminating: bool,
     /// What keeps it from starting.
     pub obstacle: Option<Obstacle>,
+}
+
+/// The annotation `pod-deletion-cost` of a pod.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum DeletionCost {
+    /// It has none.
+    #[default]
+    Unset,
+    /// The lowest, as we set it.
+    Lowest,
+    /// Someone else's: it is left as it is.
+    Other,
 }
 
 impl Pod {
@@ -372,6 +386,7 @@ impl Pod {
             ready_since: None,
             containers_ready: false,
             marked: false,
+            deletion_cost: DeletionCost::Unset,
             terminating: false,
             obstacle: Some(Obstacle {
                 kind: ObstacleKind::Refused,

@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1 as core_v1;
 
 use super::obstacle::{NEVER_READY_AFTER, never_ready, obstacle, unready_since};
 use super::target::TargetFacts;
-use crate::observed::{Obstacle, Pod};
+use crate::observed::{DeletionCost, Obstacle, Pod};
 
 /// The pod condition that puts a pod into rotation.
 pub(super) const READY: &str = "Ready";
@@ -31,6 +31,8 @@ pub struct PodFacts {
     pub containers_ready: bool,
     /// `Ready` is not true because of our mark.
     pub marked: bool,
+    /// How readily a ReplicaSet stops it.
+    pub deletion_cost: DeletionCost,
     /// It has a deletion timestamp.
     pub terminating: bool,
     /// It has succeeded or failed and will not run again: it counts for nothing.
@@ -58,9 +60,11 @@ impl PodFacts {
     pub fn from_object(pod: &core_v1::Pod) -> Self {
         let terminating = pod.metadata.deletion_timestamp.is_some();
         let node = pod.spec.as_ref().and_then(|spec| spec.node_name.clone());
+        let deletion_cost = deletion_cost(pod);
         let Some(status) = &pod.status else {
             return Self {
                 node: node.unwrap_or_default(),
+                deletion_cost,
                 terminating,
                 ..Self::default()
             };
@@ -84,6 +88,7 @@ impl PodFacts {
             marked: condition(READY).is_some_and(|c| {
                 c.status != "True" && c.reason.as_deref() == Some(names::DRAIN_REASON)
             }),
+            deletion_cost,
             terminating,
             ended: matches!(phase, "Succeeded" | "Failed"),
             obstacle: obstacle(status),
@@ -114,6 +119,7 @@ impl PodFacts {
             ready_since: self.ready_since,
             containers_ready: self.containers_ready,
             marked: self.marked,
+            deletion_cost: self.deletion_cost,
             terminating: self.terminating,
             obstacle: obstacle
                 .or_else(|| late.map(|_| never_ready()))
@@ -173,6 +179,16 @@ fn add_refused_pod(pods: &mut Vec<Pod>, target: &str, facts: &TargetFacts) {
     let refused = facts.refused.as_ref();
     if let Some(message) = refused.filter(|_| pods.is_empty() && facts.replicas != Some(0)) {
         pods.push(Pod::refused(target, message.clone()));
+    }
+}
+
+fn deletion_cost(pod: &core_v1::Pod) -> DeletionCost {
+    let annotations = pod.metadata.annotations.as_ref();
+    let cost = annotations.and_then(|all| all.get(names::DELETION_COST_ANNOTATION));
+    match cost.map(String::as_str) {
+        None => DeletionCost::Unset,
+        Some(names::LOWEST_DELETION_COST) => DeletionCost::Lowest,
+        Some(_) => DeletionCost::Other,
     }
 }
 

@@ -274,6 +274,77 @@ async fn a_stateful_set_starts_in_order_and_stops_in_reverse() {
     );
 }
 
+fn unready() -> Value {
+    json!({"status": {"conditions": [{"type": "Ready", "status": "False", "reason": "Test"}]}})
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_ordered_stateful_set_deletes_no_unready_pod_above_another_until_that_is_ready() {
+    let (_fake_cluster, api_client) = a_fake_cluster().await;
+    let sets = "/apis/apps/v1/namespaces/default/statefulsets";
+    let mut object = probed("db", 3);
+    object["kind"] = json!("StatefulSet");
+    object["spec"]["serviceName"] = json!("db");
+    api_client.make(sets, object).await;
+    until("three are ready", async || {
+        api_client.get(&format!("{sets}/db")).await.1["status"]["readyReplicas"] == 3
+    })
+    .await;
+    for pod in ["db-0", "db-1", "db-2"] {
+        let path = format!("{PODS}/{pod}/status");
+        api_client.patch(&path, STRATEGIC, unready()).await;
+    }
+    let zero = json!({"spec": {"replicas": 0}});
+    api_client.patch(&format!("{sets}/db"), MERGE, zero).await;
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    let going = async || {
+        let pods = items(&api_client, PODS).await;
+        let going = pods
+            .iter()
+            .filter(|pod| pod["metadata"]["deletionTimestamp"].is_string());
+        going.count()
+    };
+    assert_eq!(
+        going().await,
+        0,
+        "the highest waits for the lowest that is not ready"
+    );
+    until(
+        "the kubelets' ticks have put them back, and all are gone",
+        async || items(&api_client, PODS).await.is_empty(),
+    )
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_replica_set_deletes_pods_that_are_not_ready_first_then_those_of_the_lower_cost() {
+    let (_fake_cluster, api_client) = a_fake_cluster().await;
+    api_client.make(DEPLOYMENTS, probed("web", 3)).await;
+    until("three are ready", async || {
+        api_client.get(&format!("{DEPLOYMENTS}/web")).await.1["status"]["readyReplicas"] == 3
+    })
+    .await;
+    let names = async || -> Vec<String> {
+        let pods = items(&api_client, PODS).await;
+        let name = |pod: &Value| pod["metadata"]["name"].as_str().unwrap().to_owned();
+        pods.iter().map(name).collect()
+    };
+    let all = names().await;
+    let cost =
+        json!({"metadata": {"annotations": {"controller.kubernetes.io/pod-deletion-cost": "-5"}}});
+    let pod = |name: &str| format!("{PODS}/{name}");
+    api_client.patch(&pod(&all[1]), MERGE, cost).await;
+    let path = format!("{}/status", pod(&all[2]));
+    api_client.patch(&path, STRATEGIC, unready()).await;
+    for (replicas, left) in [(2, &all[..2]), (1, &all[..1])] {
+        let scale = json!({"spec": {"replicas": replicas}});
+        let path = format!("{DEPLOYMENTS}/web");
+        api_client.patch(&path, MERGE, scale).await;
+        until("it has shrunk", async || names().await.len() == left.len()).await;
+        assert_eq!(names().await, left);
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn owners_take_their_dependents_with_them() {
     let (_fake_cluster, api_client) = a_fake_cluster().await;

@@ -5,10 +5,10 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use elasti_api::{ElastiServiceStatus, Handover, ListenPort, RouteGeneration, Time};
 use elasti_core::observed::{
-    Author, Autoscaler, Claim, Endpoint, Family, KedaBefore, KedaPause, Leadership, Me, Observed,
-    Obstacle, ObstacleKind, Owned, Pod as PodFact, PortsGiven, PrivateServiceShape, Reading,
-    Remembered, Report, Resolver, Rival, Service, ServiceKind, ServicePort, SliceRole, SliceShape,
-    StopOrder, Target, UserRequest,
+    Author, Autoscaler, Claim, DeletionCost, Endpoint, Family, KedaBefore, KedaPause, Leadership,
+    Me, Observed, Obstacle, ObstacleKind, Owned, Pod as PodFact, PortsGiven, PrivateServiceShape,
+    Reading, Remembered, Report, Resolver, Rival, Service, ServiceKind, ServicePort, SliceRole,
+    SliceShape, StopOrder, Target, UserRequest,
 };
 use elasti_core::ports::{PortAllocator, ServiceKey, WantedPort};
 use elasti_core::stable_since::{StableSince, TICK_KNOWN_PERIODS};
@@ -307,6 +307,7 @@ fn pod_fact(i: usize, pod: Pod, changed: bool, served: Option<Age>) -> Option<Po
         ready_since: served.filter(|_| ready).map(ago),
         containers_ready,
         marked,
+        deletion_cost: DeletionCost::Unset,
         terminating,
         obstacle: (pod == Pod::Stuck).then(|| Obstacle {
             kind: ObstacleKind::CrashLoop,
@@ -405,6 +406,7 @@ fn effect(config: &Config, step: &Step) -> Option<Effect> {
         Step::ReleaseAutoscaler(_) if config.is(Mistake::KeepsKedaPaused) => return None,
         Step::ReleaseAutoscaler(_) => Effect::Keda(Keda::Running),
         Step::Mark { pods, .. } => Effect::Mark(pods.iter().map(index).collect()),
+        Step::ResetCost(_) => return None,
         Step::Unmark(pods) => Effect::Unmark(pods.iter().map(index).collect()),
         Step::Shrink(group) => Effect::Shrink(u8::try_from(group.replicas()).unwrap()),
         Step::RestoreReplicas(_) if config.is(Mistake::ForgetsShrink) => return None,

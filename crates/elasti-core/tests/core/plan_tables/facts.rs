@@ -7,7 +7,7 @@ use elasti_api::{
     ElastiServiceSpec, ListenPort, RouteGeneration, ScaleTargetRef, Trigger, TriggerType,
 };
 use elasti_core::observed::{
-    Author, Autoscaler, Endpoint, Family, Leadership, Me, Owned, Pod, PortsGiven,
+    Author, Autoscaler, DeletionCost, Endpoint, Family, Leadership, Me, Owned, Pod, PortsGiven,
     PrivateServiceShape, Reading, Remembered, Report, Resolver, Service, ServiceKind, ServicePort,
     Settings, SliceRole, SliceShape, StopOrder, Target, UserRequest,
 };
@@ -318,6 +318,7 @@ pub fn pod() -> Pod {
         ready_since: Some(ago(LONG)),
         containers_ready: true,
         marked: false,
+        deletion_cost: DeletionCost::Unset,
         terminating: false,
         obstacle: None,
     }

@@ -2,8 +2,8 @@
 
 use elasti_api::{ElastiServiceStatus, RouteGeneration};
 use elasti_core::observed::{
-    Author, Autoscaler, Leadership, Me, Observed, Owned, Pod, PortsGiven, Reading, Remembered,
-    Report, Resolver, Settings, Target,
+    Author, Autoscaler, DeletionCost, Leadership, Me, Observed, Owned, Pod, PortsGiven, Reading,
+    Remembered, Report, Resolver, Settings, Target,
 };
 use elasti_core::ports::{ServiceKey, WantedPort};
 use elasti_core::stable_since::StableSince;
@@ -198,6 +198,7 @@ fn pod(p: &crate::scenarios::world::Pod) -> Pod {
         ready_since: p.ready_since.filter(|_| p.ready),
         containers_ready: p.containers_ready,
         marked: p.marked,
+        deletion_cost: DeletionCost::Unset,
         terminating: p.gone_at.is_some(),
         obstacle: p.obstacle.clone(),
     }
@@ -246,6 +247,7 @@ pub fn apply(world: &mut World, step: &Step) {
             pods.filter(|pod| pod.ready && unmarked(&pod.name))
                 .for_each(|pod| pod.ready_since = Some(now));
         }
+        Step::ResetCost(_) => {}
         Step::Shrink(group) => world.scale(group.replicas(), Author::Elasti),
         Step::RestoreReplicas(replicas) => world.scale(*replicas, Author::Elasti),
         Step::ScaleToZero(_) => world.scale(0, Author::Elasti),

@@ -10,7 +10,7 @@ use elasti_core::observed::{
     Rival, Service, ServiceKind, ServicePort, SliceRole, SliceShape, StopOrder, UserRequest,
 };
 use elasti_core::ports::PortAllocator;
-use elasti_core::step::PodRef;
+use elasti_core::step::{CostChange, PodRef};
 use jiff::{SignedDuration, Timestamp};
 
 /// How late the endpoint-slice controller follows a pod.
@@ -360,6 +360,7 @@ impl World {
             .map(|p| PodRef {
                 name: p.name.clone(),
                 version: p.version.to_string(),
+                cost: CostChange::Keep,
             })
             .collect();
         if !undone.is_empty() {
