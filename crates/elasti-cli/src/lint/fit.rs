@@ -2,6 +2,8 @@
 //! Pure: it never asks a cluster, and what is unknown is no finding.
 
 use elasti_api::{Autoscaler, AutoscalerType, ElastiServiceSpec, Handover, ScaleTargetRef};
+use elasti_core::coverage;
+use elasti_core::facts::ServiceFacts;
 use serde_json::Value;
 
 use super::document::Document;
@@ -134,27 +136,11 @@ fn check_service(spec: &ElastiServiceSpec, around: &Around, report: Report<'_>) 
             "give the Service a selector that matches the target's pods",
         );
     }
-    let ports = list(service, "/spec/ports");
-    let (tcp, other): (Vec<&Value>, Vec<&Value>) = ports
-        .iter()
-        .partition(|port| matches!(text(port, "/protocol"), "" | "TCP"));
-    if tcp.is_empty() {
+    let mut ports = list(service, "/spec/ports").iter();
+    if !ports.any(|port| matches!(text(port, "/protocol"), "" | "TCP")) {
         return refuse(
             format!("Service {name} has no TCP port, and only TCP can be held"),
             "name a Service with a TCP port",
-        );
-    }
-    for port in other {
-        let message = format!(
-            "port {} of Service {name} is {}: it is not forwarded while the target sleeps, and does not wake it",
-            port.get("port").unwrap_or(&Value::Null),
-            text(port, "/protocol")
-        );
-        report(
-            (Warning, Rule::Ports),
-            SERVICE,
-            message,
-            "use TCP for what must wake the target".to_owned(),
         );
     }
     check_traffic(spec, service, report);
@@ -163,12 +149,12 @@ fn check_service(spec: &ElastiServiceSpec, around: &Around, report: Report<'_>) 
 /// What of a Service that can be redirected keeps it from being reached, or from sleeping.
 fn check_traffic(spec: &ElastiServiceSpec, service: &Value, report: Report<'_>) {
     let name = &spec.service;
-    if text(service, "/spec/externalTrafficPolicy") == "Local" {
-        let message = format!(
-            "Service {name} has externalTrafficPolicy Local: outside clients reach a sleeping target only through nodes that run a resolver"
-        );
-        let fix = "use Cluster, or run a resolver on every node that takes outside traffic";
-        report((Warning, Rule::Service), SERVICE, message, fix.to_owned());
+    if let Ok(object) = serde_json::from_value(service.clone()) {
+        let facts = ServiceFacts::from_object(object);
+        for coverage::Warning { sentence, fix } in coverage::warnings(&facts.service) {
+            let message = format!("Service {name}: {}", sentence.trim_end_matches('.'));
+            report((Warning, Rule::Service), SERVICE, message, fix.to_owned());
+        }
     }
     let publishes = service.pointer("/spec/publishNotReadyAddresses") == Some(&Value::Bool(true));
     if publishes && spec.handover != Some(Handover::Redirect) {

@@ -74,6 +74,7 @@ fn service(spec: core_v1::ServiceSpec) -> Service {
         ports: ports.into_iter().map(port).collect(),
         families,
         external_local: spec.external_traffic_policy.as_deref() == Some("Local"),
+        internal_local: spec.internal_traffic_policy.as_deref() == Some("Local"),
         publishes_unready: spec.publish_not_ready_addresses == Some(true),
     }
 }

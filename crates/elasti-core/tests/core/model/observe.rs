@@ -147,6 +147,7 @@ pub fn observed(
         resolvers: (0..world.res.len())
             .map(|r| resolver(config, world, r, s, &given))
             .collect(),
+        nodes: None,
         ports: PortsGiven::Given(given),
         autoscaler: read
             .keda
@@ -243,6 +244,7 @@ fn service() -> Service {
         }],
         families: BTreeSet::from([Family::V4]),
         external_local: false,
+        internal_local: false,
         publishes_unready: false,
     }
 }
@@ -311,6 +313,7 @@ fn resolver(config: &Config, world: &World, r: usize, s: usize, given: &[ListenP
     let blind = config.is(Mistake::SleepsOnOpenStreams);
     Resolver {
         name: format!("resolver-{r}"),
+        node: String::new(),
         addresses: vec![address(r)],
         ready: world.res[r].up,
         terminating: false,

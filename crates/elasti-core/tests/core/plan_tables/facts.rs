@@ -92,6 +92,7 @@ pub fn idle() -> Observed {
         slice: Owned::Missing,
         private_service: Owned::Ours(private()),
         resolvers: vec![resolver(1), resolver(2)],
+        nodes: None,
         ports: PortsGiven::Given(ports()),
         autoscaler: Autoscaler::None,
         readings: vec![quiet()],
@@ -267,6 +268,7 @@ pub fn address(n: u8) -> IpAddr {
 pub fn resolver(n: u8) -> Resolver {
     Resolver {
         name: format!("resolver-{n}"),
+        node: format!("node-{n}"),
         addresses: vec![address(n)],
         ready: true,
         terminating: false,
@@ -366,6 +368,7 @@ pub fn service() -> Service {
         }],
         families: BTreeSet::from([Family::V4]),
         external_local: false,
+        internal_local: false,
         publishes_unready: false,
     }
 }

@@ -150,6 +150,7 @@ fn live_objects(world: &World, reconcile: &Reconciled) -> LiveObjects {
         pods: world.pods.iter().map(|p| pod(p, world.now)).collect(),
         events: Vec::new(),
         resolvers: Lookup::Found(world.resolvers.iter().map(resolver).collect()),
+        nodes: Lookup::Found(world.nodes.iter().map(|(name, _)| name.clone()).collect()),
         autoscaler: match &world.autoscaler {
             Autoscaler::None => Lookup::Unknown,
             Autoscaler::Missing => Lookup::Missing,
@@ -203,6 +204,7 @@ fn service(service: &Service) -> core_v1::Service {
         ports,
         families,
         external_local,
+        internal_local,
         publishes_unready,
     } = service;
     let port = |p: &elasti_core::observed::ServicePort| {
@@ -227,6 +229,7 @@ fn service(service: &Service) -> core_v1::Service {
         "ports": ports.iter().map(port).collect::<Vec<_>>(),
         "ipFamilies": families.iter().map(family).collect::<Vec<_>>(),
         "externalTrafficPolicy": external_local.then_some("Local"),
+        "internalTrafficPolicy": internal_local.then_some("Local"),
         "publishNotReadyAddresses": publishes_unready,
     }}))
     .unwrap()
@@ -265,6 +268,7 @@ fn resolver(resolver: &Resolver) -> core_v1::Pod {
     let ready = if resolver.ready { "True" } else { "False" };
     serde_json::from_value(json!({
         "metadata": {"name": resolver.name},
+        "spec": {"nodeName": resolver.node, "containers": []},
         "status": {"podIP": resolver.address, "conditions": [{"type": "Ready", "status": ready}]},
     }))
     .unwrap()
