@@ -37,6 +37,8 @@ pub struct Observed {
     pub private_service: Owned<PrivateServiceShape>,
     /// Every resolver pod.
     pub resolvers: Vec<Resolver>,
+    /// The names of all nodes, each of which may send to the Service; `None` if they cannot be read.
+    pub nodes: Option<BTreeSet<String>>,
     /// The listen ports that the port allocator gave this service.
     pub ports: PortsGiven,
     /// The autoscaler that the spec names.
@@ -348,7 +350,7 @@ pub struct Pod {
     pub ready: bool,
     /// Since when condition `Ready` is true, by the condition itself: it survives a restart of the operator.
     pub ready_since: Option<Timestamp>,
-    /// Condition `ContainersReady` is true: only such a pod may be un-marked.
+    /// Condition `ContainersReady` is true, and so is each readiness gate: only such a pod may be un-marked.
     pub containers_ready: bool,
     /// `Ready` is false because of our mark.
     pub marked: bool,
@@ -504,10 +506,10 @@ pub struct PrivateServiceShape {
 pub struct Resolver {
     /// Its pod's name.
     pub name: String,
-    /// Its addresses.
-    pub addresses: Vec<IpAddr>,
     /// The node it runs on.
     pub node: String,
+    /// Its addresses.
+    pub addresses: Vec<IpAddr>,
     /// Its pod is ready.
     pub ready: bool,
     /// Its pod has a deletion timestamp.

@@ -103,6 +103,10 @@ pub(crate) fn find(cache: &Cache, name: &Name) -> Result<Arc<Declared>, Incomple
     if !cache.is_listed() || kind_is_pending(cache, me) {
         return Err(Incomplete::NotListed);
     }
+    let service = cache.service(&me.service());
+    if service.is_some_and(|s| s.facts.service.internal_local) && cache.nodes_are_pending() {
+        return Err(Incomplete::NotListed);
+    }
     let target = cache.target(&target_of(me));
     let no_scale = target.is_some_and(|target| target.facts.replicas.is_none());
     if !cache.is_read(&me.service()) || no_scale {
@@ -153,6 +157,7 @@ pub(crate) fn observe(cache: &Cache, me: Arc<Declared>, context: Context) -> Sna
         ),
         private_service: facts::private_service(&me.uid, private.map(|view| &view.facts)),
         resolvers: resolvers(cache, &memory),
+        nodes: cache.nodes(),
         ports,
         autoscaler,
         readings,

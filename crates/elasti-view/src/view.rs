@@ -8,6 +8,8 @@ mod tests;
 mod totals;
 mod workload;
 
+use std::collections::BTreeSet;
+
 use elasti_api::names::condition;
 use elasti_api::{Condition, ElastiService, ElastiServiceStatus, Mode, Phase, Reason, Time};
 use jiff::{SignedDuration, Timestamp};
@@ -352,6 +354,7 @@ pub(crate) fn observed(facts: &Facts<'_>, status: &ElastiServiceStatus) -> Obser
         slice: Owned::Missing,
         private_service: Owned::Missing,
         resolvers: Vec::new(),
+        nodes: Some(BTreeSet::new()),
         ports: PortsGiven::Given(status.ports.clone()),
         autoscaler: Autoscaler::None,
         readings: readings(me, status),

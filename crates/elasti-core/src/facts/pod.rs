@@ -27,7 +27,7 @@ pub struct PodFacts {
     pub ready: bool,
     /// Since when condition `Ready` is true.
     pub ready_since: Option<Timestamp>,
-    /// Condition `ContainersReady` is true.
+    /// Condition `ContainersReady` is true, and so is each of the pod's readiness gates: without our mark it is ready.
     pub containers_ready: bool,
     /// `Ready` is not true because of our mark.
     pub marked: bool,
@@ -84,7 +84,7 @@ impl PodFacts {
                 .filter(|c| c.status == "True")
                 .and_then(|c| c.last_transition_time.as_ref())
                 .map(|at| at.0),
-            containers_ready: holds(CONTAINERS_READY),
+            containers_ready: holds(CONTAINERS_READY) && gates(pod).all(holds),
             marked: condition(READY).is_some_and(|c| {
                 c.status != "True" && c.reason.as_deref() == Some(names::DRAIN_REASON)
             }),
@@ -202,6 +202,16 @@ fn addresses(status: &core_v1::PodStatus) -> Vec<IpAddr> {
         }
     }
     addresses
+}
+
+/// The conditions that others must set to true before the pod may be `Ready`.
+fn gates(pod: &core_v1::Pod) -> impl Iterator<Item = &str> {
+    let gates = pod
+        .spec
+        .as_ref()
+        .and_then(|spec| spec.readiness_gates.as_ref());
+    let gates = gates.into_iter().flatten();
+    gates.map(|gate| gate.condition_type.as_str())
 }
 
 fn started(status: &core_v1::PodStatus) -> bool {

@@ -153,6 +153,52 @@ async fn a_drain_mark_takes_the_endpoint_out_until_the_kubelets_next_tick() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_readiness_gate_keeps_a_pod_out_of_rotation_whatever_its_containers_say() {
+    let (_fake_cluster, api_client) = a_fake_cluster().await;
+    a_service(&api_client, "web").await;
+    let mut object = probed("web", 1);
+    object["spec"]["template"]["spec"]["readinessGates"] =
+        json!([{"conditionType": "lb.example/attached"}]);
+    api_client.make(DEPLOYMENTS, object).await;
+    let condition = async |type_: &str| {
+        let pods = items(&api_client, PODS).await;
+        let conditions = pods.first().map(|pod| pod["status"]["conditions"].clone());
+        let conditions = conditions.unwrap_or_default();
+        let mut all = conditions.as_array().into_iter().flatten();
+        let found = all.find(|one| one["type"] == type_);
+        found.map_or(Value::Null, |one| one["status"].clone())
+    };
+    until("its containers are ready", async || {
+        condition("ContainersReady").await == "True"
+    })
+    .await;
+    assert_eq!(condition("Ready").await, "False");
+    let pod = items(&api_client, PODS).await.remove(0);
+    let path = format!(
+        "{PODS}/{}/status",
+        pod["metadata"]["name"].as_str().unwrap()
+    );
+    let gate = |status: &str| json!({"status": {"conditions": [{"type": "lb.example/attached", "status": status}]}});
+    api_client.patch(&path, STRATEGIC, gate("True")).await;
+    until("it is in rotation", async || {
+        ready_endpoints(&api_client).await == 1
+    })
+    .await;
+    sleep(Duration::from_secs(21)).await;
+    assert_eq!(
+        condition("lb.example/attached").await,
+        "True",
+        "ticks leave it"
+    );
+    api_client.patch(&path, STRATEGIC, gate("False")).await;
+    until("it is out again", async || {
+        ready_endpoints(&api_client).await == 0
+    })
+    .await;
+    assert_eq!(condition("ContainersReady").await, "True");
+}
+
+#[tokio::test(start_paused = true)]
 async fn pods_that_cannot_start_say_why() {
     let (_fake_cluster, api_client) = a_fake_cluster().await;
     for (name, image) in [

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use elasti_api::ElastiService;
-use k8s_openapi::api::core::v1::{Pod, Service};
+use k8s_openapi::api::core::v1::{Node, Pod, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::{Client, Resource as _};
 use reqwest::Url;
@@ -32,7 +32,7 @@ use crate::permissions::{self, Permissions};
 use crate::ports::Ports;
 use crate::report::{EventQueue, Reporter};
 use crate::settings::Settings;
-use crate::slim::{Declared, PodView, ServiceView, SliceView};
+use crate::slim::{Declared, NodeView, PodView, ServiceView, SliceView};
 use crate::store::{CachedKind, Change, ResolverPod};
 use crate::targets;
 use crate::term::Terms;
@@ -318,6 +318,10 @@ fn watch_all(operator: &Arc<Operator>, tasks: &mut JoinSet<()>) {
         watch_kind::<SliceView>(operator, tasks, slices, &scope);
         let pods = spec(Pod::url_path(&(), namespace));
         watch_kind::<PodView>(operator, tasks, pods, &scope);
+        if scope.is_none() {
+            let nodes = spec(Node::url_path(&(), None));
+            watch_kind::<NodeView>(operator, tasks, nodes, &scope);
+        }
     }
     let namespace = Some(operator.settings.resolver_namespace.clone());
     let resolvers = WatchSpec {

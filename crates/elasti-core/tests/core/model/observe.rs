@@ -154,6 +154,7 @@ pub fn observed(
         resolvers: (0..world.res.len())
             .map(|r| resolver(config, world, r, s, &given))
             .collect(),
+        nodes: None,
         ports: PortsGiven::Given(given),
         autoscaler: read
             .keda

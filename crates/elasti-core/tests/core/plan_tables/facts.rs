@@ -92,6 +92,7 @@ pub fn idle() -> Observed {
         slice: Owned::Ours(vec![net()]),
         private_service: Owned::Ours(private()),
         resolvers: vec![resolver(1), resolver(2)],
+        nodes: None,
         ports: PortsGiven::Given(ports()),
         autoscaler: Autoscaler::None,
         readings: vec![quiet()],

@@ -143,6 +143,7 @@ impl Operator {
             slice: world.slice.clone(),
             private_service: world.private_service.clone(),
             resolvers: self.resolvers(world),
+            nodes: Some(world.nodes.iter().map(|(name, _)| name.clone()).collect()),
             ports: ports(world),
             autoscaler: world.autoscaler.clone(),
             readings: self.readings.clone(),
@@ -158,8 +159,8 @@ impl Operator {
         let both = world.resolvers.iter().zip(&self.reports);
         both.map(|(r, report)| Resolver {
             name: r.name.clone(),
+            node: r.node.clone(),
             addresses: vec![r.address],
-            node: String::new(),
             ready: r.ready,
             terminating: false,
             report: report.clone(),

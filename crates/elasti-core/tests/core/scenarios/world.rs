@@ -54,6 +54,7 @@ pub struct Pod {
 
 pub struct Resolver {
     pub name: String,
+    pub node: String,
     pub address: IpAddr,
     pub ready: bool,
     /// It responds to the operator.
@@ -452,6 +453,7 @@ impl World {
 fn resolver(n: u8) -> Resolver {
     Resolver {
         name: format!("resolver-{n}"),
+        node: ["node-a", "node-b"][usize::from(n - 1)].into(),
         address: IpAddr::V4(Ipv4Addr::new(10, 0, 9, n)),
         ready: true,
         answers: true,
