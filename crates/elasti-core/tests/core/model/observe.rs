@@ -120,22 +120,7 @@ pub fn observed(
         }),
         namespace_terminating: false,
         service: Some(service()),
-        target: read.replicas.map(|replicas| Target {
-            replicas: u32::from(replicas),
-            version: "1".into(),
-            replicas_by: if read.by_us {
-                Author::Elasti
-            } else {
-                Author::Other("kubectl".into())
-            },
-            replicas_at: (read.by_us && !config.is(Mistake::ForgetsWakes))
-                .then(|| ago(read.written)),
-            stops: match config.ordered {
-                _ if config.is(Mistake::DrainsWhole) => StopOrder::Unknown,
-                true => StopOrder::HighestAlone,
-                false => StopOrder::UnreadyFirst,
-            },
-        }),
+        target: read.replicas.map(|replicas| target(config, read, replicas)),
         pods: read
             .pods
             .iter()
@@ -166,6 +151,24 @@ pub fn observed(
         may_mark: true,
         stable_since: world.ops[op].memory[s].clone(),
         settings: crate::model::mistakes::settings(config),
+    }
+}
+
+fn target(config: &Config, read: &Svc, replicas: u8) -> Target {
+    Target {
+        replicas: u32::from(replicas),
+        version: "1".into(),
+        replicas_by: if read.by_us {
+            Author::Elasti
+        } else {
+            Author::Other("kubectl".into())
+        },
+        replicas_at: (read.by_us && !config.is(Mistake::ForgetsWakes)).then(|| ago(read.written)),
+        stops: match config.ordered {
+            _ if config.is(Mistake::DrainsWhole) => StopOrder::Unknown,
+            true => StopOrder::HighestAlone,
+            false => StopOrder::UnreadyFirst,
+        },
     }
 }
 
