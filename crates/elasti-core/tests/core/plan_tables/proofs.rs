@@ -751,7 +751,7 @@ fn a_cancelled_drain_restores_what_it_took_away_unless_something_else_has_writte
     let mut by_other = cancelled.clone();
     by_other.target.as_mut().unwrap().replicas_by = Author::Other("hpa".into());
     assert!(!restores(&by_other));
-    let mut unread = cancelled.clone();
+    let mut unread = cancelled;
     unread.readings = vec![Reading::Unread];
     assert!(!restores(&unread), "the next reading decides");
 }
