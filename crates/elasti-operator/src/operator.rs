@@ -75,7 +75,9 @@ impl Operator {
             leadership: self.terms.leadership(),
             memory: self.memories.get(name),
             allocation: self.ports.allocate(&me, service, now),
-            namespace_terminating: self.memories.is_terminating(&name.namespace),
+            // Nothing can be created in a namespace that is going away, so only a deletion needs to know.
+            namespace_terminating: me.deleting_since.is_some()
+                && self.memories.is_terminating(&name.namespace),
             readings: self.readings.get(name),
             wake_requested_at: self.memories.wake_requested_at(name),
             promised_until: self.writer.promised_until(&target_of(&me)),
