@@ -101,6 +101,12 @@ fn ready_since(o: &Observed, woken: Timestamp) -> Option<Timestamp> {
     Some(ready.min(o.now))
 }
 
+/// The target was woken, and no pod has been ready since.
+#[must_use]
+pub fn wake_is_under_way(o: &Observed) -> bool {
+    last_wake(o).is_some_and(|woken| ready_since(o, woken).is_none())
+}
+
 /// The cooldown of the spec; 0 means the default.
 #[must_use]
 pub fn cooldown(spec: &ElastiServiceSpec) -> SignedDuration {

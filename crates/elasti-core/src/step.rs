@@ -9,6 +9,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::autoscaler;
 use crate::groups;
+use crate::idle;
 use crate::observed::{
     Endpoint, Family, KedaPause, Leadership, Observed, Pod, PortsGiven, PrivateServiceShape,
     Report, Resolver, Service, SliceRole, SliceShape,
@@ -573,12 +574,14 @@ impl Restored {
         })
     }
 
-    /// Our slice has been a net for the settle time and no pod has our mark: whether a pod is ready is not our doing.
+    /// Our slice has been a net for the settle time, no pod has our mark and no wake of ours is under way:
+    /// whether a pod is ready is not our doing.
     fn of_net(o: &Observed) -> Option<Self> {
         let (slices, since) = o.stable_since.slice.as_ref()?;
         let net = slices.iter().all(|s| s.role == SliceRole::Net);
         let settled = o.since(*since) >= o.settings.settle;
-        (net && settled && o.marked_pods().next().is_none()).then(|| Self {
+        let ours = o.marked_pods().next().is_some() || idle::wake_is_under_way(o);
+        (net && settled && !ours).then(|| Self {
             expires: fresh_until(o),
         })
     }

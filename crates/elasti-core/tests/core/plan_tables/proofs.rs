@@ -10,9 +10,9 @@ use elasti_core::{Observed, Plan, Step};
 use jiff::SignedDuration;
 
 use crate::plan_tables::facts::{
-    Change, active, address, ago, asleep, drained, draining, endpoint, finalize, idle, now,
-    observed, planned, planned_for, pod, ports, redirected, redirecting, report, resolver,
-    restoring, serving, spec,
+    Change, LONG, active, address, ago, asleep, drained, draining, endpoint, finalize, idle, mark,
+    net, now, observed, planned, planned_for, pod, ports, redirected, redirecting, report,
+    resolver, restoring, serving, spec,
 };
 
 /// Idle, and without a net so far: its resolvers have proven nothing yet.
@@ -474,6 +474,31 @@ fn our_slice_goes_only_after_the_services_own_slices_have_shown_a_ready_pod_for_
         }),
         ("another operator is the leader", |o| {
             o.leadership = Leadership::Follower
+        }),
+    ];
+    each_fact_counts(facts, removes_slice, broken);
+}
+
+#[test]
+fn the_net_of_a_deleted_service_goes_without_a_ready_pod_if_that_is_not_our_doing() {
+    let facts = || {
+        let mut o = serving();
+        o.me.deleting_since = Some(ago(5));
+        o.me.remembered.last_wake = Some(ago(LONG));
+        o.me.remembered.ready_after_wake = Some(ago(LONG));
+        o.stable_since.slice = Some((vec![net()], ago(3)));
+        o.pods[0].ready = false;
+        o.pods[0].ready_since = None;
+        o.endpoints.clear();
+        o
+    };
+    let broken: &[(&str, Change)] = &[
+        ("it has been a net for less than the settle time", |o| {
+            o.stable_since.slice = Some((vec![net()], ago(1)));
+        }),
+        ("a pod has our mark", |o| mark(o, 3)),
+        ("our wake is under way", |o| {
+            o.me.remembered.ready_after_wake = None;
         }),
     ];
     each_fact_counts(facts, removes_slice, broken);
