@@ -43,8 +43,7 @@ async fn wake(request: &Request<'_>) -> Result<Outcome, Outcome> {
     match before {
         Progress::Done => return Ok(request.done(trial.word("already awake"))),
         Progress::Failed(sentence) => {
-            let sentence = format!("cannot be woken: {sentence}{}", request.see());
-            return Err(request.failed(sentence));
+            return Err(failed(request, &sentence));
         }
         Progress::Going if request.ends_when_sent() => {
             return Ok(request.done(trial.word("wake requested")));
@@ -57,7 +56,7 @@ async fn wake(request: &Request<'_>) -> Result<Outcome, Outcome> {
             let took = millis(i64::try_from(took).unwrap_or(i64::MAX));
             Ok(request.done(format!("awake after {took}")))
         }
-        End::Failed(sentence) => Err(request.failed(sentence + &request.see())),
+        End::Failed(sentence) => Err(failed(request, &sentence)),
         End::TimedOut(last) => {
             let timeout = request.options.waiting.timeout;
             let state = last.map_or_else(String::new, |view| {
@@ -67,4 +66,9 @@ async fn wake(request: &Request<'_>) -> Result<Outcome, Outcome> {
             Err(request.failed(format!("not awake after {timeout:?}; {state}{see}")))
         }
     }
+}
+
+/// The same words whether the cause was there before the request or is met while waiting.
+fn failed(request: &Request<'_>, cause: &str) -> Outcome {
+    request.failed(format!("cannot be woken: {cause}{}", request.see()))
 }

@@ -77,8 +77,8 @@ async fn without_an_operator_a_target_that_is_zeroed_by_hand_holds_its_requests(
     let elasti = env.installation();
     let web = env.deploy("web").await;
     web.until_serving().await;
-    until("its net is there", async || {
-        !web.our_slices().await.is_empty()
+    until("all resolvers are in its net", async || {
+        web.slice_addresses().await == elasti.resolver_addresses().await
     })
     .await;
     web.until_nodes_follow().await;
