@@ -81,6 +81,13 @@ impl Observed {
         self.endpoints.iter().any(|e| e.ready && !e.terminating)
     }
 
+    /// The Service's own endpoints show this pod, and that it takes traffic.
+    #[must_use]
+    pub fn shows_ready(&self, pod: &str) -> bool {
+        let mut endpoints = self.endpoints.iter();
+        endpoints.any(|e| e.ready && !e.terminating && e.pod == pod)
+    }
+
     /// Pods that carry our mark.
     pub fn marked_pods(&self) -> impl Iterator<Item = &Pod> {
         self.pods.iter().filter(|p| p.marked)

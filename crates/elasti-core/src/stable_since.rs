@@ -21,9 +21,12 @@ pub struct StableSince {
     pub slice: Option<(Vec<SliceShape>, Timestamp)>,
     /// Our slice has been gone since then.
     pub slice_gone_since: Option<Timestamp>,
-    /// The Service's own slices have shown a pod that receives traffic since then.
-    pub rotation_since: Option<Timestamp>,
-    /// The Service's own slices have shown no such pod since then.
+    /// Each living pod that is `Ready` and that the Service's own slices show as ready, and since when without a doubt.
+    pub in_rotation_since: BTreeMap<String, Timestamp>,
+    /// The living pods that may have left rotation and come back: the Service's own slices may lag behind that, so any
+    /// change of them may take such a pod out of rotation once more.
+    pub came_back: BTreeSet<String>,
+    /// The Service's own slices have shown no pod that receives traffic since then.
     pub no_rotation_since: Option<Timestamp>,
     /// No terminating pod has been seen since then, neither in the Service's own slices nor among its pods.
     pub no_terminating_since: Option<Timestamp>,
@@ -127,7 +130,8 @@ impl StableSince {
             watched_before_until,
             slice: None,
             slice_gone_since: None,
-            rotation_since: None,
+            in_rotation_since: BTreeMap::new(),
+            came_back: BTreeSet::new(),
             no_rotation_since: None,
             no_terminating_since: None,
             pods_out_since: None,
@@ -160,23 +164,23 @@ impl StableSince {
             _ => (shape.clone(), now),
         });
         self.slice_gone_since = span(self.slice_gone_since, self.slice.is_none(), now);
-        // A change that was undone between two reconciles still ends the span: nodes may be applying it now.
-        if self.endpoints_version.as_ref() != Some(&o.endpoints_version) {
-            self.out_since.clear();
-            (self.rotation_since, self.no_rotation_since) = (None, None);
-            self.endpoints_version = Some(o.endpoints_version.clone());
-        }
-        self.rotation_since = span(self.rotation_since, o.in_rotation(), now);
-        self.no_rotation_since = span(self.no_rotation_since, !o.in_rotation(), now);
-        let terminating =
-            o.endpoints.iter().any(|e| e.terminating) || o.pods.iter().any(|p| p.terminating);
-        self.no_terminating_since = span(self.no_terminating_since, !terminating, now);
         let versions: BTreeMap<String, String> = o
             .pods
             .iter()
             .filter(|p| !p.terminating)
             .map(|p| (p.name.clone(), p.version.clone()))
             .collect();
+        self.observe_rotation(o, &versions);
+        // A change that was undone between two reconciles still ends the span: nodes may be applying it now.
+        if self.endpoints_version.as_ref() != Some(&o.endpoints_version) {
+            self.out_since.clear();
+            self.no_rotation_since = None;
+            self.endpoints_version = Some(o.endpoints_version.clone());
+        }
+        self.no_rotation_since = span(self.no_rotation_since, !o.in_rotation(), now);
+        let terminating =
+            o.endpoints.iter().any(|e| e.terminating) || o.pods.iter().any(|p| p.terminating);
+        self.no_terminating_since = span(self.no_terminating_since, !terminating, now);
         self.observe_readiness(o, &versions);
         self.observe_pods_out(o, &versions);
         self.observe_replicas(o);
@@ -218,7 +222,6 @@ impl StableSince {
     fn clamp_to_now(&mut self, now: Timestamp) {
         let spans = [
             &mut self.slice_gone_since,
-            &mut self.rotation_since,
             &mut self.no_rotation_since,
             &mut self.no_terminating_since,
             &mut self.pods_out_since,
@@ -227,11 +230,13 @@ impl StableSince {
         ];
         let spans = spans.into_iter().flatten();
         let ready = self.ready_since.values_mut();
+        let rotation = self.in_rotation_since.values_mut();
         let out = self.out_since.values_mut();
         let pushed_back = self.pushed_back.iter_mut().map(|back| &mut back.at);
         let slice = self.slice.iter_mut().map(|(_, since)| since);
         for since in spans
             .chain(ready)
+            .chain(rotation)
             .chain(out)
             .chain(slice)
             .chain(pushed_back)
@@ -264,6 +269,28 @@ impl StableSince {
             self.ticks.clear();
         }
         self
+    }
+
+    /// A pod is judged by itself: the changes of others do not take it out of rotation.
+    fn observe_rotation(&mut self, o: &Observed, versions: &BTreeMap<String, String>) {
+        let unchanged = |pod: &Pod| self.pod_versions.get(&pod.name) == versions.get(&pod.name);
+        let came_back = |pod: &&Pod| {
+            let left = self.ready_since.contains_key(&pod.name) && !unchanged(pod);
+            let known = self.endpoints_version.is_some() && !self.came_back.contains(&pod.name);
+            left || pod.marked || !known
+        };
+        let living = || o.pods.iter().filter(|p| !p.terminating);
+        let back: BTreeSet<String> = (living().filter(came_back).map(|p| p.name.clone())).collect();
+        let same_slices = self.endpoints_version.as_ref() == Some(&o.endpoints_version);
+        self.in_rotation_since = living()
+            .filter(|pod| pod.ready && o.shows_ready(&pod.name))
+            .map(|pod| {
+                let steady = unchanged(pod) && (same_slices || !back.contains(&pod.name));
+                let since = self.in_rotation_since.get(&pod.name).filter(|_| steady);
+                (pod.name.clone(), since.copied().unwrap_or(o.now))
+            })
+            .collect();
+        self.came_back = back;
     }
 
     fn observe_readiness(&mut self, o: &Observed, versions: &BTreeMap<String, String>) {

@@ -11,8 +11,8 @@ use crate::autoscaler;
 use crate::groups;
 use crate::idle;
 use crate::observed::{
-    Endpoint, Family, KedaPause, Leadership, Observed, Pod, PortsGiven, PrivateServiceShape,
-    Report, Resolver, Service, SliceRole, SliceShape,
+    Family, KedaPause, Leadership, Observed, Pod, PortsGiven, PrivateServiceShape, Report,
+    Resolver, Service, SliceRole, SliceShape,
 };
 use crate::stable_since::TickWindow;
 use crate::why::Why;
@@ -508,28 +508,27 @@ impl Net {
 
 /// A pod that is ready is in rotation, and no node sends connections to a terminating one.
 fn pod_takes_over(o: &Observed) -> Result<(), Why> {
-    let ready = |name: &str| {
-        o.pods
-            .iter()
-            .any(|p| p.name == name && p.ready && !p.terminating)
-    };
-    let takes = |e: &&Endpoint| e.ready && !e.terminating && ready(&e.pod);
-    if !o.endpoints.iter().any(|e| takes(&e)) {
-        let sentence = "The Service's own endpoints show no ready pod yet.";
-        return Err(Why::new(Reason::Restoring, sentence));
-    }
-    let settled_rotation = o.stable_since.rotation_since.map(|since| o.since(since));
-    if settled_rotation >= Some(o.settings.settle) {
-        return Ok(());
-    }
+    let rotation = known_since(o)?;
     let waiting = Why::new(
         Reason::Restoring,
         "Some nodes may still send connections to terminating pods.",
     );
-    match o.stable_since.no_terminating_since {
-        Some(since) => settled(since, o, waiting),
-        None => Err(waiting),
-    }
+    let since = o.stable_since.no_terminating_since;
+    settled(since.map_or(rotation, |at| at.min(rotation)), o, waiting)
+}
+
+/// After the settle time from then on every node knows a pod that is ready, however often other pods come and go.
+fn known_since(o: &Observed) -> Result<Timestamp, Why> {
+    let seen = &o.stable_since;
+    let since = seen.in_rotation_since.iter().map(|(pod, since)| {
+        // The slices have followed a pod that has not changed for the settle time, whatever they showed before.
+        let followed = seen.ready_since.get(pod);
+        followed.map_or(*since, |at| add(*at, o.settings.settle).min(*since))
+    });
+    since.min().ok_or_else(|| {
+        let sentence = "The Service's own endpoints show no ready pod yet.";
+        Why::new(Reason::Restoring, sentence)
+    })
 }
 
 /// Proof: every node sends new connections to a ready pod, so the resolvers may leave the path.
@@ -539,7 +538,8 @@ pub struct Restored {
 }
 
 impl Restored {
-    /// Proves it from the facts: the Service's own slices, not the pods, have shown a ready pod for the settle time.
+    /// Proves it from the facts: the Service's own slices, not the pods, have shown a ready pod for the settle time. They
+    /// may lag behind a pod that left and came back, so the pod itself must have stayed ready, too.
     ///
     /// # Errors
     /// If they have not.
@@ -547,28 +547,11 @@ impl Restored {
         if let Some(proof) = Self::of_net(o) {
             return Ok(proof);
         }
-        let Some(since) = o.stable_since.rotation_since else {
-            let sentence = "The Service's own endpoints show no ready pod yet.";
-            return Err(Why::new(Reason::Restoring, sentence));
-        };
         let waiting = Why::new(
             Reason::Restoring,
             "Waiting until every node sends new connections to the pods.",
         );
-        settled(since, o, waiting)?;
-        // The slices may lag behind a pod that left and came back, so the pod itself must have stayed ready, too.
-        let in_rotation = |name: &String| o.endpoints.iter().any(|e| e.ready && e.pod == *name);
-        let steady = o
-            .stable_since
-            .ready_since
-            .iter()
-            .filter(|(pod, _)| in_rotation(pod));
-        let Some(since) = steady.map(|(_, since)| *since).min() else {
-            let sentence = "The pods in rotation are no longer ready.";
-            return Err(Why::new(Reason::Restoring, sentence));
-        };
-        let waiting = Why::new(Reason::Restoring, "A pod has only just become ready.");
-        settled(since, o, waiting)?;
+        settled(known_since(o)?, o, waiting)?;
         Ok(Self {
             expires: fresh_until(o),
         })

@@ -7,7 +7,9 @@ use crate::model::effects::{applies, reconciles};
 use crate::model::observe::{key, uid};
 use crate::model::passing::time_passes;
 use crate::model::requests::{arrives, forwards, one_less, usable_pod, wakes};
-use crate::model::world::{Effect, Keda, Kubelet, NET, Pipe, Pod, TriggerState, World, now};
+use crate::model::world::{
+    ALL_PODS, Effect, Keda, Kubelet, NET, Pipe, Pod, TriggerState, World, now,
+};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Backend {
@@ -395,7 +397,7 @@ fn elasti_acts(config: &Config, w: &mut World, action: Action) -> bool {
             w.ops[before].promised = config.operator().promised;
             w.svcs
                 .iter_mut()
-                .for_each(|svc| svc.changed[before] = (true, true));
+                .for_each(|svc| svc.changed[before] = (true, ALL_PODS));
         }
         Action::Restart(op) => w.ops[op].up = true,
         Action::Thaw(op) => w.ops[op].frozen = None,
@@ -459,7 +461,7 @@ fn fault(config: &Config, w: &mut World, action: Action) -> bool {
         Action::Crash(op) => {
             w.svcs
                 .iter_mut()
-                .for_each(|svc| svc.changed[op] = (true, true));
+                .for_each(|svc| svc.changed[op] = (true, ALL_PODS));
             w.ops[op] = config.operator();
             w.ops[op].up = false;
             remember_ports(w, op);
@@ -551,7 +553,7 @@ fn set_pod(w: &mut World, s: usize, i: usize, pod: Pod) {
         svc.served = svc.served.or(svc.woken.map(|_| 0));
     }
     w.svcs[s].pods[i] = pod;
-    w.svcs[s].pods_changed();
+    w.svcs[s].pod_changed(i);
 }
 
 fn undo_mark(w: &mut World, s: usize, i: usize) {
@@ -566,7 +568,7 @@ fn undo_mark(w: &mut World, s: usize, i: usize) {
             healthy,
             marked: false,
         };
-        w.svcs[s].pods_changed();
+        w.svcs[s].pod_changed(i);
     }
 }
 

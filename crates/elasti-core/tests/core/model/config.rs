@@ -9,8 +9,8 @@ use elasti_core::stable_since::StableSince;
 use jiff::SignedDuration;
 
 use crate::model::world::{
-    Age, Budget, Keda, Kubelet, Lease, Op, Pipe, Pod, Res, RouteState, Status, Svc, TriggerState,
-    World, now,
+    ALL_PODS, Age, Budget, Keda, Kubelet, Lease, Op, Pipe, Pod, Res, RouteState, Status, Svc,
+    TriggerState, World, now,
 };
 
 pub const SETTLE: Age = 2;
@@ -29,6 +29,7 @@ pub const SHARED_WAITERS: u32 = 2;
 pub enum Mistake {
     None,
     RestoresOnPodReadiness,
+    RestoresAtFirstSight,
     NetInsteadOfRedirect,
     UnmarksSickPods,
     UnmarksPodsAboutToStop,
@@ -239,7 +240,7 @@ impl Config {
             sleep_request: None,
             excused: false,
             pods_broken: false,
-            changed: vec![(true, true); self.operators],
+            changed: vec![(true, ALL_PODS); self.operators],
         };
         let route = RouteState {
             listens: false,

@@ -16,7 +16,7 @@ pub fn reconciles(config: &Config, w: &mut World, op: usize, s: usize) -> bool {
     let seen = reconcile(config, w, op, s);
     w.ops[op] = seen.op;
     if seen.fresh {
-        w.svcs[s].changed[op] = (false, false);
+        w.svcs[s].changed[op] = (false, 0);
     }
     if !seen.effects.is_empty() {
         let stale = w.ops[op].frozen.as_ref().filter(|_| !seen.fresh);
@@ -114,7 +114,7 @@ fn pods_changed(w: &World, op: usize, pending: &Pending) -> bool {
     pending
         .stale_pods
         .as_ref()
-        .map_or(svc.changed[op].1, |pods| *pods != svc.pods)
+        .map_or(svc.changed[op].1 != 0, |pods| *pods != svc.pods)
 }
 
 fn mark(w: &mut World, s: usize, i: usize) {
@@ -127,7 +127,7 @@ fn mark(w: &mut World, s: usize, i: usize) {
         if w.svcs[s].kubelets[i] == Kubelet::Idle {
             w.svcs[s].kubelets[i] = Kubelet::Sometime(0);
         }
-        w.svcs[s].pods_changed();
+        w.svcs[s].pod_changed(i);
     }
 }
 
@@ -147,7 +147,7 @@ fn unmark(w: &mut World, s: usize, i: usize) {
             marked: false,
         };
         w.svcs[s].kubelets[i] = Kubelet::Idle;
-        w.svcs[s].pods_changed();
+        w.svcs[s].pod_changed(i);
     }
 }
 

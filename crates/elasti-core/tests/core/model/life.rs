@@ -5,8 +5,8 @@ use elasti_core::phase::{self, Phase};
 
 use crate::model::actions::{Action, Backend, Outcome, after};
 use crate::model::config::Config;
-use crate::model::settle::fair_step;
-use crate::model::world::{Pod, World};
+use crate::model::settle::{fair_step, step_of};
+use crate::model::world::{NET, Pod, World};
 
 /// A life that takes more steps than this has gone wrong; the laws will show how.
 const MOST_STEPS: usize = 600;
@@ -50,14 +50,14 @@ fn cancelled(config: &Config, states: &[World]) -> Vec<World> {
     other
 }
 
-/// A wake right after the zero: a new pod is ready while an old one still terminates.
+/// A wake right after the zero: a new pod is ready while an old one still terminates, and takes long to.
 fn woken_while_terminating(config: &Config, states: &[World]) -> Vec<World> {
     let listed = |w: &&World| w.svcs[0].resolvers_at[0].seen & 1 != 0;
     let at_zero =
         |w: &&World| w.svcs[0].replicas == Some(0) && w.svcs[0].pods.contains(&Pod::Terminating);
-    let last = states.iter().filter(listed).find(at_zero);
+    let mut last = states.iter().filter(listed).filter(at_zero);
     let free = |w: &World| w.svcs[0].pods.iter().position(|p| *p == Pod::None);
-    let Some((mut last, free)) = last.and_then(|w| Some((w.clone(), free(w)?))) else {
+    let Some((mut last, free)) = last.find_map(|w| Some((w.clone(), free(w)?))) else {
         return Vec::new();
     };
     last.budget.clients += 1;
@@ -73,6 +73,16 @@ fn woken_while_terminating(config: &Config, states: &[World]) -> Vec<World> {
     let mut other = vec![last];
     for action in actions {
         other.extend(after(config, &other[other.len() - 1], action));
+    }
+    while other.len() < MOST_STEPS && other[other.len() - 1].broken.is_empty() {
+        let last = &other[other.len() - 1];
+        let restored = last.svcs[0].slice.is_none_or(|slice| slice & NET != 0);
+        match step_of(config, last, |action| {
+            !matches!(action, Action::PodGone(..))
+        }) {
+            Some((_, next)) if !restored => other.push(next),
+            _ => break,
+        }
     }
     other
 }

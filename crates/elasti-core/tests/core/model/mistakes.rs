@@ -6,7 +6,7 @@ use elasti_core::observed::Settings;
 use jiff::SignedDuration;
 
 use crate::model::config::{Config, Mistake};
-use crate::model::world::{Age, Effect, NET, Pod, Svc, TriggerState};
+use crate::model::world::{ALL_PODS, Age, Effect, NET, Pod, Svc, TriggerState};
 
 /// The settings, or those of an operator that ignores kubelet ticks.
 pub fn settings(config: &Config) -> Settings {
@@ -38,9 +38,12 @@ pub fn alter(config: &Config, read: &Svc, plan: &Plan, effects: &mut Vec<(Effect
     let zero = Effect::Zero { by_redirect: false };
     match config.mistake {
         Mistake::RestoresOnPodReadiness if plan.phase == Phase::Restoring && !ready.is_empty() => {
-            effects.retain(|(e, _)| !matches!(e, Effect::EnsureSlice(_)));
-            let net = read.slice.map(|mask| Effect::EnsureSlice(NET | mask));
-            effects.extend(net.map(|net| (net, None)));
+            net_now(read, effects);
+        }
+        Mistake::RestoresAtFirstSight
+            if plan.phase == Phase::Restoring && read.own.seen & ALL_PODS != 0 =>
+        {
+            net_now(read, effects);
         }
         Mistake::KeepsNoNet => {
             effects.retain(|(e, _)| !matches!(e, Effect::EnsureSlice(mask) if mask & NET != 0));
@@ -98,6 +101,12 @@ pub fn alter(config: &Config, read: &Svc, plan: &Plan, effects: &mut Vec<(Effect
         }
         _ => {}
     }
+}
+
+fn net_now(read: &Svc, effects: &mut Vec<(Effect, Option<Age>)>) {
+    effects.retain(|(e, _)| !matches!(e, Effect::EnsureSlice(_)));
+    let net = read.slice.map(|mask| Effect::EnsureSlice(NET | mask));
+    effects.extend(net.map(|net| (net, None)));
 }
 
 fn redirect_as_net(effects: &mut [(Effect, Option<Age>)]) {

@@ -36,6 +36,11 @@ fn path_mistakes() -> Vec<Case> {
             "S1",
             with(|c| (c.nodes, c.resolvers) = (2, 1)),
         ),
+        (
+            Mistake::RestoresAtFirstSight,
+            "S1",
+            with(|c| (c.nodes, c.resolvers) = (2, 1)),
+        ),
         (Mistake::NetInsteadOfRedirect, "S1", base(1, 0)),
         (
             Mistake::UnmarksPodsAboutToStop,

@@ -129,7 +129,7 @@ pub fn observed(
                 let served = read
                     .served
                     .filter(|_| !config.is(Mistake::CountsFromTheWake));
-                pod_fact(i, *pod, read.changed[op].1, served)
+                pod_fact(i, *pod, read.changed[op].1 & (1 << i) != 0, served)
             })
             .collect(),
         endpoints: endpoints(read),
@@ -516,7 +516,6 @@ pub fn aged(config: &Config, mut seen: StableSince, units: Age) -> StableSince {
     }
     for span in [
         &mut seen.slice_gone_since,
-        &mut seen.rotation_since,
         &mut seen.no_rotation_since,
         &mut seen.no_terminating_since,
         &mut seen.pods_out_since,
@@ -525,6 +524,9 @@ pub fn aged(config: &Config, mut seen: StableSince, units: Age) -> StableSince {
         span.iter_mut().for_each(|moment| age(moment, SETTLE));
     }
     seen.ready_since
+        .values_mut()
+        .for_each(|moment| age(moment, 2 * SETTLE));
+    seen.in_rotation_since
         .values_mut()
         .for_each(|moment| age(moment, SETTLE));
     seen.out_since

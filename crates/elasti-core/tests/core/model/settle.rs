@@ -97,6 +97,15 @@ fn identity(world: &World) -> u64 {
 
 /// The one next step of a fair run: the first thing that changes anything; time passes only when nothing else does.
 pub fn fair_step(config: &Config, world: &World) -> Option<(Action, World)> {
+    step_of(config, world, |_| true)
+}
+
+/// The same in a run without some of the actions.
+pub fn step_of(
+    config: &Config,
+    world: &World,
+    happens: impl Fn(&Action) -> bool,
+) -> Option<(Action, World)> {
     let mut actions = Vec::new();
     fair(config, world, &mut actions);
     let changed = |action| {
@@ -110,7 +119,7 @@ pub fn fair_step(config: &Config, world: &World) -> Option<(Action, World)> {
         let only_lease = renewed && action == Action::TimePasses && as_before == *world;
         (!only_lease).then_some((action, next))
     };
-    actions.into_iter().find_map(changed)
+    actions.into_iter().filter(happens).find_map(changed)
 }
 
 /// Rest must be where the spec wants it.

@@ -28,6 +28,8 @@ pub fn older(age: Age, most: Age) -> Age {
 pub const NET: u8 = 0x80;
 /// Beside the ready pods in the Service's own slices: those that terminate, and still count as serving.
 pub const TERMINATING: u8 = 4;
+/// Every pod of a service.
+pub const ALL_PODS: u8 = (1 << TERMINATING) - 1;
 
 /// What is published, and the changes that a follower has not applied yet, oldest first.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Default)]
@@ -188,8 +190,8 @@ pub struct Svc {
     pub excused: bool,
     /// Something outside Elasti stopped pods: what they refuse is their own, but the net catches the rest.
     pub pods_broken: bool,
-    /// For each operator: whether the endpoints, and the pods, have changed since its last reconcile.
-    pub changed: Vec<(bool, bool)>,
+    /// For each operator: whether the endpoints have changed since its last reconcile, and which pods have.
+    pub changed: Vec<(bool, u8)>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -373,7 +375,7 @@ impl World {
         let bits = |mask: u8, n: usize| (0..n).filter(|i| mask & (1 << i) != 0).collect();
         let (pods, resolvers) = (svc.pods_at[n].seen, svc.resolvers_at[n].seen);
         let net = resolvers & NET != 0;
-        let ready = pods & ((1 << TERMINATING) - 1);
+        let ready = pods & ALL_PODS;
         if ready != 0 || resolvers != 0 && !net {
             let redirected = if net { 0 } else { resolvers };
             return (
@@ -428,8 +430,8 @@ impl Svc {
         stopped.into_iter().collect()
     }
 
-    /// Pod conditions changed: the endpoint-slice controller will follow.
-    pub fn pods_changed(&mut self) {
+    /// A pod's conditions changed: the endpoint-slice controller will follow.
+    pub fn pod_changed(&mut self, i: usize) {
         let mask = self
             .pods
             .iter()
@@ -440,7 +442,9 @@ impl Svc {
             })
             .sum();
         self.own.push(mask);
-        self.changed.iter_mut().for_each(|(_, pods)| *pods = true);
+        self.changed
+            .iter_mut()
+            .for_each(|(_, pods)| *pods |= 1 << i);
     }
 
     /// The endpoint-slice controller publishes the oldest change; nodes will follow.

@@ -185,7 +185,7 @@ pub fn mark(o: &mut Observed, seconds: i64) {
     o.pods[0].ready = false;
     o.pods[0].marked = true;
     o.endpoints = vec![endpoint(false)];
-    o.stable_since.rotation_since = None;
+    o.stable_since.in_rotation_since.clear();
     o.stable_since.ready_since.clear();
     o.stable_since.no_rotation_since = Some(ago(seconds));
     o.stable_since.pods_out_since = Some(ago(seconds));
@@ -201,7 +201,7 @@ pub fn no_pods(o: &mut Observed) {
     o.endpoints.clear();
     o.stable_since.pod_versions.clear();
     o.stable_since.ready_since.clear();
-    o.stable_since.rotation_since = None;
+    o.stable_since.in_rotation_since.clear();
     o.stable_since.no_rotation_since = Some(ago(LONG));
     o.stable_since.pods_out_since = Some(ago(LONG));
 }
@@ -212,7 +212,7 @@ pub fn in_rotation(o: &mut Observed, seconds: i64) {
     o.stable_since.pod_versions = BTreeMap::from([("web-1".to_owned(), "1".to_owned())]);
     o.stable_since.no_rotation_since = None;
     o.stable_since.pods_out_since = None;
-    o.stable_since.rotation_since = Some(ago(seconds));
+    o.stable_since.in_rotation_since = BTreeMap::from([("web-1".to_owned(), ago(seconds))]);
     o.stable_since.ready_since = BTreeMap::from([("web-1".to_owned(), ago(seconds))]);
 }
 
@@ -359,7 +359,8 @@ fn stable_since() -> StableSince {
     let mut seen = StableSince::fresh(ago(LONG), Some(ago(LONG)));
     seen.slice = Some((vec![net()], ago(LONG)));
     seen.no_terminating_since = Some(ago(LONG));
-    seen.rotation_since = Some(ago(LONG));
+    seen.in_rotation_since = BTreeMap::from([("web-1".to_owned(), ago(LONG))]);
+    seen.came_back = BTreeSet::from(["web-1".to_owned()]);
     seen.ready_since = BTreeMap::from([("web-1".to_owned(), ago(LONG))]);
     seen.endpoints_version = Some("1".into());
     seen.pod_versions = BTreeMap::from([("web-1".to_owned(), "1".to_owned())]);

@@ -407,6 +407,55 @@ fn a_pod_that_takes_long_to_terminate_does_not_keep_the_resolvers_in_the_path() 
     assert!(steps_back(&planned(&o)));
 }
 
+/// A ready pod beside one that terminates, and an endpoint that changed since the last reconcile.
+fn restoring_while_endpoints_change(seconds: i64) -> Observed {
+    let mut o = restoring();
+    let mut other = o.pods[0].clone();
+    (other.name, other.terminating) = ("web-2".into(), true);
+    o.pods.push(other);
+    crate::plan_tables::facts::in_rotation(&mut o, seconds);
+    o.stable_since.came_back.clear();
+    o.stable_since.no_terminating_since = None;
+    o.endpoints_version = "2".into();
+    o
+}
+
+#[test]
+fn endpoints_that_come_and_go_do_not_delay_what_a_steady_pod_proves() {
+    let broken: &[(&str, Change)] = &[
+        (
+            "it has been in rotation for less than the settle time",
+            |o| {
+                let seen = &mut o.stable_since.in_rotation_since;
+                seen.insert("web-1".into(), ago(1));
+            },
+        ),
+        ("it may have left rotation and come back", |o| {
+            o.stable_since.came_back.insert("web-1".into());
+        }),
+        ("it has a mark", |o| o.pods[0].marked = true),
+        ("it changed since the last reconcile", |o| {
+            o.pods[0].version = "2".into()
+        }),
+        ("this process has just started", |o| {
+            o.stable_since.endpoints_version = None;
+        }),
+    ];
+    each_fact_counts(|| restoring_while_endpoints_change(3), steps_back, broken);
+}
+
+#[test]
+fn a_pod_that_came_back_is_known_to_every_node_after_twice_the_settle_time() {
+    let mut o = restoring_while_endpoints_change(5);
+    o.stable_since.came_back.insert("web-1".into());
+    assert!(steps_back(&planned(&o)));
+    let mut o = restoring_while_endpoints_change(3);
+    o.stable_since.came_back.insert("web-1".into());
+    let plan = planned(&o);
+    assert!(!steps_back(&plan));
+    assert_eq!(plan.requeue_at, Some(now() + SignedDuration::from_secs(1)));
+}
+
 #[test]
 fn without_a_resolver_that_listens_the_redirect_still_becomes_a_net() {
     let mut o = restoring();
@@ -448,11 +497,12 @@ fn our_slice_goes_only_after_the_services_own_slices_have_shown_a_ready_pod_for_
         (
             "the endpoint has been ready for less than the settle time",
             |o| {
-                o.stable_since.rotation_since = Some(ago(1));
+                let seen = &mut o.stable_since.in_rotation_since;
+                seen.insert("web-1".into(), ago(1));
             },
         ),
         ("this process has not seen it", |o| {
-            o.stable_since.rotation_since = None
+            o.stable_since.in_rotation_since.clear()
         }),
         ("the endpoints changed since the last reconcile", |o| {
             o.endpoints_version = "2".into()
@@ -463,12 +513,6 @@ fn our_slice_goes_only_after_the_services_own_slices_have_shown_a_ready_pod_for_
         ("the pod behind it terminates", |o| {
             o.pods[0].terminating = true
         }),
-        (
-            "the pod has been ready for less than the settle time",
-            |o| {
-                o.stable_since.ready_since.insert("web-1".into(), ago(1));
-            },
-        ),
         ("the pod changed since the last reconcile", |o| {
             o.pods[0].version = "2".into()
         }),

@@ -45,6 +45,21 @@ fn eight_pods_on_four_nodes_whose_ticks_leave_no_gap_sleep_group_by_group() {
     insta::assert_snapshot!(scenario.transcript());
 }
 
+/// Their endpoints go one group after the other, while the pod of the next wake becomes ready.
+#[test]
+fn pods_that_take_long_to_stop_keep_the_resolvers_in_the_path_for_the_settle_time_only() {
+    let scenario = busy(|world| {
+        eight_pods(world);
+        world.stop_takes = SignedDuration::from_secs(20);
+        world.spec.min_target_replicas = 3;
+    })
+    .trigger_reads(quiet())
+    .at("08:15:58")
+    .request()
+    .until("08:17");
+    insta::assert_snapshot!(scenario.transcript());
+}
+
 #[test]
 fn a_request_after_the_first_group_brings_all_replicas_back() {
     let scenario = busy(eight_pods)

@@ -19,8 +19,6 @@ const SLICE_DELAY: SignedDuration = SignedDuration::from_millis(100);
 const REPLICATION_DELAY: SignedDuration = SignedDuration::from_millis(50);
 /// How late a resolver follows the ports in the status.
 const ROUTE_DELAY: SignedDuration = SignedDuration::from_millis(50);
-/// How long a pod needs to stop.
-const POD_STOP_TIME: SignedDuration = SignedDuration::from_secs(1);
 /// How long a request takes once a pod has it.
 const RESPONSE_TIME: SignedDuration = SignedDuration::from_millis(200);
 /// How late KEDA follows its ScaledObject.
@@ -98,6 +96,7 @@ pub struct World {
     pub pods_made: usize,
     pub replicate_at: Option<Timestamp>,
     pub start_takes: SignedDuration,
+    pub stop_takes: SignedDuration,
     /// The nodes that pods are spread over, and when in each period of 10 s each kubelet ticks.
     pub nodes: Vec<(String, SignedDuration)>,
     pub pull_fails: bool,
@@ -144,6 +143,7 @@ impl World {
             pods_made: 0,
             replicate_at: None,
             start_takes: SignedDuration::from_secs(3),
+            stop_takes: SignedDuration::from_secs(1),
             nodes: vec![("node-a".into(), SignedDuration::from_secs(7))],
             pull_fails: false,
             endpoints: Vec::new(),
@@ -206,7 +206,7 @@ impl World {
                 gone_at: None,
             });
         }
-        let gone_at = self.now + POD_STOP_TIME;
+        let gone_at = self.now + self.stop_takes;
         let mut living: Vec<&mut Pod> = { self.pods.iter_mut() }
             .filter(|p| p.gone_at.is_none())
             .collect();
