@@ -557,14 +557,15 @@ impl Restored {
         })
     }
 
-    /// Our slice has been a net for the settle time, no pod has our mark and no wake of ours is under way:
-    /// whether a pod is ready is not our doing.
+    /// Our slice has been a net for the settle time, no pod is ready, none has our mark and no wake of ours is under
+    /// way: that no pod is ready is not our doing. A ready pod may be new to a node, so it has to prove itself.
     fn of_net(o: &Observed) -> Option<Self> {
         let (slices, since) = o.stable_since.slice.as_ref()?;
         let net = slices.iter().all(|s| s.role == SliceRole::Net);
         let settled = o.since(*since) >= o.settings.settle;
+        let ready = o.pods.iter().any(|pod| pod.ready) || o.endpoints.iter().any(|e| e.ready);
         let ours = o.marked_pods().next().is_some() || idle::wake_is_under_way(o);
-        (net && settled && !ours).then(|| Self {
+        (net && settled && !ready && !ours).then(|| Self {
             expires: fresh_until(o),
         })
     }

@@ -544,6 +544,10 @@ fn the_net_of_a_deleted_service_goes_without_a_ready_pod_if_that_is_not_our_doin
         ("our wake is under way", |o| {
             o.me.remembered.ready_after_wake = None;
         }),
+        ("a pod has just become ready", |o| o.pods[0].ready = true),
+        ("a pod is in rotation, which nodes may not know yet", |o| {
+            o.endpoints.push(endpoint(true));
+        }),
     ];
     each_fact_counts(facts, removes_slice, broken);
 }
