@@ -59,8 +59,9 @@ impl Access {
         let config = self.config().await?;
         let namespace = self.namespace.clone();
         let namespace = namespace.unwrap_or_else(|| config.default_namespace.clone());
-        let client =
-            kube_client::from_config(config).context("cannot create a Kubernetes client")?;
+        // Each error of kube names its causes itself.
+        let client = kube_client::from_config(config)
+            .map_err(|error| anyhow::anyhow!("cannot create a Kubernetes client: {error}"))?;
         Ok(Cluster { client, namespace })
     }
 

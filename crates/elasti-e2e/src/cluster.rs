@@ -234,7 +234,7 @@ impl Installation {
     /// How many requests to a Service wait at resolvers, also at those that are about to end.
     pub(crate) async fn held_for(&self, namespace: &str, service: &str) -> usize {
         let wanted = format!(
-            "elasti_resolver_queued_count{{namespace=\"{namespace}\",service=\"{service}\"}} "
+            "elasti_resolver_queued_count{{namespace=\"{namespace}\",source=\"{service}\"}} "
         );
         let mut held = 0;
         for pod in self.pods_by_app(names::RESOLVER_LABEL_VALUE).await {

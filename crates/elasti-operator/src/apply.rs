@@ -241,8 +241,10 @@ impl Write<'_> {
         let patch = Patch::Merge(render::finalizers(me, ours));
         let request = Request::new(path).patch(&me.name.name, &patch_params(), &patch);
         let written = self.send(request).await;
-        let error = written.as_ref().err();
-        self.writer.metrics.finalizer_written(&me.name, error);
+        if !ours {
+            let error = written.as_ref().err();
+            self.writer.metrics.finalizer_removed(&me.name, error);
+        }
         match written {
             Ok(object) if ours => self.cluster.cache_written::<Declared>(object),
             Ok(_) => {}

@@ -40,6 +40,28 @@ pub struct Flags {
     /// Take wakes from callers without a token, as resolvers of KubeElasti are; anyone in the cluster can then wake
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_value_t = false, default_missing_value = "true", action = clap::ArgAction::Set)]
     pub allow_anonymous_wakes: bool,
+    #[command(flatten)]
+    zap: ZapFlags,
+}
+
+/// The flags of the logger that KubeElasti uses: an installation that has set one must still start.
+#[derive(Args, Clone, Debug)]
+struct ZapFlags {
+    /// Accepted for KubeElasti's sake; RUST_LOG filters the log
+    #[arg(long, hide = true, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_value_t = false, default_missing_value = "true", action = clap::ArgAction::Set)]
+    zap_devel: bool,
+    /// Accepted for KubeElasti's sake; RUST_LOG filters the log
+    #[arg(long, hide = true, value_name = "ENCODER")]
+    zap_encoder: Option<String>,
+    /// Accepted for KubeElasti's sake; RUST_LOG filters the log
+    #[arg(long, hide = true, value_name = "LEVEL")]
+    zap_log_level: Option<String>,
+    /// Accepted for KubeElasti's sake; RUST_LOG filters the log
+    #[arg(long, hide = true, value_name = "LEVEL")]
+    zap_stacktrace_level: Option<String>,
+    /// Accepted for KubeElasti's sake; RUST_LOG filters the log
+    #[arg(long, hide = true, value_name = "ENCODING")]
+    zap_time_encoding: Option<String>,
 }
 
 /// Every variable that is read; a test compares this with what really is.
@@ -157,6 +179,14 @@ impl Settings {
         let accepted = [
             (flags.metrics_secure, "--metrics-secure"),
             (flags.enable_http2, "--enable-http2"),
+            (flags.zap.zap_devel, "--zap-devel"),
+            (flags.zap.zap_encoder.is_some(), "--zap-encoder"),
+            (flags.zap.zap_log_level.is_some(), "--zap-log-level"),
+            (
+                flags.zap.zap_stacktrace_level.is_some(),
+                "--zap-stacktrace-level",
+            ),
+            (flags.zap.zap_time_encoding.is_some(), "--zap-time-encoding"),
         ];
         let accepted: Vec<&str> = accepted
             .into_iter()

@@ -1,5 +1,9 @@
-//! The operator's metrics, under exactly the names of the contract.
+//! The operator's metrics: those of KubeElasti with its names, labels and values, and ours under names of their own.
 //! No label has values that users or errors could multiply without bound.
+
+mod kept;
+#[cfg(test)]
+mod tests;
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -11,19 +15,24 @@ use elasti_runtime::metrics::{Family, Registry};
 use crate::error::Error;
 use crate::name::Name;
 use crate::savings::Savings;
+use crate::slim::Declared;
+use kept::Kept;
+
+/// The `error` label where there was none.
+const SUCCESS: &str = "success";
+
+/// The resource of Services.
+const SERVICES: &str = "services";
 
 /// All families of the operator.
 #[derive(Debug)]
 pub struct Metrics {
     registry: Registry,
-    reconcile: Arc<Family>,
-    finalizer: Arc<Family>,
-    update: Arc<Family>,
-    mode: Arc<Family>,
-    informer_count: Arc<Family>,
-    informer: Arc<Family>,
-    informer_handler: Arc<Family>,
-    scale: Arc<Family>,
+    kept: Kept,
+    resolver_namespace: String,
+    watches: Arc<Family>,
+    watch_events: Arc<Family>,
+    scale_writes: Arc<Family>,
     cold_start: Arc<Family>,
     held: Arc<Family>,
     cannot_drain: Arc<Family>,
@@ -46,57 +55,28 @@ impl std::fmt::Debug for Refresh {
 const CANNOT_DRAIN: &str =
     "1 while the kubelets' ticks leave no gap for a drain, so that the service stays awake.";
 
-impl Default for Metrics {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
 impl Metrics {
     /// Every family, without a series.
     #[must_use]
-    pub fn new() -> Self {
+    pub fn new(resolver_namespace: &str) -> Self {
         let registry = Registry::default();
         let labels = &["crd_name", "namespace"];
         Self {
-            reconcile: registry.histogram(
-                "elasti_operator_reconcile",
-                "Seconds that one reconcile of an ElastiService took.",
-                &["crd_name", "namespace", "error"],
+            kept: Kept::new(&registry),
+            resolver_namespace: resolver_namespace.to_owned(),
+            watches: registry.gauge(
+                "elasti_operator_watch_count",
+                "Watches that run, each shared by all services.",
+                &["resource"],
             ),
-            finalizer: registry.counter(
-                "elasti_operator_CRD_finalizer_counter",
-                "Finalizers put on and taken off ElastiServices.",
-                &["crd_name", "namespace", "error"],
-            ),
-            update: registry.counter(
-                "elasti_operator_CRD_update_counter",
-                "Statuses written.",
-                &["crd_name", "namespace", "mode", "error"],
-            ),
-            mode: registry.gauge(
-                "elasti_operator_mode",
-                "1 while the pods answer (serve), 0 while the resolver does (proxy).",
-                labels,
-            ),
-            informer_count: registry.gauge(
-                "elasti_operator_informer_count",
-                "Watches that run.",
-                &["informer_name"],
-            ),
-            informer: registry.counter(
-                "elasti_operator_informer_counter",
-                "Watches started and ended.",
-                &["key", "action", "error"],
-            ),
-            informer_handler: registry.counter(
-                "elasti_operator_informer_handler_counter",
+            watch_events: registry.counter(
+                "elasti_operator_watch_event_counter",
                 "Changes that watches delivered.",
-                &["key", "action", "error"],
+                &["resource", "action"],
             ),
-            scale: registry.counter(
-                "elasti_operator_scale_counter",
-                "Scale writes.",
+            scale_writes: registry.counter(
+                "elasti_operator_scale_write_counter",
+                "Scale writes, by direction.",
                 &["service_name", "namespace", "target", "action", "error"],
             ),
             cold_start: registry.histogram(
@@ -136,13 +116,13 @@ impl Metrics {
     }
 
     pub(crate) fn reconciled(&self, name: &Name, took: Duration, error: Option<&Error>) {
-        let labels = [&*name.name, &*name.namespace, label(error)];
-        self.reconcile.with(&labels).observe(took);
+        let labels = [&*name.to_string(), label(error)];
+        self.kept.reconcile.with(&labels).observe(took);
     }
 
-    pub(crate) fn finalizer_written(&self, name: &Name, error: Option<&Error>) {
-        let labels = [&*name.name, &*name.namespace, label(error)];
-        self.finalizer.with(&labels).increment();
+    pub(crate) fn finalizer_removed(&self, name: &Name, error: Option<&Error>) {
+        let labels = [&*name.to_string(), label(error)];
+        self.kept.finalizer.with(&labels).increment();
     }
 
     pub(crate) fn status_written(&self, name: &Name, mode: Mode, error: Option<&Error>) {
@@ -150,45 +130,92 @@ impl Metrics {
             Mode::Proxy => "proxy",
             Mode::Serve => "serve",
         };
-        let labels = [&*name.name, &*name.namespace, mode, label(error)];
-        self.update.with(&labels).increment();
+        let labels = [&*name.to_string(), mode, label(error)];
+        self.kept.update.with(&labels).increment();
     }
 
     pub(crate) fn set_state(&self, name: &Name, mode: Mode, held: u32) {
-        let labels = [&*name.name, &*name.namespace];
-        self.mode.with(&labels).set(i64::from(mode == Mode::Serve));
+        let crd = name.to_string();
+        self.kept
+            .mode
+            .with(&[&crd])
+            .set(i64::from(mode == Mode::Proxy));
+        let labels = [&*crd, &*name.namespace];
         self.held.with(&labels).set(i64::from(held));
     }
 
     pub(crate) fn set_cannot_drain(&self, name: &Name, holds: bool) {
-        let labels = [&*name.name, &*name.namespace];
+        let labels = [&*name.to_string(), &*name.namespace];
         self.cannot_drain.with(&labels).set(i64::from(holds));
     }
 
+    /// The target, whose resource has this name, and the Service of an ElastiService are watched.
+    pub(crate) fn set_watched(&self, me: &Declared, resource: &str) {
+        self.set_watched_object(me, resource, &me.spec.scale_target_ref.name);
+        if self.set_watched_object(me, SERVICES, &me.spec.service) {
+            // It exists: the first that its watch delivers is the Service itself.
+            self.service_changed(me);
+        }
+    }
+
+    /// Gives whether that is new.
+    fn set_watched_object(&self, me: &Declared, resource: &str, object: &str) -> bool {
+        let name = informer_name(me, &me.name.namespace, resource, object);
+        let is_new = !self.kept.informer_count.has(&[&name]);
+        if is_new {
+            self.kept.informer_count.with(&[&name]).set(1);
+            self.kept
+                .informer
+                .with(&[&name, "add", SUCCESS])
+                .increment();
+        }
+        is_new
+    }
+
+    pub(crate) fn target_changed(&self, me: &Declared) {
+        let reference = &me.spec.scale_target_ref;
+        let kind = reference.kind.to_lowercase();
+        let key = informer_name(me, &me.name.namespace, &kind, &reference.name);
+        self.informer_handled(me, &key);
+    }
+
+    pub(crate) fn service_changed(&self, me: &Declared) {
+        // KubeElasti names the resolvers' namespace here.
+        let key = informer_name(me, &self.resolver_namespace, SERVICES, &me.spec.service);
+        self.informer_handled(me, &key);
+    }
+
+    /// Every replica of the operator watches, but only the one that leads counts.
+    fn informer_handled(&self, me: &Declared, key: &str) {
+        let name = informer_name(me, &me.name.namespace, SERVICES, &me.spec.service);
+        if self.kept.informer_count.has(&[&name]) {
+            let labels = [&*me.name.to_string(), key, SUCCESS];
+            self.kept.informer_handler.with(&labels).increment();
+        }
+    }
+
     pub(crate) fn watch_started(&self, resource: &str) {
-        self.informer_count.with(&[resource]).increment();
-        self.informer.with(&[resource, "start", ""]).increment();
+        self.watches.with(&[resource]).increment();
     }
 
     pub(crate) fn change_received(&self, resource: &str, action: &'static str) {
-        let labels = [resource, action, ""];
-        self.informer_handler.with(&labels).increment();
+        self.watch_events.with(&[resource, action]).increment();
     }
 
-    pub(crate) fn scaled(
-        &self,
-        service: &Name,
-        target: &str,
-        action: &'static str,
-        error: Option<&Error>,
-    ) {
-        let (name, namespace) = (&*service.name, &*service.namespace);
-        let labels = [name, namespace, target, action, label(error)];
-        self.scale.with(&labels).increment();
+    pub(crate) fn scaled(&self, me: &Declared, direction: Scaling, error: Option<&Error>) {
+        let reference = &me.spec.scale_target_ref;
+        let target = format!("{}-{}", reference.kind, reference.name);
+        let (service, namespace, error) = (&*me.spec.service, &*me.name.namespace, label(error));
+        if direction == Scaling::Up {
+            let labels = [service, namespace, &target, error];
+            self.kept.wake_writes.with(&labels).increment();
+        }
+        let labels = [service, namespace, &target, direction.as_str(), error];
+        self.scale_writes.with(&labels).increment();
     }
 
     pub(crate) fn cold_started(&self, name: &Name, took: Duration) {
-        let labels = [&*name.name, &*name.namespace];
+        let labels = [&*name.to_string(), &*name.namespace];
         self.cold_start.with(&labels).observe(took);
     }
 
@@ -220,41 +247,63 @@ impl Metrics {
 
     /// Forgets an ElastiService that is gone.
     pub(crate) fn forget(&self, name: &Name, service: &str) {
-        let labels = [&*name.name, &*name.namespace];
+        let crd = name.to_string();
         for family in [
-            &self.reconcile,
-            &self.finalizer,
-            &self.update,
-            &self.mode,
+            &self.kept.reconcile,
+            &self.kept.finalizer,
+            &self.kept.update,
+            &self.kept.mode,
+            &self.kept.informer_handler,
             &self.cold_start,
             &self.held,
+            &self.cannot_drain,
         ] {
-            family.forget(&labels);
+            family.forget(&[&crd]);
+        }
+        let informers = format!("{}/{}/", name.name, name.namespace);
+        for family in [&self.kept.informer_count, &self.kept.informer] {
+            family.forget_where(|key| key.first().is_some_and(|name| name.starts_with(&informers)));
         }
         self.savings.forget(name);
-        self.scale.forget(&[service, &name.namespace]);
+        for family in [&self.kept.wake_writes, &self.scale_writes] {
+            family.forget(&[service, &name.namespace]);
+        }
     }
+
+    /// Another operator leads now: what was true of the services when this one last looked may be true no more.
+    pub(crate) fn forget_states(&self) {
+        for family in [
+            &self.kept.mode,
+            &self.held,
+            &self.cannot_drain,
+            &self.kept.informer_count,
+        ] {
+            family.forget(&[]);
+        }
+    }
+}
+
+/// Which way a write scales.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Scaling {
+    Down,
+    Up,
+}
+
+impl Scaling {
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Down => "scaleDown",
+            Self::Up => "scaleUp",
+        }
+    }
+}
+
+/// What KubeElasti calls the watch of one object for one ElastiService.
+fn informer_name(me: &Declared, namespace: &str, resource: &str, object: &str) -> String {
+    format!("{}/{namespace}/{resource}/{object}", me.name.name)
 }
 
 fn label(error: Option<&Error>) -> &'static str {
-    error.map(Error::as_str).unwrap_or_default()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::Metrics;
-
-    #[test]
-    fn every_family_is_documented() {
-        let text = include_str!("../../../docs/metrics.md");
-        let encoded = Metrics::new().encode();
-        let types = encoded
-            .lines()
-            .filter_map(|line| line.strip_prefix("# TYPE "));
-        let families: Vec<&str> = types.filter_map(|line| line.split(' ').next()).collect();
-        assert_eq!(families.len(), 17, "{families:?}");
-        for name in families {
-            assert!(text.contains(&format!("| `{name}` |")), "{name}");
-        }
-    }
+    error.map_or(SUCCESS, Error::as_str)
 }

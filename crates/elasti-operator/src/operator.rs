@@ -19,7 +19,7 @@ use crate::permissions::Permissions;
 use crate::ports::Ports;
 use crate::report::Reporter;
 use crate::settings::Settings;
-use crate::slim::Declared;
+use crate::slim::{Declared, ServiceView};
 use crate::store::{CachedKind, Change, target_of};
 use crate::term::{Term, Terms};
 use crate::triggers::Readings;
@@ -91,7 +91,16 @@ impl Operator {
     fn apply_change<K: CachedKind>(&self, scope: Option<&str>, change: Change<K>) {
         self.metrics.change_received(K::RESOURCE, change.as_str());
         let is_list = matches!(change, Change::All { .. });
+        let service = match &change {
+            Change::Set(object) if K::RESOURCE == ServiceView::RESOURCE => {
+                Some(object.name().clone())
+            }
+            _ => None,
+        };
         let touched = self.cluster.store.apply_change(scope, change);
+        if let Some(service) = service {
+            self.count_service_change(&service, &touched);
+        }
         self.cluster.queue.add_all(&touched);
         if K::IS_ELASTI_SERVICE {
             self.forget_gone(touched);
@@ -99,6 +108,15 @@ impl Operator {
         if is_list {
             // A service that was not listed completely before may be now.
             self.cluster.enqueue_all();
+        }
+    }
+
+    /// A private Service is ours, and its changes are no news.
+    fn count_service_change(&self, service: &Name, touched: &[Name]) {
+        let cache = self.cluster.store.cache();
+        let concerned = touched.iter().filter_map(|name| cache.declared.get(name));
+        for me in concerned.filter(|me| me.service() == *service) {
+            self.metrics.service_changed(me);
         }
     }
 
@@ -143,6 +161,7 @@ impl Operator {
     fn end_term(&self) {
         self.terms.end();
         self.cluster.queue.close();
+        self.metrics.forget_states();
         for name in self.memories.clear_term() {
             self.readings.forget(&name);
         }

@@ -17,7 +17,7 @@ use kube::runtime::events::EventType::{self, Normal, Warning};
 use crate::apply::Applied;
 use crate::cluster::Cluster;
 use crate::error::Error;
-use crate::metrics::Metrics;
+use crate::metrics::{Metrics, Scaling};
 use crate::observe::Snapshot;
 use crate::render;
 use crate::slim::Declared;
@@ -80,8 +80,7 @@ impl Reporter {
     /// Reports the one write of a wake, on any replica of the operator.
     pub(crate) fn wake_scaled(&self, snapshot: &Snapshot, replicas: u32) {
         let target = &snapshot.target_name.name.name;
-        self.metrics
-            .scaled(&snapshot.service(), target, "scaleUp", None);
+        self.metrics.scaled(&snapshot.me, Scaling::Up, None);
         let note = format!("Scaled {target} from 0 to {replicas}: a request waits.");
         self.publish_to_both(snapshot, Normal, event::SUCCESS_TO_SCALE, "Wake", &note);
     }
@@ -89,8 +88,7 @@ impl Reporter {
     /// Reports that the one write of a wake failed.
     pub(crate) fn wake_failed(&self, snapshot: &Snapshot, error: &Error) {
         let target = &snapshot.target_name.name.name;
-        self.metrics
-            .scaled(&snapshot.service(), target, "scaleUp", Some(error));
+        self.metrics.scaled(&snapshot.me, Scaling::Up, Some(error));
         let note = format!("{target} could not be scaled: {error}");
         self.publish_to_both(snapshot, Warning, event::FAILED_TO_SCALE, "Wake", &note);
     }
@@ -151,19 +149,19 @@ impl Reporter {
         self.metrics.set_state(name, mode, next.held.unwrap_or(0));
         let too_dense = plan.why.reason == Reason::TicksTooDense;
         self.metrics.set_cannot_drain(name, too_dense);
-        let service = snapshot.service();
-        let target = &snapshot.target_name.name.name;
-        for step in &applied.done {
-            if let Some(scaling) = Scaling::from_step(step) {
-                self.metrics
-                    .scaled(&service, target, scaling.metric(), None);
-            }
+        let Snapshot {
+            me, target_name, ..
+        } = snapshot;
+        if let Some(kind) = self.cluster.kinds.get(&target_name.kind) {
+            self.metrics.set_watched(me, &kind.plural);
+        }
+        for scaling in applied.done.iter().filter_map(scaling) {
+            self.metrics.scaled(me, scaling, None);
         }
         if let Some((step, error)) = &applied.failed
-            && let Some(scaling) = Scaling::from_step(step)
+            && let Some(scaling) = scaling(step)
         {
-            self.metrics
-                .scaled(&service, target, scaling.metric(), Some(error));
+            self.metrics.scaled(me, scaling, Some(error));
         }
         let woken_at = next.last_scaled_up_time.as_ref().map(|t| t.0);
         let was_down = matches!(previous.phase, Some(Phase::Asleep | Phase::Waking));
@@ -211,11 +209,11 @@ impl Reporter {
             }
         }
         if let Some((step, error)) = &applied.failed
-            && let Some(scaling) = Scaling::from_step(step)
+            && let Some(scaling) = scaling(step)
             && !error.is_routine()
         {
             let note = format!("{target} could not be scaled: {error}");
-            let (reason, action) = (event::FAILED_TO_SCALE, scaling.action());
+            let (reason, action) = (event::FAILED_TO_SCALE, action(scaling));
             self.publish_to_both(snapshot, Warning, reason, action, &note);
         }
     }
@@ -308,35 +306,19 @@ impl Reporter {
 }
 
 /// Which way a step scales.
-#[derive(Clone, Copy)]
-enum Scaling {
-    Down,
-    Up,
+fn scaling(step: &Step) -> Option<Scaling> {
+    match step {
+        Step::ScaleToZero(_) | Step::Shrink(_) => Some(Scaling::Down),
+        Step::Wake(_) | Step::RestoreReplicas(_) => Some(Scaling::Up),
+        _ => None,
+    }
 }
 
-impl Scaling {
-    fn from_step(step: &Step) -> Option<Self> {
-        match step {
-            Step::ScaleToZero(_) | Step::Shrink(_) => Some(Self::Down),
-            Step::Wake(_) | Step::RestoreReplicas(_) => Some(Self::Up),
-            _ => None,
-        }
-    }
-
-    /// The `action` label of the metric.
-    fn metric(self) -> &'static str {
-        match self {
-            Self::Down => "scaleDown",
-            Self::Up => "scaleUp",
-        }
-    }
-
-    /// The `action` of Events.
-    fn action(self) -> &'static str {
-        match self {
-            Self::Down => "Sleep",
-            Self::Up => "Wake",
-        }
+/// The `action` of Events.
+fn action(scaling: Scaling) -> &'static str {
+    match scaling {
+        Scaling::Down => "Sleep",
+        Scaling::Up => "Wake",
     }
 }
 

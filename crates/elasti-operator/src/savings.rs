@@ -79,7 +79,8 @@ impl Savings {
             reason = "far below 2^52, and whole seconds are enough"
         )]
         let whole = |hours: f64| (hours * HOUR_SECONDS).round() as i64;
-        let labels = [&*name.name, &*name.namespace];
+        let crd = name.to_string();
+        let labels = [crd.as_str(), &*name.namespace];
         let Tally { seconds, saved } = tally;
         for (family, value) in [
             (&self.asleep_seconds, seconds),
@@ -107,7 +108,7 @@ impl Savings {
             &self.cpu_seconds,
             &self.memory_gib_seconds,
         ] {
-            family.forget(&[&name.name, &name.namespace]);
+            family.forget(&[&name.to_string()]);
         }
     }
 }

@@ -98,9 +98,7 @@ async fn watch_kind(watches: Watches, kind: KindName, version: String) {
             let scope = scope.as_deref();
             let apply_targets = |change: Change<TargetView>| {
                 let change = change.map(|view| with_known_scale(&kind, view));
-                let cluster = &watches.cluster;
-                let touched = cluster.store.apply_target_change(&kind, scope, change);
-                cluster.queue.add_all(&touched);
+                watches.apply_target_change(&kind, scope, change);
             };
             let apply_hpas = |change: Change<HpaView>| watches.apply_change(&kind, scope, change);
             let apply_scaled =
@@ -160,6 +158,24 @@ impl Watches {
         let heartbeat = self.heartbeats.register();
         let client = self.cluster.client.clone();
         watch(client, spec, heartbeat, |change, _| apply(change)).await;
+    }
+
+    /// Caches what the watch of a target's kind delivered.
+    fn apply_target_change(
+        &self,
+        kind: &KindName,
+        scope: Option<&str>,
+        change: Change<TargetView>,
+    ) {
+        let Cluster { store, queue, .. } = &*self.cluster;
+        let is_one = matches!(change, Change::Set(_));
+        let touched = store.apply_target_change(kind, scope, change);
+        if is_one {
+            let cache = store.cache();
+            let concerned = touched.iter().filter_map(|name| cache.declared.get(name));
+            concerned.for_each(|me| self.metrics.target_changed(me));
+        }
+        queue.add_all(&touched);
     }
 
     /// Caches what the watch of an autoscaler's kind delivered.

@@ -122,7 +122,8 @@ impl Failure {
         }
     }
 
-    fn status(self) -> StatusCode {
+    /// The status of its response.
+    pub(crate) fn status(self) -> StatusCode {
         match self {
             Self::Refused(_)
             | Self::Deadline

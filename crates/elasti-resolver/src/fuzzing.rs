@@ -17,7 +17,7 @@ use serde_json::Value;
 use crate::clock::Clock;
 use crate::follow::Change;
 use crate::hold::Hold;
-use crate::host_route;
+use crate::host_route::{self, HostRoute};
 use crate::metrics::Metrics;
 use crate::protocol;
 use crate::routes::{BackendFilter, Routes};
@@ -79,7 +79,7 @@ pub fn routes(input: &[u8]) {
         hold,
         limits,
         filter.clone(),
-        Arc::new(Metrics::new()),
+        Arc::new(Metrics::new(&HostRoute::default())),
     );
     let mut starting = StartingPods::default();
     for line in input.split(|byte| *byte == b'\n') {

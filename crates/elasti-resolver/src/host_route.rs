@@ -7,7 +7,7 @@ use crate::reach::Destination;
 use crate::table::{RouteTable, Service};
 
 /// How a host becomes a service.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct HostRoute {
     pub(crate) cluster_domain: String,
     /// The header that names the host, before `Host`.

@@ -131,6 +131,7 @@ impl HttpConnection {
         let started = Instant::now();
         self.begun.store(true, Ordering::Relaxed);
         let grpc = answer::is_grpc(request.headers()) && request.version() == Version::HTTP_2;
+        let method = request.method().clone();
         let uploads = request.version() != Version::HTTP_2 && !request.body().is_end_stream();
         let accepted = first
             .into_released()
@@ -144,7 +145,7 @@ impl HttpConnection {
         };
         self.proxy
             .metrics
-            .request(destination.as_ref(), &forwarded, started.elapsed());
+            .request(destination.as_ref(), &method, &forwarded, started.elapsed());
         let mut response = match forwarded {
             Ok(response) => response,
             Err(Failure::ClientDisconnected) => {
@@ -172,7 +173,7 @@ impl HttpConnection {
                     ..
                 } = &*self.proxy;
                 let found = host_route.find(&dispatcher.table, request);
-                metrics.host(found.is_some());
+                metrics.host(found.as_ref());
                 found.ok_or(Failure::NotManaged)
             }
         }

@@ -1,31 +1,49 @@
-//! The resolver's metrics, under the contract's names.
+//! The resolver's metrics: KubeElasti's names, and its labels as far as their values are bounded.
 //! Never labels anything with a URI, a host or an error text: clients choose those.
 
+#[cfg(test)]
+mod tests;
+
+use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use elasti_api::names::HELD_METRIC;
+use elasti_api::AnswerReason;
+use elasti_api::names::{HELD_METRIC, private_service};
 use elasti_core::ports::ServiceKey;
 use elasti_runtime::metrics::{Family, Registry, Series};
-use http::Response;
+use http::{Method, Response, StatusCode};
+use parking_lot::RwLock;
 
 use crate::answer::Failure;
 use crate::forward::body::Body;
+use crate::host_route::HostRoute;
 use crate::reach::Destination;
 use crate::table::Table;
 use crate::wake::WakeError;
 
-/// Classes of responses; the last one: no pod responded.
-const CLASSES: [&str; 6] = ["1xx", "2xx", "3xx", "4xx", "5xx", "none"];
+/// Methods that have a series of their own; clients may invent others, which share the last one.
+const METHODS: [&str; 10] = [
+    "GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "CONNECT", "OPTIONS", "TRACE", "other",
+];
 
-/// The series of one service's requests, by class, each looked up once: labels cost more than counting.
+/// What tells apart the series of one service's requests: the method's place in [`METHODS`], the status (0: none), and
+/// why no pod answered.
+type Outcome = (usize, u16, Option<AnswerReason>);
+
+/// The series of one service, each looked up once: labels cost more than counting.
 #[derive(Debug, Default)]
-pub(crate) struct RequestSeries([OnceLock<Arc<Series>>; CLASSES.len()]);
+pub(crate) struct RequestSeries {
+    requests: RwLock<HashMap<Outcome, Arc<Series>>>,
+    host: OnceLock<Arc<Series>>,
+}
 
 /// All families.
 #[derive(Debug)]
 pub(crate) struct Metrics {
     registry: Registry,
+    cluster_domain: String,
+    host_header: String,
     hosts: Arc<Family>,
     queued: Arc<Family>,
     requests: Arc<Family>,
@@ -36,20 +54,26 @@ pub(crate) struct Metrics {
 }
 
 impl Metrics {
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(route: &HostRoute) -> Self {
         let registry = Registry::default();
-        let service_labels: &[&str] = &["namespace", "service"];
+        let header = route.host_header.as_ref();
         Self {
+            cluster_domain: route.cluster_domain.clone(),
+            host_header: header.map_or_else(String::new, train_case),
             hosts: registry.counter(
                 "elasti_resolver_host_extraction_count",
                 "Requests on the host route, by whether their host names a managed service.",
-                &["result"],
+                &["source", "extractionType", "hostHeader", "error"],
             ),
-            queued: registry.gauge(HELD_METRIC, "Requests that wait for a pod.", service_labels),
+            queued: registry.gauge(
+                HELD_METRIC,
+                "Requests that wait for a pod.",
+                &["namespace", "source"],
+            ),
             requests: registry.histogram(
                 "elasti_resolver_incoming_requests",
                 "Seconds from a request's head to its answer's.",
-                &["namespace", "service", "status"],
+                &["namespace", "source", "target", "method", "status", "error"],
             ),
             failures: registry.counter(
                 "elasti_resolver_failures",
@@ -58,13 +82,13 @@ impl Metrics {
             ),
             switches: registry.counter(
                 "elasti_resolver_traffic_switch_count",
-                "Times that a service's traffic changed its way, by where it goes since.",
-                &["namespace", "service", "mode"],
+                "Times that a service's traffic changed its way: whether it goes to the resolver since.",
+                &["namespace", "source", "enabled"],
             ),
             wakes: registry.counter(
                 "elasti_resolver_operator_rpc_count",
-                "Wakes that were sent to the operator, by how it took them.",
-                &["result"],
+                "Wakes that were sent to the operator, by why they failed.",
+                &["error"],
             ),
             ports_failed: registry
                 .gauge(
@@ -80,60 +104,90 @@ impl Metrics {
     pub(crate) fn request(
         &self,
         destination: Option<&Destination>,
+        method: &Method,
         forwarded: &Result<Response<Body>, Failure>,
         took: Duration,
     ) {
-        let class = match forwarded {
-            Ok(response) => match response.status().as_u16() {
-                100..=199 => 0,
-                200..=299 => 1,
-                300..=399 => 2,
-                400..=499 => 3,
-                _ => 4,
-            },
+        let (status, reason) = match forwarded {
+            Ok(response) => (Some(response.status()), None),
             Err(failure) => {
+                let reason = failure.reason();
                 self.failures
-                    .with(&[failure.reason().as_str(), failure.fault()])
+                    .with(&[reason.as_str(), failure.fault()])
                     .increment();
-                5
+                // Who has left gets no status.
+                let status = (*failure != Failure::ClientDisconnected).then(|| failure.status());
+                (status, Some(reason))
             }
         };
-        let status = CLASSES.get(class).copied().unwrap_or_default();
+        // A pod may make up its own; they share one series.
+        let status = status.filter(|status| !status_text(*status).is_empty());
+        let status = status.map_or(0, |status| status.as_u16());
+        let outcome = (known_method(method), status, reason);
+        let Some(Destination { key, stats, .. }) = destination else {
+            return self.request_series(None, outcome).observe(took);
+        };
+        let all = &stats.series.requests;
+        if let Some(series) = all.read().get(&outcome) {
+            return series.observe(took);
+        }
+        let series = self.request_series(Some(key), outcome);
+        all.write().entry(outcome).or_insert(series).observe(took);
+    }
+
+    fn request_series(&self, key: Option<&ServiceKey>, outcome: Outcome) -> Arc<Series> {
+        let (method, status, reason) = outcome;
+        let method = METHODS.get(method).copied().unwrap_or_default();
+        let (namespace, source) = key.map_or(("", ""), |key| (&*key.namespace, &*key.service));
+        let target = key.map_or_else(String::new, |key| private_service(&key.service));
+        let status = StatusCode::from_u16(status).map_or("", status_text);
+        let error = reason.map_or("", AnswerReason::as_str);
+        self.requests
+            .with(&[namespace, source, &target, method, status, error])
+    }
+
+    /// A request on the host route named this service, or none.
+    pub(crate) fn host(&self, destination: Option<&Destination>) {
+        let labels = |source: &str, kind: &str, error: &str| {
+            self.hosts.with(&[source, kind, &self.host_header, error])
+        };
         match destination {
-            Some(Destination { key, stats, .. }) => {
-                let find = || self.requests.with(&[&key.namespace, &key.service, status]);
-                if let Some(series) = stats.requests.0.get(class) {
-                    series.get_or_init(find).observe(took);
-                }
-            }
-            None => self.requests.with(&["", "", status]).observe(took),
+            Some(Destination { key, stats, .. }) => stats
+                .series
+                .host
+                .get_or_init(|| labels(&self.host_of(key), "cache-hit", ""))
+                .increment(),
+            None => labels("", "error", AnswerReason::NotManaged.as_str()).increment(),
         }
     }
 
-    pub(crate) fn host(&self, managed: bool) {
-        self.hosts
-            .with(&[if managed { "managed" } else { "unknown" }])
-            .increment();
+    /// The full name of a Service.
+    fn host_of(&self, key: &ServiceKey) -> String {
+        let ServiceKey { namespace, service } = key;
+        format!("{service}.{namespace}.svc.{}", self.cluster_domain)
     }
 
     pub(crate) fn switched(&self, key: &ServiceKey, in_rotation: bool) {
-        let mode = if in_rotation { "serve" } else { "proxy" };
+        let enabled = if in_rotation { "disabled" } else { "enabled" };
         self.switches
-            .with(&[&key.namespace, &key.service, mode])
+            .with(&[&key.namespace, &self.host_of(key), enabled])
             .increment();
     }
 
     pub(crate) fn wake(&self, result: Result<(), WakeError>) {
         self.wakes
-            .with(&[result.map_or_else(WakeError::as_str, |()| "ok")])
+            .with(&[result.map_or_else(WakeError::as_str, |()| "")])
             .increment();
     }
 
     /// Removes the series of a service that is not managed any more.
     pub(crate) fn forget(&self, key: &ServiceKey) {
-        for family in [&self.queued, &self.requests, &self.switches] {
+        for family in [&self.queued, &self.requests] {
             family.forget(&[&key.namespace, &key.service]);
         }
+        let host = self.host_of(key);
+        self.switches.forget(&[&key.namespace, &host]);
+        self.hosts.forget(&[&host]);
     }
 
     /// Everything, or the family of one name.
@@ -149,4 +203,30 @@ impl Metrics {
         }
         self.registry.encode_only(only)
     }
+}
+
+fn known_method(method: &Method) -> usize {
+    let mut known = METHODS.iter();
+    let at = known.position(|name| *name == method.as_str());
+    at.unwrap_or(METHODS.len() - 1)
+}
+
+/// What Go's `http.StatusText` says, which is what KubeElasti's label has.
+fn status_text(status: StatusCode) -> &'static str {
+    match status {
+        StatusCode::NON_AUTHORITATIVE_INFORMATION => "Non-Authoritative Information",
+        StatusCode::PAYLOAD_TOO_LARGE => "Request Entity Too Large",
+        StatusCode::URI_TOO_LONG => "Request URI Too Long",
+        StatusCode::RANGE_NOT_SATISFIABLE => "Requested Range Not Satisfiable",
+        other => other.canonical_reason().unwrap_or_default(),
+    }
+}
+
+/// `X-Envoy-Decorator-Operation`, as users write it; the header itself is kept in lower case.
+fn train_case(name: &http::HeaderName) -> String {
+    let words = name.as_str().split('-').map(|word| {
+        let (first, rest) = word.split_at(word.len().min(1));
+        first.to_ascii_uppercase() + rest
+    });
+    words.collect::<Vec<_>>().join("-")
 }

@@ -128,7 +128,11 @@ impl Parts {
         let clock = Clock::start();
         let table = RouteTable::default();
         let hold = Hold::new(&settings.limits, clock, table.clone());
-        let metrics = Arc::new(Metrics::new());
+        let host_route = HostRoute {
+            cluster_domain: settings.cluster_domain.clone(),
+            host_header: settings.host_header.clone(),
+        };
+        let metrics = Arc::new(Metrics::new(&host_route));
         let lifecycle: Arc<Lifecycle> = Arc::default();
         let routes = Arc::new(Routes::new(
             table.clone(),
@@ -160,10 +164,7 @@ impl Parts {
                 clock,
                 metrics: metrics.clone(),
                 lifecycle: lifecycle.clone(),
-                host_route: HostRoute {
-                    cluster_domain: settings.cluster_domain.clone(),
-                    host_header: settings.host_header.clone(),
-                },
+                host_route,
                 idle_timeout: settings.idle_timeout,
             }),
             pressure: current_pressure,

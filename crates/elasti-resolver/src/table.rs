@@ -56,7 +56,7 @@ pub(crate) struct ServiceStats {
     /// The clock's milliseconds when a pod first answered a held request, since requests were last held; 0: none yet.
     pub(crate) first_answer_millis: AtomicU64,
     /// Where its requests are counted.
-    pub(crate) requests: RequestSeries,
+    pub(crate) series: RequestSeries,
 }
 
 /// Counts one request or stream as open for as long as it lives.

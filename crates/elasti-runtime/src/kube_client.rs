@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use kube::{Client, Config};
 
+use crate::tls;
+
 /// A server that does not accept a connection by then is tried again.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Watches end by themselves after 18 s at the latest; one that is silent for longer than this is dead.
@@ -38,6 +40,7 @@ pub fn from_config(config: Config) -> Result<Client, kube::Error> {
 }
 
 fn with_read_timeout(mut config: Config, read_timeout: Duration) -> Result<Client, kube::Error> {
+    tls::install_provider();
     config.connect_timeout = Some(CONNECT_TIMEOUT);
     config.read_timeout = Some(read_timeout);
     // Else the time that a connection lay idle would count: a wake's write on one that lay idle for 19 s would be

@@ -13,4 +13,5 @@
 pub mod api_client;
 pub mod fixture;
 pub mod operator_stub;
+pub mod predecessor_metrics;
 pub mod sentry_stub;

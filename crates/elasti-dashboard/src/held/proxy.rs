@@ -181,7 +181,7 @@ fn unavailable(error: &kube::Error, failure: &str) -> HeldUnavailable {
     }
 }
 
-/// One line of the family: `elasti_resolver_queued_count{namespace="shop",service="cart"} 3`. Names in Kubernetes need
+/// One line of the family: `elasti_resolver_queued_count{namespace="shop",source="cart"} 3`. Names in Kubernetes need
 /// no escaping.
 fn parse_line(line: &str) -> Option<(ServiceKey, u32)> {
     let labels = line.strip_prefix(HELD_METRIC)?.strip_prefix('{')?;
@@ -191,7 +191,7 @@ fn parse_line(line: &str) -> Option<(ServiceKey, u32)> {
         let (_, value) = pairs.find(|(key, _)| *key == name)?;
         value.strip_prefix('"')?.strip_suffix('"')
     };
-    let service = ServiceKey::new(label("namespace")?, label("service")?);
+    let service = ServiceKey::new(label("namespace")?, label("source")?);
     Some((service, held.trim().parse().ok()?))
 }
 
@@ -206,20 +206,20 @@ mod tests {
         let shop = |name: &str, held| Some((ServiceKey::new("shop", name), held));
         for (line, read) in [
             (
-                r#"elasti_resolver_queued_count{namespace="shop",service="cart"} 3"#,
+                r#"elasti_resolver_queued_count{namespace="shop",source="cart"} 3"#,
                 shop("cart", 3),
             ),
             (
-                r#"elasti_resolver_queued_count{service="a-b",namespace="shop"} 0"#,
+                r#"elasti_resolver_queued_count{source="a-b",namespace="shop"} 0"#,
                 shop("a-b", 0),
             ),
             ("# TYPE elasti_resolver_queued_count gauge", None),
             (
-                r#"elasti_resolver_queued_count_of{namespace="shop",service="cart"} 3"#,
+                r#"elasti_resolver_queued_count_of{namespace="shop",source="cart"} 3"#,
                 None,
             ),
             (
-                r#"elasti_resolver_queued_count{namespace="shop",service="cart"} -1"#,
+                r#"elasti_resolver_queued_count{namespace="shop",source="cart"} -1"#,
                 None,
             ),
             (r#"elasti_resolver_queued_count{namespace="shop"} 3"#, None),

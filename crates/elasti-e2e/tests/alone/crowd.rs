@@ -105,7 +105,7 @@ async fn many_services_at_rest_cost_watches_and_nothing_else() {
     let watched = env.metrics(0);
     let watched: Vec<&str> = watched
         .lines()
-        .filter(|l| l.starts_with("elasti_operator_informer_count{"))
+        .filter(|l| l.starts_with("elasti_operator_watch_count{"))
         .collect();
     println!("{}", watched.join("\n"));
     assert!(watched.len() <= 8, "one watch a kind: {watched:?}");

@@ -178,11 +178,11 @@ async fn health_and_metrics_are_served() {
             "elasti_operator_reconcile_count",
             "elasti_operator_CRD_finalizer_counter",
             "elasti_operator_CRD_update_counter",
-            "elasti_operator_mode{crd_name=\"web\",namespace=\"default\"} 0",
+            "elasti_operator_mode{crd_name=\"default/web\"} 1",
             "elasti_operator_informer_count",
             "elasti_operator_informer_counter",
             "elasti_operator_informer_handler_counter",
-            "elasti_operator_scale_counter{service_name=\"web\"",
+            "elasti_operator_scale_write_counter{service_name=\"web\"",
         ] {
             assert!(
                 answer.body.contains(name),

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use elasti_api::ElastiService;
 use elasti_e2e::{App, TestEnv, blueprint, get, until};
+use elasti_testkit::predecessor_metrics::{Family, RECORDED, families, lost};
 use elasti_view::view::{Facts, Lookup, Workload, view};
 use serde_json::{Value, json};
 
@@ -125,9 +126,48 @@ async fn everything_that_grafana_and_the_alerts_ask_for_is_served() {
     }
 }
 
+/// Those that were recorded of the service with this name; the other one there has no twin here.
+fn recorded(prefix: &str) -> BTreeMap<String, Family> {
+    let mut families = families(RECORDED, prefix);
+    for family in families.values_mut() {
+        let of_other = |value: &String| value.contains("target-elastiservice");
+        family
+            .series
+            .retain(|(_, labels), _| !labels.values().any(of_other));
+    }
+    families
+}
+
+/// The same as was done when they were recorded: a service sleeps, and a request wakes it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn dashboards_for_kubeelasti_find_every_series_of_its_operator() {
+    let env = TestEnv::start().await;
+    let target = env.deploy("target").await;
+    target.until_serving().await;
+    target.fall_asleep().await;
+    let mode = |text: &str| {
+        let families = families(text, "elasti_operator_mode");
+        let mut values = families["elasti_operator_mode"].series.values();
+        values.next().cloned()
+    };
+    assert_eq!(mode(&env.metrics(0)).as_deref(), Some("1"));
+    target.visit().await;
+    target.until_serving().await;
+    let theirs = recorded("elasti_operator_");
+    assert!(theirs.values().all(|family| !family.series.is_empty()));
+    let mut text = String::new();
+    until("it serves again in the metrics, too", async || {
+        text = env.metrics(0);
+        mode(&text).as_deref() == Some("0")
+    })
+    .await;
+    let ours = families(&text, "elasti_operator_");
+    assert_eq!(lost(&theirs, &ours), Vec::<String>::new(), "{text}");
+}
+
 /// The value of a series of an operator's own.
 fn counted(text: &str, family: &str) -> i64 {
-    let series = format!("{family}{{crd_name=\"web\",namespace=\"default\"}} ");
+    let series = format!("{family}{{crd_name=\"default/web\",namespace=\"default\"}} ");
     let found = text.lines().find_map(|line| line.strip_prefix(&series));
     found.map_or(0, |value| value.parse().unwrap())
 }

@@ -213,7 +213,7 @@ fn build(
     election: &LeaderElection,
     tasks: &mut JoinSet<()>,
 ) -> Result<(Arc<Operator>, mpsc::Receiver<Name>), StartError> {
-    let metrics = Arc::new(Metrics::new());
+    let metrics = Arc::new(Metrics::new(&settings.resolver_namespace));
     let sources = Sources {
         prometheus: Prometheus::new(prometheus(&settings)?)?,
         metrics: metrics.clone(),

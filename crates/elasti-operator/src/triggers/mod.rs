@@ -354,7 +354,7 @@ mod tests {
         let (readings, _changed) = Readings::start(
             Sources {
                 prometheus,
-                metrics: Arc::default(),
+                metrics: Arc::new(Metrics::new("elasti")),
             },
             Duration::from_secs(30),
         );

@@ -40,6 +40,12 @@ fn the_contracts_flags_and_variables_are_read() {
             "--leader-elect",
             "--metrics-secure=false",
             "--enable-http2=true",
+            "--zap-devel=false",
+            "--zap-encoder=json",
+            "--zap-log-level",
+            "debug",
+            "--zap-stacktrace-level=error",
+            "--zap-time-encoding=iso8601",
             "--allow-anonymous-wakes",
         ],
         &[

@@ -10,6 +10,7 @@ use elasti_api::Trigger;
 use elasti_core::observed::Reading;
 use elasti_fake_cluster::clock::Clock;
 use elasti_fake_cluster::prometheus::{Prometheus as FakePrometheus, Reading as Served};
+use elasti_operator::metrics::Metrics;
 use elasti_operator::triggers::prometheus::{Prometheus, PrometheusSettings};
 use elasti_operator::triggers::{Readings, Sources};
 use jiff::Timestamp;
@@ -33,7 +34,7 @@ fn readings(settings: PrometheusSettings) -> (Readings<String>, mpsc::Receiver<S
     Readings::start(
         Sources {
             prometheus,
-            metrics: Arc::default(),
+            metrics: Arc::new(Metrics::new("elasti")),
         },
         POLL_INTERVAL,
     )

@@ -66,7 +66,7 @@ impl Env {
             callers: [RESOLVER.to_owned()].into(),
             allow_anonymous,
         };
-        let metrics = Arc::new(Metrics::new());
+        let metrics = Arc::new(Metrics::new("elasti"));
         let leader = watch::Sender::new(None);
         let client_of_leader = LeaderClient::new(leader.subscribe()).unwrap();
         let endpoint = WakeEndpoint::new(client, settings, send, client_of_leader, metrics);

@@ -395,7 +395,7 @@ async fn an_open_http2_connection_gets_goaway_once_pods_are_in_rotation_and_its_
         .await;
     until("the resolver has the new mode", async || {
         let metrics = fixture.admin("/metrics").await.body;
-        metrics.contains("mode=\"serve\"} 1")
+        metrics.contains("enabled=\"disabled\"} 1")
     })
     .await;
     let two = futures::future::join(

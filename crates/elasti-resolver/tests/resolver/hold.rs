@@ -50,7 +50,7 @@ async fn a_client_that_disconnects_while_held_frees_its_slot_and_is_not_forwarde
     .await;
     assert_eq!(http_get(&address, "/later").await.json()["path"], "/later");
     let metrics = fixture.admin("/metrics").await.body;
-    let answered = "elasti_resolver_incoming_requests_count{namespace=\"default\",service=\"cart\",status=\"2xx\"} 1";
+    let answered = "elasti_resolver_incoming_requests_count{namespace=\"default\",source=\"cart\",target=\"elasti-cart-pvt-1c42ddc028\",method=\"GET\",status=\"OK\",error=\"\"} 1";
     assert!(metrics.contains(answered), "{metrics}");
 }
 
@@ -133,8 +133,8 @@ async fn a_wake_is_retried_until_the_operator_is_back() {
     fixture.operator.code.store(200, Ordering::Relaxed);
     assert_eq!(client.await.unwrap().code(), 200);
     let metrics = fixture.admin("/metrics").await.body;
-    for result in ["unreachable", "refused", "ok"] {
-        let line = format!("elasti_resolver_operator_rpc_count{{result=\"{result}\"}}");
+    for result in ["unreachable", "refused", ""] {
+        let line = format!("elasti_resolver_operator_rpc_count{{error=\"{result}\"}}");
         assert!(metrics.contains(&line), "{line}");
     }
 }
@@ -429,11 +429,11 @@ async fn the_host_route_reaches_managed_services_only_r16() {
     }
     let metrics = fixture.admin("/metrics").await.body;
     assert!(
-        metrics.contains("elasti_resolver_host_extraction_count{result=\"managed\"} 2\n"),
+        metrics.contains("elasti_resolver_host_extraction_count{source=\"cart.default.svc.cluster.local\",extractionType=\"cache-hit\",hostHeader=\"\",error=\"\"} 2\n"),
         "{metrics}"
     );
     assert!(
-        metrics.contains("elasti_resolver_host_extraction_count{result=\"unknown\"} 5\n"),
+        metrics.contains("elasti_resolver_host_extraction_count{source=\"\",extractionType=\"error\",hostHeader=\"\",error=\"NotManaged\"} 5\n"),
         "{metrics}"
     );
     for text in ["localhost", "unmanaged", "/x"] {

@@ -261,7 +261,7 @@ async fn once_pods_are_in_rotation_connections_close_so_that_clients_take_the_di
         .await;
     until("the resolver has the new mode", async || {
         let metrics = fixture.admin("/metrics").await.body;
-        metrics.contains("elasti_resolver_traffic_switch_count{namespace=\"default\",service=\"cart\",mode=\"serve\"} 1")
+        metrics.contains("elasti_resolver_traffic_switch_count{namespace=\"default\",source=\"cart.default.svc.cluster.local\",enabled=\"disabled\"} 1")
     })
     .await;
     client.ready().await.unwrap();

@@ -189,7 +189,7 @@ async fn the_second_process() {
         let table = fixture.admin("/metrics").await.body;
         let counted = table.lines().find_map(|line| {
             let line = line.strip_prefix("elasti_resolver_incoming_requests_count{")?;
-            line.contains("status=\"2xx\"")
+            line.contains("status=\"OK\"")
                 .then(|| line.rsplit(' ').next())?
         });
         counted.and_then(|count| count.parse().ok()).unwrap_or(0) < MANY

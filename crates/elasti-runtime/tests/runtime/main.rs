@@ -8,5 +8,6 @@
 )]
 
 mod http_server;
+mod old_certificate;
 mod sentry;
 mod watch;

@@ -7,6 +7,11 @@ use tokio::process::Command;
 
 use super::fixture::Fixture;
 
+/// A kubeconfig without its user.
+const KEYLESS: &str = "current-context: old
+contexts: [{name: old, context: {cluster: old, user: old}}]
+clusters: [{name: old, cluster: {server: 'https://127.0.0.1:1', insecure-skip-tls-verify: true}}]";
+
 /// From now on the kubeconfig is that of a service account with these rules in its namespace.
 pub async fn as_account(fixture: &Fixture, name: &str, rules: Value) {
     let api = fixture.env.api();
@@ -85,6 +90,10 @@ async fn clusters_that_cannot_be_reached_or_are_not_ours() {
         .replace("fake-cluster-admin", "another-user");
     std::fs::write(fixture.files.path().join("wrong"), wrong).unwrap();
     std::fs::write(fixture.files.path().join("broken"), "clusters: 5").unwrap();
+    // `no key` in base64.
+    let keyless = "{client-certificate-data: bm8ga2V5, client-key-data: bm8ga2V5}";
+    let keyless = format!("{KEYLESS}\nusers: [{{name: old, user: {keyless}}}]");
+    std::fs::write(fixture.files.path().join("keyless"), keyless).unwrap();
     let file = |name: &str| fixture.files.path().join(name).display().to_string();
     let mut transcript = String::new();
     for (name, arguments) in [
@@ -93,6 +102,7 @@ async fn clusters_that_cannot_be_reached_or_are_not_ours() {
         ("closed", &["list"]),
         ("wrong", &["list"]),
         ("broken", &["list"]),
+        ("keyless", &["list"]),
         ("none", &["list"]),
         ("config", &["list", "--context", "nowhere"]),
         (

@@ -270,6 +270,7 @@ fn every_metric_exists() {
     let mut sources = String::new();
     for file in [
         "crates/elasti-operator/src/metrics.rs",
+        "crates/elasti-operator/src/metrics/kept.rs",
         "crates/elasti-operator/src/savings.rs",
         "crates/elasti-resolver/src/metrics.rs",
         "crates/elasti-api/src/names.rs",

@@ -5,6 +5,7 @@ mod against_code;
 mod class;
 mod cluster;
 mod commands;
+mod compatibility;
 mod data;
 mod existing;
 mod fake_cluster;
