@@ -583,6 +583,9 @@ fn replicate(config: &Config, w: &mut World, s: usize, wanted: u8, for_us: bool)
                 in_rotation: w.svcs[s].in_rotation(i) && !excused,
                 promised: w.is_promised(s, i),
             });
+        } else {
+            // It may have become ready since somebody else scaled down.
+            w.svcs[s].pods_broken = true;
         }
         set_pod(w, s, i, Pod::Terminating);
     }
