@@ -6,6 +6,8 @@ mod tasks;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use elasti_api::ListenPort;
+
 use crate::activity::Reports;
 use crate::apply::Writer;
 use crate::clock::Clock;
@@ -20,7 +22,7 @@ use crate::ports::Ports;
 use crate::report::Reporter;
 use crate::settings::Settings;
 use crate::slim::Declared;
-use crate::store::{CachedKind, Change, target_of};
+use crate::store::{CachedKind, Change, Others, target_of};
 use crate::term::{Term, Terms};
 use crate::triggers::Readings;
 
@@ -60,13 +62,27 @@ impl Operator {
     pub(crate) fn snapshot(&self, name: &Name) -> Result<Snapshot, Incomplete> {
         let cache = self.cluster.store.cache();
         let me = observe::find(&cache, name)?;
-        let service = cache.service(&me.service()).map(Arc::as_ref);
         let now = self.clock.now();
+        let recorded = |service: &Name| {
+            let others = me.status.services.iter();
+            let found = others.filter(|one| *one.name == *service.name);
+            found.flat_map(|one| one.ports.clone()).collect::<Vec<_>>()
+        };
+        let allocate = |name: &Name, recorded: &[ListenPort], managed: bool| {
+            let service = cache.service(name).filter(|_| managed);
+            (self.ports).allocate(name, recorded, service.map(Arc::as_ref), now)
+        };
+        let others = cache.others(name);
+        let managed = |one: &Name| others.is_some_and(|others| others.managed.contains(one));
+        let other_allocations = { others.into_iter().flat_map(Others::all) }
+            .map(|one| (one.clone(), allocate(one, &recorded(one), managed(one))))
+            .collect();
         let context = Context {
             now,
             leadership: self.terms.leadership(),
             memory: self.memories.get(name),
-            allocation: self.ports.allocate(&me, service, now),
+            allocation: allocate(&me.service(), &me.status.ports, true),
+            other_allocations,
             namespace_terminating: self.memories.is_terminating(&name.namespace),
             readings: self.readings.get(name),
             wake_requested_at: self.memories.wake_requested_at(name),
@@ -105,12 +121,19 @@ impl Operator {
     pub(crate) fn forget(&self, name: &Name) {
         self.readings.forget(name);
         self.cluster.queue.forget(name);
-        let Some(service) = self.memories.forget(name) else {
-            return;
-        };
-        self.metrics.forget(name, &service.name);
-        if self.cluster.store.cache().claimant(&service).is_none() {
-            self.ports.release(&service, self.clock.now());
+        let services = self.memories.forget(name);
+        if let Some(service) = services.first() {
+            self.metrics.forget(name, &service.name);
+        }
+        self.release_ports(&services);
+    }
+
+    /// Services that an ElastiService had and has no more.
+    pub(crate) fn release_ports(&self, services: &[Name]) {
+        for service in services {
+            if self.cluster.store.cache().claimant(service).is_none() {
+                self.ports.release(service, self.clock.now());
+            }
         }
     }
 

@@ -115,6 +115,11 @@ fn other_safety_mistakes() -> Vec<Case> {
             with(|c| (c.services, c.rivals) = (2, true)),
         ),
         (
+            Mistake::SecondServiceInTheDark,
+            "S16",
+            with(|c| (c.resolvers, c.second) = (1, true)),
+        ),
+        (
             Mistake::RemovesFinalizerAtOnce,
             "S13",
             with(|c| c.budget.deletions = 1),
