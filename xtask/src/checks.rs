@@ -66,7 +66,7 @@ const LOCAL: [Check; 9] = [
              --test simulation -- -D warnings",
         )
     }),
-    ("tests", || cargo("test --workspace --no-fail-fast")),
+    ("tests", tests),
     ("model checker", whole_model),
     ("simulation", simulate::check),
 ];
@@ -200,6 +200,16 @@ pub(crate) fn run_command(command: &mut Command) -> Outcome {
         Ok(status) => Outcome::Failed(status.to_string()),
         Err(error) => Outcome::Failed(error.to_string()),
     }
+}
+
+/// Most of a test is waiting, so two run on each processor. Those that need the machine for themselves take turns.
+fn tests() -> Outcome {
+    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    let threads = (2 * processors).to_string();
+    cargo_with(
+        [("RUST_TEST_THREADS", threads.as_str())],
+        "test --workspace --no-fail-fast",
+    )
 }
 
 /// All states: the tests have seen a sample. The planner is optimised in every profile, so that what the tests were

@@ -102,7 +102,6 @@ pub struct ElastiServiceSpec {
     /// pods that are not ready, those without a TCP port. They have no endpoints while the target sleeps. With `allow`
     /// a condition names them; with `block` the target does not sleep while there are any. Default: `allow`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(extend("default" = "allow"))]
     pub unmanaged_services: Option<UnmanagedServices>,
 }
 

@@ -63,6 +63,11 @@ pub const SLEEP_REQUESTED_ANNOTATION: &str = "elasti.truefoundry.com/sleep-reque
 /// Reason of the pod condition by which we take a pod out of rotation.
 pub const DRAIN_REASON: &str = "ElastiDrain";
 
+/// How readily a ReplicaSet stops a pod: among pods that are alike, those of the lowest cost first.
+pub const DELETION_COST_ANNOTATION: &str = "controller.kubernetes.io/pod-deletion-cost";
+/// The lowest cost, which we give to pods that a scale-down of ours is to stop.
+pub const LOWEST_DELETION_COST: &str = "-2147483648";
+
 /// Header with the reason, from a closed set, why the resolver answered in place of the target.
 pub const REASON_HEADER: &str = "x-elasti-reason";
 

@@ -25,6 +25,8 @@ pub enum Reason {
     Paused,
     /// No resolver is ready.
     NoResolver,
+    /// The Service sends within a node only, and not every node has a ready resolver.
+    NodesWithoutResolver,
     /// A ready resolver does not respond to the operator.
     ResolverUnreachable,
     /// A ready resolver does not listen for this service yet.
@@ -73,7 +75,7 @@ pub enum Reason {
 
 impl Reason {
     /// Every reason, for tables and tests.
-    pub const ALL: [Self; 33] = [
+    pub const ALL: [Self; 34] = [
         Self::TriggerActive,
         Self::TriggerUnknown,
         Self::Traffic,
@@ -85,6 +87,7 @@ impl Reason {
         Self::InvalidWindow,
         Self::Paused,
         Self::NoResolver,
+        Self::NodesWithoutResolver,
         Self::ResolverUnreachable,
         Self::RouteNotReady,
         Self::Redirecting,
@@ -143,6 +146,7 @@ impl Reason {
             Self::InvalidWindow => "InvalidWindow",
             Self::Paused => "Paused",
             Self::NoResolver => "NoResolver",
+            Self::NodesWithoutResolver => "NodesWithoutResolver",
             Self::ResolverUnreachable => "ResolverUnreachable",
             Self::RouteNotReady => "RouteNotReady",
             Self::Redirecting => "Redirecting",

@@ -162,7 +162,7 @@ pub struct ListenPort {
 )]
 #[serde(rename_all = "camelCase")]
 pub struct ServicePorts {
-    /// Its name.
+    /// Name of the Service.
     pub name: String,
     /// Where the resolvers listen for each of its ports.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

@@ -37,7 +37,7 @@ impl RequestOptions {
     /// Sends a request for each service that was chosen, all at once, and reports what became of them.
     pub(crate) fn run(
         &self,
-        send: impl AsyncFn(&Request<'_>) -> Result<Outcome, Outcome>,
+        send: &impl AsyncFn(&Request<'_>) -> Result<Outcome, Outcome>,
     ) -> Result<(), Failed> {
         block_on(async {
             let cluster = self.choice.scope.access.connect().await?;

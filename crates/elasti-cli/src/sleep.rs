@@ -27,7 +27,7 @@ pub struct Sleep {
 
 impl Sleep {
     pub(crate) fn run(self) -> Result<(), Failed> {
-        self.options.run(sleep)
+        self.options.run(&sleep)
     }
 }
 

@@ -27,7 +27,7 @@ pub struct Wake {
 
 impl Wake {
     pub(crate) fn run(self) -> Result<(), Failed> {
-        self.options.run(wake)
+        self.options.run(&wake)
     }
 }
 

@@ -4,6 +4,7 @@
 use elasti_api::{ElastiServiceSpec, Reason};
 use jiff::Timestamp;
 
+use crate::coverage;
 use crate::groups;
 use crate::idle;
 use crate::observed::{Autoscaler, Observed, PortsGiven, Report};
@@ -29,17 +30,19 @@ pub enum Desire {
 type Rule = fn(&ElastiServiceSpec, &Observed) -> Option<Why>;
 
 /// What wakes a sleeping service; the first that holds is reported.
-const WAKES: [Rule; 5] = [
+const WAKES: [Rule; 6] = [
     |_, o| held_now(o),
     wake_requested,
     |_, o| idle::active_trigger(o),
     outside_window,
     |_, o| no_resolver_for_long(o),
+    |_, o| gap_for_long(o),
 ];
 
 /// What prevents sleep but wakes nothing; the first that holds is reported.
-const KEEPS_AWAKE: [Rule; 6] = [
+const KEEPS_AWAKE: [Rule; 7] = [
     misconfigured,
+    |_, o| some_would_not_be_answered(o),
     |spec, o| idle::idle(spec, o).err(),
     |_, o| resolvers_respond(o).err(),
     |spec, o| pods_are_stable(spec, o).err(),
@@ -181,6 +184,22 @@ pub(crate) fn no_resolver_for_long(o: &Observed) -> Option<Why> {
         );
         Why::new(Reason::NoResolver, sentence)
     })
+}
+
+/// Not every client would reach a resolver; a sleeping service is woken for that after the grace time.
+fn some_would_not_be_answered(o: &Observed) -> Option<Why> {
+    let gap = coverage::gap(o)?;
+    let since = o.stable_since.gap_since.unwrap_or(o.now);
+    match since.checked_add(o.settings.resolver_grace) {
+        Ok(wakes_at) if o.replicas() == Some(0) && wakes_at > o.now => Some(gap.until(wakes_at)),
+        _ => Some(gap),
+    }
+}
+
+/// A sleeping service that some clients cannot wake is woken, but not for a resolver that is just being replaced.
+fn gap_for_long(o: &Observed) -> Option<Why> {
+    let since = o.stable_since.gap_since?;
+    coverage::gap(o).filter(|_| o.since(since) >= o.settings.resolver_grace)
 }
 
 fn resolvers_respond(o: &Observed) -> Result<(), Why> {

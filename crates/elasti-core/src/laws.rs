@@ -168,7 +168,7 @@ pub enum TraceEvent {
     },
     /// Our mark was taken off a pod, which puts it back into rotation.
     Unmarked {
-        /// The pod's own containers are ready.
+        /// The pod's own containers are ready, and its readiness gates are true.
         ready_by_itself: bool,
     },
     /// A request was refused because a waiting room was full.

@@ -3,6 +3,7 @@
 
 pub mod autoscaler;
 pub mod backends;
+pub mod coverage;
 pub mod desire;
 pub mod facts;
 pub mod groups;

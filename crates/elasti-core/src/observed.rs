@@ -44,6 +44,8 @@ pub struct Observed {
     pub unmanaged: Unmanaged,
     /// Every resolver pod.
     pub resolvers: Vec<Resolver>,
+    /// The names of all nodes, each of which may send to the Service; `None` if they cannot be read.
+    pub nodes: Option<BTreeSet<String>>,
     /// The listen ports that the port allocator gave this service.
     pub ports: PortsGiven,
     /// The autoscaler that the spec names.
@@ -391,14 +393,28 @@ pub struct Pod {
     pub ready: bool,
     /// Since when condition `Ready` is true, by the condition itself: it survives a restart of the operator.
     pub ready_since: Option<Timestamp>,
-    /// Condition `ContainersReady` is true: only such a pod may be un-marked.
+    /// Condition `ContainersReady` is true, and so is each readiness gate: only such a pod may be un-marked.
     pub containers_ready: bool,
     /// `Ready` is false because of our mark.
     pub marked: bool,
+    /// How readily a ReplicaSet stops it.
+    pub deletion_cost: DeletionCost,
     /// It has a deletion timestamp.
     pub terminating: bool,
     /// What keeps it from starting.
     pub obstacle: Option<Obstacle>,
+}
+
+/// The annotation `pod-deletion-cost` of a pod.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum DeletionCost {
+    /// It has none.
+    #[default]
+    Unset,
+    /// The lowest, as we set it.
+    Lowest,
+    /// Someone else's: it is left as it is.
+    Other,
 }
 
 impl Pod {
@@ -415,6 +431,7 @@ impl Pod {
             ready_since: None,
             containers_ready: false,
             marked: false,
+            deletion_cost: DeletionCost::Unset,
             terminating: false,
             obstacle: Some(Obstacle {
                 kind: ObstacleKind::Refused,
@@ -532,10 +549,10 @@ pub struct PrivateServiceShape {
 pub struct Resolver {
     /// Its pod's name.
     pub name: String,
-    /// Its addresses.
-    pub addresses: Vec<IpAddr>,
     /// The node it runs on.
     pub node: String,
+    /// Its addresses.
+    pub addresses: Vec<IpAddr>,
     /// Its pod is ready.
     pub ready: bool,
     /// Its pod has a deletion timestamp.

@@ -6,12 +6,12 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::desire::{self, Desire, desire};
 use crate::observed::{
-    Author, Claim, Leadership, Observed, Pod, PrivateServiceShape, Report, Service, ServiceKind,
-    Standing, Target,
+    Author, Claim, DeletionCost, Leadership, Observed, Pod, PrivateServiceShape, Report, Service,
+    ServiceKind, Standing, StopOrder, Target,
 };
 use crate::promise::Promise;
 use crate::step::{
-    Drained, GroupDrained, Net, PodRef, Redirected, Restored, Routed, SliceGone, Step,
+    CostChange, Drained, GroupDrained, Net, PodRef, Redirected, Restored, Routed, SliceGone, Step,
     deletion_deadline, deletion_timed_out,
 };
 use crate::why::{TARGET_NOT_FOUND, Why, clock};
@@ -447,10 +447,14 @@ impl Plan {
                     pods.len(),
                     o.replicas().unwrap_or(0)
                 );
-                let names = |p: &Pod| pods.iter().any(|pod| pod.uid == p.uid);
+                let mut pods = pod_refs(o, |p| pods.iter().any(|pod| pod.uid == p.uid));
+                // A StatefulSet stops pods by their ordinals, whatever they cost.
+                if o.target.as_ref().map(|t| t.stops) == Some(StopOrder::UnreadyFirst) {
+                    pods = with_cost(pods, o, DeletionCost::Unset, CostChange::Lower);
+                }
                 self.steps.push(Step::Mark {
                     redirected: redirected.clone(),
-                    pods: pod_refs(o, names),
+                    pods,
                 });
                 self.waiting(Why::new(Reason::Draining, sentence))
             }
@@ -518,12 +522,20 @@ impl Plan {
     /// Takes our marks off, but only from pods that are ready without them and that no controller is about to stop.
     fn unmark(&mut self, o: &Observed) {
         let pods = pod_refs(o, |p| p.marked && p.containers_ready && !p.terminating);
+        let pods = with_cost(pods, o, DeletionCost::Lowest, CostChange::Remove);
+        let cheap = |p: &Pod| p.deletion_cost == DeletionCost::Lowest && !p.marked;
+        let cheap = pod_refs(o, |p| cheap(p) && !p.terminating);
+        let cheap = with_cost(cheap, o, DeletionCost::Lowest, CostChange::Remove);
         match zero_may_be_acted_on_until(o) {
-            _ if pods.is_empty() => {}
+            _ if pods.is_empty() && cheap.is_empty() => {}
             Some(moment) if o.now < moment => {
                 self.requeue_at = earliest(self.requeue_at, Some(moment));
             }
-            _ => self.steps.push(Step::Unmark(pods)),
+            _ => {
+                let unmark = (!pods.is_empty()).then_some(Step::Unmark(pods));
+                let reset = (!cheap.is_empty()).then_some(Step::ResetCost(cheap));
+                self.steps.extend(unmark.into_iter().chain(reset));
+            }
         }
     }
 
@@ -721,8 +733,24 @@ fn pod_refs(o: &Observed, which: impl Fn(&Pod) -> bool) -> Vec<PodRef> {
     pods.map(|p| PodRef {
         name: p.name.clone(),
         version: p.version.clone(),
+        cost: CostChange::Keep,
     })
     .collect()
+}
+
+/// The same pods, with a change of the cost of those that have this one.
+fn with_cost(
+    mut pods: Vec<PodRef>,
+    o: &Observed,
+    cost: DeletionCost,
+    change: CostChange,
+) -> Vec<PodRef> {
+    let has =
+        |pod: &PodRef| { o.pods.iter() }.any(|p| p.name == pod.name && p.deletion_cost == cost);
+    for pod in pods.iter_mut().filter(|pod| has(pod)) {
+        pod.cost = change;
+    }
+    pods
 }
 
 fn earliest(a: Option<Timestamp>, b: Option<Timestamp>) -> Option<Timestamp> {

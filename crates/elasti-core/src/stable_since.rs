@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::{SignedDuration, Timestamp};
 
+use crate::coverage;
 use crate::groups;
 use crate::observed::{Author, Observed, Pod, Settings, SliceShape};
 use crate::step::Step;
@@ -34,6 +35,8 @@ pub struct StableSince {
     pub ready_since: BTreeMap<String, Timestamp>,
     /// No resolver has been ready since then.
     pub no_resolver_since: Option<Timestamp>,
+    /// Some clients would not have reached a resolver since then.
+    pub gap_since: Option<Timestamp>,
     /// The version of the Service's own slices at the last reconcile.
     pub endpoints_version: Option<String>,
     /// The versions of the living pods at the last reconcile.
@@ -133,6 +136,7 @@ impl StableSince {
             out_since: BTreeMap::new(),
             ready_since: BTreeMap::new(),
             no_resolver_since: None,
+            gap_since: None,
             endpoints_version: None,
             pod_versions: BTreeMap::new(),
             marks: BTreeMap::new(),
@@ -193,6 +197,7 @@ impl StableSince {
         self.pods_out_since = span(self.pods_out_since, !o.any_pod_ready(), now);
         let no_resolver = o.ready_resolvers().next().is_none();
         self.no_resolver_since = span(self.no_resolver_since, no_resolver, now);
+        self.gap_since = span(self.gap_since, coverage::gap(o).is_some(), now);
         self.observe_wake(o);
         // What was sent before this reconcile was sent before now.
         self.zeroed_at = self.zeroed_at.map(|at| at.min(now));
@@ -227,6 +232,7 @@ impl StableSince {
             &mut self.no_terminating_since,
             &mut self.pods_out_since,
             &mut self.no_resolver_since,
+            &mut self.gap_since,
         ];
         let spans = spans.into_iter().flatten();
         let ready = self.ready_since.values_mut();

@@ -51,6 +51,8 @@ pub enum Step {
     ReleaseAutoscaler(KedaPause),
     /// Take our mark off these pods.
     Unmark(Vec<PodRef>),
+    /// Give these pods back the deletion cost that they had.
+    ResetCost(Vec<PodRef>),
     /// Route the Service to its pods only.
     RemoveSlice(Restored),
     /// Delete the private Service.
@@ -69,6 +71,19 @@ pub struct PodRef {
     pub name: String,
     /// Its version.
     pub version: String,
+    /// What becomes of its deletion cost with that write.
+    pub cost: CostChange,
+}
+
+/// What becomes of a pod's deletion cost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CostChange {
+    /// Nothing.
+    Keep,
+    /// It becomes the lowest: should a tick undo the mark in the last moment, the ReplicaSet still stops this pod.
+    Lower,
+    /// It is taken away.
+    Remove,
 }
 
 impl Step {

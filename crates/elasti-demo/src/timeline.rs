@@ -9,7 +9,7 @@ use elasti_api::{ElastiService, Phase, names};
 use futures::StreamExt as _;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Pod;
-use k8s_openapi::api::discovery::v1::EndpointSlice;
+use k8s_openapi::api::discovery::v1::{Endpoint, EndpointSlice};
 use kube::api::{ListParams, WatchEvent, WatchParams};
 use kube::{Api, Client, Resource, ResourceExt as _};
 use parking_lot::Mutex;
@@ -35,7 +35,7 @@ pub(crate) struct View {
     pub(crate) replicas: i32,
     /// Its pods, and whether each is ready.
     pub(crate) pods: BTreeMap<String, bool>,
-    /// Slices that point its Service at resolvers.
+    /// Slices that send its Service's connections to resolvers.
     slices: BTreeSet<String>,
 }
 
@@ -222,11 +222,16 @@ fn see_pod(inner: &Inner, pod: &Pod, gone: bool) {
 fn see_slice(inner: &Inner, slice: &EndpointSlice, gone: bool) {
     let label = |name: &str| slice.labels().get(name).map(String::as_str);
     let ours = label(names::SLICE_MANAGED_BY_LABEL) == Some(names::SLICE_MANAGED_BY_ELASTI);
+    let ready = |endpoint: &Endpoint| {
+        let conditions = endpoint.conditions.as_ref();
+        conditions.and_then(|conditions| conditions.ready) == Some(true)
+    };
+    let redirects = slice.endpoints.iter().any(ready);
     let Some(service) = label(names::SERVICE_NAME_LABEL).filter(|_| ours) else {
         return;
     };
     inner.change(service, |view| {
-        if gone {
+        if gone || !redirects {
             view.slices.remove(&slice.name_any());
         } else {
             view.slices.insert(slice.name_any());

@@ -202,8 +202,9 @@ impl Write<'_> {
             Step::HoldAutoscaler(pause)
             | Step::PinAutoscaler(pause)
             | Step::ReleaseAutoscaler(pause) => self.pause_keda(snapshot, pause).await,
-            Step::Mark { pods, .. } => self.conditions(snapshot, pods, render::mark).await,
-            Step::Unmark(pods) => self.conditions(snapshot, pods, render::unmark).await,
+            Step::Mark { pods, .. } => self.pods(snapshot, pods, render::mark).await,
+            Step::Unmark(pods) => self.pods(snapshot, pods, render::unmark).await,
+            Step::ResetCost(pods) => self.pods(snapshot, pods, render::reset_cost).await,
             Step::Shrink(group) => {
                 let (name, version) = (&snapshot.target_name, group.version());
                 self.scale(name, target()?, version, group.replicas()).await
@@ -316,20 +317,21 @@ impl Write<'_> {
         Ok(())
     }
 
-    /// Changes the `Ready` condition of pods, each only if it is as it was observed.
-    async fn conditions(
+    /// Changes the `Ready` condition of pods, or their deletion cost, each only if it is as it was observed. Both go
+    /// through `pods/status`, which takes annotations too.
+    async fn pods(
         &self,
         snapshot: &Snapshot,
         pods: &[PodRef],
-        render: fn(&str, Timestamp) -> Value,
+        render: fn(&PodRef, Timestamp) -> Value,
     ) -> Result<(), Error> {
         let namespace = &snapshot.me.name.namespace;
         let path = k8s_openapi::api::core::v1::Pod::url_path(&(), Some(namespace));
-        let all = pods.iter().map(|PodRef { name, version }| {
-            let patch = Patch::Strategic(render(version, self.writer.clock.now()));
+        let all = pods.iter().map(|pod| {
+            let patch = Patch::Strategic(render(pod, self.writer.clock.now()));
             let request = Request::new(path.as_str()).patch_subresource(
                 "status",
-                name,
+                &pod.name,
                 &patch_params(),
                 &patch,
             );
@@ -451,6 +453,7 @@ fn step_name(step: &Step) -> &'static str {
         Step::RestoreReplicas(_) => "RestoreReplicas",
         Step::ReleaseAutoscaler(_) => "ReleaseAutoscaler",
         Step::Unmark(_) => "Unmark",
+        Step::ResetCost(_) => "ResetCost",
         Step::RemoveSlice(_) => "RemoveSlice",
         Step::DeletePrivateService(_) => "DeletePrivateService",
         Step::RemoveFinalizer(_) => "RemoveFinalizer",

@@ -252,7 +252,7 @@ mod tests {
             .lines()
             .filter_map(|line| line.strip_prefix("# TYPE "));
         let families: Vec<&str> = types.filter_map(|line| line.split(' ').next()).collect();
-        assert_eq!(families.len(), 16, "{families:?}");
+        assert_eq!(families.len(), 17, "{families:?}");
         for name in families {
             assert!(text.contains(&format!("| `{name}` |")), "{name}");
         }

@@ -144,9 +144,14 @@ pub(crate) fn find(cache: &Cache, name: &Name) -> Result<Arc<Declared>, Incomple
     if !cache.is_listed() || kind_is_pending(cache, me) {
         return Err(Incomplete::NotListed);
     }
+    let services = cache.services_of(me);
+    let mut views = services.iter().filter_map(|one| cache.service(one));
+    if views.any(|view| view.facts.service.internal_local) && cache.nodes_are_pending() {
+        return Err(Incomplete::NotListed);
+    }
     let target = cache.target(&target_of(me));
     let no_scale = target.is_some_and(|target| target.facts.replicas.is_none());
-    let is_read = cache.services_of(me).iter().all(|one| cache.is_read(one));
+    let is_read = services.iter().all(|one| cache.is_read(one));
     if !is_read || no_scale {
         return Err(Incomplete::Unread(me.clone()));
     }
@@ -203,6 +208,7 @@ pub(crate) fn observe(cache: &Cache, me: Arc<Declared>, context: Context) -> Sna
         others,
         unmanaged: unmanaged(cache, &me),
         resolvers: resolvers(cache, &memory),
+        nodes: cache.nodes(),
         ports,
         autoscaler,
         readings,

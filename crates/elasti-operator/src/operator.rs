@@ -44,6 +44,9 @@ pub(crate) struct Operator {
     terms: Arc<Terms>,
     permissions: Arc<Permissions>,
     heartbeats: Arc<Heartbeats>,
+    /// Nothing more is promised.
+    closing: AtomicBool,
+    /// No more reconcile begins.
     stopping: AtomicBool,
 }
 
@@ -53,7 +56,12 @@ impl Operator {
         self.cluster.store.cache().is_listed()
     }
 
-    /// The process is shutting down.
+    /// The process is about to shut down: nothing more is promised.
+    pub(crate) fn is_closing(&self) -> bool {
+        self.closing.load(Ordering::Relaxed)
+    }
+
+    /// The process is shutting down: no more reconcile begins.
     pub(crate) fn is_stopping(&self) -> bool {
         self.stopping.load(Ordering::Relaxed)
     }

@@ -5,6 +5,7 @@ use std::net::IpAddr;
 
 use elasti_api::names::{self, IpFamily};
 use elasti_core::observed::{Family, PrivateServiceShape, ServicePort, SliceRole, SliceShape};
+use elasti_core::step::{CostChange, PodRef};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
@@ -166,9 +167,9 @@ fn label_value(name: &str) -> String {
 }
 
 /// Takes a pod out of rotation while it still answers, if it is as it was observed.
-pub(crate) fn mark(version: &str, now: Timestamp) -> Value {
+pub(crate) fn mark(pod: &PodRef, now: Timestamp) -> Value {
     json!({
-        "metadata": {"resourceVersion": version},
+        "metadata": pod_metadata(pod),
         "status": {"conditions": [{
             "type": "Ready",
             "status": "False",
@@ -180,9 +181,9 @@ pub(crate) fn mark(version: &str, now: Timestamp) -> Value {
 }
 
 /// Puts a pod that we took out back into rotation, if it is as it was observed.
-pub(crate) fn unmark(version: &str, now: Timestamp) -> Value {
+pub(crate) fn unmark(pod: &PodRef, now: Timestamp) -> Value {
     json!({
-        "metadata": {"resourceVersion": version},
+        "metadata": pod_metadata(pod),
         "status": {"conditions": [{
             "type": "Ready",
             "status": "True",
@@ -191,6 +192,23 @@ pub(crate) fn unmark(version: &str, now: Timestamp) -> Value {
             "lastTransitionTime": whole_seconds(now),
         }]},
     })
+}
+
+/// Gives a pod back the deletion cost that it had, if it is as it was observed.
+pub(crate) fn reset_cost(pod: &PodRef, _: Timestamp) -> Value {
+    json!({"metadata": pod_metadata(pod)})
+}
+
+fn pod_metadata(pod: &PodRef) -> Value {
+    let mut metadata = json!({"resourceVersion": pod.version});
+    let cost = match pod.cost {
+        CostChange::Keep => return metadata,
+        CostChange::Lower => json!(names::LOWEST_DELETION_COST),
+        CostChange::Remove => Value::Null,
+    };
+    let annotations = json!({names::DELETION_COST_ANNOTATION: cost});
+    set(&mut metadata, "annotations", annotations);
+    metadata
 }
 
 /// The finalizers with ours, or without, if the object has not been written in between.

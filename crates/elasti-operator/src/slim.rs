@@ -200,6 +200,26 @@ impl FromObject for PodView {
     }
 }
 
+/// A node: only its name matters.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct NodeView {
+    pub(crate) name: Name,
+}
+
+impl FromObject for NodeView {
+    fn from_object(mut object: Value) -> Result<Self, serde_json::Error> {
+        let metadata = object.get_mut("metadata").map(Value::take);
+        let metadata: ObjectMeta = serde_json::from_value(metadata.unwrap_or_default())?;
+        Ok(Self {
+            name: Name::from_metadata(&metadata),
+        })
+    }
+
+    fn name(&self) -> &Name {
+        &self.name
+    }
+}
+
 /// A workload that can be scaled.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct TargetView {

@@ -18,7 +18,7 @@ use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::watch;
 
 use crate::name::{KindName, Name, TargetName};
-use crate::slim::{Declared, PodView, ServiceView, SliceView, TargetView};
+use crate::slim::{Declared, NodeView, PodView, ServiceView, SliceView, TargetView};
 pub(crate) use cached_kind::{CachedKind, ResolverPod, Source};
 use cached_kind::{names_in, replaces};
 pub(crate) use claims::{autoscaler_kind, first_slices, target_of};
@@ -39,6 +39,8 @@ pub(crate) enum Change<K> {
     Set(K),
     /// This one is gone.
     Gone(Name),
+    /// The operator is not allowed to read them.
+    Refused,
 }
 
 impl<K> Change<K> {
@@ -51,6 +53,7 @@ impl<K> Change<K> {
             },
             Self::Set(object) => Change::Set(make(object)),
             Self::Gone(name) => Change::Gone(name),
+            Self::Refused => Change::Refused,
         }
     }
 
@@ -60,6 +63,7 @@ impl<K> Change<K> {
             Self::All { .. } => "list",
             Self::Set(_) => "set",
             Self::Gone(_) => "gone",
+            Self::Refused => "refused",
         }
     }
 }
@@ -124,6 +128,8 @@ pub(crate) struct Cache {
     pub(crate) hpas: HashMap<Name, u32>,
     pub(crate) scaled: HashMap<Name, ScaledView>,
     pub(crate) resolvers: BTreeMap<Name, Arc<PodView>>,
+    nodes: BTreeSet<Name>,
+    nodes_refused: bool,
     kinds: HashMap<KindName, KindState>,
     kind_scopes: HashMap<KindName, HashSet<Option<String>>>,
     /// Objects that were deleted during a refresh.
@@ -209,6 +215,7 @@ impl Store {
                 }
                 K::gone(&name, &mut cache, &mut touched);
             }
+            Change::Refused => K::refused(&mut cache, &mut touched),
         }
         cache.refresh_others(&mut touched);
         let wanted = K::IS_ELASTI_SERVICE.then(|| cache.wanted());
@@ -261,6 +268,7 @@ impl Store {
                 cache.put_target(&full(object.name.clone()), object, &mut touched);
             }
             Change::Gone(name) => cache.remove_target(&full(name), &mut touched),
+            Change::Refused => {}
         }
         cache.refresh_others(&mut touched);
         touched.into_iter().collect()
@@ -311,6 +319,30 @@ impl Cache {
     fn listed_everywhere(&self, what: &'static str) -> bool {
         let listed = |scope: &Option<String>| self.listed.contains(&(what, scope.clone()));
         self.scopes.iter().all(listed)
+    }
+
+    /// The names of all nodes; `None` if they cannot be read: only an operator of all namespaces may be allowed to.
+    pub(crate) fn nodes(&self) -> Option<BTreeSet<String>> {
+        let listed = self.listed.contains(&(NodeView::RESOURCE, None)) && !self.nodes_refused;
+        let names = self.nodes.iter().map(|node| node.name.to_string());
+        listed.then(|| names.collect())
+    }
+
+    /// The nodes will be listed or refused soon.
+    pub(crate) fn nodes_are_pending(&self) -> bool {
+        let watched = self.scopes.contains(&None);
+        watched && !self.nodes_refused && !self.listed.contains(&(NodeView::RESOURCE, None))
+    }
+
+    /// Those whose Service sends within a node only.
+    fn touch_local(&self, touched: &mut BTreeSet<Name>) {
+        let sends_locally = |service: &Name| {
+            let service = self.service(service);
+            service.is_some_and(|s| s.facts.service.internal_local)
+        };
+        let is_local = |me: &&Arc<Declared>| self.services_of(me).iter().any(sends_locally);
+        let local = self.declared.values().filter(is_local);
+        touched.extend(local.map(|me| me.name.clone()));
     }
 
     pub(crate) fn service(&self, name: &Name) -> Option<&Arc<ServiceView>> {

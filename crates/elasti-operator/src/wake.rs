@@ -190,7 +190,7 @@ async fn promise(operator: &Operator, name: &Name, target: &TargetName) -> Optio
     };
     let promise = operator.writer.promise(target, decide).await;
     // A shutdown waits for the promises that were given before it began.
-    promise.filter(|_| !operator.is_stopping())
+    promise.filter(|_| !operator.is_closing())
 }
 
 /// The one write; `None` if something else wrote the target first.

@@ -68,6 +68,9 @@ pub(crate) async fn watch<K: FromObject>(
             heartbeat.beat_after(retry_after);
             if is_absent(&error) {
                 on_change(all(Vec::new()), "");
+            } else if is_refused(&error) {
+                tracing::warn!(path, %error, "list or watch refused");
+                on_change(Change::Refused, "");
             } else {
                 tracing::warn!(path, %error, "list or watch failed");
             }
@@ -78,6 +81,10 @@ pub(crate) async fn watch<K: FromObject>(
 
 fn is_absent(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == 404)
+}
+
+fn is_refused(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if status.code == 403)
 }
 
 fn all<K>(items: Vec<Item<K>>) -> Change<K> {

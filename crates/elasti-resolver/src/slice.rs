@@ -1,4 +1,5 @@
 //! What the table needs of an EndpointSlice, parsed once when it arrives.
+//! Apart from `facts::SliceFacts`, which drops what only forwarding needs (addresses, `appProtocol`) to spare memory.
 
 use elasti_api::names;
 use elasti_core::backends::{SliceEndpoint, TargetRef};

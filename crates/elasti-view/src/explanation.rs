@@ -36,6 +36,8 @@ pub struct LiveObjects {
     pub events: Vec<core_v1::Event>,
     /// The resolvers' pods.
     pub resolvers: Lookup<Vec<core_v1::Pod>>,
+    /// The nodes' names, if the Service sends within a node only.
+    pub nodes: Lookup<Vec<String>>,
     /// The autoscaler that the spec names.
     pub autoscaler: Lookup<Value>,
     /// When they were read.

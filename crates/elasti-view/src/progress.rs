@@ -20,7 +20,7 @@ pub enum Progress {
 }
 
 /// Waiting does not end these: a person must act, or traffic must stop, before the service may sleep.
-const HARD: [Reason; 15] = [
+const HARD: [Reason; 16] = [
     Reason::TriggerActive,
     Reason::TriggerUnknown,
     Reason::Traffic,
@@ -28,6 +28,7 @@ const HARD: [Reason; 15] = [
     Reason::InvalidWindow,
     Reason::Paused,
     Reason::NoResolver,
+    Reason::NodesWithoutResolver,
     Reason::TicksTooDense,
     Reason::Conflict,
     Reason::Unsupported,

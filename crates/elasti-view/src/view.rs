@@ -8,6 +8,8 @@ mod tests;
 mod totals;
 mod workload;
 
+use std::collections::BTreeSet;
+
 use elasti_api::names::condition;
 use elasti_api::{Condition, ElastiService, ElastiServiceStatus, Mode, Phase, Reason, Time};
 use jiff::{SignedDuration, Timestamp};
@@ -357,6 +359,7 @@ pub(crate) fn observed(facts: &Facts<'_>, status: &ElastiServiceStatus) -> Obser
         others: Vec::new(),
         unmanaged: Unmanaged::default(),
         resolvers: Vec::new(),
+        nodes: Some(BTreeSet::new()),
         ports: PortsGiven::Given(status.ports.clone()),
         autoscaler: Autoscaler::None,
         readings: readings(me, status),

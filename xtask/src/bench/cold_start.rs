@@ -62,8 +62,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Box<dyn Error>> {
     world::install(&options.mode, 1, 2)?;
     let size = Size {
         targets: TARGETS,
-        replicas: 1,
-        resolvers: 2,
+        ..Size::default()
     };
     world::create(size, COOLDOWN_SECONDS)?;
     world::create_bare(BARE)?;

@@ -17,18 +17,20 @@ pub(crate) const USAGE: &str =
 ";
 
 /// Renderings: a name, and the file of values where there is one.
-const RENDERINGS: [(&str, Option<&str>); 4] = [
+const RENDERINGS: [(&str, Option<&str>); 5] = [
     ("default", None),
     ("namespaced", Some("namespaced.yaml")),
     ("predecessor", Some("predecessor.yaml")),
     ("everything", Some("everything.yaml")),
+    ("daemonset", Some("daemonset.yaml")),
 ];
 
 /// Values that the chart must refuse.
-const REFUSED: [&str; 7] = [
+const REFUSED: [&str; 8] = [
     "dashboard.port=web",
     "elastiResolver.replicas=two",
     "elastiResolver.replicas=0",
+    "elastiResolver.kind=StatefulSet",
     "global.allowedNamespaces={Not_A_Name}",
     "elastiController.manager.env.pollingInterval=soon",
     "elastiController.manager.env.prometheusTriggerServerAddress=prometheus",

@@ -11,9 +11,8 @@ use super::render::{NAMESPACE, Rendering, items, text};
 use crate::paths::root;
 
 /// The contract's objects.
-const NAMES: [(&str, &str); 7] = [
+const NAMES: [(&str, &str); 6] = [
     ("Deployment", "elasti-operator-controller-manager"),
-    ("Deployment", "elasti-resolver"),
     ("Service", "elasti-operator-controller-service"),
     (
         "Service",
@@ -23,6 +22,8 @@ const NAMES: [(&str, &str); 7] = [
     ("ServiceAccount", "elasti-operator-controller-manager"),
     ("ServiceAccount", "elasti-resolver"),
 ];
+
+const RESOLVER: &str = "elasti-resolver";
 
 /// The contract's metrics of the operator.
 const OPERATOR_METRICS: [&str; 8] = [
@@ -49,12 +50,22 @@ pub(crate) fn broken(rendering: &Rendering) -> Vec<String> {
         "default" => redundancy(rendering, &mut found),
         "namespaced" => namespaced(rendering, &mut found),
         "predecessor" => predecessor(rendering, &mut found),
+        "daemonset" => on_every_node(rendering, &mut found),
         _ => {}
     }
     found
 }
 
+/// The resolver's Deployment, or its DaemonSet.
+fn resolver(rendering: &Rendering) -> Option<&Value> {
+    let find = |kind| rendering.find(kind, RESOLVER);
+    find("Deployment").or_else(|| find("DaemonSet"))
+}
+
 fn names(rendering: &Rendering, found: &mut Vec<String>) {
+    if resolver(rendering).is_none() {
+        found.push(format!("{RESOLVER} is missing"));
+    }
     for (kind, name) in NAMES {
         if rendering.find(kind, name).is_none() {
             found.push(format!("{kind} {name} is missing"));
@@ -74,11 +85,14 @@ fn tokens(rendering: &Rendering, found: &mut Vec<String>) {
             "elasti-operator-controller-manager",
             crate::names::ACTIVITY_AUDIENCE,
         ),
-        ("elasti-resolver", crate::names::WAKE_AUDIENCE),
+        (RESOLVER, crate::names::WAKE_AUDIENCE),
     ];
     for (name, audience) in wanted {
         let path = "/spec/template/spec/volumes/0/projected/sources/0/serviceAccountToken/audience";
-        let deployment = rendering.find("Deployment", name);
+        let deployment = match name {
+            RESOLVER => resolver(rendering),
+            _ => rendering.find("Deployment", name),
+        };
         if deployment.map(|deployment| text(deployment, path)) != Some(audience) {
             found.push(format!("the token of {name} is not for {audience}"));
         }
@@ -94,16 +108,15 @@ fn labels(rendering: &Rendering, found: &mut Vec<String>) {
         }
     }
     let label = "/spec/template/metadata/labels/app";
-    let resolver = rendering.find("Deployment", "elasti-resolver");
-    if resolver.map(|resolver| text(resolver, label)) != Some("elasti-resolver") {
+    if resolver(rendering).map(|resolver| text(resolver, label)) != Some("elasti-resolver") {
         found.push("resolver pods lack their label".into());
     }
 }
 
 /// Pod Security "restricted".
 fn restricted(rendering: &Rendering, found: &mut Vec<String>) {
-    let jobs = rendering.of_kind("Job");
-    for deployment in rendering.of_kind("Deployment").chain(jobs) {
+    let kinds = ["Deployment", "DaemonSet", "Job"].into_iter();
+    for deployment in kinds.flat_map(|kind| rendering.of_kind(kind)) {
         let name = text(deployment, "/metadata/name");
         let pod = "/spec/template/spec";
         let profile = text(
@@ -169,7 +182,7 @@ fn permissions(rendering: &Rendering, found: &mut Vec<String>) {
 
 /// What is held is held to its end.
 fn grace(rendering: &Rendering, found: &mut Vec<String>) {
-    let Some(resolver) = rendering.find("Deployment", "elasti-resolver") else {
+    let Some(resolver) = resolver(rendering) else {
         return;
     };
     let seconds = resolver.pointer("/spec/template/spec/terminationGracePeriodSeconds");
@@ -193,6 +206,26 @@ fn redundancy(rendering: &Rendering, found: &mut Vec<String>) {
         if items(deployment, "/spec/template/spec/topologySpreadConstraints").is_empty() {
             found.push(format!("{name} is not spread"));
         }
+    }
+}
+
+/// A DaemonSet that runs everywhere, without what only a Deployment can have.
+fn on_every_node(rendering: &Rendering, found: &mut Vec<String>) {
+    if rendering.find("DaemonSet", RESOLVER).is_none() {
+        found.push("there is no DaemonSet".into());
+    }
+    for kind in [
+        "Deployment",
+        "HorizontalPodAutoscaler",
+        "PodDisruptionBudget",
+    ] {
+        if rendering.find(kind, RESOLVER).is_some() {
+            found.push(format!("there is a {kind} beside the DaemonSet"));
+        }
+    }
+    let tolerations = resolver(rendering).map(|one| items(one, "/spec/template/spec/tolerations"));
+    if tolerations != Some(&[json!({"operator": "Exists"})]) {
+        found.push("a taint keeps the resolver from a node".into());
     }
 }
 

@@ -9,7 +9,6 @@ pub(crate) mod world;
 use std::collections::BTreeMap;
 use std::error::Error;
 use std::fs;
-use std::net::SocketAddr;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -22,7 +21,7 @@ use crate::kubernetes::nodes::{FIRST, Node};
 use crate::paths;
 
 pub(crate) const USAGE: &str = "  churn [--minutes N] [--targets N] [--replicas N] [--resolvers N] [--nodes N] [--proxy-mode iptables|nftables]
-        [--kubeconfig FILE --prometheus URL] [--disturb]
+        [--kind deployment|statefulset] [--services N] [--end-seconds N] [--kubeconfig FILE --prometheus URL] [--disturb]
                   bursts at every edge of going to sleep, and constant load, from every real node; counts what is lost;
                   --disturb restarts, upgrades and kills Elasti meanwhile, and takes Prometheus and the API server away
 ";
@@ -69,11 +68,7 @@ impl Options {
     pub(crate) fn parse(arguments: &[&str]) -> Option<Self> {
         let mut options = Self {
             minutes: 10,
-            size: Size {
-                targets: 3,
-                replicas: 1,
-                resolvers: 2,
-            },
+            size: Size::default(),
             nodes: 1,
             mode: "iptables".into(),
             disturb: arguments.last() == Some(&"--disturb"),
@@ -88,6 +83,9 @@ impl Options {
                 ["--targets", n] => options.size.targets = n.parse().ok()?,
                 ["--replicas", n] => options.size.replicas = n.parse().ok()?,
                 ["--resolvers", n] => options.size.resolvers = n.parse().ok()?,
+                ["--kind", kind] => options.size.kind = world::Kind::parse(kind)?,
+                ["--services", n] => options.size.services = n.parse().ok()?,
+                ["--end-seconds", n] => options.size.end_seconds = Some(n.parse().ok()?),
                 ["--nodes", n] => options.nodes = n.parse().ok()?,
                 ["--proxy-mode", mode] => options.mode = (*mode).to_owned(),
                 ["--kubeconfig", file] => options.kubeconfig = Some((*file).to_owned()),
@@ -156,22 +154,17 @@ fn fire(
     let mut workers = Vec::new();
     for index in 0..options.size.targets {
         let name = world::target(index);
-        let to = world::address(&name)?;
-        let (requests, timeline) = (requests.clone(), timeline.clone());
+        let to = world::addresses(&name, options.size.services)?;
+        let (requests, timeline) = (requests.to(to), timeline.clone());
         workers.push(thread::spawn(move || {
-            bursts(&requests, &timeline, (&name, index, to), end);
+            bursts(&requests, &timeline, (&name, index), end);
         }));
     }
     let name = world::target(options.size.targets);
-    let (to, constant) = (world::address(&name)?, requests.clone());
+    let constant = requests.to(world::addresses(&name, options.size.services)?);
     workers.push(thread::spawn(move || {
         let duration = end.saturating_duration_since(Instant::now());
-        constant.burst(
-            to,
-            &format!("{name} constant"),
-            CONSTANT_PER_SECOND,
-            duration,
-        );
+        constant.burst(&format!("{name} constant"), CONSTANT_PER_SECOND, duration);
     }));
     if options.disturb {
         let resolvers = options.size.resolvers;
@@ -202,12 +195,7 @@ fn clients() -> Vec<Node> {
 }
 
 /// Burst after burst, each aimed at an edge and a moment after it.
-fn bursts(
-    requests: &RequestLog,
-    timeline: &Timeline,
-    (name, index, to): (&str, usize, SocketAddr),
-    end: Instant,
-) {
+fn bursts(requests: &RequestLog, timeline: &Timeline, (name, index): (&str, usize), end: Instant) {
     let mut last = Instant::now();
     let aims = AIMS.into_iter().cycle().skip(3 * index);
     for (round, aim) in aims.enumerate() {
@@ -223,7 +211,7 @@ fn bursts(
             Some(_) => format!("{name} {aim:?}"),
             None => format!("{name} unaimed"),
         };
-        requests.burst(to, &of, BURST_PER_SECOND, BURST);
+        requests.burst(&of, BURST_PER_SECOND, BURST);
         last = Instant::now();
     }
 }
@@ -246,13 +234,8 @@ fn print(
     let count = |edge: Edge| seen.iter().filter(|s| s.edge == edge).count();
     let slowest = entries.iter().map(|e| e.outcome.took).max();
     println!(
-        "{} on {} nodes, {} min, {} targets of {} replicas and one under constant load, {} resolvers",
-        options.mode,
-        options.nodes,
-        options.minutes,
-        options.size.targets,
-        options.size.replicas,
-        options.size.resolvers
+        "{} on {} nodes, {} min, {:?}, and one target more under constant load",
+        options.mode, options.nodes, options.minutes, options.size,
     );
     println!("  requests         {}", entries.len());
     println!("  lost             {}", lost.len());
@@ -273,8 +256,9 @@ fn print(
         *by_target.entry(&observation.target).or_default() += 1;
     }
     println!("  sleeps by target {by_target:?}");
-    for (kind, (sent, lost)) in request_log::by_kind(entries) {
-        println!("  at {kind:14} {sent:6} sent {lost:4} lost");
+    println!("  {}", timeline::ready_to_restored(seen));
+    for (kind, about) in request_log::by_kind(entries) {
+        println!("  at {kind:14} {about}");
     }
     lost.len()
 }

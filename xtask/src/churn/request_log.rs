@@ -25,6 +25,8 @@ pub(crate) struct Entry {
 pub(crate) struct RequestLog {
     /// Its clients are on each of these in turn.
     nodes: Arc<[Node]>,
+    /// Its requests go to each of these in turn.
+    to: Arc<[SocketAddr]>,
     entries: Arc<Mutex<Vec<Entry>>>,
     in_flight: Arc<Mutex<Vec<JoinHandle<()>>>>,
     sent: Arc<Mutex<u64>>,
@@ -35,20 +37,33 @@ impl RequestLog {
     pub(crate) fn new(nodes: Vec<Node>) -> Self {
         Self {
             nodes: nodes.into(),
+            to: Arc::new([]),
             entries: Arc::default(),
             in_flight: Arc::default(),
             sent: Arc::default(),
         }
     }
 
+    /// The same log, for requests to these addresses.
+    pub(crate) fn to(&self, to: Vec<SocketAddr>) -> Self {
+        Self {
+            to: to.into(),
+            ..self.clone()
+        }
+    }
+
     /// Sends one request on a thread of its own.
-    pub(crate) fn send(&self, to: SocketAddr, of: &str) {
+    fn send(&self, of: &str) {
         let mut sent = lock(&self.sent);
         *sent += 1;
         let id = format!("r-{sent}");
         let turn = usize::try_from(*sent).unwrap_or_default();
         drop(sent);
-        let Some(&node) = self.nodes.get(turn % self.nodes.len().max(1)) else {
+        // Each node's clients take the addresses in turn, too.
+        let round = turn / self.nodes.len().max(1);
+        let node = self.nodes.get(turn % self.nodes.len().max(1));
+        let to = self.to.get(round % self.to.len().max(1));
+        let (Some(&node), Some(&to)) = (node, to) else {
             return;
         };
         let (entries, of) = (self.entries.clone(), of.to_owned());
@@ -78,12 +93,12 @@ impl RequestLog {
     }
 
     /// So many requests a second, for so long.
-    pub(crate) fn burst(&self, to: SocketAddr, of: &str, per_second: u32, duration: Duration) {
+    pub(crate) fn burst(&self, of: &str, per_second: u32, duration: Duration) {
         let start = Instant::now();
         let gap = Duration::from_secs(1) / per_second;
         let mut next = start;
         while start.elapsed() < duration {
-            self.send(to, of);
+            self.send(of);
             next += gap;
             thread::sleep(next.saturating_duration_since(Instant::now()));
         }
@@ -118,16 +133,36 @@ fn send_from(node: Node, to: SocketAddr, id: &str) -> Outcome {
     }
 }
 
-/// Requests and losses by why they were sent.
-pub(crate) fn by_kind(entries: &[Entry]) -> BTreeMap<&str, (usize, usize)> {
-    let mut kinds: BTreeMap<&str, (usize, usize)> = BTreeMap::new();
+/// Requests, losses and times by why they were sent.
+pub(crate) fn by_kind(entries: &[Entry]) -> BTreeMap<&str, String> {
+    let mut kinds: BTreeMap<&str, Vec<&Entry>> = BTreeMap::new();
     for entry in entries {
         let kind = entry.of.split_once(' ').map_or("", |(_, kind)| kind);
-        let counts = kinds.entry(kind).or_default();
-        counts.0 += 1;
-        counts.1 += usize::from(entry.outcome.result.is_err());
+        kinds.entry(kind).or_default().push(entry);
     }
-    kinds
+    let about = |entries: Vec<&Entry>| {
+        let lost = entries.iter().filter(|e| e.outcome.result.is_err());
+        let mut took: Vec<Duration> = entries.iter().map(|e| e.outcome.took).collect();
+        format!(
+            "{:6} sent {:4} lost, {}",
+            entries.len(),
+            lost.count(),
+            quantiles(&mut took)
+        )
+    };
+    let kinds = kinds.into_iter();
+    kinds.map(|(kind, all)| (kind, about(all))).collect()
+}
+
+/// The median and the 99th percentile, in words.
+pub(crate) fn quantiles(spans: &mut [Duration]) -> String {
+    spans.sort_unstable();
+    let at = |percent: usize| {
+        let index = (spans.len() * percent / 100).min(spans.len().saturating_sub(1));
+        let span = spans.get(index).copied().unwrap_or_default();
+        span.as_secs_f64() * 1000.0
+    };
+    format!("p50 {:.0} ms, p99 {:.0} ms", at(50), at(99))
 }
 
 /// The time of day, as logs have it.

@@ -19,7 +19,7 @@ use crate::names;
 /// One moment in the life of a target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Edge {
-    /// Our slice appeared.
+    /// Our slice sends every new connection to the resolvers.
     Redirected,
     /// A pod was marked.
     Marked,
@@ -41,7 +41,7 @@ pub(crate) enum Edge {
     Woken,
     /// A pod is ready.
     PodReady,
-    /// Our slice went.
+    /// Our slice is a net again, or gone.
     Restored,
 }
 
@@ -58,9 +58,9 @@ pub(crate) struct Observation {
 /// The state of one target.
 #[derive(Debug, Default)]
 struct TargetState {
-    slice: bool,
+    redirected: bool,
     replicas: Option<i64>,
-    /// The target was at zero since the slice appeared.
+    /// The target was at zero since the redirect.
     slept: bool,
     marked: BTreeSet<String>,
     marked_before: BTreeSet<String>,
@@ -93,7 +93,7 @@ impl Timeline {
             ended: Arc::default(),
             children: Arc::default(),
         };
-        for kind in ["deployments", "endpointslices", "pods"] {
+        for kind in ["deployments", "statefulsets", "endpointslices", "pods"] {
             let timeline = timeline.clone();
             thread::spawn(move || timeline.follow(namespace, kind));
         }
@@ -207,12 +207,13 @@ impl State {
         let known = self.targets.entry(target.clone()).or_default();
         let mut edges = Vec::new();
         match kind {
-            "deployments" => known.deployment(object, &mut edges),
+            "deployments" | "statefulsets" => known.workload(object, &mut edges),
             "endpointslices" if is_ours(object) => {
-                if known.slice && gone && !known.slept {
+                let redirects = !gone && list(object, "/endpoints").iter().any(is_ready);
+                if known.redirected && !redirects && !known.slept {
                     self.cancelled += 1;
                 }
-                known.our_slice(gone, &mut edges);
+                known.our_slice(redirects, &mut edges);
             }
             "endpointslices" => known.own_slice(object, gone, &mut edges),
             _ => known.pod(&name, object, gone, &mut edges),
@@ -236,6 +237,10 @@ fn is_ours(slice: &Value) -> bool {
     by.and_then(Value::as_str) == Some(names::SLICE_MANAGED_BY_ELASTI)
 }
 
+fn is_ready(endpoint: &Value) -> bool {
+    endpoint.pointer("/conditions/ready") == Some(&Value::Bool(true))
+}
+
 fn text<'a>(object: &'a Value, path: &str) -> Option<&'a str> {
     object.pointer(path).and_then(Value::as_str)
 }
@@ -246,7 +251,7 @@ fn list<'a>(object: &'a Value, path: &str) -> &'a [Value] {
 }
 
 impl TargetState {
-    fn deployment(&mut self, object: &Value, edges: &mut Vec<Edge>) {
+    fn workload(&mut self, object: &Value, edges: &mut Vec<Edge>) {
         let replicas = object.pointer("/spec/replicas").and_then(Value::as_i64);
         match (self.replicas, replicas) {
             (Some(1..), Some(0)) => {
@@ -259,24 +264,21 @@ impl TargetState {
         self.replicas = replicas;
     }
 
-    fn our_slice(&mut self, gone: bool, edges: &mut Vec<Edge>) {
-        match (self.slice, gone) {
-            (false, false) => {
+    fn our_slice(&mut self, redirects: bool, edges: &mut Vec<Edge>) {
+        match (self.redirected, redirects) {
+            (false, true) => {
                 self.slept = self.replicas == Some(0);
                 self.marked_before.clear();
                 edges.push(Edge::Redirected);
             }
-            (true, true) => edges.push(Edge::Restored),
+            (true, false) => edges.push(Edge::Restored),
             _ => {}
         }
-        self.slice = !gone;
+        self.redirected = redirects;
     }
 
     fn own_slice(&mut self, object: &Value, gone: bool, edges: &mut Vec<Edge>) {
-        let endpoints = list(object, "/endpoints");
-        let ready =
-            |endpoint: &Value| endpoint.pointer("/conditions/ready") == Some(&Value::Bool(true));
-        let rotation = !gone && endpoints.iter().any(ready);
+        let rotation = !gone && list(object, "/endpoints").iter().any(is_ready);
         if self.rotation != Some(rotation) {
             edges.push(match rotation {
                 true => Edge::InRotation,
@@ -329,4 +331,33 @@ impl TargetState {
             edges.push(Edge::PodGone);
         }
     }
+}
+
+/// How long after the first ready pod of each wake the resolvers were out of the path.
+pub(crate) fn ready_to_restored(seen: &[Observation]) -> String {
+    let mut wakes: BTreeMap<&str, Option<Instant>> = BTreeMap::new();
+    let mut spans = Vec::new();
+    for Observation {
+        at, target, edge, ..
+    } in seen
+    {
+        match (edge, wakes.get(target.as_str())) {
+            (Edge::Woken, _) => {
+                wakes.insert(target, None);
+            }
+            (Edge::PodReady, Some(None)) => {
+                wakes.insert(target, Some(*at));
+            }
+            (Edge::Restored, Some(ready)) => {
+                spans.extend(ready.map(|ready| at.duration_since(ready)));
+                wakes.remove(target.as_str());
+            }
+            _ => {}
+        }
+    }
+    let count = spans.len();
+    format!(
+        "from a ready pod to out of the path: {}, {count} times",
+        super::request_log::quantiles(&mut spans)
+    )
 }

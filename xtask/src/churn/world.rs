@@ -25,6 +25,41 @@ pub(crate) struct Size {
     pub(crate) targets: usize,
     pub(crate) replicas: usize,
     pub(crate) resolvers: usize,
+    /// Services of each target; requests go to each in turn.
+    pub(crate) services: usize,
+    pub(crate) kind: Kind,
+    /// How long the app lives on after SIGTERM without a listener; `None`: it answers to its end.
+    pub(crate) end_seconds: Option<u32>,
+}
+
+impl Default for Size {
+    fn default() -> Self {
+        Self {
+            targets: 3,
+            replicas: 1,
+            resolvers: 2,
+            services: 1,
+            kind: Kind::Deployment,
+            end_seconds: None,
+        }
+    }
+}
+
+/// What a target is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Deployment,
+    StatefulSet,
+}
+
+impl Kind {
+    pub(crate) fn parse(word: &str) -> Option<Self> {
+        match word {
+            "deployment" => Some(Self::Deployment),
+            "statefulset" => Some(Self::StatefulSet),
+            _ => None,
+        }
+    }
 }
 
 /// Brings the node up, gives it the image, and installs or upgrades the chart; a cluster that is not ours is left as it
@@ -94,22 +129,22 @@ pub(crate) fn create(size: Size, cooldown: u32) -> Result<(), Box<dyn Error>> {
     let mut objects = restricted(NAMESPACE);
     for index in 0..size.targets {
         let name = target(index);
-        let workload = workload(&name, size.replicas);
-        let steered = elasti_service(&name, size.replicas, cooldown);
+        let workload = workload(&name, size);
+        let steered = elasti_service(&name, size, cooldown);
         write!(objects, "---\n{workload}---\n{steered}")?;
     }
     ready::apply(&objects)?;
-    (0..size.targets).try_for_each(|index| wait_for(&target(index)))
+    (0..size.targets).try_for_each(|index| wait_for(&target(index), size.kind))
 }
 
 /// Makes a workload that Elasti does not know.
 pub(crate) fn create_bare(name: &str) -> Result<(), Box<dyn Error>> {
-    ready::apply(&workload(name, 1))?;
-    wait_for(name)
+    ready::apply(&workload(name, Size::default()))?;
+    wait_for(name, Kind::Deployment)
 }
 
-fn wait_for(name: &str) -> Result<(), Box<dyn Error>> {
-    let deployment = format!("deployment/{name}");
+fn wait_for(name: &str, kind: Kind) -> Result<(), Box<dyn Error>> {
+    let deployment = format!("{kind:?}/{name}").to_lowercase();
     let arguments = ["rollout", "status", "--namespace", NAMESPACE, &deployment];
     let status = ready::kubectl(&arguments)?.stdout(Stdio::null()).status()?;
     match status.success() {
@@ -118,13 +153,31 @@ fn wait_for(name: &str) -> Result<(), Box<dyn Error>> {
     }
 }
 
-fn workload(name: &str, replicas: usize) -> String {
+fn workload(name: &str, size: Size) -> String {
+    let Size {
+        replicas,
+        services,
+        kind,
+        end_seconds,
+        ..
+    } = size;
+    let image = match end_seconds {
+        Some(_) => image::SAMPLE_APP,
+        None => image::HTTPBIN,
+    };
+    let services = (0..services).map(|index| service(name, index));
+    let services: String = services.collect();
+    let governing = match kind {
+        Kind::Deployment => String::new(),
+        Kind::StatefulSet => format!("\n  serviceName: {name}"),
+    };
+    let end_seconds = end_seconds.unwrap_or_default();
     format!(
         "apiVersion: apps/v1
-kind: Deployment
+kind: {kind:?}
 metadata: {{name: {name}, namespace: {NAMESPACE}, labels: {{app: {name}}}}}
 spec:
-  replicas: {replicas}
+  replicas: {replicas}{governing}
   selector: {{matchLabels: {{app: {name}}}}}
   template:
     metadata: {{labels: {{app: {name}}}}}
@@ -134,23 +187,39 @@ spec:
         - name: app
           image: {image}
           imagePullPolicy: Never
+          env: [{{name: END_SECONDS, value: '{end_seconds}'}}]
           securityContext: {{allowPrivilegeEscalation: false, capabilities: {{drop: [ALL]}}}}
           ports: [{{containerPort: {APP_PORT}}}]
           readinessProbe: {{httpGet: {{path: /status/200, port: {APP_PORT}}}, periodSeconds: 1}}
----
+{services}"
+    )
+}
+
+/// The Service of this index of a target.
+pub(crate) fn service_name(target: &str, index: usize) -> String {
+    match index {
+        0 => target.to_owned(),
+        more => format!("{target}-also-{more}"),
+    }
+}
+
+fn service(target: &str, index: usize) -> String {
+    let name = service_name(target, index);
+    format!(
+        "---
 apiVersion: v1
 kind: Service
 metadata: {{name: {name}, namespace: {NAMESPACE}}}
 spec:
-  selector: {{app: {name}}}
+  selector: {{app: {target}}}
   ports: [{{name: http, port: 80, targetPort: {APP_PORT}}}]
-",
-        image = image::HTTPBIN
+"
     )
 }
 
-fn elasti_service(name: &str, replicas: usize, cooldown: u32) -> String {
+fn elasti_service(name: &str, size: Size, cooldown: u32) -> String {
     let prometheus = layout::prometheus();
+    let Size { replicas, kind, .. } = size;
     format!(
         "apiVersion: elasti.truefoundry.com/v1alpha1
 kind: ElastiService
@@ -159,7 +228,7 @@ spec:
   service: {name}
   minTargetReplicas: {replicas}
   cooldownPeriod: {cooldown}
-  scaleTargetRef: {{apiVersion: apps/v1, kind: Deployment, name: {name}}}
+  scaleTargetRef: {{apiVersion: apps/v1, kind: {kind:?}, name: {name}}}
   triggers:
     - type: prometheus
       metadata: {{serverAddress: '{prometheus}', query: vector(0), threshold: '0.5'}}
@@ -167,7 +236,13 @@ spec:
     )
 }
 
-/// The address that clients of a target use.
+/// The addresses of a target's Services.
+pub(crate) fn addresses(target: &str, services: usize) -> Result<Vec<SocketAddr>, Box<dyn Error>> {
+    let all = (0..services).map(|index| address(&service_name(target, index)));
+    all.collect()
+}
+
+/// The address that clients of a Service use.
 pub(crate) fn address(target: &str) -> Result<SocketAddr, Box<dyn Error>> {
     let arguments = [
         "get",

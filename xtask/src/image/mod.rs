@@ -20,7 +20,7 @@ pub(crate) const USAGE: &str = "  image [--load]  make the image of elasti as a 
 /// The image of elasti, under the name that tests use.
 const ELASTI: &str = "docker.io/local/elasti:dev";
 /// The sample app of the end-to-end tests, which the simulated cluster runs too.
-const SAMPLE_APP: &str = "docker.io/local/sample-app:1";
+pub(crate) const SAMPLE_APP: &str = "docker.io/local/sample-app:1";
 /// The sample app of churn and cold starts, which is not ours.
 pub(crate) const HTTPBIN: &str = "docker.io/local/go-httpbin:v2.26.0";
 /// The image of the process that holds a pod's namespaces.

@@ -1,6 +1,10 @@
 //! The ElastiServices and what leads their traffic: are the slices of sleeping services where a resolver answers?
 
+use std::collections::BTreeMap;
+
 use elasti_api::{ElastiService, Mode, Phase, names};
+use elasti_core::coverage;
+use elasti_core::facts::ServiceFacts;
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::api::ListParams;
@@ -20,8 +24,8 @@ pub(super) struct Fleet {
     pub(super) services: Vec<ElastiService>,
     /// `None` where they cannot be read.
     pub(super) slices: Option<Vec<EndpointSlice>>,
-    /// Private Services.
-    pub(super) private: Option<Vec<Service>>,
+    /// Every Service: ours, and those of others.
+    pub(super) all_services: Option<Vec<Service>>,
     ready_resolvers: Option<Vec<String>>,
     has_default_prometheus: bool,
 }
@@ -48,12 +52,12 @@ impl Fleet {
             |what: &str, error: &kube::Error| lines.push(Line::unseen("slices", what, error));
         let slices = list(client, &watched, &everything).await;
         let slices = slices.map_err(|error| seen("EndpointSlices", &error)).ok();
-        let private = list(client, &watched, &everything).await;
-        let private = private.map_err(|error| seen("Services", &error)).ok();
+        let all_services = list(client, &watched, &everything).await;
+        let all_services = all_services.map_err(|error| seen("Services", &error)).ok();
         Some(Self {
             services,
             slices,
-            private,
+            all_services,
             ready_resolvers: known.then_some(installation.ready_resolvers.clone()),
             has_default_prometheus: installation.has_default_prometheus(),
         })
@@ -66,6 +70,7 @@ impl Fleet {
         }
         lines.push(self.sum());
         self.check_slices(lines);
+        self.check_policies(lines);
         self.check_prometheus(lines);
     }
 
@@ -143,6 +148,26 @@ impl Fleet {
                 "check that there is a leader; it corrects slices within a second",
             ),
         });
+    }
+
+    /// Services that sleep, but not unnoticed by all of their clients: a line for each way.
+    fn check_policies(&self, lines: &mut Vec<Line>) {
+        let mut found: BTreeMap<(String, &str), Vec<String>> = BTreeMap::new();
+        for me in &self.services {
+            let mut services = self.all_services.iter().flatten();
+            let service = services
+                .find(|one| one.namespace() == me.namespace() && one.name_any() == me.spec.service);
+            let Some(service) = service else { continue };
+            let facts = ServiceFacts::from_object(service.clone());
+            for warning in coverage::warnings(&facts.service) {
+                let key = (warning.sentence, warning.fix);
+                found.entry(key).or_default().push(name(me));
+            }
+        }
+        for ((sentence, fix), names) in found {
+            let message = format!("{}: {}", sentence.trim_end_matches('.'), some(&names));
+            lines.push(Line::warn("policies", message, fix));
+        }
     }
 
     fn check_prometheus(&self, lines: &mut Vec<Line>) {

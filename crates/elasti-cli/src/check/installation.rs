@@ -2,12 +2,14 @@
 
 use elasti_api::names;
 use jiff::Timestamp;
-use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, DeploymentSpec, DeploymentStatus};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Container, Pod, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::api::ListParams;
-use kube::{Api, Client, ResourceExt as _};
+use kube::core::NamespaceResourceScope;
+use kube::{Api, Client, Resource, ResourceExt as _};
+use serde::de::DeserializeOwned;
 
 use super::line::Line;
 
@@ -22,8 +24,10 @@ const STALE_AFTER: i64 = 2;
 pub struct Installation {
     /// The operator's Deployment.
     pub operator: Option<Deployment>,
-    /// The resolver's Deployment.
+    /// The resolver's Deployment, or its DaemonSet as one.
     pub resolver: Option<Deployment>,
+    /// The resolver runs on every node.
+    pub resolver_is_daemon_set: bool,
     /// Addresses of resolvers that are ready.
     pub ready_resolvers: Vec<String>,
     /// Operators and resolvers of the predecessor that still run.
@@ -114,15 +118,24 @@ impl Installation {
             (Part::Operator, OPERATOR_LABEL),
             (Part::Resolver, &resolver_label),
         ] {
-            let listed = match list(client, namespace, label).await {
+            let listed = match list::<Deployment>(client, namespace, label).await {
                 Ok(listed) => listed,
                 Err(error) => {
                     lines.push(Line::unseen(part.word(), "Deployments", &error));
                     continue;
                 }
             };
-            let (ours, others): (Vec<Deployment>, Vec<Deployment>) =
+            let (mut ours, others): (Vec<Deployment>, Vec<Deployment>) =
                 listed.into_iter().partition(|one| is_ours(one, part));
+            if part == Part::Resolver && ours.is_empty() {
+                match list::<DaemonSet>(client, namespace, label).await {
+                    Ok(listed) => {
+                        found.resolver_is_daemon_set = !listed.is_empty();
+                        ours.extend(listed.into_iter().map(as_deployment));
+                    }
+                    Err(error) => lines.push(Line::unseen(part.word(), "DaemonSets", &error)),
+                }
+            }
             let old = others.into_iter().filter(|one| is_predecessor(one, part));
             found.predecessor.extend(old);
             let first = choose(part, ours, lines);
@@ -170,12 +183,16 @@ impl Installation {
     }
 
     pub(crate) async fn check(&self, client: &Client, lines: &mut Vec<Line>) {
-        for (part, deployment) in [
-            (Part::Operator, &self.operator),
-            (Part::Resolver, &self.resolver),
+        let resolver_kind = match self.resolver_is_daemon_set {
+            true => "daemonset",
+            false => "deployment",
+        };
+        for (part, kind, deployment) in [
+            (Part::Operator, "deployment", &self.operator),
+            (Part::Resolver, resolver_kind, &self.resolver),
         ] {
             if let Some(deployment) = deployment {
-                lines.push(readiness(part, deployment));
+                lines.push(readiness(part, kind, deployment));
             }
         }
         self.check_versions(lines);
@@ -348,14 +365,33 @@ fn choose(part: Part, mut ours: Vec<Deployment>, lines: &mut Vec<Line>) -> Optio
     Some(ours.swap_remove(0))
 }
 
-async fn list(
-    client: &Client,
-    namespace: Option<&str>,
-    label: &str,
-) -> kube::Result<Vec<Deployment>> {
+/// A resolver on every node, as a Deployment of as many replicas as there are nodes for it.
+fn as_deployment(set: DaemonSet) -> Deployment {
+    let (spec, status) = (set.spec.unwrap_or_default(), set.status.unwrap_or_default());
+    Deployment {
+        metadata: set.metadata,
+        spec: Some(DeploymentSpec {
+            replicas: Some(status.desired_number_scheduled),
+            selector: spec.selector,
+            template: spec.template,
+            ..DeploymentSpec::default()
+        }),
+        status: Some(DeploymentStatus {
+            ready_replicas: Some(status.number_ready),
+            ..DeploymentStatus::default()
+        }),
+    }
+}
+
+async fn list<K>(client: &Client, namespace: Option<&str>, label: &str) -> kube::Result<Vec<K>>
+where
+    K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>
+        + Clone
+        + DeserializeOwned
+        + std::fmt::Debug,
+{
     let params = ListParams::default().labels(label);
-    let within =
-        |namespace: &str| -> Api<Deployment> { Api::namespaced(client.clone(), namespace) };
+    let within = |namespace: &str| -> Api<K> { Api::namespaced(client.clone(), namespace) };
     let listed = match namespace {
         Some(namespace) => within(namespace).list(&params).await,
         None => match Api::all(client.clone()).list(&params).await {
@@ -368,7 +404,7 @@ async fn list(
     Ok(listed?.items)
 }
 
-fn readiness(part: Part, deployment: &Deployment) -> Line {
+fn readiness(part: Part, kind: &str, deployment: &Deployment) -> Line {
     let word = part.word();
     let wanted = deployment
         .spec
@@ -387,7 +423,7 @@ fn readiness(part: Part, deployment: &Deployment) -> Line {
         deployment.name_any(),
     );
     let look = format!(
-        "kubectl describe deployment {name} -n {namespace}; kubectl logs deployment/{name} -n {namespace}"
+        "kubectl describe {kind} {name} -n {namespace}; kubectl logs {kind}/{name} -n {namespace}"
     );
     match (ready, wanted) {
         (_, 0) => Line::fail(
@@ -500,7 +536,7 @@ mod tests {
     use k8s_openapi::api::coordination::v1::Lease;
     use serde_json::json;
 
-    use super::{Part, is_ours, is_predecessor, leader};
+    use super::{Part, as_deployment, is_ours, is_predecessor, leader, readiness};
     use crate::check::line::Verdict;
 
     fn lease(holder: &str, renewed: &str) -> Lease {
@@ -527,6 +563,25 @@ mod tests {
             Verdict::Fail
         );
         assert_eq!(verdict(None), Verdict::Fail);
+    }
+
+    #[test]
+    fn a_resolver_on_every_node_counts_as_a_deployment_of_as_many() {
+        let set = |ready: i32| {
+            let container = json!({"name": "proxy", "args": ["resolver"]});
+            let set = json!({
+                "metadata": {"name": "elasti-resolver", "namespace": "elasti"},
+                "spec": {"selector": {}, "template": {"spec": {"containers": [container]}}},
+                "status": {"desiredNumberScheduled": 3, "currentNumberScheduled": 3, "numberMisscheduled": 0, "numberReady": ready},
+            });
+            as_deployment(serde_json::from_value(set).unwrap())
+        };
+        assert!(is_ours(&set(3), Part::Resolver));
+        let line = |ready: i32| readiness(Part::Resolver, "daemonset", &set(ready));
+        assert_eq!(line(3).verdict, Verdict::Ok);
+        assert_eq!(line(2).verdict, Verdict::Warn);
+        let fix = line(0).fix.unwrap_or_default();
+        assert!(fix.contains("describe daemonset elasti-resolver"), "{fix}");
     }
 
     #[test]

@@ -33,7 +33,7 @@ pub(super) fn check(installation: &Installation, fleet: &Fleet, lines: &mut Vec<
             format!("check that its pods run, then: kubectl delete endpointslice {name} -n {namespace}"),
         ));
     }
-    for service in fleet.private.iter().flatten() {
+    for service in fleet.all_services.iter().flatten() {
         let (namespace, name) = (service.namespace().unwrap_or_default(), service.name_any());
         let is_private = name.starts_with("elasti-") && name.contains("-pvt-");
         let has_owner = fleet.services.iter().any(|one| {
@@ -51,7 +51,7 @@ pub(super) fn check(installation: &Installation, fleet: &Fleet, lines: &mut Vec<
         }
     }
     // What could not be read has its own line, and must not be reported as absent.
-    let is_seen = fleet.slices.is_some() && fleet.private.is_some();
+    let is_seen = fleet.slices.is_some() && fleet.all_services.is_some();
     if found.is_empty() && is_seen {
         let message = "no leftovers of an earlier installation";
         found.push(Line::ok(CHECK, message));

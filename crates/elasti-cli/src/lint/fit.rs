@@ -2,8 +2,9 @@
 //! Pure: it never asks a cluster, and what is unknown is no finding.
 
 use elasti_api::{Autoscaler, AutoscalerType, ElastiServiceSpec, Handover, ScaleTargetRef};
+use elasti_core::coverage;
 use elasti_core::facts::{AutoscalerFacts, TemplateFacts};
-use elasti_core::observed::{Service, ServiceKind, ServicePort};
+use elasti_core::observed::{Service, ServiceKind};
 
 use super::document::Document;
 use super::finding::Severity::{Error, Warning};
@@ -120,24 +121,10 @@ fn check_service(spec: &ElastiServiceSpec, around: &Around, report: Report<'_>) 
             "give the Service a selector that matches the target's pods",
         );
     }
-    let (tcp, other): (Vec<&ServicePort>, Vec<&ServicePort>) =
-        service.ports.iter().partition(|port| port.tcp);
-    if tcp.is_empty() {
+    if !service.ports.iter().any(|port| port.tcp) {
         return refuse(
             format!("Service {name} has no TCP port, and only TCP can be held"),
             "name a Service with a TCP port",
-        );
-    }
-    for port in other {
-        let message = format!(
-            "port {} of Service {name} is not TCP: it is not forwarded while the target sleeps, and does not wake it",
-            port.port
-        );
-        report(
-            (Warning, Rule::Ports),
-            SERVICE,
-            message,
-            "use TCP for what must wake the target".to_owned(),
         );
     }
     check_traffic(spec, service, report);
@@ -146,11 +133,8 @@ fn check_service(spec: &ElastiServiceSpec, around: &Around, report: Report<'_>) 
 /// What of a Service that can be redirected keeps it from being reached, or from sleeping.
 fn check_traffic(spec: &ElastiServiceSpec, service: &Service, report: Report<'_>) {
     let name = &spec.service;
-    if service.external_local {
-        let message = format!(
-            "Service {name} has externalTrafficPolicy Local: outside clients reach a sleeping target only through nodes that run a resolver"
-        );
-        let fix = "use Cluster, or run a resolver on every node that takes outside traffic";
+    for coverage::Warning { sentence, fix } in coverage::warnings(service) {
+        let message = format!("Service {name}: {}", sentence.trim_end_matches('.'));
         report((Warning, Rule::Service), SERVICE, message, fix.to_owned());
     }
     if service.publishes_unready && spec.handover != Some(Handover::Redirect) {

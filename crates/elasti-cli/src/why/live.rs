@@ -9,7 +9,7 @@ use elasti_view::explanation::LiveObjects;
 use elasti_view::view::Lookup;
 use futures::future::join_all;
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{Event, Pod, Service};
+use k8s_openapi::api::core::v1::{Event, Node, Pod, Service};
 use kube::api::ListParams;
 use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
 use kube::{Api, ResourceExt as _};
@@ -49,11 +49,12 @@ pub(crate) async fn load(
         me,
         others: neighbours,
         target,
-        service,
         pods,
         events,
+        nodes: nodes(cluster, &service).await,
         resolvers,
         autoscaler,
+        service,
         now,
     })
 }
@@ -107,6 +108,20 @@ async fn resolvers(cluster: &Cluster) -> Lookup<Vec<Pod>> {
     let labels = format!("{}={}", names::RESOLVER_LABEL, names::RESOLVER_LABEL_VALUE);
     match pods.list(&ListParams::default().labels(&labels)).await {
         Ok(list) => Lookup::Found(list.items),
+        Err(_) => Lookup::Unknown,
+    }
+}
+
+/// The nodes, which matter only to a Service that sends within a node.
+async fn nodes(cluster: &Cluster, service: &Lookup<Service>) -> Lookup<Vec<String>> {
+    let spec = service.found().and_then(|service| service.spec.as_ref());
+    let policy = spec.and_then(|spec| spec.internal_traffic_policy.as_deref());
+    if policy != Some("Local") {
+        return Lookup::Unknown;
+    }
+    let nodes: Api<Node> = Api::all(cluster.client.clone());
+    match nodes.list_metadata(&ListParams::default()).await {
+        Ok(list) => Lookup::Found(list.items.iter().map(|node| node.name_any()).collect()),
         Err(_) => Lookup::Unknown,
     }
 }

@@ -9,7 +9,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::obstacle::{NEVER_READY_AFTER, never_ready, obstacle, unready_since};
 use super::target::TargetFacts;
-use crate::observed::{Obstacle, Pod};
+use crate::observed::{DeletionCost, Obstacle, Pod};
 
 /// The pod condition that puts a pod into rotation.
 pub(super) const READY: &str = "Ready";
@@ -28,10 +28,12 @@ pub struct PodFacts {
     pub ready: bool,
     /// Since when condition `Ready` is true.
     pub ready_since: Option<Timestamp>,
-    /// Condition `ContainersReady` is true.
+    /// Condition `ContainersReady` is true, and so is each of the pod's readiness gates: without our mark it is ready.
     pub containers_ready: bool,
     /// `Ready` is not true because of our mark.
     pub marked: bool,
+    /// How readily a ReplicaSet stops it.
+    pub deletion_cost: DeletionCost,
     /// It has a deletion timestamp.
     pub terminating: bool,
     /// It has succeeded or failed and will not run again: it counts for nothing.
@@ -64,9 +66,11 @@ impl PodFacts {
         let terminating = pod.metadata.deletion_timestamp.is_some();
         let node = pod.spec.as_ref().and_then(|spec| spec.node_name.clone());
         let (controller, workload) = controller(&pod.metadata);
+        let deletion_cost = deletion_cost(pod);
         let Some(status) = &pod.status else {
             return Self {
                 node: node.unwrap_or_default(),
+                deletion_cost,
                 terminating,
                 controller,
                 workload,
@@ -88,10 +92,11 @@ impl PodFacts {
                 .filter(|c| c.status == "True")
                 .and_then(|c| c.last_transition_time.as_ref())
                 .map(|at| at.0),
-            containers_ready: holds(CONTAINERS_READY),
+            containers_ready: holds(CONTAINERS_READY) && gates(pod).all(holds),
             marked: condition(READY).is_some_and(|c| {
                 c.status != "True" && c.reason.as_deref() == Some(names::DRAIN_REASON)
             }),
+            deletion_cost,
             terminating,
             ended: matches!(phase, "Succeeded" | "Failed"),
             obstacle: obstacle(status),
@@ -124,6 +129,7 @@ impl PodFacts {
             ready_since: self.ready_since,
             containers_ready: self.containers_ready,
             marked: self.marked,
+            deletion_cost: self.deletion_cost,
             terminating: self.terminating,
             obstacle: obstacle
                 .or_else(|| late.map(|_| never_ready()))
@@ -237,6 +243,16 @@ fn add_refused_pod(pods: &mut Vec<Pod>, target: &str, facts: &TargetFacts) {
     }
 }
 
+fn deletion_cost(pod: &core_v1::Pod) -> DeletionCost {
+    let annotations = pod.metadata.annotations.as_ref();
+    let cost = annotations.and_then(|all| all.get(names::DELETION_COST_ANNOTATION));
+    match cost.map(String::as_str) {
+        None => DeletionCost::Unset,
+        Some(names::LOWEST_DELETION_COST) => DeletionCost::Lowest,
+        Some(_) => DeletionCost::Other,
+    }
+}
+
 fn addresses(status: &core_v1::PodStatus) -> Vec<IpAddr> {
     let first = status.pod_ip.iter();
     let all = status.pod_ips.iter().flatten().map(|one| &one.ip);
@@ -247,6 +263,16 @@ fn addresses(status: &core_v1::PodStatus) -> Vec<IpAddr> {
         }
     }
     addresses
+}
+
+/// The conditions that others must set to true before the pod may be `Ready`.
+fn gates(pod: &core_v1::Pod) -> impl Iterator<Item = &str> {
+    let gates = pod
+        .spec
+        .as_ref()
+        .and_then(|spec| spec.readiness_gates.as_ref());
+    let gates = gates.into_iter().flatten();
+    gates.map(|gate| gate.condition_type.as_str())
 }
 
 fn started(status: &core_v1::PodStatus) -> bool {

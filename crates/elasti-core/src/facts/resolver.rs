@@ -8,8 +8,8 @@ use crate::observed::{Report, Resolver};
 pub fn resolver(name: &str, pod: &PodFacts, report: Report) -> Option<Resolver> {
     (!pod.ended).then(|| Resolver {
         name: name.to_owned(),
-        addresses: pod.addresses.clone(),
         node: pod.node.clone(),
+        addresses: pod.addresses.clone(),
         ready: pod.ready && !pod.addresses.is_empty(),
         terminating: pod.terminating,
         report,

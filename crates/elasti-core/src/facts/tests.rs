@@ -76,6 +76,30 @@ fn obstacles_are_told_apart_and_their_words_do_not_change_with_every_attempt() {
 }
 
 #[test]
+fn a_pod_is_ready_by_itself_only_if_its_readiness_gates_are_true() {
+    let gated = |gates: Value| {
+        let mut conditions = vec![condition("ContainersReady", "True", "", 5)];
+        conditions.extend(gates.as_array().unwrap().clone());
+        let mut pod = pod("p", json!({"phase": "Running", "conditions": conditions}));
+        let gates = json!([{"conditionType": "lb.example/attached"}]);
+        let spec = json!({"containers": [], "readinessGates": gates});
+        pod.spec = serde_json::from_value(spec).unwrap();
+        PodFacts::from_object(&pod).containers_ready
+    };
+    let gate = |status: &str| condition("lb.example/attached", status, "", 5);
+    assert!(!gated(json!([])), "not set yet");
+    assert!(!gated(json!([gate("False")])));
+    assert!(gated(json!([gate("True")])));
+}
+
+#[test]
+fn readiness_has_the_time_of_its_condition() {
+    let ready = |status: &str| facts(json!({"conditions": [condition("Ready", status, "", 40)]}));
+    assert_eq!(ready("True").ready_since, Some(ago(40)));
+    assert_eq!(ready("False").ready_since, None);
+}
+
+#[test]
 fn only_our_own_reason_is_our_mark() {
     let ready = |status: &str, reason: &str| {
         facts(json!({"conditions": [condition("Ready", status, reason, 0)]}))

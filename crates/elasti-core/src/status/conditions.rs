@@ -4,6 +4,7 @@ use elasti_api::names::condition;
 use elasti_api::{Condition, ElastiServiceSpec, ElastiServiceStatus, Handover, Reason};
 
 use super::{crossed, whole_seconds};
+use crate::coverage;
 use crate::observed::{Author, Observed, Owned, Reading};
 use crate::plan::Plan;
 use crate::why::TARGET_NOT_FOUND;
@@ -100,6 +101,7 @@ fn ready(spec: &ElastiServiceSpec, o: &Observed, plan: &Plan) -> Fact {
                 | Reason::AutoscalerNotFound
                 | Reason::PortsExhausted
                 | Reason::NoResolver
+                | Reason::NodesWithoutResolver
                 | Reason::InvalidWindow
                 | Reason::TicksTooDense
         );
@@ -110,8 +112,10 @@ fn ready(spec: &ElastiServiceSpec, o: &Observed, plan: &Plan) -> Fact {
     if let Some(ignored) = user_requests::ignored(o) {
         message = format!("{message} {ignored}");
     }
-    if !trouble && o.service.as_ref().is_some_and(|s| s.external_local) {
-        message.push_str(" externalTrafficPolicy is Local: external clients reach it only through nodes that run a resolver.");
+    if !trouble && let Some(service) = &o.service {
+        for warning in coverage::warnings(service) {
+            message = format!("{message} {}", warning.sentence);
+        }
     }
     Fact::new(condition::READY, !trouble, reason.as_str(), message)
 }

@@ -103,6 +103,36 @@ async fn without_the_right_to_mark_pods_it_hands_over_by_redirect_and_says_so() 
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_service_that_sends_within_nodes_stays_awake_and_names_nodes_without_a_resolver() {
+    let merge = "application/merge-patch+json";
+    let policy = |policy: &str| json!({"spec": {"internalTrafficPolicy": policy}});
+    for namespaces in [vec![], vec!["default".to_owned()]] {
+        let sentence = match namespaces.is_empty() {
+            true => "no resolver is ready on node-1, node-2;",
+            false => "the operator may not read nodes",
+        };
+        let env = TestEnv::with(|config| config.namespaces = namespaces).await;
+        let web = env.deploy("web").await;
+        let service = format!("{}/web", web.core("services"));
+        env.api().patch(&service, merge, policy("Local")).await;
+        web.idle();
+        until("it says why it stays awake", async || {
+            let conditions = web.status().await.conditions;
+            let mut ready = conditions
+                .iter()
+                .filter(|c| c.type_ == names::condition::READY);
+            ready.any(|c| c.status == "False" && c.message.contains(sentence))
+        })
+        .await;
+        a_while().await;
+        assert!(web.replicas().await > 0);
+        env.api().patch(&service, merge, policy("Cluster")).await;
+        web.fall_asleep().await;
+        env.requests().assert_nothing_lost();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_app_that_cannot_start_is_reported_at_once_and_by_name() {
     let env = TestEnv::with(|config| config.operators = 0).await;
     let mut broken = blueprint("web");

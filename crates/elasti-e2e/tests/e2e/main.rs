@@ -11,6 +11,7 @@
 mod both_clusters;
 mod boundaries;
 mod changes;
+mod groups;
 mod installation;
 mod monitoring;
 mod namespaced;

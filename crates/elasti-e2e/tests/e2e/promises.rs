@@ -50,6 +50,7 @@ async fn a_request_that_meets_a_drain_is_answered_while_the_pod_is_still_marked(
     web.visit().await;
     assert!(is_marked(&env, &web).await, "it was not the mark's removal");
     assert_eq!(web.replicas().await, 1);
+    web.busy();
     env.fake_cluster().server.faults().heal();
     web.until_serving().await;
     assert!(!is_marked(&env, &web).await);
@@ -94,6 +95,7 @@ async fn a_wake_that_reaches_a_follower_while_pods_drain_is_passed_on_to_the_lea
     let promise = env.wake(1 - leader, &web).await.promise;
     assert_eq!(promise.map(|promise| promise.pods.len()), Some(1));
     assert_eq!(env.leaders(), [leader]);
+    web.busy();
     env.fake_cluster().server.faults().heal();
     web.until_serving().await;
     env.requests().assert_nothing_lost();

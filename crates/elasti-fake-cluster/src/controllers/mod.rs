@@ -22,6 +22,7 @@ use tokio::task::JoinSet;
 
 use crate::api_server::ApiServer;
 pub(crate) use engine::{Change, Controller, ControllerClient, Kind, run};
+pub(crate) use workload::condition;
 
 /// What can be slowed down while the controllers run.
 #[derive(Clone, Debug, Default)]

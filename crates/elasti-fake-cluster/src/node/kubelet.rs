@@ -149,7 +149,7 @@ impl Controller for Kubelet {
                     }
                 });
             }
-            Some(_) => {}
+            Some(running) => pod::follow_gates(client, &running.record, &stored.value),
         }
         Ok(None)
     }

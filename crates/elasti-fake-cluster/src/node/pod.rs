@@ -17,7 +17,7 @@ use super::visits::Visits;
 use crate::api_server::object::Object as _;
 use crate::api_server::status::ApiError;
 use crate::api_server::store::Key;
-use crate::controllers::{ControllerClient, Kind};
+use crate::controllers::{ControllerClient, Kind, condition};
 
 /// The first wait after a crash; it doubles up to five minutes.
 const BACKOFF_MIN: Duration = Duration::from_secs(10);
@@ -50,8 +50,26 @@ pub(crate) struct PodRecord {
     address: Ipv4Addr,
     started: String,
     containers: Vec<Container>,
+    /// Since when the containers are (not) ready.
+    containers_readiness: (bool, String),
+    /// The conditions that the spec's readiness gates name are true.
+    gates: bool,
     /// Since when the pod is (not) ready.
     readiness: (bool, String),
+}
+
+/// The conditions that a kubelet writes; it leaves all others as they are.
+const OWN_CONDITIONS: [&str; 5] = [
+    "PodReadyToStartContainers",
+    "Initialized",
+    "Ready",
+    "ContainersReady",
+    "PodScheduled",
+];
+
+fn gates_hold(pod: &Value) -> bool {
+    let mut gates = pod.list("/spec/readinessGates").iter();
+    gates.all(|gate| condition(pod, gate.text("/conditionType")) == "True")
 }
 
 pub(crate) type SharedPodRecord = Arc<Mutex<PodRecord>>;
@@ -72,30 +90,40 @@ impl PodRecord {
             address,
             started: now.to_owned(),
             containers: pod.list("/spec/containers").iter().map(container).collect(),
+            containers_readiness: (false, now.to_owned()),
+            gates: gates_hold(pod),
             readiness: (false, now.to_owned()),
         }
     }
 
-    fn is_ready(&self) -> bool {
-        self.containers.iter().all(|container| container.ready)
+    fn update_readiness(&mut self, now: &str) {
+        let containers = self.containers.iter().all(|container| container.ready);
+        let ready = containers && self.gates;
+        for (known, holds) in [
+            (&mut self.containers_readiness, containers),
+            (&mut self.readiness, ready),
+        ] {
+            if known.0 != holds {
+                *known = (holds, now.to_owned());
+            }
+        }
     }
 
     fn change(&mut self, at: usize, now: &str, change: impl FnOnce(&mut Container)) {
         if let Some(container) = self.containers.get_mut(at) {
             change(container);
         }
-        if self.is_ready() != self.readiness.0 {
-            self.readiness = (self.is_ready(), now.to_owned());
-        }
+        self.update_readiness(now);
     }
 
     /// The status as the kubelet writes it.
-    fn status(&self, quality: &str) -> Value {
-        let (ready, since) = (&self.readiness.0, &self.readiness.1);
-        let word = if *ready { "True" } else { "False" };
+    fn status(&self, pod: &Value) -> Value {
+        let word = |holds: bool| if holds { "True" } else { "False" };
         let condition = |kind: &str, status: &str, since: &str| {
             let mut one = json!({"type": kind, "status": status, "lastProbeTime": null, "lastTransitionTime": since});
-            if status == "False" {
+            if status == "False" && self.containers_readiness.0 {
+                one.put("/reason", "ReadinessGatesNotReady");
+            } else if status == "False" {
                 one.put("/reason", "ContainersNotReady");
                 let names: Vec<&str> = self
                     .containers
@@ -113,15 +141,23 @@ impl PodRecord {
         let runs = self.containers.iter().any(|container| {
             matches!(container.state, State::Running(_)) || container.restarts > 0
         });
+        let (containers, ready) = (&self.containers_readiness, &self.readiness);
+        let mut conditions = vec![
+            condition("PodReadyToStartContainers", "True", &self.started),
+            condition("Initialized", "True", &self.started),
+            condition("Ready", word(ready.0), &ready.1),
+            condition("ContainersReady", word(containers.0), &containers.1),
+            condition("PodScheduled", "True", &self.started),
+        ];
+        let others = pod.list("/status/conditions").iter();
+        let others = others.filter(|one| !OWN_CONDITIONS.contains(&one.text("/type")));
+        conditions.extend(others.cloned());
         json!({
             "phase": if runs { "Running" } else { "Pending" },
             "hostIP": "127.0.0.1", "hostIPs": [{"ip": "127.0.0.1"}],
             "podIP": self.address.to_string(), "podIPs": [{"ip": self.address.to_string()}],
-            "qosClass": quality, "startTime": self.started,
-            "conditions": [
-                condition("PodReadyToStartContainers", "True", &self.started), condition("Initialized", "True", &self.started),
-                condition("Ready", word, since), condition("ContainersReady", word, since), condition("PodScheduled", "True", &self.started),
-            ],
+            "qosClass": pod.text("/status/qosClass"), "startTime": self.started,
+            "conditions": conditions,
             "containerStatuses": self.containers.iter().map(container_status).collect::<Vec<_>>(),
         })
     }
@@ -155,12 +191,26 @@ pub(crate) fn report(client: &ControllerClient, record: &SharedPodRecord) {
         else {
             return;
         };
-        let status = record.status(pod.value.text("/status/qosClass"));
+        let status = record.status(&pod.value);
         match client.put_status(Kind::PODS, &pod.value, status) {
             Err(ApiError::Conflict { .. }) => {}
             _ => return,
         }
     }
+}
+
+/// A readiness gate that others opened or closed changes the pod's readiness at once; a mark of others waits for a tick.
+pub(crate) fn follow_gates(client: &ControllerClient, record: &SharedPodRecord, pod: &Value) {
+    let gates = gates_hold(pod);
+    {
+        let mut record = record.lock();
+        if record.gates == gates {
+            return;
+        }
+        record.gates = gates;
+        record.update_readiness(&client.timestamp());
+    }
+    report(client, record);
 }
 
 /// Runs the pod until it is asked to stop, then confirms its end.

@@ -153,6 +153,52 @@ async fn a_drain_mark_takes_the_endpoint_out_until_the_kubelets_next_tick() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_readiness_gate_keeps_a_pod_out_of_rotation_whatever_its_containers_say() {
+    let (_fake_cluster, api_client) = a_fake_cluster().await;
+    a_service(&api_client, "web").await;
+    let mut object = probed("web", 1);
+    object["spec"]["template"]["spec"]["readinessGates"] =
+        json!([{"conditionType": "lb.example/attached"}]);
+    api_client.make(DEPLOYMENTS, object).await;
+    let condition = async |type_: &str| {
+        let pods = items(&api_client, PODS).await;
+        let conditions = pods.first().map(|pod| pod["status"]["conditions"].clone());
+        let conditions = conditions.unwrap_or_default();
+        let mut all = conditions.as_array().into_iter().flatten();
+        let found = all.find(|one| one["type"] == type_);
+        found.map_or(Value::Null, |one| one["status"].clone())
+    };
+    until("its containers are ready", async || {
+        condition("ContainersReady").await == "True"
+    })
+    .await;
+    assert_eq!(condition("Ready").await, "False");
+    let pod = items(&api_client, PODS).await.remove(0);
+    let path = format!(
+        "{PODS}/{}/status",
+        pod["metadata"]["name"].as_str().unwrap()
+    );
+    let gate = |status: &str| json!({"status": {"conditions": [{"type": "lb.example/attached", "status": status}]}});
+    api_client.patch(&path, STRATEGIC, gate("True")).await;
+    until("it is in rotation", async || {
+        ready_endpoints(&api_client).await == 1
+    })
+    .await;
+    sleep(Duration::from_secs(21)).await;
+    assert_eq!(
+        condition("lb.example/attached").await,
+        "True",
+        "ticks leave it"
+    );
+    api_client.patch(&path, STRATEGIC, gate("False")).await;
+    until("it is out again", async || {
+        ready_endpoints(&api_client).await == 0
+    })
+    .await;
+    assert_eq!(condition("ContainersReady").await, "True");
+}
+
+#[tokio::test(start_paused = true)]
 async fn pods_that_cannot_start_say_why() {
     let (_fake_cluster, api_client) = a_fake_cluster().await;
     for (name, image) in [
@@ -272,6 +318,77 @@ async fn a_stateful_set_starts_in_order_and_stops_in_reverse() {
         items(&api_client, PODS).await[0]["metadata"]["name"],
         "db-0"
     );
+}
+
+fn unready() -> Value {
+    json!({"status": {"conditions": [{"type": "Ready", "status": "False", "reason": "Test"}]}})
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_ordered_stateful_set_deletes_no_unready_pod_above_another_until_that_is_ready() {
+    let (_fake_cluster, api_client) = a_fake_cluster().await;
+    let sets = "/apis/apps/v1/namespaces/default/statefulsets";
+    let mut object = probed("db", 3);
+    object["kind"] = json!("StatefulSet");
+    object["spec"]["serviceName"] = json!("db");
+    api_client.make(sets, object).await;
+    until("three are ready", async || {
+        api_client.get(&format!("{sets}/db")).await.1["status"]["readyReplicas"] == 3
+    })
+    .await;
+    for pod in ["db-0", "db-1", "db-2"] {
+        let path = format!("{PODS}/{pod}/status");
+        api_client.patch(&path, STRATEGIC, unready()).await;
+    }
+    let zero = json!({"spec": {"replicas": 0}});
+    api_client.patch(&format!("{sets}/db"), MERGE, zero).await;
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    let going = async || {
+        let pods = items(&api_client, PODS).await;
+        let going = pods
+            .iter()
+            .filter(|pod| pod["metadata"]["deletionTimestamp"].is_string());
+        going.count()
+    };
+    assert_eq!(
+        going().await,
+        0,
+        "the highest waits for the lowest that is not ready"
+    );
+    until(
+        "the kubelets' ticks have put them back, and all are gone",
+        async || items(&api_client, PODS).await.is_empty(),
+    )
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_replica_set_deletes_pods_that_are_not_ready_first_then_those_of_the_lower_cost() {
+    let (_fake_cluster, api_client) = a_fake_cluster().await;
+    api_client.make(DEPLOYMENTS, probed("web", 3)).await;
+    until("three are ready", async || {
+        api_client.get(&format!("{DEPLOYMENTS}/web")).await.1["status"]["readyReplicas"] == 3
+    })
+    .await;
+    let names = async || -> Vec<String> {
+        let pods = items(&api_client, PODS).await;
+        let name = |pod: &Value| pod["metadata"]["name"].as_str().unwrap().to_owned();
+        pods.iter().map(name).collect()
+    };
+    let all = names().await;
+    let cost =
+        json!({"metadata": {"annotations": {"controller.kubernetes.io/pod-deletion-cost": "-5"}}});
+    let pod = |name: &str| format!("{PODS}/{name}");
+    api_client.patch(&pod(&all[1]), MERGE, cost).await;
+    let path = format!("{}/status", pod(&all[2]));
+    api_client.patch(&path, STRATEGIC, unready()).await;
+    for (replicas, left) in [(2, &all[..2]), (1, &all[..1])] {
+        let scale = json!({"spec": {"replicas": replicas}});
+        let path = format!("{DEPLOYMENTS}/web");
+        api_client.patch(&path, MERGE, scale).await;
+        until("it has shrunk", async || names().await.len() == left.len()).await;
+        assert_eq!(names().await, left);
+    }
 }
 
 #[tokio::test(start_paused = true)]

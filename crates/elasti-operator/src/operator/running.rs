@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use elasti_api::ElastiService;
-use k8s_openapi::api::core::v1::{Pod, Service};
+use k8s_openapi::api::core::v1::{Node, Pod, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::{Client, Resource as _};
 use reqwest::Url;
@@ -32,7 +32,7 @@ use crate::permissions::{self, Permissions};
 use crate::ports::Ports;
 use crate::report::{EventQueue, Reporter};
 use crate::settings::Settings;
-use crate::slim::{Declared, PodView, ServiceView, SliceView};
+use crate::slim::{Declared, NodeView, PodView, ServiceView, SliceView};
 use crate::store::{CachedKind, Change, ResolverPod};
 use crate::targets;
 use crate::term::Terms;
@@ -50,7 +50,7 @@ const WAKE_QUEUE_CAPACITY: usize = 1024;
 /// be lost, it would stay unknown for ever; so they are listed again after each watch, every 18 s. That is before the
 /// grace is over after which everything wakes because no resolver is there, and costs three small lists a minute.
 const RESOLVER_RELIST_EVERY: u32 = 1;
-/// Kubernetes gives a pod 30 s to end. A promise lasts 5 s.
+/// Kubernetes gives a pod 30 s to end, of which promises may take 5.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// Why an operator cannot start.
@@ -150,13 +150,17 @@ impl Running {
         self.operator.metrics.encode()
     }
 
-    /// Shuts down: no new reconcile begins and nothing more is promised; what is in progress and what was promised end,
-    /// and the lease is released.
+    /// Shuts down: nothing more is promised, and what was promised ends; then no new reconcile begins, those in progress
+    /// end, and the lease is released.
     pub async fn stop(mut self) {
+        self.operator.closing.store(true, Ordering::Relaxed);
+        // Reconciles go on meanwhile: a request that got no promise waits until the marks are removed.
+        while self.operator.writer.has_promised() {
+            sleep(Duration::from_millis(10)).await;
+        }
         self.operator.stopping.store(true, Ordering::Relaxed);
         let ends = timeout(SHUTDOWN_TIMEOUT, async {
-            let operator = &self.operator;
-            while operator.cluster.queue.is_working() || operator.writer.has_promised() {
+            while self.operator.cluster.queue.is_working() {
                 sleep(Duration::from_millis(10)).await;
             }
         });
@@ -239,6 +243,7 @@ fn build(
         memories: Memories::new(clock, terms.clone()),
         reports: Arc::new(reports),
         heartbeats: Arc::default(),
+        closing: AtomicBool::new(false),
         stopping: AtomicBool::new(false),
         settings,
         clock,
@@ -318,6 +323,10 @@ fn watch_all(operator: &Arc<Operator>, tasks: &mut JoinSet<()>) {
         watch_kind::<SliceView>(operator, tasks, slices, &scope);
         let pods = spec(Pod::url_path(&(), namespace));
         watch_kind::<PodView>(operator, tasks, pods, &scope);
+        if scope.is_none() {
+            let nodes = spec(Node::url_path(&(), None));
+            watch_kind::<NodeView>(operator, tasks, nodes, &scope);
+        }
     }
     let namespace = Some(operator.settings.resolver_namespace.clone());
     let resolvers = WatchSpec {

@@ -7,7 +7,7 @@ use elasti_core::facts::PodFacts;
 
 use super::Cache;
 use crate::name::Name;
-use crate::slim::{Declared, FromObject, PodView, ServiceView, SliceView};
+use crate::slim::{Declared, FromObject, NodeView, PodView, ServiceView, SliceView};
 
 /// Where an object comes from.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -30,6 +30,8 @@ pub(crate) trait CachedKind: FromObject {
     fn put(self, cache: &mut Cache, touched: &mut BTreeSet<Name>, source: Source);
     /// Removes it.
     fn gone(name: &Name, cache: &mut Cache, touched: &mut BTreeSet<Name>);
+    /// The operator is not allowed to read them.
+    fn refused(_: &mut Cache, _: &mut BTreeSet<Name>) {}
     /// All that are cached.
     fn names(cache: &Cache) -> Vec<Name>;
 }
@@ -271,5 +273,32 @@ impl CachedKind for ResolverPod {
 
     fn names(cache: &Cache) -> Vec<Name> {
         cache.resolvers.keys().cloned().collect()
+    }
+}
+
+impl CachedKind for NodeView {
+    const RESOURCE: &'static str = "nodes";
+
+    fn put(self, cache: &mut Cache, touched: &mut BTreeSet<Name>, _: Source) {
+        let was_refused = std::mem::take(&mut cache.nodes_refused);
+        if cache.nodes.insert(self.name) || was_refused {
+            cache.touch_local(touched);
+        }
+    }
+
+    fn gone(name: &Name, cache: &mut Cache, touched: &mut BTreeSet<Name>) {
+        if cache.nodes.remove(name) {
+            cache.touch_local(touched);
+        }
+    }
+
+    fn refused(cache: &mut Cache, touched: &mut BTreeSet<Name>) {
+        if !std::mem::replace(&mut cache.nodes_refused, true) {
+            cache.touch_local(touched);
+        }
+    }
+
+    fn names(cache: &Cache) -> Vec<Name> {
+        cache.nodes.iter().cloned().collect()
     }
 }

@@ -24,7 +24,7 @@ impl Store {
         *reached = match change {
             // After a restore from a backup the versions start over.
             Change::All { .. } => version,
-            Change::Set(_) | Change::Gone(_) => version.max(*reached),
+            Change::Set(_) | Change::Gone(_) | Change::Refused => version.max(*reached),
         };
     }
 

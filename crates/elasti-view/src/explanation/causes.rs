@@ -53,12 +53,13 @@ pub(super) fn causes(live: &LiveObjects, view: &View, o: &Observed, why: &Why) -
 }
 
 /// What keeps a service awake until a person acts.
-const BLOCKING_TROUBLE: [Reason; 7] = [
+const BLOCKING_TROUBLE: [Reason; 8] = [
     Reason::TriggerUnknown,
     Reason::InvalidWindow,
     Reason::AutoscalerNotFound,
     Reason::PortsExhausted,
     Reason::ServiceNotFound,
+    Reason::NodesWithoutResolver,
     Reason::ResolverUnreachable,
     Reason::TicksTooDense,
 ];

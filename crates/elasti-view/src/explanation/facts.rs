@@ -60,6 +60,9 @@ pub fn observed(live: &LiveObjects) -> Observed {
         let none = o.ready_resolvers().next().is_none();
         o.stable_since.no_resolver_since = none.then_some(live.now);
     }
+    if let Lookup::Found(nodes) = &live.nodes {
+        o.nodes = Some(nodes.iter().cloned().collect());
+    }
     if let Some(named) = &live.me.spec.autoscaler {
         o.autoscaler = match &live.autoscaler {
             Lookup::Found(object) => facts::autoscaler(named.type_, Some(object)),

@@ -109,6 +109,14 @@ async fn every_problem_is_named_with_its_fix() {
     }
     printed += &format!("network\n{}\n", trouble(&sandbox, "network").await);
 
+    let dns = json!({"name": "dns", "port": 53, "protocol": "UDP"});
+    sandbox
+        .make(&json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web"}, "spec": {
+            "selector": {"app": "web"}, "ports": [{"name": "http", "port": 80}, dns], "internalTrafficPolicy": "Local",
+        }}))
+        .await;
+    printed += &format!("policies\n{}\n", trouble(&sandbox, "policies").await);
+
     let nameless = json!({"spec": {"triggers": [{"type": "prometheus", "metadata": {"query": "vector(0)", "threshold": "1"}}]}});
     sandbox.patch(&format!("{SERVICES}/web"), &nameless).await;
     printed += &format!("prometheus\n{}\n", trouble(&sandbox, "prometheus").await);

@@ -150,10 +150,12 @@ affinity:
 nodeSelector:
   {{- toYaml . | nindent 2 }}
 {{- end }}
-{{- with $component.tolerations }}
+{{- $onEveryNode := eq ($component.kind | default "Deployment") "DaemonSet" }}
+{{- with $component.tolerations | default ($onEveryNode | ternary (list (dict "operator" "Exists")) list) }}
 tolerations:
   {{- toYaml . | nindent 2 }}
 {{- end }}
+{{- if not $onEveryNode }}
 topologySpreadConstraints:
 {{- if $component.topologySpreadConstraints }}
   {{- toYaml $component.topologySpreadConstraints | nindent 2 }}
@@ -164,5 +166,6 @@ topologySpreadConstraints:
     labelSelector:
       matchLabels:
         {{- include (index . 2) $root | nindent 8 }}
+{{- end }}
 {{- end }}
 {{- end }}

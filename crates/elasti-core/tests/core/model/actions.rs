@@ -232,7 +232,7 @@ pub fn unfair(config: &Config, w: &World, actions: &mut Vec<Action>) {
             let all = u8::try_from(svc.pods.len()).unwrap();
             let other = if svc.replicas == Some(0) { all } else { 0 };
             actions.push(Action::OutsideScale(s, other));
-            // As an HPA does that nobody told of the drain.
+            // As an HPA does that the spec does not name.
             if svc.replicas.is_some_and(|n| 0 < n && n < all) {
                 actions.push(Action::OutsideScale(s, all));
             }

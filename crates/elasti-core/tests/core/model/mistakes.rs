@@ -44,21 +44,14 @@ pub fn alter(config: &Config, read: &Svc, plan: &Plan, effects: &mut Vec<(Effect
     let zero = Effect::Zero { by_redirect: false };
     match config.mistake {
         Mistake::RestoresOnPodReadiness if plan.phase == Phase::Restoring && !ready.is_empty() => {
-            let slice = |e: &Effect| matches!(e, Effect::EnsureSlice(_));
-            effects.retain(|(e, _)| !slice(e));
-            effects.extend(
-                read.slice
-                    .map(|mask| (Effect::EnsureSlice(NET | mask), None)),
-            );
+            effects.retain(|(e, _)| !matches!(e, Effect::EnsureSlice(_)));
+            let net = read.slice.map(|mask| Effect::EnsureSlice(NET | mask));
+            effects.extend(net.map(|net| (net, None)));
         }
         Mistake::KeepsNoNet => {
             effects.retain(|(e, _)| !matches!(e, Effect::EnsureSlice(mask) if mask & NET != 0));
         }
-        Mistake::NetInsteadOfRedirect => effects.iter_mut().for_each(|(effect, _)| {
-            if let Effect::EnsureSlice(mask) = effect {
-                *mask |= NET;
-            }
-        }),
+        Mistake::NetInsteadOfRedirect => redirect_as_net(effects),
         Mistake::UnmarksSickPods if matches!(plan.phase, Phase::Restoring | Phase::Waking) => {
             let sick = which(read, |p| p.marked() && !p.answers());
             if !sick.is_empty() {
@@ -110,6 +103,14 @@ pub fn alter(config: &Config, read: &Svc, plan: &Plan, effects: &mut Vec<(Effect
             effects.push((Effect::Status(read.status.clone()), None));
         }
         _ => {}
+    }
+}
+
+fn redirect_as_net(effects: &mut [(Effect, Option<Age>)]) {
+    for (effect, _) in effects {
+        if let Effect::EnsureSlice(mask) = effect {
+            *mask |= NET;
+        }
     }
 }
 

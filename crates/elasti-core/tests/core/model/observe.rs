@@ -5,10 +5,10 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use elasti_api::{ElastiServiceStatus, Handover, ListenPort, RouteGeneration, ServicePorts, Time};
 use elasti_core::observed::{
-    Author, Autoscaler, Claim, Endpoint, Family, KedaBefore, KedaPause, Leadership, Me, Observed,
-    Obstacle, ObstacleKind, OtherService, Owned, Pod as PodFact, PortsGiven, PrivateServiceShape,
-    Reading, Remembered, Report, Resolver, Rival, Service, ServiceKind, ServicePort, SliceRole,
-    SliceShape, Standing, StopOrder, Target, UserRequest,
+    Author, Autoscaler, Claim, DeletionCost, Endpoint, Family, KedaBefore, KedaPause, Leadership,
+    Me, Observed, Obstacle, ObstacleKind, OtherService, Owned, Pod as PodFact, PortsGiven,
+    PrivateServiceShape, Reading, Remembered, Report, Resolver, Rival, Service, ServiceKind,
+    ServicePort, SliceRole, SliceShape, Standing, StopOrder, Target, UserRequest,
 };
 use elasti_core::ports::{PortAllocator, ServiceKey, WantedPort};
 use elasti_core::services::Unmanaged;
@@ -126,22 +126,7 @@ pub fn observed(
         }),
         namespace_terminating: false,
         service: Some(service()),
-        target: read.replicas.map(|replicas| Target {
-            replicas: u32::from(replicas),
-            version: "1".into(),
-            replicas_by: if read.by_us {
-                Author::Elasti
-            } else {
-                Author::Other("kubectl".into())
-            },
-            replicas_at: (read.by_us && !config.is(Mistake::ForgetsWakes))
-                .then(|| ago(read.written)),
-            stops: match config.ordered {
-                _ if config.is(Mistake::DrainsWhole) => StopOrder::Unknown,
-                true => StopOrder::HighestAlone,
-                false => StopOrder::UnreadyFirst,
-            },
-        }),
+        target: read.replicas.map(|replicas| target(config, read, replicas)),
         pods: read
             .pods
             .iter()
@@ -166,6 +151,7 @@ pub fn observed(
         resolvers: (0..world.res.len())
             .map(|r| resolver(config, world, r, s, &given, second_ports.as_deref()))
             .collect(),
+        nodes: None,
         ports: PortsGiven::Given(given),
         autoscaler: read
             .keda
@@ -177,6 +163,24 @@ pub fn observed(
         may_mark: true,
         stable_since: world.ops[op].memory[s].clone(),
         settings: crate::model::mistakes::settings(config),
+    }
+}
+
+fn target(config: &Config, read: &Svc, replicas: u8) -> Target {
+    Target {
+        replicas: u32::from(replicas),
+        version: "1".into(),
+        replicas_by: if read.by_us {
+            Author::Elasti
+        } else {
+            Author::Other("kubectl".into())
+        },
+        replicas_at: (read.by_us && !config.is(Mistake::ForgetsWakes)).then(|| ago(read.written)),
+        stops: match config.ordered {
+            _ if config.is(Mistake::DrainsWhole) => StopOrder::Unknown,
+            true => StopOrder::HighestAlone,
+            false => StopOrder::UnreadyFirst,
+        },
     }
 }
 
@@ -361,6 +365,7 @@ fn pod_fact(i: usize, pod: Pod, changed: bool, served: Option<Age>) -> Option<Po
         ready_since: served.filter(|_| ready).map(ago),
         containers_ready,
         marked,
+        deletion_cost: DeletionCost::Unset,
         terminating,
         obstacle: (pod == Pod::Stuck).then(|| Obstacle {
             kind: ObstacleKind::CrashLoop,
@@ -469,6 +474,7 @@ fn effect(config: &Config, step: &Step) -> Option<Effect> {
         Step::ReleaseAutoscaler(_) if config.is(Mistake::KeepsKedaPaused) => return None,
         Step::ReleaseAutoscaler(_) => Effect::Keda(Keda::Running),
         Step::Mark { pods, .. } => Effect::Mark(pods.iter().map(index).collect()),
+        Step::ResetCost(_) => return None,
         Step::Unmark(pods) => Effect::Unmark(pods.iter().map(index).collect()),
         Step::Shrink(group) => Effect::Shrink(u8::try_from(group.replicas()).unwrap()),
         Step::RestoreReplicas(_) if config.is(Mistake::ForgetsShrink) => return None,

@@ -39,7 +39,22 @@ const CHANGES: &[(Change, Option<Reason>)] = &[
         |o| o.resolvers[0].report = Report::Unreachable,
         Some(Reason::ResolverUnreachable),
     ),
+    (
+        |o| within_nodes(o, None),
+        Some(Reason::NodesWithoutResolver),
+    ),
+    (
+        |o| within_nodes(o, Some(&["node-1", "node-2", "node-3"])),
+        Some(Reason::NodesWithoutResolver),
+    ),
+    (|o| within_nodes(o, Some(&["node-1", "node-2"])), None),
 ];
+
+/// The Service sends only to endpoints of a client's own node; these are the nodes, if they can be read.
+fn within_nodes(o: &mut Observed, nodes: Option<&[&str]>) {
+    o.service.as_mut().unwrap().internal_local = true;
+    o.nodes = nodes.map(|nodes| nodes.iter().map(|name| (*name).to_owned()).collect());
+}
 
 /// A resolver has just reported that it holds a request.
 fn holding(o: &mut Observed) {

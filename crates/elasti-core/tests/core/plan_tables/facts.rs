@@ -7,7 +7,7 @@ use elasti_api::{
     ElastiServiceSpec, ListenPort, RouteGeneration, ScaleTargetRef, Trigger, TriggerType,
 };
 use elasti_core::observed::{
-    Author, Autoscaler, Endpoint, Family, Leadership, Me, Owned, Pod, PortsGiven,
+    Author, Autoscaler, DeletionCost, Endpoint, Family, Leadership, Me, Owned, Pod, PortsGiven,
     PrivateServiceShape, Reading, Remembered, Report, Resolver, Service, ServiceKind, ServicePort,
     Settings, SliceRole, SliceShape, Standing, StopOrder, Target, UserRequest,
 };
@@ -97,6 +97,7 @@ pub fn idle() -> Observed {
         others: Vec::new(),
         unmanaged: Unmanaged::default(),
         resolvers: vec![resolver(1), resolver(2)],
+        nodes: None,
         ports: PortsGiven::Given(ports()),
         autoscaler: Autoscaler::None,
         readings: vec![quiet()],
@@ -324,6 +325,7 @@ pub fn pod() -> Pod {
         ready_since: Some(ago(LONG)),
         containers_ready: true,
         marked: false,
+        deletion_cost: DeletionCost::Unset,
         terminating: false,
         obstacle: None,
     }

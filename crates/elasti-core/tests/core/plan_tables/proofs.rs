@@ -2,8 +2,8 @@
 
 use elasti_api::{EnabledPeriod, RouteGeneration};
 use elasti_core::observed::{
-    Autoscaler, Claim, Family, KedaPause, Leadership, Obstacle, ObstacleKind, Owned, PortsGiven,
-    Reading, Report, Rival, ServiceKind, UserRequest,
+    Author, Autoscaler, Claim, Family, KedaPause, Leadership, Obstacle, ObstacleKind, Owned,
+    PortsGiven, Reading, Report, Rival, ServiceKind, StopOrder, UserRequest,
 };
 use elasti_core::step::PodRef;
 use elasti_core::{Observed, Plan, Step};
@@ -672,4 +672,86 @@ fn a_request_for_sleep_has_no_effect_on_what_came_after_it() {
         duration: "1h".into(),
     });
     assert!(!scales_to_zero(&planned_for(&paused, &o)));
+}
+
+fn shrinks(plan: &Plan) -> bool {
+    plan.steps.iter().any(|s| matches!(s, Step::Shrink(_)))
+}
+
+/// The pod of `drained` and a second one that stays: the scale-down to one is due.
+fn group_drained() -> Observed {
+    let mut o = drained();
+    let mut stays = pod();
+    (stays.name, stays.uid, stays.node) = ("web-2".into(), "uid-2".into(), "node-2".into());
+    o.stable_since
+        .pod_versions
+        .insert(stays.name.clone(), stays.version.clone());
+    o.pods.push(stays);
+    let mut ready = endpoint(true);
+    ready.pod = "web-2".into();
+    o.endpoints.push(ready);
+    o.stable_since.out_since.insert("web-1".into(), ago(3));
+    o.me.remembered.replicas_before_drain = Some(2);
+    let target = o.target.as_mut().unwrap();
+    (target.replicas, target.stops) = (2, StopOrder::UnreadyFirst);
+    o
+}
+
+#[test]
+fn a_group_is_scaled_down_only_if_each_of_its_pods_is_out_and_the_replicas_are_recorded() {
+    let broken: &[(&str, Change)] = &[
+        ("the replicas are not recorded", |o| {
+            o.me.remembered.replicas_before_drain = None;
+        }),
+        ("the pod has changed", |o| o.pods[0].version = "9".into()),
+        ("the pod is ready again", |o| o.pods[0].ready = true),
+        ("the slices show it as ready", |o| {
+            o.endpoints[0].ready = true;
+        }),
+        ("the slices have changed", |o| {
+            o.endpoints_version = "9".into()
+        }),
+        ("it has only just left", |o| {
+            o.stable_since.out_since.insert("web-1".into(), ago(1));
+        }),
+        ("its node's tick is not known", |o| {
+            o.stable_since.ticks.clear()
+        }),
+        ("its node ticks now", |o| {
+            let ticks = o.stable_since.ticks.values_mut();
+            ticks.for_each(|tick| (tick.after, tick.by) = (ago(10), ago(9)));
+        }),
+        ("the controller has not stopped the last group", |o| {
+            o.target.as_mut().unwrap().replicas = 1;
+            o.target.as_mut().unwrap().replicas_at = Some(ago(1));
+        }),
+        ("the controller has not seen the last change", |o| {
+            o.target.as_mut().unwrap().stops = StopOrder::Unsettled;
+        }),
+        ("the pods are of several templates", |o| {
+            o.target.as_mut().unwrap().stops = StopOrder::Unknown;
+        }),
+        ("an HPA keeps two pods", |o| {
+            o.autoscaler = Autoscaler::Hpa { min_replicas: 2 };
+        }),
+    ];
+    each_fact_counts(group_drained, shrinks, broken);
+    each_fact_counts(group_drained, shrinks, NOT_REDIRECTED);
+    each_fact_counts(group_drained, shrinks, NOT_IDLE);
+}
+
+#[test]
+fn a_cancelled_drain_restores_what_it_took_away_unless_something_else_has_written_the_replicas() {
+    let restores = |o: &Observed| planned(o).steps.first() == Some(&Step::RestoreReplicas(5));
+    let mut cancelled = group_drained();
+    cancelled.me.remembered.replicas_before_drain = Some(5);
+    assert!(!restores(&cancelled), "the drain goes on");
+    cancelled.readings = vec![active()];
+    assert!(restores(&cancelled));
+    let mut by_other = cancelled.clone();
+    by_other.target.as_mut().unwrap().replicas_by = Author::Other("hpa".into());
+    assert!(!restores(&by_other));
+    let mut unread = cancelled;
+    unread.readings = vec![Reading::Unread];
+    assert!(!restores(&unread), "the next reading decides");
 }

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use elasti_api::{ElastiServiceStatus, RouteGeneration};
 use elasti_core::observed::{
-    Author, Autoscaler, Leadership, Me, Observed, Owned, Pod, PortsGiven, Reading, Remembered,
-    Report, Resolver, Settings, Standing, Target,
+    Author, Autoscaler, DeletionCost, Leadership, Me, Observed, Owned, Pod, PortsGiven, Reading,
+    Remembered, Report, Resolver, Settings, Standing, Target,
 };
 use elasti_core::ports::{ServiceKey, WantedPort};
 use elasti_core::services::Unmanaged;
@@ -150,6 +150,7 @@ impl Operator {
             others: Vec::new(),
             unmanaged: Unmanaged::default(),
             resolvers: self.resolvers(world),
+            nodes: Some(world.nodes.iter().map(|(name, _)| name.clone()).collect()),
             ports: ports(world),
             autoscaler: world.autoscaler.clone(),
             readings: self.readings.clone(),
@@ -165,8 +166,8 @@ impl Operator {
         let both = world.resolvers.iter().zip(&self.reports);
         both.map(|(r, report)| Resolver {
             name: r.name.clone(),
+            node: r.node.clone(),
             addresses: vec![r.address],
-            node: String::new(),
             ready: r.ready,
             terminating: false,
             report: report.clone(),
@@ -205,6 +206,7 @@ fn pod(p: &crate::scenarios::world::Pod) -> Pod {
         ready_since: p.ready_since.filter(|_| p.ready),
         containers_ready: p.containers_ready,
         marked: p.marked,
+        deletion_cost: DeletionCost::Unset,
         terminating: p.gone_at.is_some(),
         obstacle: p.obstacle.clone(),
     }
@@ -253,6 +255,7 @@ pub fn apply(world: &mut World, step: &Step) {
             pods.filter(|pod| pod.ready && unmarked(&pod.name))
                 .for_each(|pod| pod.ready_since = Some(now));
         }
+        Step::ResetCost(_) => {}
         Step::Shrink(group) => world.scale(group.replicas(), Author::Elasti),
         Step::RestoreReplicas(replicas) => world.scale(*replicas, Author::Elasti),
         Step::ScaleToZero(_) => world.scale(0, Author::Elasti),

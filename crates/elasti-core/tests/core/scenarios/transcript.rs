@@ -29,6 +29,7 @@ pub fn step(step: &Step) -> String {
         Step::Wake(n) => format!("scale to {n}"),
         Step::ReleaseAutoscaler(pause) => format!("release KEDA: {}", annotations(pause)),
         Step::Unmark(pods) => format!("put {} back into rotation", names(pods)),
+        Step::ResetCost(pods) => format!("reset the deletion cost of {}", names(pods)),
         Step::RemoveSlice(_) => "route the Service to its pods only".into(),
         Step::DeletePrivateService(_) => "delete the private Service".into(),
         Step::RemoveFinalizer(_) => "remove the finalizer".into(),

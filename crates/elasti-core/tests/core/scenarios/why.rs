@@ -150,6 +150,7 @@ fn live_objects(world: &World, reconcile: &Reconciled) -> LiveObjects {
         pods: world.pods.iter().map(|p| pod(p, world.now)).collect(),
         events: Vec::new(),
         resolvers: Lookup::Found(world.resolvers.iter().map(resolver).collect()),
+        nodes: Lookup::Found(world.nodes.iter().map(|(name, _)| name.clone()).collect()),
         autoscaler: match &world.autoscaler {
             Autoscaler::None => Lookup::Unknown,
             Autoscaler::Missing => Lookup::Missing,
@@ -267,6 +268,7 @@ fn resolver(resolver: &Resolver) -> core_v1::Pod {
     let ready = if resolver.ready { "True" } else { "False" };
     serde_json::from_value(json!({
         "metadata": {"name": resolver.name},
+        "spec": {"nodeName": resolver.node, "containers": []},
         "status": {"podIP": resolver.address, "conditions": [{"type": "Ready", "status": ready}]},
     }))
     .unwrap()

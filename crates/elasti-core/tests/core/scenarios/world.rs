@@ -10,7 +10,7 @@ use elasti_core::observed::{
     Rival, Service, ServiceKind, ServicePort, SliceRole, SliceShape, StopOrder, UserRequest,
 };
 use elasti_core::ports::PortAllocator;
-use elasti_core::step::PodRef;
+use elasti_core::step::{CostChange, PodRef};
 use jiff::{SignedDuration, Timestamp};
 
 /// How late the endpoint-slice controller follows a pod.
@@ -54,6 +54,7 @@ pub struct Pod {
 
 pub struct Resolver {
     pub name: String,
+    pub node: String,
     pub address: IpAddr,
     pub ready: bool,
     /// It responds to the operator.
@@ -360,6 +361,7 @@ impl World {
             .map(|p| PodRef {
                 name: p.name.clone(),
                 version: p.version.to_string(),
+                cost: CostChange::Keep,
             })
             .collect();
         if !undone.is_empty() {
@@ -451,6 +453,7 @@ impl World {
 fn resolver(n: u8) -> Resolver {
     Resolver {
         name: format!("resolver-{n}"),
+        node: ["node-a", "node-b"][usize::from(n - 1)].into(),
         address: IpAddr::V4(Ipv4Addr::new(10, 0, 9, n)),
         ready: true,
         answers: true,
