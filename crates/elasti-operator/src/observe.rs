@@ -3,11 +3,11 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use elasti_api::{AutoscalerType, ElastiServiceSpec, ListenPort};
+use elasti_api::{AutoscalerType, ElastiServiceSpec};
 use elasti_core::facts::{self, Claimant, FoundSlice, PodOwner};
 use elasti_core::observed::{
-    Autoscaler, Endpoint, Leadership, Me, Observed, OtherService, Owned, Pod, PrivateServiceShape,
-    Reading, Remembered, Report, Resolver, Rival, Settings, Standing,
+    Autoscaler, Endpoint, Leadership, Me, Observed, OtherService, Owned, Pod, PortsGiven,
+    PrivateServiceShape, Reading, Remembered, Report, Resolver, Rival, Settings, Standing,
 };
 use elasti_core::services::Unmanaged;
 use elasti_core::stable_since::StableSince;
@@ -179,31 +179,22 @@ pub(crate) fn observe(cache: &Cache, me: Arc<Declared>, context: Context) -> Sna
     let owner = Ownership::new(cache, &me, target.as_deref());
     let (pods, never_ready_at) = pods(cache, &owner, target.as_deref(), now);
     let (autoscaler, scaled_version) = autoscaler(cache, &me);
-    let (slices, _) = owner.slices(cache, &service_name);
-    let found: Vec<FoundSlice<'_>> = cache.slices(&service_name).map(|s| s.found()).collect();
-    let private = cache.service(&private_name(&service_name));
-    let service = cache.service(&service_name);
+    let named = service_of(cache, &me, &owner, &service_name, &ports);
     let others: Vec<OtherService> = { other_allocations.iter() }
-        .map(|(name, given)| other_service(cache, &me, &owner, name, given))
+        .map(|(name, given)| service_of(cache, &me, &owner, name, &given.ports))
         .collect();
     let mut observed = Observed {
         now,
         leadership,
         rival: rival(cache, &me),
         namespace_terminating,
-        service: service.map(|view| view.facts.service.clone()),
+        service: named.service,
         target: target.as_deref().map(|t| t.facts.target(&t.version)),
         pods,
-        endpoints: slices,
-        endpoints_version: facts::endpoints_version(&found),
-        slice: facts::our_slices(
-            &me.uid,
-            &service_name.name,
-            &found,
-            &ports,
-            &me.status.ports,
-        ),
-        private_service: facts::private_service(&me.uid, private.map(|view| &view.facts)),
+        endpoints: named.endpoints,
+        endpoints_version: named.endpoints_version,
+        slice: named.slice,
+        private_service: named.private_service,
         standing: Standing::Own,
         others,
         unmanaged: unmanaged(cache, &me),
@@ -313,7 +304,7 @@ impl Ownership {
     }
 
     /// The Service's own endpoints but for those of other owners' pods, and whether one of those takes connections.
-    fn slices(&self, cache: &Cache, service: &Name) -> (Vec<Endpoint>, bool) {
+    fn endpoints(&self, cache: &Cache, service: &Name) -> (Vec<Endpoint>, bool) {
         let foreign: HashSet<&str> = { cache.pods(service) }
             .filter(|pod| !self.owns(cache, pod))
             .map(|pod| &*pod.name.name)
@@ -327,24 +318,20 @@ impl Ownership {
     }
 }
 
-/// Another Service of the target's pods.
-fn other_service(
+/// One Service of the target's pods: the one that the spec names, or another.
+fn service_of(
     cache: &Cache,
     me: &Declared,
     owner: &Ownership,
     name: &Name,
-    given: &Allocation,
+    ports: &PortsGiven,
 ) -> OtherService {
     let view = cache.service(name);
-    let (endpoints, shared) = owner.slices(cache, name);
+    let (endpoints, shared) = owner.endpoints(cache, name);
     let found: Vec<FoundSlice<'_>> = cache.slices(name).map(|s| s.found()).collect();
-    let managed = cache.others(&me.name);
-    let managed = managed.is_some_and(|others| others.managed.contains(name));
-    let recorded = me.status.services.iter();
-    let recorded = recorded.filter(|one| *one.name == *name.name);
-    let recorded: Vec<ListenPort> = recorded.flat_map(|one| one.ports.clone()).collect();
+    let others = cache.others(&me.name);
+    let managed = others.is_some_and(|others| others.managed.contains(name));
     let private = cache.service(&private_name(name));
-    let private = facts::private_service(&me.uid, private.map(|view| &view.facts));
     OtherService {
         name: name.name.to_string(),
         service: view.map(|view| view.facts.service.clone()),
@@ -355,9 +342,9 @@ fn other_service(
         },
         endpoints,
         endpoints_version: facts::endpoints_version(&found),
-        slice: facts::our_slices(&me.uid, &name.name, &found, &given.ports, &recorded),
-        private_service: private,
-        ports: given.ports.clone(),
+        slice: facts::our_slices(&me.uid, &name.name, &found, ports, &me.recorded_ports(name)),
+        private_service: facts::private_service(&me.uid, private.map(|view| &view.facts)),
+        ports: ports.clone(),
     }
 }
 

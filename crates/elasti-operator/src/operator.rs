@@ -6,8 +6,6 @@ mod tasks;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use elasti_api::ListenPort;
-
 use crate::activity::Reports;
 use crate::apply::Writer;
 use crate::clock::Clock;
@@ -71,25 +69,21 @@ impl Operator {
         let cache = self.cluster.store.cache();
         let me = observe::find(&cache, name)?;
         let now = self.clock.now();
-        let recorded = |service: &Name| {
-            let others = me.status.services.iter();
-            let found = others.filter(|one| *one.name == *service.name);
-            found.flat_map(|one| one.ports.clone()).collect::<Vec<_>>()
-        };
-        let allocate = |name: &Name, recorded: &[ListenPort], managed: bool| {
+        let allocate = |name: &Name, managed: bool| {
             let service = cache.service(name).filter(|_| managed);
-            (self.ports).allocate(name, recorded, service.map(Arc::as_ref), now)
+            let recorded = me.recorded_ports(name);
+            (self.ports).allocate(name, &recorded, service.map(Arc::as_ref), now)
         };
         let others = cache.others(name);
         let managed = |one: &Name| others.is_some_and(|others| others.managed.contains(one));
         let other_allocations = { others.into_iter().flat_map(Others::all) }
-            .map(|one| (one.clone(), allocate(one, &recorded(one), managed(one))))
+            .map(|one| (one.clone(), allocate(one, managed(one))))
             .collect();
         let context = Context {
             now,
             leadership: self.terms.leadership(),
             memory: self.memories.get(name),
-            allocation: allocate(&me.service(), &me.status.ports, true),
+            allocation: allocate(&me.service(), true),
             other_allocations,
             namespace_terminating: self.memories.is_terminating(&name.namespace),
             readings: self.readings.get(name),

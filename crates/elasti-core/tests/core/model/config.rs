@@ -61,6 +61,7 @@ pub enum Mistake {
     CountsUndoneMarks,
     ForgetsShrink,
     SecondServiceInTheDark,
+    DrainsTheFirstServiceOnly,
     // Liveness.
     KeepsNoNet,
     Flaps,

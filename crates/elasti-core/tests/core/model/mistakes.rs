@@ -32,10 +32,17 @@ pub fn slice(config: &Config, read: &Svc, mask: u8) -> u8 {
     mask
 }
 
-/// The other Services of the pods, or none for an operator that knows one Service only.
+/// The other Services of the pods, or what an operator knows of them that cares for one Service only.
 pub fn others(config: &Config, second: Option<OtherService>) -> Vec<OtherService> {
     let known = second.filter(|_| !config.is(Mistake::SecondServiceInTheDark));
-    known.into_iter().collect()
+    let mut others: Vec<OtherService> = known.into_iter().collect();
+    if config.is(Mistake::DrainsTheFirstServiceOnly) {
+        for other in &mut others {
+            other.endpoints.clear();
+            other.endpoints_version.clear();
+        }
+    }
+    others
 }
 
 /// Changes the effects of the real plan.

@@ -127,17 +127,7 @@ pub fn observed(
         namespace_terminating: false,
         service: Some(service()),
         target: read.replicas.map(|replicas| target(config, read, replicas)),
-        pods: read
-            .pods
-            .iter()
-            .enumerate()
-            .filter_map(|(i, pod)| {
-                let served = read
-                    .served
-                    .filter(|_| !config.is(Mistake::CountsFromTheWake));
-                pod_fact(i, *pod, read.changed[op].1, served)
-            })
-            .collect(),
+        pods: pods(config, op, read),
         endpoints: endpoints(read.pods.len(), read.own.seen),
         endpoints_version: version(read.changed[op].0),
         slice: slices.map_or(Owned::Missing, Owned::Ours),
@@ -342,6 +332,13 @@ fn node(i: usize) -> String {
 /// What the last reconcile saw is version "old"; anything since then is "new".
 fn version(changed: bool) -> String {
     if changed { "new".into() } else { "old".into() }
+}
+
+fn pods(config: &Config, op: usize, read: &Svc) -> Vec<PodFact> {
+    let served = { read.served }.filter(|_| !config.is(Mistake::CountsFromTheWake));
+    let pods = read.pods.iter().enumerate();
+    pods.filter_map(|(i, pod)| pod_fact(i, *pod, read.changed[op].1, served))
+        .collect()
 }
 
 fn pod_fact(i: usize, pod: Pod, changed: bool, served: Option<Age>) -> Option<PodFact> {

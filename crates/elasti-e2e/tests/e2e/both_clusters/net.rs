@@ -8,7 +8,8 @@ async fn down(app: &App, env: &TestEnv) {
     let path = app.pods_path();
     let name = |pod: &serde_json::Value| pod["metadata"]["name"].as_str().unwrap().to_owned();
     let old = name(&env.api().items(&path).await[0]);
-    env.api().delete(&format!("{path}/{old}")).await;
+    let pod = format!("{}/{old}", app.core("pods"));
+    env.api().delete(&pod).await;
     until("the old pod is gone", async || {
         let pods = env.api().items(&path).await;
         !pods.is_empty() && pods.iter().all(|pod| name(pod) != old)
