@@ -18,7 +18,7 @@ use world::Size;
 
 use crate::kubernetes::layout;
 use crate::kubernetes::nodes::{FIRST, Node};
-use crate::paths;
+use crate::{image, paths};
 
 pub(crate) const USAGE: &str = "  churn [--minutes N] [--targets N] [--replicas N] [--resolvers N] [--nodes N] [--proxy-mode iptables|nftables]
         [--kind deployment|statefulset] [--services N] [--end-seconds N] [--kubeconfig FILE --prometheus URL] [--disturb]
@@ -106,6 +106,9 @@ pub(crate) fn run(options: &Options) -> Result<(), Box<dyn Error>> {
         layout::use_other(file, prometheus);
     }
     world::install(&options.mode, options.nodes, options.size.resolvers)?;
+    if options.size.end_seconds.is_some() && layout::is_ours() {
+        image::import(&image::sample_app()?)?;
+    }
     // The last target is the one under constant load.
     let all = Size {
         targets: options.size.targets + 1,

@@ -2,8 +2,10 @@
 
 use std::error::Error;
 use std::fmt::Write as _;
+use std::fs;
 use std::net::SocketAddr;
 use std::process::{Command, Stdio};
+use std::time::UNIX_EPOCH;
 
 use crate::kubernetes::layout;
 use crate::kubernetes::{go_programs, ready};
@@ -65,11 +67,18 @@ impl Kind {
 /// Brings the node up, gives it the image, and installs or upgrades the chart; a cluster that is not ours is left as it
 /// is, but for the chart.
 pub(crate) fn install(mode: &str, nodes: usize, resolvers: usize) -> Result<(), Box<dyn Error>> {
-    if layout::is_ours() {
-        up(mode, nodes)?;
-        image::run(&["--load"]).ok_or("image --load is not known")??;
+    if !layout::is_ours() {
+        return upgrade(resolvers, &[]);
     }
-    upgrade(resolvers, &[])
+    up(mode, nodes)?;
+    image::run(&["--load"]).ok_or("image --load is not known")??;
+    // The tag is always the same: pods of an older image are replaced only if something else about them changes.
+    let built = fs::metadata(image::elasti_tar())?.modified()?;
+    let built = built.duration_since(UNIX_EPOCH)?.as_secs();
+    upgrade(
+        resolvers,
+        &[&format!("global.podAnnotations.built=at-{built}")],
+    )
 }
 
 /// Brings so many nodes up.

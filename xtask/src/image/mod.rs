@@ -83,6 +83,11 @@ fn write(name: &str, reference: &str, program: &Path) -> Result<PathBuf, Box<dyn
     image.write(&folder())
 }
 
+/// Where the image of elasti is once it is built.
+pub(crate) fn elasti_tar() -> PathBuf {
+    folder().join("elasti.tar")
+}
+
 fn folder() -> PathBuf {
     paths::target().join("image")
 }

@@ -53,14 +53,13 @@ fn cancelled(config: &Config, states: &[World]) -> Vec<World> {
 /// A wake right after the zero: a new pod is ready while an old one still terminates.
 fn woken_while_terminating(config: &Config, states: &[World]) -> Vec<World> {
     let listed = |w: &&World| w.svcs[0].resolvers_at[0].seen & 1 != 0;
-    let all_terminate = |w: &&World| {
-        let pods = &w.svcs[0].pods;
-        pods.len() > 1 && pods.iter().all(|p| *p == Pod::Terminating)
-    };
-    let Some(last) = states.iter().filter(listed).find(all_terminate) else {
+    let at_zero =
+        |w: &&World| w.svcs[0].replicas == Some(0) && w.svcs[0].pods.contains(&Pod::Terminating);
+    let last = states.iter().filter(listed).find(at_zero);
+    let free = |w: &World| w.svcs[0].pods.iter().position(|p| *p == Pod::None);
+    let Some((mut last, free)) = last.and_then(|w| Some((w.clone(), free(w)?))) else {
         return Vec::new();
     };
-    let mut last = last.clone();
     last.budget.clients += 1;
     let actions = [
         Action::Publish(0),
@@ -68,9 +67,8 @@ fn woken_while_terminating(config: &Config, states: &[World]) -> Vec<World> {
         Action::NodeSeesPods(0, 1),
         Action::Arrive(0, 0, Backend::Resolver(0)),
         Action::Wake(0, 0, 0),
-        Action::PodGone(0, 0),
         Action::Replicate(0),
-        Action::PodReady(0, 0),
+        Action::PodReady(0, free),
     ];
     let mut other = vec![last];
     for action in actions {
