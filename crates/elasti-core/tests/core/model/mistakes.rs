@@ -39,7 +39,7 @@ pub fn others(config: &Config, second: Option<OtherService>) -> Vec<OtherService
     if config.is(Mistake::DrainsTheFirstServiceOnly) {
         for other in &mut others {
             other.endpoints.clear();
-            other.endpoints_version.clear();
+            "old".clone_into(&mut other.endpoints_version);
         }
     }
     others
