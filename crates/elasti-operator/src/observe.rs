@@ -75,7 +75,7 @@ pub(crate) struct Ours {
 }
 
 impl Ours {
-    fn of(
+    fn find(
         cache: &Cache,
         me: &Declared,
         service: &Name,
@@ -213,9 +213,9 @@ pub(crate) fn observe(cache: &Cache, me: Arc<Declared>, context: Context) -> Sna
     observed.stable_since = observed.stable_since.clone().observe(&observed);
     let others = other_allocations.iter().zip(&observed.others);
     let others =
-        others.map(|((name, _), other)| Ours::of(cache, &me, name, &other.private_service));
+        others.map(|((name, _), other)| Ours::find(cache, &me, name, &other.private_service));
     Snapshot {
-        ours: Ours::of(cache, &me, &service_name, &observed.private_service),
+        ours: Ours::find(cache, &me, &service_name, &observed.private_service),
         others: others.collect(),
         observed,
         target_name,
