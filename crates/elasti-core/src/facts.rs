@@ -23,7 +23,7 @@ pub use autoscaler::{
 };
 pub use elasti_service::{has_finalizer, me, user_request};
 pub use obstacle::{NEVER_READY_AFTER, obstacle};
-pub use pod::{PodFacts, PodId, is_ready, pods_of_service};
+pub use pod::{PodFacts, PodId, PodOwner, is_ready, pods_of_service};
 pub use requests::Requests;
 pub use resolver::resolver;
 pub use rival::{Claimant, rival, rival_among};

@@ -61,6 +61,8 @@ pub struct StableSince {
     pub stopping: Option<BTreeSet<String>>,
     /// It chose another one, as this reconcile observed for the first time.
     pub stopped_unmarked: Option<String>,
+    /// The same for each other Service of the pods, by its name; only what is about a Service is used of it.
+    pub others: BTreeMap<String, StableSince>,
 }
 
 /// How often something else undid our scale-down before the target was at zero.
@@ -147,6 +149,7 @@ impl StableSince {
             pushed_back: None,
             stopping: None,
             stopped_unmarked: None,
+            others: BTreeMap::new(),
         }
     }
 
@@ -155,6 +158,12 @@ impl StableSince {
     pub fn observe(mut self, o: &Observed) -> Self {
         let now = o.now;
         self.clamp_to_now(now);
+        let mut before = std::mem::take(&mut self.others);
+        for (name, view) in o.other_views() {
+            let seen = before.remove(name);
+            let seen = seen.unwrap_or_else(|| Self::fresh(now, None));
+            self.others.insert(name.to_owned(), seen.observe(&view));
+        }
         self.slice = o.slice.ours().map(|shape| match self.slice.take() {
             Some((before, since)) if before == *shape => (before, since),
             _ => (shape.clone(), now),

@@ -10,7 +10,7 @@ use jiff::Timestamp;
 
 use crate::observed::{Observed, PortsGiven, Report};
 use crate::plan::{Plan, drains};
-use crate::{groups, idle, user_requests};
+use crate::{groups, idle, services, user_requests};
 
 /// The status to write; equal to `previous` if there is nothing to write.
 #[must_use]
@@ -43,6 +43,7 @@ pub fn status(
             PortsGiven::Given(ports) => ports.clone(),
             PortsGiven::Exhausted => o.me.remembered.ports.clone(),
         },
+        services: services::recorded(o),
         quiet_since: times.quiet_since.map(whole_seconds),
         last_active_time: times.last_active.map(whole_seconds),
         last_sleep_time: times.last_sleep.map(whole_seconds),

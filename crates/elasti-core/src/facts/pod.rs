@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use elasti_api::names;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1 as core_v1;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::obstacle::{NEVER_READY_AFTER, never_ready, obstacle, unready_since};
 use super::target::TargetFacts;
@@ -41,6 +42,10 @@ pub struct PodFacts {
     pub obstacle: Option<Obstacle>,
     /// It runs and has not been ready since then.
     pub unready_since: Option<Timestamp>,
+    /// The uid of its controller; empty if it has none.
+    pub controller: String,
+    /// The workload whose ReplicaSet controls it: `Deployment/` or `Rollout/` and its name.
+    pub workload: Option<String>,
 }
 
 /// Which pod, in which version.
@@ -60,12 +65,15 @@ impl PodFacts {
     pub fn from_object(pod: &core_v1::Pod) -> Self {
         let terminating = pod.metadata.deletion_timestamp.is_some();
         let node = pod.spec.as_ref().and_then(|spec| spec.node_name.clone());
+        let (controller, workload) = controller(&pod.metadata);
         let deletion_cost = deletion_cost(pod);
         let Some(status) = &pod.status else {
             return Self {
                 node: node.unwrap_or_default(),
                 deletion_cost,
                 terminating,
+                controller,
+                workload,
                 ..Self::default()
             };
         };
@@ -93,6 +101,8 @@ impl PodFacts {
             ended: matches!(phase, "Succeeded" | "Failed"),
             obstacle: obstacle(status),
             unready_since: unready_since(status),
+            controller,
+            workload,
         }
     }
 
@@ -126,6 +136,57 @@ impl PodFacts {
                 .filter(|_| !self.ready),
         }
     }
+}
+
+/// Which workload owns pods.
+#[derive(Clone, Copy, Debug)]
+pub struct PodOwner<'a> {
+    /// Its group.
+    pub group: &'a str,
+    /// Its kind.
+    pub kind: &'a str,
+    /// Its name.
+    pub name: &'a str,
+    /// Its uid.
+    pub uid: &'a str,
+}
+
+impl PodOwner<'_> {
+    /// Whether the pod is one of this workload's; `None` if that cannot be known: workloads of other kinds may own their
+    /// pods by objects in between.
+    #[must_use]
+    pub fn owns(&self, pod: &PodFacts) -> Option<bool> {
+        let by_replica_sets = match (self.group, self.kind) {
+            ("apps", "Deployment") | ("argoproj.io", "Rollout") => true,
+            ("apps", _) => false,
+            _ => return (!self.uid.is_empty() && pod.controller == self.uid).then_some(true),
+        };
+        let workload = pod.workload.as_deref().and_then(|one| one.split_once('/'));
+        Some(match by_replica_sets {
+            true => workload == Some((self.kind, self.name)),
+            false => !self.uid.is_empty() && pod.controller == self.uid,
+        })
+    }
+}
+
+/// A pod's controller, and the workload behind it. A Deployment names its ReplicaSets after itself and the hash of the
+/// template, which is also a label of their pods; so do Argo's Rollouts. So no ReplicaSet needs to be read.
+fn controller(metadata: &ObjectMeta) -> (String, Option<String>) {
+    let owners = metadata.owner_references.iter().flatten();
+    let Some(owner) = { owners }.find(|one| one.controller == Some(true)) else {
+        return (String::new(), None);
+    };
+    let labels = metadata.labels.iter().flatten();
+    let mut hashes = labels.filter_map(|(label, hash)| match label.as_str() {
+        "pod-template-hash" => Some(("Deployment", hash)),
+        "rollouts-pod-template-hash" => Some(("Rollout", hash)),
+        _ => None,
+    });
+    let workload = hashes.find_map(|(kind, hash)| {
+        let name = owner.name.strip_suffix(hash.as_str())?.strip_suffix('-')?;
+        (owner.kind == "ReplicaSet").then(|| format!("{kind}/{name}"))
+    });
+    (owner.uid.clone(), workload)
 }
 
 impl<'a> PodId<'a> {

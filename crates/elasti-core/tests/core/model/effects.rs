@@ -17,6 +17,7 @@ pub fn reconciles(config: &Config, w: &mut World, op: usize, s: usize) -> bool {
     w.ops[op] = seen.op;
     if seen.fresh {
         w.svcs[s].changed[op] = (false, false);
+        { w.svcs[s].second.iter_mut() }.for_each(|one| one.changed[op] = false);
     }
     if !seen.effects.is_empty() {
         let stale = w.ops[op].frozen.as_ref().filter(|_| !seen.fresh);
@@ -83,6 +84,8 @@ fn apply_effect(
         Effect::RemoveSlice => {
             // A deletion that has timed out may leave a service without pods.
             w.svcs[s].excused |= pending.evidence.pointless;
+            let slice = w.svcs[s].slice;
+            w.svcs[s].net_goes(slice);
             w.svcs[s].set_slice(None);
         }
         Effect::Keda(keda) => w.svcs[s].keda = Some(keda),
@@ -104,8 +107,28 @@ fn apply_effect(
             });
             w.svcs[s].status = status;
         }
+        Effect::Second(effect) => apply_to_second(w, pending, &effect),
     }
     true
+}
+
+fn apply_to_second(w: &mut World, pending: &Pending, effect: &Effect) {
+    let svc = &mut w.svcs[pending.svc];
+    let Some(second) = &mut svc.second else {
+        return;
+    };
+    match effect {
+        Effect::EnsurePrivate => second.private = true,
+        Effect::DeletePrivate => second.private = false,
+        Effect::EnsureSlice(mask) => second.set_slice(Some(*mask)),
+        Effect::RemoveSlice => {
+            svc.excused |= pending.evidence.pointless;
+            let slice = second.slice;
+            second.set_slice(None);
+            svc.net_goes(slice);
+        }
+        other => unreachable!("not about a Service: {other:?}"),
+    }
 }
 
 /// A pod has changed since the plan was made.
@@ -257,7 +280,8 @@ fn finalize(w: &mut World, pending: &Pending) {
     let s = pending.svc;
     let svc = &w.svcs[s];
     let event = TraceEvent::FinalizerRemoved {
-        leftovers: svc.slice.is_some() || svc.private,
+        leftovers: svc.slice.is_some() || svc.private || { svc.second.iter() }
+            .any(|one| one.slice.is_some() || one.private),
         awake_or_pointless: svc.replicas != Some(0) && svc.lent.is_none()
             || pending.evidence.pointless
             || !svc.by_us,
@@ -268,5 +292,6 @@ fn finalize(w: &mut World, pending: &Pending) {
     w.svcs[s].exists = false;
     for r in 0..w.res.len() {
         w.res[r].routes[s].listens = false;
+        w.res[r].routes[s].listens_second = false;
     }
 }
