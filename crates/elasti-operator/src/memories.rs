@@ -101,6 +101,8 @@ impl Memories {
     pub(crate) fn forget(&self, name: &Name) -> Vec<Name> {
         self.services.lock().remove(name);
         self.wake_requests.lock().remove(name);
+        // A namespace of that name may be made again, and is not going away then.
+        self.terminating_namespaces.lock().remove(&name.namespace);
         self.public_services.lock().remove(name).unwrap_or_default()
     }
 

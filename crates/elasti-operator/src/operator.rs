@@ -85,7 +85,9 @@ impl Operator {
             memory: self.memories.get(name),
             allocation: allocate(&me.service(), true),
             other_allocations,
-            namespace_terminating: self.memories.is_terminating(&name.namespace),
+            // Nothing can be created in a namespace that is going away, so only a deletion needs to know.
+            namespace_terminating: me.deleting_since.is_some()
+                && self.memories.is_terminating(&name.namespace),
             readings: self.readings.get(name),
             wake_requested_at: self.memories.wake_requested_at(name),
             promised_until: self.writer.promised_until(&target_of(&me)),

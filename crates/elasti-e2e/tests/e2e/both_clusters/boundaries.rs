@@ -103,23 +103,25 @@ async fn an_elastiservice_without_its_target_or_service_can_be_deleted() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_namespace_with_a_sleeping_app_can_be_deleted() {
+async fn a_namespace_with_a_sleeping_app_can_be_deleted_and_made_again() {
     let env = TestEnv::start().await;
-    let shop = format!("/api/v1/namespaces/{}", env.namespace("shop").await);
-    let web = env
-        .build(Blueprint {
-            namespace: "shop",
-            target: Target::Deployment,
-            ..blueprint("web")
+    for _ in 0..2 {
+        let shop = format!("/api/v1/namespaces/{}", env.namespace("shop").await);
+        let web = env
+            .build(Blueprint {
+                namespace: "shop",
+                target: Target::Deployment,
+                ..blueprint("web")
+            })
+            .await;
+        web.until_serving().await;
+        web.fall_asleep().await;
+        env.api().delete(&shop).await;
+        until("the namespace is gone", async || {
+            !env.api().exists(&shop).await
         })
         .await;
-    web.until_serving().await;
-    web.fall_asleep().await;
-    env.api().delete(&shop).await;
-    until("the namespace is gone", async || {
-        !env.api().exists(&shop).await
-    })
-    .await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
