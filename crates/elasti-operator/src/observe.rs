@@ -1,10 +1,13 @@
 //! The cached objects, the resolvers' reports and the triggers' readings as the facts of one decision.
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::HashSet;
 use std::sync::Arc;
 
 use elasti_api::{AutoscalerType, ElastiServiceSpec};
-use elasti_core::facts::{self, Claimant, FoundSlice, PodOwner};
+use elasti_core::facts::{self, Claimant, FoundSlice, PodOwner, PodSelector};
 use elasti_core::observed::{
     Autoscaler, Endpoint, Leadership, Me, Observed, OtherService, Owned, Pod, PortsGiven,
     PrivateServiceShape, Reading, Remembered, Report, Resolver, Rival, Settings, Standing,
@@ -268,12 +271,14 @@ fn private_name(service: &Name) -> Name {
     service.sibling(elasti_api::names::private_service(&service.name))
 }
 
-/// Which pods are the target's. Where its kind does not tell, those are that the Service of the spec selects.
+/// Which pods are the target's. Where their controllers do not tell, those are that its own selector matches; where that
+/// is not known either, those that the Service of the spec selects.
 struct Ownership {
     /// Every Service of the pods, the one of the spec first.
     services: Vec<Name>,
     target: Option<TargetName>,
     uid: String,
+    selector: Option<PodSelector>,
 }
 
 impl Ownership {
@@ -282,6 +287,7 @@ impl Ownership {
             services: cache.services_of(me),
             target: target.map(|_| target_of(me)),
             uid: target.map(|target| target.uid.clone()).unwrap_or_default(),
+            selector: target.and_then(|target| target.facts.selector.clone()),
         }
     }
 
@@ -293,9 +299,17 @@ impl Ownership {
                 name: &target.name.name,
                 uid: &self.uid,
             };
-            owner.owns(&pod.facts)
+            owner.owns(&pod.facts, |other| {
+                let name = target.name.sibling(other);
+                let kind = target.kind.clone();
+                cache.target(&TargetName { kind, name }).is_some()
+            })
         });
+        let selector = self.selector.as_ref().filter(|_| !pod.labels.is_empty());
         let selected = || {
+            if let Some(selector) = selector {
+                return selector.matches(&pod.labels);
+            }
             let named = self.services.first();
             let mut pods = named.into_iter().flat_map(|service| cache.pods(service));
             pods.any(|one| one.name == pod.name)

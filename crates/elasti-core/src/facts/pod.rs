@@ -44,7 +44,8 @@ pub struct PodFacts {
     pub unready_since: Option<Timestamp>,
     /// The uid of its controller; empty if it has none.
     pub controller: String,
-    /// The workload whose ReplicaSet controls it: `Deployment/` or `Rollout/` and its name.
+    /// The workload whose ReplicaSet controls it: `Deployment/` or `Rollout/` and its name; `ReplicaSet/` and that one's
+    /// name if it does not say whose it is.
     pub workload: Option<String>,
 }
 
@@ -106,6 +107,13 @@ impl PodFacts {
         }
     }
 
+    /// Its controller tells which Deployment or Rollout it belongs to.
+    #[must_use]
+    pub fn names_its_workload(&self) -> bool {
+        let workload = self.workload.as_deref();
+        workload.is_some_and(|one| !one.starts_with(REPLICA_SET))
+    }
+
     /// From when on it counts as never ready, if it stays as it is.
     #[must_use]
     pub fn gives_up_at(&self) -> Option<Timestamp> {
@@ -152,22 +160,34 @@ pub struct PodOwner<'a> {
 }
 
 impl PodOwner<'_> {
-    /// Whether the pod is one of this workload's; `None` if that cannot be known: workloads of other kinds may own their
-    /// pods by objects in between.
+    /// Whether the pod is one of this workload's; `None` if that cannot be known, so that its labels decide. Workloads of
+    /// other kinds may own their pods by objects in between, and a Deployment adopts ReplicaSets that have another name.
+    /// `exists` tells whether there is a workload of this kind with that name.
     #[must_use]
-    pub fn owns(&self, pod: &PodFacts) -> Option<bool> {
+    pub fn owns(&self, pod: &PodFacts, exists: impl Fn(&str) -> bool) -> Option<bool> {
+        if !self.uid.is_empty() && pod.controller == self.uid {
+            return Some(true);
+        }
         let by_replica_sets = match (self.group, self.kind) {
             ("apps", "Deployment") | ("argoproj.io", "Rollout") => true,
             ("apps", _) => false,
-            _ => return (!self.uid.is_empty() && pod.controller == self.uid).then_some(true),
+            _ => return None,
         };
         let workload = pod.workload.as_deref().and_then(|one| one.split_once('/'));
-        Some(match by_replica_sets {
-            true => workload == Some((self.kind, self.name)),
-            false => !self.uid.is_empty() && pod.controller == self.uid,
-        })
+        match workload.filter(|_| by_replica_sets) {
+            Some((REPLICA_SET, _)) => None,
+            Some((kind, name)) if kind == self.kind => match name == self.name {
+                true => Some(true),
+                false => exists(name).then_some(false),
+            },
+            // A pod without a controller: nothing in `apps` leaves its own so.
+            None if pod.controller.is_empty() && self.group != "apps" => None,
+            _ => Some(false),
+        }
     }
 }
+
+const REPLICA_SET: &str = "ReplicaSet";
 
 /// A pod's controller, and the workload behind it. A Deployment names its ReplicaSets after itself and the hash of the
 /// template, which is also a label of their pods; so do Argo's Rollouts. So no ReplicaSet needs to be read.
@@ -176,6 +196,9 @@ fn controller(metadata: &ObjectMeta) -> (String, Option<String>) {
     let Some(owner) = { owners }.find(|one| one.controller == Some(true)) else {
         return (String::new(), None);
     };
+    if owner.kind != REPLICA_SET {
+        return (owner.uid.clone(), None);
+    }
     let labels = metadata.labels.iter().flatten();
     let mut hashes = labels.filter_map(|(label, hash)| match label.as_str() {
         "pod-template-hash" => Some(("Deployment", hash)),
@@ -184,9 +207,10 @@ fn controller(metadata: &ObjectMeta) -> (String, Option<String>) {
     });
     let workload = hashes.find_map(|(kind, hash)| {
         let name = owner.name.strip_suffix(hash.as_str())?.strip_suffix('-')?;
-        (owner.kind == "ReplicaSet").then(|| format!("{kind}/{name}"))
+        Some(format!("{kind}/{name}"))
     });
-    (owner.uid.clone(), workload)
+    let plain = || format!("{REPLICA_SET}/{}", owner.name);
+    (owner.uid.clone(), Some(workload.unwrap_or_else(plain)))
 }
 
 impl<'a> PodId<'a> {

@@ -9,6 +9,7 @@ use serde_json::Value;
 
 use super::obstacle::clause;
 use super::requests::Requests;
+use super::selector::PodSelector;
 use crate::observed::{Author, StopOrder, Target};
 
 /// What is kept of a target.
@@ -26,6 +27,8 @@ pub struct TargetFacts {
     pub requests: Requests,
     /// The labels of its pod template; `None` if it has no template where workloads keep it.
     pub pod_labels: Option<BTreeMap<String, String>>,
+    /// Which pods it counts as its own, where it says so.
+    pub selector: Option<PodSelector>,
     /// Which pods its controller stops first; known after `for_kind`.
     pub stops: StopOrder,
     /// Which they are if it is a Deployment, or a StatefulSet.
@@ -47,6 +50,7 @@ impl TargetFacts {
             refused: refused(object),
             requests: pod.map(Requests::from_pod_spec).unwrap_or_default(),
             pod_labels: object.pointer("/spec/template").map(pod_labels),
+            selector: PodSelector::from_object(object),
             stops: StopOrder::Unknown,
             as_deployment: of_deployment(metadata, object),
             as_stateful_set: of_stateful_set(object),

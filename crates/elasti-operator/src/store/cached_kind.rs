@@ -199,7 +199,10 @@ impl CachedKind for PodView {
         cache
             .services_of_pod
             .insert(self.name.clone(), selected.clone());
-        self.labels = BTreeMap::new();
+        // Only of the others do the labels tell whose they are.
+        if self.facts.names_its_workload() {
+            self.labels = BTreeMap::new();
+        }
         let pod = Arc::new(self);
         for service in selected {
             let pods = cache.pods.entry(service.clone()).or_default();
