@@ -258,8 +258,8 @@ impl Write<'_> {
         self.writer.metrics.finalizer_written(&me.name, error);
         match written {
             Ok(object) if ours => self.cluster.cache_written::<Declared>(object),
-            Ok(_) => {}
-            Err(Error::Missing(_)) if !ours => {}
+            Ok(_) => self.cluster.store.set_finalized(me),
+            Err(Error::Missing(_)) if !ours => self.cluster.store.set_finalized(me),
             Err(error) => return Err(error),
         }
         Ok(())

@@ -12,6 +12,7 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
+use elasti_api::names;
 use elasti_core::observed::KedaPause;
 use jiff::Timestamp;
 use parking_lot::{Mutex, MutexGuard};
@@ -272,6 +273,18 @@ impl Store {
         }
         cache.refresh_others(&mut touched);
         touched.into_iter().collect()
+    }
+
+    /// Our finalizer was removed, and with it the ElastiService, unless another one holds it. Until the watch tells that
+    /// it is gone nothing more is done for it: its target belongs to others now. What the write returned is not cached,
+    /// because it would bring back what the watch may already have removed.
+    pub(crate) fn set_finalized(&self, me: &Declared) {
+        let mut cache = self.cache();
+        let cached = cache.declared.get_mut(&me.name);
+        if let Some(cached) = cached.filter(|cached| cached.uid == me.uid) {
+            let finalizers = &mut Arc::make_mut(cached).finalizers;
+            finalizers.retain(|one| one != names::FINALIZER);
+        }
     }
 
     /// A target as it was read or written beside the watch.

@@ -301,3 +301,23 @@ fn services_that_cannot_be_held_are_named_and_more_than_sixteen_are_too_many() {
     store.apply_change(None, Change::Set(service("s15", json!({"app": "a"}))));
     assert_eq!((others().managed.len(), others().too_many), (15, true));
 }
+
+#[test]
+fn a_finalized_elasti_service_waits_for_its_end_and_never_comes_back() {
+    let store = Store::new(vec![None]);
+    let mut me = declared("web", 1);
+    me.finalizers = vec!["other".into(), names::FINALIZER.into()];
+    store.apply_change(None, Change::Set(me.clone()));
+    store.set_finalized(&me);
+    let cached = store.cache().declared.get(&me.name).cloned().unwrap();
+    assert_eq!(cached.finalizers, ["other"]);
+    // One of the same name is another one.
+    let mut next = me.clone();
+    (next.uid, next.version) = ("next".into(), "2".into());
+    store.apply_change(None, Change::Set(next));
+    store.set_finalized(&me);
+    assert!(store.cache().declared[&me.name].has_finalizer());
+    store.apply_change::<Declared>(None, Change::Gone(me.name.clone()));
+    store.set_finalized(&me);
+    assert!(store.cache().declared.is_empty());
+}
