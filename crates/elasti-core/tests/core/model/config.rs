@@ -244,6 +244,7 @@ impl Config {
                 slice: None,
                 resolvers_at: vec![Pipe::default(); self.nodes],
                 private: false,
+                net_gone: false,
                 changed: vec![true; self.operators],
             }),
             foreign: self.foreign,
@@ -253,6 +254,7 @@ impl Config {
             sleep_request: None,
             excused: false,
             pods_broken: false,
+            net_gone: false,
             changed: vec![(true, true); self.operators],
         };
         let route = RouteState {

@@ -84,9 +84,9 @@ fn apply_effect(
         Effect::RemoveSlice => {
             // A deletion that has timed out may leave a service without pods.
             w.svcs[s].excused |= pending.evidence.pointless;
-            let slice = w.svcs[s].slice;
-            w.svcs[s].net_goes(slice);
-            w.svcs[s].set_slice(None);
+            let svc = &mut w.svcs[s];
+            svc.net_gone |= svc.leaves_nothing(svc.slice, &svc.pods_at);
+            svc.set_slice(None);
         }
         Effect::Keda(keda) => w.svcs[s].keda = Some(keda),
         // A write to a pod is conditional on its version.
@@ -114,6 +114,8 @@ fn apply_effect(
 
 fn apply_to_second(w: &mut World, pending: &Pending, effect: &Effect) {
     let svc = &mut w.svcs[pending.svc];
+    let leaves_nothing =
+        { svc.second.as_ref() }.is_some_and(|one| svc.leaves_nothing(one.slice, &one.pods_at));
     let Some(second) = &mut svc.second else {
         return;
     };
@@ -123,9 +125,8 @@ fn apply_to_second(w: &mut World, pending: &Pending, effect: &Effect) {
         Effect::EnsureSlice(mask) => second.set_slice(Some(*mask)),
         Effect::RemoveSlice => {
             svc.excused |= pending.evidence.pointless;
-            let slice = second.slice;
+            second.net_gone |= leaves_nothing;
             second.set_slice(None);
-            svc.net_goes(slice);
         }
         other => unreachable!("not about a Service: {other:?}"),
     }

@@ -75,7 +75,8 @@ fn age_service(w: &mut World, s: usize) {
             });
     let svc = &mut w.svcs[s];
     if healed {
-        (svc.excused, svc.pods_broken) = (false, false);
+        (svc.excused, svc.pods_broken, svc.net_gone) = (false, false, false);
+        { svc.second.iter_mut() }.for_each(|one| one.net_gone = false);
     }
     svc.created = older(svc.created, COOLDOWN);
     svc.written = older(svc.written, COOLDOWN);

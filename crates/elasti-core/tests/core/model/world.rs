@@ -191,6 +191,8 @@ pub struct Svc {
     pub excused: bool,
     /// Something outside Elasti stopped pods: what they refuse is their own, but the net catches the rest.
     pub pods_broken: bool,
+    /// The net was removed where it was all that a node had: see `leaves_nothing`.
+    pub net_gone: bool,
     /// For each operator: whether the endpoints, and the pods, have changed since its last reconcile.
     pub changed: Vec<(bool, bool)>,
 }
@@ -203,6 +205,7 @@ pub struct Second {
     pub slice: Option<u8>,
     pub resolvers_at: Vec<Pipe>,
     pub private: bool,
+    pub net_gone: bool,
     /// For each operator: whether the endpoints have changed since its last reconcile.
     pub changed: Vec<bool>,
 }
@@ -375,7 +378,7 @@ impl World {
             .map(|r| u32::from(r.routes[s].held))
             .sum();
         Snapshot {
-            excused: self.hole_is_excused(s),
+            excused: self.is_excused(s),
             nodes: self.nodes_to_judge(s),
             other_services: self.second_to_judge(s),
             replicas: svc.replicas.map(u32::from),
@@ -394,7 +397,9 @@ impl World {
     /// Where a node still sends connections to pods that something else stopped, what they refuse is their own.
     fn nodes_to_judge(&self, s: usize) -> Vec<NodeView> {
         let mut views = self.node_views(s);
-        views.retain(|view| !self.svcs[s].pods_broken || view.pods.is_empty());
+        let svc = &self.svcs[s];
+        views.retain(|view| !svc.pods_broken || view.pods.is_empty());
+        views.retain(|view| !svc.net_gone || !is_empty(view));
         views
     }
 
@@ -411,6 +416,7 @@ impl World {
         }
         let mut views = self.second_views(s);
         views.retain(|view| !svc.pods_broken || view.pods.is_empty());
+        views.retain(|view| !second.net_gone || !is_empty(view));
         views
     }
 
@@ -477,11 +483,16 @@ impl World {
     }
 
     /// Nothing of ours could have answered there: there is no path, or no net yet.
-    pub fn hole_is_excused(&self, s: usize) -> bool {
+    pub fn is_excused(&self, s: usize) -> bool {
         let svc = &self.svcs[s];
         let netless = svc.resolvers_at.iter().any(|pipe| pipe.seen == 0);
         svc.excused || !svc.exists || svc.replicas.is_none() || svc.pods_broken && netless
     }
+}
+
+/// The node has no endpoint at all.
+fn is_empty(view: &NodeView) -> bool {
+    view.pods.is_empty() && view.resolvers.is_empty()
 }
 
 impl Svc {
@@ -537,10 +548,13 @@ impl Svc {
         self.changed.iter_mut().for_each(|(_, pods)| *pods = true);
     }
 
-    /// Where a net goes while no pod has a mark, a pod that is not ready is none of our doing.
-    pub fn net_goes(&mut self, slice: Option<u8>) {
+    /// A deletion removes a net while some node knows no ready pod, and no pod has our mark: that node has no endpoint
+    /// then, as it would have none without us. Nothing else is excused by that, neither a connection to a pod nor a pod
+    /// that we stop, and it ends when every node has an endpoint again.
+    pub fn leaves_nothing(&self, slice: Option<u8>, pods_at: &[Pipe]) -> bool {
         let net = slice.is_some_and(|slice| slice & NET != 0);
-        self.pods_broken |= net && !self.pods.iter().any(|pod| pod.marked());
+        let knows_none = |pipe: &Pipe| pipe.seen & ((1 << TERMINATING) - 1) == 0;
+        net && !self.pods.iter().any(|pod| pod.marked()) && pods_at.iter().any(knows_none)
     }
 
     /// Whatever operator `op` sees next is new to it.
