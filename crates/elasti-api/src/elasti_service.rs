@@ -98,6 +98,11 @@ pub struct ElastiServiceSpec {
     /// request. Default: false.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waiting_page: Option<bool>,
+    /// Services that select the target's pods and for which requests cannot be held: headless ones, those that publish
+    /// pods that are not ready, those without a TCP port. They have no endpoints while the target sleeps. With `allow`
+    /// a condition names them; with `block` the target does not sleep while there are any. Default: `allow`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unmanaged_services: Option<UnmanagedServices>,
 }
 
 impl ElastiServiceSpec {
@@ -191,6 +196,17 @@ pub struct Hold {
     /// With `false` they get 503 at once. Default: `true`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub when_down: Option<bool>,
+}
+
+/// What happens if Services lose their endpoints while the target sleeps.
+#[derive(Serialize, Deserialize, Clone, Copy, Debug, Default, PartialEq, Eq, Hash, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum UnmanagedServices {
+    /// It sleeps, and a condition names them.
+    #[default]
+    Allow,
+    /// It does not sleep.
+    Block,
 }
 
 /// How traffic moves away from the pods before they are stopped.

@@ -18,14 +18,16 @@ pub use activity::{Activity, ActivityReport, RouteGeneration};
 pub use answer_reason::AnswerReason;
 pub use elasti_service::{
     Autoscaler, AutoscalerType, DEFAULT_COOLDOWN_SECONDS, ElastiService, ElastiServiceSpec,
-    EnabledPeriod, Handover, Hold,
+    EnabledPeriod, Handover, Hold, UnmanagedServices,
 };
 pub use probe_response::{
     HeaderMatch, Method, PathMatch, PathMatchType, ProbeAnswer, ProbeResponse, QueryParamMatch,
     ValueMatchType,
 };
 pub use reason::Reason;
-pub use status::{ElastiServiceStatus, LastWake, ListenPort, Mode, Phase, TriggerStatus};
+pub use status::{
+    ElastiServiceStatus, LastWake, ListenPort, Mode, Phase, ServicePorts, TriggerStatus,
+};
 pub use target::ScaleTargetRef;
 pub use trigger::{DEFAULT_UPTIME_FILTER, PrometheusTrigger, Trigger, TriggerError, TriggerType};
 pub use wake::{PromisedPod, WakeAnswer, WakePromise, WakeRequest};

@@ -100,8 +100,10 @@ pub mod condition {
     pub const CONFLICT: &str = "Conflict";
     /// Something else writes the target's replicas.
     pub const CONTENDED: &str = "Contended";
+    /// Services of the target's pods lose their endpoints while it sleeps; absent if there are none.
+    pub const UNMANAGED_SERVICES: &str = "UnmanagedServices";
     /// All of them, in the order in which they are shown.
-    pub const ALL: [&str; 7] = [
+    pub const ALL: [&str; 8] = [
         READY,
         TARGET_FOUND,
         TRIGGERS_HEALTHY,
@@ -109,6 +111,7 @@ pub mod condition {
         ASLEEP,
         CONFLICT,
         CONTENDED,
+        UNMANAGED_SERVICES,
     ];
 }
 

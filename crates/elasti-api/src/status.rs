@@ -38,7 +38,8 @@ pub struct ElastiServiceStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// Conditions by the Kubernetes conventions: `Ready` is the summary; `TargetFound`, `TriggersHealthy`,
-    /// `TrafficRedirected`, `Asleep`, `Conflict` and `Contended` give the details.
+    /// `TrafficRedirected`, `Asleep`, `Conflict` and `Contended` give the details. `UnmanagedServices`, if present,
+    /// names Services that lose their endpoints while the target sleeps.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,
@@ -59,6 +60,10 @@ pub struct ElastiServiceStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub ports: Vec<ListenPort>,
+    /// The other Services of the target's pods that Elasti holds requests for, and where the resolvers listen for them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
+    pub services: Vec<ServicePorts>,
     /// Since when every trigger has been quiet; absent while the service is in use.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub quiet_since: Option<Time>,
@@ -149,6 +154,20 @@ pub struct ListenPort {
     pub port: u16,
     /// The port on which every resolver listens for it.
     pub listen_port: u16,
+}
+
+/// Another Service of the target's pods.
+#[derive(
+    Serialize, Deserialize, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, JsonSchema,
+)]
+#[serde(rename_all = "camelCase")]
+pub struct ServicePorts {
+    /// Name of the Service.
+    pub name: String,
+    /// Where the resolvers listen for each of its ports.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
+    pub ports: Vec<ListenPort>,
 }
 
 /// What answers new connections to the Service.

@@ -5,18 +5,30 @@ use std::collections::BTreeSet;
 
 use elasti_api::Reason;
 
-use crate::observed::{Family, Observed, Service};
+use crate::observed::{Family, Observed, Service, Standing};
 use crate::why::Why;
 
 /// More would fill a status.
 const NAMES_SHOWN: usize = 5;
 
-/// Why some clients would not reach a resolver; `None` also if there is none at all, which is another problem.
+/// Why some clients of a Service of the pods would not reach a resolver; `None` also if there is none at all, which is
+/// another problem.
 #[must_use]
 pub fn gap(o: &Observed) -> Option<Why> {
-    let service = o.service.as_ref()?;
-    o.ready_resolvers().next()?;
-    family_gap(service, o).or_else(|| node_gap(service, o))
+    let of_one = |o: &Observed| {
+        let service = o.service.as_ref()?;
+        o.ready_resolvers().next()?;
+        family_gap(service, o).or_else(|| node_gap(service, o))
+    };
+    let mut others = o.other_views();
+    of_one(o).or_else(|| {
+        others.find_map(|(name, view)| {
+            let redirected = view.standing == Standing::Own;
+            of_one(&view)
+                .filter(|_| redirected)
+                .map(|why| why.about(name))
+        })
+    })
 }
 
 /// What only some clients of a Service notice, and what to do about it.

@@ -10,6 +10,7 @@ use crate::idle;
 use crate::observed::{Autoscaler, Observed, PortsGiven, Report};
 use crate::plan::{ASK_INTERVAL, drains};
 use crate::schedule::{ActiveWindow, WindowState};
+use crate::services;
 use crate::step;
 use crate::user_requests;
 use crate::why::{Why, clock};
@@ -109,7 +110,7 @@ fn misconfigured(spec: &ElastiServiceSpec, o: &Observed) -> Option<Why> {
     if o.ports == PortsGiven::Exhausted {
         return Some(Why::new(Reason::PortsExhausted, step::PORTS_EXHAUSTED));
     }
-    None
+    services::blocked(spec, o)
 }
 
 /// Requests wait at a resolver right now.

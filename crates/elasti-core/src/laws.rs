@@ -37,13 +37,15 @@ pub enum Law {
     S14,
     /// Honest status: what it states held when it was written.
     S15,
+    /// Every Service with a cluster IP that selects a pod which we mark, and shows only ready pods, has a live endpoint.
+    S16,
     /// No write downwards under a promise: what the leader promised not to stop is not stopped by us.
     S17,
 }
 
 impl Law {
     /// Every law, for tables and tests.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 17] = [
         Self::S1,
         Self::S2,
         Self::S3,
@@ -59,6 +61,7 @@ impl Law {
         Self::S13,
         Self::S14,
         Self::S15,
+        Self::S16,
         Self::S17,
     ];
 }
@@ -79,6 +82,8 @@ pub struct Snapshot {
     pub excused: bool,
     /// What each node would send new connections to.
     pub nodes: Vec<NodeView>,
+    /// The same for the other Services of the pods, where nothing outside Elasti broke it.
+    pub other_services: Vec<NodeView>,
     /// `spec.replicas` of the target; `None` if there is no target.
     pub replicas: Option<u32>,
     /// Requests held by living resolvers.
@@ -239,6 +244,11 @@ pub fn check(snapshot: &Snapshot) -> Vec<Violation> {
             snapshot.excused || !hole,
             Law::S1,
             "a node has nowhere to send a new connection",
+        ),
+        (
+            snapshot.other_services.iter().all(NodeView::alive),
+            Law::S16,
+            "a node has nowhere to send a new connection to another Service of the pods",
         ),
         (
             !forgotten,

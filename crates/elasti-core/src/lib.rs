@@ -20,6 +20,7 @@ pub mod quantity;
 pub mod replicas;
 pub mod savings;
 pub mod schedule;
+pub mod services;
 pub mod stable_since;
 pub mod status;
 pub mod step;

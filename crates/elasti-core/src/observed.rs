@@ -3,9 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use elasti_api::{ElastiServiceStatus, ListenPort, Reason, RouteGeneration, Time};
+use elasti_api::{ElastiServiceStatus, ListenPort, Reason, RouteGeneration, ServicePorts, Time};
 use jiff::{SignedDuration, Timestamp};
 
+use crate::services::Unmanaged;
 use crate::stable_since::StableSince;
 
 /// Everything `plan` may look at.
@@ -25,9 +26,9 @@ pub struct Observed {
     pub service: Option<Service>,
     /// The target's scale; `None` if it does not exist.
     pub target: Option<Target>,
-    /// The pods that the Service selects.
+    /// The pods of the target.
     pub pods: Vec<Pod>,
-    /// The Service's own endpoints, as the endpoint-slice controller published them.
+    /// The Service's own endpoints, as the endpoint-slice controller published them, but for pods of other owners.
     pub endpoints: Vec<Endpoint>,
     /// Opaque version of those endpoints: it differs whenever they changed, even if they changed back.
     pub endpoints_version: String,
@@ -35,6 +36,12 @@ pub struct Observed {
     pub slice: Owned<Vec<SliceShape>>,
     /// Our private Service.
     pub private_service: Owned<PrivateServiceShape>,
+    /// How the Service stands to the target; the one that the spec names is always its own.
+    pub standing: Standing,
+    /// The other Services with a cluster IP that select the target's pods, in the order of their names.
+    pub others: Vec<OtherService>,
+    /// What cannot be managed of the pods' Services.
+    pub unmanaged: Unmanaged,
     /// Every resolver pod.
     pub resolvers: Vec<Resolver>,
     /// The names of all nodes, each of which may send to the Service; `None` if they cannot be read.
@@ -86,6 +93,16 @@ impl Observed {
     pub fn shows_ready(&self, pod: &str) -> bool {
         let mut endpoints = self.endpoints.iter();
         endpoints.any(|e| e.ready && !e.terminating && e.pod == pod)
+    }
+
+    /// The pods of other owners that the Service's own endpoints show as taking traffic.
+    pub fn ready_endpoints_of_others(&self) -> impl Iterator<Item = &str> {
+        let shared = self.standing == Standing::Shared;
+        let other = |e: &&Endpoint| !self.pods.iter().any(|pod| pod.name == e.pod);
+        let ready = self.endpoints.iter().filter(|e| e.ready && !e.terminating);
+        ready
+            .filter(move |e| shared && other(e))
+            .map(|e| e.pod.as_str())
     }
 
     /// Pods that carry our mark.
@@ -145,6 +162,8 @@ pub struct Remembered {
     pub generation: Option<i64>,
     /// `status.ports`.
     pub ports: Vec<ListenPort>,
+    /// `status.services`.
+    pub services: Vec<ServicePorts>,
     /// `status.quietSince`.
     pub quiet_since: Option<Timestamp>,
     /// `status.lastActiveTime`.
@@ -167,6 +186,7 @@ impl From<&ElastiServiceStatus> for Remembered {
         Self {
             generation: status.observed_generation,
             ports: status.ports.clone(),
+            services: status.services.clone(),
             quiet_since: stamp(&status.quiet_since),
             last_active: stamp(&status.last_active_time),
             last_wake: stamp(&status.last_scaled_up_time),
@@ -249,6 +269,39 @@ impl Service {
     pub fn allows_net(&self) -> bool {
         !self.external_local && !self.internal_local
     }
+}
+
+/// Another Service of the target's pods.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct OtherService {
+    /// Its name.
+    pub name: String,
+    /// The Service; `None` if it does not exist any more.
+    pub service: Option<Service>,
+    /// How it stands to the target.
+    pub standing: Standing,
+    /// Its own endpoints, but for pods of other owners.
+    pub endpoints: Vec<Endpoint>,
+    /// Opaque version of those endpoints.
+    pub endpoints_version: String,
+    /// Our EndpointSlices that point it at the resolvers.
+    pub slice: Owned<Vec<SliceShape>>,
+    /// Our private Service for it.
+    pub private_service: Owned<PrivateServiceShape>,
+    /// The listen ports that the port allocator gave it.
+    pub ports: PortsGiven,
+}
+
+/// How a Service stands to the target.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Standing {
+    /// No pod of another owner is ready behind it: it goes to the resolvers with the target.
+    #[default]
+    Own,
+    /// Pods of other owners are ready behind it: it keeps the net only.
+    Shared,
+    /// It does not select the target's pods any more, or belongs to another ElastiService: what is ours goes.
+    Left,
 }
 
 /// What kind of Service it is, as far as redirecting cares.
@@ -340,7 +393,7 @@ pub enum Author {
     Unknown,
 }
 
-/// A pod that the Service selects.
+/// A pod of the target.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Pod {
     /// Its name.
@@ -546,7 +599,9 @@ pub enum Report {
         at: Timestamp,
         /// The route that it listens for; `None` if it knows none.
         route: Option<RouteGeneration>,
-        /// Requests that wait.
+        /// The routes that it listens for of the other Services, by their names.
+        other_routes: BTreeMap<String, RouteGeneration>,
+        /// Requests that wait, of all Services.
         held: u32,
         /// Requests and streams being carried.
         open: u32,

@@ -6,8 +6,8 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::desire::{self, Desire, desire};
 use crate::observed::{
-    Author, Claim, DeletionCost, Leadership, Observed, Owned, Pod, PrivateServiceShape, Report,
-    Service, ServiceKind, StopOrder, Target,
+    Author, Claim, DeletionCost, Leadership, Observed, Pod, PrivateServiceShape, Report, Service,
+    ServiceKind, Standing, StopOrder, Target,
 };
 use crate::promise::Promise;
 use crate::step::{
@@ -15,7 +15,7 @@ use crate::step::{
     deletion_deadline, deletion_timed_out,
 };
 use crate::why::{TARGET_NOT_FOUND, Why, clock};
-use crate::{autoscaler, groups, idle, replicas, user_requests};
+use crate::{autoscaler, groups, idle, replicas, services, user_requests};
 
 /// What to do next, the phase that the service is in, why, and when to reconcile again.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -113,11 +113,10 @@ fn preconditions<'o>(
             "The namespace is being deleted.",
         )));
     }
-    if matches!(o.slice, Owned::Foreign) || matches!(o.private_service, Owned::Foreign) {
-        let sentence = "An object that Elasti did not create has the name of one that it needs; rename or delete it.";
+    if o.has_foreign_object() {
         return Err(Unmanageable::Untouchable(Why::new(
             Reason::Conflict,
-            sentence,
+            services::FOREIGN_OBJECT,
         )));
     }
     let Some(service) = &o.service else {
@@ -198,15 +197,27 @@ fn upkeep(service: &Service, o: &Observed) -> Vec<Step> {
     if !o.me.finalizer {
         steps.push(Step::AddFinalizer);
     }
+    steps.extend(private_service(service, o));
+    for (name, view) in o.other_views().filter(|(_, view)| is_managed(view)) {
+        let step = { view.service.as_ref() }.and_then(|service| private_service(service, &view));
+        steps.extend(step.map(|step| Step::Other(name.to_owned(), Box::new(step))));
+    }
+    steps
+}
+
+fn private_service(service: &Service, o: &Observed) -> Option<Step> {
     let wanted = PrivateServiceShape {
         selector: service.selector.clone(),
         ports: service.ports.clone(),
         families: service.families.clone(),
     };
-    if o.private_service.ours() != Some(&wanted) {
-        steps.push(Step::EnsurePrivateService(wanted));
-    }
-    steps
+    let differs = o.private_service.ours() != Some(&wanted);
+    differs.then_some(Step::EnsurePrivateService(wanted))
+}
+
+/// Another Service of the pods is ours to change.
+fn is_managed(view: &Observed) -> bool {
+    view.standing != Standing::Left && !view.has_foreign_object()
 }
 
 /// Idle, with replicas: redirect, then drain by groups as far as possible, then drain the rest and scale to zero.
@@ -220,6 +231,7 @@ fn go_to_sleep(spec: &ElastiServiceSpec, service: &Service, idle: Why, o: &Obser
     if o.slice.ours().map(Vec::as_slice) != Some(routed.slices()) {
         plan.steps.push(Step::Redirect(routed.clone()));
     }
+    plan.each_other(o, Plan::follow_down);
     plan.steps
         .extend(autoscaler::hold(&o.autoscaler).map(Step::HoldAutoscaler));
     let redirected = match Redirected::observe(&routed, o) {
@@ -271,6 +283,7 @@ fn at_zero(spec: &ElastiServiceSpec, service: &Service, desire: Desire, o: &Obse
         }
     };
     plan.keep_redirected(service, o);
+    plan.each_other(o, Plan::follow_down);
     plan.requeue_at = earliest(plan.requeue_at, closes);
     plan
 }
@@ -302,18 +315,16 @@ fn stay_awake(service: Option<&Service>, why: Why, o: &Observed) -> Plan {
     plan.steps
         .extend(autoscaler::release(&o.autoscaler).map(Step::ReleaseAutoscaler));
     plan.unmark(o);
-    let restored = match service.filter(|s| s.allows_net()) {
-        Some(service) => plan.ensure_net(service, o),
-        None => plan.remove_slice(o),
-    };
-    if let Err(wait) = restored {
-        plan.requeue_at = earliest(plan.requeue_at, wait.until);
-        if let Some(service) = service.filter(|_| o.is_redirected()) {
-            plan.keep_redirected(service, o);
-        }
-        if let Some(stuck) = obstacle(o).filter(|_| plan.phase == Phase::Waking) {
-            plan.why = stuck;
-        }
+    let restored = plan.restore(service, o);
+    plan.each_other(o, |part, view| {
+        let managed = view.service.as_ref().filter(|_| service.is_some());
+        // Its own slices decide when it is restored; what it waits for is when to look again.
+        drop(part.restore(managed, view));
+    });
+    if restored.is_err()
+        && let Some(stuck) = obstacle(o).filter(|_| plan.phase == Phase::Waking)
+    {
+        plan.why = stuck;
     }
     plan
 }
@@ -338,11 +349,16 @@ fn leave(spec: &ElastiServiceSpec, unmanageable: Unmanageable, o: &Observed) -> 
             let mut plan = Plan::at(current_phase(o), why);
             if let (Some(service), Some(_)) = (&o.service, o.slice.ours()) {
                 plan.keep_redirected(service, o);
+                plan.each_other(o, Plan::follow_down);
                 plan.keep_asking(o);
             }
             plan
         }
-        Unmanageable::Rival(why) if o.slice.ours().is_none() => Plan::at(current_phase(o), why),
+        Unmanageable::Rival(why) if o.slice.ours().is_none() => {
+            let mut plan = Plan::at(current_phase(o), why);
+            plan.each_other(o, |_, _| {});
+            plan
+        }
         Unmanageable::Rival(why) => stay_awake(None, why, o),
         Unmanageable::Unsupported(why) => {
             let mut plan = stay_awake(None, why, o).restoring_replicas(o);
@@ -377,20 +393,21 @@ fn finalize(spec: &ElastiServiceSpec, o: &Observed) -> Plan {
         plan = plan.restoring_replicas(o);
         plan.unmark(o);
     }
-    if o.slice.ours().is_some() {
-        return match Restored::pointless(o).map_or_else(|| Restored::observe(o), Ok) {
-            Ok(restored) => plan.with(Step::RemoveSlice(restored)),
-            Err(why) => plan.waiting_to_finalize(why, o).by_deletion_deadline(o),
-        };
-    }
-    if in_charge && asleep {
-        return plan.by_deletion_deadline(o);
+    match plan.remove_slices(o) {
+        Some(Ok(())) => return plan,
+        Some(Err(why)) => return plan.waiting_to_finalize(why, o).by_deletion_deadline(o),
+        None if in_charge && asleep => return plan.by_deletion_deadline(o),
+        None => {}
     }
     match SliceGone::observe(o) {
         Ok(gone) => {
-            if o.private_service.ours().is_some() {
-                plan.steps.push(Step::DeletePrivateService(gone.clone()));
-            }
+            let delete = |part: &mut Plan, view: &Observed| {
+                if view.private_service.ours().is_some() {
+                    part.steps.push(Step::DeletePrivateService(gone.clone()));
+                }
+            };
+            delete(&mut plan, o);
+            plan.each_other(o, delete);
             plan.with(Step::RemoveFinalizer(gone))
         }
         Err(why) => plan.waiting(why),
@@ -402,13 +419,7 @@ impl Plan {
     /// server, plan again, and carry out only that second plan.
     #[must_use]
     pub fn needs_fresh_facts(&self) -> bool {
-        self.steps.iter().any(|step| match step {
-            Step::Mark { .. } | Step::Shrink(_) | Step::ScaleToZero(_) | Step::RemoveSlice(_) => {
-                true
-            }
-            Step::EnsureNet(net) => net.replaces_redirect(),
-            _ => false,
-        })
+        self.steps.iter().any(Step::needs_fresh_facts)
     }
 
     fn at(phase: Phase, why: Why) -> Self {
@@ -490,7 +501,9 @@ impl Plan {
     /// soon, because no event announces the change; sooner still at zero without a redirect, where nothing answers.
     fn keep_asking(&mut self, o: &Observed) {
         let busy = idle::traffic(o).is_some();
-        let unrouted = o.ready_resolvers().any(|r| !has_route(r, o));
+        let unrouted = |o: &Observed| o.ready_resolvers().any(|r| !has_route(r, o));
+        let mut others = o.other_views().filter(|(_, view)| is_managed(view));
+        let unrouted = unrouted(o) || others.any(|(_, view)| unrouted(&view));
         // A report that is too old proves nothing, and no event tells when to ask again.
         let stale = self.ask_resolvers && o.ready_resolvers().any(|r| !is_fresh(r, o));
         if !busy && !unrouted && !stale {
@@ -524,6 +537,88 @@ impl Plan {
                 self.steps.extend(unmark.into_iter().chain(reset));
             }
         }
+    }
+
+    /// The same for every other Service of the pods, by its own facts. Nothing is done about one that is not ours to
+    /// change; of one that is no longer ours, what is left goes.
+    fn each_other(&mut self, o: &Observed, act: impl Fn(&mut Self, &Observed)) {
+        for (name, view) in o
+            .other_views()
+            .filter(|(_, view)| !view.has_foreign_object())
+        {
+            let mut part = Self::at(self.phase, Why::new(self.why.reason, ""));
+            match view.standing {
+                Standing::Left if o.me.deleting_since.is_none() => part.leave_service(&view),
+                _ => act(&mut part, &view),
+            }
+            let other = |step| Step::Other(name.to_owned(), Box::new(step));
+            self.steps.extend(part.steps.into_iter().map(other));
+            self.requeue_at = earliest(self.requeue_at, part.requeue_at);
+        }
+    }
+
+    /// Another Service while the target goes to sleep or is scaled to zero: to the resolvers, unless pods of other owners
+    /// serve it.
+    fn follow_down(&mut self, o: &Observed) {
+        match (&o.service, o.standing) {
+            (Some(service), Standing::Own) => self.keep_redirected(service, o),
+            (service, _) => drop(self.restore(service.as_ref(), o)),
+        }
+    }
+
+    /// A Service that no longer selects the target's pods: our slice goes at once, the private Service after it.
+    fn leave_service(&mut self, o: &Observed) {
+        if o.slice.ours().is_some() {
+            let gone = Restored::pointless(o).map(Step::RemoveSlice);
+            return self.steps.extend(gone);
+        }
+        if o.private_service.ours().is_some() {
+            match SliceGone::observe(o) {
+                Ok(gone) => self.steps.push(Step::DeletePrivateService(gone)),
+                Err(why) => self.requeue_at = earliest(self.requeue_at, why.until),
+            }
+        }
+    }
+
+    /// Our slices of every Service go, each as soon as its own endpoints allow it; `None` if all are gone.
+    fn remove_slices(&mut self, o: &Observed) -> Option<Result<(), Why>> {
+        let mut waits: Option<Result<(), Why>> = None;
+        let views = { o.other_views() }.map(|(name, view)| (Some(name), view));
+        for (name, view) in views.chain([(None, o.clone())]) {
+            if view.slice.ours().is_none() {
+                continue;
+            }
+            let step = match Restored::pointless(&view).map_or_else(|| Restored::observe(&view), Ok)
+            {
+                Ok(restored) => Step::RemoveSlice(restored),
+                Err(why) => {
+                    waits = Some(Err(why));
+                    continue;
+                }
+            };
+            waits = waits.or(Some(Ok(())));
+            self.steps.push(match name {
+                Some(name) => Step::Other(name.to_owned(), Box::new(step)),
+                None => step,
+            });
+        }
+        waits
+    }
+
+    /// The resolvers out of the path of one Service as soon as that is safe, as a net where it may have one; until then
+    /// they stay in it.
+    fn restore(&mut self, service: Option<&Service>, o: &Observed) -> Result<(), Why> {
+        let restored = match service.filter(|s| s.allows_net()) {
+            Some(service) => self.ensure_net(service, o),
+            None => self.remove_slice(o),
+        };
+        if let Err(wait) = &restored {
+            self.requeue_at = earliest(self.requeue_at, wait.until);
+            if let Some(service) = service.filter(|_| o.is_redirected()) {
+                self.keep_redirected(service, o);
+            }
+        }
+        restored
     }
 
     /// The resolvers out of the path, and ready to catch what reaches no pod. A net without a resolver would let clients

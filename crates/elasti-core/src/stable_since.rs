@@ -64,6 +64,8 @@ pub struct StableSince {
     pub stopping: Option<BTreeSet<String>>,
     /// It chose another one, as this reconcile observed for the first time.
     pub stopped_unmarked: Option<String>,
+    /// The same for each other Service of the pods, by its name; only what is about a Service is used of it.
+    pub others: BTreeMap<String, StableSince>,
 }
 
 /// How often something else undid our scale-down before the target was at zero.
@@ -151,6 +153,7 @@ impl StableSince {
             pushed_back: None,
             stopping: None,
             stopped_unmarked: None,
+            others: BTreeMap::new(),
         }
     }
 
@@ -159,6 +162,12 @@ impl StableSince {
     pub fn observe(mut self, o: &Observed) -> Self {
         let now = o.now;
         self.clamp_to_now(now);
+        let mut before = std::mem::take(&mut self.others);
+        for (name, view) in o.other_views() {
+            let seen = before.remove(name);
+            let seen = seen.unwrap_or_else(|| Self::fresh(now, None));
+            self.others.insert(name.to_owned(), seen.observe(&view));
+        }
         self.slice = o.slice.ours().map(|shape| match self.slice.take() {
             Some((before, since)) if before == *shape => (before, since),
             _ => (shape.clone(), now),
@@ -289,6 +298,11 @@ impl StableSince {
                 let since = self.in_rotation_since.get(&pod.name).filter(|_| steady);
                 (pod.name.clone(), since.copied().unwrap_or(o.now))
             })
+            // Of a pod of another owner only its endpoint is known.
+            .chain(o.ready_endpoints_of_others().map(|pod| {
+                let since = self.in_rotation_since.get(pod).filter(|_| same_slices);
+                (pod.to_owned(), since.copied().unwrap_or(o.now))
+            }))
             .collect();
         self.came_back = back;
     }

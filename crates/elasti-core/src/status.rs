@@ -10,7 +10,8 @@ use jiff::Timestamp;
 
 use crate::observed::{Observed, PortsGiven, Report};
 use crate::plan::{Plan, drains};
-use crate::{groups, idle, user_requests};
+use crate::step::Step;
+use crate::{groups, idle, services, user_requests};
 
 /// The status to write; equal to `previous` if there is nothing to write.
 #[must_use]
@@ -43,6 +44,7 @@ pub fn status(
             PortsGiven::Given(ports) => ports.clone(),
             PortsGiven::Exhausted => o.me.remembered.ports.clone(),
         },
+        services: services::recorded(o),
         quiet_since: times.quiet_since.map(whole_seconds),
         last_active_time: times.last_active.map(whole_seconds),
         last_sleep_time: times.last_sleep.map(whole_seconds),
@@ -55,13 +57,30 @@ pub fn status(
         next.reason.clone_from(&previous.reason);
         conditions::keep(&mut next.conditions, &previous.conditions);
     }
+    let quiet = (next.quiet_since.clone(), next.last_active_time.clone());
+    if restores(plan) {
+        next.quiet_since.clone_from(&previous.quiet_since);
+        let before = &previous.last_active_time;
+        next.last_active_time.clone_from(before);
+    }
     if next != *previous {
+        (next.quiet_since, next.last_active_time) = quiet;
         next.last_reconciled_time = Some(whole_seconds(o.now));
         next.held = held(o);
         readings::refresh(spec, o, &mut next.triggers);
         wakes::refresh(o, &mut next.last_wake);
     }
     next
+}
+
+/// The resolvers are about to leave the path, and the reconcile after that writes the status anyway: whether it is quiet
+/// is no reason to write it twice within milliseconds.
+fn restores(plan: &Plan) -> bool {
+    plan.steps.iter().any(|step| match step {
+        Step::EnsureNet(net) => net.replaces_redirect(),
+        Step::RemoveSlice(_) => true,
+        _ => false,
+    })
 }
 
 /// After a start the triggers are unread for a moment. What the status says about them stays until they are read,

@@ -12,8 +12,9 @@ use crate::groups;
 use crate::idle;
 use crate::observed::{
     Family, KedaPause, Leadership, Observed, Pod, PortsGiven, PrivateServiceShape, Report,
-    Resolver, Service, SliceRole, SliceShape,
+    Resolver, Service, SliceRole, SliceShape, Standing,
 };
+use crate::services;
 use crate::stable_since::TickWindow;
 use crate::why::Why;
 
@@ -59,6 +60,8 @@ pub enum Step {
     DeletePrivateService(SliceGone),
     /// Remove our finalizer, so that the ElastiService can be deleted.
     RemoveFinalizer(SliceGone),
+    /// A step about another Service of the pods, by its name: its slice or its private Service.
+    Other(String, Box<Step>),
 }
 
 /// A pod as it was observed. A write to it must be conditional on the version:
@@ -85,6 +88,18 @@ pub enum CostChange {
 }
 
 impl Step {
+    /// The step is safe only on facts that were read just now.
+    pub(crate) fn needs_fresh_facts(&self) -> bool {
+        match self {
+            Self::Mark { .. } | Self::Shrink(_) | Self::ScaleToZero(_) | Self::RemoveSlice(_) => {
+                true
+            }
+            Self::EnsureNet(net) => net.replaces_redirect(),
+            Self::Other(_, step) => step.needs_fresh_facts(),
+            _ => false,
+        }
+    }
+
     /// The step must not be sent at or after this moment: its proof may no longer hold.
     #[must_use]
     pub fn expires(&self) -> Option<Timestamp> {
@@ -95,6 +110,7 @@ impl Step {
             Self::Shrink(group) => Some(group.drained.expires),
             Self::ScaleToZero(drained) => Some(drained.expires),
             Self::RemoveSlice(restored) => Some(restored.expires),
+            Self::Other(_, step) => step.expires(),
             _ => None,
         }
     }
@@ -182,7 +198,8 @@ fn is_in_slice(resolver: &Resolver, ports: &[ListenPort], o: &Observed) -> bool 
     })
 }
 
-/// Proof: every node sends new connections to a resolver too, and every ready resolver accepts them.
+/// Proof: every node sends new connections to a resolver too, and every ready resolver accepts them; for every Service of
+/// the pods but those that pods of other owners serve as well.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Redirected {
     expires: Timestamp,
@@ -194,6 +211,17 @@ impl Redirected {
     /// # Errors
     /// If our slice has not existed for the settle time yet, or a ready resolver has not just confirmed the route.
     pub fn observe(routed: &Routed, o: &Observed) -> Result<Self, Why> {
+        for (name, view) in o.other_views() {
+            if let (Standing::Own, Some(service)) = (view.standing, &view.service) {
+                Routed::observe(service, &view)
+                    .and_then(|routed| Self::of_one(&routed, &view))
+                    .map_err(|why| why.about(name))?;
+            }
+        }
+        Self::of_one(routed, o)
+    }
+
+    fn of_one(routed: &Routed, o: &Observed) -> Result<Self, Why> {
         let since = match &o.stable_since.slice {
             Some((shape, since)) if *shape == routed.slices => *since,
             _ => {
@@ -276,10 +304,12 @@ impl Drained {
             o.stable_since.pods_out_since,
             "Pods are being taken out of rotation.",
         )?;
-        out(
-            o.stable_since.no_rotation_since,
-            "Some nodes may still send connections to the pods.",
-        )?;
+        for spans in services::spans(o)? {
+            out(
+                spans.no_rotation_since,
+                "Some nodes may still send connections to the pods.",
+            )?;
+        }
         let window = o.stable_since.tick_window(&o.pods, &o.settings, o.now);
         groups::others_stopped(o)?;
         Self::unless_seen(o, tick_of(window, o)?)
@@ -397,10 +427,13 @@ fn is_out(pod: &Pod, o: &Observed) -> Result<(), Why> {
         Reason::Draining,
         format!("Pod {} is being taken out of rotation.", pod.name),
     );
-    match o.stable_since.out_since.get(&pod.name) {
-        Some(since) => settled(*since, o, waiting),
-        None => Err(waiting),
+    for spans in services::spans(o)? {
+        match spans.out_since.get(&pod.name) {
+            Some(since) => settled(*since, o, waiting.clone())?,
+            None => return Err(waiting),
+        }
     }
+    Ok(())
 }
 
 /// When the next tick comes, if that is known and the ticks leave a gap at all.
@@ -506,7 +539,8 @@ impl Net {
     }
 }
 
-/// A pod that is ready is in rotation, and no node sends connections to a terminating one.
+/// A pod that is ready is in rotation, the target's or that of another owner, and no node sends connections to a
+/// terminating one.
 fn pod_takes_over(o: &Observed) -> Result<(), Why> {
     let rotation = known_since(o)?;
     let waiting = Why::new(
@@ -570,10 +604,12 @@ impl Restored {
         })
     }
 
-    /// No pod can become ready any more: the target, the Service or the namespace is gone, or the deletion has timed out.
+    /// No pod of the target can become ready behind the Service any more: it, the target or the namespace is gone, it
+    /// selects other pods now, or the deletion has timed out.
     #[must_use]
     pub fn pointless(o: &Observed) -> Option<Self> {
-        let nothing_left = o.target.is_none() || o.service.is_none() || o.namespace_terminating;
+        let left = o.service.is_none() || o.standing == Standing::Left;
+        let nothing_left = o.target.is_none() || left || o.namespace_terminating;
         (nothing_left || deletion_timed_out(o)).then_some(Self {
             expires: Timestamp::MAX,
         })
@@ -610,8 +646,11 @@ impl SliceGone {
     /// Proves it from the facts.
     ///
     /// # Errors
-    /// If our slice still exists or has not been gone for the settle time.
+    /// If a slice of ours still exists or has not been gone for the settle time.
     pub fn observe(o: &Observed) -> Result<Self, Why> {
+        for (name, view) in o.other_views() {
+            Self::observe(&view).map_err(|why| why.about(name))?;
+        }
         let Some(since) = o.stable_since.slice_gone_since else {
             return Err(Why::new(
                 Reason::Deleting,

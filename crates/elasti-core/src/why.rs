@@ -33,6 +33,13 @@ impl Why {
         }
     }
 
+    /// The same reason, about another Service of the pods.
+    #[must_use]
+    pub(crate) fn about(mut self, service: &str) -> Self {
+        self.sentence = format!("Service {service}: {}", self.sentence);
+        self
+    }
+
     /// The same reason, which may change at `moment`.
     #[must_use]
     pub fn until(mut self, moment: Timestamp) -> Self {

@@ -57,7 +57,10 @@ pub(crate) fn service(state: &FleetState, name: &Name, now: Timestamp) -> Option
     let one = state.one(name)?;
     let view = state.view(name, now)?;
     let conditions = one.conditions().map(|c| {
-        let bad = matches!(c.type_.as_str(), condition::CONFLICT | condition::CONTENDED);
+        let bad = matches!(
+            c.type_.as_str(),
+            condition::CONFLICT | condition::CONTENDED | condition::UNMANAGED_SERVICES
+        );
         let neutral = matches!(
             c.type_.as_str(),
             condition::ASLEEP | condition::TRAFFIC_REDIRECTED

@@ -81,6 +81,8 @@ pub struct Blueprint {
     pub ports: Vec<(&'static str, u16)>,
     /// Its pods are ready only once someone lets visitors in (on a real cluster).
     pub has_gate: bool,
+    /// More labels of its pods.
+    pub labels: Value,
     /// More of its pods' spec; what stands under `container` is for their one container.
     pub pod: Value,
     /// What its container requests.
@@ -106,6 +108,7 @@ pub fn blueprint(name: &'static str) -> Blueprint {
         ports: vec![("http", 80)],
         has_gate: false,
         requests: json!({}),
+        labels: json!({}),
         pod: json!({}),
         service: json!({}),
         spec: json!({}),
@@ -174,6 +177,8 @@ impl App {
             "selector": {"matchLabels": {"app": name}},
             "template": {"metadata": {"labels": {"app": name}}, "spec": self.pod_spec()},
         });
+        let labels = &mut spec["template"]["metadata"]["labels"];
+        merge(labels, &self.blueprint.labels);
         if *target == Target::StatefulSet {
             spec["serviceName"] = json!(name);
         }
@@ -266,6 +271,19 @@ impl App {
         let service = self.env.api().make(&self.core("services"), service).await;
         let ip = service["spec"]["clusterIP"].as_str().unwrap_or_default();
         self.ip = ip.to_owned();
+    }
+
+    /// Another Service of its pods, as an app that has nothing but this Service.
+    pub async fn add_service(&self, name: &'static str, more: Value) -> Self {
+        let mut other = self.clone();
+        merge(
+            &mut other.blueprint.service,
+            &json!({"selector": {"app": self.blueprint.name}}),
+        );
+        merge(&mut other.blueprint.service, &more);
+        other.blueprint.name = name;
+        other.make_service().await;
+        other
     }
 
     /// Waits until every node sends its clients somewhere.

@@ -1,4 +1,4 @@
-//! A stand-in for Argo Rollouts on a real cluster: a Deployment of the same name does the work.
+//! A stand-in for Argo Rollouts on a real cluster: one ReplicaSet, named, labelled and owned as Argo does it.
 
 use std::time::Duration;
 
@@ -7,42 +7,63 @@ use tokio::time::sleep;
 
 use crate::{ApiClient, MERGE};
 
-/// Plays the controller of one Rollout until it is gone.
+/// The label that tells a Rollout's ReplicaSets apart, and its value: the template of a test never changes.
+const LABEL: &str = "rollouts-pod-template-hash";
+const HASH: &str = "5d8f7c";
+
+/// Plays the controller of one Rollout until it is gone; its ReplicaSet goes with it.
 pub(crate) async fn play(api: ApiClient, path: String) {
-    let deployments = path
+    let sets = path
         .replace("argoproj.io/v1alpha1", "apps/v1")
-        .replace("rollouts", "deployments");
-    let (deployments, name) = deployments.rsplit_once('/').unwrap_or_default();
-    let deployment = format!("{deployments}/{name}");
+        .replace("rollouts", "replicasets");
+    let (sets, name) = sets.rsplit_once('/').unwrap_or_default();
+    let set = format!("{sets}/{name}-{HASH}");
     loop {
         let rollout = api.get(&path).await;
         if rollout.is_null() {
             return;
         }
-        follow(&api, &rollout, deployments, &deployment).await;
-        tell(&api, &rollout, &path, &deployment).await;
+        follow(&api, &rollout, sets, &set).await;
+        tell(&api, &rollout, &path, &set).await;
         sleep(Duration::from_millis(100)).await;
     }
 }
 
-async fn follow(api: &ApiClient, rollout: &Value, deployments: &str, deployment: &str) {
-    let name = &rollout["metadata"]["name"];
-    let found = api.get(deployment).await;
+async fn follow(api: &ApiClient, rollout: &Value, sets: &str, set: &str) {
+    let found = api.get(set).await;
+    let replicas = &rollout["spec"]["replicas"];
     if found.is_null() {
-        let object = json!({"metadata": {"name": name}, "spec": rollout["spec"]});
-        let sent = object.to_string();
-        api.send("POST", deployments, "application/json", sent)
-            .await;
-    } else if found["spec"]["replicas"] != rollout["spec"]["replicas"] {
-        let patch = json!({"spec": {"replicas": rollout["spec"]["replicas"]}});
-        api.send("PATCH", deployment, MERGE, patch.to_string())
-            .await;
+        let sent = replica_set(rollout).to_string();
+        api.send("POST", sets, "application/json", sent).await;
+    } else if found["spec"]["replicas"] != *replicas {
+        let patch = json!({"spec": {"replicas": replicas}});
+        api.send("PATCH", set, MERGE, patch.to_string()).await;
     }
 }
 
+fn replica_set(rollout: &Value) -> Value {
+    let name = rollout["metadata"]["name"].as_str().unwrap_or_default();
+    let mut spec = json!({
+        "replicas": rollout["spec"]["replicas"],
+        "selector": rollout["spec"]["selector"],
+        "template": rollout["spec"]["template"],
+    });
+    spec["selector"]["matchLabels"][LABEL] = json!(HASH);
+    spec["template"]["metadata"]["labels"][LABEL] = json!(HASH);
+    let owner = json!({
+        "apiVersion": "argoproj.io/v1alpha1", "kind": "Rollout", "name": name,
+        "uid": rollout["metadata"]["uid"], "controller": true,
+    });
+    json!({
+        "apiVersion": "apps/v1", "kind": "ReplicaSet",
+        "metadata": {"name": format!("{name}-{HASH}"), "ownerReferences": [owner]},
+        "spec": spec,
+    })
+}
+
 /// What `/scale` shows comes from the status.
-async fn tell(api: &ApiClient, rollout: &Value, path: &str, deployment: &str) {
-    let status = &api.get(deployment).await["status"];
+async fn tell(api: &ApiClient, rollout: &Value, path: &str, set: &str) {
+    let status = &api.get(set).await["status"];
     let count = |field: &str| status[field].as_u64().unwrap_or(0);
     let app = rollout["spec"]["selector"]["matchLabels"]["app"].as_str();
     let events = json!({

@@ -75,17 +75,16 @@ impl Answer {
             .collect()
     }
 
-    fn report_for(&self, service: &ServiceKey) -> Report {
-        let Some(seen) = self.services.get(service) else {
-            return Report::Seen {
-                at: self.requested_at,
-                route: None,
-                held: 0,
-                open: 0,
-                last_connection: None,
-                first_answer: None,
-            };
+    /// About a service and the other Services of its pods: what waits, and when something came, is told of all of them
+    /// together.
+    fn report_for(&self, service: &ServiceKey, others: &[&str]) -> Report {
+        let other = |name: &&str| {
+            let key = ServiceKey::new(service.namespace.as_str(), *name);
+            Some(((*name).to_owned(), self.services.get(&key)?))
         };
+        let others: Vec<(String, &Activity)> = others.iter().filter_map(other).collect();
+        let named = self.services.get(service);
+        let all = || { named.into_iter() }.chain(others.iter().map(|(_, seen)| *seen));
         // Counted back from when the answer was received: rather too late than too early.
         let moment = |millis: u64| {
             let ago = SignedDuration::from_millis(i64::try_from(millis).unwrap_or(i64::MAX));
@@ -93,11 +92,20 @@ impl Answer {
         };
         Report::Seen {
             at: self.requested_at,
-            route: Some(seen.route_generation.clone()),
-            held: seen.held,
-            open: seen.open,
-            last_connection: seen.last_connection_millis_ago.map(moment),
-            first_answer: seen.first_answer_millis_ago.map(moment),
+            route: named.map(|seen| seen.route_generation.clone()),
+            other_routes: { others.iter() }
+                .map(|(name, seen)| (name.clone(), seen.route_generation.clone()))
+                .collect(),
+            held: all().fold(0, |held, seen| held.saturating_add(seen.held)),
+            open: all().fold(0, |open, seen| open.saturating_add(seen.open)),
+            last_connection: all()
+                .filter_map(|seen| seen.last_connection_millis_ago)
+                .min()
+                .map(moment),
+            first_answer: all()
+                .filter_map(|seen| seen.first_answer_millis_ago)
+                .max()
+                .map(moment),
         }
     }
 }
@@ -140,17 +148,18 @@ impl Reports {
         })
     }
 
-    /// What each of these resolvers reports about one service, by the resolver's name.
+    /// What each of these resolvers reports about one service and the other Services of its pods, by the resolver's name.
     pub async fn ask(
         &self,
         resolvers: &[ResolverAddress],
         namespace: &str,
         service: &str,
+        others: &[&str],
     ) -> BTreeMap<String, Report> {
         let service = ServiceKey::new(namespace, service);
         let answers = resolvers.iter().map(async |resolver| {
             let report = match self.ask_one(resolver).await {
-                Ok(answer) => answer.report_for(&service),
+                Ok(answer) => answer.report_for(&service, others),
                 Err(_) => Report::Unreachable,
             };
             (resolver.name.clone(), report)

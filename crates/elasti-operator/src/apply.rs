@@ -21,7 +21,7 @@ use crate::cluster::Cluster;
 use crate::error::Error;
 use crate::metrics::Metrics;
 use crate::name::{Name, TargetName};
-use crate::observe::{Snapshot, after_scale};
+use crate::observe::{Ours, Snapshot, after_scale};
 use crate::permissions::Permissions;
 use crate::render;
 use crate::scale_locks::ScaleLocks;
@@ -87,7 +87,7 @@ impl Writer {
         let mut applied = Applied::default();
         for step in &plan.steps {
             let result = match self.deadline(step) {
-                Ok(deadline) => self.until(deadline).step(snapshot, step).await,
+                Ok(deadline) => self.until(deadline).carry_out(snapshot, step).await,
                 Err(error) => Err(error),
             };
             tracing::debug!(elastiservice = %snapshot.me.name, step = step_name(step), ok = result.is_ok(), "step applied");
@@ -171,7 +171,19 @@ struct Write<'a> {
 }
 
 impl Write<'_> {
-    async fn step(&self, snapshot: &Snapshot, step: &Step) -> Result<(), Error> {
+    async fn carry_out(&self, snapshot: &Snapshot, step: &Step) -> Result<(), Error> {
+        match step {
+            Step::Other(name, step) => {
+                let other = snapshot.other(name);
+                let other = other.ok_or_else(|| Error::Missing(format!("the Service {name}")))?;
+                self.step(snapshot, other, step).await
+            }
+            step => self.step(snapshot, &snapshot.ours, step).await,
+        }
+    }
+
+    /// One step, about the Service whose objects these are.
+    async fn step(&self, snapshot: &Snapshot, ours: &Ours, step: &Step) -> Result<(), Error> {
         let target = || {
             let target = snapshot.target.as_deref();
             target.ok_or_else(|| Error::Missing("the target".into()))
@@ -180,13 +192,13 @@ impl Write<'_> {
             Step::AddFinalizer => self.finalizers(&snapshot.me, true).await,
             Step::RemoveFinalizer(_) => self.finalizers(&snapshot.me, false).await,
             Step::EnsurePrivateService(shape) => {
-                let service = render::private_service(&snapshot.me, shape);
+                let service = render::private_service(&snapshot.me, &ours.service.name, shape);
                 let path = services_path(&snapshot.me.name);
-                let force = snapshot.observed.private_service.ours().is_some();
+                let force = ours.has_private_service;
                 self.apply::<ServiceView>(&path, &service, force).await
             }
-            Step::Redirect(routed) => self.ensure_slices(snapshot, routed.slices()).await,
-            Step::EnsureNet(net) => self.ensure_slices(snapshot, net.slices()).await,
+            Step::Redirect(routed) => self.ensure_slices(snapshot, ours, routed.slices()).await,
+            Step::EnsureNet(net) => self.ensure_slices(snapshot, ours, net.slices()).await,
             Step::HoldAutoscaler(pause)
             | Step::PinAutoscaler(pause)
             | Step::ReleaseAutoscaler(pause) => self.pause_keda(snapshot, pause).await,
@@ -206,19 +218,20 @@ impl Write<'_> {
                 self.scale(name, target, &target.version, *replicas).await
             }
             Step::RemoveSlice(_) => {
-                for (name, uid) in &snapshot.our_slices {
+                for (name, uid) in &ours.slices {
                     self.delete::<SliceView>(&slices_path(name), name, uid)
                         .await?;
                 }
                 Ok(())
             }
-            Step::DeletePrivateService(_) => match &snapshot.private_service {
+            Step::DeletePrivateService(_) => match &ours.private_service {
                 Some((name, uid)) => {
                     let path = services_path(name);
                     self.delete::<ServiceView>(&path, name, uid).await
                 }
                 None => Ok(()),
             },
+            Step::Other(name, _) => Err(Error::Missing(format!("the Service of {name}"))),
         }
     }
 
@@ -247,8 +260,8 @@ impl Write<'_> {
         }
         match written {
             Ok(object) if ours => self.cluster.cache_written::<Declared>(object),
-            Ok(_) => {}
-            Err(Error::Missing(_)) if !ours => {}
+            Ok(_) => self.cluster.store.set_finalized(me),
+            Err(Error::Missing(_)) if !ours => self.cluster.store.set_finalized(me),
             Err(error) => return Err(error),
         }
         Ok(())
@@ -271,15 +284,20 @@ impl Write<'_> {
     }
 
     /// The wanted slices first, then those of ours that are too many.
-    async fn ensure_slices(&self, snapshot: &Snapshot, shapes: &[SliceShape]) -> Result<(), Error> {
-        let wanted = render::slices(&snapshot.me, shapes);
+    async fn ensure_slices(
+        &self,
+        snapshot: &Snapshot,
+        ours: &Ours,
+        shapes: &[SliceShape],
+    ) -> Result<(), Error> {
+        let wanted = render::slices(&snapshot.me, &ours.service.name, shapes);
         let path = slices_path(&snapshot.me.name);
         for slice in &wanted {
-            let ours = snapshot.our_slices.iter();
-            let force = ours.clone().any(|(name, _)| *name.name == *slice.name);
+            let mut slices = ours.slices.iter();
+            let force = slices.any(|(name, _)| *name.name == *slice.name);
             self.apply::<SliceView>(&path, slice, force).await?;
         }
-        for (name, uid) in &snapshot.our_slices {
+        for (name, uid) in &ours.slices {
             if !wanted.iter().any(|slice| *slice.name == *name.name) {
                 self.delete::<SliceView>(&path, name, uid).await?;
             }
@@ -441,5 +459,6 @@ fn step_name(step: &Step) -> &'static str {
         Step::RemoveSlice(_) => "RemoveSlice",
         Step::DeletePrivateService(_) => "DeletePrivateService",
         Step::RemoveFinalizer(_) => "RemoveFinalizer",
+        Step::Other(_, step) => step_name(step),
     }
 }

@@ -23,8 +23,8 @@ pub(crate) struct Memories {
     /// When a wake of each service was last requested.
     wake_requests: Mutex<HashMap<Name, Timestamp>>,
     terminating_namespaces: Mutex<HashSet<Arc<str>>>,
-    /// The Service of each ElastiService that was reconciled, for when only its name is left.
-    public_services: Mutex<HashMap<Name, Name>>,
+    /// The Services of each ElastiService that was reconciled, for when only its name is left; the one that it names first.
+    public_services: Mutex<HashMap<Name, Vec<Name>>>,
 }
 
 impl Memories {
@@ -88,17 +88,22 @@ impl Memories {
         };
     }
 
-    pub(crate) fn set_public_service(&self, name: &Name, service: Name) {
-        self.public_services.lock().insert(name.clone(), service);
+    /// The Services of an ElastiService; gives those that it had before and has no more.
+    pub(crate) fn set_public_services(&self, name: &Name, services: Vec<Name>) -> Vec<Name> {
+        let mut all = self.public_services.lock();
+        let mut gone = all.get(name).cloned().unwrap_or_default();
+        gone.retain(|service| !services.contains(service));
+        all.insert(name.clone(), services);
+        gone
     }
 
-    /// An ElastiService is gone; gives the Service that it had.
-    pub(crate) fn forget(&self, name: &Name) -> Option<Name> {
+    /// An ElastiService is gone; gives the Services that it had.
+    pub(crate) fn forget(&self, name: &Name) -> Vec<Name> {
         self.services.lock().remove(name);
         self.wake_requests.lock().remove(name);
         // A namespace of that name may be made again, and is not going away then.
         self.terminating_namespaces.lock().remove(&name.namespace);
-        self.public_services.lock().remove(name)
+        self.public_services.lock().remove(name).unwrap_or_default()
     }
 
     /// A term begins or ends: what was seen before it counts for nothing. Gives the services that were remembered.

@@ -1,20 +1,25 @@
 //! The cached objects, the resolvers' reports and the triggers' readings as the facts of one decision.
 
+#[cfg(test)]
+mod tests;
+
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use elasti_api::{AutoscalerType, ElastiServiceSpec};
-use elasti_core::facts::{self, Claimant, FoundSlice};
+use elasti_core::facts::{self, Claimant, FoundSlice, PodOwner, PodSelector};
 use elasti_core::observed::{
-    Autoscaler, Leadership, Me, Observed, Pod, Reading, Remembered, Report, Resolver, Rival,
-    Settings,
+    Autoscaler, Endpoint, Leadership, Me, Observed, OtherService, Owned, Pod, PortsGiven,
+    PrivateServiceShape, Reading, Remembered, Report, Resolver, Rival, Settings, Standing,
 };
+use elasti_core::services::Unmanaged;
 use elasti_core::stable_since::StableSince;
 use elasti_core::{Plan, plan};
 use jiff::Timestamp;
 
 use crate::name::{Name, TargetName};
 use crate::ports::Allocation;
-use crate::slim::{Declared, SliceView, TargetView};
+use crate::slim::{Declared, PodView, SliceView, TargetView};
 use crate::store::{Cache, KindState, target_of};
 
 /// What this operator remembers of one service between two reconciles.
@@ -33,6 +38,8 @@ pub(crate) struct Context {
     pub(crate) leadership: Leadership,
     pub(crate) memory: Memory,
     pub(crate) allocation: Allocation,
+    /// The same for each other Service of the target's pods.
+    pub(crate) other_allocations: Vec<(Name, Allocation)>,
     pub(crate) namespace_terminating: bool,
     pub(crate) readings: Vec<Reading>,
     pub(crate) wake_requested_at: Option<Timestamp>,
@@ -48,14 +55,46 @@ pub(crate) struct Snapshot {
     pub(crate) observed: Observed,
     pub(crate) target_name: TargetName,
     pub(crate) target: Option<Arc<TargetView>>,
-    /// Our slices, with what deletes exactly them.
-    pub(crate) our_slices: Vec<(Name, String)>,
-    /// Our private Service, with what deletes exactly it.
-    pub(crate) private_service: Option<(Name, String)>,
+    /// What is ours of the Service that the spec names.
+    pub(crate) ours: Ours,
+    /// What is ours of each other Service of the target's pods.
+    pub(crate) others: Vec<Ours>,
     /// The version of the ScaledObject that the facts speak of.
     pub(crate) scaled_version: Option<String>,
     /// When something may have changed that no event reports.
     changes_at: Option<Timestamp>,
+}
+
+/// The objects of ours that belong to one Service.
+#[derive(Clone, Debug)]
+pub(crate) struct Ours {
+    pub(crate) service: Name,
+    /// Our slices, with what deletes exactly them.
+    pub(crate) slices: Vec<(Name, String)>,
+    /// What has the name of our private Service, with what deletes exactly it.
+    pub(crate) private_service: Option<(Name, String)>,
+    /// That is ours.
+    pub(crate) has_private_service: bool,
+}
+
+impl Ours {
+    fn find(
+        cache: &Cache,
+        me: &Declared,
+        service: &Name,
+        private: &Owned<PrivateServiceShape>,
+    ) -> Self {
+        let is_ours =
+            |slice: &&Arc<SliceView>| slice.facts.owner.as_deref() == Some(me.uid.as_str());
+        let slices = cache.slices(service).filter(is_ours);
+        let found = cache.service(&private_name(service));
+        Self {
+            slices: slices.map(|s| (s.name.clone(), s.uid.clone())).collect(),
+            private_service: found.map(|view| (view.name.clone(), view.uid.clone())),
+            has_private_service: private.ours().is_some(),
+            service: service.clone(),
+        }
+    }
 }
 
 /// Why there are no facts to decide on.
@@ -77,6 +116,11 @@ impl Snapshot {
     /// What to do, by these facts.
     pub(crate) fn plan(&self) -> Plan {
         plan(&self.me.spec, &self.observed)
+    }
+
+    /// What is ours of another Service.
+    pub(crate) fn other(&self, name: &str) -> Option<&Ours> {
+        self.others.iter().find(|one| *one.service.name == *name)
     }
 
     pub(crate) fn service(&self) -> Name {
@@ -103,13 +147,15 @@ pub(crate) fn find(cache: &Cache, name: &Name) -> Result<Arc<Declared>, Incomple
     if !cache.is_listed() || kind_is_pending(cache, me) {
         return Err(Incomplete::NotListed);
     }
-    let service = cache.service(&me.service());
-    if service.is_some_and(|s| s.facts.service.internal_local) && cache.nodes_are_pending() {
+    let services = cache.services_of(me);
+    let mut views = services.iter().filter_map(|one| cache.service(one));
+    if views.any(|view| view.facts.service.internal_local) && cache.nodes_are_pending() {
         return Err(Incomplete::NotListed);
     }
     let target = cache.target(&target_of(me));
     let no_scale = target.is_some_and(|target| target.facts.replicas.is_none());
-    if !cache.is_read(&me.service()) || no_scale {
+    let is_read = services.iter().all(|one| cache.is_read(one));
+    if !is_read || no_scale {
         return Err(Incomplete::Unread(me.clone()));
     }
     Ok(me.clone())
@@ -122,6 +168,7 @@ pub(crate) fn observe(cache: &Cache, me: Arc<Declared>, context: Context) -> Sna
         leadership,
         memory,
         allocation: Allocation { ports, requeue_at },
+        other_allocations,
         namespace_terminating,
         readings,
         wake_requested_at,
@@ -132,30 +179,28 @@ pub(crate) fn observe(cache: &Cache, me: Arc<Declared>, context: Context) -> Sna
     let service_name = me.service();
     let target_name = target_of(&me);
     let target = cache.target(&target_name).cloned();
-    let slices: Vec<FoundSlice<'_>> = cache.slices(&service_name).map(|s| s.found()).collect();
-    let (pods, never_ready_at) = pods(cache, &service_name, target.as_deref(), now);
+    let owner = Ownership::new(cache, &me, target.as_deref());
+    let (pods, never_ready_at) = pods(cache, &owner, target.as_deref(), now);
     let (autoscaler, scaled_version) = autoscaler(cache, &me);
-    let private = elasti_api::names::private_service(&service_name.name);
-    let private = cache.service(&service_name.sibling(private));
-    let service = cache.service(&service_name);
+    let named = service_of(cache, &me, &owner, &service_name, &ports);
+    let others: Vec<OtherService> = { other_allocations.iter() }
+        .map(|(name, given)| service_of(cache, &me, &owner, name, &given.ports))
+        .collect();
     let mut observed = Observed {
         now,
         leadership,
         rival: rival(cache, &me),
         namespace_terminating,
-        service: service.map(|view| view.facts.service.clone()),
+        service: named.service,
         target: target.as_deref().map(|t| t.facts.target(&t.version)),
         pods,
-        endpoints: facts::endpoints(&slices),
-        endpoints_version: facts::endpoints_version(&slices),
-        slice: facts::our_slices(
-            &me.uid,
-            &service_name.name,
-            &slices,
-            &ports,
-            &me.status.ports,
-        ),
-        private_service: facts::private_service(&me.uid, private.map(|view| &view.facts)),
+        endpoints: named.endpoints,
+        endpoints_version: named.endpoints_version,
+        slice: named.slice,
+        private_service: named.private_service,
+        standing: Standing::Own,
+        others,
+        unmanaged: unmanaged(cache, &me),
         resolvers: resolvers(cache, &memory),
         nodes: cache.nodes(),
         ports,
@@ -169,16 +214,21 @@ pub(crate) fn observe(cache: &Cache, me: Arc<Declared>, context: Context) -> Sna
         me: remembered(&me),
     };
     observed.stable_since = observed.stable_since.clone().observe(&observed);
-    let is_ours = |slice: &&Arc<SliceView>| slice.facts.owner.as_deref() == Some(me.uid.as_str());
-    let ours = cache.slices(&service_name).filter(is_ours);
+    let others = other_allocations.iter().zip(&observed.others);
+    let others =
+        others.map(|((name, _), other)| Ours::find(cache, &me, name, &other.private_service));
     Snapshot {
-        our_slices: ours.map(|s| (s.name.clone(), s.uid.clone())).collect(),
-        private_service: private.map(|view| (view.name.clone(), view.uid.clone())),
+        ours: Ours::find(cache, &me, &service_name, &observed.private_service),
+        others: others.collect(),
         observed,
         target_name,
         target,
         scaled_version,
-        changes_at: [requeue_at, never_ready_at].into_iter().flatten().min(),
+        changes_at: { other_allocations.iter() }
+            .map(|(_, given)| given.requeue_at)
+            .chain([requeue_at, never_ready_at])
+            .flatten()
+            .min(),
         me,
     }
 }
@@ -217,16 +267,124 @@ fn rival(cache: &Cache, me: &Declared) -> Option<Rival> {
     facts::rival(mine, oldest(service), oldest(target))
 }
 
-/// The pods that the Service selects, and when the next of them counts as never ready.
+fn private_name(service: &Name) -> Name {
+    service.sibling(elasti_api::names::private_service(&service.name))
+}
+
+/// Which pods are the target's. Where their controllers do not tell, those are that its own selector matches; where that
+/// is not known either, those that the Service of the spec selects.
+struct Ownership {
+    /// Every Service of the pods, the one of the spec first.
+    services: Vec<Name>,
+    target: Option<TargetName>,
+    uid: String,
+    selector: Option<PodSelector>,
+}
+
+impl Ownership {
+    fn new(cache: &Cache, me: &Declared, target: Option<&TargetView>) -> Self {
+        Self {
+            services: cache.services_of(me),
+            target: target.map(|_| target_of(me)),
+            uid: target.map(|target| target.uid.clone()).unwrap_or_default(),
+            selector: target.and_then(|target| target.facts.selector.clone()),
+        }
+    }
+
+    fn owns(&self, cache: &Cache, pod: &PodView) -> bool {
+        let known = self.target.as_ref().and_then(|target| {
+            let owner = PodOwner {
+                group: &target.kind.group,
+                kind: &target.kind.kind,
+                name: &target.name.name,
+                uid: &self.uid,
+            };
+            owner.owns(&pod.facts, |other| {
+                let name = target.name.sibling(other);
+                let kind = target.kind.clone();
+                cache.target(&TargetName { kind, name }).is_some()
+            })
+        });
+        let selector = self.selector.as_ref().filter(|_| !pod.labels.is_empty());
+        let selected = || {
+            if let Some(selector) = selector {
+                return selector.matches(&pod.labels);
+            }
+            let named = self.services.first();
+            let mut pods = named.into_iter().flat_map(|service| cache.pods(service));
+            pods.any(|one| one.name == pod.name)
+        };
+        known.unwrap_or_else(selected)
+    }
+
+    /// The Service's own endpoints but for those of other owners' pods, and whether one of those takes connections.
+    fn endpoints(&self, cache: &Cache, service: &Name) -> (Vec<Endpoint>, bool) {
+        let foreign: HashSet<&str> = { cache.pods(service) }
+            .filter(|pod| !self.owns(cache, pod))
+            .map(|pod| &*pod.name.name)
+            .collect();
+        let slices: Vec<FoundSlice<'_>> = cache.slices(service).map(|s| s.found()).collect();
+        let all = facts::endpoints(&slices);
+        let (others, own): (Vec<Endpoint>, Vec<Endpoint>) =
+            { all.into_iter() }.partition(|endpoint| foreign.contains(endpoint.pod.as_str()));
+        let shared = others.iter().any(|one| one.ready && !one.terminating);
+        (own, shared)
+    }
+}
+
+/// One Service of the target's pods: the one that the spec names, or another.
+fn service_of(
+    cache: &Cache,
+    me: &Declared,
+    owner: &Ownership,
+    name: &Name,
+    ports: &PortsGiven,
+) -> OtherService {
+    let view = cache.service(name);
+    let (endpoints, shared) = owner.endpoints(cache, name);
+    let found: Vec<FoundSlice<'_>> = cache.slices(name).map(|s| s.found()).collect();
+    let others = cache.others(&me.name);
+    let managed = others.is_some_and(|others| others.managed.contains(name));
+    let private = cache.service(&private_name(name));
+    OtherService {
+        name: name.name.to_string(),
+        service: view.map(|view| view.facts.service.clone()),
+        standing: match shared {
+            _ if !managed => Standing::Left,
+            true => Standing::Shared,
+            false => Standing::Own,
+        },
+        endpoints,
+        endpoints_version: facts::endpoints_version(&found),
+        slice: facts::our_slices(&me.uid, &name.name, &found, ports, &me.recorded_ports(name)),
+        private_service: facts::private_service(&me.uid, private.map(|view| &view.facts)),
+        ports: ports.clone(),
+    }
+}
+
+fn unmanaged(cache: &Cache, me: &Declared) -> Unmanaged {
+    let Some(others) = cache.others(&me.name) else {
+        return Unmanaged::default();
+    };
+    let names = others.unmanaged.iter();
+    Unmanaged {
+        services: names.map(|one| one.name.to_string()).collect(),
+        too_many: others.too_many,
+    }
+}
+
+/// The pods of the target, and when the next of them counts as never ready.
 fn pods(
     cache: &Cache,
-    service: &Name,
+    owner: &Ownership,
     target: Option<&TargetView>,
     now: Timestamp,
 ) -> (Vec<Pod>, Option<Timestamp>) {
-    let pods = cache.pods(service).map(|pod| (pod.id(), &pod.facts));
+    let selected = { owner.services.iter() }.flat_map(|service| cache.pods(service));
+    let mut seen: HashSet<&str> = HashSet::new();
+    let own = selected.filter(|pod| seen.insert(&pod.name.name) && owner.owns(cache, pod));
     let target = target.map(|target| (&*target.name.name, &target.facts));
-    facts::pods_of_service(pods, target, now)
+    facts::pods_of_service(own.map(|pod| (pod.id(), &pod.facts)), target, now)
 }
 
 fn resolvers(cache: &Cache, memory: &Memory) -> Vec<Resolver> {

@@ -20,7 +20,7 @@ use crate::ports::Ports;
 use crate::report::Reporter;
 use crate::settings::Settings;
 use crate::slim::{Declared, ServiceView};
-use crate::store::{CachedKind, Change, target_of};
+use crate::store::{CachedKind, Change, Others, target_of};
 use crate::term::{Term, Terms};
 use crate::triggers::Readings;
 
@@ -68,13 +68,23 @@ impl Operator {
     pub(crate) fn snapshot(&self, name: &Name) -> Result<Snapshot, Incomplete> {
         let cache = self.cluster.store.cache();
         let me = observe::find(&cache, name)?;
-        let service = cache.service(&me.service()).map(Arc::as_ref);
         let now = self.clock.now();
+        let allocate = |name: &Name, managed: bool| {
+            let service = cache.service(name).filter(|_| managed);
+            let recorded = me.recorded_ports(name);
+            (self.ports).allocate(name, &recorded, service.map(Arc::as_ref), now)
+        };
+        let others = cache.others(name);
+        let managed = |one: &Name| others.is_some_and(|others| others.managed.contains(one));
+        let other_allocations = { others.into_iter().flat_map(Others::all) }
+            .map(|one| (one.clone(), allocate(one, managed(one))))
+            .collect();
         let context = Context {
             now,
             leadership: self.terms.leadership(),
             memory: self.memories.get(name),
-            allocation: self.ports.allocate(&me, service, now),
+            allocation: allocate(&me.service(), true),
+            other_allocations,
             // Nothing can be created in a namespace that is going away, so only a deletion needs to know.
             namespace_terminating: me.deleting_since.is_some()
                 && self.memories.is_terminating(&name.namespace),
@@ -133,12 +143,19 @@ impl Operator {
     pub(crate) fn forget(&self, name: &Name) {
         self.readings.forget(name);
         self.cluster.queue.forget(name);
-        let Some(service) = self.memories.forget(name) else {
-            return;
-        };
-        self.metrics.forget(name, &service.name);
-        if self.cluster.store.cache().claimant(&service).is_none() {
-            self.ports.release(&service, self.clock.now());
+        let services = self.memories.forget(name);
+        if let Some(service) = services.first() {
+            self.metrics.forget(name, &service.name);
+        }
+        self.release_ports(&services);
+    }
+
+    /// Services that an ElastiService had and has no more.
+    pub(crate) fn release_ports(&self, services: &[Name]) {
+        for service in services {
+            if self.cluster.store.cache().claimant(service).is_none() {
+                self.ports.release(service, self.clock.now());
+            }
         }
     }
 

@@ -3,6 +3,7 @@
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
+use elasti_api::ListenPort;
 use elasti_core::observed::PortsGiven;
 use elasti_core::ports::{PortAllocator, ServiceKey, WantedPort};
 use jiff::{SignedDuration, Timestamp};
@@ -40,14 +41,15 @@ impl Ports {
     /// The ports that a Service has, or gets now.
     pub(crate) fn allocate(
         &self,
-        me: &Declared,
+        name: &Name,
+        recorded: &[ListenPort],
         service: Option<&ServiceView>,
         now: Timestamp,
     ) -> Allocation {
         let Some(service) = service else {
             // Without a Service nothing is known to have changed.
             return Allocation {
-                ports: PortsGiven::Given(me.status.ports.clone()),
+                ports: PortsGiven::Given(recorded.to_vec()),
                 requeue_at: None,
             };
         };
@@ -58,9 +60,9 @@ impl Ports {
                 port: port.port,
             })
             .collect();
-        let owner = service_key(&me.service());
+        let owner = service_key(name);
         let mut allocator = self.allocator.lock();
-        for port in allocator.remember(&owner, &me.status.ports) {
+        for port in allocator.remember(&owner, recorded) {
             tracing::warn!(service = %owner, port = port.listen_port, "listen port in the status not usable");
         }
         match allocator.assign(&owner, &wanted, now) {
@@ -85,6 +87,10 @@ impl Ports {
         let mut allocator = PortAllocator::new(self.range.clone(), self.quarantine);
         for me in all {
             allocator.remember(&service_key(&me.service()), &me.status.ports);
+            for other in &me.status.services {
+                let service = me.name.sibling(other.name.as_str());
+                allocator.remember(&service_key(&service), &other.ports);
+            }
         }
         *self.allocator.lock() = allocator;
     }

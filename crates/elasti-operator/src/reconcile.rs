@@ -102,7 +102,8 @@ async fn track(operator: &Operator, me: &Declared) {
         .readings
         .track(&me.name, &me.spec.triggers, cooldown);
     let memories = &operator.memories;
-    memories.set_public_service(&me.name, me.service());
+    let services = operator.cluster.store.cache().services_of(me);
+    operator.release_ports(&memories.set_public_services(&me.name, services));
     let namespace = &me.name.namespace;
     // Only a deletion needs to know, so namespaces are not watched.
     if me.deleting_since.is_some() && !memories.is_terminating(namespace) {

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use elasti_api::{ElastiService, names};
-use futures::future::join;
+use futures::future::{join, join_all};
 use k8s_openapi::api::core::v1::{Namespace, Pod, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::api::GetParams;
@@ -27,29 +27,35 @@ const NAMESPACE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Reads what existed before this service was managed, also objects of others that have our names.
 pub(crate) async fn first_read(cluster: &Cluster, me: &Declared) -> Result<(), Error> {
-    let service = me.service();
-    let path = EndpointSlice::url_path(&(), Some(&*service.namespace));
-    let [v4, v6] = first_slices(&service);
-    let (workload, v4, v6) = futures::join!(
-        workload(cluster, me),
-        one::<SliceView>(cluster, path.clone(), &v4),
-        one::<SliceView>(cluster, path, &v6),
-    );
-    workload.and(v4).and(v6)
+    let services = cluster.store.cache().services_of(me);
+    let path = EndpointSlice::url_path(&(), Some(&*me.name.namespace));
+    let slices: Vec<Name> = services.iter().flat_map(first_slices).collect();
+    let slices = slices
+        .iter()
+        .map(|slice| one::<SliceView>(cluster, path.clone(), slice));
+    let (workload, slices) = join(workload(cluster, me), join_all(slices)).await;
+    workload.and(slices.into_iter().collect())
 }
 
-/// The target, the pods and the slices of a service.
+/// The target, and the pods and slices of all its Services.
 pub(crate) async fn workload(cluster: &Cluster, me: &Declared) -> Result<(), Error> {
-    let service = me.service();
-    let baseline = cluster.store.begin_refresh(&service);
-    let (target, lists) = join(target(cluster, me), lists(cluster, &service)).await;
+    let services = cluster.store.cache().services_of(me);
+    let all = services
+        .iter()
+        .map(|service| pods_and_slices(cluster, service));
+    let (target, all) = join(target(cluster, me), join_all(all)).await;
+    target.and(all.into_iter().collect())
+}
+
+async fn pods_and_slices(cluster: &Cluster, service: &Name) -> Result<(), Error> {
+    let baseline = cluster.store.begin_refresh(service);
+    let lists = lists(cluster, service).await;
     let (lists, error) = match lists {
         Ok(lists) => (Some(lists), None),
         Err(error) => (None, Some(error)),
     };
     // Also after an error: the store counts the refreshes in flight.
-    let accepted = cluster.store.end_refresh(&service, &baseline, lists);
-    target?;
+    let accepted = cluster.store.end_refresh(service, &baseline, lists);
     match error {
         Some(error) => Err(error),
         None if accepted => Ok(()),
@@ -71,15 +77,20 @@ pub(crate) async fn target(cluster: &Cluster, me: &Declared) -> Result<(), Error
     }
 }
 
-/// The ElastiService and the public Service: a user may have changed them just now.
+/// The ElastiService and its Services: a user may have changed them just now.
 pub(crate) async fn declaration(cluster: &Cluster, me: &Declared) -> Result<(), Error> {
     let namespace = Some(&*me.name.namespace);
-    let (declared, service) = join(
+    let services = cluster.store.cache().services_of(me);
+    let path = Service::url_path(&(), namespace);
+    let services = services
+        .iter()
+        .map(|service| one::<ServiceView>(cluster, path.clone(), service));
+    let (declared, services) = join(
         one::<Declared>(cluster, ElastiService::url_path(&(), namespace), &me.name),
-        one::<ServiceView>(cluster, Service::url_path(&(), namespace), &me.service()),
+        join_all(services),
     )
     .await;
-    declared.and(service)
+    declared.and(services.into_iter().collect())
 }
 
 /// What every resolver that may get traffic has seen of this service.
@@ -93,8 +104,11 @@ pub(crate) async fn reports(reports: &Reports, memories: &Memories, snapshot: &S
         })
         .collect();
     let service = snapshot.service();
+    let others: Vec<&str> = { snapshot.observed.others.iter() }
+        .map(|other| other.name.as_str())
+        .collect();
     let answers = reports
-        .ask(&resolvers, &service.namespace, &service.name)
+        .ask(&resolvers, &service.namespace, &service.name, &others)
         .await;
     memories.set_reports(&snapshot.me.name, answers);
 }

@@ -25,13 +25,17 @@ pub(crate) struct Rendered {
 }
 
 /// The private Service: the public one's selector and ports, a cluster IP, and nothing else.
-pub(crate) fn private_service(me: &Declared, shape: &PrivateServiceShape) -> Rendered {
+pub(crate) fn private_service(
+    me: &Declared,
+    service: &str,
+    shape: &PrivateServiceShape,
+) -> Rendered {
     let PrivateServiceShape {
         selector,
         ports,
         families,
     } = shape;
-    let name = names::private_service(&me.spec.service);
+    let name = names::private_service(service);
     let mut spec = json!({
         "type": "ClusterIP",
         "selector": selector,
@@ -83,7 +87,7 @@ fn service_port(port: &ServicePort) -> Value {
 }
 
 /// The slices that point the Service at the resolvers: one for each family and each hundred addresses.
-pub(crate) fn slices(me: &Declared, shapes: &[SliceShape]) -> Vec<Rendered> {
+pub(crate) fn slices(me: &Declared, service: &str, shapes: &[SliceShape]) -> Vec<Rendered> {
     let mut rendered = Vec::new();
     for shape in shapes {
         let SliceShape {
@@ -95,7 +99,7 @@ pub(crate) fn slices(me: &Declared, shapes: &[SliceShape]) -> Vec<Rendered> {
         let endpoints: Vec<_> = endpoints.iter().collect();
         for (index, some) in endpoints.chunks(ENDPOINTS_PER_SLICE).enumerate() {
             let index = u32::try_from(index).unwrap_or(u32::MAX);
-            let name = names::resolver_slice(&me.spec.service, ip_family(*family), index);
+            let name = names::resolver_slice(service, ip_family(*family), index);
             let ports: Vec<Value> = ports
                 .iter()
                 .map(|p| json!({"name": p.name, "port": p.listen_port, "protocol": "TCP"}))
@@ -105,7 +109,7 @@ pub(crate) fn slices(me: &Declared, shapes: &[SliceShape]) -> Vec<Rendered> {
                 .map(|(address, node)| endpoint(**address, node, *role))
                 .collect();
             let labels = BTreeMap::from([
-                (names::SERVICE_NAME_LABEL, me.spec.service.clone()),
+                (names::SERVICE_NAME_LABEL, service.to_owned()),
                 (
                     names::SLICE_MANAGED_BY_LABEL,
                     names::SLICE_MANAGED_BY_ELASTI.to_owned(),
@@ -315,7 +319,7 @@ mod tests {
         let v4 = (0..=249_u8).map(|n| IpAddr::V4(Ipv4Addr::new(10, 0, 0, n)));
         let v6 = (1..=3_u16).map(|n| IpAddr::V6(Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, n)));
         let shapes = [shape(Family::V4, v4), shape(Family::V6, v6)];
-        let rendered = slices(&me(), &shapes);
+        let rendered = slices(&me(), "cart", &shapes);
         let sizes: Vec<usize> = rendered
             .iter()
             .map(|r| r.object["endpoints"].as_array().unwrap().len())
@@ -352,7 +356,7 @@ mod tests {
             ports: vec![port("http", true, "web"), port("dns", false, "53")],
             families: [Family::V6].into(),
         };
-        let rendered = private_service(&me(), &shape);
+        let rendered = private_service(&me(), "cart", &shape);
         assert_eq!(rendered.name, names::private_service("cart"));
         let read = crate::slim::ServiceView::from_object(rendered.object).unwrap();
         let read = read.facts;

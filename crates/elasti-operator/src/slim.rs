@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use elasti_api::{ElastiService, ElastiServiceSpec, ElastiServiceStatus, names};
+use elasti_api::{ElastiService, ElastiServiceSpec, ElastiServiceStatus, ListenPort, names};
 use elasti_core::facts::{
     self, FoundSlice, PodFacts, PodId, ServiceFacts, SliceFacts, TargetFacts,
 };
@@ -44,6 +44,16 @@ impl Declared {
     /// The Service that it is about.
     pub(crate) fn service(&self) -> Name {
         self.name.sibling(self.spec.service.as_str())
+    }
+
+    /// The listen ports that the status records for one of its Services.
+    pub(crate) fn recorded_ports(&self, service: &Name) -> Vec<ListenPort> {
+        if *service == self.service() {
+            return self.status.ports.clone();
+        }
+        let others = self.status.services.iter();
+        let found = others.filter(|one| *one.name == *service.name);
+        found.flat_map(|one| one.ports.clone()).collect()
     }
 
     pub(crate) fn has_finalizer(&self) -> bool {

@@ -3,6 +3,7 @@
 
 mod cached_kind;
 mod claims;
+mod others;
 mod refresh;
 mod selectors;
 #[cfg(test)]
@@ -11,6 +12,7 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
+use elasti_api::names;
 use elasti_core::observed::KedaPause;
 use jiff::Timestamp;
 use parking_lot::{Mutex, MutexGuard};
@@ -21,6 +23,7 @@ use crate::slim::{Declared, NodeView, PodView, ServiceView, SliceView, TargetVie
 pub(crate) use cached_kind::{CachedKind, ResolverPod, Source};
 use cached_kind::{names_in, replaces};
 pub(crate) use claims::{autoscaler_kind, first_slices, target_of};
+pub(crate) use others::Others;
 pub(crate) use refresh::Lists;
 
 /// What happened to one kind of object.
@@ -97,6 +100,12 @@ pub(crate) struct Cache {
     /// Which ElastiServices claim a Service.
     by_service: HashMap<Name, Claims>,
     by_target: HashMap<TargetName, Claims>,
+    /// The other Services of each ElastiService, where it has any.
+    others: HashMap<Name, Others>,
+    /// Which ElastiServices have a Service among their others; the one that manages it first.
+    users: HashMap<Name, Vec<Name>>,
+    /// The namespaces in which the other Services must be found anew.
+    others_changed: HashSet<Arc<str>>,
     by_autoscaler: HashMap<(KindName, Name), BTreeSet<Name>>,
     /// Which ElastiServices refer to a kind, and the version that the first of them names.
     by_kind: HashMap<KindName, (String, HashSet<Name>)>,
@@ -209,6 +218,7 @@ impl Store {
             }
             Change::Refused => K::refused(&mut cache, &mut touched),
         }
+        cache.refresh_others(&mut touched);
         let wanted = K::IS_ELASTI_SERVICE.then(|| cache.wanted());
         drop(cache);
         if let Some(wanted) = wanted {
@@ -261,13 +271,28 @@ impl Store {
             Change::Gone(name) => cache.remove_target(&full(name), &mut touched),
             Change::Refused => {}
         }
+        cache.refresh_others(&mut touched);
         touched.into_iter().collect()
+    }
+
+    /// Our finalizer was removed, and with it the ElastiService, unless another one holds it. Until the watch tells that
+    /// it is gone nothing more is done for it: its target belongs to others now. What the write returned is not cached,
+    /// because it would bring back what the watch may already have removed.
+    pub(crate) fn set_finalized(&self, me: &Declared) {
+        let mut cache = self.cache();
+        let cached = cache.declared.get_mut(&me.name);
+        if let Some(cached) = cached.filter(|cached| cached.uid == me.uid) {
+            let finalizers = &mut Arc::make_mut(cached).finalizers;
+            finalizers.retain(|one| one != names::FINALIZER);
+        }
     }
 
     /// A target as it was read or written beside the watch.
     pub(crate) fn put_target(&self, name: &TargetName, target: TargetView) -> Vec<Name> {
         let mut touched = BTreeSet::new();
-        self.cache().put_target(name, target, &mut touched);
+        let mut cache = self.cache();
+        cache.put_target(name, target, &mut touched);
+        cache.refresh_others(&mut touched);
         touched.into_iter().collect()
     }
 
@@ -324,10 +349,11 @@ impl Cache {
 
     /// Those whose Service sends within a node only.
     fn touch_local(&self, touched: &mut BTreeSet<Name>) {
-        let is_local = |me: &&Arc<Declared>| {
-            let service = self.service(&me.service());
+        let sends_locally = |service: &Name| {
+            let service = self.service(service);
             service.is_some_and(|s| s.facts.service.internal_local)
         };
+        let is_local = |me: &&Arc<Declared>| self.services_of(me).iter().any(sends_locally);
         let local = self.declared.values().filter(is_local);
         touched.extend(local.map(|me| me.name.clone()));
     }
@@ -366,12 +392,23 @@ impl Cache {
         }) {
             return;
         }
+        let labels = before.map(|before| &before.facts.pod_labels);
+        if labels != Some(&object.facts.pod_labels) {
+            self.target_labels_changed(name);
+        }
         self.targets.insert(name.clone(), Arc::new(object));
         self.touch_target(name, touched);
     }
 
+    fn target_labels_changed(&mut self, name: &TargetName) {
+        if self.by_target.contains_key(name) {
+            self.others_changed.insert(name.name.namespace.clone());
+        }
+    }
+
     pub(crate) fn remove_target(&mut self, name: &TargetName, touched: &mut BTreeSet<Name>) {
         if self.targets.remove(name).is_some() {
+            self.target_labels_changed(name);
             self.touch_target(name, touched);
         }
     }
@@ -418,5 +455,7 @@ impl Cache {
         let public = self.public_of.get(name).unwrap_or(name);
         let claims = self.by_service.get(public).into_iter().flatten();
         touched.extend(claims.map(|(_, one)| name.sibling(one.clone())));
+        let users = self.users.get(public).into_iter().flatten();
+        touched.extend(users.cloned());
     }
 }

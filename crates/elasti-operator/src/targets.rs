@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use elasti_api::AutoscalerType;
+use elasti_core::facts::PodSelector;
 use kube::Client;
 use kube::core::{ApiResource, GroupVersionKind, Request};
 use kube::discovery::{self, ApiCapabilities};
@@ -256,6 +257,7 @@ pub(crate) async fn get(
         let text = |path: &str| scale.pointer(path).and_then(Value::as_str);
         view.version = text("/metadata/resourceVersion").unwrap_or_default().into();
         view.facts.replicas = Some(elasti_core::facts::replicas_of_scale(&scale));
+        view.facts.selector = PodSelector::from_scale(&scale).or(view.facts.selector);
     }
     Ok(Some(view))
 }

@@ -34,13 +34,15 @@ pub(crate) struct BackendFilter {
     pub(crate) policy: AddressPolicy,
 }
 
-/// What the table needs of one ElastiService.
+/// What the table needs of one Service of an ElastiService: the one that its spec names, or another of the same pods.
 #[derive(Clone, Debug)]
 struct ServiceConfig {
     key: ServiceKey,
     /// Name of its private Service; a hash is in it, so it is made once.
     private: String,
     created: Option<Time>,
+    /// It is not the Service that the spec names.
+    other: bool,
     ports: Vec<ListenPort>,
     probes: Arc<ProbeRules>,
     room: RoomLimits,
@@ -56,8 +58,8 @@ type PodKey = (String, SocketAddr);
 /// What the watches have reported, by the objects' names.
 #[derive(Debug, Default)]
 struct ClusterState {
-    /// By namespace and name of the ElastiService.
-    configs: HashMap<Name, ServiceConfig>,
+    /// By namespace and name of the ElastiService; one for each of its Services.
+    configs: HashMap<Name, Vec<ServiceConfig>>,
     configs_listed: bool,
     /// By namespace and name of the private Service, then by name of the slice.
     slices: HashMap<Name, HashMap<String, SliceView>>,
@@ -72,6 +74,12 @@ struct ClusterState {
     peers: HashMap<String, Vec<IpAddr>>,
     /// From the settings, and the peers.
     filter: BackendFilter,
+}
+
+impl ClusterState {
+    fn configs(&self) -> impl Iterator<Item = &ServiceConfig> {
+        self.configs.values().flatten()
+    }
 }
 
 /// Publishes a new table for each change in the cluster.
@@ -121,31 +129,30 @@ impl Routes {
         let mut touched = Vec::new();
         match change {
             Change::All(all) => {
-                touched.extend(cluster.configs.values().map(|one| one.key.clone()));
+                touched.extend(cluster.configs().map(|one| one.key.clone()));
                 cluster
                     .configs
                     .retain(|(namespace, _), _| scope.is_some_and(|scope| scope != namespace));
                 for object in &all {
-                    let config = self.parse_config(object);
-                    touched.push(config.key.clone());
-                    cluster.configs.insert(object_name(object), config);
+                    let configs = self.parse_configs(object);
+                    touched.extend(configs.iter().map(|one| one.key.clone()));
+                    cluster.configs.insert(object_name(object), configs);
                 }
                 cluster.configs_listed = true;
             }
             Change::Set(object) => {
-                let config = self.parse_config(&object);
-                touched.push(config.key.clone());
-                cluster.configs.insert(object_name(&object), config);
+                let configs = self.parse_configs(&object);
+                touched.extend(configs.iter().map(|one| one.key.clone()));
+                let before = cluster.configs.insert(object_name(&object), configs);
+                touched.extend(before.into_iter().flatten().map(|one| one.key));
             }
             Change::Deleted(object) => {
-                touched.extend(
-                    cluster
-                        .configs
-                        .remove(&object_name(&object))
-                        .map(|one| one.key),
-                );
+                let before = cluster.configs.remove(&object_name(&object));
+                touched.extend(before.into_iter().flatten().map(|one| one.key));
             }
         }
+        touched.sort();
+        touched.dedup();
         self.publish(&mut cluster, &touched);
     }
 
@@ -209,8 +216,7 @@ impl Routes {
             touched.contains(&(one.key.namespace.as_str(), one.private.as_str()))
         };
         let keys: Vec<ServiceKey> = cluster
-            .configs
-            .values()
+            .configs()
             .filter(has_touched_slice)
             .map(|one| one.key.clone())
             .collect();
@@ -241,11 +247,7 @@ impl Routes {
             return;
         }
         cluster.filter = filter;
-        let keys: Vec<ServiceKey> = cluster
-            .configs
-            .values()
-            .map(|one| one.key.clone())
-            .collect();
+        let keys: Vec<ServiceKey> = cluster.configs().map(|one| one.key.clone()).collect();
         self.publish(&mut cluster, &keys);
     }
 
@@ -286,6 +288,24 @@ impl Routes {
         })
     }
 
+    /// All Services of one ElastiService.
+    fn parse_configs(&self, object: &ElastiService) -> Vec<ServiceConfig> {
+        let named = self.parse_config(object);
+        let others = object.status.iter().flat_map(|status| &status.services);
+        let others = others.filter(|other| other.name != named.key.service);
+        let mut configs: Vec<ServiceConfig> = others
+            .map(|other| ServiceConfig {
+                private: names::private_service(&other.name),
+                key: ServiceKey::new(named.key.namespace.clone(), other.name.clone()),
+                other: true,
+                ports: other.ports.clone(),
+                ..named.clone()
+            })
+            .collect();
+        configs.push(named);
+        configs
+    }
+
     fn parse_config(&self, object: &ElastiService) -> ServiceConfig {
         let spec = &object.spec;
         let status = object.status.clone().unwrap_or_default();
@@ -302,6 +322,7 @@ impl Routes {
             private: names::private_service(&key.service),
             key,
             created: object.metadata.creation_timestamp.clone(),
+            other: false,
             ports: status.ports,
             probes: Arc::new(probes),
             room: self.limits.room(spec.hold.as_ref()),
@@ -427,7 +448,8 @@ impl Routes {
     }
 }
 
-/// Which ElastiService counts for each of these services: of two for one, the oldest that has ports. One pass, however
+/// Which ElastiService counts for each of these services: of two for one, the oldest that has ports, and one that names
+/// it before one whose pods it selects as well. One pass, however
 /// many they are: a list touches all of them.
 fn claims(
     cluster: &ClusterState,
@@ -435,13 +457,10 @@ fn claims(
 ) -> HashMap<ServiceKey, ServiceConfig> {
     let rank = |one: &ServiceConfig| {
         let created = one.created.as_ref().map(|time| time.0);
-        (one.ports.is_empty(), created)
+        (one.ports.is_empty(), one.other, created)
     };
     let mut found: HashMap<ServiceKey, &ServiceConfig> = HashMap::with_capacity(keys.len());
-    let candidates = cluster
-        .configs
-        .values()
-        .filter(|one| keys.contains(&one.key));
+    let candidates = cluster.configs().filter(|one| keys.contains(&one.key));
     for one in candidates {
         let best = found.entry(one.key.clone()).or_insert(one);
         if rank(one) < rank(best) {

@@ -18,8 +18,10 @@ use serde::Serialize;
 use elasti_core::desire;
 use elasti_core::facts;
 use elasti_core::observed::{
-    Author, Autoscaler, Leadership, Observed, Owned, PortsGiven, Settings, StopOrder, Target,
+    Author, Autoscaler, Leadership, Observed, Owned, PortsGiven, Settings, Standing, StopOrder,
+    Target,
 };
+use elasti_core::services::Unmanaged;
 use elasti_core::stable_since::StableSince;
 use elasti_core::why::{TARGET_NOT_FOUND, Why};
 use last_wake::last_wake;
@@ -353,6 +355,9 @@ pub(crate) fn observed(facts: &Facts<'_>, status: &ElastiServiceStatus) -> Obser
         endpoints_version: String::new(),
         slice: Owned::Missing,
         private_service: Owned::Missing,
+        standing: Standing::Own,
+        others: Vec::new(),
+        unmanaged: Unmanaged::default(),
         resolvers: Vec::new(),
         nodes: Some(BTreeSet::new()),
         ports: PortsGiven::Given(status.ports.clone()),

@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use elasti_api::names;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1 as core_v1;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::obstacle::{NEVER_READY_AFTER, never_ready, obstacle, unready_since};
 use super::target::TargetFacts;
@@ -41,6 +42,11 @@ pub struct PodFacts {
     pub obstacle: Option<Obstacle>,
     /// It runs and has not been ready since then.
     pub unready_since: Option<Timestamp>,
+    /// The uid of its controller; empty if it has none.
+    pub controller: String,
+    /// The workload whose ReplicaSet controls it: `Deployment/` or `Rollout/` and its name; `ReplicaSet/` and that one's
+    /// name if it does not say whose it is.
+    pub workload: Option<String>,
 }
 
 /// Which pod, in which version.
@@ -60,12 +66,15 @@ impl PodFacts {
     pub fn from_object(pod: &core_v1::Pod) -> Self {
         let terminating = pod.metadata.deletion_timestamp.is_some();
         let node = pod.spec.as_ref().and_then(|spec| spec.node_name.clone());
+        let (controller, workload) = controller(&pod.metadata);
         let deletion_cost = deletion_cost(pod);
         let Some(status) = &pod.status else {
             return Self {
                 node: node.unwrap_or_default(),
                 deletion_cost,
                 terminating,
+                controller,
+                workload,
                 ..Self::default()
             };
         };
@@ -93,7 +102,16 @@ impl PodFacts {
             ended: matches!(phase, "Succeeded" | "Failed"),
             obstacle: obstacle(status),
             unready_since: unready_since(status),
+            controller,
+            workload,
         }
+    }
+
+    /// Its controller tells which Deployment or Rollout it belongs to.
+    #[must_use]
+    pub fn names_its_workload(&self) -> bool {
+        let workload = self.workload.as_deref();
+        workload.is_some_and(|one| !one.starts_with(REPLICA_SET))
     }
 
     /// From when on it counts as never ready, if it stays as it is.
@@ -126,6 +144,73 @@ impl PodFacts {
                 .filter(|_| !self.ready),
         }
     }
+}
+
+/// Which workload owns pods.
+#[derive(Clone, Copy, Debug)]
+pub struct PodOwner<'a> {
+    /// Its group.
+    pub group: &'a str,
+    /// Its kind.
+    pub kind: &'a str,
+    /// Its name.
+    pub name: &'a str,
+    /// Its uid.
+    pub uid: &'a str,
+}
+
+impl PodOwner<'_> {
+    /// Whether the pod is one of this workload's; `None` if that cannot be known, so that its labels decide. Workloads of
+    /// other kinds may own their pods by objects in between, and a Deployment adopts ReplicaSets that have another name.
+    /// `exists` tells whether there is a workload of this kind with that name.
+    #[must_use]
+    pub fn owns(&self, pod: &PodFacts, exists: impl Fn(&str) -> bool) -> Option<bool> {
+        if !self.uid.is_empty() && pod.controller == self.uid {
+            return Some(true);
+        }
+        let by_replica_sets = match (self.group, self.kind) {
+            ("apps", "Deployment") | ("argoproj.io", "Rollout") => true,
+            ("apps", _) => false,
+            _ => return None,
+        };
+        let workload = pod.workload.as_deref().and_then(|one| one.split_once('/'));
+        match workload.filter(|_| by_replica_sets) {
+            Some((REPLICA_SET, _)) => None,
+            Some((kind, name)) if kind == self.kind => match name == self.name {
+                true => Some(true),
+                false => exists(name).then_some(false),
+            },
+            // A pod without a controller: nothing in `apps` leaves its own so.
+            None if pod.controller.is_empty() && self.group != "apps" => None,
+            _ => Some(false),
+        }
+    }
+}
+
+const REPLICA_SET: &str = "ReplicaSet";
+
+/// A pod's controller, and the workload behind it. A Deployment names its ReplicaSets after itself and the hash of the
+/// template, which is also a label of their pods; so do Argo's Rollouts. So no ReplicaSet needs to be read.
+fn controller(metadata: &ObjectMeta) -> (String, Option<String>) {
+    let owners = metadata.owner_references.iter().flatten();
+    let Some(owner) = { owners }.find(|one| one.controller == Some(true)) else {
+        return (String::new(), None);
+    };
+    if owner.kind != REPLICA_SET {
+        return (owner.uid.clone(), None);
+    }
+    let labels = metadata.labels.iter().flatten();
+    let mut hashes = labels.filter_map(|(label, hash)| match label.as_str() {
+        "pod-template-hash" => Some(("Deployment", hash)),
+        "rollouts-pod-template-hash" => Some(("Rollout", hash)),
+        _ => None,
+    });
+    let workload = hashes.find_map(|(kind, hash)| {
+        let name = owner.name.strip_suffix(hash.as_str())?.strip_suffix('-')?;
+        Some(format!("{kind}/{name}"))
+    });
+    let plain = || format!("{REPLICA_SET}/{}", owner.name);
+    (owner.uid.clone(), Some(workload.unwrap_or_else(plain)))
 }
 
 impl<'a> PodId<'a> {

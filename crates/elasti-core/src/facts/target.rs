@@ -1,5 +1,7 @@
 //! Workloads of any kind: their scale, who wrote it last, what refuses their pods, what a pod requests.
 
+use std::collections::BTreeMap;
+
 use elasti_api::names;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ManagedFieldsEntry, ObjectMeta};
@@ -7,6 +9,7 @@ use serde_json::Value;
 
 use super::obstacle::clause;
 use super::requests::Requests;
+use super::selector::PodSelector;
 use crate::observed::{Author, StopOrder, Target};
 
 /// What is kept of a target.
@@ -22,6 +25,10 @@ pub struct TargetFacts {
     pub refused: Option<String>,
     /// What one of its pods requests.
     pub requests: Requests,
+    /// The labels of its pod template; `None` if it has no template where workloads keep it.
+    pub pod_labels: Option<BTreeMap<String, String>>,
+    /// Which pods it counts as its own, where it says so.
+    pub selector: Option<PodSelector>,
     /// Which pods its controller stops first; known after `for_kind`.
     pub stops: StopOrder,
     /// Which they are if it is a Deployment, or a StatefulSet.
@@ -42,6 +49,8 @@ impl TargetFacts {
             replicas_at,
             refused: refused(object),
             requests: pod.map(Requests::from_pod_spec).unwrap_or_default(),
+            pod_labels: object.pointer("/spec/template").map(pod_labels),
+            selector: PodSelector::from_object(object),
             stops: StopOrder::Unknown,
             as_deployment: of_deployment(metadata, object),
             as_stateful_set: of_stateful_set(object),
@@ -101,6 +110,14 @@ fn of_deployment(metadata: &ObjectMeta, object: &Value) -> StopOrder {
         _ if count("/status/replicas") != count("/status/updatedReplicas") => StopOrder::Unknown,
         _ => StopOrder::UnreadyFirst,
     }
+}
+
+fn pod_labels(template: &Value) -> BTreeMap<String, String> {
+    let labels = template.pointer("/metadata/labels");
+    let labels = labels.and_then(Value::as_object).into_iter().flatten();
+    labels
+        .filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned())))
+        .collect()
 }
 
 fn of_stateful_set(object: &Value) -> StopOrder {

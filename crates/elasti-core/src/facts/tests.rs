@@ -1,6 +1,8 @@
 //! What each reader makes of an object, and where `why` and the operator used to read the same object differently.
 #![allow(clippy::unwrap_used, clippy::needless_pass_by_value)]
 
+use std::collections::BTreeMap;
+
 use elasti_api::{ElastiService, ScaleTargetRef, names};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1 as core_v1;
@@ -333,4 +335,112 @@ fn a_target_says_which_pods_its_controller_stops_first() {
         let facts = TargetFacts::from_object(&metadata, object).for_kind(group, kind);
         assert_eq!(facts.target("1").stops, expected, "{kind}: {object}");
     }
+}
+
+#[test]
+fn a_pod_belongs_to_the_workload_whose_replica_set_controls_it() {
+    let of = |set: &str, label: &str, hash: &str| {
+        let mut pod = pod("p", json!({}));
+        let owner = json!([{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": set, "uid": "rs", "controller": true}]);
+        pod.metadata.owner_references = serde_json::from_value(owner).unwrap();
+        pod.metadata.labels = Some([(label.to_owned(), hash.to_owned())].into());
+        PodFacts::from_object(&pod)
+    };
+    let owner = |group: &'static str, kind: &'static str, uid: &'static str| PodOwner {
+        group,
+        kind,
+        name: "web",
+        uid,
+    };
+    let deployment = owner("apps", "Deployment", "d");
+    let there = |_: &str| true;
+    let web = of("web-6f7", "pod-template-hash", "6f7");
+    assert_eq!(deployment.owns(&web, there), Some(true));
+    let longer = of("web-api-6f7", "pod-template-hash", "6f7");
+    assert_eq!(deployment.owns(&longer, there), Some(false), "of web-api");
+    let adopted = deployment.owns(&longer, |name| name != "web-api");
+    assert_eq!(adopted, None, "there is no web-api: it may be adopted");
+    let plain = of("set", "app", "web");
+    assert_eq!(deployment.owns(&plain, there), None, "may be adopted");
+    let bare = PodFacts::from_object(&pod("p", json!({})));
+    assert_eq!(deployment.owns(&bare, there), Some(false));
+    let rollout = owner("argoproj.io", "Rollout", "r");
+    assert_eq!(
+        rollout.owns(&web, there),
+        Some(false),
+        "of a Deployment of that name"
+    );
+    assert_eq!(rollout.owns(&plain, there), None);
+    assert_eq!(rollout.owns(&bare, there), None);
+    let rolled = of("web-6f7", "rollouts-pod-template-hash", "6f7");
+    assert_eq!(rollout.owns(&rolled, there), Some(true));
+    assert_eq!(
+        owner("apps", "ReplicaSet", "rs").owns(&web, there),
+        Some(true)
+    );
+    assert_eq!(
+        owner("apps", "StatefulSet", "s").owns(&web, there),
+        Some(false)
+    );
+    assert_eq!(
+        owner("apps.kruise.io", "CloneSet", "rs").owns(&web, there),
+        Some(true)
+    );
+    let other_kind = owner("example.com", "App", "a");
+    assert_eq!(
+        other_kind.owns(&web, there),
+        None,
+        "by something in between, perhaps"
+    );
+}
+
+#[test]
+fn the_selector_of_a_workload_tells_its_pods_where_their_controllers_do_not() {
+    let labels = |all: &[(&str, &str)]| -> BTreeMap<String, String> {
+        let pairs = all.iter();
+        pairs.map(|(k, v)| (k.to_string(), v.to_string())).collect()
+    };
+    let web = labels(&[("app", "web"), ("track", "b")]);
+    let canary = labels(&[("app", "web"), ("track", "canary")]);
+    let zoo = labels(&[("app", "zoo"), ("track", "b")]);
+    let structured = json!({"spec": {"selector": {
+        "matchLabels": {"app": "web"},
+        "matchExpressions": [
+            {"key": "track", "operator": "In", "values": ["a", "b"]},
+            {"key": "old", "operator": "DoesNotExist"},
+        ],
+    }}});
+    for object in [
+        structured,
+        json!({"status": {"selector": "app=web,track in (a, b),!old"}}),
+        json!({"spec": {"selector": {}}, "status": {"selector": "app==web, track notin (canary,c),track"}}),
+        json!({"status": {"selector": "app=web,track!=canary"}}),
+    ] {
+        let selector = PodSelector::from_object(&object).unwrap();
+        assert!(selector.matches(&web), "{object}");
+        assert!(!selector.matches(&canary), "{object}");
+        assert!(!selector.matches(&zoo), "{object}");
+    }
+    for object in [
+        json!({}),
+        json!({"spec": {"selector": {}}}),
+        json!({"status": {"selector": ""}}),
+    ] {
+        assert_eq!(PodSelector::from_object(&object), None, "{object}");
+    }
+}
+
+#[test]
+fn the_labels_of_future_pods_are_those_of_the_template() {
+    let labels = |spec: Value| {
+        let object = json!({"spec": spec});
+        TargetFacts::from_object(&ObjectMeta::default(), &object).pod_labels
+    };
+    let web = json!({"template": {"metadata": {"labels": {"app": "web"}}}});
+    assert_eq!(
+        labels(web),
+        Some([("app".to_owned(), "web".to_owned())].into())
+    );
+    assert_eq!(labels(json!({"template": {}})), Some(BTreeMap::new()));
+    assert_eq!(labels(json!({"podTemplate": {}})), None);
 }

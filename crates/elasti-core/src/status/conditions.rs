@@ -8,7 +8,7 @@ use crate::coverage;
 use crate::observed::{Author, Observed, Owned, Reading};
 use crate::plan::Plan;
 use crate::why::TARGET_NOT_FOUND;
-use crate::{groups, user_requests};
+use crate::{groups, services, user_requests};
 
 /// One condition without its transition time.
 struct Fact {
@@ -34,8 +34,7 @@ pub(super) fn conditions(
         conflict(o, plan),
         contended(o, previous),
     ];
-    facts
-        .into_iter()
+    { facts.into_iter().chain(unmanaged(spec, o)) }
         .map(|fact| fact.into_condition(o, &previous.conditions))
         .collect()
 }
@@ -119,6 +118,18 @@ fn ready(spec: &ElastiServiceSpec, o: &Observed, plan: &Plan) -> Fact {
         }
     }
     Fact::new(condition::READY, !trouble, reason.as_str(), message)
+}
+
+/// Services that lose their endpoints while the target sleeps; no condition where there are none.
+fn unmanaged(spec: &ElastiServiceSpec, o: &Observed) -> Option<Fact> {
+    let message = services::unmanaged(spec, o)?;
+    let reason = Reason::Unsupported.as_str();
+    Some(Fact::new(
+        condition::UNMANAGED_SERVICES,
+        true,
+        reason,
+        message,
+    ))
 }
 
 fn found(o: &Observed) -> Fact {

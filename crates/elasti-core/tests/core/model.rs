@@ -192,7 +192,26 @@ fn budget(clients: u8, faults: u8, outside: u8, readings: u8, deletions: u8) -> 
 
 /// The configurations in which every law must hold.
 fn configurations() -> Vec<Config> {
-    [lives(), drains_by_groups()].concat()
+    [lives(), drains_by_groups(), two_services()].concat()
+}
+
+/// A second Service of the same pods, with slices and nodes that follow at their own pace.
+fn two_services() -> Vec<Config> {
+    let two = Config {
+        second: true,
+        resolvers: 1,
+        ..Config::new("2 Services of one target")
+    };
+    vec![
+        Config {
+            budget: budget(1, 1, 0, 0, 0),
+            ..two.clone()
+        },
+        Config {
+            budget: budget(0, 0, 0, 0, 1),
+            ..two
+        },
+    ]
 }
 
 /// Two pods that cannot go together.

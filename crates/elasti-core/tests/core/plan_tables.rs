@@ -7,5 +7,6 @@ mod blockers;
 mod phases;
 mod predecessor;
 mod proofs;
+mod services;
 mod statuses;
 mod wakes;

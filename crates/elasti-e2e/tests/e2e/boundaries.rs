@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use elasti_api::{Phase, names};
 use elasti_e2e::{Blueprint, OPERATOR_USER, TestEnv, blueprint, get, until};
-use elasti_fake_cluster::faults::Verb;
+use elasti_fake_cluster::faults::{Calls, Verb, WatchFault};
 use serde_json::json;
 use tokio::time::sleep;
 
@@ -28,6 +28,27 @@ async fn when_ports_run_out_the_next_service_waits_for_one_to_have_rested() {
     second.fall_asleep().await;
     second.visit().await;
     env.requests().assert_nothing_lost();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_target_that_is_zeroed_right_after_its_elasti_service_is_gone_stays_so() {
+    let env = TestEnv::start().await;
+    let web = env.deploy("web").await;
+    web.until_serving().await;
+    env.api().delete(&web.path()).await;
+    until("the operator knows of the deletion", async || {
+        let reason = web.status().await.reason;
+        reason.as_deref() == Some("Deleting")
+    })
+    .await;
+    // Its watch does not tell that the ElastiService is gone.
+    let watches = Calls::all().verb(Verb::Watch).kind("elastiservices");
+    let faults = env.fake_cluster().server.faults();
+    faults.strike_event(1, watches.user(OPERATOR_USER), WatchFault::GoSilent);
+    until("it is gone", async || web.object().await.is_null()).await;
+    web.scale_by_hand(0).await;
+    a_while().await;
+    assert_eq!(web.replicas().await, 0);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -69,6 +69,9 @@ impl CachedKind for Declared {
             }
             cache.unclaim(before, touched);
         }
+        if before.is_none_or(|before| before.status.services != self.status.services) {
+            cache.others_changed.insert(name.namespace.clone());
+        }
         cache.claim(&self, touched);
         cache.declared.insert(name.clone(), Arc::new(self));
         touched.insert(name);
@@ -78,6 +81,7 @@ impl CachedKind for Declared {
         if let Some(before) = cache.declared.remove(name) {
             cache.unclaim(&before, touched);
             cache.drop_unmanaged(&before.service());
+            cache.others_changed.insert(name.namespace.clone());
         }
         touched.insert(name.clone());
     }
@@ -97,13 +101,18 @@ impl CachedKind for ServiceView {
             return;
         }
         let name = self.name.clone();
+        if before.is_none_or(|before| before.facts != self.facts) {
+            cache.others_changed.insert(name.namespace.clone());
+        }
         cache.services.insert(name.clone(), Arc::new(self));
         cache.index_selector(&name);
         cache.touch_service(&name, touched);
     }
 
     fn gone(name: &Name, cache: &mut Cache, touched: &mut BTreeSet<Name>) {
-        cache.services.remove(name);
+        if cache.services.remove(name).is_some() {
+            cache.others_changed.insert(name.namespace.clone());
+        }
         cache.index_selector(name);
         cache.touch_service(name, touched);
     }
@@ -136,7 +145,7 @@ impl CachedKind for SliceView {
             }
         }
         let Some(service) = service else { return };
-        if !cache.by_service.contains_key(&service) {
+        if !cache.is_managed(&service) {
             return;
         }
         cache
@@ -190,7 +199,10 @@ impl CachedKind for PodView {
         cache
             .services_of_pod
             .insert(self.name.clone(), selected.clone());
-        self.labels = BTreeMap::new();
+        // Only of the others do the labels tell whose they are.
+        if self.facts.names_its_workload() {
+            self.labels = BTreeMap::new();
+        }
         let pod = Arc::new(self);
         for service in selected {
             let pods = cache.pods.entry(service.clone()).or_default();

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use elasti_api::{AutoscalerType, names};
 use jiff::Timestamp;
 
-use super::{Cache, Claims};
+use super::{Cache, Claims, Others};
 use crate::name::{KindName, Name, TargetName};
 use crate::slim::Declared;
 
@@ -14,10 +14,15 @@ use crate::slim::Declared;
 const MAX_KINDS: usize = 64;
 
 impl Cache {
-    /// The oldest ElastiService that claims a Service.
+    /// The ElastiService that a Service belongs to: the oldest that names it, or else the one whose pods it selects.
     pub(crate) fn claimant(&self, service: &Name) -> Option<Name> {
-        let (_, name) = self.by_service.get(service)?.first()?;
-        Some(service.sibling(name.clone()))
+        let named = self.by_service.get(service).and_then(|all| all.first());
+        if let Some((_, name)) = named {
+            return Some(service.sibling(name.clone()));
+        }
+        let user = self.users.get(service)?.first()?;
+        let manages = |others: &Others| others.managed.contains(service);
+        self.others(user).is_some_and(manages).then(|| user.clone())
     }
 
     /// The oldest ElastiService with the same Service.
@@ -36,11 +41,6 @@ impl Cache {
         let is_new = !self.by_service.contains_key(&service);
         let claims = self.by_service.entry(service.clone()).or_default();
         insert_sorted(claims, mine.clone());
-        let private = service.sibling(names::private_service(&service.name));
-        self.public_of.insert(private, service.clone());
-        for slice in first_slices(&service) {
-            self.our_slices.insert(slice, service.clone());
-        }
         insert_sorted(self.by_target.entry(target_of(me)).or_default(), mine);
         for (kind, version) in kinds_of(me) {
             let users = self.by_kind.entry(kind);
@@ -52,8 +52,7 @@ impl Cache {
             users.insert(me.name.clone());
         }
         if is_new {
-            self.index_selector(&service);
-            self.not_read.insert(service.clone());
+            self.watch_objects_of(&service);
         }
         self.touch_service(&service, touched);
         self.touch_target(&target_of(me), touched);
@@ -99,6 +98,9 @@ impl Cache {
             return;
         }
         self.by_service.remove(service);
+        if self.is_managed(service) {
+            return;
+        }
         self.public_of
             .remove(&service.sibling(names::private_service(&service.name)));
         for slice in first_slices(service) {

@@ -9,7 +9,7 @@ use crate::slim::PodView;
 impl Cache {
     /// Indexes a managed Service by its selector; removes it from the index if it has none, or is not managed.
     pub(super) fn index_selector(&mut self, service: &Name) {
-        let managed = self.by_service.contains_key(service);
+        let managed = self.is_managed(service);
         let view = self.services.get(service).filter(|_| managed).cloned();
         let view = view.filter(|view| !view.facts.service.selector.is_empty());
         match (self.selector_of.get_mut(service), &view) {

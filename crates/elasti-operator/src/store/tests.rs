@@ -15,7 +15,8 @@ fn declared(name: &str, version: u32) -> Declared {
 
 fn service(name: &str, selector: serde_json::Value) -> ServiceView {
     let metadata = json!({"name": name, "namespace": "shop", "resourceVersion": "1"});
-    ServiceView::from_object(json!({"metadata": metadata, "spec": {"selector": selector}})).unwrap()
+    let spec = json!({"selector": selector, "ports": [{"port": 80}]});
+    ServiceView::from_object(json!({"metadata": metadata, "spec": spec})).unwrap()
 }
 
 fn pod(name: &str, version: u32, labels: serde_json::Value) -> PodView {
@@ -185,4 +186,138 @@ fn nothing_is_left_of_a_service_that_is_not_managed_any_more() {
     assert!(cache.pods.is_empty() && cache.services_of_pod.is_empty());
     assert!(cache.selectors.is_empty() && cache.selector_of.is_empty());
     assert!(cache.not_read.is_empty() && cache.our_slices.is_empty());
+}
+
+fn target(labels: serde_json::Value) -> TargetView {
+    TargetView::from_object(json!({
+        "metadata": {"name": "a", "namespace": "shop", "uid": "t", "resourceVersion": "1"},
+        "spec": {"template": {"metadata": {"labels": labels}}},
+    }))
+    .unwrap()
+}
+
+fn deployment() -> KindName {
+    KindName::new("apps", "Deployment")
+}
+
+fn managed(store: &Store, me: &str) -> Vec<String> {
+    let cache = store.cache();
+    let others = cache.others(&name(me)).cloned().unwrap_or_default();
+    others
+        .managed
+        .iter()
+        .map(|one| one.name.to_string())
+        .collect()
+}
+
+#[test]
+fn a_service_that_selects_the_pod_template_belongs_to_the_target_with_its_pods_and_slices() {
+    let store = store();
+    store.apply_change(
+        None,
+        Change::Set(service("whole", json!({"part-of": "shop"}))),
+    );
+    assert_eq!(
+        managed(&store, "a"),
+        ["whole"],
+        "the named Service's pods have that label"
+    );
+    assert!(managed(&store, "b").is_empty(), "the older has it");
+    store.apply_change(
+        None,
+        Change::Set(service("admin", json!({"app": "a", "tier": "web"}))),
+    );
+    assert_eq!(managed(&store, "a"), ["whole"]);
+    let labels = json!({"part-of": "shop", "app": "a", "tier": "web"});
+    let change = Change::Set(target(labels.clone()));
+    let touched = store.apply_target_change(&deployment(), None, change);
+    assert!(touched.contains(&name("a")), "{touched:?}");
+    assert_eq!(managed(&store, "a"), ["admin", "whole"]);
+    assert!(
+        !store.cache().is_read(&name("admin")),
+        "it must be read first"
+    );
+    assert_eq!(store.cache().claimant(&name("admin")), Some(name("a")));
+    let touched = store.apply_change(None, Change::Set(pod("p", 5, labels)));
+    assert_eq!(touched, [name("a")]);
+    assert_eq!(pods(&store, "admin"), ["p@5"]);
+    store.apply_change::<ServiceView>(None, Change::Gone(name("admin")));
+    assert_eq!(managed(&store, "a"), ["whole"]);
+    assert!(pods(&store, "admin").is_empty());
+    assert_eq!(store.cache().claimant(&name("admin")), None);
+}
+
+#[test]
+fn neither_a_private_service_nor_one_that_another_elastiservice_names_is_anothers() {
+    let store = store();
+    let own = json!({"metadata": {"name": "private", "namespace": "shop", "resourceVersion": "1",
+        "ownerReferences": [{"apiVersion": "elasti.truefoundry.com/v1alpha1", "kind": "ElastiService", "name": "a", "uid": "a"}]},
+        "spec": {"selector": {"app": "a"}}});
+    let own = ServiceView::from_object(own).unwrap();
+    store.apply_change(None, Change::Set(own));
+    store.apply_change(None, Change::Set(service("c", json!({"app": "a"}))));
+    assert_eq!(managed(&store, "a"), ["c"]);
+    store.apply_change(None, Change::Set(declared("c", 1)));
+    assert!(managed(&store, "a").is_empty());
+    assert_eq!(store.cache().claimant(&name("c")), Some(name("c")));
+}
+
+#[test]
+fn what_the_status_records_stays_until_nothing_of_ours_is_left() {
+    let store = store();
+    store.apply_change(None, Change::Set(service("admin", json!({"app": "a"}))));
+    let mut me = declared("a", 2);
+    let recorded = json!({"services": [{"name": "admin", "ports": []}]});
+    me.status = Arc::new(serde_json::from_value(recorded).unwrap());
+    store.apply_change(None, Change::Set(me));
+    store.apply_change(
+        None,
+        Change::Set(service("admin", json!({"app": "elsewhere"}))),
+    );
+    let others = store.cache().others(&name("a")).cloned().unwrap();
+    assert!(others.managed.is_empty());
+    assert_eq!(others.left, [name("admin")]);
+    assert_eq!(store.cache().claimant(&name("admin")), None);
+    store.apply_change(None, Change::Set(declared("a", 3)));
+    assert!(store.cache().others(&name("a")).is_none());
+}
+
+#[test]
+fn services_that_cannot_be_held_are_named_and_more_than_sixteen_are_too_many() {
+    let store = store();
+    let metadata = json!({"name": "peers", "namespace": "shop", "resourceVersion": "1"});
+    let spec = json!({"selector": {"app": "a"}, "clusterIP": "None", "ports": [{"port": 80}]});
+    let headless = ServiceView::from_object(json!({"metadata": metadata, "spec": spec})).unwrap();
+    store.apply_change(None, Change::Set(headless));
+    for n in 0..15 {
+        store.apply_change(
+            None,
+            Change::Set(service(&format!("s{n}"), json!({"app": "a"}))),
+        );
+    }
+    let others = || store.cache().others(&name("a")).cloned().unwrap();
+    assert_eq!(others().unmanaged, [name("peers")]);
+    assert_eq!((others().managed.len(), others().too_many), (15, false));
+    store.apply_change(None, Change::Set(service("s15", json!({"app": "a"}))));
+    assert_eq!((others().managed.len(), others().too_many), (15, true));
+}
+
+#[test]
+fn a_finalized_elasti_service_waits_for_its_end_and_never_comes_back() {
+    let store = Store::new(vec![None]);
+    let mut me = declared("web", 1);
+    me.finalizers = vec!["other".into(), names::FINALIZER.into()];
+    store.apply_change(None, Change::Set(me.clone()));
+    store.set_finalized(&me);
+    let cached = store.cache().declared.get(&me.name).cloned().unwrap();
+    assert_eq!(cached.finalizers, ["other"]);
+    // One of the same name is another one.
+    let mut next = me.clone();
+    (next.uid, next.version) = ("next".into(), "2".into());
+    store.apply_change(None, Change::Set(next));
+    store.set_finalized(&me);
+    assert!(store.cache().declared[&me.name].has_finalizer());
+    store.apply_change::<Declared>(None, Change::Gone(me.name.clone()));
+    store.set_finalized(&me);
+    assert!(store.cache().declared.is_empty());
 }

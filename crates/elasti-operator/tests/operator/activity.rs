@@ -64,12 +64,13 @@ async fn a_report_is_as_old_as_its_question_and_a_connection_as_young_as_its_ans
     let reports = Reports::new(resolver.address.port(), None, clock).unwrap();
     let before = clock.now();
     let answers = reports
-        .ask(&[at("r1", resolver.address)], "shop", "cart")
+        .ask(&[at("r1", resolver.address)], "shop", "cart", &[])
         .await;
     let after = clock.now();
     let Report::Seen {
         at,
         route: reported,
+        other_routes: _,
         held,
         open,
         last_connection,
@@ -89,13 +90,47 @@ async fn a_report_is_as_old_as_its_question_and_a_connection_as_young_as_its_ans
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_other_services_of_the_pods_are_told_together_with_the_named_one() {
+    let body = report_body(vec![
+        seen("cart", 3, Some(1500)),
+        seen("admin", 2, Some(500)),
+    ]);
+    let resolver = ScriptedServer::start(move |_| Reply::Bytes(body.clone())).await;
+    let clock = Clock::start();
+    let reports = Reports::new(resolver.address.port(), None, clock).unwrap();
+    let answers = reports
+        .ask(
+            &[at("r1", resolver.address)],
+            "shop",
+            "cart",
+            &["admin", "new"],
+        )
+        .await;
+    let Report::Seen {
+        other_routes,
+        held,
+        open,
+        last_connection,
+        ..
+    } = answers["r1"].clone()
+    else {
+        panic!("{answers:?}");
+    };
+    assert_eq!((held, open), (5, 4));
+    let ago = clock.now().duration_since(last_connection.unwrap());
+    assert!(ago < SignedDuration::from_millis(1500), "{ago}");
+    let known: Vec<&String> = other_routes.keys().collect();
+    assert_eq!(known, ["admin"]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_service_that_a_resolver_does_not_know_has_no_route_there() {
     let resolver =
         ScriptedServer::start(|_| Reply::Bytes(report_body(vec![seen("cart", 1, None)]))).await;
     let reports = reports(resolver.address.port());
     for (namespace, service) in [("shop", "unknown"), ("other", "cart")] {
         let answers = reports
-            .ask(&[at("r1", resolver.address)], namespace, service)
+            .ask(&[at("r1", resolver.address)], namespace, service, &[])
             .await;
         let Report::Seen { route, held, .. } = &answers["r1"] else {
             panic!("{answers:?}");
@@ -110,7 +145,7 @@ async fn all_services_that_ask_in_one_moment_share_one_question_and_one_connecti
         ScriptedServer::start(|_| Reply::Keep(report_body(vec![seen("cart", 0, None)]))).await;
     let reports = reports(resolver.address.port());
     let resolvers = [at("r1", resolver.address)];
-    let ask = || reports.ask(&resolvers, "shop", "cart");
+    let ask = || reports.ask(&resolvers, "shop", "cart", &[]);
     let together = futures::future::join_all((0..1000).map(|_| ask())).await;
     assert!(
         together
@@ -149,12 +184,14 @@ async fn whatever_a_resolver_does_instead_of_telling_it_counts_as_unreachable() 
         let resolver = ScriptedServer::start(move |_| play.clone()).await;
         let reports = reports(resolver.address.port());
         let answers = reports
-            .ask(&[at("r1", resolver.address)], "shop", "cart")
+            .ask(&[at("r1", resolver.address)], "shop", "cart", &[])
             .await;
         assert_eq!(answers["r1"], Report::Unreachable, "{name}");
     }
     let closed: SocketAddr = "127.0.0.1:1".parse().unwrap();
-    let answers = reports(1).ask(&[at("r1", closed)], "shop", "cart").await;
+    let answers = reports(1)
+        .ask(&[at("r1", closed)], "shop", "cart", &[])
+        .await;
     assert_eq!(answers["r1"], Report::Unreachable);
 }
 
@@ -167,7 +204,7 @@ async fn a_silent_resolver_delays_a_service_by_two_requests_at_most() {
     // All come within the first question's second.
     let asks = (0..200).map(async |at| {
         sleep(Duration::from_millis(at * 4)).await;
-        reports.ask(&resolvers, "shop", "cart").await
+        reports.ask(&resolvers, "shop", "cart", &[]).await
     });
     let answers = futures::future::join_all(asks).await;
     assert!(
@@ -209,7 +246,7 @@ async fn ten_thousand_services_with_long_names_fit_into_one_report() {
     let reports = reports(resolver.address.port());
     let last = format!("{:063}", 9_999);
     let answers = reports
-        .ask(&[at("r1", resolver.address)], &"n".repeat(63), &last)
+        .ask(&[at("r1", resolver.address)], &"n".repeat(63), &last, &[])
         .await;
     let Report::Seen { held, .. } = &answers["r1"] else {
         panic!("{answers:?}");
@@ -283,7 +320,7 @@ async fn a_real_resolver_answers_the_operator_only() {
     for (file, may) in [(Some(&good), true), (Some(&bad), false), (None, false)] {
         let path = file.map(|file| file.path().to_owned());
         let reports = Reports::new(8013, path, Clock::start()).unwrap();
-        let answers = reports.ask(&resolvers, "shop", "cart").await;
+        let answers = reports.ask(&resolvers, "shop", "cart", &[]).await;
         let saw = matches!(
             answers["r1"],
             Report::Seen {
@@ -297,6 +334,6 @@ async fn a_real_resolver_answers_the_operator_only() {
         assert_eq!(answers["r1"] == Report::Unreachable, !may, "{answers:?}");
     }
     let gone = Reports::new(8013, Some("/nowhere".into()), Clock::start()).unwrap();
-    let answers = gone.ask(&resolvers, "shop", "cart").await;
+    let answers = gone.ask(&resolvers, "shop", "cart", &[]).await;
     assert_eq!(answers["r1"], Report::Unreachable);
 }

@@ -4,11 +4,11 @@ use elasti_core::laws::TraceEvent;
 
 use crate::model::config::{Config, HOLD, LEASE, Mistake};
 use crate::model::effects::{applies, reconciles};
-use crate::model::observe::{key, uid};
+use crate::model::observe::{key, second_key, uid};
 use crate::model::passing::time_passes;
 use crate::model::requests::{arrives, forwards, one_less, usable_pod, wakes};
 use crate::model::world::{
-    ALL_PODS, Effect, Keda, Kubelet, NET, Pipe, Pod, TriggerState, World, now,
+    Effect, Keda, Kubelet, NET, Pipe, Pod, Second, TriggerState, World, now,
 };
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -39,6 +39,9 @@ pub enum Action {
     Publish(usize),
     NodeSeesPods(usize, usize),
     NodeSeesResolvers(usize, usize),
+    PublishSecond(usize),
+    NodeSeesPodsOfSecond(usize, usize),
+    NodeSeesResolversOfSecond(usize, usize),
     // Elasti.
     Reconcile(usize, usize),
     Apply(usize),
@@ -146,11 +149,27 @@ fn machinery(config: &Config, w: &World, s: usize, actions: &mut Vec<Action>) {
             actions.push(Action::NodeSeesResolvers(s, n));
         }
     }
+    let Some(second) = &svc.second else {
+        return;
+    };
+    if !second.own.coming.is_empty() {
+        actions.push(Action::PublishSecond(s));
+    }
+    for n in 0..second.pods_at.len() {
+        if !second.pods_at[n].coming.is_empty() {
+            actions.push(Action::NodeSeesPodsOfSecond(s, n));
+        }
+        if !second.resolvers_at[n].coming.is_empty() {
+            actions.push(Action::NodeSeesResolversOfSecond(s, n));
+        }
+    }
 }
 
 fn resolver(config: &Config, w: &World, r: usize, s: usize, actions: &mut Vec<Action>) {
     let route = &w.res[r].routes[s];
-    if !route.listens && w.svcs[s].status.ports && w.svcs[s].exists {
+    let status = &w.svcs[s].status;
+    let unknown = !route.listens && status.ports || !route.listens_second && status.second;
+    if unknown && w.svcs[s].exists {
         actions.push(Action::Listen(r, s));
     }
     let waiting = route.held + route.held_again > 0;
@@ -380,6 +399,13 @@ fn kubernetes_acts(config: &Config, w: &mut World, action: Action) -> bool {
         Action::Publish(s) => w.svcs[s].publish(),
         Action::NodeSeesPods(s, n) => return w.svcs[s].pods_at[n].apply(),
         Action::NodeSeesResolvers(s, n) => return w.svcs[s].resolvers_at[n].apply(),
+        Action::PublishSecond(s) => w.svcs[s].second.iter_mut().for_each(Second::publish),
+        Action::NodeSeesPodsOfSecond(s, n) => {
+            return { w.svcs[s].second.iter_mut() }.any(|one| one.pods_at[n].apply());
+        }
+        Action::NodeSeesResolversOfSecond(s, n) => {
+            return { w.svcs[s].second.iter_mut() }.any(|one| one.resolvers_at[n].apply());
+        }
         other => return elasti_acts(config, w, other),
     }
     true
@@ -395,18 +421,20 @@ fn elasti_acts(config: &Config, w: &mut World, action: Action) -> bool {
             let before = std::mem::replace(&mut w.lease.holder, op);
             w.ops[before].memory = config.operator().memory;
             w.ops[before].promised = config.operator().promised;
-            w.svcs
-                .iter_mut()
-                .for_each(|svc| svc.changed[before] = (true, ALL_PODS));
+            w.svcs.iter_mut().for_each(|svc| svc.forget_seen(before));
         }
         Action::Restart(op) => w.ops[op].up = true,
         Action::Thaw(op) => w.ops[op].frozen = None,
-        Action::Listen(r, s) => w.res[r].routes[s].listens = true,
+        Action::Listen(r, s) => {
+            w.res[r].routes[s].listens = true;
+            w.res[r].routes[s].listens_second = w.svcs[s].status.second;
+        }
         Action::ResolverStarts(r) => {
             w.res[r].up = true;
             for s in 0..w.svcs.len() {
                 // It is ready only once it has loaded its routes.
                 w.res[r].routes[s].listens = w.svcs[s].exists && w.svcs[s].status.ports;
+                w.res[r].routes[s].listens_second = w.svcs[s].exists && w.svcs[s].status.second;
             }
         }
         Action::StreamEnds(r, s) => w.res[r].routes[s].open -= 1,
@@ -459,9 +487,7 @@ fn fault(config: &Config, w: &mut World, action: Action) -> bool {
     w.budget.faults -= 1;
     match action {
         Action::Crash(op) => {
-            w.svcs
-                .iter_mut()
-                .for_each(|svc| svc.changed[op] = (true, ALL_PODS));
+            w.svcs.iter_mut().for_each(|svc| svc.forget_seen(op));
             w.ops[op] = config.operator();
             w.ops[op].up = false;
             remember_ports(w, op);
@@ -478,6 +504,7 @@ fn fault(config: &Config, w: &mut World, action: Action) -> bool {
                 // Killed: it takes with it what it physically holds.
                 (route.held, route.held_again, route.open) = (0, 0, 0);
                 (route.listens, route.last, route.woke) = (false, None, false);
+                route.listens_second = false;
                 route.promise = None;
                 route.held_for = 0;
             }
@@ -521,6 +548,12 @@ fn remember_ports(w: &mut World, op: usize) {
             .unwrap_or_default();
         if w.svcs[s].status.ports {
             w.ops[op].port_allocator.remember(&key(s), &given);
+        }
+        if w.svcs[s].status.second {
+            let given = (w.ops[op].port_allocator.clone())
+                .assign(&second_key(s), &wanted, now())
+                .unwrap_or_default();
+            (w.ops[op].port_allocator).remember(&second_key(s), &given);
         }
     }
 }

@@ -9,8 +9,8 @@ use elasti_core::stable_since::StableSince;
 use jiff::SignedDuration;
 
 use crate::model::world::{
-    ALL_PODS, Age, Budget, Keda, Kubelet, Lease, Op, Pipe, Pod, Res, RouteState, Status, Svc,
-    TriggerState, World, now,
+    ALL_PODS, Age, Budget, Keda, Kubelet, Lease, Op, Pipe, Pod, Res, RouteState, Second, Status,
+    Svc, TriggerState, World, now,
 };
 
 pub const SETTLE: Age = 2;
@@ -61,6 +61,8 @@ pub enum Mistake {
     DrainsWhole,
     CountsUndoneMarks,
     ForgetsShrink,
+    SecondServiceInTheDark,
+    DrainsTheFirstServiceOnly,
     // Liveness.
     KeepsNoNet,
     Flaps,
@@ -87,6 +89,8 @@ pub struct Config {
     pub ordered: bool,
     /// The second ElastiService claims the same Service as the first.
     pub rivals: bool,
+    /// A second Service selects the same pods.
+    pub second: bool,
     /// An object with our name existed before.
     pub foreign: bool,
     /// Pods of the target never get ready.
@@ -123,6 +127,7 @@ impl Config {
             dense: false,
             ordered: false,
             rivals: false,
+            second: false,
             foreign: false,
             broken_image: false,
             endless_stream: false,
@@ -201,6 +206,7 @@ impl Config {
             hold: None,
             handover: Some(self.handover),
             waiting_page: None,
+            unmanaged_services: None,
         }
     }
 
@@ -233,6 +239,15 @@ impl Config {
             slice: None,
             resolvers_at: vec![Pipe::default(); self.nodes],
             private: false,
+            second: self.second.then(|| Second {
+                own: full(self.nodes),
+                pods_at: vec![full(self.nodes); self.nodes],
+                slice: None,
+                resolvers_at: vec![Pipe::default(); self.nodes],
+                private: false,
+                net_gone: false,
+                changed: vec![true; self.operators],
+            }),
             foreign: self.foreign,
             keda: self.keda.then_some(Keda::Running),
             reading: self.reading,
@@ -240,10 +255,12 @@ impl Config {
             sleep_request: None,
             excused: false,
             pods_broken: false,
+            net_gone: false,
             changed: vec![(true, ALL_PODS); self.operators],
         };
         let route = RouteState {
             listens: false,
+            listens_second: false,
             held: 0,
             held_again: 0,
             held_for: 0,

@@ -17,6 +17,7 @@ pub fn reconciles(config: &Config, w: &mut World, op: usize, s: usize) -> bool {
     w.ops[op] = seen.op;
     if seen.fresh {
         w.svcs[s].changed[op] = (false, 0);
+        { w.svcs[s].second.iter_mut() }.for_each(|one| one.changed[op] = false);
     }
     if !seen.effects.is_empty() {
         let stale = w.ops[op].frozen.as_ref().filter(|_| !seen.fresh);
@@ -83,7 +84,9 @@ fn apply_effect(
         Effect::RemoveSlice => {
             // A deletion that has timed out may leave a service without pods.
             w.svcs[s].excused |= pending.evidence.pointless;
-            w.svcs[s].set_slice(None);
+            let svc = &mut w.svcs[s];
+            svc.net_gone |= svc.leaves_nothing(svc.slice, &svc.pods_at);
+            svc.set_slice(None);
         }
         Effect::Keda(keda) => w.svcs[s].keda = Some(keda),
         // A write to a pod is conditional on its version.
@@ -104,8 +107,29 @@ fn apply_effect(
             });
             w.svcs[s].status = status;
         }
+        Effect::Second(effect) => apply_to_second(w, pending, &effect),
     }
     true
+}
+
+fn apply_to_second(w: &mut World, pending: &Pending, effect: &Effect) {
+    let svc = &mut w.svcs[pending.svc];
+    let leaves_nothing =
+        { svc.second.as_ref() }.is_some_and(|one| svc.leaves_nothing(one.slice, &one.pods_at));
+    let Some(second) = &mut svc.second else {
+        return;
+    };
+    match effect {
+        Effect::EnsurePrivate => second.private = true,
+        Effect::DeletePrivate => second.private = false,
+        Effect::EnsureSlice(mask) => second.set_slice(Some(*mask)),
+        Effect::RemoveSlice => {
+            svc.excused |= pending.evidence.pointless;
+            second.net_gone |= leaves_nothing;
+            second.set_slice(None);
+        }
+        other => unreachable!("not about a Service: {other:?}"),
+    }
 }
 
 /// A pod has changed since the plan was made.
@@ -257,7 +281,8 @@ fn finalize(w: &mut World, pending: &Pending) {
     let s = pending.svc;
     let svc = &w.svcs[s];
     let event = TraceEvent::FinalizerRemoved {
-        leftovers: svc.slice.is_some() || svc.private,
+        leftovers: svc.slice.is_some() || svc.private || { svc.second.iter() }
+            .any(|one| one.slice.is_some() || one.private),
         awake_or_pointless: svc.replicas != Some(0) && svc.lent.is_none()
             || pending.evidence.pointless
             || !svc.by_us,
@@ -268,5 +293,6 @@ fn finalize(w: &mut World, pending: &Pending) {
     w.svcs[s].exists = false;
     for r in 0..w.res.len() {
         w.res[r].routes[s].listens = false;
+        w.res[r].routes[s].listens_second = false;
     }
 }

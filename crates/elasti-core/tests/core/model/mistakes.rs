@@ -2,7 +2,7 @@
 
 use elasti_api::Phase;
 use elasti_core::Plan;
-use elasti_core::observed::Settings;
+use elasti_core::observed::{OtherService, Settings};
 use jiff::SignedDuration;
 
 use crate::model::config::{Config, Mistake};
@@ -30,6 +30,19 @@ pub fn slice(config: &Config, read: &Svc, mask: u8) -> u8 {
         return mask & !NET;
     }
     mask
+}
+
+/// The other Services of the pods, or what an operator knows of them that cares for one Service only.
+pub fn others(config: &Config, second: Option<OtherService>) -> Vec<OtherService> {
+    let known = second.filter(|_| !config.is(Mistake::SecondServiceInTheDark));
+    let mut others: Vec<OtherService> = known.into_iter().collect();
+    if config.is(Mistake::DrainsTheFirstServiceOnly) {
+        for other in &mut others {
+            other.endpoints.clear();
+            "old".clone_into(&mut other.endpoints_version);
+        }
+    }
+    others
 }
 
 /// Changes the effects of the real plan.

@@ -120,6 +120,16 @@ fn other_safety_mistakes() -> Vec<Case> {
             with(|c| (c.services, c.rivals) = (2, true)),
         ),
         (
+            Mistake::DrainsTheFirstServiceOnly,
+            "S2",
+            with(|c| (c.resolvers, c.second, c.budget.clients) = (1, true, 0)),
+        ),
+        (
+            Mistake::SecondServiceInTheDark,
+            "S16",
+            with(|c| (c.resolvers, c.second) = (1, true)),
+        ),
+        (
             Mistake::RemovesFinalizerAtOnce,
             "S13",
             with(|c| c.budget.deletions = 1),

@@ -3,14 +3,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr};
 
-use elasti_api::{ElastiServiceStatus, Handover, ListenPort, RouteGeneration, Time};
+use elasti_api::{ElastiServiceStatus, Handover, ListenPort, RouteGeneration, ServicePorts, Time};
 use elasti_core::observed::{
     Author, Autoscaler, Claim, DeletionCost, Endpoint, Family, KedaBefore, KedaPause, Leadership,
-    Me, Observed, Obstacle, ObstacleKind, Owned, Pod as PodFact, PortsGiven, PrivateServiceShape,
-    Reading, Remembered, Report, Resolver, Rival, Service, ServiceKind, ServicePort, SliceRole,
-    SliceShape, StopOrder, Target, UserRequest,
+    Me, Observed, Obstacle, ObstacleKind, OtherService, Owned, Pod as PodFact, PortsGiven,
+    PrivateServiceShape, Reading, Remembered, Report, Resolver, Rival, Service, ServiceKind,
+    ServicePort, SliceRole, SliceShape, Standing, StopOrder, Target, UserRequest,
 };
 use elasti_core::ports::{PortAllocator, ServiceKey, WantedPort};
+use elasti_core::services::Unmanaged;
 use elasti_core::stable_since::{StableSince, TICK_KNOWN_PERIODS};
 use elasti_core::status::status;
 use elasti_core::step::PodRef;
@@ -96,6 +97,11 @@ pub fn observed(
     let given = port_allocator
         .assign(&key(s), &wanted, now())
         .expect("the model's range is wide enough");
+    let second_ports = read.second.is_some().then(|| {
+        port_allocator
+            .assign(&second_key(s), &wanted, now())
+            .expect("the model's range is wide enough")
+    });
     let slices = read
         .slice
         .map(|mask| crate::model::mistakes::slice(config, read, mask))
@@ -112,7 +118,7 @@ pub fn observed(
     };
     Observed {
         now: now(),
-        me: me(config, read, &given),
+        me: me(config, read, &given, second_ports.as_deref()),
         leadership: leadership(config, world, op),
         rival: (config.rivals && s > 0 && !config.is(Mistake::IgnoresRival)).then(|| Rival {
             name: "first".into(),
@@ -121,23 +127,19 @@ pub fn observed(
         namespace_terminating: false,
         service: Some(service()),
         target: read.replicas.map(|replicas| target(config, read, replicas)),
-        pods: read
-            .pods
-            .iter()
-            .enumerate()
-            .filter_map(|(i, pod)| {
-                let served = read
-                    .served
-                    .filter(|_| !config.is(Mistake::CountsFromTheWake));
-                pod_fact(i, *pod, read.changed[op].1 & (1 << i) != 0, served)
-            })
-            .collect(),
-        endpoints: endpoints(read),
+        pods: pods(config, op, read),
+        endpoints: endpoints(read.pods.len(), read.own.seen),
         endpoints_version: version(read.changed[op].0),
         slice: slices.map_or(Owned::Missing, Owned::Ours),
         private_service: owned(read.private),
+        standing: Standing::Own,
+        others: crate::model::mistakes::others(
+            config,
+            second(world, op, read, second_ports.as_deref()),
+        ),
+        unmanaged: Unmanaged::default(),
         resolvers: (0..world.res.len())
-            .map(|r| resolver(config, world, r, s, &given))
+            .map(|r| resolver(config, world, r, s, &given, second_ports.as_deref()))
             .collect(),
         nodes: None,
         ports: PortsGiven::Given(given),
@@ -172,7 +174,7 @@ fn target(config: &Config, read: &Svc, replicas: u8) -> Target {
     }
 }
 
-fn me(config: &Config, read: &Svc, given: &[ListenPort]) -> Me {
+fn me(config: &Config, read: &Svc, given: &[ListenPort], second: Option<&[ListenPort]>) -> Me {
     Me {
         created: if config.is(Mistake::NeverIdle) {
             now()
@@ -195,6 +197,12 @@ fn me(config: &Config, read: &Svc, given: &[ListenPort]) -> Me {
             } else {
                 Vec::new()
             },
+            services: { second.iter().filter(|_| read.status.second) }
+                .map(|ports| ServicePorts {
+                    name: SECOND.into(),
+                    ports: ports.to_vec(),
+                })
+                .collect(),
             quiet_since: read.status.quiet.map(ago),
             last_active: read.status.quiet.map(ago),
             last_wake: read
@@ -238,6 +246,42 @@ pub fn key(s: usize) -> ServiceKey {
         namespace: "ns".into(),
         service: format!("service-{s}"),
     }
+}
+
+/// The name of the second Service.
+const SECOND: &str = "second";
+
+pub fn second_key(s: usize) -> ServiceKey {
+    ServiceKey {
+        namespace: "ns".into(),
+        service: format!("second-{s}"),
+    }
+}
+
+/// The second Service as operator `op` reads it.
+fn second(
+    world: &World,
+    op: usize,
+    read: &Svc,
+    ports: Option<&[ListenPort]>,
+) -> Option<OtherService> {
+    let (second, ports) = (read.second.as_ref()?, ports?);
+    let slice = { second.slice }.map(|mask| vec![shape(ports, mask, world.res.len())]);
+    let private = second.private.then(|| PrivateServiceShape {
+        selector: service().selector,
+        ports: service().ports,
+        families: service().families,
+    });
+    Some(OtherService {
+        name: SECOND.into(),
+        service: Some(service()),
+        standing: Standing::Own,
+        endpoints: endpoints(read.pods.len(), second.own.seen),
+        endpoints_version: version(second.changed[op]),
+        slice: slice.map_or(Owned::Missing, Owned::Ours),
+        private_service: private.map_or(Owned::Missing, Owned::Ours),
+        ports: PortsGiven::Given(ports.to_vec()),
+    })
 }
 
 pub fn uid(i: usize) -> String {
@@ -290,6 +334,13 @@ fn version(changed: bool) -> String {
     if changed { "new".into() } else { "old".into() }
 }
 
+fn pods(config: &Config, op: usize, read: &Svc) -> Vec<PodFact> {
+    let served = { read.served }.filter(|_| !config.is(Mistake::CountsFromTheWake));
+    let pods = read.pods.iter().enumerate();
+    pods.filter_map(|(i, pod)| pod_fact(i, *pod, read.changed[op].1 & (1 << i) != 0, served))
+        .collect()
+}
+
 fn pod_fact(i: usize, pod: Pod, changed: bool, served: Option<Age>) -> Option<PodFact> {
     let (ready, containers_ready, marked, terminating) = match pod {
         Pod::None => return None,
@@ -320,17 +371,24 @@ fn pod_fact(i: usize, pod: Pod, changed: bool, served: Option<Age>) -> Option<Po
     })
 }
 
-fn endpoints(read: &Svc) -> Vec<Endpoint> {
-    (0..read.pods.len())
+fn endpoints(pods: usize, seen: u8) -> Vec<Endpoint> {
+    (0..pods)
         .map(|i| Endpoint {
             pod: format!("pod-{i}"),
-            ready: read.own.seen & (1 << i) != 0,
-            terminating: read.own.seen & (1 << i << TERMINATING) != 0,
+            ready: seen & (1 << i) != 0,
+            terminating: seen & (1 << i << TERMINATING) != 0,
         })
         .collect()
 }
 
-fn resolver(config: &Config, world: &World, r: usize, s: usize, given: &[ListenPort]) -> Resolver {
+fn resolver(
+    config: &Config,
+    world: &World,
+    r: usize,
+    s: usize,
+    given: &[ListenPort],
+    second: Option<&[ListenPort]>,
+) -> Resolver {
     let route = &world.res[r].routes[s];
     let blind = config.is(Mistake::SleepsOnOpenStreams);
     Resolver {
@@ -342,6 +400,9 @@ fn resolver(config: &Config, world: &World, r: usize, s: usize, given: &[ListenP
         report: Report::Seen {
             at: now(),
             route: route.listens.then(|| RouteGeneration::from_ports(given)),
+            other_routes: { second.into_iter().filter(|_| route.listens_second) }
+                .map(|ports| (SECOND.to_owned(), RouteGeneration::from_ports(ports)))
+                .collect(),
             held: u32::from(route.held),
             open: if blind { 0 } else { u32::from(route.open) },
             last_connection: route.last.filter(|_| !blind).map(ago),
@@ -422,6 +483,7 @@ fn effect(config: &Config, step: &Step) -> Option<Effect> {
         Step::RemoveSlice(_) => Effect::RemoveSlice,
         Step::DeletePrivateService(_) => Effect::DeletePrivate,
         Step::RemoveFinalizer(_) => Effect::RemoveFinalizer,
+        Step::Other(_, step) => Effect::Second(Box::new(effect(config, step)?)),
     })
 }
 
@@ -465,6 +527,7 @@ fn stated(
             || config.is(Mistake::StatusFromIntent) && intends_proxy,
         asleep,
         ports: !next.ports.is_empty(),
+        second: !next.services.is_empty(),
         observed: next.observed_generation == Some(1),
         quiet: stamp(&next.quiet_since),
         wake: stamp(&next.last_scaled_up_time),
@@ -482,7 +545,7 @@ fn evidence(world: &World, op: usize, s: usize, read: &Svc) -> Evidence {
     let waits = up().any(|c| c.held > 0);
     Evidence {
         busy: up().any(|c| c.held + c.held_again + c.open > 0),
-        silent: up().any(|c| !c.listens),
+        silent: up().any(|c| !c.listens || truth.second.is_some() && !c.listens_second),
         reading: truth.reading,
         since_wake: truth.woken,
         since_ready: truth.served,
@@ -551,5 +614,9 @@ pub fn aged(config: &Config, mut seen: StableSince, units: Age) -> StableSince {
     let periods = u8::try_from(TICK_KNOWN_PERIODS).unwrap();
     let forgotten = ago(config.tick_period() * periods + 2);
     seen.ticks.retain(|_, undone| undone.by > forgotten);
+    let others = std::mem::take(&mut seen.others).into_iter();
+    seen.others = others
+        .map(|(name, seen)| (name, aged(config, seen, units)))
+        .collect();
     seen
 }

@@ -5,7 +5,7 @@ use std::cmp::Ordering;
 use crate::model::actions::needs_replication;
 use crate::model::config::{COOLDOWN, Config, HOLD, LEASE, SETTLE, TIMEOUT};
 use crate::model::observe::aged;
-use crate::model::world::{Kubelet, World, older};
+use crate::model::world::{Kubelet, Second, World, older};
 
 /// One unit of time, unless something would then be later than the assumptions allow.
 pub fn time_passes(config: &Config, w: &mut World) -> bool {
@@ -15,6 +15,7 @@ pub fn time_passes(config: &Config, w: &mut World) -> bool {
             std::iter::once(&svc.own)
                 .chain(&svc.pods_at)
                 .chain(&svc.resolvers_at)
+                .chain(svc.second.iter().flat_map(Second::pipes))
         };
         let overdue = pipes().any(|pipe| !pipe.may_wait(SETTLE));
         let tick_due = svc.kubelets.iter().any(|k| match k {
@@ -59,18 +60,23 @@ pub fn time_passes(config: &Config, w: &mut World) -> bool {
 fn age_service(w: &mut World, s: usize) {
     // An excuse ends when every node has applied what is published, and all of it answers.
     let svc = &w.svcs[s];
-    let mut pipes = std::iter::once(&svc.own)
+    let up_to_date = std::iter::once(&svc.own)
         .chain(&svc.pods_at)
-        .chain(&svc.resolvers_at);
-    let up_to_date = pipes.all(|pipe| pipe.coming.is_empty());
+        .chain(&svc.resolvers_at)
+        .chain(svc.second.iter().flat_map(Second::pipes))
+        .all(|pipe| pipe.coming.is_empty());
     let healed = up_to_date
-        && w.node_views(s).iter().all(|view| {
-            !view.pods.contains(&false)
-                && (view.pods.contains(&true) || view.resolvers.contains(&true))
-        });
+        && w.node_views(s)
+            .iter()
+            .chain(&w.second_views(s))
+            .all(|view| {
+                !view.pods.contains(&false)
+                    && (view.pods.contains(&true) || view.resolvers.contains(&true))
+            });
     let svc = &mut w.svcs[s];
     if healed {
-        (svc.excused, svc.pods_broken) = (false, false);
+        (svc.excused, svc.pods_broken, svc.net_gone) = (false, false, false);
+        { svc.second.iter_mut() }.for_each(|one| one.net_gone = false);
     }
     svc.created = older(svc.created, COOLDOWN);
     svc.written = older(svc.written, COOLDOWN);
@@ -105,6 +111,7 @@ fn age_service(w: &mut World, s: usize) {
     for pipe in std::iter::once(&mut svc.own)
         .chain(&mut svc.pods_at)
         .chain(&mut svc.resolvers_at)
+        .chain(svc.second.iter_mut().flat_map(Second::pipes_mut))
     {
         pipe.tick();
     }

@@ -48,7 +48,7 @@ pub fn arrives(config: &Config, w: &mut World, s: usize, _node: usize, backend: 
     let excused = w.svcs[s].excused;
     match backend {
         Backend::Nothing => {
-            let excused = w.hole_is_excused(s);
+            let excused = w.is_excused(s) || w.svcs[s].net_gone;
             w.judge(&TraceEvent::Connected {
                 answered: false,
                 excused,

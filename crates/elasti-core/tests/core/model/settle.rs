@@ -160,6 +160,12 @@ fn at_rest(config: &Config, w: &World) -> Result<(), String> {
             "L1: neither a redirect at zero nor a net above it",
             w,
         )?;
+        let second = svc.second.as_ref().map(|one| one.slice);
+        check(
+            second.is_none_or(|slice| slice.is_some_and(|slice| (slice & NET == 0) == asleep)),
+            "L1: the second Service has neither a redirect at zero nor a net above it",
+            w,
+        )?;
         check(
             !marked && ready != asleep,
             "L1: pods are not where they belong",

@@ -139,6 +139,8 @@ pub struct Status {
     pub proxy: bool,
     pub asleep: bool,
     pub ports: bool,
+    /// The ports of the second Service are recorded.
+    pub second: bool,
     pub observed: bool,
     pub quiet: Option<Age>,
     pub wake: Option<Age>,
@@ -178,6 +180,7 @@ pub struct Svc {
     /// Our slice -> each node.
     pub resolvers_at: Vec<Pipe>,
     pub private: bool,
+    pub second: Option<Second>,
     /// An object of our name that is not ours.
     pub foreign: bool,
     pub keda: Option<Keda>,
@@ -190,13 +193,61 @@ pub struct Svc {
     pub excused: bool,
     /// Something outside Elasti stopped pods: what they refuse is their own, but the net catches the rest.
     pub pods_broken: bool,
+    /// The net was removed where it was all that a node had: see `leaves_nothing`.
+    pub net_gone: bool,
     /// For each operator: whether the endpoints have changed since its last reconcile, and which pods have.
     pub changed: Vec<(bool, u8)>,
+}
+
+/// A second Service of the same pods: what it has of its own.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Second {
+    pub own: Pipe,
+    pub pods_at: Vec<Pipe>,
+    pub slice: Option<u8>,
+    pub resolvers_at: Vec<Pipe>,
+    pub private: bool,
+    pub net_gone: bool,
+    /// For each operator: whether the endpoints have changed since its last reconcile.
+    pub changed: Vec<bool>,
+}
+
+impl Second {
+    pub fn pipes(&self) -> impl Iterator<Item = &Pipe> {
+        std::iter::once(&self.own)
+            .chain(&self.pods_at)
+            .chain(&self.resolvers_at)
+    }
+
+    pub fn pipes_mut(&mut self) -> impl Iterator<Item = &mut Pipe> {
+        std::iter::once(&mut self.own)
+            .chain(&mut self.pods_at)
+            .chain(&mut self.resolvers_at)
+    }
+
+    /// The endpoint-slice controller publishes the oldest change; nodes will follow.
+    pub fn publish(&mut self) {
+        if self.own.apply() {
+            self.changed.iter_mut().for_each(|changed| *changed = true);
+            for node in &mut self.pods_at {
+                node.push(self.own.seen);
+            }
+        }
+    }
+
+    pub fn set_slice(&mut self, slice: Option<u8>) {
+        self.slice = slice;
+        for node in &mut self.resolvers_at {
+            node.push(slice.unwrap_or(0));
+        }
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct RouteState {
     pub listens: bool,
+    /// It listens for the second Service, too.
+    pub listens_second: bool,
     /// Held requests that no pod has seen a byte of.
     pub held: u8,
     /// Held requests that a pod has seen a byte of: there must be none.
@@ -226,13 +277,17 @@ pub enum Effect {
     Mark(Vec<usize>),
     Unmark(Vec<usize>),
     Shrink(u8),
-    Zero { by_redirect: bool },
+    Zero {
+        by_redirect: bool,
+    },
     Wake(u8),
     RestoreReplicas(u8),
     RemoveSlice,
     DeletePrivate,
     RemoveFinalizer,
     Status(Status),
+    /// About the second Service.
+    Second(Box<Effect>),
 }
 
 /// What was true when a plan was made.
@@ -325,8 +380,9 @@ impl World {
             .map(|r| u32::from(r.routes[s].held))
             .sum();
         Snapshot {
-            excused: self.hole_is_excused(s),
+            excused: self.is_excused(s),
             nodes: self.nodes_to_judge(s),
+            other_services: self.second_to_judge(s),
             replicas: svc.replicas.map(u32::from),
             held,
             wake_will_come: self
@@ -343,8 +399,42 @@ impl World {
     /// Where a node still sends connections to pods that something else stopped, what they refuse is their own.
     fn nodes_to_judge(&self, s: usize) -> Vec<NodeView> {
         let mut views = self.node_views(s);
-        views.retain(|view| !self.svcs[s].pods_broken || view.pods.is_empty());
+        let svc = &self.svcs[s];
+        views.retain(|view| !svc.pods_broken || view.pods.is_empty());
+        views.retain(|view| !svc.net_gone || !is_empty(view));
         views
+    }
+
+    /// The same for a second Service.
+    fn second_to_judge(&self, s: usize) -> Vec<NodeView> {
+        let svc = &self.svcs[s];
+        let Some(second) = &svc.second else {
+            return Vec::new();
+        };
+        let netless = second.resolvers_at.iter().any(|pipe| pipe.seen == 0);
+        let excused = svc.excused || !svc.exists || svc.replicas.is_none();
+        if excused || svc.pods_broken && netless {
+            return Vec::new();
+        }
+        let mut views = self.second_views(s);
+        views.retain(|view| !svc.pods_broken || view.pods.is_empty());
+        views.retain(|view| !second.net_gone || !is_empty(view));
+        views
+    }
+
+    pub fn second_views(&self, s: usize) -> Vec<NodeView> {
+        let svc = &self.svcs[s];
+        let listens = |r: usize| self.res[r].up && self.res[r].routes[s].listens_second;
+        let second = svc.second.iter();
+        let pipes = second.flat_map(|one| one.pods_at.iter().zip(&one.resolvers_at));
+        let views = pipes.map(|(pods, resolvers)| {
+            let (pods, resolvers) = self.chosen(s, pods.seen, resolvers.seen);
+            NodeView {
+                pods: pods.into_iter().map(|i| svc.pods[i].answers()).collect(),
+                resolvers: resolvers.into_iter().map(listens).collect(),
+            }
+        });
+        views.collect()
     }
 
     /// A resolver may send requests to this pod because of a promise.
@@ -372,8 +462,12 @@ impl World {
     /// the ready ones, or else those that are serving and terminating.
     pub fn destinations(&self, s: usize, n: usize) -> (Vec<usize>, Vec<usize>) {
         let svc = &self.svcs[s];
+        self.chosen(s, svc.pods_at[n].seen, svc.resolvers_at[n].seen)
+    }
+
+    fn chosen(&self, s: usize, pods: u8, resolvers: u8) -> (Vec<usize>, Vec<usize>) {
+        let svc = &self.svcs[s];
         let bits = |mask: u8, n: usize| (0..n).filter(|i| mask & (1 << i) != 0).collect();
-        let (pods, resolvers) = (svc.pods_at[n].seen, svc.resolvers_at[n].seen);
         let net = resolvers & NET != 0;
         let ready = pods & ALL_PODS;
         if ready != 0 || resolvers != 0 && !net {
@@ -391,11 +485,16 @@ impl World {
     }
 
     /// Nothing of ours could have answered there: there is no path, or no net yet.
-    pub fn hole_is_excused(&self, s: usize) -> bool {
+    pub fn is_excused(&self, s: usize) -> bool {
         let svc = &self.svcs[s];
         let netless = svc.resolvers_at.iter().any(|pipe| pipe.seen == 0);
         svc.excused || !svc.exists || svc.replicas.is_none() || svc.pods_broken && netless
     }
+}
+
+/// The node has no endpoint at all.
+fn is_empty(view: &NodeView) -> bool {
+    view.pods.is_empty() && view.resolvers.is_empty()
 }
 
 impl Svc {
@@ -403,7 +502,12 @@ impl Svc {
     pub fn in_rotation(&self, i: usize) -> bool {
         let has = |mask: u8| mask & (1 << i) != 0;
         let shown = |pipe: &Pipe| has(pipe.seen) || pipe.coming.iter().any(|(mask, _)| has(*mask));
-        self.pods[i].ready() || shown(&self.own) || self.pods_at.iter().any(shown)
+        let second = self.second.iter();
+        let mut second = second.flat_map(|one| std::iter::once(&one.own).chain(&one.pods_at));
+        self.pods[i].ready()
+            || shown(&self.own)
+            || self.pods_at.iter().any(shown)
+            || second.any(shown)
     }
 
     /// The pods that the target's controller stops now for a scale to `wanted`, as Kubernetes chooses them.
@@ -442,9 +546,25 @@ impl Svc {
             })
             .sum();
         self.own.push(mask);
+        self.second.iter_mut().for_each(|one| one.own.push(mask));
         self.changed
             .iter_mut()
             .for_each(|(_, pods)| *pods |= 1 << i);
+    }
+
+    /// A deletion removes a net while some node knows no ready pod, and no pod has our mark: that node has no endpoint
+    /// then, as it would have none without us. Nothing else is excused by that, neither a connection to a pod nor a pod
+    /// that we stop, and it ends when every node has an endpoint again.
+    pub fn leaves_nothing(&self, slice: Option<u8>, pods_at: &[Pipe]) -> bool {
+        let net = slice.is_some_and(|slice| slice & NET != 0);
+        let knows_none = |pipe: &Pipe| pipe.seen & ALL_PODS == 0;
+        net && !self.pods.iter().any(|pod| pod.marked()) && pods_at.iter().any(knows_none)
+    }
+
+    /// Whatever operator `op` sees next is new to it.
+    pub fn forget_seen(&mut self, op: usize) {
+        self.changed[op] = (true, ALL_PODS);
+        { self.second.iter_mut() }.for_each(|one| one.changed[op] = true);
     }
 
     /// The endpoint-slice controller publishes the oldest change; nodes will follow.

@@ -9,8 +9,9 @@ use elasti_api::{
 use elasti_core::observed::{
     Author, Autoscaler, DeletionCost, Endpoint, Family, Leadership, Me, Owned, Pod, PortsGiven,
     PrivateServiceShape, Reading, Remembered, Report, Resolver, Service, ServiceKind, ServicePort,
-    Settings, SliceRole, SliceShape, StopOrder, Target, UserRequest,
+    Settings, SliceRole, SliceShape, Standing, StopOrder, Target, UserRequest,
 };
+use elasti_core::services::Unmanaged;
 use elasti_core::stable_since::{ObservedTick, StableSince};
 use elasti_core::{Observed, Plan, plan};
 use jiff::{SignedDuration, Timestamp};
@@ -49,6 +50,7 @@ pub fn spec() -> ElastiServiceSpec {
         hold: None,
         handover: None,
         waiting_page: None,
+        unmanaged_services: None,
     }
 }
 
@@ -91,6 +93,9 @@ pub fn idle() -> Observed {
         endpoints_version: "1".into(),
         slice: Owned::Ours(vec![net()]),
         private_service: Owned::Ours(private()),
+        standing: Standing::Own,
+        others: Vec::new(),
+        unmanaged: Unmanaged::default(),
         resolvers: vec![resolver(1), resolver(2)],
         nodes: None,
         ports: PortsGiven::Given(ports()),
@@ -290,6 +295,7 @@ pub fn resolver(n: u8) -> Resolver {
         report: Report::Seen {
             at: now(),
             route: Some(RouteGeneration::from_ports(&ports())),
+            other_routes: BTreeMap::new(),
             held: 0,
             open: 0,
             last_connection: None,
@@ -344,6 +350,7 @@ fn me() -> Me {
         remembered: Remembered {
             generation: Some(1),
             ports: ports(),
+            services: Vec::new(),
             quiet_since: Some(ago(LONG)),
             last_active: Some(ago(LONG)),
             last_wake: Some(ago(2 * LONG)),
@@ -367,7 +374,7 @@ fn stable_since() -> StableSince {
     seen
 }
 
-fn private() -> PrivateServiceShape {
+pub fn private() -> PrivateServiceShape {
     PrivateServiceShape {
         selector: service().selector,
         ports: service().ports,

@@ -1,14 +1,14 @@
 //! What the status says, since when, and that it changes only when something else does.
 
-use elasti_api::{Condition, ElastiServiceStatus, Time};
-use elasti_core::observed::{Author, Reading, Remembered, UserRequest};
+use elasti_api::{Condition, ElastiServiceStatus, Phase, Time};
+use elasti_core::observed::{Author, Owned, Reading, Remembered, UserRequest};
 use elasti_core::status::status;
 use elasti_core::{Observed, Plan};
 use jiff::SignedDuration;
 
 use crate::plan_tables::facts::{
-    active, ago, asleep, draining, finalize, now, observed, planned, redirecting, restoring,
-    serving, spec, waking,
+    active, ago, asleep, draining, finalize, net, now, observed, planned, quiet, redirecting,
+    report, restoring, serving, spec, waking,
 };
 
 /// The status for these facts after another; the facts then remember it, as the next reconcile would.
@@ -54,6 +54,26 @@ fn at_rest_nothing_is_written_however_much_time_passes() {
             assert_eq!(after, before);
         }
     }
+}
+
+#[test]
+fn whether_it_is_quiet_is_written_with_the_end_of_a_restore() {
+    let mut o = restoring();
+    o.me.wake_request = UserRequest::At(ago(4));
+    o.readings = vec![quiet()];
+    o.me.remembered.quiet_since = Some(ago(60));
+    let (plan, before) = report_status(&mut o, &ElastiServiceStatus::default());
+    assert!(plan.needs_fresh_facts(), "{:?}", plan.steps);
+    assert!(before.quiet_since.is_some());
+    // The resolvers are asked before they leave the path, and one has a request.
+    report(&mut o, |_, _, open, _| *open = 1);
+    let (_, same) = report_status(&mut o, &before);
+    assert_eq!(same, before);
+    o.slice = Owned::Ours(vec![net()]);
+    let (_, after) = report_status(&mut o, &same);
+    assert_eq!(after.phase, Some(Phase::Serving));
+    assert_eq!(after.quiet_since, None);
+    assert_eq!(after.last_active_time, Some(Time(now())));
 }
 
 #[test]

@@ -1,11 +1,14 @@
 //! The operator of a scenario: the world -> `Observed` -> the real `plan` and `status` -> the world.
 
+use std::collections::BTreeMap;
+
 use elasti_api::{ElastiServiceStatus, RouteGeneration};
 use elasti_core::observed::{
     Author, Autoscaler, DeletionCost, Leadership, Me, Observed, Owned, Pod, PortsGiven, Reading,
-    Remembered, Report, Resolver, Settings, Target,
+    Remembered, Report, Resolver, Settings, Standing, Target,
 };
 use elasti_core::ports::{ServiceKey, WantedPort};
+use elasti_core::services::Unmanaged;
 use elasti_core::stable_since::StableSince;
 use elasti_core::status::status;
 use elasti_core::{Plan, Step, WakeDecision, plan, wake};
@@ -94,6 +97,7 @@ impl Operator {
                 at: clock,
                 route: Some(RouteGeneration::from_ports(&r.listens))
                     .filter(|_| !r.listens.is_empty()),
+                other_routes: BTreeMap::new(),
                 held: r.held,
                 open: r.open,
                 last_connection: r
@@ -142,6 +146,9 @@ impl Operator {
             endpoints_version: world.endpoints_version.to_string(),
             slice: world.slice.clone(),
             private_service: world.private_service.clone(),
+            standing: Standing::Own,
+            others: Vec::new(),
+            unmanaged: Unmanaged::default(),
             resolvers: self.resolvers(world),
             nodes: Some(world.nodes.iter().map(|(name, _)| name.clone()).collect()),
             ports: ports(world),
@@ -258,6 +265,7 @@ pub fn apply(world: &mut World, step: &Step) {
         }
         Step::RemoveSlice(_) => world.slice = Owned::Missing,
         Step::DeletePrivateService(_) => world.private_service = Owned::Missing,
+        Step::Other(name, step) => unreachable!("there is one Service, not {name}: {step:?}"),
         Step::RemoveFinalizer(_) => {
             world.finalizer = false;
             world.exists = world.deleting_since.is_none();

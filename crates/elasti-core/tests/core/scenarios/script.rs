@@ -638,6 +638,7 @@ fn spec() -> ElastiServiceSpec {
         hold: None,
         handover: None,
         waiting_page: None,
+        unmanaged_services: None,
     }
 }
 

@@ -33,6 +33,7 @@ pub fn step(step: &Step) -> String {
         Step::RemoveSlice(_) => "route the Service to its pods only".into(),
         Step::DeletePrivateService(_) => "delete the private Service".into(),
         Step::RemoveFinalizer(_) => "remove the finalizer".into(),
+        Step::Other(name, other) => format!("for {name}: {}", self::step(other)),
     }
 }
 

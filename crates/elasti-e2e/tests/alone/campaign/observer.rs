@@ -116,6 +116,7 @@ impl Observer {
         for at in times {
             let snapshot = Snapshot {
                 excused: false,
+                other_services: Vec::new(),
                 nodes: self.views(moments, at),
                 replicas: None,
                 held: 0,

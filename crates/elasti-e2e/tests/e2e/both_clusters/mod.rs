@@ -7,4 +7,5 @@ mod life;
 mod net;
 mod predecessor;
 mod protocols;
+mod services;
 mod wakes;

@@ -1,0 +1,188 @@
+//! Which other Services select the pods of each target, beside the one that its ElastiService names: known from the
+//! labels of the target's pod template, so also while it has no pods. A kind that keeps its template elsewhere has the
+//! labels that the named Service selects: what selects fewer of them selects those pods, too.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
+
+use elasti_api::names;
+use elasti_core::observed::ServiceKind;
+use elasti_core::services::{MOST_SERVICES, can_be_held};
+
+use super::{Cache, first_slices, target_of};
+use crate::name::Name;
+use crate::slim::{Declared, ServiceView};
+
+/// How many Services that cannot be managed are named.
+const MOST_NAMED: usize = 16;
+
+/// The other Services of one ElastiService.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Others {
+    /// Those that it manages, in the order of their names.
+    pub(crate) managed: Vec<Name>,
+    /// Those that its status still records, and that are not its own any more.
+    pub(crate) left: Vec<Name>,
+    /// Those whose requests cannot be held.
+    pub(crate) unmanaged: Vec<Name>,
+    /// There are more than can be managed.
+    pub(crate) too_many: bool,
+}
+
+impl Others {
+    /// Those of which something of ours exists, or should.
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Name> {
+        self.managed.iter().chain(&self.left)
+    }
+}
+
+impl Cache {
+    /// The other Services of an ElastiService.
+    pub(crate) fn others(&self, me: &Name) -> Option<&Others> {
+        self.others.get(me)
+    }
+
+    /// Every Service of an ElastiService, the one that it names first.
+    pub(crate) fn services_of(&self, me: &Declared) -> Vec<Name> {
+        let others = self.others(&me.name).into_iter().flat_map(Others::all);
+        std::iter::once(me.service())
+            .chain(others.cloned())
+            .collect()
+    }
+
+    /// A Service is managed, by name or because of its pods.
+    pub(super) fn is_managed(&self, service: &Name) -> bool {
+        self.by_service.contains_key(service) || self.users.contains_key(service)
+    }
+
+    /// Finds the other Services anew wherever a change may have changed them.
+    pub(super) fn refresh_others(&mut self, touched: &mut BTreeSet<Name>) {
+        let namespaces = std::mem::take(&mut self.others_changed);
+        if namespaces.is_empty() {
+            return;
+        }
+        let within = |name: &Name| namespaces.contains(&name.namespace);
+        let mut next = self.find_others(&namespaces);
+        let known: Vec<Name> = self.others.keys().filter(|n| within(n)).cloned().collect();
+        for me in known {
+            next.entry(me).or_default();
+        }
+        for (me, others) in next {
+            let before = match others == Others::default() {
+                true => self.others.remove(&me),
+                false => self.others.insert(me.clone(), others.clone()),
+            };
+            if before.unwrap_or_default() != others {
+                touched.insert(me);
+            }
+        }
+        self.follow_users(&namespaces);
+    }
+
+    fn find_others(&self, namespaces: &HashSet<Arc<str>>) -> BTreeMap<Name, Others> {
+        let mut services: HashMap<&str, Vec<&ServiceView>> = HashMap::new();
+        for view in self.services.values().filter(|view| {
+            let facts = &view.facts;
+            namespaces.contains(&view.name.namespace)
+                && facts.owner.is_none()
+                && facts.service.kind != ServiceKind::ExternalName
+                && !facts.service.selector.is_empty()
+                && !self.by_service.contains_key(&view.name)
+        }) {
+            let there = services.entry(&view.name.namespace).or_default();
+            there.push(view);
+        }
+        let mut declared: Vec<&Arc<Declared>> = { self.declared.values() }
+            .filter(|me| namespaces.contains(&me.name.namespace))
+            .collect();
+        declared.sort_by(|a, b| (a.created, &a.name).cmp(&(b.created, &b.name)));
+        // The oldest that selects a Service's pods has it.
+        let mut taken: HashSet<&Name> = HashSet::new();
+        let mut found = BTreeMap::new();
+        for me in declared {
+            let there = services.get(&*me.name.namespace);
+            let mut others = Others::default();
+            for view in self.selecting(me, there.into_iter().flatten().copied()) {
+                match can_be_held(&view.facts.service) {
+                    true if taken.insert(&view.name) => others.managed.push(view.name.clone()),
+                    true => {}
+                    false => others.unmanaged.push(view.name.clone()),
+                }
+            }
+            others.managed.sort();
+            others.unmanaged.sort();
+            others.unmanaged.truncate(MOST_NAMED);
+            others.too_many = others.managed.len() >= MOST_SERVICES;
+            others.managed.truncate(MOST_SERVICES - 1);
+            let recorded = me.status.services.iter();
+            let recorded = recorded.map(|one| me.name.sibling(one.name.as_str()));
+            let left = recorded.filter(|one| !others.managed.contains(one));
+            others.left = left.collect();
+            found.insert(me.name.clone(), others);
+        }
+        found
+    }
+
+    /// Those of these Services that select the pods of an ElastiService's target, if it has the say over it.
+    fn selecting<'a>(
+        &self,
+        me: &Declared,
+        services: impl Iterator<Item = &'a ServiceView>,
+    ) -> Vec<&'a ServiceView> {
+        let oldest = [self.oldest_for_service(me), self.oldest_for_target(me)];
+        if { oldest.into_iter().flatten() }.any(|(_, name)| *name != me.name.name) {
+            return Vec::new();
+        }
+        let target = self.target(&target_of(me));
+        let template = target.and_then(|target| target.facts.pod_labels.as_ref());
+        let named = self.service(&me.service());
+        let Some(labels) = template.or(named.map(|view| &view.facts.service.selector)) else {
+            return Vec::new();
+        };
+        let selects = |view: &&ServiceView| {
+            let mut selector = view.facts.service.selector.iter();
+            selector.all(|(key, value)| labels.get(key) == Some(value))
+        };
+        services.filter(selects).collect()
+    }
+
+    /// Caches the pods and slices of Services that are managed now, and forgets those of others.
+    fn follow_users(&mut self, namespaces: &HashSet<Arc<str>>) {
+        let within = |name: &Name| namespaces.contains(&name.namespace);
+        let mut users: HashMap<Name, Vec<Name>> = HashMap::new();
+        for (me, others) in self.others.iter().filter(|(me, _)| within(me)) {
+            for service in &others.managed {
+                let all = users.entry(service.clone()).or_default();
+                all.insert(0, me.clone());
+            }
+            for service in &others.left {
+                users.entry(service.clone()).or_default().push(me.clone());
+            }
+        }
+        let before: Vec<Name> = self.users.keys().filter(|n| within(n)).cloned().collect();
+        for service in before {
+            if !users.contains_key(&service) {
+                self.users.remove(&service);
+                self.drop_unmanaged(&service);
+            }
+        }
+        for (service, all) in users {
+            let is_new = !self.is_managed(&service);
+            self.users.insert(service.clone(), all);
+            if is_new {
+                self.watch_objects_of(&service);
+            }
+        }
+    }
+
+    /// A Service is managed from now on.
+    pub(super) fn watch_objects_of(&mut self, service: &Name) {
+        let private = service.sibling(names::private_service(&service.name));
+        self.public_of.insert(private, service.clone());
+        for slice in first_slices(service) {
+            self.our_slices.insert(slice, service.clone());
+        }
+        self.index_selector(service);
+        self.not_read.insert(service.clone());
+    }
+}
