@@ -95,16 +95,6 @@ impl Observed {
         endpoints.any(|e| e.ready && !e.terminating && e.pod == pod)
     }
 
-    /// The pods of other owners that the Service's own endpoints show as taking traffic.
-    pub fn ready_endpoints_of_others(&self) -> impl Iterator<Item = &str> {
-        let shared = self.standing == Standing::Shared;
-        let other = |e: &&Endpoint| !self.pods.iter().any(|pod| pod.name == e.pod);
-        let ready = self.endpoints.iter().filter(|e| e.ready && !e.terminating);
-        ready
-            .filter(move |e| shared && other(e))
-            .map(|e| e.pod.as_str())
-    }
-
     /// Pods that carry our mark.
     pub fn marked_pods(&self) -> impl Iterator<Item = &Pod> {
         self.pods.iter().filter(|p| p.marked)

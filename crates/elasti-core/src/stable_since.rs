@@ -7,7 +7,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::coverage;
 use crate::groups;
-use crate::observed::{Author, Observed, Pod, Settings, SliceShape};
+use crate::observed::{Author, Observed, Pod, Settings, SliceShape, Standing};
 use crate::step::Step;
 
 /// Since when each fact has held without interruption, up to now.
@@ -26,6 +26,8 @@ pub struct StableSince {
     /// The living pods that may have left rotation and come back: the Service's own slices may lag behind that, so any
     /// change of them may take such a pod out of rotation once more.
     pub came_back: BTreeSet<String>,
+    /// The Service's own slices, unchanged, have shown a ready pod of another owner since then.
+    pub shared_since: Option<Timestamp>,
     /// The Service's own slices have shown no pod that receives traffic since then.
     pub no_rotation_since: Option<Timestamp>,
     /// No terminating pod has been seen since then, neither in the Service's own slices nor among its pods.
@@ -134,6 +136,7 @@ impl StableSince {
             slice_gone_since: None,
             in_rotation_since: BTreeMap::new(),
             came_back: BTreeSet::new(),
+            shared_since: None,
             no_rotation_since: None,
             no_terminating_since: None,
             pods_out_since: None,
@@ -231,6 +234,7 @@ impl StableSince {
     fn clamp_to_now(&mut self, now: Timestamp) {
         let spans = [
             &mut self.slice_gone_since,
+            &mut self.shared_since,
             &mut self.no_rotation_since,
             &mut self.no_terminating_since,
             &mut self.pods_out_since,
@@ -298,13 +302,10 @@ impl StableSince {
                 let since = self.in_rotation_since.get(&pod.name).filter(|_| steady);
                 (pod.name.clone(), since.copied().unwrap_or(o.now))
             })
-            // Of a pod of another owner only its endpoint is known.
-            .chain(o.ready_endpoints_of_others().map(|pod| {
-                let since = self.in_rotation_since.get(pod).filter(|_| same_slices);
-                (pod.to_owned(), since.copied().unwrap_or(o.now))
-            }))
             .collect();
         self.came_back = back;
+        let shared_since = self.shared_since.filter(|_| same_slices);
+        self.shared_since = span(shared_since, o.standing == Standing::Shared, o.now);
     }
 
     fn observe_readiness(&mut self, o: &Observed, versions: &BTreeMap<String, String>) {

@@ -559,7 +559,7 @@ fn known_since(o: &Observed) -> Result<Timestamp, Why> {
         let followed = seen.ready_since.get(pod);
         followed.map_or(*since, |at| add(*at, o.settings.settle).min(*since))
     });
-    since.min().ok_or_else(|| {
+    since.chain(seen.shared_since).min().ok_or_else(|| {
         let sentence = "The Service's own endpoints show no ready pod yet.";
         Why::new(Reason::Restoring, sentence)
     })

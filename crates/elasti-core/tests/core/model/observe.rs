@@ -579,6 +579,7 @@ pub fn aged(config: &Config, mut seen: StableSince, units: Age) -> StableSince {
     }
     for span in [
         &mut seen.slice_gone_since,
+        &mut seen.shared_since,
         &mut seen.no_rotation_since,
         &mut seen.no_terminating_since,
         &mut seen.pods_out_since,

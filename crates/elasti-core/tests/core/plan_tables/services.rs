@@ -2,7 +2,7 @@
 
 use elasti_api::{ListenPort, Reason, RouteGeneration, ServicePorts, UnmanagedServices};
 use elasti_core::observed::{
-    Endpoint, OtherService, Owned, PortsGiven, Report, SliceRole, SliceShape, Standing,
+    OtherService, Owned, PortsGiven, Report, SliceRole, SliceShape, Standing,
 };
 use elasti_core::status::status;
 use elasti_core::{Observed, Plan, Step};
@@ -172,12 +172,6 @@ fn while_pods_of_other_owners_serve_it_it_keeps_the_net_only() {
     o.others[0].standing = Standing::Shared;
     let spans = o.stable_since.others.get_mut(ADMIN).unwrap();
     spans.no_terminating_since = Some(ago(LONG));
-    let plan = planned(&o);
-    assert!(about_second(&plan).is_empty(), "not in its endpoints yet");
-    o.others[0].endpoints = vec![Endpoint {
-        pod: "zoo-1".into(),
-        ..endpoint(true)
-    }];
     let plan = planned(&o);
     assert!(matches!(about_second(&plan)[..], [Step::EnsureNet(_)]));
     let mut o = with_second(asleep());
