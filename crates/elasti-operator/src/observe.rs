@@ -138,10 +138,11 @@ pub(crate) fn observe(cache: &Cache, me: Arc<Declared>, context: Context) -> Sna
     let private = elasti_api::names::private_service(&service_name.name);
     let private = cache.service(&service_name.sibling(private));
     let service = cache.service(&service_name);
+    let rival = rival(cache, &me);
     let mut observed = Observed {
         now,
         leadership,
-        rival: rival(cache, &me),
+        predecessor: cache.predecessor(&me.name.namespace),
         namespace_terminating,
         service: service.map(|view| view.facts.service.clone()),
         target: target.as_deref().map(|t| t.facts.target(&t.version)),
@@ -149,7 +150,7 @@ pub(crate) fn observe(cache: &Cache, me: Arc<Declared>, context: Context) -> Sna
         endpoints: facts::endpoints(&slices),
         endpoints_version: facts::endpoints_version(&slices),
         slice: facts::our_slices(
-            &me.uid,
+            (&me.uid, rival.as_ref()),
             &service_name.name,
             &slices,
             &ports,
@@ -167,9 +168,11 @@ pub(crate) fn observe(cache: &Cache, me: Arc<Declared>, context: Context) -> Sna
         stable_since: memory.stable_since,
         settings: times,
         me: remembered(&me),
+        rival,
     };
     observed.stable_since = observed.stable_since.clone().observe(&observed);
-    let is_ours = |slice: &&Arc<SliceView>| slice.facts.owner.as_deref() == Some(me.uid.as_str());
+    let rival = observed.rival.as_ref();
+    let is_ours = |slice: &&Arc<SliceView>| facts::is_ours(&me.uid, rival, &slice.facts);
     let ours = cache.slices(&service_name).filter(is_ours);
     Snapshot {
         our_slices: ours.map(|s| (s.name.clone(), s.uid.clone())).collect(),

@@ -42,6 +42,9 @@ pub fn alter(config: &Config, read: &Svc, plan: &Plan, effects: &mut Vec<(Effect
             let net = read.slice.map(|mask| Effect::EnsureSlice(NET | mask));
             effects.extend(net.map(|net| (net, None)));
         }
+        Mistake::AdoptsNothing if read.slice == Some(0) => {
+            effects.retain(|(e, _)| !matches!(e, Effect::EnsureSlice(_)));
+        }
         Mistake::KeepsNoNet => {
             effects.retain(|(e, _)| !matches!(e, Effect::EnsureSlice(mask) if mask & NET != 0));
         }
