@@ -54,7 +54,7 @@ pub fn plan(spec: &ElastiServiceSpec, o: &Observed) -> Plan {
     plan
 }
 
-/// Two operators would undo each other's steps. Only wakes are still decided: nobody takes them back, and a request that
+/// Two operators would undo each other's steps. Only wakes are still decided: nothing takes them back, and a request that
 /// has reached a resolver of ours must not wait for the other operator's end.
 fn left_to_predecessor(pod: &str) -> Why {
     let sentence = format!(

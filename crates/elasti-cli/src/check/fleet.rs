@@ -218,7 +218,7 @@ fn counted(count: usize, what: &str, more: &str) -> String {
     format!("{count} {what}{plural}{more}")
 }
 
-fn some(names: &[String]) -> String {
+pub(super) fn some(names: &[String]) -> String {
     let more = names.len().saturating_sub(SHOWN);
     let shown = names
         .iter()

@@ -21,16 +21,18 @@ const NAMESPACES_ARGUMENTS: [&str; 2] = ["--watch-namespaces=", "--watch-namespa
 /// nothing but an ElastiService owns it, and it has one port, and addresses with nothing beside them.
 pub(super) fn made_slice(slice: &EndpointSlice) -> bool {
     let label = |key: &str| slice.metadata.labels.as_ref()?.get(key);
+    let managers = [names::SLICE_MANAGED_BY_LABEL, names::MANAGED_BY_LABEL];
+    if managers.into_iter().any(|key| label(key).is_some()) {
+        // Nearly every slice: its name need not be compared.
+        return false;
+    }
     let named = label(names::SERVICE_NAME_LABEL).is_some_and(|service| {
         let name = names::resolver_slice(service, IpFamily::V4, 0);
         slice.metadata.name.as_ref() == Some(&name)
     });
-    let managers = [names::SLICE_MANAGED_BY_LABEL, names::MANAGED_BY_LABEL];
-    let unmanaged = managers.into_iter().all(|key| label(key).is_none());
     let mut owners = slice.metadata.owner_references.iter().flatten();
     let ports = slice.ports.as_deref().unwrap_or_default();
     named
-        && unmanaged
         && owners.all(super::is_elasti_service)
         && slice.address_type == IpFamily::V4.address_type()
         && ports.len() == 1

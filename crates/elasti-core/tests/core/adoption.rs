@@ -33,6 +33,9 @@ fn slice_of(service: &str) -> Value {
     recorded("EndpointSlice", &name)
 }
 
+/// What differs, and how.
+type Change = (&'static str, fn(&mut Value));
+
 /// What a slice is to the ElastiService of this uid.
 fn seen(me_uid: &str, rival: Option<&Rival>, slice: &Value) -> Owned<Vec<SliceRole>> {
     let slice: EndpointSlice = serde_json::from_value(slice.clone()).unwrap();
@@ -155,7 +158,7 @@ fn a_slice_without_an_owner_is_adopted_and_one_of_ours_stays_ours() {
 
 #[test]
 fn a_slice_that_differs_in_any_part_of_the_mark_is_foreign() {
-    let changes: [(&str, fn(&mut Value)); 7] = [
+    let changes: [Change; 7] = [
         ("managed by a controller", |slice| {
             slice["metadata"]["labels"][names::SLICE_MANAGED_BY_LABEL] = json!("mine.example.com");
         }),

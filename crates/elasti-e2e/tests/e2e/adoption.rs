@@ -29,23 +29,28 @@ async fn before_elasti() -> TestEnv {
     .await
 }
 
-/// An app that KubeElasti has put to sleep: its objects around it are the recorded ones.
-async fn left_asleep(env: &TestEnv, spec: Value) -> App {
-    let mut app = blueprint("target");
+/// An app that KubeElasti has put to sleep: the objects around it are those of the recorded service, under its name.
+pub(crate) async fn left_asleep(env: &TestEnv, name: &'static str, spec: Value) -> App {
+    let mut app = blueprint(name);
     (app.replicas, app.in_use, app.spec) = (0, false, spec);
     let app = env.build(app).await;
-    let mut slice = recorded("EndpointSlice", &slice_name());
-    slice["metadata"] = json!({"name": slice_name(), "labels": slice["metadata"]["labels"]});
+    let mut slice = recorded("EndpointSlice", &slice_name("target"));
+    let labels = json!({names::SERVICE_NAME_LABEL: name});
+    assert_eq!(
+        slice["metadata"]["labels"],
+        json!({names::SERVICE_NAME_LABEL: "target"})
+    );
+    slice["metadata"] = json!({"name": slice_name(name), "labels": labels});
+    slice["ports"][0]["name"] = json!(app.blueprint.ports[0].0);
     env.api().make(&app.slices_path(), slice).await;
-    let me = app.object().await;
-    let private = names::private_service("target");
-    let recorded_private = recorded("Service", &private);
+    let recorded_private = recorded("Service", &names::private_service("target"));
     let mut owner = recorded_private["metadata"]["ownerReferences"][0].clone();
-    owner["uid"] = me["metadata"]["uid"].clone();
-    let spec = json!({
-        "selector": recorded_private["spec"]["selector"], "ports": recorded_private["spec"]["ports"],
+    owner["name"] = json!(name);
+    owner["uid"] = app.object().await["metadata"]["uid"].clone();
+    let private = json!({
+        "metadata": {"name": names::private_service(name), "ownerReferences": [owner]},
+        "spec": {"selector": {"app": name}, "ports": recorded_private["spec"]["ports"]},
     });
-    let private = json!({"metadata": {"name": private, "ownerReferences": [owner]}, "spec": spec});
     env.api().make(&app.core("services"), private).await;
     let recorded_me = recorded("ElastiService", "target");
     let finalizers = json!({"metadata": {"finalizers": recorded_me["metadata"]["finalizers"]}});
@@ -56,13 +61,15 @@ async fn left_asleep(env: &TestEnv, spec: Value) -> App {
     app
 }
 
-fn slice_name() -> String {
-    names::resolver_slice("target", IpFamily::V4, 0)
+fn slice_name(service: &str) -> String {
+    names::resolver_slice(service, IpFamily::V4, 0)
 }
 
 async fn slice(env: &TestEnv, app: &App) -> Value {
-    let path = format!("{}/{}", app.slices_path(), slice_name());
-    env.api().get(&path).await
+    let name = slice_name(app.blueprint.name);
+    env.api()
+        .get(&format!("{}/{name}", app.slices_path()))
+        .await
 }
 
 async fn until_adopted(env: &TestEnv, app: &App) {
@@ -82,7 +89,7 @@ async fn start_elasti(env: &TestEnv) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_service_that_was_left_asleep_keeps_sleeping_and_wakes_with_the_first_request() {
     let env = before_elasti().await;
-    let app = left_asleep(&env, json!({"minTargetReplicas": 2})).await;
+    let app = left_asleep(&env, "target", json!({"minTargetReplicas": 2})).await;
     let before = slice(&env, &app).await;
     start_elasti(&env).await;
     until_adopted(&env, &app).await;
@@ -113,7 +120,7 @@ async fn a_service_that_was_left_asleep_keeps_sleeping_and_wakes_with_the_first_
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn before_a_resolver_of_ours_is_ready_the_old_one_stays_in_the_path() {
     let env = before_elasti().await;
-    let app = left_asleep(&env, json!({})).await;
+    let app = left_asleep(&env, "target", json!({})).await;
     let before = slice(&env, &app).await;
     env.add_operator().await;
     app.until_phase(Phase::Asleep).await;
@@ -128,7 +135,7 @@ async fn before_a_resolver_of_ours_is_ready_the_old_one_stays_in_the_path() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_that_is_deleted_before_anything_else_leaves_nothing_behind() {
     let env = before_elasti().await;
-    let app = left_asleep(&env, json!({})).await;
+    let app = left_asleep(&env, "target", json!({})).await;
     env.api().delete(&app.path()).await;
     start_elasti(&env).await;
     until("it is gone", async || app.object().await.is_null()).await;
@@ -153,7 +160,7 @@ async fn a_pause_of_keda_that_was_left_ends_with_the_wake() {
     });
     env.api().make(&path, scaled).await;
     let keda = json!({"autoscaler": {"type": "keda", "name": "target"}});
-    let app = left_asleep(&env, keda).await;
+    let app = left_asleep(&env, "target", keda).await;
     start_elasti(&env).await;
     until_adopted(&env, &app).await;
     app.visit().await;
@@ -183,7 +190,7 @@ fn old_operator() -> Value {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn while_the_other_operator_lives_nothing_is_touched_and_the_status_says_so() {
     let env = before_elasti().await;
-    let app = left_asleep(&env, json!({})).await;
+    let app = left_asleep(&env, "target", json!({})).await;
     let before = slice(&env, &app).await;
     env.api().make(PODS, old_operator()).await;
     start_elasti(&env).await;
@@ -196,6 +203,7 @@ async fn while_the_other_operator_lives_nothing_is_touched_and_the_status_says_s
     assert_eq!(slice(&env, &app).await, before);
     assert_eq!(app.replicas().await, 0);
     let status = app.status().await;
+    assert!(!status.ports.is_empty(), "our resolvers listen already");
     let said = status
         .conditions
         .iter()
