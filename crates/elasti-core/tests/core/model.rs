@@ -278,7 +278,7 @@ fn lives() -> Vec<Config> {
         },
         Config {
             left: true,
-            budget: budget(1, 1, 0, 0, 1),
+            budget: budget(1, 1, 0, 0, 0),
             ..Config::new("a service that KubeElasti left asleep")
         },
         Config {
