@@ -5,6 +5,7 @@ mod fleet;
 pub mod installation;
 mod leftovers;
 pub mod line;
+mod migration;
 mod network;
 mod permissions;
 
@@ -30,6 +31,9 @@ pub struct Check {
     access: Access,
     #[command(flatten)]
     output: Output,
+    /// Check a move from KubeElasti: before it what stands against it, after it what is left to move
+    #[arg(long)]
+    migration: bool,
 }
 
 const CODES: &str = "Exit codes: 0 ok or only warnings, 1 something failed, 2 wrong usage.";
@@ -67,13 +71,14 @@ impl Check {
 
     async fn check(&self) -> Result<Vec<Line>, Failed> {
         let cluster = self.access.connect().await?;
-        let checked = check(&cluster, self.access.namespace.as_deref());
+        let namespace = self.access.namespace.as_deref();
+        let checked = check(&cluster, namespace, self.migration);
         Ok(while_waiting(|| "checking the installation".to_owned(), checked).await)
     }
 }
 
 /// In order: each check needs what the one before found.
-async fn check(cluster: &Cluster, namespace: Option<&str>) -> Vec<Line> {
+async fn check(cluster: &Cluster, namespace: Option<&str>, migration: bool) -> Vec<Line> {
     let mut lines = Vec::new();
     let client = &cluster.client;
     match client.apiserver_version().await {
@@ -87,6 +92,14 @@ async fn check(cluster: &Cluster, namespace: Option<&str>) -> Vec<Line> {
                 format!("the API server does not answer: {error}"),
                 "check the kubeconfig and its context: kubectl config current-context",
             ));
+            return lines;
+        }
+    }
+    if migration {
+        // That Elasti is not installed yet is no fault before a move.
+        let installation = Installation::find(client, namespace, &mut Vec::new()).await;
+        migration::check(client, &installation, &mut lines).await;
+        if installation.operator.is_none() {
             return lines;
         }
     }

@@ -1,5 +1,6 @@
 //! What KEDA and an HPA need before and after a scale to zero: an HPA disables itself at zero, KEDA must be paused.
 
+use crate::facts::predecessor;
 use crate::observed::{Autoscaler, KedaBefore, KedaPause};
 
 /// The autoscaler will not interfere while the target goes to zero.
@@ -56,7 +57,7 @@ pub fn release(autoscaler: &Autoscaler) -> Option<KedaPause> {
     };
     let before = match &pause.before {
         Some(before) => before.clone(),
-        None if is_kube_elasti_pause(pause) => KedaBefore::default(),
+        None if predecessor::left_pause(pause) => KedaBefore::default(),
         None => return None,
     };
     Some(KedaPause {
@@ -64,11 +65,6 @@ pub fn release(autoscaler: &Autoscaler) -> Option<KedaPause> {
         paused_replicas: before.paused_replicas,
         before: None,
     })
-}
-
-/// A pause that KubeElasti left: it recorded nothing, but only it pauses at zero in this way.
-fn is_kube_elasti_pause(pause: &KedaPause) -> bool {
-    pause.paused.as_deref() == Some("true") && pause.paused_replicas.as_deref() == Some("0")
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ mod autoscaler;
 mod elasti_service;
 mod obstacle;
 mod pod;
+pub(crate) mod predecessor;
 mod requests;
 mod resolver;
 mod rival;
@@ -25,23 +26,28 @@ pub use autoscaler::{
 pub use elasti_service::{has_finalizer, me, user_request};
 pub use obstacle::{NEVER_READY_AFTER, obstacle};
 pub use pod::{PodFacts, PodId, PodOwner, is_ready, pods_of_service};
+pub use predecessor::{OPERATOR_LABEL as PREDECESSOR_LABEL, PredecessorFacts};
 pub use requests::Requests;
 pub use resolver::resolver;
 pub use rival::{Claimant, rival, rival_among};
 pub use selector::PodSelector;
 pub use service::{ServiceFacts, private_service};
-pub use slice::{FoundSlice, SliceFacts, endpoints, endpoints_version, our_slices};
+pub use slice::{FoundSlice, SliceFacts, SliceOwner, endpoints, endpoints_version, our_slices};
 pub use target::{TargetFacts, replicas_of_scale};
 pub use template::TemplateFacts;
 
 use elasti_api::names;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 
 /// The uid of the ElastiService that owns an object.
 fn owner(metadata: &ObjectMeta) -> Option<String> {
     let owners = metadata.owner_references.iter().flatten();
     owners
-        .filter(|one| one.kind == "ElastiService" && one.api_version.starts_with(names::GROUP))
+        .filter(|one| is_elasti_service(one))
         .map(|one| one.uid.clone())
         .next()
+}
+
+fn is_elasti_service(owner: &OwnerReference) -> bool {
+    owner.kind == "ElastiService" && owner.api_version.starts_with(names::GROUP)
 }

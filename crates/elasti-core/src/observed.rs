@@ -20,6 +20,8 @@ pub struct Observed {
     pub leadership: Leadership,
     /// An older ElastiService that claims the same Service or target.
     pub rival: Option<Rival>,
+    /// The pod of a living operator of KubeElasti that manages the same namespace.
+    pub predecessor: Option<String>,
     /// The namespace is going away: nothing may be created in it.
     pub namespace_terminating: bool,
     /// The public Service; `None` if it does not exist.

@@ -35,7 +35,9 @@ pub struct Plan {
 /// What to do next for one service.
 #[must_use]
 pub fn plan(spec: &ElastiServiceSpec, o: &Observed) -> Plan {
-    let mut plan = if o.me.deleting_since.is_some() {
+    let mut plan = if let Some(pod) = &o.predecessor {
+        Plan::at(current_phase(o), left_to_predecessor(pod))
+    } else if o.me.deleting_since.is_some() {
         finalize(spec, o)
     } else {
         match preconditions(spec, o) {
@@ -50,6 +52,15 @@ pub fn plan(spec: &ElastiServiceSpec, o: &Observed) -> Plan {
     plan.requeue_at = earliest(plan.requeue_at, user_requests::sleep_due(o));
     plan.requeue_at = plan.requeue_at.map(|moment| moment.max(o.now));
     plan
+}
+
+/// Two operators would undo each other's steps. Only wakes are still decided: nothing takes them back, and a request that
+/// has reached a resolver of ours must not wait for the other operator's end.
+fn left_to_predecessor(pod: &str) -> Why {
+    let sentence = format!(
+        "KubeElasti's operator still runs as pod {pod}; Elasti leaves the service to it until that pod is gone."
+    );
+    Why::new(Reason::Conflict, sentence)
 }
 
 /// The response to a wake request, on any replica of the operator.

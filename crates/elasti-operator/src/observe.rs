@@ -7,7 +7,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use elasti_api::{AutoscalerType, ElastiServiceSpec};
-use elasti_core::facts::{self, Claimant, FoundSlice, PodOwner, PodSelector};
+use elasti_core::facts::{self, Claimant, FoundSlice, PodOwner, PodSelector, SliceOwner};
 use elasti_core::observed::{
     Autoscaler, Endpoint, Leadership, Me, Observed, OtherService, Owned, Pod, PortsGiven,
     PrivateServiceShape, Reading, Remembered, Report, Resolver, Rival, Settings, Standing,
@@ -80,12 +80,11 @@ pub(crate) struct Ours {
 impl Ours {
     fn find(
         cache: &Cache,
-        me: &Declared,
+        owner: SliceOwner<'_>,
         service: &Name,
         private: &Owned<PrivateServiceShape>,
     ) -> Self {
-        let is_ours =
-            |slice: &&Arc<SliceView>| slice.facts.owner.as_deref() == Some(me.uid.as_str());
+        let is_ours = |slice: &&Arc<SliceView>| owner.owns(&slice.facts);
         let slices = cache.slices(service).filter(is_ours);
         let found = cache.service(&private_name(service));
         Self {
@@ -182,14 +181,17 @@ pub(crate) fn observe(cache: &Cache, me: Arc<Declared>, context: Context) -> Sna
     let owner = Ownership::new(cache, &me, target.as_deref());
     let (pods, never_ready_at) = pods(cache, &owner, target.as_deref(), now);
     let (autoscaler, scaled_version) = autoscaler(cache, &me);
-    let named = service_of(cache, &me, &owner, &service_name, &ports);
+    let rival = rival(cache, &me);
+    let slices_of = SliceOwner::of_named(&me.uid, rival.as_ref());
+    let named = service_of(cache, (&me, slices_of), &owner, &service_name, &ports);
+    let slices_of_others = SliceOwner::of_other(&me.uid);
     let others: Vec<OtherService> = { other_allocations.iter() }
-        .map(|(name, given)| service_of(cache, &me, &owner, name, &given.ports))
+        .map(|(name, given)| service_of(cache, (&me, slices_of_others), &owner, name, &given.ports))
         .collect();
     let mut observed = Observed {
         now,
         leadership,
-        rival: rival(cache, &me),
+        predecessor: cache.predecessor(&me.name.namespace),
         namespace_terminating,
         service: named.service,
         target: target.as_deref().map(|t| t.facts.target(&t.version)),
@@ -212,13 +214,17 @@ pub(crate) fn observe(cache: &Cache, me: Arc<Declared>, context: Context) -> Sna
         stable_since: memory.stable_since,
         settings: times,
         me: remembered(&me),
+        rival,
     };
     observed.stable_since = observed.stable_since.clone().observe(&observed);
+    let slices_of = SliceOwner::of_named(&me.uid, observed.rival.as_ref());
+    let slices_of_others = SliceOwner::of_other(&me.uid);
     let others = other_allocations.iter().zip(&observed.others);
-    let others =
-        others.map(|((name, _), other)| Ours::find(cache, &me, name, &other.private_service));
+    let others = others.map(|((name, _), other)| {
+        Ours::find(cache, slices_of_others, name, &other.private_service)
+    });
     Snapshot {
-        ours: Ours::find(cache, &me, &service_name, &observed.private_service),
+        ours: Ours::find(cache, slices_of, &service_name, &observed.private_service),
         others: others.collect(),
         observed,
         target_name,
@@ -335,7 +341,7 @@ impl Ownership {
 /// One Service of the target's pods: the one that the spec names, or another.
 fn service_of(
     cache: &Cache,
-    me: &Declared,
+    (me, slices_of): (&Declared, SliceOwner<'_>),
     owner: &Ownership,
     name: &Name,
     ports: &PortsGiven,
@@ -356,7 +362,13 @@ fn service_of(
         },
         endpoints,
         endpoints_version: facts::endpoints_version(&found),
-        slice: facts::our_slices(&me.uid, &name.name, &found, ports, &me.recorded_ports(name)),
+        slice: facts::our_slices(
+            slices_of,
+            &name.name,
+            &found,
+            ports,
+            &me.recorded_ports(name),
+        ),
         private_service: facts::private_service(&me.uid, private.map(|view| &view.facts)),
         ports: ports.clone(),
     }

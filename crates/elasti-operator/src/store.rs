@@ -4,6 +4,7 @@
 mod cached_kind;
 mod claims;
 mod others;
+mod predecessor;
 mod refresh;
 mod selectors;
 #[cfg(test)]
@@ -13,6 +14,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use elasti_api::names;
+use elasti_core::facts::PredecessorFacts;
 use elasti_core::observed::KedaPause;
 use jiff::Timestamp;
 use parking_lot::{Mutex, MutexGuard};
@@ -24,6 +26,7 @@ pub(crate) use cached_kind::{CachedKind, ResolverPod, Source};
 use cached_kind::{names_in, replaces};
 pub(crate) use claims::{autoscaler_kind, first_slices, target_of};
 pub(crate) use others::Others;
+pub(crate) use predecessor::PredecessorPod;
 pub(crate) use refresh::Lists;
 
 /// What happened to one kind of object.
@@ -129,6 +132,8 @@ pub(crate) struct Cache {
     pub(crate) hpas: HashMap<Name, u32>,
     pub(crate) scaled: HashMap<Name, ScaledView>,
     pub(crate) resolvers: BTreeMap<Name, Arc<PodView>>,
+    /// Living pods of KubeElasti's operator.
+    predecessors: BTreeMap<Name, PredecessorFacts>,
     nodes: BTreeSet<Name>,
     nodes_refused: bool,
     kinds: HashMap<KindName, KindState>,
@@ -315,12 +320,13 @@ impl Cache {
     /// Everything that a decision needs has been listed.
     pub(crate) fn is_listed(&self) -> bool {
         let pods_and_slices = [SliceView::RESOURCE, PodView::RESOURCE];
-        let resolvers = |(what, _): &(&str, Option<String>)| *what == ResolverPod::RESOURCE;
+        let somewhere = |kind: &str| self.listed.iter().any(|(what, _)| *what == kind);
         self.services_listed()
             && pods_and_slices
                 .iter()
                 .all(|what| self.listed_everywhere(what))
-            && self.listed.iter().any(resolvers)
+            && somewhere(ResolverPod::RESOURCE)
+            && somewhere(PredecessorPod::RESOURCE)
     }
 
     /// The ElastiServices and Services are listed; they decide which pods and slices matter.

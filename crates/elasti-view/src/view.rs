@@ -341,6 +341,7 @@ pub(crate) fn observed(facts: &Facts<'_>, status: &ElastiServiceStatus) -> Obser
         me: facts::me(&me.metadata, status),
         leadership: Leadership::Follower,
         rival: None,
+        predecessor: None,
         namespace_terminating: false,
         service: None,
         target: target.found().map(|one| Target {

@@ -6,6 +6,8 @@ use std::time::Duration;
 use anyhow::Context as _;
 use clap::Args;
 use elasti_api::{AutoscalerType, ElastiService, names};
+use elasti_core::facts::{self, SliceFacts};
+use elasti_core::observed::Autoscaler;
 use elasti_runtime::{kube_client, logs};
 use futures::StreamExt as _;
 use k8s_openapi::api::apps::v1::Deployment;
@@ -159,13 +161,7 @@ impl UninstallHook {
             self.until_pods_answer(&slices, &service.spec.service)
                 .await?;
         }
-        for slice in of_service(
-            &slices,
-            &service.spec.service,
-            names::SLICE_MANAGED_BY_ELASTI,
-        )
-        .await?
-        {
+        for slice in of_service(&slices, &service.spec.service, leads_to_resolvers).await? {
             absent_is_none(
                 slices
                     .delete(&slice.name_any(), &DeleteParams::default())
@@ -181,14 +177,14 @@ impl UninstallHook {
         slices: &Api<EndpointSlice>,
         service: &str,
     ) -> anyhow::Result<()> {
-        let ours = of_service(slices, service, names::SLICE_MANAGED_BY_ELASTI).await?;
+        let ours = of_service(slices, service, leads_to_resolvers).await?;
         if !ours.iter().any(has_ready_endpoint) {
             return Ok(());
         }
         let settle = Duration::from_secs(self.settle_seconds);
         let start = Instant::now();
         loop {
-            let own = of_service(slices, service, names::SLICE_MANAGED_BY_KUBERNETES).await?;
+            let own = of_service(slices, service, |slice| slice.by_kubernetes).await?;
             anyhow::ensure!(own.iter().any(has_ready_endpoint), "no pod is ready");
             if start.elapsed() >= settle {
                 return Ok(());
@@ -245,7 +241,7 @@ where
     Ok(())
 }
 
-/// Un-pauses a ScaledObject that we have paused.
+/// Un-pauses a ScaledObject that we, or KubeElasti, have paused.
 async fn release_autoscaler(
     client: &Client,
     service: &ElastiService,
@@ -263,15 +259,13 @@ async fn release_autoscaler(
     let Some(object) = objects.get_opt(&autoscaler.name).await? else {
         return Ok(());
     };
-    if !object
-        .annotations()
-        .contains_key(names::KEDA_BEFORE_ANNOTATION)
-    {
+    let pause = facts::keda_pause(&serde_json::to_value(&object)?);
+    let Some(released) = elasti_core::autoscaler::release(&Autoscaler::Keda(pause)) else {
         return Ok(());
-    }
+    };
     let patch = json!({"metadata": {"annotations": {
-        names::KEDA_PAUSED_ANNOTATION: "false",
-        names::KEDA_PAUSED_REPLICAS_ANNOTATION: null,
+        names::KEDA_PAUSED_ANNOTATION: released.paused,
+        names::KEDA_PAUSED_REPLICAS_ANNOTATION: released.paused_replicas,
         names::KEDA_BEFORE_ANNOTATION: null,
     }}});
     let params = PatchParams::apply(names::FIELD_MANAGER);
@@ -307,26 +301,28 @@ async fn finalize(client: &Client, service: &ElastiService, namespace: &str) -> 
     Ok(())
 }
 
+/// A slice of ours, or one of KubeElasti's that was not adopted yet.
+fn leads_to_resolvers(slice: &SliceFacts) -> bool {
+    slice.by_elasti || slice.by_predecessor
+}
+
 async fn of_service(
     slices: &Api<EndpointSlice>,
     service: &str,
-    keeper: &str,
+    which: fn(&SliceFacts) -> bool,
 ) -> anyhow::Result<Vec<EndpointSlice>> {
-    let labels = format!(
-        "{}={service},{}={keeper}",
-        names::SERVICE_NAME_LABEL,
-        names::SLICE_MANAGED_BY_LABEL
-    );
-    Ok(slices
-        .list(&ListParams::default().labels(&labels))
-        .await?
-        .items)
+    let labels = format!("{}={service}", names::SERVICE_NAME_LABEL);
+    let all = slices.list(&ListParams::default().labels(&labels)).await?;
+    let mut found = all.items;
+    found.retain(|slice| which(&SliceFacts::from_object(slice)));
+    Ok(found)
 }
 
+/// Kubernetes takes an endpoint without this condition for ready.
 fn has_ready_endpoint(slice: &EndpointSlice) -> bool {
     slice.endpoints.iter().any(|endpoint| {
         let conditions = endpoint.conditions.as_ref();
-        conditions.and_then(|conditions| conditions.ready) == Some(true)
+        conditions.and_then(|conditions| conditions.ready) != Some(false)
     })
 }
 

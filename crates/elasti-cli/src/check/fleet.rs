@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use elasti_api::{ElastiService, Mode, Phase, names};
 use elasti_core::coverage;
-use elasti_core::facts::ServiceFacts;
+use elasti_core::facts::{ServiceFacts, SliceFacts};
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::api::ListParams;
@@ -218,7 +218,7 @@ fn counted(count: usize, what: &str, more: &str) -> String {
     format!("{count} {what}{plural}{more}")
 }
 
-fn some(names: &[String]) -> String {
+pub(super) fn some(names: &[String]) -> String {
     let more = names.len().saturating_sub(SHOWN);
     let shown = names
         .iter()
@@ -264,10 +264,11 @@ fn unwell(service: &ElastiService) -> Option<String> {
     }
 }
 
-/// Whether this slice of ours routes this service's traffic.
+/// Whether this slice, ours or one that KubeElasti left, routes this service's traffic.
 fn leads(slice: &EndpointSlice, service: &ElastiService) -> bool {
     let label = |key: &str| slice.labels().get(key).map(String::as_str);
-    label(names::SLICE_MANAGED_BY_LABEL) == Some(names::SLICE_MANAGED_BY_ELASTI)
+    let facts = SliceFacts::from_object(slice);
+    (facts.by_elasti || facts.by_predecessor)
         && label(names::SERVICE_NAME_LABEL) == Some(service.spec.service.as_str())
         && slice.namespace() == service.namespace()
 }

@@ -64,7 +64,7 @@ pub(crate) fn variable<'a>(deployment: &'a Deployment, name: &str) -> Option<&'a
 }
 
 /// The value may come from a Secret: then it is set, but not known.
-fn has_variable(deployment: &Deployment, name: &str) -> bool {
+pub(super) fn has_variable(deployment: &Deployment, name: &str) -> bool {
     let variables = container(deployment).and_then(|one| one.env.as_ref());
     variables.into_iter().flatten().any(|one| {
         one.name == name
@@ -73,9 +73,15 @@ fn has_variable(deployment: &Deployment, name: &str) -> bool {
     })
 }
 
-fn arguments(deployment: &Deployment) -> &[String] {
+pub(super) fn arguments(deployment: &Deployment) -> &[String] {
     let arguments = container(deployment).and_then(|one| one.args.as_deref());
     arguments.unwrap_or_default()
+}
+
+/// It is an operator, ours or KubeElasti's, and no resolver.
+pub(super) fn is_operator(deployment: &Deployment) -> bool {
+    let (key, value) = OPERATOR_LABEL.split_once('=').unwrap_or_default();
+    deployment.labels().get(key).is_some_and(|one| one == value)
 }
 
 fn is_ours(deployment: &Deployment, part: Part) -> bool {

@@ -17,7 +17,7 @@ pub(super) fn check(installation: &Installation, fleet: &Fleet, lines: &mut Vec<
         found.push(Line::fail(
             CHECK,
             format!("KubeElasti still runs as {namespace}/{name}: two operators conflict"),
-            format!("helm uninstall KubeElasti's release, or kubectl delete deployment {name} -n {namespace}"),
+            format!("kubectl delete deployment {name} -n {namespace}; never helm uninstall KubeElasti, which deletes the CRD and every ElastiService"),
         ));
     }
     for slice in fleet

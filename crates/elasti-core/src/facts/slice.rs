@@ -7,8 +7,9 @@ use elasti_api::ListenPort;
 use elasti_api::names::{self, IpFamily};
 use k8s_openapi::api::discovery::v1::{self as discovery_v1, EndpointSlice};
 
+use super::predecessor;
 use super::service::family;
-use crate::observed::{Endpoint, Family, Owned, PortsGiven, SliceRole, SliceShape};
+use crate::observed::{Claim, Endpoint, Family, Owned, PortsGiven, Rival, SliceRole, SliceShape};
 
 /// What is kept of an EndpointSlice.
 #[derive(Clone, Debug, PartialEq)]
@@ -17,6 +18,8 @@ pub struct SliceFacts {
     pub by_kubernetes: bool,
     /// Elasti manages it.
     pub by_elasti: bool,
+    /// KubeElasti made it.
+    pub by_predecessor: bool,
     /// The uid of the ElastiService that owns it.
     pub owner: Option<String>,
     /// The family of its addresses.
@@ -58,6 +61,7 @@ impl SliceFacts {
         let mut facts = Self {
             by_kubernetes,
             by_elasti: manager == Some(names::SLICE_MANAGED_BY_ELASTI),
+            by_predecessor: predecessor::made_slice(slice),
             owner: super::owner(&slice.metadata),
             family: family(&slice.address_type),
             ports: Vec::new(),
@@ -137,17 +141,50 @@ pub fn endpoints_version(slices: &[FoundSlice<'_>]) -> String {
     parts.join(",")
 }
 
+/// Whose slices of a Service are asked for.
+#[derive(Clone, Copy, Debug)]
+pub struct SliceOwner<'a> {
+    uid: &'a str,
+    adopts: bool,
+}
+
+impl<'a> SliceOwner<'a> {
+    /// Of the Service that the ElastiService names: it adopts what KubeElasti left without an owner, unless another
+    /// ElastiService manages the Service.
+    #[must_use]
+    pub fn of_named(uid: &'a str, rival: Option<&Rival>) -> Self {
+        let adopts = rival.is_none_or(|rival| rival.claim != Claim::Service);
+        Self { uid, adopts }
+    }
+
+    /// Of another Service of the pods: KubeElasti's slice there would belong to the ElastiService that names it.
+    #[must_use]
+    pub fn of_other(uid: &'a str) -> Self {
+        let adopts = false;
+        Self { uid, adopts }
+    }
+
+    /// Whether it owns or adopts this slice.
+    #[must_use]
+    pub fn owns(&self, slice: &SliceFacts) -> bool {
+        match slice.owner.as_deref() {
+            Some(owner) => owner == self.uid,
+            None => slice.by_predecessor && self.adopts,
+        }
+    }
+}
+
 /// Our slices of one Service, put together by family. A slice says where a port is listened for, not which number the
 /// Service gives it: the ports that were given, and those that the status records, do.
 #[must_use]
 pub fn our_slices(
-    me_uid: &str,
+    owner: SliceOwner<'_>,
     service: &str,
     slices: &[FoundSlice<'_>],
     given: &PortsGiven,
     recorded: &[ListenPort],
 ) -> Owned<Vec<SliceShape>> {
-    let is_ours = |slice: &FoundSlice<'_>| slice.facts.owner.as_deref() == Some(me_uid);
+    let is_ours = |slice: &FoundSlice<'_>| owner.owns(slice.facts);
     let has_our_name = |slice: &FoundSlice<'_>| {
         let family = match slice.facts.family {
             Family::V4 => IpFamily::V4,
@@ -159,8 +196,10 @@ pub fn our_slices(
         return Owned::Foreign;
     }
     // A slice of ours whose labels were changed has no effect: it is as good as missing.
-    let in_effect =
-        |s: &&FoundSlice<'_>| is_ours(s) && s.facts.by_elasti && s.service == Some(service);
+    let in_effect = |s: &&FoundSlice<'_>| {
+        let labelled = s.facts.by_elasti || s.facts.by_predecessor;
+        is_ours(s) && labelled && s.service == Some(service)
+    };
     let mut shapes: BTreeMap<(Family, SliceRole, Vec<ListenPort>), SliceShape> = BTreeMap::new();
     for slice in slices.iter().filter(in_effect) {
         let ports = slice.facts.ports.iter();

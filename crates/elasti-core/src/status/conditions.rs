@@ -200,7 +200,7 @@ fn asleep(o: &Observed, plan: &Plan) -> Fact {
 
 fn conflict(o: &Observed, plan: &Plan) -> Fact {
     let foreign = matches!(o.slice, Owned::Foreign) || matches!(o.private_service, Owned::Foreign);
-    if o.rival.is_some() || foreign {
+    if o.rival.is_some() || o.predecessor.is_some() || foreign {
         return Fact::new(
             condition::CONFLICT,
             true,

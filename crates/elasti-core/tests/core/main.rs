@@ -9,6 +9,7 @@
     reason = "tests may panic, and nothing outside uses them"
 )]
 
+mod adoption;
 mod laws;
 mod model;
 mod plan_tables;

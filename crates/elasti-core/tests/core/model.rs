@@ -296,6 +296,11 @@ fn lives() -> Vec<Config> {
             ..Config::new("KEDA")
         },
         Config {
+            left: true,
+            budget: budget(1, 1, 0, 0, 0),
+            ..Config::new("a service that KubeElasti left asleep")
+        },
+        Config {
             handover: elasti_api::Handover::Redirect,
             budget: budget(2, 1, 0, 1, 0),
             ..Config::new("handover without drain")

@@ -1,7 +1,7 @@
 //! Tables over the planner: each proof and each refusal, fact by fact, and the known bugs of KubeElasti.
 //! Every test is one set of facts and the plan that follows from it; scenarios simulate time.
 
-mod facts;
+pub mod facts;
 
 mod blockers;
 mod phases;

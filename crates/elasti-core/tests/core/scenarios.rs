@@ -6,6 +6,7 @@ mod script;
 mod transcript;
 mod world;
 
+mod adoption;
 mod autoscalers;
 mod clock;
 mod contention;

@@ -7,6 +7,8 @@ use elasti_e2e::{App, OPERATOR, RESOLVER, Target, TestEnv, blueprint, until};
 use serde_json::json;
 use tokio::task::JoinHandle;
 
+use crate::adoption::left_asleep;
+
 /// An app whose pods are ready only once they are let in; it sleeps.
 async fn asleep_behind_a_door(env: &TestEnv) -> App {
     let mut closed = blueprint("closed");
@@ -229,6 +231,36 @@ async fn an_installation_for_one_namespace_sleeps_and_wakes_there_without_cluste
     beyond.visit().await;
     env.requests().assert_nothing_lost();
     elasti.install(&[]).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs a real cluster: cargo xtask e2e"]
+async fn an_installation_adopts_what_kube_elasti_left_asleep() {
+    let env = TestEnv::start().await;
+    let elasti = env.installation();
+    elasti.uninstall().await;
+    let apps = [
+        left_asleep(&env, "one", json!({})).await,
+        left_asleep(&env, "two", json!({"minTargetReplicas": 2})).await,
+    ];
+    elasti.install(&[]).await;
+    for app in &apps {
+        until("the slice leads to our resolvers", async || {
+            app.slice_addresses().await == elasti.resolver_addresses().await
+        })
+        .await;
+        app.until_asleep().await;
+        app.until_nodes_follow().await;
+        app.visit().await;
+    }
+    env.requests().assert_nothing_lost();
+    for app in &apps {
+        env.api().delete(&app.path()).await;
+        until("it is gone", async || app.object().await.is_null()).await;
+        assert!(app.private_service().await.is_null());
+        app.visit().await;
+    }
+    env.requests().assert_nothing_lost();
 }
 
 /// An overlay as a user would write it: his image, and triggers that are read every second.

@@ -8,6 +8,7 @@
     clippy::unwrap_used
 )]
 
+mod adoption;
 mod both_clusters;
 mod boundaries;
 mod changes;

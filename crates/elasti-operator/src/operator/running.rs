@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use elasti_api::ElastiService;
+use elasti_core::facts::PREDECESSOR_LABEL;
 use k8s_openapi::api::core::v1::{Node, Pod, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::{Client, Resource as _};
@@ -33,7 +34,7 @@ use crate::ports::Ports;
 use crate::report::{EventQueue, Reporter};
 use crate::settings::Settings;
 use crate::slim::{Declared, NodeView, PodView, ServiceView, SliceView};
-use crate::store::{CachedKind, Change, ResolverPod};
+use crate::store::{CachedKind, Change, PredecessorPod, ResolverPod};
 use crate::targets;
 use crate::term::Terms;
 use crate::triggers::prometheus::{Prometheus, PrometheusSettings};
@@ -335,11 +336,25 @@ fn watch_all(operator: &Arc<Operator>, tasks: &mut JoinSet<()>) {
         relist_every: RESOLVER_RELIST_EVERY,
     };
     watch_kind::<ResolverPod>(operator, tasks, resolvers, &namespace);
+    watch_predecessor(operator, tasks);
     tasks.spawn(targets::watch_kinds(targets::Watches {
         cluster: operator.cluster.clone(),
         heartbeats: operator.heartbeats.clone(),
         metrics: operator.metrics.clone(),
     }));
+}
+
+/// In all namespaces, if this operator serves all; or else in its own, where an upgrade replaces KubeElasti.
+fn watch_predecessor(operator: &Arc<Operator>, tasks: &mut JoinSet<()>) {
+    let everywhere = operator.cluster.store.scopes().contains(&None);
+    let own = operator.settings.operator_namespace.clone();
+    let namespace = (!everywhere).then_some(own);
+    let pods = WatchSpec {
+        path: Pod::url_path(&(), namespace.as_deref()),
+        labels: Some(PREDECESSOR_LABEL.to_owned()),
+        relist_every: 0,
+    };
+    watch_kind::<PredecessorPod>(operator, tasks, pods, &namespace);
 }
 
 fn watch_kind<K: CachedKind>(

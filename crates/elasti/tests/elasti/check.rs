@@ -147,3 +147,63 @@ async fn without_permissions_it_says_what_it_could_not_check() {
     sandbox.become_account("missing").await;
     assert_snapshot!(sandbox.type_in(&["check", "--kubeconfig", "missing"]).await);
 }
+
+/// KubeElasti in place of Elasti, as its chart installs it.
+async fn with_kube_elasti() -> Sandbox {
+    let sandbox = installed().await;
+    for name in [OPERATOR, "elasti-resolver"] {
+        sandbox.delete(&format!("{ELASTI}/{name}")).await;
+    }
+    let deployment = |name: &str, label: (&str, &str), container: serde_json::Value| {
+        let labels = json!({label.0: label.1, "app.kubernetes.io/instance": "elasti"});
+        json!({
+            "apiVersion": "apps/v1", "kind": "Deployment",
+            "metadata": {"name": name, "namespace": "elasti", "labels": labels},
+            "spec": {"replicas": 0, "selector": {"matchLabels": labels}, "template": {
+                "metadata": {"labels": labels}, "spec": {"containers": [container]},
+            }},
+        })
+    };
+    let operator = json!({
+        "name": "manager", "image": "example.com/elasti-operator:v0.1.30", "command": ["/manager"],
+        "args": ["--leader-elect", "--metrics-bind-address=0", "--zap-log-level=debug"],
+        "env": [{"name": "PROMETHEUS_TRIGGER_AUTHORIZATION_HEADER", "value": "Bearer x"}],
+    });
+    let resolver = json!({
+        "name": "proxy", "image": "example.com/elasti-resolver:v0.1.30", "command": ["/resolver"],
+        "env": [
+            {"name": "HEADER_FOR_HOST", "value": "X-Envoy-Decorator-Operation"},
+            {"name": "REQ_TIMEOUT", "value": "600"},
+        ],
+    });
+    let operator = deployment(OPERATOR, ("control-plane", "controller-manager"), operator);
+    sandbox.make(&operator).await;
+    let resolver = deployment("elasti-resolver", ("app", "elasti-resolver"), resolver);
+    sandbox.make(&resolver).await;
+    sandbox
+}
+
+#[tokio::test]
+async fn before_a_move_it_says_what_stands_against_it() {
+    let sandbox = with_kube_elasti().await;
+    assert_snapshot!(sandbox.type_in(&["check", "--migration"]).await);
+}
+
+#[tokio::test]
+async fn after_a_move_it_says_what_is_left_to_move() {
+    let sandbox = installed().await;
+    assert_snapshot!(sandbox.type_in(&["check", "--migration"]).await);
+    sandbox
+        .make(&json!({
+            "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice",
+            "metadata": {"name": names::resolver_slice("old", IpFamily::V4, 0), "labels": {
+                names::SERVICE_NAME_LABEL: "old",
+            }},
+            "addressType": "IPv4", "ports": [{"port": 8012}], "endpoints": [{"addresses": ["10.9.9.9"]}],
+        }))
+        .await;
+    let report = sandbox.json(&["check", "--migration"]).await;
+    let mut lines = report["checks"].as_array().unwrap().iter();
+    let adoption = lines.find(|line| line["check"] == "adoption").unwrap();
+    assert_eq!(adoption["verdict"], "fail", "{adoption}");
+}

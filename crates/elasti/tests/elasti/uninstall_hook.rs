@@ -7,7 +7,7 @@ use elasti_api::names;
 use elasti_testkit::fixture::{
     self, DEPLOYMENTS, ELASTI, Fixture, MERGE, SLICES, http_get as ask, service,
 };
-use serde_json::json;
+use serde_json::{Value, json};
 
 async fn hook(fixture: &Fixture, patience_seconds: &str) -> Output {
     let files = tempfile::tempdir().unwrap();
@@ -108,4 +108,35 @@ async fn a_target_that_does_not_start_keeps_its_resolver_and_is_named() {
         me["metadata"]["finalizers"],
         json!([names::FINALIZER, "example.com/other"])
     );
+}
+
+/// As KubeElasti makes it, with the same addresses.
+fn as_of_kube_elasti(slice: &Value) -> Value {
+    let endpoints = slice["endpoints"].as_array().unwrap().iter();
+    let bare: Vec<Value> = endpoints
+        .map(|one| json!({"addresses": one["addresses"]}))
+        .collect();
+    json!({
+        "metadata": {"name": slice["metadata"]["name"], "labels": {names::SERVICE_NAME_LABEL: "cart"}},
+        "addressType": "IPv4",
+        "ports": slice["ports"],
+        "endpoints": bare,
+    })
+}
+
+#[tokio::test]
+async fn a_slice_of_kube_elasti_that_nobody_has_adopted_goes_too() {
+    let fixture = Fixture::start().await;
+    fixture.asleep(service("cart")).await;
+    let name = names::resolver_slice("cart", names::IpFamily::V4, 0);
+    let path = format!("{SLICES}/{name}");
+    let ours = fixture.api_client.get(&path).await;
+    fixture.api_client.delete(&path).await;
+    let left = as_of_kube_elasti(&ours);
+    fixture.api_client.make(SLICES, left).await;
+
+    let ended = hook(&fixture, "300").await;
+
+    assert_eq!(ended.status.code(), Some(0));
+    assert!(fixture.api_client.get(&path).await.is_null());
 }

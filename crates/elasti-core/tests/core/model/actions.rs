@@ -56,6 +56,7 @@ pub enum Action {
     Arrive(usize, usize, Backend),
     Leave(usize, usize),
     // Users and other controllers, within their budget.
+    PredecessorEnds,
     SetReading(usize, TriggerState),
     OutsideScale(usize, u8),
     RequestWake(usize),
@@ -114,6 +115,9 @@ pub fn fair(config: &Config, w: &World, actions: &mut Vec<Action>) {
     }
     for s in 0..w.svcs.len() {
         machinery(config, w, s, actions);
+    }
+    if w.predecessor {
+        actions.push(Action::PredecessorEnds);
     }
     actions.push(Action::TimePasses);
 }
@@ -335,6 +339,7 @@ pub fn after(config: &Config, before: &World, action: Action) -> Option<World> {
     let mut w = before.clone();
     let happened = match action {
         Action::TimePasses => time_passes(config, &mut w),
+        Action::PredecessorEnds => std::mem::take(&mut w.predecessor),
         Action::Reconcile(op, s) => reconciles(config, &mut w, op, s),
         Action::Apply(op) => applies(config, &mut w, op),
         Action::Crash(_)

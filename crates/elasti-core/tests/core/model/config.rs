@@ -44,6 +44,8 @@ pub enum Mistake {
     SleepRequestsNeverExpire,
     WakeLowers,
     TakesForeignObjects,
+    IgnoresPredecessor,
+    AdoptsNothing,
     SendsTwice,
     ForwardsToMarkedPods,
     ForwardsToAnyService,
@@ -93,6 +95,8 @@ pub struct Config {
     pub second: bool,
     /// An object with our name existed before.
     pub foreign: bool,
+    /// KubeElasti left the service asleep, and its operator ends some time after ours has started.
+    pub left: bool,
     /// Pods of the target never get ready.
     pub broken_image: bool,
     /// The first request is a stream that never ends.
@@ -129,6 +133,7 @@ impl Config {
             rivals: false,
             second: false,
             foreign: false,
+            left: false,
             broken_image: false,
             endless_stream: false,
             no_restart: false,
@@ -210,9 +215,9 @@ impl Config {
         }
     }
 
-    /// Everything serves, and Elasti has changed nothing yet.
+    /// Everything serves, or sleeps by KubeElasti, and Elasti has changed nothing yet.
     pub fn start(&self) -> World {
-        let svc = Svc {
+        let mut svc = Svc {
             exists: true,
             created: 0,
             deleting: None,
@@ -258,6 +263,9 @@ impl Config {
             net_gone: false,
             changed: vec![(true, ALL_PODS); self.operators],
         };
+        if self.left {
+            left_asleep(&mut svc);
+        }
         let route = RouteState {
             listens: false,
             listens_second: false,
@@ -280,6 +288,7 @@ impl Config {
             ],
             svcs: vec![svc; self.services],
             lease: Lease { holder: 0, age: 0 },
+            predecessor: self.left,
             budget: self.budget.clone(),
             broken: Vec::new(),
         }
@@ -296,6 +305,18 @@ impl Config {
             frozen: None,
         }
     }
+}
+
+/// As KubeElasti leaves a service: its slice leads to its own resolver, which no law of ours judges.
+fn left_asleep(svc: &mut Svc) {
+    svc.replicas = Some(0);
+    svc.pods.fill(Pod::None);
+    svc.own = full(0);
+    svc.pods_at.fill(full(0));
+    svc.slice = Some(0);
+    svc.private = true;
+    svc.finalizer = true;
+    svc.excused = true;
 }
 
 fn full(pods: usize) -> Pipe {

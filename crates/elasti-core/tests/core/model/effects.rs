@@ -64,7 +64,7 @@ fn judge_write(config: &Config, w: &mut World, s: usize, effect: &Effect) {
     let foreign = ours && w.svcs[s].foreign;
     w.judge(&TraceEvent::Wrote {
         foreign,
-        in_charge: !(config.rivals && s > 0),
+        in_charge: !(w.predecessor || config.rivals && s > 0),
     });
 }
 

@@ -58,6 +58,9 @@ pub fn alter(config: &Config, read: &Svc, plan: &Plan, effects: &mut Vec<(Effect
         {
             net_now(read, effects);
         }
+        Mistake::AdoptsNothing if read.slice == Some(0) => {
+            effects.retain(|(e, _)| !matches!(e, Effect::EnsureSlice(_)));
+        }
         Mistake::KeepsNoNet => {
             effects.retain(|(e, _)| !matches!(e, Effect::EnsureSlice(mask) if mask & NET != 0));
         }

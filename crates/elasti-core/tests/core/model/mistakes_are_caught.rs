@@ -119,6 +119,7 @@ fn other_safety_mistakes() -> Vec<Case> {
             "S12",
             with(|c| (c.services, c.rivals) = (2, true)),
         ),
+        (Mistake::IgnoresPredecessor, "S12", with(|c| c.left = true)),
         (
             Mistake::DrainsTheFirstServiceOnly,
             "S2",
@@ -163,6 +164,7 @@ fn liveness_mistakes() -> Vec<Case> {
             "L1",
             with(|c| c.reading = TriggerState::Active),
         ),
+        (Mistake::AdoptsNothing, "L1", with(|c| c.left = true)),
         (Mistake::HoldsForever, "L2", with(|c| c.broken_image = true)),
         (Mistake::MissesReadiness, "L3", base(1, 0)),
         (Mistake::NeverIdle, "L4", base(0, 0)),

@@ -124,6 +124,8 @@ pub fn observed(
             name: "first".into(),
             claim: Claim::Service,
         }),
+        predecessor: (world.predecessor && !config.is(Mistake::IgnoresPredecessor))
+            .then(|| "elasti/manager".into()),
         namespace_terminating: false,
         service: Some(service()),
         target: read.replicas.map(|replicas| target(config, read, replicas)),

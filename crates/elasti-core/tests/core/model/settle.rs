@@ -167,6 +167,11 @@ fn at_rest(config: &Config, w: &World) -> Result<(), String> {
             w,
         )?;
         check(
+            svc.slice.is_none_or(|slice| slice & !NET != 0),
+            "L1: the slice leads to no resolver of ours",
+            w,
+        )?;
+        check(
             !marked && ready != asleep,
             "L1: pods are not where they belong",
             w,

@@ -351,6 +351,8 @@ pub struct World {
     pub ops: Vec<Op>,
     pub res: Vec<Res>,
     pub lease: Lease,
+    /// KubeElasti's operator lives.
+    pub predecessor: bool,
     pub budget: Budget,
     pub broken: Vec<Violation>,
 }

@@ -85,6 +85,7 @@ pub fn idle() -> Observed {
             until: now() + SignedDuration::from_secs(15),
         },
         rival: None,
+        predecessor: None,
         namespace_terminating: false,
         service: Some(service()),
         target: Some(target(1)),

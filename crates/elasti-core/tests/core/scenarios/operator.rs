@@ -132,6 +132,7 @@ impl Operator {
                 until: now + SignedDuration::from_secs(15),
             },
             rival: world.rival.clone(),
+            predecessor: world.predecessor.clone(),
             namespace_terminating: false,
             service: world.service.clone(),
             target: world.target.as_ref().map(|t| Target {

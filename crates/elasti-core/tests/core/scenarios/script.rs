@@ -434,7 +434,7 @@ impl Scenario {
             &w.private_service,
             &w.autoscaler,
             &w.service,
-            &w.rival,
+            (&w.rival, &w.predecessor),
         );
         let me = (
             w.generation,

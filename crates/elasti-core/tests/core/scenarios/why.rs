@@ -99,10 +99,11 @@ fn words_differ(reconcile: &Reconciled, why: &Explanation) -> Vec<String> {
     let cause = |one: &elasti_view::explanation::Cause| {
         one.reason == plan.reason.as_str() && one.sentence == plan.sentence
     };
-    // Only the operator looks for objects of another owner under our names.
+    // Only the operator looks for objects of another owner under our names, and for another operator.
     let o = &reconcile.observed;
     let foreign = o.slice == Owned::Foreign || o.private_service == Owned::Foreign;
-    let seen = has_cause(plan.reason) && (o.rival.is_some() || !foreign);
+    let hidden = foreign && o.rival.is_none() || o.predecessor.is_some();
+    let seen = has_cause(plan.reason) && !hidden;
     if seen && !why.causes.iter().any(cause) {
         found.push(format!("no cause: {}: {}", plan.reason, plan.sentence));
     }

@@ -88,6 +88,8 @@ pub struct World {
     pub exists: bool,
     pub status: ElastiServiceStatus,
     pub rival: Option<Rival>,
+    /// A pod of KubeElasti's operator.
+    pub predecessor: Option<String>,
     pub service: Option<Service>,
     pub target: Option<Scale>,
     /// Which pods the target's controller stops first.
@@ -136,6 +138,7 @@ impl World {
             exists: true,
             status: ElastiServiceStatus::default(),
             rival: None,
+            predecessor: None,
             service: Some(web_service()),
             target: None,
             stops: StopOrder::UnreadyFirst,

@@ -43,7 +43,7 @@ pub(super) const CHECKED: [(&str, &str); 16] = [
 ];
 
 /// What nothing runs. Each line is a debt: keep it short.
-pub(super) const UNCHECKED: [(&str, &str); 7] = [
+pub(super) const UNCHECKED: [(&str, &str); 11] = [
     (
         "cargo xtask bench",
         "it measures, and a machine that does other things measures nothing",
@@ -69,6 +69,22 @@ pub(super) const UNCHECKED: [(&str, &str); 7] = [
         "it needs a nightly compiler, and the page says so",
     ),
     ("export PATH=", "it is for the fuzzer, too"),
+    (
+        "helm upgrade --install elasti-next",
+        "it needs KubeElasti; tests/e2e/adoption.rs has what it left",
+    ),
+    (
+        "kubectl scale deployment/elasti-operator-controller-manager -n elasti --replicas=0",
+        "it needs KubeElasti, too",
+    ),
+    (
+        "kubectl delete deployment,service -n elasti",
+        "it needs KubeElasti, too",
+    ),
+    (
+        "kubectl delete secret -n elasti -l owner=helm,name=elasti",
+        "it needs KubeElasti, too",
+    ),
 ];
 
 /// Programs that may stand behind a pipe, and are not run: what they are given is held against what they expect.

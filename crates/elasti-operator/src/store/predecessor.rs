@@ -1,0 +1,69 @@
+//! The pods of KubeElasti's operator: while one lives, the services of its namespaces are left to it.
+
+use std::collections::BTreeSet;
+
+use elasti_core::facts::PredecessorFacts;
+use k8s_openapi::api::core::v1::Pod;
+
+use super::Cache;
+use super::cached_kind::{CachedKind, Source};
+use crate::name::Name;
+use crate::slim::FromObject;
+
+/// A pod with the label of operators, which KubeElasti's share with many others.
+#[derive(Clone, Debug)]
+pub(crate) struct PredecessorPod {
+    name: Name,
+    facts: Option<PredecessorFacts>,
+}
+
+impl FromObject for PredecessorPod {
+    fn from_object(object: serde_json::Value) -> Result<Self, serde_json::Error> {
+        let pod: Pod = serde_json::from_value(object)?;
+        Ok(Self {
+            facts: PredecessorFacts::from_object(&pod),
+            name: Name::from_metadata(&pod.metadata),
+        })
+    }
+
+    fn name(&self) -> &Name {
+        &self.name
+    }
+}
+
+impl CachedKind for PredecessorPod {
+    const RESOURCE: &'static str = "predecessors";
+
+    fn put(self, cache: &mut Cache, touched: &mut BTreeSet<Name>, _: Source) {
+        let Some(facts) = self.facts else {
+            return Self::gone(&self.name, cache, touched);
+        };
+        if cache.predecessors.insert(self.name, facts).is_none() {
+            touched.extend(cache.declared.keys().cloned());
+        }
+    }
+
+    fn gone(name: &Name, cache: &mut Cache, touched: &mut BTreeSet<Name>) {
+        if cache.predecessors.remove(name).is_some() {
+            touched.extend(cache.declared.keys().cloned());
+        }
+    }
+
+    /// What must not be seen cannot be waited for.
+    fn refused(cache: &mut Cache, _: &mut BTreeSet<Name>) {
+        cache.listed.insert((Self::RESOURCE, None));
+    }
+
+    fn names(cache: &Cache) -> Vec<Name> {
+        cache.predecessors.keys().cloned().collect()
+    }
+}
+
+impl Cache {
+    /// The pod of a living operator of KubeElasti that manages this namespace.
+    pub(crate) fn predecessor(&self, namespace: &str) -> Option<String> {
+        let mut living = self.predecessors.iter();
+        let (pod, _) = living.find(|(_, facts)| facts.serves(namespace))?;
+        Some(pod.to_string())
+    }
+}
