@@ -444,7 +444,7 @@ fn users_act(config: &Config, w: &mut World, action: Action) -> bool {
         }
         Action::DeleteTarget(s) => {
             w.budget.deletions -= 1;
-            // Its pods go because of whoever deleted it, also those of a scale-down that was ours.
+            // Its pods go because of that deletion, also those of a scale-down that was ours.
             (w.svcs[s].by_us, w.svcs[s].owed) = (false, None);
             w.svcs[s].replicas = None;
             w.svcs[s].excused = true;

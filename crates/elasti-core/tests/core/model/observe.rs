@@ -147,7 +147,8 @@ pub fn observed(
             .map_or(Autoscaler::None, |keda| Autoscaler::Keda(pause(keda))),
         readings: vec![reading(config, read.reading)],
         wake_requested_at: { world.ops[op].wake_requests[s] }
-            .filter(|_| !config.is(Mistake::ForgetsWakes))
+            // Without a promise to keep, the request alone would keep the pods for a cooldown.
+            .filter(|_| !config.is(Mistake::ForgetsWakes) && !config.is(Mistake::ZeroUnderPromise))
             .map(|(age, _)| ago(age)),
         woken_at: { world.ops[op].wakes[s].map(ago) }.filter(|_| !config.is(Mistake::FightsAZero)),
         promised_until: (world.ops[op].promised[s] > 0 && !config.is(Mistake::ZeroUnderPromise))
