@@ -3,6 +3,7 @@
 
 pub mod autoscaler;
 pub mod backends;
+mod contention;
 pub mod coverage;
 pub mod desire;
 pub mod facts;

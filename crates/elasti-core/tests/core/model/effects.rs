@@ -6,7 +6,7 @@ use jiff::SignedDuration;
 use crate::model::actions::target_changed;
 use crate::model::config::{COOLDOWN, Config, LEASE, Mistake};
 use crate::model::observe::reconcile;
-use crate::model::world::{Effect, Keda, Kubelet, Pending, Pod, TriggerState, World};
+use crate::model::world::{Effect, Evidence, Keda, Kubelet, Pending, Pod, TriggerState, World};
 
 pub fn reconciles(config: &Config, w: &mut World, op: usize, s: usize) -> bool {
     let leads = w.lease.holder == op && w.lease.age < LEASE;
@@ -22,7 +22,7 @@ pub fn reconciles(config: &Config, w: &mut World, op: usize, s: usize) -> bool {
     if !seen.effects.is_empty() {
         let stale = w.ops[op].frozen.as_ref().filter(|_| !seen.fresh);
         // A write is conditional on the version that was read.
-        let target_changed = stale.is_some_and(|f| f[s].replicas != w.svcs[s].replicas);
+        let target_changed = stale.is_some_and(|f| f[s].target_outdated);
         w.ops[op].pending = Some(Pending {
             svc: s,
             effects: seen.effects,
@@ -96,7 +96,15 @@ fn apply_effect(
         Effect::Shrink(to) => return scale_down(config, w, op, pending, to, false),
         Effect::Zero { by_redirect } => return scale_down(config, w, op, pending, 0, by_redirect),
         Effect::RestoreReplicas(to) => return restore_replicas(w, pending, to),
-        Effect::Wake(n) => return scale_up(config, w, s, n, pending.evidence.wake_justified),
+        // A write to the target is conditional on its version.
+        Effect::Wake(_) if pending.target_changed => return false,
+        Effect::Wake(n) => {
+            let scaled = scale_up(config, w, s, n, &pending.evidence);
+            if scaled {
+                w.ops[op].wakes[s] = Some(0);
+            }
+            return scaled;
+        }
         Effect::RemoveFinalizer => finalize(w, pending),
         Effect::Status(status) => {
             w.judge(&TraceEvent::StatusWritten {
@@ -219,6 +227,10 @@ fn scale_down(
             .evidence
             .since_ready
             .map(|a| SignedDuration::from_secs(i64::from(a))),
+        since_raised: pending
+            .evidence
+            .since_raised
+            .map(|a| SignedDuration::from_secs(i64::from(a))),
         sleep_requested_since_wake: pending.evidence.sleep_requested_since_wake,
         cooldown: SignedDuration::from_secs(i64::from(COOLDOWN)),
         writer_leads: w.lease.holder == op && w.lease.age < LEASE,
@@ -257,7 +269,7 @@ fn restore_replicas(w: &mut World, pending: &Pending, to: u8) -> bool {
     true
 }
 
-pub fn scale_up(config: &Config, w: &mut World, s: usize, n: u8, justified: bool) -> bool {
+pub fn scale_up(config: &Config, w: &mut World, s: usize, n: u8, evidence: &Evidence) -> bool {
     let Some(from) = w.svcs[s].replicas else {
         return false;
     };
@@ -268,7 +280,8 @@ pub fn scale_up(config: &Config, w: &mut World, s: usize, n: u8, justified: bool
     w.judge(&TraceEvent::Woke {
         from: u32::from(from),
         to: u32::from(n),
-        justified,
+        justified: evidence.wake_justified,
+        against_younger_zero: evidence.against_younger_zero,
     });
     let svc = &mut w.svcs[s];
     (svc.replicas, svc.by_us, svc.written, svc.woken) = (Some(n), true, 0, Some(0));
