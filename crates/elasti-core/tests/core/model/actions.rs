@@ -647,7 +647,7 @@ fn replicate(config: &Config, w: &mut World, s: usize, wanted: u8, for_us: bool)
                 promised: w.is_promised(s, i),
             });
         } else {
-            // It may have become ready since somebody else scaled down.
+            // It may have become ready since something else scaled down.
             w.svcs[s].pods_broken = true;
         }
         set_pod(w, s, i, Pod::Terminating);
