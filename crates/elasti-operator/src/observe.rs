@@ -79,6 +79,22 @@ pub(crate) struct Ours {
 }
 
 impl Ours {
+    /// What is ours of the Service that it names, and of each other one.
+    fn of(
+        cache: &Cache,
+        me: &Declared,
+        others: &[(Name, Allocation)],
+        observed: &Observed,
+    ) -> (Self, Vec<Self>) {
+        let owner = SliceOwner::of_named(&me.uid, observed.rival.as_ref());
+        let named = Self::find(cache, owner, &me.service(), &observed.private_service);
+        let owner = SliceOwner::of_other(&me.uid);
+        let others = others.iter().zip(&observed.others);
+        let others =
+            others.map(|((name, _), other)| Self::find(cache, owner, name, &other.private_service));
+        (named, others.collect())
+    }
+
     fn find(
         cache: &Cache,
         owner: SliceOwner<'_>,
@@ -220,24 +236,17 @@ pub(crate) fn observe(cache: &Cache, me: Arc<Declared>, context: Context) -> Sna
         rival,
     };
     observed.stable_since = observed.stable_since.clone().observe(&observed);
-    let slices_of = SliceOwner::of_named(&me.uid, observed.rival.as_ref());
-    let slices_of_others = SliceOwner::of_other(&me.uid);
-    let others = other_allocations.iter().zip(&observed.others);
-    let others = others.map(|((name, _), other)| {
-        Ours::find(cache, slices_of_others, name, &other.private_service)
-    });
+    let changes = { other_allocations.iter() }.map(|(_, given)| given.requeue_at);
+    let changes = changes.chain([requeue_at, never_ready_at]);
+    let (ours, others) = Ours::of(cache, &me, &other_allocations, &observed);
     Snapshot {
-        ours: Ours::find(cache, slices_of, &service_name, &observed.private_service),
-        others: others.collect(),
+        ours,
+        others,
         observed,
         target_name,
         target,
         scaled_version,
-        changes_at: { other_allocations.iter() }
-            .map(|(_, given)| given.requeue_at)
-            .chain([requeue_at, never_ready_at])
-            .flatten()
-            .min(),
+        changes_at: changes.flatten().min(),
         me,
     }
 }

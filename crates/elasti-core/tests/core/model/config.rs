@@ -217,6 +217,18 @@ impl Config {
         }
     }
 
+    fn second_service(&self) -> Second {
+        Second {
+            own: full(self.nodes),
+            pods_at: vec![full(self.nodes); self.nodes],
+            slice: None,
+            resolvers_at: vec![Pipe::default(); self.nodes],
+            private: false,
+            net_gone: false,
+            changed: vec![true; self.operators],
+        }
+    }
+
     /// Everything serves, or sleeps by KubeElasti, and Elasti has changed nothing yet.
     pub fn start(&self) -> World {
         let mut svc = Svc {
@@ -247,15 +259,7 @@ impl Config {
             slice: None,
             resolvers_at: vec![Pipe::default(); self.nodes],
             private: false,
-            second: self.second.then(|| Second {
-                own: full(self.nodes),
-                pods_at: vec![full(self.nodes); self.nodes],
-                slice: None,
-                resolvers_at: vec![Pipe::default(); self.nodes],
-                private: false,
-                net_gone: false,
-                changed: vec![true; self.operators],
-            }),
+            second: self.second.then(|| self.second_service()),
             foreign: self.foreign,
             keda: self.keda.then_some(Keda::Running),
             reading: self.reading,

@@ -10,7 +10,7 @@ use elasti_core::laws;
 use crate::model::actions::{Action, after, fair};
 use crate::model::config::Config;
 use crate::model::observe::reconcile;
-use crate::model::world::{NET, Pod, TriggerState, World};
+use crate::model::world::{NET, Pod, Svc, TriggerState, World};
 
 /// The results so far: how many steps to rest, or which law of liveness is broken.
 #[derive(Default)]
@@ -152,35 +152,8 @@ fn at_rest(config: &Config, w: &World) -> Result<(), String> {
             "L1: a cancelled sleep forgot the replicas that it took away",
             w,
         )?;
-        let marked = svc.pods.iter().any(|p| p.marked());
-        let ready = svc.pods.iter().any(|p| p.ready());
         let redirected = svc.slice.is_some_and(|slice| slice & NET == 0);
-        check(
-            svc.slice.is_some() && redirected == asleep,
-            "L1: neither a redirect at zero nor a net above it",
-            w,
-        )?;
-        let second = svc.second.as_ref().map(|one| one.slice);
-        check(
-            second.is_none_or(|slice| slice.is_some_and(|slice| (slice & NET == 0) == asleep)),
-            "L1: the second Service has neither a redirect at zero nor a net above it",
-            w,
-        )?;
-        check(
-            svc.slice.is_none_or(|slice| slice & !NET != 0),
-            "L1: the slice leads to no resolver of ours",
-            w,
-        )?;
-        check(
-            !marked && ready != asleep,
-            "L1: pods are not where they belong",
-            w,
-        )?;
-        check(
-            !svc.pods.contains(&Pod::Terminating),
-            "L1: pods are left over",
-            w,
-        )?;
+        check_objects(svc, w)?;
         let status = &svc.status;
         let honest = status.proxy == redirected && status.asleep == asleep;
         check(honest, "S15: the status at rest is not the truth", w)?;
@@ -196,6 +169,41 @@ fn at_rest(config: &Config, w: &World) -> Result<(), String> {
             w,
         )?;
     }
+    Ok(())
+}
+
+/// Slices and pods must be where the replicas say.
+fn check_objects(svc: &Svc, w: &World) -> Result<(), String> {
+    let asleep = svc.replicas == Some(0);
+    let marked = svc.pods.iter().any(|p| p.marked());
+    let ready = svc.pods.iter().any(|p| p.ready());
+    let redirected = svc.slice.is_some_and(|slice| slice & NET == 0);
+    check(
+        svc.slice.is_some() && redirected == asleep,
+        "L1: neither a redirect at zero nor a net above it",
+        w,
+    )?;
+    let second = svc.second.as_ref().map(|one| one.slice);
+    check(
+        second.is_none_or(|slice| slice.is_some_and(|slice| (slice & NET == 0) == asleep)),
+        "L1: the second Service has neither a redirect at zero nor a net above it",
+        w,
+    )?;
+    check(
+        svc.slice.is_none_or(|slice| slice & !NET != 0),
+        "L1: the slice leads to no resolver of ours",
+        w,
+    )?;
+    check(
+        !marked && ready != asleep,
+        "L1: pods are not where they belong",
+        w,
+    )?;
+    check(
+        !svc.pods.contains(&Pod::Terminating),
+        "L1: pods are left over",
+        w,
+    )?;
     Ok(())
 }
 
