@@ -464,7 +464,10 @@ fn users_act(config: &Config, w: &mut World, action: Action) -> bool {
         Action::RequestWake(s) => {
             w.budget.user_requests -= 1;
             w.svcs[s].wake_request = Some(0);
-            w.svcs[s].wake_request_answered = false;
+            (
+                w.svcs[s].wake_request_served,
+                w.svcs[s].wake_request_answered,
+            ) = (false, false);
         }
         Action::RequestSleep(s) => {
             w.budget.user_requests -= 1;
@@ -566,11 +569,16 @@ fn remember_ports(w: &mut World, op: usize) {
     }
 }
 
-/// Which came first, a user's request or the zero of others, a new leader knows only from the status.
+/// Which came first, a request or the zero of others, a new leader knows only from the status.
 fn forget_answers(w: &mut World) {
     for svc in &mut w.svcs {
         let recorded = svc.status.asleep && svc.status.sleep < svc.wake_request;
         svc.wake_request_answered &= recorded && svc.status.sleep.is_some();
+        svc.wake_request_served = false;
+    }
+    let requests = w.ops.iter_mut().flat_map(|op| &mut op.wake_requests);
+    for (_, answered) in requests.flatten() {
+        *answered = false;
     }
 }
 
@@ -584,13 +592,13 @@ fn scale_from_outside(w: &mut World, s: usize, replicas: u8) {
     w.svcs[s].lent = None;
     if replicas == 0 {
         w.svcs[s].pods_broken = true;
-        w.svcs[s].wake_request_answered = w.svcs[s].wake_request.is_some();
-        for (_, answered) in w
-            .ops
-            .iter_mut()
-            .filter_map(|op| op.wake_requests[s].as_mut())
-        {
-            *answered = true;
+        w.svcs[s].wake_request_answered = w.svcs[s].wake_request_served;
+        // What was up only between two reconciles, and not because of a wake of its own, an operator has never seen up.
+        for op in &mut w.ops {
+            let was_up = op.memory[s].replicas.is_some_and(|n| n > 0) || op.wakes[s].is_some();
+            if let Some((_, answered)) = &mut op.wake_requests[s] {
+                *answered |= was_up;
+            }
         }
         // Someone else has undone our wake; there is none left to protect.
         (w.svcs[s].woken, w.svcs[s].served, w.svcs[s].raised) = (None, None, None);

@@ -264,6 +264,7 @@ impl Config {
             keda: self.keda.then_some(Keda::Running),
             reading: self.reading,
             wake_request: None,
+            wake_request_served: false,
             wake_request_answered: false,
             sleep_request: None,
             excused: false,

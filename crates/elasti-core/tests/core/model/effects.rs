@@ -16,8 +16,12 @@ pub fn reconciles(config: &Config, w: &mut World, op: usize, s: usize) -> bool {
     let seen = reconcile(config, w, op, s);
     w.ops[op] = seen.op;
     if seen.fresh {
-        w.svcs[s].changed[op] = (false, 0);
-        { w.svcs[s].second.iter_mut() }.for_each(|one| one.changed[op] = false);
+        let svc = &mut w.svcs[s];
+        svc.changed[op] = (false, 0);
+        svc.second
+            .iter_mut()
+            .for_each(|one| one.changed[op] = false);
+        svc.wake_request_served |= svc.wake_request.is_some() && svc.replicas != Some(0);
     }
     if !seen.effects.is_empty() {
         let stale = w.ops[op].frozen.as_ref().filter(|_| !seen.fresh);
@@ -102,6 +106,7 @@ fn apply_effect(
             let scaled = scale_up(config, w, s, n, &pending.evidence);
             if scaled {
                 w.ops[op].wakes[s] = Some(0);
+                w.svcs[s].wake_request_served = w.svcs[s].wake_request.is_some();
             }
             return scaled;
         }

@@ -102,6 +102,7 @@ fn age_service(w: &mut World, s: usize) {
             .filter(|age| *age <= COOLDOWN);
     }
     svc.wake_request_answered &= svc.wake_request.is_some();
+    svc.wake_request_served &= svc.wake_request.is_some();
     svc.deleting = svc.deleting.map(|age| older(age, TIMEOUT));
     let status = &mut svc.status;
     let order = status.wake.cmp(&status.sleep);

@@ -191,7 +191,9 @@ pub struct Svc {
     pub reading: TriggerState,
     /// How long ago a user requested a wake.
     pub wake_request: Option<Age>,
-    /// Something else wrote a zero after the user's wake request.
+    /// The leader knows that the target was up since the user's wake request.
+    pub wake_request_served: bool,
+    /// Something else wrote a zero after that.
     pub wake_request_answered: bool,
     /// How long ago a user requested sleep.
     pub sleep_request: Option<Age>,
