@@ -80,7 +80,7 @@ pub(crate) struct Ours {
 
 impl Ours {
     /// What is ours of the Service that it names, and of each other one.
-    fn of(
+    fn find_all(
         cache: &Cache,
         me: &Declared,
         others: &[(Name, Allocation)],
@@ -238,7 +238,7 @@ pub(crate) fn observe(cache: &Cache, me: Arc<Declared>, context: Context) -> Sna
     observed.stable_since = observed.stable_since.clone().observe(&observed);
     let changes = { other_allocations.iter() }.map(|(_, given)| given.requeue_at);
     let changes = changes.chain([requeue_at, never_ready_at]);
-    let (ours, others) = Ours::of(cache, &me, &other_allocations, &observed);
+    let (ours, others) = Ours::find_all(cache, &me, &other_allocations, &observed);
     Snapshot {
         ours,
         others,

@@ -276,17 +276,7 @@ impl Config {
         if self.left {
             left_asleep(&mut svc);
         }
-        let route = RouteState {
-            listens: false,
-            listens_second: false,
-            held: 0,
-            held_again: 0,
-            held_for: 0,
-            open: 0,
-            last: None,
-            woke: false,
-            promise: None,
-        };
+        let route = RouteState::default();
         World {
             ops: (0..self.operators).map(|_| self.operator()).collect(),
             res: vec![

@@ -253,7 +253,7 @@ impl Second {
     }
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Default)]
 pub struct RouteState {
     pub listens: bool,
     /// It listens for the second Service, too.
