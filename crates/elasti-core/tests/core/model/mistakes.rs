@@ -123,9 +123,6 @@ pub fn alter(config: &Config, read: &Svc, plan: &Plan, effects: &mut Vec<(Effect
                 *effects = vec![(Effect::Shrink(replicas.saturating_sub(count)), None)];
             }
         }
-        Mistake::WritesAtRest if effects.is_empty() => {
-            effects.push((Effect::Status(read.status.clone()), None));
-        }
         _ => {}
     }
 }

@@ -74,6 +74,8 @@ fn reconcile_from(config: &Config, world: &World, op: usize, s: usize, read: &Sv
         let last = effects.last().map(|(effect, _)| effect);
         let at = effects.len() - usize::from(last == Some(&Effect::RemoveFinalizer));
         effects.insert(at, (Effect::Status(stated), None));
+    } else if config.is(Mistake::WritesAtRest) && effects.is_empty() {
+        effects.push((Effect::Status(stated), None));
     }
     Reconciled {
         op: operator,
@@ -573,7 +575,14 @@ pub fn evidence(world: &World, op: usize, s: usize, read: &Svc) -> Evidence {
     let user_asks = truth.wake_request.is_some() && !truth.wake_request_answered;
     let asked = world.ops[op].wake_requests[s];
     let resolver_asks = asked.is_some_and(|(_, answered)| !answered);
-    let newer = waits || user_asks || resolver_asks || truth.reading == TriggerState::Active;
+    // A cache that has the zero has a reading from after it, even if that has changed since.
+    let has_zero = read.replicas == Some(0) && !read.target_outdated;
+    let reads_active = has_zero && read.reading == TriggerState::Active;
+    let newer = waits
+        || user_asks
+        || resolver_asks
+        || reads_active
+        || truth.reading == TriggerState::Active;
     Evidence {
         busy: up().any(|c| c.held + c.held_again + c.open > 0),
         silent: up().any(|c| !c.listens || truth.second.is_some() && !c.listens_second),
