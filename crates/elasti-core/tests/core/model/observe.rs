@@ -572,7 +572,8 @@ pub fn evidence(world: &World, op: usize, s: usize, read: &Svc) -> Evidence {
     let attended = watched && read.deleting.is_some_and(|age| age >= TIMEOUT);
     let waits = up().any(|c| c.held > 0);
     let standing = read.deleting.is_some() || !world.res.iter().any(|r| r.up);
-    let user_asks = truth.wake_request.is_some() && !truth.wake_request_answered;
+    let requested = truth.wake_request.or(read.wake_request);
+    let user_asks = requested.is_some() && !truth.wake_request_answered;
     let asked = world.ops[op].wake_requests[s];
     let resolver_asks = asked.is_some_and(|(_, answered)| !answered);
     // A cache that has the zero has a reading from after it, even if that has changed since.
