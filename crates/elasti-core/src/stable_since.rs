@@ -412,6 +412,7 @@ impl StableSince {
             return;
         }
         let woken_since = |zero: &ObservedZero| o.woken_at > Some(zero.since);
+        let recorded = { o.target.iter() }.any(|t| matches!(t.replicas_by, Author::Other(_)));
         self.zero = match self.zero {
             Some(zero) if !woken_since(&zero) => Some(zero),
             // Our wake was undone before a reconcile observed it.
@@ -419,10 +420,10 @@ impl StableSince {
                 since: o.now,
                 by_other: true,
             }),
-            // After a restart it is not known who wrote it.
+            // After a restart, only the record says who wrote it.
             None => Some(ObservedZero {
                 since: o.now,
-                by_other: before.is_some() && sent != Some(0),
+                by_other: recorded || before.is_some() && sent != Some(0),
             }),
         };
     }
