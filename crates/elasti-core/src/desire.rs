@@ -130,7 +130,7 @@ fn held_now(o: &Observed) -> Option<Why> {
 
 /// A wake was requested after the service was last put to sleep and within the cooldown, and no sleep since.
 fn wake_requested(spec: &ElastiServiceSpec, o: &Observed) -> Option<Why> {
-    let at = user_requests::unanswered_wake(o)?;
+    let at = user_requests::wake_requested_at(o)?;
     let answered = o.me.remembered.last_sleep.is_some_and(|slept| slept > at);
     let cancelled = user_requests::sleep_requested_after(o, at).is_some();
     if answered || cancelled || o.since(at) >= idle::cooldown(spec) {

@@ -3,7 +3,6 @@
 
 pub mod autoscaler;
 pub mod backends;
-mod contention;
 pub mod coverage;
 pub mod desire;
 pub mod facts;

@@ -3,7 +3,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use elasti_api::names::condition;
 use elasti_api::{ElastiServiceStatus, ListenPort, Reason, RouteGeneration, ServicePorts, Time};
 use jiff::{SignedDuration, Timestamp};
 
@@ -57,8 +56,6 @@ pub struct Observed {
     pub readings: Vec<Reading>,
     /// When a resolver last asked this process for a wake.
     pub wake_requested_at: Option<Timestamp>,
-    /// When this process last scaled the target up from zero.
-    pub woken_at: Option<Timestamp>,
     /// Until when the last promise to a resolver lasts, or lasted: no write downwards before.
     pub promised_until: Option<Timestamp>,
     /// The operator may patch `pods/status`.
@@ -173,8 +170,6 @@ pub struct Remembered {
     pub replicas: Option<u32>,
     /// `status.replicasBeforeDrain`.
     pub replicas_before_drain: Option<u32>,
-    /// Since when the condition `Contended` has been true.
-    pub contended_since: Option<Timestamp>,
 }
 
 impl From<&ElastiServiceStatus> for Remembered {
@@ -197,9 +192,6 @@ impl From<&ElastiServiceStatus> for Remembered {
             replicas_before_drain: status
                 .replicas_before_drain
                 .and_then(|n| u32::try_from(n).ok()),
-            contended_since: { status.conditions.iter() }
-                .find(|c| c.type_ == condition::CONTENDED && c.status == "True")
-                .map(|c| c.last_transition_time.0),
         }
     }
 }

@@ -6,7 +6,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::desire::{self, Desire, desire};
 use crate::observed::{
-    Claim, DeletionCost, Leadership, Observed, Pod, PrivateServiceShape, Report, Service,
+    Author, Claim, DeletionCost, Leadership, Observed, Pod, PrivateServiceShape, Report, Service,
     ServiceKind, Standing, StopOrder, Target,
 };
 use crate::promise::Promise;
@@ -14,8 +14,8 @@ use crate::step::{
     CostChange, Drained, GroupDrained, Net, PodRef, Redirected, Restored, Routed, SliceGone, Step,
     deletion_deadline, deletion_timed_out,
 };
-use crate::why::{TARGET_NOT_FOUND, Why};
-use crate::{autoscaler, contention, groups, idle, replicas, services, status, user_requests};
+use crate::why::{TARGET_NOT_FOUND, Why, clock};
+use crate::{autoscaler, groups, idle, replicas, services, user_requests};
 
 /// What to do next, the phase that the service is in, why, and when to reconcile again.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,8 +30,6 @@ pub struct Plan {
     pub requeue_at: Option<Timestamp>,
     /// Ask every ready resolver for its activity, then plan again.
     pub ask_resolvers: bool,
-    /// The reason for the wake may be older than the zero that something else wrote.
-    pub reason_may_be_old: bool,
 }
 
 /// What to do next for one service.
@@ -52,8 +50,6 @@ pub fn plan(spec: &ElastiServiceSpec, o: &Observed) -> Plan {
         plan.ask_resolvers = false;
     }
     plan.requeue_at = earliest(plan.requeue_at, user_requests::sleep_due(o));
-    let contention_ends = contention::ends_at(o).filter(|moment| *moment > o.now);
-    plan.requeue_at = earliest(plan.requeue_at, contention_ends);
     plan.requeue_at = plan.requeue_at.map(|moment| moment.max(o.now));
     plan
 }
@@ -86,7 +82,7 @@ pub fn wake(spec: &ElastiServiceSpec, o: &Observed) -> WakeDecision {
         Err(
             Unmanageable::Untouchable(why) | Unmanageable::NoTarget(why) | Unmanageable::Rival(why),
         ) => WakeDecision::Refused(why),
-        Err(Unmanageable::Unsupported(..)) | Ok(_) => match (o.replicas(), contention::pause(o)) {
+        Err(Unmanageable::Unsupported(..)) | Ok(_) => match (o.replicas(), contention_pause(o)) {
             (Some(0), None) => WakeDecision::Scale(replicas::to_wake(spec, o)),
             (Some(0), Some(why)) => WakeDecision::Refused(why),
             _ => WakeDecision::AlreadyAwake(Promise::observe(o)),
@@ -192,7 +188,6 @@ fn manage(spec: &ElastiServiceSpec, service: &Service, target: &Target, o: &Obse
         }
     };
     plan.keep_asking(o);
-    plan.ask_resolvers |= status::needs_reports(o);
     let at = plan
         .steps
         .iter()
@@ -282,13 +277,10 @@ fn go_to_sleep(spec: &ElastiServiceSpec, service: &Service, idle: Why, o: &Obser
 /// Scaled to zero: keep the resolvers in the path, and wake the target if it should be awake.
 fn at_zero(spec: &ElastiServiceSpec, service: &Service, desire: Desire, o: &Observed) -> Plan {
     let closes = desire::window_closes(spec, o.now);
-    let mut plan = match (desire, contention::pause(o)) {
+    let mut plan = match (desire, contention_pause(o)) {
         (Desire::Awake(_), Some(why)) => Plan::at(Phase::Asleep, why),
         (Desire::Awake(why), None) => {
-            // A request that is still held and a reading that is taken now are newer than the zero.
-            let may_be_old = matches!(why.reason, Reason::Traffic | Reason::TriggerActive);
             let mut plan = Plan::at(Phase::Waking, why);
-            plan.reason_may_be_old = may_be_old && contention::zeroed_by(o).is_some();
             plan.steps.push(Step::Wake(replicas::to_wake(spec, o)));
             plan.steps
                 .extend(autoscaler::release(&o.autoscaler).map(Step::ReleaseAutoscaler));
@@ -301,7 +293,6 @@ fn at_zero(spec: &ElastiServiceSpec, service: &Service, desire: Desire, o: &Obse
             plan
         }
     };
-    plan.ask_resolvers |= contention::needs_reports(o);
     plan.keep_redirected(service, o);
     plan.each_other(o, Plan::follow_down);
     plan.requeue_at = earliest(plan.requeue_at, closes);
@@ -313,12 +304,12 @@ fn why_asleep(why: Why, o: &Observed) -> Why {
     if why.reason != Reason::CoolingDown {
         return why;
     }
-    let asleep = match contention::zeroed_by(o) {
-        Some(writer) => Why::new(
+    let asleep = match o.target.as_ref().map(|t| &t.replicas_by) {
+        Some(Author::Other(writer)) => Why::new(
             Reason::Contended,
             format!("{writer} set replicas to 0; a request or an active trigger wakes it."),
         ),
-        None => Why::new(
+        _ => Why::new(
             Reason::Idle,
             "The target is scaled to zero; a request or an active trigger wakes it.",
         ),
@@ -382,7 +373,7 @@ fn leave(spec: &ElastiServiceSpec, unmanageable: Unmanageable, o: &Observed) -> 
         Unmanageable::Rival(why) => stay_awake(None, why, o),
         Unmanageable::Unsupported(why) => {
             let mut plan = stay_awake(None, why, o).restoring_replicas(o);
-            if o.replicas() == Some(0) && o.slice.ours().is_some() && contention::pause(o).is_none()
+            if o.replicas() == Some(0) && o.slice.ours().is_some() && contention_pause(o).is_none()
             {
                 plan.steps.insert(0, Step::Wake(replicas::to_wake(spec, o)));
                 plan.phase = Phase::Waking;
@@ -439,7 +430,7 @@ impl Plan {
     /// server, plan again, and carry out only that second plan.
     #[must_use]
     pub fn needs_fresh_facts(&self) -> bool {
-        self.reason_may_be_old || self.steps.iter().any(Step::needs_fresh_facts)
+        self.steps.iter().any(Step::needs_fresh_facts)
     }
 
     fn at(phase: Phase, why: Why) -> Self {
@@ -450,7 +441,6 @@ impl Plan {
             why,
             requeue_at,
             ask_resolvers: false,
-            reason_may_be_old: false,
         }
     }
 
@@ -702,6 +692,26 @@ const ASK_INTERVAL_UNANSWERED: SignedDuration = SignedDuration::from_secs(1);
 /// Drain is the default; without permission to mark pods only the redirect is left.
 pub(crate) fn drains(spec: &ElastiServiceSpec, o: &Observed) -> bool {
     o.may_mark && spec.handover.unwrap_or_default() == Handover::Drain
+}
+
+/// Someone else scaled the target to zero just after we woke it: wait before the next wake instead of fighting.
+fn contention_pause(o: &Observed) -> Option<Why> {
+    let target = o.target.as_ref()?;
+    let Author::Other(writer) = &target.replicas_by else {
+        return None;
+    };
+    let woken = o.me.remembered.last_wake?;
+    if target.replicas != 0 || o.since(woken) >= o.settings.contention_pause {
+        return None;
+    }
+    let again = woken
+        .checked_add(o.settings.contention_pause)
+        .unwrap_or(Timestamp::MAX);
+    let sentence = format!(
+        "{writer} set replicas to 0 right after a wake; the next wake waits until {}.",
+        clock(again)
+    );
+    Some(Why::new(Reason::Contended, sentence).until(again))
 }
 
 /// What keeps the pods of a wake from starting.

@@ -9,7 +9,6 @@ use crate::coverage;
 use crate::groups;
 use crate::observed::{Author, Observed, Pod, Settings, SliceShape, Standing};
 use crate::step::Step;
-use crate::user_requests;
 
 /// Since when each fact has held without interruption, up to now.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -63,16 +62,6 @@ pub struct StableSince {
     pub replicas: Option<u32>,
     /// Something else scaled the target up again during a drain by groups.
     pub pushed_back: Option<PushedBack>,
-    /// When the replicas were last written, by the last reconcile.
-    pub replicas_at: Option<Timestamp>,
-    /// When something else last scaled the target up from more than zero.
-    pub raised_at: Option<Timestamp>,
-    /// The zero that the target is at.
-    pub zero: Option<ObservedZero>,
-    /// To what we have begun to scale down since the last reconcile.
-    pub sent: Option<u32>,
-    /// The last wake request with which the target was observed above zero.
-    pub served_wake: Option<Timestamp>,
     /// The pods among which the target's controller should choose those that it stops for our last scale-down.
     pub stopping: Option<BTreeSet<String>>,
     /// It chose another one, as this reconcile observed for the first time.
@@ -88,15 +77,6 @@ pub struct PushedBack {
     pub times: u32,
     /// The last time.
     pub at: Timestamp,
-}
-
-/// A zero that has stood since it was first observed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct ObservedZero {
-    /// Since then.
-    pub since: Timestamp,
-    /// Something else wrote it.
-    pub by_other: bool,
 }
 
 /// When each part of a wake was first observed.
@@ -174,11 +154,6 @@ impl StableSince {
             zeroed_at: None,
             replicas: None,
             pushed_back: None,
-            replicas_at: None,
-            raised_at: None,
-            zero: None,
-            sent: None,
-            served_wake: None,
             stopping: None,
             stopped_unmarked: None,
             others: BTreeMap::new(),
@@ -271,7 +246,6 @@ impl StableSince {
         let rotation = self.in_rotation_since.values_mut();
         let out = self.out_since.values_mut();
         let pushed_back = self.pushed_back.iter_mut().map(|back| &mut back.at);
-        let zero = self.zero.iter_mut().map(|zero| &mut zero.since);
         let slice = self.slice.iter_mut().map(|(_, since)| since);
         for since in spans
             .chain(ready)
@@ -279,8 +253,6 @@ impl StableSince {
             .chain(out)
             .chain(slice)
             .chain(pushed_back)
-            .chain(zero)
-            .chain(&mut self.raised_at)
         {
             *since = now.min(*since);
         }
@@ -300,10 +272,8 @@ impl StableSince {
         for step in steps {
             if let Step::ScaleToZero(_) | Step::Shrink(_) = step {
                 self.zeroed_at = step.expires();
-                self.sent = Some(0);
             }
             if let Step::Shrink(group) = step {
-                self.sent = Some(group.replicas());
                 self.stopping = Some(group.pods().iter().cloned().collect());
             }
         }
@@ -364,15 +334,11 @@ impl StableSince {
 
     fn observe_replicas(&mut self, o: &Observed) {
         let before = std::mem::replace(&mut self.replicas, o.replicas());
-        let sent = self.sent.take();
-        self.observe_zero(before, sent, o);
         let Some(target) = &o.target else {
             return;
         };
         let by_other = matches!(target.replicas_by, Author::Other(_));
         let raised = before.is_some_and(|before| 0 < before && before < target.replicas);
-        let undone = sent.is_some() && before == Some(target.replicas);
-        self.observe_raise(before.is_none(), raised, undone, o);
         if target.replicas == 0 {
             self.pushed_back = None;
         } else if raised && by_other && o.me.remembered.replicas_before_drain.is_some() {
@@ -382,50 +348,6 @@ impl StableSince {
                 at: o.now,
             });
         }
-    }
-
-    /// Something else scaled up, also if that undid a scale-down of ours which no reconcile observed. After a start it is
-    /// not known what stood there before, so its last write counts.
-    fn observe_raise(&mut self, is_first: bool, raised: bool, undone: bool, o: &Observed) {
-        let Some(target) = &o.target else {
-            return;
-        };
-        let written = std::mem::replace(&mut self.replicas_at, target.replicas_at);
-        let by_other = matches!(target.replicas_by, Author::Other(_));
-        let raised = raised || undone && target.replicas_at > written;
-        let at = match is_first {
-            true => target.replicas_at,
-            false => raised.then_some(o.now),
-        };
-        if by_other && target.replicas > 0 {
-            self.raised_at = self.raised_at.max(at.map(|at| at.min(o.now)));
-        }
-    }
-
-    /// Which zero it is, and which requests have had their answer when it came.
-    fn observe_zero(&mut self, before: Option<u32>, sent: Option<u32>, o: &Observed) {
-        if o.replicas() != Some(0) {
-            self.zero = None;
-            if o.replicas().is_some() {
-                self.served_wake = self.served_wake.max(user_requests::wake_requested_at(o));
-            }
-            return;
-        }
-        let woken_since = |zero: &ObservedZero| o.woken_at > Some(zero.since);
-        let recorded = { o.target.iter() }.any(|t| matches!(t.replicas_by, Author::Other(_)));
-        self.zero = match self.zero {
-            Some(zero) if !woken_since(&zero) => Some(zero),
-            // Our wake was undone before a reconcile observed it.
-            Some(_) => Some(ObservedZero {
-                since: o.now,
-                by_other: true,
-            }),
-            // After a restart, only the record says who wrote it.
-            None => Some(ObservedZero {
-                since: o.now,
-                by_other: recorded || before.is_some() && sent != Some(0),
-            }),
-        };
     }
 
     /// For the report only; no decision depends on it.

@@ -8,8 +8,6 @@ mod wakes;
 use elasti_api::{ElastiServiceSpec, ElastiServiceStatus, Mode, Phase, Reason, Time};
 use jiff::Timestamp;
 
-pub(crate) use wakes::needs_reports;
-
 use crate::observed::{Observed, PortsGiven, Report};
 use crate::plan::{Plan, drains};
 use crate::step::Step;

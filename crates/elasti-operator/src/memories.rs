@@ -22,8 +22,6 @@ pub(crate) struct Memories {
     services: Mutex<HashMap<Name, Memory>>,
     /// When a wake of each service was last requested.
     wake_requests: Mutex<HashMap<Name, Timestamp>>,
-    /// When we last scaled each service up from zero.
-    wakes: Mutex<HashMap<Name, Timestamp>>,
     terminating_namespaces: Mutex<HashSet<Arc<str>>>,
     /// The Services of each ElastiService that was reconciled, for when only its name is left; the one that it names first.
     public_services: Mutex<HashMap<Name, Vec<Name>>>,
@@ -36,7 +34,6 @@ impl Memories {
             terms,
             services: Mutex::default(),
             wake_requests: Mutex::default(),
-            wakes: Mutex::default(),
             terminating_namespaces: Mutex::default(),
             public_services: Mutex::default(),
         }
@@ -79,16 +76,6 @@ impl Memories {
         self.wake_requests.lock().insert(name.clone(), now);
     }
 
-    pub(crate) fn woken_at(&self, name: &Name) -> Option<Timestamp> {
-        self.wakes.lock().get(name).copied()
-    }
-
-    /// It was scaled up from zero just now.
-    pub(crate) fn set_woken(&self, name: &Name) {
-        let now = self.clock.now();
-        self.wakes.lock().insert(name.clone(), now);
-    }
-
     pub(crate) fn is_terminating(&self, namespace: &str) -> bool {
         self.terminating_namespaces.lock().contains(namespace)
     }
@@ -114,7 +101,6 @@ impl Memories {
     pub(crate) fn forget(&self, name: &Name) -> Vec<Name> {
         self.services.lock().remove(name);
         self.wake_requests.lock().remove(name);
-        self.wakes.lock().remove(name);
         // A namespace of that name may be made again, and is not going away then.
         self.terminating_namespaces.lock().remove(&name.namespace);
         self.public_services.lock().remove(name).unwrap_or_default()

@@ -90,7 +90,6 @@ impl Operator {
                 && self.memories.is_terminating(&name.namespace),
             readings: self.readings.get(name),
             wake_requested_at: self.memories.wake_requested_at(name),
-            woken_at: self.memories.woken_at(name),
             promised_until: self.writer.promised_until(&target_of(&me)),
             may_mark: self.permissions.may_mark(&name.namespace),
             times: self.settings.times,

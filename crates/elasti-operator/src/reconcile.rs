@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use elasti_core::{Plan, Step, idle};
+use elasti_core::{Plan, idle};
 use jiff::Timestamp;
 
 use crate::error::Error;
@@ -28,13 +28,6 @@ pub(crate) async fn reconcile(
         .memories
         .set_stable_since(name, snapshot.stable_since_after(&plan));
     let applied = operator.writer.apply(&snapshot, &plan).await;
-    if applied
-        .done
-        .iter()
-        .any(|step| matches!(step, Step::Wake(_)))
-    {
-        operator.memories.set_woken(name);
-    }
     let reported = operator.reporter.report(&snapshot, &plan, &applied).await;
     let outcome = applied.outcome().and(reported);
     operator

@@ -204,7 +204,6 @@ async fn scale_up(operator: &Operator, snapshot: &Snapshot, replicas: u32) -> Op
         .await
     {
         Ok(()) => {
-            operator.memories.set_woken(&snapshot.me.name);
             reporter.wake_scaled(snapshot, replicas);
             Some(Decided::Other(WakeOutcome::Scaled))
         }

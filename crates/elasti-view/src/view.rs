@@ -365,7 +365,6 @@ pub(crate) fn observed(facts: &Facts<'_>, status: &ElastiServiceStatus) -> Obser
         autoscaler: Autoscaler::None,
         readings: readings(me, status),
         wake_requested_at: None,
-        woken_at: None,
         promised_until: None,
         may_mark: true,
         // The operator has watched all the time, as far as a view can tell.

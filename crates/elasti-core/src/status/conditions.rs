@@ -3,8 +3,7 @@
 use elasti_api::names::condition;
 use elasti_api::{Condition, ElastiServiceSpec, ElastiServiceStatus, Handover, Reason};
 
-use super::{Crossed, crossed, whole_seconds};
-use crate::contention;
+use super::{crossed, whole_seconds};
 use crate::coverage;
 use crate::observed::{Author, Observed, Owned, Reading};
 use crate::plan::Plan;
@@ -217,28 +216,19 @@ fn conflict(o: &Observed, plan: &Plan) -> Fact {
     )
 }
 
-/// Something else scaled the target from or to zero; reported until Elasti does, and that stands.
+/// Someone else scaled the target from or to zero; reported until Elasti does.
 fn contended(o: &Observed, previous: &ElastiServiceStatus) -> Fact {
     let before = &o.me.remembered;
     let seen_before = before.last_sleep.is_some() || before.replicas.is_some();
-    let crossed = crossed(o);
-    let writer = match (crossed, o.target.as_ref().map(|t| &t.replicas_by)) {
-        (Some(Crossed::Down), _) => contention::zeroed_by(o),
-        (Some(Crossed::Up), Some(Author::Other(writer))) => Some(writer.as_str()),
-        _ => None,
-    };
+    let crossed = crossed(o).is_some();
+    let author = o.target.as_ref().map(|t| (&t.replicas_by, t.replicas));
     if let Some(why) = groups::pushed_back(o) {
         let reason = Reason::Contended.as_str();
         return Fact::new(condition::CONTENDED, true, reason, why.sentence);
     }
-    let lasts = match crossed {
-        None => contention::ends_at(o).is_none_or(|ends| o.now < ends),
-        Some(Crossed::Up) => contention::goes_on(o),
-        Some(Crossed::Down) => false,
-    };
-    match writer {
-        Some(writer) if seen_before => {
-            let message = format!("{writer} set replicas to {}.", o.replicas().unwrap_or(0));
+    match author {
+        Some((Author::Other(name), replicas)) if crossed && seen_before => {
+            let message = format!("{name} set replicas to {replicas}.");
             Fact::new(
                 condition::CONTENDED,
                 true,
@@ -251,7 +241,7 @@ fn contended(o: &Observed, previous: &ElastiServiceStatus) -> Fact {
             .iter()
             .find(|c| c.type_ == condition::CONTENDED && c.status == "True")
         {
-            Some(still) if lasts => Fact::new(
+            Some(still) if !crossed => Fact::new(
                 condition::CONTENDED,
                 true,
                 Reason::Contended.as_str(),

@@ -98,43 +98,15 @@ fn woken_by(spec: &ElastiServiceSpec, o: &Observed) -> Reason {
     if o.wake_requested_at.is_some_and(|at| Some(at) > slept) {
         return Reason::Traffic;
     }
-    if !is_by_us(o) {
-        // An autoscaler may have followed a wake that another replica was asked for.
-        return if waited_since(slept, o) {
-            Reason::Traffic
-        } else {
-            Reason::Manual
-        };
+    let ours = o.target.as_ref().map(|t| &t.replicas_by) == Some(&Author::Elasti);
+    if !ours {
+        return Reason::Manual;
     }
     if o.me.deleting_since.is_some() {
         return Reason::Deleting;
     }
     // Without a reason that this replica knows, it was a wake request to another replica.
     desire::must_be_awake(spec, o).map_or(Reason::Traffic, |why| why.reason)
-}
-
-fn is_by_us(o: &Observed) -> bool {
-    o.target.as_ref().map(|t| &t.replicas_by) == Some(&Author::Elasti)
-}
-
-/// Only the resolvers may know what woke it.
-pub(crate) fn needs_reports(o: &Observed) -> bool {
-    let woken = crossed(o) == Some(Crossed::Up) && o.wake_requested_at.is_none();
-    let slept = o.me.remembered.last_sleep;
-    let asked = |report: &Report| matches!(report, Report::Seen { at, .. } if Some(*at) > slept);
-    woken && !is_by_us(o) && o.ready_resolvers().any(|r| !asked(&r.report))
-}
-
-/// A resolver has requests that came after the service was put to sleep.
-fn waited_since(slept: Option<Timestamp>, o: &Observed) -> bool {
-    o.resolvers.iter().any(|resolver| match &resolver.report {
-        Report::Seen {
-            held,
-            last_connection,
-            ..
-        } => *held > 0 || last_connection.is_some_and(|at| Some(at) > slept),
-        Report::NotAsked | Report::Unreachable => false,
-    })
 }
 
 fn fill(field: &mut Option<MicroTime>, seen: Option<Timestamp>) {

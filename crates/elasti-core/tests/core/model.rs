@@ -192,7 +192,7 @@ fn budget(clients: u8, faults: u8, outside: u8, readings: u8, deletions: u8) -> 
 
 /// The configurations in which every law must hold, or those of them that `ELASTI_MODEL_ONLY` names.
 fn configurations() -> Vec<Config> {
-    let mut all = [lives(), drains_by_groups(), two_services(), other_writers()].concat();
+    let mut all = [lives(), drains_by_groups(), two_services()].concat();
     if let Ok(only) = std::env::var("ELASTI_MODEL_ONLY") {
         all.retain(|config| config.name.contains(&only));
     }
@@ -214,37 +214,6 @@ fn two_services() -> Vec<Config> {
         Config {
             budget: budget(0, 0, 0, 0, 1),
             ..two
-        },
-    ]
-}
-
-/// Who writes the replicas beside us, and what else asks for a wake.
-fn other_writers() -> Vec<Config> {
-    vec![
-        Config {
-            resolvers: 1,
-            budget: Budget {
-                user_requests: 1,
-                ..budget(1, 0, 2, 0, 0)
-            },
-            ..Config::new("a user scales to zero and requests a wake")
-        },
-        Config {
-            resolvers: 1,
-            budget: budget(1, 0, 1, 1, 0),
-            ..Config::new("a job scales to zero while a trigger changes")
-        },
-        Config {
-            resolvers: 1,
-            operators: 2,
-            budget: budget(1, 0, 1, 0, 0),
-            ..Config::new("a user scales to zero, 2 operators")
-        },
-        Config {
-            resolvers: 1,
-            keda: true,
-            budget: budget(1, 1, 1, 0, 0),
-            ..Config::new("KEDA and another writer")
         },
     ]
 }

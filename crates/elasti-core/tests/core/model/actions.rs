@@ -426,7 +426,6 @@ fn elasti_acts(config: &Config, w: &mut World, action: Action) -> bool {
             let before = std::mem::replace(&mut w.lease.holder, op);
             w.ops[before].memory = config.operator().memory;
             w.ops[before].promised = config.operator().promised;
-            forget_answers(w);
             w.svcs.iter_mut().for_each(|svc| svc.forget_seen(before));
         }
         Action::Restart(op) => w.ops[op].up = true,
@@ -464,10 +463,6 @@ fn users_act(config: &Config, w: &mut World, action: Action) -> bool {
         Action::RequestWake(s) => {
             w.budget.user_requests -= 1;
             w.svcs[s].wake_request = Some(0);
-            (
-                w.svcs[s].wake_request_served,
-                w.svcs[s].wake_request_answered,
-            ) = (false, false);
         }
         Action::RequestSleep(s) => {
             w.budget.user_requests -= 1;
@@ -500,7 +495,6 @@ fn fault(config: &Config, w: &mut World, action: Action) -> bool {
             w.svcs.iter_mut().for_each(|svc| svc.forget_seen(op));
             w.ops[op] = config.operator();
             w.ops[op].up = false;
-            forget_answers(w);
             remember_ports(w, op);
         }
         Action::AnswerLost(op) => {
@@ -569,39 +563,15 @@ fn remember_ports(w: &mut World, op: usize) {
     }
 }
 
-/// Which came first, a request or the zero of others, a new leader knows only from the status.
-fn forget_answers(w: &mut World) {
-    for svc in &mut w.svcs {
-        let recorded = svc.status.asleep && svc.status.sleep < svc.wake_request;
-        svc.wake_request_answered &= recorded && svc.status.sleep.is_some();
-        svc.wake_request_served = false;
-    }
-    let requests = w.ops.iter_mut().flat_map(|op| &mut op.wake_requests);
-    for (_, answered) in requests.flatten() {
-        *answered = false;
-    }
-}
-
 fn scale_from_outside(w: &mut World, s: usize, replicas: u8) {
-    if w.svcs[s].replicas.is_some_and(|n| 0 < n && n < replicas) {
-        w.svcs[s].raised = Some(0);
-    }
     w.svcs[s].replicas = Some(replicas);
     w.svcs[s].by_us = false;
     w.svcs[s].written = 0;
     w.svcs[s].lent = None;
     if replicas == 0 {
         w.svcs[s].pods_broken = true;
-        w.svcs[s].wake_request_answered = w.svcs[s].wake_request_served;
-        // What was up only between two reconciles, and not because of a wake of its own, an operator has never seen up.
-        for op in &mut w.ops {
-            let was_up = op.memory[s].replicas.is_some_and(|n| n > 0) || op.wakes[s].is_some();
-            if let Some((_, answered)) = &mut op.wake_requests[s] {
-                *answered |= was_up;
-            }
-        }
         // Someone else has undone our wake; there is none left to protect.
-        (w.svcs[s].woken, w.svcs[s].served, w.svcs[s].raised) = (None, None, None);
+        (w.svcs[s].woken, w.svcs[s].served) = (None, None);
     }
     target_changed(w, s);
 }
@@ -609,9 +579,6 @@ fn scale_from_outside(w: &mut World, s: usize, replicas: u8) {
 pub fn target_changed(w: &mut World, s: usize) {
     for pending in w.ops.iter_mut().filter_map(|op| op.pending.as_mut()) {
         pending.target_changed |= pending.svc == s;
-    }
-    for cached in w.ops.iter_mut().filter_map(|op| op.frozen.as_mut()) {
-        cached[s].target_outdated = true;
     }
 }
 

@@ -60,8 +60,6 @@ pub enum Mistake {
     ZeroUnderPromise,
     PromiseOutlivesLease,
     PromisesVictims,
-    FightsAZero,
-    IgnoresRaises,
     DrainsWhole,
     CountsUndoneMarks,
     ForgetsShrink,
@@ -244,7 +242,6 @@ impl Config {
             lent: None,
             woken: None,
             served: None,
-            raised: None,
             pods: vec![
                 Pod::Up {
                     ready: true,
@@ -264,14 +261,11 @@ impl Config {
             keda: self.keda.then_some(Keda::Running),
             reading: self.reading,
             wake_request: None,
-            wake_request_served: false,
-            wake_request_answered: false,
             sleep_request: None,
             excused: false,
             pods_broken: false,
             net_gone: false,
             changed: vec![(true, ALL_PODS); self.operators],
-            target_outdated: false,
         };
         if self.left {
             left_asleep(&mut svc);
@@ -300,8 +294,6 @@ impl Config {
             up: true,
             memory: vec![StableSince::fresh(now(), Some(now())); self.services],
             port_allocator: PortAllocator::new(20_000..=20_009, SignedDuration::from_secs(60)),
-            wake_requests: vec![None; self.services],
-            wakes: vec![None; self.services],
             promised: vec![0; self.services],
             pending: None,
             frozen: None,

@@ -7,7 +7,7 @@ use elasti_core::{WakeDecision, wake};
 use crate::model::actions::{Backend, Outcome};
 use crate::model::config::{Config, Mistake, SHARED_WAITERS};
 use crate::model::effects::scale_up;
-use crate::model::observe::{age, evidence, key, observed, pod_index};
+use crate::model::observe::{age, key, observed, pod_index};
 use crate::model::world::{Pod, World, now};
 
 /// A pod that a resolver may forward to, and whether that is right.
@@ -165,7 +165,6 @@ pub fn wakes(config: &Config, w: &mut World, r: usize, s: usize, op: usize) -> b
     } else {
         op
     };
-    w.ops[op].wake_requests[s] = Some((0, false));
     let mut port_allocator = w.ops[op].port_allocator.clone();
     let mut o = observed(config, w, op, s, &w.svcs[s], &mut port_allocator);
     o.stable_since = o.stable_since.clone().observe(&o);
@@ -177,10 +176,7 @@ pub fn wakes(config: &Config, w: &mut World, r: usize, s: usize, op: usize) -> b
     }
     match wake(&config.spec(), &o) {
         WakeDecision::Scale(n) => {
-            let evidence = evidence(w, op, s, &w.svcs[s]);
-            if scale_up(config, w, s, u8::try_from(n).unwrap(), &evidence) {
-                w.ops[op].wakes[s] = Some(0);
-            }
+            scale_up(config, w, s, u8::try_from(n).unwrap(), true);
         }
         WakeDecision::AlreadyAwake(Some(promise)) => {
             let left = match config.mistake {

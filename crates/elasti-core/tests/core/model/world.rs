@@ -147,8 +147,6 @@ pub struct Status {
     pub sleep: Option<Age>,
     /// The replicas before the first scale-down.
     pub before: Option<u8>,
-    /// How long something else has contended.
-    pub contended: Option<Age>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -171,8 +169,6 @@ pub struct Svc {
     pub woken: Option<Age>,
     /// The true age of the first ready pod of that wake.
     pub served: Option<Age>,
-    /// The true age of the last scale-up by others from more than zero.
-    pub raised: Option<Age>,
     pub pods: Vec<Pod>,
     pub kubelets: Vec<Kubelet>,
     /// Pod readiness -> the Service's own slices.
@@ -191,10 +187,6 @@ pub struct Svc {
     pub reading: TriggerState,
     /// How long ago a user requested a wake.
     pub wake_request: Option<Age>,
-    /// The leader knows that the target was up since the user's wake request.
-    pub wake_request_served: bool,
-    /// Something else wrote a zero after that.
-    pub wake_request_answered: bool,
     /// How long ago a user requested sleep.
     pub sleep_request: Option<Age>,
     /// Something broke the paths that not even a net can catch.
@@ -205,8 +197,6 @@ pub struct Svc {
     pub net_gone: bool,
     /// For each operator: whether the endpoints have changed since its last reconcile, and which pods have.
     pub changed: Vec<(bool, u8)>,
-    /// Of a frozen cache: the target has been written since.
-    pub target_outdated: bool,
 }
 
 /// A second Service of the same pods: what it has of its own.
@@ -308,10 +298,8 @@ pub struct Evidence {
     pub reading: TriggerState,
     pub since_wake: Option<Age>,
     pub since_ready: Option<Age>,
-    pub since_raised: Option<Age>,
     pub sleep_requested_since_wake: bool,
     pub wake_justified: bool,
-    pub against_younger_zero: bool,
     pub redirected: bool,
     pub zero: bool,
     pub pointless: bool,
@@ -333,10 +321,6 @@ pub struct Op {
     pub up: bool,
     pub memory: Vec<StableSince>,
     pub port_allocator: PortAllocator,
-    /// For each service: how long ago a resolver last requested a wake of it, and whether others wrote a zero since.
-    pub wake_requests: Vec<Option<(Age, bool)>>,
-    /// For each service: how long ago it scaled it up from zero.
-    pub wakes: Vec<Option<Age>>,
     /// For each service: how long what it promised about it still lasts.
     pub promised: Vec<Age>,
     pub pending: Option<Pending>,

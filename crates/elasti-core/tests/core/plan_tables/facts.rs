@@ -103,7 +103,6 @@ pub fn idle() -> Observed {
         autoscaler: Autoscaler::None,
         readings: vec![quiet()],
         wake_requested_at: None,
-        woken_at: None,
         promised_until: None,
         may_mark: true,
         stable_since: stable_since(),
@@ -360,7 +359,6 @@ fn me() -> Me {
             last_sleep: Some(ago(3 * LONG)),
             replicas: None,
             replicas_before_drain: None,
-            contended_since: None,
         },
     }
 }

@@ -1,10 +1,8 @@
 //! How wake requests are decided, and with how many replicas.
 
 use elasti_api::{ElastiServiceSpec, Reason};
-use elasti_core::observed::UserRequest;
 use elasti_core::observed::{Author, Autoscaler, Claim, Leadership, Owned, Rival, ServiceKind};
 use elasti_core::replicas::on_wake;
-use elasti_core::stable_since::ObservedZero;
 use elasti_core::{Observed, Promise, Step, WakeDecision, wake};
 use jiff::SignedDuration;
 
@@ -66,81 +64,6 @@ fn a_wake_is_refused_with_the_reason_where_this_elasti_service_may_not_scale() {
             other => panic!("{reason}: {other:?}"),
         }
     }
-}
-
-#[test]
-fn the_pause_before_the_next_wake_grows_while_something_else_scales_to_zero_again_and_again() {
-    // How long it has been contended, how long ago the last wake was, and whether the next one waits.
-    let cases = [
-        (1, 3, true),
-        (1, 10, false),
-        (25, 12, true),
-        (25, 13, false),
-        (2_000, 639, true),
-        (2_000, 640, false),
-    ];
-    for (contended, woken, waits) in cases {
-        let mut o = asleep();
-        o.me.remembered.contended_since = Some(ago(contended));
-        o.me.remembered.last_wake = Some(ago(woken));
-        let refused = matches!(wake(&spec(), &o), WakeDecision::Refused(why) if why.reason == Reason::Contended);
-        assert_eq!(refused, waits, "{contended} s, {woken} s");
-    }
-}
-
-#[test]
-fn a_zero_by_others_answers_the_requests_before_it_and_no_later_one() {
-    let wakes = |change: Change| {
-        let mut o = asleep();
-        o.stable_since.replicas = Some(1);
-        o.wake_requested_at = Some(ago(5));
-        change(&mut o);
-        planned(&o).steps.first() == Some(&Step::Wake(1))
-    };
-    assert!(!wakes(|_| {}), "requested before the zero");
-    assert!(!wakes(|o| o.woken_at = Some(ago(4))), "and carried out");
-    let ours: Change = |o| o.stable_since.sent = Some(0);
-    assert!(wakes(ours), "requested while our own zero was sent");
-    let later: Change = |o| {
-        o.stable_since.zero = Some(ObservedZero {
-            since: ago(7),
-            by_other: true,
-        });
-    };
-    assert!(wakes(later), "requested after it");
-    let user: Change = |o| {
-        o.wake_requested_at = None;
-        o.me.wake_request = UserRequest::At(ago(5));
-    };
-    assert!(
-        wakes(user),
-        "whether a user's request came before it is not known"
-    );
-    let served: Change = |o| {
-        o.wake_requested_at = None;
-        o.me.wake_request = UserRequest::At(ago(5));
-        o.stable_since.served_wake = Some(ago(5));
-    };
-    assert!(!wakes(served), "it was up since the user's request");
-    assert!(
-        wakes(|o| o.readings = vec![active()]),
-        "a trigger is active"
-    );
-}
-
-#[test]
-fn a_wake_against_a_zero_of_others_needs_facts_that_are_newer() {
-    let plan = |by_other| {
-        let mut o = asleep();
-        o.readings = vec![active()];
-        o.stable_since.zero = Some(ObservedZero {
-            since: ago(7),
-            by_other,
-        });
-        planned(&o)
-    };
-    assert!(plan(true).needs_fresh_facts());
-    assert!(!plan(false).needs_fresh_facts());
 }
 
 #[test]

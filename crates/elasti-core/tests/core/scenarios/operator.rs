@@ -23,7 +23,6 @@ pub struct Operator {
     pub reports: Vec<Report>,
     pub readings: Vec<Reading>,
     pub wake_requested_at: Option<Timestamp>,
-    pub woken_at: Option<Timestamp>,
     pub promised_until: Option<Timestamp>,
 }
 
@@ -41,7 +40,6 @@ impl Operator {
             reports: vec![Report::NotAsked; world.resolvers.len()],
             readings: vec![Reading::Unread; world.spec.triggers.len()],
             wake_requested_at: None,
-            woken_at: None,
             promised_until: None,
         }
     }
@@ -52,15 +50,6 @@ impl Operator {
         if reconcile.plan.ask_resolvers {
             self.ask(world);
             reconcile = self.plan(world, world.clock());
-        }
-        if reconcile.plan.reason_may_be_old {
-            self.ask(world);
-            self.readings.fill(world.trigger.clone());
-            reconcile = self.plan(world, world.clock());
-        }
-        let wakes = |step: &Step| matches!(step, Step::Wake(_));
-        if reconcile.plan.steps.iter().any(wakes) {
-            self.woken_at = Some(world.clock());
         }
         self.stable_since = reconcile
             .observed
@@ -77,7 +66,6 @@ impl Operator {
             reports: self.reports.clone(),
             readings: self.readings.clone(),
             wake_requested_at: self.wake_requested_at,
-            woken_at: self.woken_at,
             promised_until: self.promised_until,
         };
         for report in &mut then.reports {
@@ -129,10 +117,7 @@ impl Operator {
         observed.stable_since = self.stable_since.clone().observe(&observed);
         let decision = wake(&world.spec, &observed);
         match &decision {
-            WakeDecision::Scale(replicas) => {
-                world.scale(*replicas, Author::Elasti);
-                self.woken_at = Some(world.clock());
-            }
+            WakeDecision::Scale(replicas) => world.scale(*replicas, Author::Elasti),
             WakeDecision::AlreadyAwake(Some(promise)) => self.promised_until = Some(promise.until),
             WakeDecision::AlreadyAwake(None) | WakeDecision::Refused(_) => {}
         }
@@ -154,7 +139,7 @@ impl Operator {
                 replicas: t.replicas,
                 version: t.version.to_string(),
                 replicas_by: t.by.clone(),
-                replicas_at: Some(t.at).filter(|_| t.by != Author::Unknown),
+                replicas_at: Some(t.at),
                 stops: world.stops,
             }),
             pods: pods(world),
@@ -171,7 +156,6 @@ impl Operator {
             autoscaler: world.autoscaler.clone(),
             readings: self.readings.clone(),
             wake_requested_at: self.wake_requested_at,
-            woken_at: self.woken_at,
             promised_until: self.promised_until,
             may_mark: world.may_mark,
             stable_since: self.stable_since.clone(),
