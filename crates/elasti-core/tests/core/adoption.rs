@@ -296,3 +296,20 @@ fn while_its_operator_lives_nothing_is_written_but_a_wake() {
     o.me.deleting_since = None;
     assert_eq!(wake(&me.spec, &o), WakeDecision::Scale(1));
 }
+
+/// It belongs to the ElastiService that names the Service, not to one whose pods the Service selects too.
+#[test]
+fn a_slice_that_kube_elasti_left_is_adopted_for_the_named_service_only() {
+    let slice: EndpointSlice = serde_json::from_value(slice_of("target")).unwrap();
+    let left = SliceFacts {
+        owner: None,
+        ..SliceFacts::from_object(&slice)
+    };
+    assert!(SliceOwner::of_named("me", None).owns(&left));
+    assert!(!SliceOwner::of_other("me").owns(&left));
+    let ours = SliceFacts {
+        owner: Some("me".into()),
+        ..left
+    };
+    assert!(SliceOwner::of_other("me").owns(&ours));
+}
