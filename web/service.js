@@ -261,6 +261,14 @@ function trigger(one) {
 
 const PARTS = { scaled: 'Scale up', scheduled: 'Find a node', started: 'Start containers', ready: 'Become ready', answered: 'Answer' };
 
+/** Whom a service was woken for, where resolvers tell it. */
+function client(one) {
+  const what = one.method ? `${one.method} ${one.path}` : `a ${one.protocol.toUpperCase()} connection`;
+  const from = one.address ? ` from ${one.address}` : '';
+  const pod = one.pod ? ` (pod ${one.pod} in ${one.namespace})` : '';
+  return `For ${what}${from}${pod}${one.userAgent ? `, ${one.userAgent}` : ''}`;
+}
+
 function wake() {
   const draw = (wakes) => {
     if (wakes.length === 0) return h('p', { class: 'fine' }, 'No wake yet.');
@@ -280,6 +288,7 @@ function wake() {
     const took = last.coldStartMs === null ? '' : `; it took ${length(last.coldStartMs)}`;
     return [
       h('p', {}, h('strong', {}, last.by ?? 'Unknown'), ' at ', h('time', { datetime: last.at, title: exact(at) }, clock(at, now())), last.finished ? `${took}.` : '. In progress.'),
+      last.client ? h('p', { class: 'fine' }, client(last.client)) : null,
       last.parts.length ? strip : null,
       h('ol', { class: 'spans parts' }, last.parts.map(line)),
       rest.length ? h('p', { class: 'fine' }, `Earlier: ${rest.slice(0, 8).map((one) => `${length(one.coldStartMs)} (${one.by ?? 'unknown'})`).join(', ')}`) : null,

@@ -216,7 +216,7 @@ fn tests() -> Outcome {
 /// built from serves again.
 fn whole_model() -> Outcome {
     let variables = [
-        ("ELASTI_MODEL_STATES", "800000"),
+        ("ELASTI_MODEL_STATES", "700000"),
         ("ELASTI_MODEL_WALKS", "1500"),
     ];
     cargo_with(

@@ -10,12 +10,14 @@ use crate::checks::cargo_command;
 use crate::churn::world;
 use crate::image;
 use crate::kubernetes::layout::{self, NODE_ADDRESS};
-use crate::kubernetes::{go_programs, ready};
+use crate::kubernetes::{go_programs, partners, ready};
 use crate::paths::root;
 
-pub(crate) const USAGE: &str = "  e2e [--only TEXT] [--kubeconfig FILE --prometheus URL --readings ADDRESS]
+pub(crate) const USAGE: &str = "  e2e [--only TEXT] [--partners] [--kubeconfig FILE --prometheus URL --readings ADDRESS]
                   the end-to-end tests on the installed chart: on the real node of this machine, or on a cluster whose
-                  Services this machine reaches, which has the images, and whose Prometheus scrapes ADDRESS
+                  Services this machine reaches, which has the images, and whose Prometheus scrapes ADDRESS;
+                  --partners: beside the real KEDA, Argo Rollouts and metrics-server instead of stand-ins, and with
+                  the tests that need them (on the real node of this machine; builds them once, for minutes)
 ";
 
 /// On every namespace of an end-to-end test.
@@ -26,12 +28,13 @@ const READINGS_PORT: u16 = 9099;
 const NODES: usize = 3;
 /// Each test mostly waits for ticks and settle times.
 const AT_ONCE: &str = "--test-threads=6";
-const ONE_BY_ONE: [&str; 2] = ["--test-threads=1", "--ignored"];
+const ONE_BY_ONE: [&str; 3] = ["--test-threads=1", "--ignored", "--nocapture"];
 
 /// What to run, and where.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Options {
     only: Option<String>,
+    partners: bool,
     kubeconfig: Option<String>,
     prometheus: Option<String>,
     readings: Option<String>,
@@ -41,22 +44,26 @@ impl Options {
     /// Parses the flags; `None` where one is not known.
     pub(crate) fn parse(arguments: &[&str]) -> Option<Self> {
         let mut options = Self::default();
-        let mut pairs = arguments.chunks_exact(2);
-        for pair in &mut pairs {
-            let &[flag, value] = pair else { return None };
+        let mut words = arguments.iter();
+        while let Some(&flag) = words.next() {
             let place = match flag {
+                "--partners" => {
+                    options.partners = true;
+                    continue;
+                }
                 "--only" => &mut options.only,
                 "--kubeconfig" => &mut options.kubeconfig,
                 "--prometheus" => &mut options.prometheus,
                 "--readings" => &mut options.readings,
                 _ => return None,
             };
-            *place = Some(value.to_owned());
+            *place = Some((*words.next()?).to_owned());
         }
         let foreign = options.kubeconfig.is_some();
         let whole =
             foreign == options.prometheus.is_some() && foreign == options.readings.is_some();
-        (pairs.remainder().is_empty() && whole).then_some(options)
+        // Partners run on the host of our own node.
+        (whole && !(foreign && options.partners)).then_some(options)
     }
 }
 
@@ -67,11 +74,27 @@ pub(crate) fn run(options: &Options) -> Result<(), Box<dyn Error>> {
         (Some(file), Some(prometheus)) => layout::use_other(file, prometheus),
         _ => prepare_node()?,
     }
+    if options.partners {
+        partners::start()?;
+    }
     world::install("iptables", NODES, 2)?;
     remove_namespaces()?;
     println!("installed after {:.0} s", start.elapsed().as_secs_f32());
+    let failed = run_all(options)?;
+    if options.partners {
+        partners::stop()?;
+    }
+    match failed.as_slice() {
+        [] => Ok(()),
+        some => Err(format!("end-to-end tests failed: {}", some.join(", ")).into()),
+    }
+}
+
+/// Runs every group of tests; gives those that failed.
+fn run_all(options: &Options) -> Result<Vec<String>, Box<dyn Error>> {
     let mut failed = Vec::new();
-    for tests in &TESTS {
+    let beside_partners = options.partners.then_some(&BESIDE_PARTNERS);
+    for tests in TESTS.iter().chain(beside_partners) {
         // Pages say how to delete every ElastiService, and the CRD.
         if tests.harmful && !layout::is_ours() {
             println!("{tests}: NOT RUN: the commands of the pages would harm a cluster of yours");
@@ -90,10 +113,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Box<dyn Error>> {
         }
         remove_namespaces()?;
     }
-    match failed.as_slice() {
-        [] => Ok(()),
-        some => Err(format!("end-to-end tests failed: {}", some.join(", ")).into()),
-    }
+    Ok(failed)
 }
 
 /// Tests of one module of one test binary.
@@ -115,6 +135,10 @@ const TESTS: [Tests; 5] = [
         ..Tests::new("elasti", "documents::", &["--nocapture", "--ignored"])
     },
 ];
+
+/// What only the real ones can show; their own times are long, so several wait at once.
+const BESIDE_PARTNERS: Tests =
+    Tests::new("e2e", "partners::", &[AT_ONCE, "--ignored", "--nocapture"]);
 
 impl Tests {
     const fn new(
@@ -173,6 +197,9 @@ fn run_tests(options: &Options, tests: &Tests) -> Result<bool, Box<dyn Error>> {
         .env("ELASTI_E2E_KUBECTL", go_programs::kube("kubectl")?)
         .env("ELASTI_E2E_CHART", root().join(world::CHART))
         .env("ELASTI_E2E_VALUES", world::values(2).join(","));
+    if options.partners {
+        command.env("ELASTI_E2E_PARTNERS", "true");
+    }
     Ok(command.status()?.success())
 }
 

@@ -46,8 +46,12 @@ usage: cargo xtask <command>
   bench resolver [--rounds N] [--seconds N]
                   the resolver against HAProxy and against no proxy: requests/s, CPU, latency
                   (needs haproxy, nginx and wrk; installs them where apt-get may)
-  bench cold-start [--runs N] [--proxy-mode iptables|nftables]
-                  the first request to a sleeping service against a bare scale, on the real node
+  bench cold-start [--runs N] [--proxy-mode iptables|nftables] [--start-seconds N] [--probe-seconds N]
+        [--probe-ahead true|false]
+                  the first request to a sleeping service against a bare scale, on the real node, for an app that
+                  listens after so long and has a readiness probe of that period
+  bench sleep [--runs N] [--nodes N] [--replicas N] [--proxy-mode iptables|nftables]
+                  how long a target of so many pods on so many real nodes (6) takes from the end of its cooldown to zero
 ";
 
 fn main() -> ExitCode {
@@ -74,6 +78,10 @@ fn main() -> ExitCode {
         },
         ["bench", "cold-start", options @ ..] => match bench::cold_start::Options::parse(options) {
             Some(options) => bench::cold_start::run(&options),
+            None => return usage(),
+        },
+        ["bench", "sleep", options @ ..] => match bench::sleep::Options::parse(options) {
+            Some(options) => bench::sleep::run(&options),
             None => return usage(),
         },
         ["chart"] => chart::run(),

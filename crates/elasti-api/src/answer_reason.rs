@@ -35,9 +35,15 @@ pub enum AnswerReason {
     Starting,
     /// A pod may have received the request, but closed the connection without a response.
     PodClosed,
+    /// The pod refused the HTTP/2 stream before it did anything, which is passed on; only in metrics.
+    StreamRefused,
+    /// A gRPC call waited as long as its own `grpc-timeout` allows.
+    GrpcTimeout,
     /// No managed service has this name or port.
     NotManaged,
-    /// The ElastiService was deleted while the request waited.
+    /// The service does not accept requests from this address.
+    SourceNotAllowed,
+    /// The ElastiService was deleted, or its port changed, while a client was connected.
     ServiceDeleted,
     /// The resolver is no forward proxy.
     ConnectMethod,
@@ -51,7 +57,7 @@ pub enum AnswerReason {
 
 impl AnswerReason {
     /// All of them, in the order in which the docs list them.
-    pub const ALL: [Self; 22] = [
+    pub const ALL: [Self; 25] = [
         Self::ServiceFull,
         Self::ServiceBytes,
         Self::SharedFull,
@@ -68,7 +74,10 @@ impl AnswerReason {
         Self::Down,
         Self::Starting,
         Self::PodClosed,
+        Self::StreamRefused,
+        Self::GrpcTimeout,
         Self::NotManaged,
+        Self::SourceNotAllowed,
         Self::ServiceDeleted,
         Self::ConnectMethod,
         Self::HeadTooLarge,
@@ -96,7 +105,10 @@ impl AnswerReason {
             Self::Down => "Down",
             Self::Starting => "Starting",
             Self::PodClosed => "PodClosed",
+            Self::StreamRefused => "StreamRefused",
+            Self::GrpcTimeout => "GrpcTimeout",
             Self::NotManaged => "NotManaged",
+            Self::SourceNotAllowed => "SourceNotAllowed",
             Self::ServiceDeleted => "ServiceDeleted",
             Self::ConnectMethod => "ConnectMethod",
             Self::HeadTooLarge => "HeadTooLarge",

@@ -45,9 +45,9 @@ pub struct ElastiServiceSpec {
     #[schemars(length(max = 63))]
     #[x_kube(
         validation = Rule::new("self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$')")
-            .message("write the name of a Service in the same namespace: lower-case letters, digits and '-', for example my-api"),
+            .message("write the name of a Service in the same namespace: lower-case letters, digits and '-', for example my-api").reason(kube::core::Reason::FieldValueForbidden),
         validation = Rule::new("self == oldSelf")
-            .message("service cannot be changed: delete this ElastiService and create a new one; deleting wakes the target first")
+            .message("service cannot be changed: delete this ElastiService and create a new one; deleting wakes the target first").reason(kube::core::Reason::FieldValueForbidden)
     )]
     pub service: String,
     /// How many replicas a wake scales to, unless an autoscaler has a higher minimum. Default: 1.
@@ -75,6 +75,11 @@ pub struct ElastiServiceSpec {
     /// sleep is allowed at any time. With an invalid window the target never sleeps.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub enabled_period: Option<EnabledPeriod>,
+    /// More windows like `enabledPeriod`: sleep is allowed in any of them, so that nights and weekends fit
+    /// into one ElastiService. At most 16.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 16))]
+    pub enabled_periods: Vec<EnabledPeriod>,
     /// Requests that the resolver answers itself while the target sleeps, without waking it: health
     /// checks of load balancers, uptime monitors, bots. The first rule that matches answers.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -87,6 +92,9 @@ pub struct ElastiServiceSpec {
     /// Limits for requests that wait for a pod. Those that are omitted default to the resolver's settings.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hold: Option<Hold>,
+    /// How the target is woken.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wake: Option<Wake>,
     /// How traffic leaves the pods before they are stopped. `drain` takes them out of rotation first,
     /// while they still serve, so that no request is lost; `redirect` only adds the resolver beside
     /// them and watches. Default: `drain`.
@@ -134,7 +142,7 @@ pub struct Autoscaler {
     #[schemars(length(max = 253))]
     #[x_kube(
         validation = Rule::new("self.matches('^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$')")
-            .message("write the name of the autoscaler: lower-case letters, digits, '-' and '.', for example my-api-scaler")
+            .message("write the name of the autoscaler: lower-case letters, digits, '-' and '.', for example my-api-scaler").reason(kube::core::Reason::FieldValueForbidden)
     )]
     pub name: String,
 }
@@ -150,17 +158,27 @@ pub enum AutoscalerType {
 }
 
 /// When sleep is allowed.
-#[derive(Serialize, Deserialize, Clone, Debug, PartialEq, Eq, Hash, JsonSchema)]
+#[derive(Serialize, Deserialize, Clone, Debug, PartialEq, Eq, Hash, KubeSchema)]
+#[serde(rename_all = "camelCase")]
 pub struct EnabledPeriod {
-    /// When the window opens: minute, hour, day of month, month, day of week, in UTC. Example:
-    /// `0 20 * * 1-5` for eight in the evening from Monday to Friday. Default: `0 0 * * *`, every
+    /// When the window opens: minute, hour, day of month, month, day of week, by the clock of `timeZone`.
+    /// Example: `0 20 * * 1-5` for eight in the evening from Monday to Friday. Default: `0 0 * * *`, every
     /// midnight.
     #[serde(default = "EnabledPeriod::default_schedule")]
     pub schedule: String,
-    /// How long the window stays open, in hours, minutes and seconds. Examples: `8h`, `1h30m`.
-    /// Default: `24h`.
+    /// How long the window stays open, in hours, minutes and seconds by the clock of `timeZone`. Examples: `8h`,
+    /// `1h30m`. Default: `24h`.
     #[serde(default = "EnabledPeriod::default_duration")]
     pub duration: String,
+    /// Time zone of `schedule`, as the IANA database names it; daylight saving time is followed. Default: UTC.
+    /// Example: `Europe/Berlin`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 64))]
+    #[x_kube(
+        validation = Rule::new("self.matches('^[A-Za-z][A-Za-z0-9_+-]*(/[A-Za-z0-9_+-]+)*$')")
+            .message("write a time zone of the IANA database, for example Europe/Berlin").reason(kube::core::Reason::FieldValueForbidden)
+    )]
+    pub time_zone: Option<String>,
 }
 
 impl EnabledPeriod {
@@ -196,6 +214,49 @@ pub struct Hold {
     /// With `false` they get 503 at once. Default: `true`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub when_down: Option<bool>,
+    /// After how many seconds a wake counts as failed whose pods have not started, whatever keeps them: requests that
+    /// wait then get 503 with the reason. Counted from when the pod could have started; for one that runs and is not
+    /// ready, from the start of its containers and after the time that its startup probe allows. From 1 to 3600.
+    /// Default: by cause; what may pass by itself is waited for until `timeoutSeconds`. Example: `60`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 3600))]
+    pub fail_fast_seconds: Option<u32>,
+    /// Who may reach the Service through a resolver, asleep or awake: others get 403 (`SourceNotAllowed`), or a closed
+    /// connection if it is not HTTP, and wake nothing. Only the address that a connection comes from decides. An empty
+    /// one allows no client. Default: the resolver's setting, everybody. Example: `{sameNamespace: true}`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub allow_from: Option<AllowFrom>,
+}
+
+/// The sources that are allowed: a client that matches one of them.
+#[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq, Hash, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct AllowFrom {
+    /// Whether the pods of the ElastiService's own namespace are allowed. Default: false.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub same_namespace: Option<bool>,
+    /// Names of namespaces whose pods are allowed, at most 8. Pods on their node's network have its address: allow
+    /// them by `cidrs`. Example: `[ingress-nginx]`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 8), inner(length(min = 1, max = 63)))]
+    pub namespaces: Vec<String>,
+    /// Blocks of addresses that are allowed, at most 32. Example: `[10.0.0.0/8, "fd00::/8"]`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(
+        length(max = 32),
+        inner(length(max = 49), regex(pattern = r"^[0-9a-fA-F:.]+/[0-9]{1,3}$"))
+    )]
+    pub cidrs: Vec<String>,
+}
+
+/// How a sleeping target is woken.
+#[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq, Hash, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Wake {
+    /// Whether the resolver itself runs the readiness probe of a starting pod while requests wait for it, and forwards
+    /// to it as soon as the probe passes, instead of waiting for the kubelet's next probe. Default: `true`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub probe_ahead: Option<bool>,
 }
 
 /// What happens if Services lose their endpoints while the target sleeps.

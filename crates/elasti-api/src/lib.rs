@@ -2,6 +2,7 @@
 
 mod activity;
 mod answer_reason;
+mod client_text;
 #[allow(unreachable_pub, reason = "the schema derive copies the structs")]
 mod elasti_service;
 pub mod names;
@@ -13,12 +14,14 @@ mod structural;
 mod target;
 mod trigger;
 mod wake;
+mod wake_client;
 
 pub use activity::{Activity, ActivityReport, RouteGeneration};
 pub use answer_reason::AnswerReason;
+pub use client_text::client_text;
 pub use elasti_service::{
-    Autoscaler, AutoscalerType, DEFAULT_COOLDOWN_SECONDS, ElastiService, ElastiServiceSpec,
-    EnabledPeriod, Handover, Hold, UnmanagedServices,
+    AllowFrom, Autoscaler, AutoscalerType, DEFAULT_COOLDOWN_SECONDS, ElastiService,
+    ElastiServiceSpec, EnabledPeriod, Handover, Hold, UnmanagedServices, Wake,
 };
 pub use probe_response::{
     HeaderMatch, Method, PathMatch, PathMatchType, ProbeAnswer, ProbeResponse, QueryParamMatch,
@@ -26,11 +29,12 @@ pub use probe_response::{
 };
 pub use reason::Reason;
 pub use status::{
-    ElastiServiceStatus, LastWake, ListenPort, Mode, Phase, ServicePorts, TriggerStatus,
+    ElastiServiceStatus, FailedWake, LastWake, ListenPort, Mode, Phase, ServicePorts, TriggerStatus,
 };
 pub use target::ScaleTargetRef;
 pub use trigger::{DEFAULT_UPTIME_FILTER, PrometheusTrigger, Trigger, TriggerError, TriggerType};
 pub use wake::{PromisedPod, WakeAnswer, WakePromise, WakeRequest};
+pub use wake_client::WakeClient;
 
 /// The Kubernetes types that the status is made of, so that other crates need not depend on theirs.
 pub use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, MicroTime, Time};

@@ -24,6 +24,10 @@ pub const EVENT_REPORTER: &str = "elasti.truefoundry.com/operator";
 pub const LEASE: &str = "elasti-operator";
 /// On that lease: the identity of the holder, a space, and the address where it takes wakes.
 pub const LEADER_ADDRESS_ANNOTATION: &str = "elasti.truefoundry.com/leader-address";
+/// The name that the certificate of every operator has.
+pub const OPERATOR_TLS_NAME: &str = "elasti-operator";
+/// The name that the certificate of every resolver has.
+pub const RESOLVER_TLS_NAME: &str = "elasti-resolver";
 /// Audience of the token with which a resolver requests a wake.
 pub const WAKE_AUDIENCE: &str = "elasti-operator";
 /// Audience of the token with which the operator asks a resolver for its activity. The two audiences differ, so that
@@ -102,8 +106,10 @@ pub mod condition {
     pub const CONTENDED: &str = "Contended";
     /// Services of the target's pods lose their endpoints while it sleeps; absent if there are none.
     pub const UNMANAGED_SERVICES: &str = "UnmanagedServices";
+    /// The API server refuses something that Elasti has to write; absent while it does not.
+    pub const STEP_FAILED: &str = "StepFailed";
     /// All of them, in the order in which they are shown.
-    pub const ALL: [&str; 8] = [
+    pub const ALL: [&str; 9] = [
         READY,
         TARGET_FOUND,
         TRIGGERS_HEALTHY,
@@ -112,6 +118,7 @@ pub mod condition {
         CONFLICT,
         CONTENDED,
         UNMANAGED_SERVICES,
+        STEP_FAILED,
     ];
 }
 
@@ -139,6 +146,8 @@ pub mod event {
     pub const CANNOT_DRAIN: &str = "CannotDrain";
     /// A scale-down stopped a pod that was still in rotation.
     pub const WRONG_POD_STOPPED: &str = "WrongPodStopped";
+    /// The API server refuses something that Elasti has to write.
+    pub const STEP_FAILED: &str = "StepFailed";
 }
 
 /// Longest name of a Service: a DNS label.

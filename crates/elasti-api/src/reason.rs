@@ -9,8 +9,10 @@ pub enum Reason {
     TriggerUnknown,
     /// A resolver has requests waiting or in flight, or has just had some.
     Traffic,
-    /// A user or a resolver requested a wake.
+    /// A user requested a wake.
     WakeRequested,
+    /// A request arrived while it slept, and a resolver requested the wake.
+    WokenByRequest,
     /// A user requested sleep, and no request has arrived since.
     SleepRequested,
     /// Quiet, but not for the whole cooldown yet.
@@ -61,6 +63,22 @@ pub enum Reason {
     Starting,
     /// Pods are ready and return to rotation.
     Restoring,
+    /// The pod waits for a node.
+    NotScheduled,
+    /// The pod's init containers take long.
+    Initializing,
+    /// The image could not be pulled so far.
+    Pulling,
+    /// The container has died and is restarted.
+    Restarting,
+    /// The pod runs, and its readiness probe has not passed yet.
+    NotReady,
+    /// A quota leaves no room for the pod now.
+    QuotaExceeded,
+    /// An admission webhook does not answer.
+    WebhookFailed,
+    /// The pod did not start in the time that the spec allows.
+    CannotStart,
     /// The image cannot be pulled.
     ImagePull,
     /// The container starts and dies.
@@ -75,11 +93,12 @@ pub enum Reason {
 
 impl Reason {
     /// Every reason, for tables and tests.
-    pub const ALL: [Self; 34] = [
+    pub const ALL: [Self; 43] = [
         Self::TriggerActive,
         Self::TriggerUnknown,
         Self::Traffic,
         Self::WakeRequested,
+        Self::WokenByRequest,
         Self::SleepRequested,
         Self::CoolingDown,
         Self::Idle,
@@ -105,6 +124,14 @@ impl Reason {
         Self::NotLeader,
         Self::Starting,
         Self::Restoring,
+        Self::NotScheduled,
+        Self::Initializing,
+        Self::Pulling,
+        Self::Restarting,
+        Self::NotReady,
+        Self::QuotaExceeded,
+        Self::WebhookFailed,
+        Self::CannotStart,
         Self::ImagePull,
         Self::CrashLoop,
         Self::Unschedulable,
@@ -112,12 +139,28 @@ impl Reason {
         Self::NeverReady,
     ];
 
+    /// Something keeps the pods of a wake from starting, and it may pass by itself: requests are held.
+    #[must_use]
+    pub fn is_delay(self) -> bool {
+        matches!(
+            self,
+            Self::NotScheduled
+                | Self::Initializing
+                | Self::Pulling
+                | Self::Restarting
+                | Self::NotReady
+                | Self::QuotaExceeded
+                | Self::WebhookFailed
+        )
+    }
+
     /// Something keeps the pods of a wake from starting: waiting longer does not help.
     #[must_use]
     pub fn is_obstacle(self) -> bool {
         matches!(
             self,
-            Self::ImagePull
+            Self::CannotStart
+                | Self::ImagePull
                 | Self::CrashLoop
                 | Self::Unschedulable
                 | Self::PodRefused
@@ -139,6 +182,7 @@ impl Reason {
             Self::TriggerUnknown => "TriggerUnknown",
             Self::Traffic => "Traffic",
             Self::WakeRequested => "WakeRequested",
+            Self::WokenByRequest => "WokenByRequest",
             Self::SleepRequested => "SleepRequested",
             Self::CoolingDown => "CoolingDown",
             Self::Idle => "Idle",
@@ -164,6 +208,14 @@ impl Reason {
             Self::NotLeader => "NotLeader",
             Self::Starting => "Starting",
             Self::Restoring => "Restoring",
+            Self::NotScheduled => "NotScheduled",
+            Self::Initializing => "Initializing",
+            Self::Pulling => "Pulling",
+            Self::Restarting => "Restarting",
+            Self::NotReady => "NotReady",
+            Self::QuotaExceeded => "QuotaExceeded",
+            Self::WebhookFailed => "WebhookFailed",
+            Self::CannotStart => "CannotStart",
             Self::ImagePull => "ImagePull",
             Self::CrashLoop => "CrashLoop",
             Self::Unschedulable => "Unschedulable",

@@ -6,6 +6,8 @@ use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer, Serialize};
 
+use crate::wake_client::WakeClient;
+
 /// What Elasti observed and did. Users read it; Elasti writes it.
 #[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, JsonSchema)]
 #[serde(rename_all = "camelCase")]
@@ -39,7 +41,8 @@ pub struct ElastiServiceStatus {
     pub reason: Option<String>,
     /// Conditions by the Kubernetes conventions: `Ready` is the summary; `TargetFound`, `TriggersHealthy`,
     /// `TrafficRedirected`, `Asleep`, `Conflict` and `Contended` give the details. `UnmanagedServices`, if present,
-    /// names Services that lose their endpoints while the target sleeps.
+    /// names Services that lose their endpoints while the target sleeps. `StepFailed`, if present, says what the API
+    /// server refuses to write: a webhook, a quota or a missing permission.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,
@@ -81,6 +84,9 @@ pub struct ElastiServiceStatus {
     /// The last wake: what requested it, and how long each part of it took.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_wake: Option<LastWake>,
+    /// The last wake that failed; absent as soon as one has succeeded.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failed_wake: Option<FailedWake>,
     /// For how many seconds the target has slept, up to the last wake.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub asleep_seconds: Option<i64>,
@@ -95,7 +101,7 @@ pub struct TriggerStatus {
     pub kind: String,
     /// `active`, `quiet` or `unknown`.
     pub reading: String,
-    /// The value, as text; absent if there is none.
+    /// The value, as text; absent if there is none, or if only the operator may read it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub value: Option<String>,
     /// The threshold that the value is compared with.
@@ -131,6 +137,21 @@ pub struct LastWake {
     /// When the first held request was answered.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub answered_at: Option<MicroTime>,
+    /// The request that it was woken for; only if the resolvers are set to tell it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub client: Option<WakeClient>,
+}
+
+/// A wake whose pods did not start.
+#[derive(Serialize, Deserialize, Clone, Debug, PartialEq, Eq, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct FailedWake {
+    /// Why, in one word, for example `ImagePull`.
+    pub reason: String,
+    /// Why, in one sentence.
+    pub message: String,
+    /// When it was first seen to have failed.
+    pub at: Time,
 }
 
 /// A value that this version does not know counts as absent: one odd status must not hide all services.

@@ -12,20 +12,20 @@ use serde::{Deserialize, Serialize};
 #[x_kube(
     validation = Rule::new(
         "!self.apiVersion.startsWith('apps/') || self.kind in ['Deployment', 'deployments', 'StatefulSet', 'statefulsets', 'ReplicaSet']"
-    ).message("apps/v1 goes only with kind Deployment, StatefulSet or ReplicaSet; for a Rollout write apiVersion: argoproj.io/v1alpha1"),
+    ).message("apps/v1 goes only with kind Deployment, StatefulSet or ReplicaSet; for a Rollout write apiVersion: argoproj.io/v1alpha1").reason(kube::core::Reason::FieldValueForbidden),
     validation = Rule::new(
         "!self.apiVersion.startsWith('argoproj.io/') || self.kind in ['Rollout', 'rollouts']"
-    ).message("argoproj.io goes only with kind Rollout; for a Deployment or a StatefulSet write apiVersion: apps/v1"),
+    ).message("argoproj.io goes only with kind Rollout; for a Deployment or a StatefulSet write apiVersion: apps/v1").reason(kube::core::Reason::FieldValueForbidden),
     validation = Rule::new(
         "self.apiVersion.contains('/') || self.kind == 'ReplicationController'"
-    ).message("v1 goes only with kind ReplicationController; for a Deployment or a StatefulSet write apiVersion: apps/v1"),
+    ).message("v1 goes only with kind ReplicationController; for a Deployment or a StatefulSet write apiVersion: apps/v1").reason(kube::core::Reason::FieldValueForbidden),
     validation = Rule::new(
         "!(self.kind in ['deployments', 'statefulsets', 'rollouts']) || self.apiVersion.startsWith('apps/') || self.apiVersion.startsWith('argoproj.io/')"
-    ).message("the old spellings deployments, statefulsets and rollouts go only with apps/v1 and argoproj.io/v1alpha1; write the kind as Kubernetes spells it, for example Deployment"),
+    ).message("the old spellings deployments, statefulsets and rollouts go only with apps/v1 and argoproj.io/v1alpha1; write the kind as Kubernetes spells it, for example Deployment").reason(kube::core::Reason::FieldValueForbidden),
     // The version of a group may move on and an old spelling may be corrected: it is still the same workload.
     validation = Rule::new(
         "self.name == oldSelf.name && self.apiVersion.split('/')[0] == oldSelf.apiVersion.split('/')[0] && (self.kind == oldSelf.kind || ['Deployment', 'StatefulSet', 'Rollout'].exists(k, self.kind in [k, k.lowerAscii() + 's'] && oldSelf.kind in [k, k.lowerAscii() + 's']))"
-    ).message("scaleTargetRef cannot be changed: delete this ElastiService and create a new one; deleting wakes the target first")
+    ).message("scaleTargetRef cannot be changed: delete this ElastiService and create a new one; deleting wakes the target first").reason(kube::core::Reason::FieldValueForbidden)
 )]
 pub struct ScaleTargetRef {
     /// API version of the workload: `apps/v1` for a Deployment or a StatefulSet,
@@ -35,7 +35,7 @@ pub struct ScaleTargetRef {
     #[x_kube(
         validation = Rule::new(
             r"self.matches('^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?v[0-9]+((alpha|beta)[0-9]+)?$')"
-        ).message("write the group and version of the workload, for example apps/v1 or argoproj.io/v1alpha1")
+        ).message("write the group and version of the workload, for example apps/v1 or argoproj.io/v1alpha1").reason(kube::core::Reason::FieldValueForbidden)
     )]
     pub api_version: String,
     /// Kind of the workload: `Deployment`, `StatefulSet`, `Rollout`, or any other kind that has a
@@ -44,14 +44,14 @@ pub struct ScaleTargetRef {
     #[x_kube(
         validation = Rule::new(
             "self.matches('^[A-Z][A-Za-z0-9]*$') || self in ['deployments', 'statefulsets', 'rollouts']"
-        ).message("write the kind as Kubernetes spells it, for example Deployment, StatefulSet or Rollout")
+        ).message("write the kind as Kubernetes spells it, for example Deployment, StatefulSet or Rollout").reason(kube::core::Reason::FieldValueForbidden)
     )]
     pub kind: String,
     /// Name of the workload, for example `my-api`.
     #[schemars(length(max = 253))]
     #[x_kube(
         validation = Rule::new("self.matches('^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$')")
-            .message("write the name of a workload in the same namespace: lower-case letters, digits, '-' and '.', for example my-api")
+            .message("write the name of a workload in the same namespace: lower-case letters, digits, '-' and '.', for example my-api").reason(kube::core::Reason::FieldValueForbidden)
     )]
     pub name: String,
 }

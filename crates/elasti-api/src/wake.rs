@@ -1,6 +1,9 @@
-//! The wake request that a resolver sends to the operator, and the answer. No part of a client's request belongs in it.
+//! The wake request that a resolver sends to the operator, and the answer. Of a client's request it holds only what
+//! [`WakeClient`] may hold, and that only if the resolver's settings allow it.
 
 use serde::{Deserialize, Serialize};
+
+use crate::wake_client::WakeClient;
 
 /// `POST /informer/incoming-request`.
 #[derive(Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
@@ -11,6 +14,9 @@ pub struct WakeRequest {
     pub svc: String,
     /// Its namespace.
     pub namespace: String,
+    /// The request that waits the longest; absent unless resolvers are set to tell it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub client: Option<WakeClient>,
 }
 
 /// The operator's response to a wake request that it accepted.
@@ -59,7 +65,7 @@ impl WakeAnswer {
 mod tests {
     use serde_json::json;
 
-    use super::{PromisedPod, WakeAnswer, WakePromise, WakeRequest};
+    use super::{PromisedPod, WakeAnswer, WakeClient, WakePromise, WakeRequest};
 
     #[test]
     fn a_wake_request_has_its_documented_shape() {
@@ -67,10 +73,19 @@ mod tests {
             count: 1,
             svc: "cart".into(),
             namespace: "shop".into(),
+            client: None,
         };
         assert_eq!(
             serde_json::to_string(&request).unwrap(),
             r#"{"count":1,"svc":"cart","namespace":"shop"}"#
+        );
+        let request = WakeRequest {
+            client: Some(WakeClient::http("GET", "/a", Some(b"curl"), "10.1.2.3")),
+            ..request
+        };
+        assert_eq!(
+            serde_json::to_string(&request).unwrap(),
+            r#"{"count":1,"svc":"cart","namespace":"shop","client":{"protocol":"http","method":"GET","path":"/a","userAgent":"curl","address":"10.1.2.3"}}"#
         );
         assert_eq!(
             serde_json::to_string(&WakeAnswer::received()).unwrap(),

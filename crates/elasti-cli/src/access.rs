@@ -9,6 +9,7 @@ use elasti_runtime::kube_client;
 use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
 use kube::{Api, Client, Config};
 
+use crate::refusal;
 use elasti_runtime::exit::Failed;
 
 /// Which cluster and which namespace; everything left out is as kubectl has it.
@@ -59,9 +60,10 @@ impl Access {
         let config = self.config().await?;
         let namespace = self.namespace.clone();
         let namespace = namespace.unwrap_or_else(|| config.default_namespace.clone());
-        // Each error of kube names its causes itself.
-        let client = kube_client::from_config(config)
-            .map_err(|error| anyhow::anyhow!("cannot create a Kubernetes client: {error}"))?;
+        let client = kube_client::from_config(config).map_err(|error| {
+            let why = refusal::root(&error);
+            anyhow::anyhow!("the credentials of the kubeconfig cannot be used: {why}")
+        })?;
         Ok(Cluster { client, namespace })
     }
 
@@ -79,13 +81,21 @@ impl Access {
             Ok(read) => Config::from_custom_kubeconfig(read, &options).await,
             Err(error) if named => Err(error),
             // A pod without a kubeconfig has a service account.
-            Err(error) => match Config::incluster() {
-                Ok(config) => return Ok(config),
-                Err(_) => {
-                    let line = "no cluster is configured: set KUBECONFIG or pass --kubeconfig FILE";
-                    return Err(Failed::from(anyhow::Error::new(error).context(line)));
+            Err(error) => {
+                let missing = matches!(
+                    error,
+                    KubeconfigError::ReadConfig(..) | KubeconfigError::FindPath
+                );
+                match Config::incluster() {
+                    Ok(config) => return Ok(config),
+                    Err(_) if missing => {
+                        let line =
+                            "no cluster is configured: set KUBECONFIG or pass --kubeconfig FILE";
+                        return Err(Failed::from(anyhow::anyhow!(line)));
+                    }
+                    Err(_) => Err(error),
                 }
-            },
+            }
         };
         config.map_err(|error| self.unusable(&error))
     }
@@ -95,6 +105,11 @@ impl Access {
         Failed::Usage(match (error, &self.context) {
             (KubeconfigError::LoadContext(_), Some(context)) => format!(
                 "the kubeconfig has no context {context:?}; see: kubectl config get-contexts"
+            ),
+            (KubeconfigError::ReadConfig(why, path), _) => format!(
+                "the kubeconfig {} cannot be read: {}; pass --kubeconfig FILE or set KUBECONFIG",
+                path.display(),
+                refusal::root(why)
             ),
             _ => format!("the kubeconfig cannot be used: {error}"),
         })

@@ -1,6 +1,6 @@
 //! `elasti check`: the health of an installation, with a fix for each problem.
 
-mod definition;
+pub(crate) mod definition;
 mod fleet;
 pub mod installation;
 mod leftovers;
@@ -8,12 +8,14 @@ pub mod line;
 mod migration;
 mod network;
 mod permissions;
+mod pre;
 
 use clap::Args;
 use serde::Serialize;
 
 use crate::access::{Access, Cluster, block_on};
 use crate::output::{Output, print};
+use crate::refusal::Call;
 use crate::terminal::{Terminal, Tone, while_waiting};
 use elasti_runtime::exit::Failed;
 use fleet::Fleet;
@@ -34,6 +36,9 @@ pub struct Check {
     /// Check a move from KubeElasti: before it what stands against it, after it what is left to move
     #[arg(long)]
     migration: bool,
+    /// Check before an install: is the cluster new enough, and may you install?
+    #[arg(long, conflicts_with = "migration")]
+    pre: bool,
 }
 
 const CODES: &str = "Exit codes: 0 ok or only warnings, 1 something failed, 2 wrong usage.";
@@ -72,28 +77,40 @@ impl Check {
     async fn check(&self) -> Result<Vec<Line>, Failed> {
         let cluster = self.access.connect().await?;
         let namespace = self.access.namespace.as_deref();
-        let checked = check(&cluster, namespace, self.migration);
+        let checked = check(&cluster, namespace, self.migration, self.pre);
         Ok(while_waiting(|| "checking the installation".to_owned(), checked).await)
     }
 }
 
 /// In order: each check needs what the one before found.
-async fn check(cluster: &Cluster, namespace: Option<&str>, migration: bool) -> Vec<Line> {
+async fn check(
+    cluster: &Cluster,
+    namespace: Option<&str>,
+    migration: bool,
+    pre: bool,
+) -> Vec<Line> {
     let mut lines = Vec::new();
     let client = &cluster.client;
-    match client.apiserver_version().await {
-        Ok(version) => lines.push(Line::ok(
-            "cluster",
-            format!("Kubernetes {} answers", version.git_version),
-        )),
+    let version = match client.apiserver_version().await {
+        Ok(version) => {
+            let message = format!("Kubernetes {} answers", version.git_version);
+            lines.push(Line::ok("cluster", message));
+            version
+        }
         Err(error) => {
+            let asked = Call::services("get", None, None);
             lines.push(Line::fail(
                 "cluster",
-                format!("the API server does not answer: {error}"),
-                "check the kubeconfig and its context: kubectl config current-context",
+                asked.refused(&error).to_string(),
+                "choose the cluster with --context or --kubeconfig",
             ));
             return lines;
         }
+    };
+    if pre {
+        let namespace = namespace.unwrap_or(installation::USUAL_NAMESPACE);
+        pre::check(client, &version, namespace, &mut lines).await;
+        return lines;
     }
     if migration {
         // That Elasti is not installed yet is no fault before a move.
@@ -120,7 +137,16 @@ async fn check(cluster: &Cluster, namespace: Option<&str>, migration: bool) -> V
 impl Report {
     fn text(&self, terminal: Terminal) -> String {
         let mut text = String::new();
+        let mut section = None;
         for line in &self.checks {
+            if section != Some(line.section()) {
+                let (title, page) = line.section();
+                section = Some((title, page));
+                text += &format!(
+                    "{}\n",
+                    terminal.paint(Tone::Strong, &format!("{title} ({page})"))
+                );
+            }
             let (word, tone) = match line.verdict {
                 Verdict::Ok => ("ok  ", Tone::Plain),
                 Verdict::Warn => ("warn", Tone::Alert),

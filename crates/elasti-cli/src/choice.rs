@@ -13,11 +13,14 @@ use elasti_runtime::exit::Failed;
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Choice {
     /// ElastiServices by name; `elastiservice/NAME` is understood too
-    #[arg(value_name = "NAME", required_unless_present = "all")]
+    #[arg(value_name = "NAME", required_unless_present_any = ["all", "selector"])]
     names: Vec<String>,
     /// All of the namespace, or with -A of the cluster
     #[arg(long, conflicts_with = "names")]
     all: bool,
+    /// Those with these labels, for example team=shop
+    #[arg(short = 'l', long, value_name = "LABELS", conflicts_with_all = ["names", "all"])]
+    selector: Option<String>,
     #[command(flatten)]
     pub(crate) scope: Scope,
 }
@@ -32,7 +35,7 @@ pub(crate) struct Chosen {
 impl Choice {
     /// Those that were meant; whether a named one exists is found out later, by asking for it.
     pub(crate) async fn chosen(&self, cluster: &Cluster) -> Result<Vec<Chosen>, Failed> {
-        if !self.all {
+        if !self.all && self.selector.is_none() {
             return self.named(&cluster.namespace);
         }
         let (services, namespace) = match self.scope.all_namespaces {
@@ -42,15 +45,25 @@ impl Choice {
                 Some(cluster.namespace.as_str()),
             ),
         };
-        let listed = services.list(&ListParams::default()).await;
+        let params = ListParams {
+            label_selector: self.selector.clone(),
+            ..ListParams::default()
+        };
+        let listed = services.list(&params).await;
         let listed =
             listed.map_err(|error| Call::services("list", namespace, None).refused(&error))?;
-        Ok(listed.items.iter().map(Chosen::from).collect())
+        match (&self.selector, listed.items.is_empty()) {
+            // A typing mistake must not pass for work done.
+            (Some(labels), true) => Err(Failed::from(anyhow::anyhow!(
+                "no ElastiService has the labels {labels}; see: kubectl get els --show-labels"
+            ))),
+            _ => Ok(listed.items.iter().map(Chosen::from).collect()),
+        }
     }
 
     fn named(&self, namespace: &str) -> Result<Vec<Chosen>, Failed> {
         if self.scope.all_namespaces {
-            let line = "-A requires --all; for one service name its namespace: -n NAMESPACE";
+            let line = "-A requires --all or -l; for one service name its namespace: -n NAMESPACE";
             return Err(Failed::Usage(line.to_owned()));
         }
         self.names

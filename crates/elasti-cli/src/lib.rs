@@ -3,6 +3,7 @@
 pub mod access;
 pub mod check;
 mod choice;
+mod complete;
 mod completion;
 mod crd;
 mod dashboard;
@@ -21,7 +22,9 @@ mod span;
 mod table;
 pub mod terminal;
 mod top;
+mod version;
 mod wake;
+mod watched;
 pub mod why;
 
 use clap::Subcommand;
@@ -33,6 +36,7 @@ use elasti_runtime::exit::Failed;
 #[allow(missing_docs)] // Each variant's own type is documented: that text is its help.
 pub enum Command {
     Check(check::Check),
+    Complete(complete::Complete),
     Completion(completion::Completion),
     Crd(crd::Crd),
     Dashboard(dashboard::Dashboard),
@@ -43,6 +47,7 @@ pub enum Command {
     Resume(pause::Resume),
     Sleep(sleep::Sleep),
     Top(top::Top),
+    Version(version::Version),
     Wake(wake::Wake),
     Why(why::Why),
 }
@@ -52,6 +57,7 @@ impl Command {
     pub fn run(self, cli: clap::Command) -> Result<(), Failed> {
         match self {
             Self::Check(check) => check.run(),
+            Self::Complete(complete) => complete.run(&cli),
             Self::Completion(completion) => completion.run(cli),
             Self::Crd(crd) => crd.run(),
             Self::Dashboard(dashboard) => dashboard.run(),
@@ -62,6 +68,7 @@ impl Command {
             Self::Resume(resume) => resume.run(),
             Self::Sleep(sleep) => sleep.run(),
             Self::Top(top) => top.run(),
+            Self::Version(version) => version.run(),
             Self::Wake(wake) => wake.run(),
             Self::Why(why) => why.run(),
         }

@@ -5,13 +5,16 @@ mod finding;
 mod fit;
 mod promql;
 mod related;
+mod series;
 mod spec;
+mod window;
 
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 use clap::Args;
+use elasti_api::ElastiServiceSpec;
 use serde::Serialize;
 
 use crate::access::{Access, Cluster, block_on};
@@ -20,6 +23,7 @@ use document::Document;
 use elasti_runtime::exit::{CODES, Failed};
 use finding::{Finding, Rule, Severity};
 use related::Lookup;
+use series::Series;
 use spec::Gate;
 
 /// Finds problems of ElastiServices in files: schema, queries, windows, and whether they fit the cluster.
@@ -36,6 +40,9 @@ pub struct Lint {
     /// Do not use a cluster
     #[arg(long)]
     offline: bool,
+    /// Ask this Prometheus whether the metrics of the queries exist
+    #[arg(long, value_name = "URL")]
+    prometheus: Option<String>,
     #[command(flatten)]
     access: Access,
     #[command(flatten)]
@@ -47,6 +54,7 @@ Examples:
   elasti lint elastiservice.yaml
   elasti lint --offline manifests/
   helm template my-chart | elasti lint -
+  elasti lint --prometheus http://localhost:9090 elastiservice.yaml
   elasti lint -o json . | jq '.findings[].message'
 
 Exit codes: 0 ok or only warnings, 1 at least one error, 2 wrong usage.";
@@ -105,6 +113,7 @@ impl Lint {
             namespace,
         };
         let gate = Gate::new().context("cannot load the schema of the CRD")?;
+        let mut series = self.prometheus.as_deref().map(Series::new).transpose()?;
         let ours = documents.iter().filter(|one| spec::is_elasti_service(one));
         let mut services = 0;
         for document in ours {
@@ -113,7 +122,11 @@ impl Lint {
             let source = source
                 .map(|source| source.text.as_str())
                 .unwrap_or_default();
-            findings.extend(one(&gate, &lookup, document, source, &mut unread).await);
+            let (found, spec) = one(&gate, &lookup, document, source, &mut unread).await;
+            findings.extend(found);
+            if let (Some(series), Some(spec)) = (&mut series, &spec) {
+                findings.extend(series.check(document, spec).await?);
+            }
         }
         if services == 0 && findings.is_empty() {
             return Err(Failed::Other(anyhow::anyhow!(
@@ -162,10 +175,10 @@ async fn one(
     document: &Document,
     source: &str,
     unread: &mut Vec<String>,
-) -> Vec<Finding> {
+) -> (Vec<Finding>, Option<ElastiServiceSpec>) {
     let (mut findings, spec) = gate.check(document, source);
     let Some(spec) = spec else {
-        return findings;
+        return (findings, None);
     };
     let related = lookup.related(document, &spec).await;
     if let Some(live) = &related.live {
@@ -173,7 +186,7 @@ async fn one(
     }
     findings.extend(fit::check(document, &spec, &related.around));
     unread.extend(related.unread);
-    findings
+    (findings, Some(spec))
 }
 
 /// The documents of all sources; what cannot be read is a finding.

@@ -2,18 +2,23 @@
 
 use std::cmp::Reverse;
 
+use anyhow::{Context as _, anyhow};
 use clap::{Args, ValueEnum};
 use elasti_api::Phase;
+use elasti_runtime::signals::EndSignals;
+use elasti_view::held::HeldState;
 use elasti_view::view::View;
 use jiff::Timestamp;
 use serde::Serialize;
 
-use crate::access::{Scope, block_on};
+use crate::access::{Cluster, Scope, block_on};
+use crate::choice::bare;
 use crate::fleet::Fleet;
 use crate::output::{Format, Output, print, resource_name};
 use crate::span::{age, amount, millis, short};
 use crate::table::{Cell, Table};
 use crate::terminal::{Terminal, Tone};
+use crate::watched::Watched;
 use elasti_runtime::exit::{self, Failed};
 
 /// Lists services: phase, pods, held requests, when each sleeps next, and why.
@@ -26,6 +31,9 @@ use elasti_runtime::exit::{self, Failed};
 #[derive(Args, Debug)]
 #[command(after_help = exit::CODES, verbatim_doc_comment, visible_alias = "ls")]
 pub struct List {
+    /// Only these ElastiServices; default: all of the namespace
+    #[arg(value_name = "NAME", conflicts_with = "selector")]
+    names: Vec<String>,
     #[command(flatten)]
     scope: Scope,
     /// Only ElastiServices with these labels, for example team=shop
@@ -34,6 +42,9 @@ pub struct List {
     /// Sort order
     #[arg(long, value_name = "BY", default_value = "name")]
     sort: Order,
+    /// After the list, print a row for each change; Ctrl-C ends it
+    #[arg(short, long)]
+    watch: bool,
     #[command(flatten)]
     output: Output,
 }
@@ -57,6 +68,18 @@ pub(crate) enum Order {
 }
 
 impl Order {
+    /// The one after it, and after the last the first.
+    pub(crate) fn next(self) -> Self {
+        match self {
+            Self::Name => Self::Urgency,
+            Self::Urgency => Self::Asleep,
+            Self::Asleep => Self::Saved,
+            Self::Saved => Self::Held,
+            Self::Held => Self::LastWake,
+            Self::LastWake => Self::Name,
+        }
+    }
+
     /// Sorts; within one rank the order by name stays.
     pub(crate) fn sort(self, views: &mut [View]) {
         let permille = |share: f64| Reverse((share * 1000.0) as i64);
@@ -103,12 +126,93 @@ impl List {
         let cluster = self.scope.access.connect().await?;
         let all = self.scope.all_namespaces;
         let namespace = (!all).then_some(cluster.namespace.as_str());
-        let fleet = Fleet::load(&cluster, namespace, self.selector.as_deref()).await?;
+        if self.watch {
+            return self.follow(&cluster, namespace).await;
+        }
+        let mut fleet = Fleet::load(&cluster, namespace, self.selector.as_deref()).await?;
+        fleet.ask_resolvers(&cluster).await;
+        self.print(&fleet, namespace)?;
+        self.all_found(&fleet)
+    }
+
+    /// The rows, and then each that changes, until Ctrl-C.
+    async fn follow(&self, cluster: &Cluster, namespace: Option<&str>) -> Result<(), Failed> {
+        let mut signals = EndSignals::listen().context("cannot listen for signals")?;
+        let mut watched = Watched::start(cluster, namespace, self.selector.as_deref()).await?;
+        watched.fleet.ask_resolvers(cluster).await;
+        self.print(&watched.fleet, namespace)?;
+        let mut previous = self.rows(&watched.fleet);
+        loop {
+            tokio::select! {
+                changed = watched.next() => changed?,
+                () = signals.next() => return Ok(()),
+            }
+            // What was held when the command began says nothing about now.
+            watched.fleet.held = HeldState::Unasked;
+            let next = self.rows(&watched.fleet);
+            let is_new = |row: &&(String, String)| !previous.contains(row);
+            let lines: String = next.iter().filter(is_new).map(|(_, row)| &**row).collect();
+            if !lines.is_empty() {
+                print(&lines)?;
+            }
+            previous = next;
+        }
+    }
+
+    /// What a change of a service is seen by, and its row.
+    fn rows(&self, fleet: &Fleet) -> Vec<(String, String)> {
         let now = Timestamp::now();
+        let wide = self.output.is_wide();
+        let views = self.views(fleet, now);
+        let row = |view: &View| {
+            let table = table(
+                std::slice::from_ref(view),
+                self.scope.all_namespaces,
+                wide,
+                now,
+            );
+            let lines = table.lines(Terminal::of_output());
+            let row = lines.split_once('\n').map_or("", |(_, row)| row);
+            let state = format!(
+                "{}/{} {:?} {} {:?} {:?}",
+                view.namespace, view.name, view.phase, view.reason, view.replicas, view.ready
+            );
+            (state, row.to_owned())
+        };
+        views.iter().map(row).collect()
+    }
+
+    fn views(&self, fleet: &Fleet, now: Timestamp) -> Vec<View> {
         let mut views = fleet.views(now);
+        if !self.names.is_empty() {
+            views.retain(|view| self.names.iter().any(|name| is_named(name, view)));
+        }
         self.sort.sort(&mut views);
+        views
+    }
+
+    /// A name that is not there is an error, as in kubectl.
+    fn all_found(&self, fleet: &Fleet) -> Result<(), Failed> {
+        let views = self.views(fleet, Timestamp::now());
+        for name in &self.names {
+            let bare = bare(name)?;
+            if !views.iter().any(|view| view.name == bare) {
+                return Err(Failed::from(anyhow!(
+                    "elastiservices {bare:?} not found; see: elasti list -A"
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    fn print(&self, fleet: &Fleet, namespace: Option<&str>) -> Result<(), Failed> {
+        let now = Timestamp::now();
+        let views = self.views(fleet, now);
         for unseen in &fleet.unseen {
             eprintln!("elasti: targets not shown: {unseen}");
+        }
+        if matches!(fleet.held, HeldState::Told { .. }) && self.output.is_text() {
+            eprintln!("elasti: HELD is last reported; the resolvers could not be asked");
         }
         match self.output.format {
             Some(Format::Json | Format::Yaml) => self.output.data(&Views { items: &views }),
@@ -116,6 +220,7 @@ impl List {
                 let lines = views.iter().map(|view| resource_name(&view.name) + "\n");
                 print(&lines.collect::<String>())
             }
+            None | Some(Format::Wide) if views.is_empty() && !self.names.is_empty() => Ok(()),
             None | Some(Format::Wide) if views.is_empty() => {
                 let place =
                     namespace.map_or_else(String::new, |one| format!(" in namespace {one}"));
@@ -123,6 +228,7 @@ impl List {
                 Ok(())
             }
             None | Some(Format::Wide) => {
+                let all = self.scope.all_namespaces;
                 let table = table(&views, all, self.output.is_wide(), now);
                 let mut terminal = Terminal::of_output();
                 // Wide means: everything, whatever the terminal.
@@ -131,6 +237,10 @@ impl List {
             }
         }
     }
+}
+
+fn is_named(name: &str, view: &View) -> bool {
+    bare(name).is_ok_and(|name| name == view.name)
 }
 
 /// The services as rows.

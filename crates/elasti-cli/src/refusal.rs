@@ -34,10 +34,14 @@ pub enum Refusal {
     #[error("{0}")]
     NotFound(String),
     /// The credentials are not accepted.
-    #[error("the cluster does not accept your credentials: {0}")]
+    #[error(
+        "the cluster does not accept your credentials: {0}; log in again, or choose another context: kubectl config get-contexts"
+    )]
     Unauthorized(String),
     /// No answer came.
-    #[error("the cluster does not answer: {0}")]
+    #[error(
+        "the cluster does not answer: {0}; is it running, and is this the right context? See: kubectl config current-context"
+    )]
     NoAnswer(String),
     /// Everything else, in the server's words.
     #[error("{0}")]
@@ -107,8 +111,13 @@ impl<'a> Call<'a> {
             Some(namespace) => format!("a Role in namespace {namespace}"),
             None => "a ClusterRole".to_owned(),
         };
+        // The server says the same at length; what it adds is the user.
+        let user = message
+            .split_once("User \"")
+            .and_then(|(_, rest)| rest.split_once('"'));
+        let user = user.map_or_else(String::new, |(user, _)| format!(" (you are {user})"));
         format!(
-            "you may not {verb} {resource}{place}: {message}\nAsk for {role} with this rule:\n  - apiGroups: [\"{group}\"]\n    resources: [\"{resource}\"]\n    verbs: [\"{verb}\"]",
+            "you may not {verb} {resource}{place}{user}\nAsk for {role} with this rule:\n  - apiGroups: [\"{group}\"]\n    resources: [\"{resource}\"]\n    verbs: [\"{verb}\"]",
             place = self.place(),
         )
     }
@@ -128,16 +137,52 @@ pub(crate) fn of_watch(error: &watcher::Error, namespace: Option<&str>) -> Optio
 impl Refusal {
     /// The root cause says most: the errors above it name layers of the client.
     fn of_connection(error: &kube::Error) -> Self {
-        let mut root: &dyn std::error::Error = error;
-        while let Some(source) = root.source() {
-            root = source;
-        }
+        let root = root(error);
         match error {
-            kube::Error::Auth(_) => Self::Unauthorized(root.to_string()),
+            kube::Error::Auth(_) => Self::Unauthorized(root),
             kube::Error::HyperError(_) | kube::Error::Service(_) | kube::Error::ReadEvents(_) => {
-                Self::NoAnswer(root.to_string())
+                Self::NoAnswer(root)
             }
-            _ => Self::Other(root.to_string()),
+            _ => Self::Other(root),
         }
+    }
+}
+
+/// The root cause in words, without the number that the system has for it.
+pub(crate) fn root(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut root = error;
+    while let Some(source) = root.source() {
+        root = source;
+    }
+    let text = root.to_string();
+    match text.split_once(" (os error ") {
+        Some((words, _)) => words.to_owned(),
+        None => text,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Call, root};
+
+    #[test]
+    fn a_missing_permission_is_said_once_with_the_user_and_the_rule() {
+        let said = "elastiservices.elasti.truefoundry.com is forbidden: User \"eve\" cannot list resource \"elastiservices\"";
+        let text = Call::services("list", Some("shop"), None).missing_permission(said);
+        let (line, rule) = text.split_once('\n').unwrap_or_default();
+        assert_eq!(
+            line,
+            "you may not list elastiservices in namespace shop (you are eve)"
+        );
+        assert!(
+            rule.starts_with("Ask for a Role in namespace shop"),
+            "{rule}"
+        );
+    }
+
+    #[test]
+    fn a_cause_has_words_and_no_number() {
+        let refused = std::io::Error::from_raw_os_error(111);
+        assert_eq!(root(&refused), "Connection refused");
     }
 }

@@ -4,7 +4,8 @@
 use std::cell::RefCell;
 
 use clap::Args;
-use elasti_view::progress::Progress;
+use elasti_api::names;
+use elasti_view::progress::{self, Progress};
 use elasti_view::view::View;
 use futures::future::join_all;
 use jiff::Timestamp;
@@ -50,6 +51,41 @@ impl RequestOptions {
             let sent = requests.map(async |request| send(&request).await.unwrap_or_else(|f| f));
             outcome::report(self.output, &join_all(sent).await)
         })
+    }
+}
+
+/// Sends a request for one service without waiting for it; gives a sentence for the user.
+pub(crate) async fn send(cluster: &Cluster, one: &Chosen, view: &View, wake: bool) -> String {
+    let name = &one.name;
+    let now = Timestamp::now();
+    let (wakes, sleeps) = (
+        names::WAKE_REQUESTED_ANNOTATION,
+        names::SLEEP_REQUESTED_ANNOTATION,
+    );
+    let annotations = match (wake, progress::of_sleep(view, false)) {
+        (true, _) => json!({wakes: now.to_string(), sleeps: null}),
+        (false, Progress::Done) => return format!("{name}: already asleep"),
+        (false, Progress::Failed(sentence)) => {
+            return format!("{name} cannot sleep now: {sentence}");
+        }
+        (false, Progress::Going) => {
+            let at = progress::sleep_asked_at(view, now);
+            json!({sleeps: at.to_string(), wakes: null})
+        }
+    };
+    let patch = Patch::Merge(json!({"metadata": {"annotations": annotations}}));
+    let services = cluster.services_in(&one.namespace);
+    match services
+        .patch(name, &Trial::default().params(), &patch)
+        .await
+    {
+        Ok(_) if wake => format!("{name}: wake requested"),
+        Ok(_) => format!("{name}: sleep requested"),
+        Err(error) => {
+            let call = Call::services("patch", Some(&one.namespace), Some(name));
+            let refusal = call.refused(&error).to_string();
+            format!("{name}: {}", refusal.lines().next().unwrap_or_default())
+        }
     }
 }
 

@@ -1,7 +1,10 @@
 //! `elasti top`: all services live, problems first, with what sleep has saved.
 //! Watches bring every change; only held requests are polled.
 
-use std::collections::{BTreeMap, BTreeSet};
+mod keys;
+mod screen;
+
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::future::ready;
 use std::pin::pin;
@@ -9,35 +12,33 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use clap::Args;
-use elasti_api::ElastiService;
 use elasti_runtime::signals::EndSignals;
 use elasti_view::held::HeldState;
-use elasti_view::view::{Lookup, Totals, View};
-use futures::stream::{BoxStream, SelectAll};
-use futures::{StreamExt as _, TryStreamExt as _};
+use elasti_view::view::{Totals, View};
 use jiff::Timestamp;
-use kube::core::DynamicObject;
-use kube::runtime::{WatchStreamExt as _, watcher};
-use kube::{Api, ResourceExt as _};
 use tokio::sync::watch;
 use tokio::time::{MissedTickBehavior, interval};
 
 use crate::access::{Cluster, Scope, block_on};
-use crate::fleet::{Fleet, Kind, key, workload};
+use crate::fleet::Fleet;
 use crate::list::{Order, phase, table};
 use crate::output::{Format, Output, print};
-use crate::refusal::{self, Refusal};
+use crate::request;
 use crate::span::amount;
 use crate::terminal::{Terminal, Tone};
+use crate::watched::Watched;
+use crate::why;
 use elasti_dashboard::held::{self, Proxy};
 use elasti_runtime::exit::{self, Failed};
+use keys::Keys;
+use screen::{Action, Screen};
 
-/// Watches end by themselves before the client gives them up.
-const WATCH_SECONDS: u32 = 15;
 /// How often the screen is drawn at most; a thousand services may change at once.
 const DRAW_INTERVAL: Duration = Duration::from_millis(500);
 /// Lines around the rows: totals, headings, and what did not fit.
 const FRAME: usize = 4;
+/// Columns of the mark before the selected row.
+const MARK: usize = 2;
 
 const ENTER: &str = "\x1b[?1049h\x1b[?25l";
 const LEAVE: &str = "\x1b[?25h\x1b[?1049l";
@@ -45,10 +46,12 @@ const HOME: &str = "\x1b[H";
 const CLEAR_BELOW: &str = "\x1b[J";
 const CLEAR_RIGHT: &str = "\x1b[K";
 
-/// Shows all services live, problems first; Ctrl-C ends it.
+/// Shows all services live, problems first; q or Ctrl-C ends it.
 ///
-/// On a terminal the screen is updated with every change. Otherwise it prints the services once, and then a line for
-/// each change of a phase or reason. With --once it prints once and exits.
+/// On a terminal the screen is updated with every change. Keys: q quits, s changes the order, / filters by namespace,
+/// name, phase or reason, the arrows select a service, Enter shows why it is so, w wakes it, z puts it to sleep.
+/// Without a terminal it prints the services once, and then a line for each change of a phase or reason. With --once it
+/// prints once and exits.
 ///
 /// Example: elasti top -A
 #[derive(Args, Debug)]
@@ -56,6 +59,9 @@ const CLEAR_RIGHT: &str = "\x1b[K";
 pub struct Top {
     #[command(flatten)]
     scope: Scope,
+    /// Only ElastiServices with these labels, for example team=shop
+    #[arg(short = 'l', long, value_name = "LABELS")]
+    selector: Option<String>,
     /// Print once and exit
     #[arg(long)]
     once: bool,
@@ -66,14 +72,6 @@ pub struct Top {
     output: Output,
 }
 
-/// One change in the cluster.
-enum Event {
-    Service(Box<watcher::Event<ElastiService>>),
-    Target(Kind, Box<watcher::Event<DynamicObject>>),
-}
-
-type Feed = SelectAll<BoxStream<'static, Result<Event, Refusal>>>;
-
 impl Top {
     pub(crate) fn run(self) -> Result<(), Failed> {
         block_on(self.show())
@@ -83,7 +81,7 @@ impl Top {
         let cluster = self.scope.access.connect().await?;
         let namespace = self.namespace(&cluster);
         if self.once || !self.output.is_text() {
-            let mut fleet = Fleet::load(&cluster, namespace, None).await?;
+            let mut fleet = Fleet::load(&cluster, namespace, self.selector.as_deref()).await?;
             fleet.ask_resolvers(&cluster).await;
             return self.print_once(&fleet);
         }
@@ -127,20 +125,12 @@ impl Top {
                 totals: Totals::from_views(&views),
                 items: &views,
             }),
-            _ => print(&self.picture(&views, now, Terminal::of_output(), None)),
+            _ => print(&self.picture(&views, now, Terminal::of_output())),
         }
     }
 
-    /// Totals, and as many rows as there is room for.
-    fn picture(
-        &self,
-        views: &[View],
-        now: Timestamp,
-        terminal: Terminal,
-        room: Option<usize>,
-    ) -> String {
-        let shown = views.len().min(room.unwrap_or(views.len()));
-        let rows = views.get(..shown).unwrap_or(views);
+    /// Totals and rows.
+    fn picture(&self, views: &[View], now: Timestamp, terminal: Terminal) -> String {
         let mut text = String::new();
         let line = headline(&Totals::from_views(views));
         let line: String = line
@@ -149,19 +139,19 @@ impl Top {
             .collect();
         let _ = writeln!(text, "{}\n", terminal.paint(Tone::Strong, &line));
         let wide = self.output.is_wide();
-        text.push_str(&table(rows, self.scope.all_namespaces, wide, now).lines(terminal));
-        if shown < views.len() {
-            let _ = writeln!(text, "… and {} more; see: elasti list", views.len() - shown);
-        }
+        text.push_str(&table(views, self.scope.all_namespaces, wide, now).lines(terminal));
         text
     }
 
-    /// The screen, until Ctrl-C.
+    /// The screen, until q or Ctrl-C.
     async fn redraw(&self, cluster: &Cluster) -> Result<(), Failed> {
-        let mut watched = Watched::start(cluster, self.namespace(cluster)).await?;
+        let labels = self.selector.as_deref();
+        let mut watched = Watched::start(cluster, self.namespace(cluster), labels).await?;
         let mut ticks = interval(DRAW_INTERVAL);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut drawn = String::new();
+        let mut keys = Keys::listen();
+        let mut screen = Screen::new(self.sort);
         let (ask, asked) = watch::channel(watched.fleet.ask());
         let (held_sender, held) = watch::channel(HeldState::Unasked);
         let held_source = Proxy::new(cluster.client.clone());
@@ -175,14 +165,19 @@ impl Top {
         loop {
             tokio::select! {
                 () = &mut polling => {}
+                key = keys.next() => {
+                    let views = screen.chosen(watched.fleet.views(Timestamp::now()));
+                    let action = screen.press(key, &views);
+                    if !act(cluster, &mut screen, &views, action).await {
+                        return Ok(());
+                    }
+                    // The key is answered now, not with the next tick.
+                    ticks.reset_immediately();
+                }
                 _ = ticks.tick() => {
                     watched.fleet.held = held.borrow().clone();
                     ask.send_replace(watched.fleet.ask());
-                    let now = Timestamp::now();
-                    let terminal = Terminal::of_output();
-                    let room = terminal.rows.saturating_sub(FRAME);
-                    let views = self.views(&watched.fleet, now);
-                    let picture = self.picture(&views, now, terminal, Some(room));
+                    let picture = self.draw(cluster, &watched, &screen).await;
                     if picture != drawn {
                         let lines = picture.replace('\n', &format!("{CLEAR_RIGHT}\n"));
                         print(&format!("{HOME}{}{CLEAR_BELOW}", lines.trim_end_matches('\n')))?;
@@ -194,9 +189,66 @@ impl Top {
         }
     }
 
+    /// The services, or why one of them is as it is; and below it the keys.
+    async fn draw(&self, cluster: &Cluster, watched: &Watched, screen: &Screen) -> String {
+        let terminal = Terminal::of_output();
+        let room = terminal.rows.saturating_sub(FRAME);
+        let mut text: String = match &screen.explained {
+            Some(one) => {
+                let text = why::explained(cluster, one, terminal).await;
+                let shown = text.lines().take(room);
+                shown.map(|line| format!("{line}\n")).collect()
+            }
+            None => {
+                let now = Timestamp::now();
+                let views = screen.chosen(watched.fleet.views(now));
+                self.rows(&views, now, terminal, room, screen)
+            }
+        };
+        let line = match screen.message.is_empty() {
+            true => screen.footer(),
+            false => format!("{}  ({})", screen.message, screen.footer()),
+        };
+        let width = terminal.columns.unwrap_or(usize::MAX);
+        let line: String = line.chars().take(width).collect();
+        text.push_str(&line);
+        text
+    }
+
+    /// Totals and rows, with the selected one marked and in sight.
+    fn rows(
+        &self,
+        views: &[View],
+        now: Timestamp,
+        terminal: Terminal,
+        room: usize,
+        screen: &Screen,
+    ) -> String {
+        let narrower = Terminal {
+            columns: terminal.columns.map(|columns| columns.saturating_sub(MARK)),
+            ..terminal
+        };
+        let first = screen.first(views.len(), room);
+        let shown = views.get(first..).unwrap_or_default();
+        let shown = shown.get(..room.min(shown.len())).unwrap_or_default();
+        let line = headline(&Totals::from_views(views));
+        let line: String = { line.chars() }
+            .take(terminal.columns.unwrap_or(usize::MAX))
+            .collect();
+        let mut text = format!("{}\n\n", terminal.paint(Tone::Strong, &line));
+        let table = table(shown, self.scope.all_namespaces, self.output.is_wide(), now);
+        let selected = screen.selected(views.len()).saturating_sub(first);
+        for (index, line) in table.lines(narrower).lines().enumerate() {
+            let mark = if index == selected + 1 { "> " } else { "  " };
+            let _ = writeln!(text, "{mark}{line}");
+        }
+        text
+    }
+
     /// Without a terminal: the services, and then each change.
     async fn print_changes(&self, cluster: &Cluster) -> Result<(), Failed> {
-        let mut watched = Watched::start(cluster, self.namespace(cluster)).await?;
+        let mut watched =
+            Watched::start(cluster, self.namespace(cluster), self.selector.as_deref()).await?;
         watched.fleet.ask_resolvers(cluster).await;
         self.print_once(&watched.fleet)?;
         let mut previous = states(&watched.fleet.views(Timestamp::now()));
@@ -220,6 +272,21 @@ impl Top {
             previous = next;
         }
     }
+}
+
+/// Does what a key asked for; `false` ends the screen.
+async fn act(cluster: &Cluster, screen: &mut Screen, views: &[View], action: Action) -> bool {
+    let (one, wake) = match action {
+        Action::Quit => return false,
+        Action::Nothing | Action::Explain(_) => return true,
+        Action::Wake(one) => (one, true),
+        Action::Sleep(one) => (one, false),
+    };
+    let is = |view: &&View| view.namespace == one.namespace && view.name == one.name;
+    if let Some(view) = views.iter().find(is) {
+        screen.message = request::send(cluster, &one, view, wake).await;
+    }
+    true
 }
 
 /// All of it as data.
@@ -257,153 +324,4 @@ fn headline(totals: &Totals) -> String {
         amount(saved.cpu_hours),
         amount(saved.gib_hours),
     )
-}
-
-/// A fleet that watches keep up to date.
-struct Watched {
-    cluster: Cluster,
-    namespace: Option<String>,
-    fleet: Fleet,
-    feed: Feed,
-    followed: BTreeSet<Kind>,
-    /// What a list that is under way has shown of each kind; the ElastiServices are the kind `None`.
-    listing: BTreeMap<Option<Kind>, BTreeSet<(String, String)>>,
-}
-
-impl Watched {
-    async fn start(cluster: &Cluster, namespace: Option<&str>) -> Result<Self, Failed> {
-        let fleet = Fleet::load(cluster, namespace, None).await?;
-        let mut watched = Self {
-            cluster: cluster.clone(),
-            namespace: namespace.map(str::to_owned),
-            fleet,
-            feed: SelectAll::new(),
-            followed: BTreeSet::new(),
-            listing: BTreeMap::new(),
-        };
-        watched.follow_services();
-        watched.follow_targets().await;
-        Ok(watched)
-    }
-
-    fn follow_services(&mut self) {
-        let client = self.cluster.client.clone();
-        let services: Api<ElastiService> = match &self.namespace {
-            Some(namespace) => Api::namespaced(client, namespace),
-            None => Api::all(client),
-        };
-        let namespace = self.namespace.clone();
-        let events = watcher(services, watcher::Config::default().timeout(WATCH_SECONDS));
-        let events = events
-            .default_backoff()
-            .map_ok(|event| Event::Service(Box::new(event)));
-        let events = events.filter_map(move |event| {
-            let kept = match event {
-                Ok(event) => Some(Ok(event)),
-                Err(error) => lost_permission(&error, namespace.as_deref()).map(Err),
-            };
-            async move { kept }
-        });
-        self.feed.push(events.boxed());
-    }
-
-    /// Follows each kind of target that is named and may be seen. What cannot be watched stays as it was read.
-    async fn follow_targets(&mut self) {
-        for kind in self.fleet.kinds() {
-            let unseen = matches!(self.fleet.targets.get(&kind), Some(Lookup::Unknown));
-            if unseen || self.followed.contains(&kind) {
-                continue;
-            }
-            let Ok(Some(resource)) = kind.resource(&self.cluster.client).await else {
-                continue;
-            };
-            self.followed.insert(kind.clone());
-            let client = self.cluster.client.clone();
-            let targets: Api<DynamicObject> = match &self.namespace {
-                Some(namespace) => Api::namespaced_with(client, namespace, &resource),
-                None => Api::all_with(client, &resource),
-            };
-            let events = watcher(targets, watcher::Config::default().timeout(WATCH_SECONDS));
-            let events = events.default_backoff().filter_map(move |event| {
-                let event = event
-                    .ok()
-                    .map(|event| Ok(Event::Target(kind.clone(), Box::new(event))));
-                async move { event }
-            });
-            self.feed.push(events.boxed());
-        }
-    }
-
-    /// Takes in the next change.
-    async fn next(&mut self) -> Result<(), Failed> {
-        match self.feed.next().await {
-            Some(Ok(Event::Service(event))) => {
-                self.take_service(*event);
-                self.follow_targets().await;
-                Ok(())
-            }
-            Some(Ok(Event::Target(kind, event))) => {
-                self.take_target(kind, *event);
-                Ok(())
-            }
-            Some(Err(refusal)) => Err(refusal.into()),
-            // A watcher never ends by itself.
-            None => std::future::pending().await,
-        }
-    }
-
-    fn take_service(&mut self, event: watcher::Event<ElastiService>) {
-        let key = |one: &ElastiService| (one.namespace().unwrap_or_default(), one.name_any());
-        let listing = self.listing.entry(None).or_default();
-        let services = &mut self.fleet.services;
-        match event {
-            watcher::Event::Init => listing.clear(),
-            watcher::Event::InitApply(me) => {
-                listing.insert(key(&me));
-                put(services, me);
-            }
-            // What a new list does not show was deleted while the watch was down.
-            watcher::Event::InitDone => services.retain(|one| listing.contains(&key(one))),
-            watcher::Event::Apply(me) => put(services, me),
-            watcher::Event::Delete(me) => services.retain(|one| key(one) != key(&me)),
-        }
-    }
-
-    fn take_target(&mut self, kind: Kind, event: watcher::Event<DynamicObject>) {
-        let listing = self.listing.entry(Some(kind.clone())).or_default();
-        let all = self.fleet.targets.entry(kind).or_insert(Lookup::Missing);
-        if !matches!(all, Lookup::Found(_)) {
-            *all = Lookup::Found(BTreeMap::new());
-        }
-        let Lookup::Found(all) = all else { return };
-        match event {
-            watcher::Event::Init => listing.clear(),
-            watcher::Event::InitApply(object) => {
-                listing.insert(key(&object));
-                all.insert(key(&object), workload(&object));
-            }
-            watcher::Event::InitDone => all.retain(|one, _| listing.contains(one)),
-            watcher::Event::Apply(object) => {
-                all.insert(key(&object), workload(&object));
-            }
-            watcher::Event::Delete(object) => {
-                all.remove(&key(&object));
-            }
-        }
-    }
-}
-
-fn put(services: &mut Vec<ElastiService>, me: ElastiService) {
-    let is = |one: &&mut ElastiService| {
-        one.namespace() == me.namespace() && one.name_any() == me.name_any()
-    };
-    match services.iter_mut().find(is) {
-        Some(known) => *known = me,
-        None => services.push(me),
-    }
-}
-
-/// Only a missing permission is fatal: the watcher retries everything else.
-fn lost_permission(error: &watcher::Error, namespace: Option<&str>) -> Option<Refusal> {
-    refusal::of_watch(error, namespace).filter(|one| matches!(one, Refusal::Forbidden(_)))
 }

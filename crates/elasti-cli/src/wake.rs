@@ -1,8 +1,9 @@
-//! `elasti wake`: requests a wake and waits until a pod is ready.
+//! `elasti wake`: requests a wake and waits until the service serves.
 
 use clap::Args;
 use elasti_api::names;
 use elasti_view::progress::{self, Progress};
+use elasti_view::view::View;
 use jiff::Timestamp;
 
 use crate::follow::End;
@@ -12,10 +13,10 @@ use crate::request::{Request, RequestOptions};
 use crate::span::millis;
 use elasti_runtime::exit::{self, Failed};
 
-/// Wakes services and waits until each has a ready pod.
+/// Wakes services and waits until each serves from its pods.
 ///
-/// A service that is awake stays awake for at least another cooldown. If a pod cannot start, the command fails at once
-/// and says why. It needs permission to patch elastiservices, and to list and watch them for --wait.
+/// A service that is awake stays awake for at least another cooldown. If a pod cannot start, or the service goes back to
+/// sleep before it serves, the command fails at once and says why. It needs permission to patch elastiservices, and to list and watch them for --wait.
 ///
 /// Example: elasti wake web -n shop
 #[derive(Args, Debug)]
@@ -33,7 +34,7 @@ impl Wake {
 
 async fn wake(request: &Request<'_>) -> Result<Outcome, Outcome> {
     let trial = request.options.trial;
-    let before = progress::of_wake(&request.before().await?);
+    let before = progress::of_wake(&request.before().await?, false);
     let since = Timestamp::now();
     let (requested, withdrawn) = (
         names::WAKE_REQUESTED_ANNOTATION,
@@ -50,7 +51,12 @@ async fn wake(request: &Request<'_>) -> Result<Outcome, Outcome> {
         }
         Progress::Going => {}
     }
-    match request.wait("starting", progress::of_wake).await? {
+    let mut went_up = false;
+    let judge = |view: &View| {
+        went_up |= progress::goes_up(view);
+        progress::of_wake(view, went_up)
+    };
+    match request.wait("starting", judge).await? {
         End::Done => {
             let took = Timestamp::now().duration_since(since).as_millis();
             let took = millis(i64::try_from(took).unwrap_or(i64::MAX));

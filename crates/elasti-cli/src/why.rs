@@ -11,7 +11,7 @@ use elasti_view::explanation::explain;
 use jiff::Timestamp;
 
 use crate::access::{Access, Cluster, block_on};
-use crate::choice::bare;
+use crate::choice::{Chosen, bare};
 use crate::output::{Format, Output, print, resource_name};
 use crate::terminal::Terminal;
 use elasti_runtime::exit::{self, Failed};
@@ -45,6 +45,20 @@ pub fn for_page() -> Explain {
             Some(text::render(&explain(&live), live.now, Terminal::plain()))
         })
     })
+}
+
+/// The text for one service, or why it cannot be shown.
+pub(crate) async fn explained(cluster: &Cluster, one: &Chosen, terminal: Terminal) -> String {
+    let cluster = Cluster {
+        client: cluster.client.clone(),
+        namespace: one.namespace.clone(),
+    };
+    match live::load(&cluster, &one.name, Timestamp::now()).await {
+        Ok(live) => text::render(&explain(&live), live.now, terminal),
+        Err(Failed::Other(error)) => format!("{error:#}\n"),
+        Err(Failed::Usage(line)) => format!("{line}\n"),
+        Err(Failed::Reported) => String::new(),
+    }
 }
 
 impl Why {

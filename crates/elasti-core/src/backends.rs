@@ -21,6 +21,8 @@ pub struct Backend {
     pub terminating: bool,
     /// It has our drain mark: about to be stopped, or to be unmarked.
     pub marked: bool,
+    /// Its own probes have just passed here, and nothing else keeps it from being ready: the kubelet has yet to say so.
+    pub probed: bool,
     /// Its containers are known not to be ready. Slices do not tell; a promise is given only for pods whose are.
     pub sick: bool,
 }
@@ -29,7 +31,7 @@ impl Backend {
     /// It may receive a request.
     #[must_use]
     pub fn usable(&self) -> bool {
-        self.ready && !self.terminating && !self.marked
+        (self.ready || self.probed) && !self.terminating && !self.marked
     }
 
     /// It may receive a request while the leader's promise covers it, although it is marked.
@@ -156,6 +158,7 @@ pub fn admit(
         ready: ready.unwrap_or(true),
         terminating: terminating.unwrap_or(false),
         marked: false,
+        probed: false,
         sick: false,
     })
 }

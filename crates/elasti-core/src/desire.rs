@@ -9,10 +9,10 @@ use crate::groups;
 use crate::idle;
 use crate::observed::{Autoscaler, Observed, PortsGiven, Report};
 use crate::plan::{ASK_INTERVAL, drains};
-use crate::schedule::{ActiveWindow, WindowState};
+use crate::schedule::{ActiveWindows, WindowState};
 use crate::services;
 use crate::step;
-use crate::user_requests;
+use crate::user_requests::{self, Requester};
 use crate::why::{Why, clock};
 
 /// What the facts call for.
@@ -97,7 +97,7 @@ fn misconfigured(spec: &ElastiServiceSpec, o: &Observed) -> Option<Why> {
             "The ElastiService is paused: `spec.paused` is true.",
         ));
     }
-    if let Some(Err(invalid)) = window(spec) {
+    if let Err(invalid) = ActiveWindows::of_spec(spec) {
         return Some(Why::new(
             Reason::InvalidWindow,
             format!("{invalid}; the service does not sleep until this is fixed."),
@@ -130,16 +130,22 @@ fn held_now(o: &Observed) -> Option<Why> {
 
 /// A wake was requested after the service was last put to sleep and within the cooldown, and no sleep since.
 fn wake_requested(spec: &ElastiServiceSpec, o: &Observed) -> Option<Why> {
-    let at = user_requests::wake_requested_at(o)?;
+    let (at, requester) = user_requests::unanswered_wake(o)?;
     let answered = o.me.remembered.last_sleep.is_some_and(|slept| slept > at);
     let cancelled = user_requests::sleep_requested_after(o, at).is_some();
     if answered || cancelled || o.since(at) >= idle::cooldown(spec) {
         return None;
     }
-    let why = Why::new(
-        Reason::WakeRequested,
-        format!("A wake was requested at {}.", clock(at)),
-    );
+    let why = match requester {
+        Requester::User => Why::new(
+            Reason::WakeRequested,
+            format!("A wake was requested at {}.", clock(at)),
+        ),
+        Requester::Resolver => Why::new(
+            Reason::WokenByRequest,
+            format!("A request that arrived at {} woke the service.", clock(at)),
+        ),
+    };
     Some(
         why.until(
             at.checked_add(idle::cooldown(spec))
@@ -149,27 +155,23 @@ fn wake_requested(spec: &ElastiServiceSpec, o: &Observed) -> Option<Why> {
 }
 
 fn outside_window(spec: &ElastiServiceSpec, o: &Observed) -> Option<Why> {
-    let window = window(spec)?.ok()?;
-    match window.state_at(o.now) {
+    let windows = ActiveWindows::of_spec(spec).ok()??;
+    match windows.state_at(o.now) {
         WindowState::Inside { .. } => None,
         WindowState::Outside { until } => {
             let sentence = format!(
                 "Sleep is allowed only inside the active window, which opens at {}.",
-                clock(until)
+                windows.describe(until)
             );
             Some(Why::new(Reason::OutsideWindow, sentence).until(until))
         }
     }
 }
 
-fn window(spec: &ElastiServiceSpec) -> Option<Result<ActiveWindow, crate::schedule::WindowError>> {
-    spec.enabled_period.as_ref().map(ActiveWindow::parse)
-}
-
 /// When the window around `now` closes, so that a sleeping service is woken on time.
 #[must_use]
 pub fn window_closes(spec: &ElastiServiceSpec, now: Timestamp) -> Option<Timestamp> {
-    match window(spec)?.ok()?.state_at(now) {
+    match ActiveWindows::of_spec(spec).ok()??.state_at(now) {
         WindowState::Inside { until } => Some(until),
         WindowState::Outside { .. } => None,
     }

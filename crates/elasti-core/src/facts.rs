@@ -24,8 +24,9 @@ pub use autoscaler::{
     AutoscalerFacts, autoscaler, hpa_min_replicas, keda_before_to_text, keda_pause,
 };
 pub use elasti_service::{has_finalizer, me, user_request};
-pub use obstacle::{NEVER_READY_AFTER, obstacle};
-pub use pod::{PodFacts, PodId, PodOwner, is_ready, pods_of_service};
+pub use obstacle::{Patience, Row, SLOW_AFTER, Stall, fail_fast, patience, refusal, stall};
+pub(crate) use pod::lasting_containers;
+pub use pod::{PodFacts, PodId, PodOwner, is_ready, named_ports, own_addresses, pods_of_service};
 pub use predecessor::{OPERATOR_LABEL as PREDECESSOR_LABEL, PredecessorFacts};
 pub use requests::Requests;
 pub use resolver::resolver;

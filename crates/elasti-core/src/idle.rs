@@ -22,7 +22,9 @@ pub fn quiet_since(spec: &ElastiServiceSpec, o: &Observed) -> Result<Timestamp, 
         Some(since) => since,
         None => o.now,
     };
-    Ok(last_connection(o).map_or(remembered, |at| remembered.max(at.min(o.now))))
+    // Something else that scales it up counts on its pods.
+    let counted = last_connection(o).max(o.stable_since.raised_at);
+    Ok(counted.map_or(remembered, |at| remembered.max(at.min(o.now))))
 }
 
 /// Quiet for the whole cooldown, and neither created, woken nor ready after a wake within it; or a user requested

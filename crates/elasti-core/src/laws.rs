@@ -12,7 +12,8 @@ pub enum Law {
     S2,
     /// No wake lost: a request held at zero means that a wake is in flight or will be sent.
     S3,
-    /// No sleep under load, nor within a cooldown after a wake and its first ready pod unless a user requests it.
+    /// No sleep under load, nor within a cooldown after a wake, its first ready pod or a scale-up by others, unless a
+    /// user requests it.
     S4,
     /// A wake only scales up, from zero; only going to sleep scales down, and undoes that if it is cancelled.
     S5,
@@ -41,11 +42,13 @@ pub enum Law {
     S16,
     /// No write downwards under a promise: what the leader promised not to stop is not stopped by us.
     S17,
+    /// No write of others is fought: a zero that is younger than every reason to be awake stands.
+    S18,
 }
 
 impl Law {
     /// Every law, for tables and tests.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 18] = [
         Self::S1,
         Self::S2,
         Self::S3,
@@ -63,6 +66,7 @@ impl Law {
         Self::S15,
         Self::S16,
         Self::S17,
+        Self::S18,
     ];
 }
 
@@ -142,6 +146,8 @@ pub enum TraceEvent {
         to: u32,
         /// A request waits, a trigger is active, the window is closed, no resolver is ready, or it is deleted.
         justified: bool,
+        /// Something else wrote the zero, and after it nothing has asked for a wake.
+        against_younger_zero: bool,
     },
     /// An object was written or deleted.
     Wrote {
@@ -163,7 +169,8 @@ pub enum TraceEvent {
         times: u32,
         /// The pod belongs to the Service that the client dialled.
         right_service: bool,
-        /// The pod was ready, unmarked, and not terminating; or the leader's promise covered it.
+        /// The pod was ready, unmarked, and not terminating; or the leader's promise covered it; or it was unmarked, not
+        /// terminating, with its readiness gates true, and every container's probe had passed at the resolver just now.
         pod_usable: bool,
     },
     /// Our mark was taken off a pod, which puts it back into rotation.
@@ -219,7 +226,9 @@ pub struct ScaledDown {
     pub since_wake: Option<SignedDuration>,
     /// How long ago its first pod was ready when it was decided.
     pub since_ready: Option<SignedDuration>,
-    /// A user requested sleep after that wake.
+    /// How long ago something else last scaled it up from more than zero when it was decided.
+    pub since_raised: Option<SignedDuration>,
+    /// A user requested sleep after that wake, and after that write.
     pub sleep_requested_since_wake: bool,
     /// The cooldown.
     pub cooldown: SignedDuration,
@@ -285,7 +294,8 @@ pub fn check_event(event: &TraceEvent) -> Vec<Violation> {
             from,
             to,
             justified,
-        } => check_wake(*from, *to, *justified),
+            against_younger_zero,
+        } => check_wake(*from, *to, *justified, *against_younger_zero),
         TraceEvent::Wrote { foreign, in_charge } => broken(&[
             (!foreign, Law::S6, "a foreign object was written"),
             (
@@ -351,7 +361,7 @@ fn check_delivered(times: u32, right_place: bool) -> Vec<Violation> {
     ])
 }
 
-fn check_wake(from: u32, to: u32, justified: bool) -> Vec<Violation> {
+fn check_wake(from: u32, to: u32, justified: bool, against_younger_zero: bool) -> Vec<Violation> {
     broken(&[
         (
             from == 0 && to > from,
@@ -359,6 +369,11 @@ fn check_wake(from: u32, to: u32, justified: bool) -> Vec<Violation> {
             "a wake did not go up from zero",
         ),
         (justified, Law::S10, "the target was woken without a reason"),
+        (
+            !against_younger_zero,
+            Law::S18,
+            "the target was woken against a zero that answered every reason",
+        ),
     ])
 }
 
@@ -412,6 +427,11 @@ fn check_scale_down(facts: &ScaledDown) -> Vec<Violation> {
             !recent(facts.since_ready) || facts.sleep_requested_since_wake,
             Law::S4,
             "the pods of the last wake have been ready for less than a cooldown",
+        ),
+        (
+            !recent(facts.since_raised) || facts.sleep_requested_since_wake,
+            Law::S4,
+            "something else scaled it up less than a cooldown ago",
         ),
         (
             facts.quiet_when_decided,

@@ -3,6 +3,7 @@
 
 pub mod autoscaler;
 pub mod backends;
+mod contention;
 pub mod coverage;
 pub mod desire;
 pub mod facts;
@@ -14,13 +15,16 @@ pub mod observed;
 pub mod phase;
 pub mod plan;
 pub mod ports;
+pub mod probe_ahead;
 pub mod probe_response;
 pub mod promise;
 pub mod quantity;
 pub mod replicas;
+pub mod resolver_choice;
 pub mod savings;
 pub mod schedule;
 pub mod services;
+pub mod sources;
 pub mod stable_since;
 pub mod status;
 pub mod step;

@@ -3,9 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use elasti_api::{ElastiServiceStatus, ListenPort, Reason, RouteGeneration, ServicePorts, Time};
+use elasti_api::names::condition;
+use elasti_api::{
+    ElastiServiceStatus, ListenPort, Reason, RouteGeneration, ServicePorts, Time, WakeClient,
+};
 use jiff::{SignedDuration, Timestamp};
 
+use crate::facts::patience;
 use crate::services::Unmanaged;
 use crate::stable_since::StableSince;
 
@@ -56,6 +60,10 @@ pub struct Observed {
     pub readings: Vec<Reading>,
     /// When a resolver last asked this process for a wake.
     pub wake_requested_at: Option<Timestamp>,
+    /// Whom this process was asked to wake it for, first since it slept; told by resolvers that are set to.
+    pub wake_client: Option<SeenClient>,
+    /// When this process last scaled the target up from zero.
+    pub woken_at: Option<Timestamp>,
     /// Until when the last promise to a resolver lasts, or lasted: no write downwards before.
     pub promised_until: Option<Timestamp>,
     /// The operator may patch `pods/status`.
@@ -64,6 +72,15 @@ pub struct Observed {
     pub stable_since: StableSince,
     /// Times that the operator's settings fix.
     pub settings: Settings,
+}
+
+/// A client that a resolver named, and when.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SeenClient {
+    /// When the wake was requested.
+    pub at: Timestamp,
+    /// Who.
+    pub client: WakeClient,
 }
 
 impl Observed {
@@ -170,6 +187,8 @@ pub struct Remembered {
     pub replicas: Option<u32>,
     /// `status.replicasBeforeDrain`.
     pub replicas_before_drain: Option<u32>,
+    /// Since when the condition `Contended` has been true.
+    pub contended_since: Option<Timestamp>,
 }
 
 impl From<&ElastiServiceStatus> for Remembered {
@@ -192,6 +211,9 @@ impl From<&ElastiServiceStatus> for Remembered {
             replicas_before_drain: status
                 .replicas_before_drain
                 .and_then(|n| u32::try_from(n).ok()),
+            contended_since: { status.conditions.iter() }
+                .find(|c| c.type_ == condition::CONTENDED && c.status == "True")
+                .map(|c| c.last_transition_time.0),
         }
     }
 }
@@ -349,6 +371,8 @@ pub struct Target {
     pub replicas: u32,
     /// Opaque version of the object; a downward write is refused if it changed.
     pub version: String,
+    /// `metadata.generation`: one more with each change of its spec.
+    pub generation: Option<i64>,
     /// Who wrote `spec.replicas` last.
     pub replicas_by: Author,
     /// When, by the API server's record of field managers.
@@ -429,7 +453,7 @@ pub enum DeletionCost {
 impl Pod {
     /// A pod that was never created: the API server refuses those of `target`.
     #[must_use]
-    pub fn refused(target: &str, message: String) -> Self {
+    pub fn refused(target: &str, obstacle: Obstacle) -> Self {
         Self {
             name: format!("of {target}"),
             uid: String::new(),
@@ -442,10 +466,7 @@ impl Pod {
             marked: false,
             deletion_cost: DeletionCost::Unset,
             terminating: false,
-            obstacle: Some(Obstacle {
-                kind: ObstacleKind::Refused,
-                message,
-            }),
+            obstacle: Some(obstacle),
         }
     }
 }
@@ -457,35 +478,74 @@ pub struct Obstacle {
     pub kind: ObstacleKind,
     /// What the node or the scheduler said.
     pub message: String,
+    /// It is not waited for any more: a wake has failed by it.
+    pub failed: bool,
 }
 
-/// The closed list of obstacles.
+impl Obstacle {
+    /// The word for it: one while it may pass, another when a wake has failed by it.
+    #[must_use]
+    pub fn reason(&self) -> Reason {
+        let row = patience(self.kind);
+        if self.failed { row.fails } else { row.waits }
+    }
+
+    /// What it means for the pod of this name.
+    #[must_use]
+    pub fn sentence(&self, pod: &str) -> String {
+        let message = &self.message;
+        match self.failed {
+            true => format!("Pod {pod} cannot start: {message}."),
+            false => format!("Pod {pod} has not started yet: {message}; requests are held."),
+        }
+    }
+}
+
+/// The closed list of obstacles; `facts::patience` says how long each is waited for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ObstacleKind {
-    /// The image cannot be pulled.
-    ImagePull,
-    /// The container starts and dies.
-    CrashLoop,
     /// No node takes the pod.
     Unschedulable,
-    /// A quota or an admission rule refuses the pod.
-    Refused,
-    /// It runs, but its readiness probe has failed for long.
+    /// Its containers are being created: images pulled, volumes attached.
+    Creating,
+    /// Its init containers run.
+    Initializing,
+    /// The registry does not give the image now.
+    ImagePull,
+    /// The registry does not have the image, or not for us.
+    ImageMissing,
+    /// The image cannot be pulled by its name or its policy.
+    ImageInvalid,
+    /// Something that a container needs is missing, such as a ConfigMap.
+    Config,
+    /// The container starts and dies.
+    CrashLoop,
+    /// It runs, but its readiness probe has not passed.
     NeverReady,
+    /// A quota leaves no room for the pod.
+    Quota,
+    /// An admission webhook does not answer.
+    Webhook,
+    /// Admission refuses the pod.
+    Refused,
 }
 
 impl ObstacleKind {
-    /// The word for it.
-    #[must_use]
-    pub fn reason(self) -> Reason {
-        match self {
-            Self::ImagePull => Reason::ImagePull,
-            Self::CrashLoop => Reason::CrashLoop,
-            Self::Unschedulable => Reason::Unschedulable,
-            Self::Refused => Reason::PodRefused,
-            Self::NeverReady => Reason::NeverReady,
-        }
-    }
+    /// Each of them.
+    pub const ALL: [Self; 12] = [
+        Self::Unschedulable,
+        Self::Creating,
+        Self::Initializing,
+        Self::ImagePull,
+        Self::ImageMissing,
+        Self::ImageInvalid,
+        Self::Config,
+        Self::CrashLoop,
+        Self::NeverReady,
+        Self::Quota,
+        Self::Webhook,
+        Self::Refused,
+    ];
 }
 
 /// One endpoint in the Service's own slices.
@@ -551,6 +611,16 @@ pub struct PrivateServiceShape {
     pub ports: Vec<ServicePort>,
     /// Follows the public Service.
     pub families: BTreeSet<Family>,
+}
+
+impl From<&Service> for PrivateServiceShape {
+    fn from(service: &Service) -> Self {
+        Self {
+            selector: service.selector.clone(),
+            ports: service.ports.clone(),
+            families: service.families.clone(),
+        }
+    }
 }
 
 /// One resolver pod.
@@ -654,14 +724,14 @@ pub struct KedaBefore {
 pub enum Reading {
     /// At or above the threshold.
     Active {
-        /// The sample.
+        /// The sample; not a number where it must not be shown.
         value: f64,
         /// The spec's threshold.
         threshold: f64,
     },
     /// Below the threshold, from a source that was healthy for the whole cooldown.
     Quiet {
-        /// The sample.
+        /// The sample; not a number where it must not be shown.
         value: f64,
         /// The spec's threshold.
         threshold: f64,
@@ -699,6 +769,8 @@ pub struct Settings {
     /// How long a promise to a resolver lasts, unless the lease ends first: long enough to remove the marks, and for a
     /// request to be seen in a resolver's report; a shutdown waits for it.
     pub promise: SignedDuration,
+    /// How many resolvers serve one Service at most, unless its traffic policy is `Local`.
+    pub resolvers_per_service: usize,
 }
 
 impl Default for Settings {
@@ -714,6 +786,7 @@ impl Default for Settings {
             blind_limit: SignedDuration::from_mins(2),
             contention_pause: SignedDuration::from_secs(10),
             promise: SignedDuration::from_secs(5),
+            resolvers_per_service: 3,
         }
     }
 }

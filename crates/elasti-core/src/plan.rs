@@ -6,7 +6,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::desire::{self, Desire, desire};
 use crate::observed::{
-    Author, Claim, DeletionCost, Leadership, Observed, Pod, PrivateServiceShape, Report, Service,
+    Claim, DeletionCost, Leadership, Observed, Pod, PrivateServiceShape, Report, Service,
     ServiceKind, Standing, StopOrder, Target,
 };
 use crate::promise::Promise;
@@ -14,13 +14,13 @@ use crate::step::{
     CostChange, Drained, GroupDrained, Net, PodRef, Redirected, Restored, Routed, SliceGone, Step,
     deletion_deadline, deletion_timed_out,
 };
-use crate::why::{TARGET_NOT_FOUND, Why, clock};
-use crate::{autoscaler, groups, idle, replicas, services, user_requests};
+use crate::why::{TARGET_NOT_FOUND, Why};
+use crate::{autoscaler, contention, groups, idle, replicas, services, status, user_requests};
 
 /// What to do next, the phase that the service is in, why, and when to reconcile again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
-    /// In order; the operator stops at the first that fails, and plans again.
+    /// In order; the operator stops at the first that fails, but for the slices of other Services, and plans again.
     pub steps: Vec<Step>,
     /// The phase of the service as observed.
     pub phase: Phase,
@@ -30,6 +30,8 @@ pub struct Plan {
     pub requeue_at: Option<Timestamp>,
     /// Ask every ready resolver for its activity, then plan again.
     pub ask_resolvers: bool,
+    /// The reason for the wake may be older than the zero that something else wrote.
+    pub reason_may_be_old: bool,
 }
 
 /// What to do next for one service.
@@ -45,11 +47,14 @@ pub fn plan(spec: &ElastiServiceSpec, o: &Observed) -> Plan {
             Err(unmanageable) => leave(spec, unmanageable, o),
         }
     };
+    plan.steps.sort_by_key(Step::order);
     if o.leadership == Leadership::Follower {
         plan.steps.clear();
         plan.ask_resolvers = false;
     }
     plan.requeue_at = earliest(plan.requeue_at, user_requests::sleep_due(o));
+    let contention_ends = contention::ends_at(o).filter(|moment| *moment > o.now);
+    plan.requeue_at = earliest(plan.requeue_at, contention_ends);
     plan.requeue_at = plan.requeue_at.map(|moment| moment.max(o.now));
     plan
 }
@@ -82,7 +87,7 @@ pub fn wake(spec: &ElastiServiceSpec, o: &Observed) -> WakeDecision {
         Err(
             Unmanageable::Untouchable(why) | Unmanageable::NoTarget(why) | Unmanageable::Rival(why),
         ) => WakeDecision::Refused(why),
-        Err(Unmanageable::Unsupported(..)) | Ok(_) => match (o.replicas(), contention_pause(o)) {
+        Err(Unmanageable::Unsupported(..)) | Ok(_) => match (o.replicas(), contention::pause(o)) {
             (Some(0), None) => WakeDecision::Scale(replicas::to_wake(spec, o)),
             (Some(0), Some(why)) => WakeDecision::Refused(why),
             _ => WakeDecision::AlreadyAwake(Promise::observe(o)),
@@ -175,7 +180,13 @@ fn unsupported(service: &Service, drains: bool) -> Option<&'static str> {
 
 /// The normal case: replicas and desire decide the direction.
 fn manage(spec: &ElastiServiceSpec, service: &Service, target: &Target, o: &Observed) -> Plan {
-    let mut plan = match (target.replicas, desire(spec, o)) {
+    let desire = match desire(spec, o) {
+        Desire::Sleep(why) if target.replicas > 0 => {
+            unreachable_pods(o).map_or(Desire::Sleep(why), Desire::Stay)
+        }
+        other => other,
+    };
+    let mut plan = match (target.replicas, desire) {
         (0, desire) => at_zero(spec, service, desire, o),
         (_, Desire::Sleep(why)) => go_to_sleep(spec, service, why, o),
         (_, Desire::Stay(why) | Desire::Awake(why)) => {
@@ -188,17 +199,8 @@ fn manage(spec: &ElastiServiceSpec, service: &Service, target: &Target, o: &Obse
         }
     };
     plan.keep_asking(o);
-    let at = plan
-        .steps
-        .iter()
-        .take_while(|s| {
-            matches!(
-                s,
-                Step::Wake(_) | Step::RestoreReplicas(_) | Step::ReleaseAutoscaler(_)
-            )
-        })
-        .count();
-    plan.steps.splice(at..at, upkeep(service, o));
+    plan.ask_resolvers |= status::needs_reports(o);
+    plan.steps.extend(upkeep(service, o));
     plan
 }
 
@@ -216,12 +218,18 @@ fn upkeep(service: &Service, o: &Observed) -> Vec<Step> {
     steps
 }
 
+/// A resolver finds the pods by the private Service, so without it nothing goes to sleep: what it holds would wait for ever.
+/// A quota or a webhook may refuse it.
+fn unreachable_pods(o: &Observed) -> Option<Why> {
+    let mut others = o.other_views().filter(|(_, view)| is_managed(view));
+    let missing = o.private_service.ours().is_none()
+        || others.any(|(_, view)| view.private_service.ours().is_none());
+    let sentence = "The private Service, by which resolvers find the pods, does not exist yet.";
+    missing.then(|| Why::new(Reason::RouteNotReady, sentence))
+}
+
 fn private_service(service: &Service, o: &Observed) -> Option<Step> {
-    let wanted = PrivateServiceShape {
-        selector: service.selector.clone(),
-        ports: service.ports.clone(),
-        families: service.families.clone(),
-    };
+    let wanted = PrivateServiceShape::from(service);
     let differs = o.private_service.ours() != Some(&wanted);
     differs.then_some(Step::EnsurePrivateService(wanted))
 }
@@ -277,10 +285,13 @@ fn go_to_sleep(spec: &ElastiServiceSpec, service: &Service, idle: Why, o: &Obser
 /// Scaled to zero: keep the resolvers in the path, and wake the target if it should be awake.
 fn at_zero(spec: &ElastiServiceSpec, service: &Service, desire: Desire, o: &Observed) -> Plan {
     let closes = desire::window_closes(spec, o.now);
-    let mut plan = match (desire, contention_pause(o)) {
+    let mut plan = match (desire, contention::pause(o)) {
         (Desire::Awake(_), Some(why)) => Plan::at(Phase::Asleep, why),
         (Desire::Awake(why), None) => {
+            // A request that is still held and a reading that is taken now are newer than the zero.
+            let may_be_old = matches!(why.reason, Reason::Traffic | Reason::TriggerActive);
             let mut plan = Plan::at(Phase::Waking, why);
+            plan.reason_may_be_old = may_be_old && contention::zeroed_by(o).is_some();
             plan.steps.push(Step::Wake(replicas::to_wake(spec, o)));
             plan.steps
                 .extend(autoscaler::release(&o.autoscaler).map(Step::ReleaseAutoscaler));
@@ -293,6 +304,7 @@ fn at_zero(spec: &ElastiServiceSpec, service: &Service, desire: Desire, o: &Obse
             plan
         }
     };
+    plan.ask_resolvers |= contention::needs_reports(o);
     plan.keep_redirected(service, o);
     plan.each_other(o, Plan::follow_down);
     plan.requeue_at = earliest(plan.requeue_at, closes);
@@ -304,12 +316,12 @@ fn why_asleep(why: Why, o: &Observed) -> Why {
     if why.reason != Reason::CoolingDown {
         return why;
     }
-    let asleep = match o.target.as_ref().map(|t| &t.replicas_by) {
-        Some(Author::Other(writer)) => Why::new(
+    let asleep = match contention::zeroed_by(o) {
+        Some(writer) => Why::new(
             Reason::Contended,
             format!("{writer} set replicas to 0; a request or an active trigger wakes it."),
         ),
-        _ => Why::new(
+        None => Why::new(
             Reason::Idle,
             "The target is scaled to zero; a request or an active trigger wakes it.",
         ),
@@ -373,7 +385,7 @@ fn leave(spec: &ElastiServiceSpec, unmanageable: Unmanageable, o: &Observed) -> 
         Unmanageable::Rival(why) => stay_awake(None, why, o),
         Unmanageable::Unsupported(why) => {
             let mut plan = stay_awake(None, why, o).restoring_replicas(o);
-            if o.replicas() == Some(0) && o.slice.ours().is_some() && contention_pause(o).is_none()
+            if o.replicas() == Some(0) && o.slice.ours().is_some() && contention::pause(o).is_none()
             {
                 plan.steps.insert(0, Step::Wake(replicas::to_wake(spec, o)));
                 plan.phase = Phase::Waking;
@@ -430,7 +442,27 @@ impl Plan {
     /// server, plan again, and carry out only that second plan.
     #[must_use]
     pub fn needs_fresh_facts(&self) -> bool {
-        self.steps.iter().any(Step::needs_fresh_facts)
+        self.reason_may_be_old || self.steps.iter().any(Step::needs_fresh_facts)
+    }
+
+    /// It wakes the target only because no resolver is ready for some of its clients.
+    #[must_use]
+    pub fn wakes_for_lack_of_resolvers(&self) -> bool {
+        let lack = matches!(
+            self.why.reason,
+            Reason::NoResolver | Reason::NodesWithoutResolver
+        );
+        lack && self.steps.iter().any(|step| matches!(step, Step::Wake(_)))
+    }
+
+    /// The same plan, but the wake is for a later reconcile; an autoscaler that it releases would wake the target, too.
+    #[must_use]
+    pub fn without_wake_until(mut self, moment: Timestamp) -> Self {
+        self.steps
+            .retain(|step| !matches!(step, Step::Wake(_) | Step::ReleaseAutoscaler(_)));
+        self.phase = Phase::Asleep;
+        self.requeue_at = earliest(self.requeue_at, Some(moment));
+        self
     }
 
     fn at(phase: Phase, why: Why) -> Self {
@@ -441,6 +473,7 @@ impl Plan {
             why,
             requeue_at,
             ask_resolvers: false,
+            reason_may_be_old: false,
         }
     }
 
@@ -694,37 +727,18 @@ pub(crate) fn drains(spec: &ElastiServiceSpec, o: &Observed) -> bool {
     o.may_mark && spec.handover.unwrap_or_default() == Handover::Drain
 }
 
-/// Someone else scaled the target to zero just after we woke it: wait before the next wake instead of fighting.
-fn contention_pause(o: &Observed) -> Option<Why> {
-    let target = o.target.as_ref()?;
-    let Author::Other(writer) = &target.replicas_by else {
-        return None;
-    };
-    let woken = o.me.remembered.last_wake?;
-    if target.replicas != 0 || o.since(woken) >= o.settings.contention_pause {
-        return None;
-    }
-    let again = woken
-        .checked_add(o.settings.contention_pause)
-        .unwrap_or(Timestamp::MAX);
-    let sentence = format!(
-        "{writer} set replicas to 0 right after a wake; the next wake waits until {}.",
-        clock(again)
-    );
-    Some(Why::new(Reason::Contended, sentence).until(again))
-}
-
 /// What keeps the pods of a wake from starting.
 fn obstacle(o: &Observed) -> Option<Why> {
-    let (pod, obstacle) = o
-        .pods
-        .iter()
-        .filter(|p| !p.terminating)
-        .find_map(|p| p.obstacle.as_ref().map(|obstacle| (p, obstacle)))?;
-    Some(Why::new(
-        obstacle.kind.reason(),
-        format!("Pod {} cannot start: {}.", pod.name, obstacle.message),
-    ))
+    let pods = o.pods.iter().filter(|p| !p.terminating);
+    let stuck = pods.filter_map(|p| p.obstacle.as_ref().map(|obstacle| (p, obstacle)));
+    // While one of them may still start, requests are held for it.
+    let (pod, obstacle) = stuck.min_by_key(|(_, obstacle)| obstacle.failed)?;
+    let others_start =
+        { o.pods.iter() }.any(|p| !p.terminating && !p.marked && !p.ready && p.obstacle.is_none());
+    if obstacle.failed && others_start {
+        return None;
+    }
+    Some(Why::new(obstacle.reason(), obstacle.sentence(&pod.name)))
 }
 
 /// The resolver has reported that it listens on the recorded ports, and not at a time that is still

@@ -21,15 +21,14 @@ pub struct Promise {
 
 impl Promise {
     /// What can be promised by these facts. Nothing while a scale-down may have been sent whose effect is not seen yet,
-    /// by this process or by the one before it: its victims are not known.
+    /// by this process or by the one before it: which pods it stops is not known.
     #[must_use]
     pub fn observe(o: &Observed) -> Option<Self> {
         let Leadership::Leader { until: lease_end } = o.leadership else {
             return None;
         };
-        let going_down = zero_may_be_acted_on_until(o).is_some_and(|moment| o.now < moment);
         let just_began = o.since(o.stable_since.watching_since) < o.settings.settle;
-        if o.replicas().unwrap_or(0) == 0 || going_down || just_began {
+        if o.replicas().unwrap_or(0) == 0 || is_going_down(o) || just_began {
             return None;
         }
         let until = o.now.checked_add(o.settings.promise).ok()?.min(lease_end);
@@ -51,6 +50,12 @@ impl Promise {
     pub fn left(&self, now: Timestamp) -> SignedDuration {
         self.until.duration_since(now).max(SignedDuration::ZERO)
     }
+}
+
+/// Pods may be about to be stopped: after anything but our own writes, until controllers have caught up.
+fn is_going_down(o: &Observed) -> bool {
+    let catching_up = || zero_may_be_acted_on_until(o).is_some_and(|moment| o.now < moment);
+    o.stable_since.steady.is_none() && catching_up()
 }
 
 /// Alive, and ready but for our mark.

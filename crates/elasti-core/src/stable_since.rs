@@ -7,8 +7,9 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::coverage;
 use crate::groups;
-use crate::observed::{Author, Observed, Pod, Settings, SliceShape, Standing};
+use crate::observed::{Author, Observed, Pod, Settings, SliceShape, Standing, Target};
 use crate::step::Step;
+use crate::user_requests;
 
 /// Since when each fact has held without interruption, up to now.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -62,6 +63,23 @@ pub struct StableSince {
     pub replicas: Option<u32>,
     /// Something else scaled the target up again during a drain by groups.
     pub pushed_back: Option<PushedBack>,
+    /// When the replicas were last written, by the last reconcile.
+    pub replicas_at: Option<Timestamp>,
+    /// When something else last scaled the target up from more than zero.
+    pub raised_at: Option<Timestamp>,
+    /// The zero that the target is at.
+    pub zero: Option<ObservedZero>,
+    /// The scale-down that we have begun to send since the last reconcile.
+    pub sent: Option<SentScaleDown>,
+    /// Our last scale-down to more than zero, as long as nothing has changed the target since.
+    pub shrunk: Option<SentScaleDown>,
+    /// To what we have begun to restore the replicas since the last reconcile.
+    pub raising: Option<u32>,
+    /// The generation of a target that stops no pod: our scale-down has had its effect, and since then only we have
+    /// changed it, upwards.
+    pub steady: Option<i64>,
+    /// The last wake request with which the target was observed above zero.
+    pub served_wake: Option<Timestamp>,
     /// The pods among which the target's controller should choose those that it stops for our last scale-down.
     pub stopping: Option<BTreeSet<String>>,
     /// It chose another one, as this reconcile observed for the first time.
@@ -77,6 +95,32 @@ pub struct PushedBack {
     pub times: u32,
     /// The last time.
     pub at: Timestamp,
+}
+
+/// A scale-down as it was sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct SentScaleDown {
+    /// To so many replicas.
+    pub to: u32,
+    /// The target's generation before it.
+    pub generation: Option<i64>,
+}
+
+impl SentScaleDown {
+    /// It was the last change of the target's spec, so what stands there now is ours.
+    fn stands(&self, target: &Target) -> bool {
+        let next = self.generation.map(|before| before + 1);
+        self.to == target.replicas && (next.is_none() || next == target.generation)
+    }
+}
+
+/// A zero that has stood since it was first observed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ObservedZero {
+    /// Since then.
+    pub since: Timestamp,
+    /// Something else wrote it.
+    pub by_other: bool,
 }
 
 /// When each part of a wake was first observed.
@@ -125,6 +169,15 @@ pub enum TickWindow {
     TooDense,
 }
 
+impl Observed {
+    /// What is remembered of it after the process has begun to carry out `steps`.
+    #[must_use]
+    pub fn after(&self, steps: &[Step]) -> StableSince {
+        let generation = self.target.as_ref().and_then(|target| target.generation);
+        self.stable_since.clone().after(steps, generation)
+    }
+}
+
 impl StableSince {
     /// What a process knows that has just started.
     #[must_use]
@@ -154,6 +207,14 @@ impl StableSince {
             zeroed_at: None,
             replicas: None,
             pushed_back: None,
+            replicas_at: None,
+            raised_at: None,
+            zero: None,
+            sent: None,
+            shrunk: None,
+            raising: None,
+            steady: None,
+            served_wake: None,
             stopping: None,
             stopped_unmarked: None,
             others: BTreeMap::new(),
@@ -246,6 +307,7 @@ impl StableSince {
         let rotation = self.in_rotation_since.values_mut();
         let out = self.out_since.values_mut();
         let pushed_back = self.pushed_back.iter_mut().map(|back| &mut back.at);
+        let zero = self.zero.iter_mut().map(|zero| &mut zero.since);
         let slice = self.slice.iter_mut().map(|(_, since)| since);
         for since in spans
             .chain(ready)
@@ -253,6 +315,8 @@ impl StableSince {
             .chain(out)
             .chain(slice)
             .chain(pushed_back)
+            .chain(zero)
+            .chain(&mut self.raised_at)
         {
             *since = now.min(*since);
         }
@@ -265,23 +329,41 @@ impl StableSince {
         }
     }
 
-    /// Updated after the process has begun to carry out `steps`: a mark that we take off ourselves is not a kubelet's
+    /// After the process has begun to carry out `steps`: a mark that we take off ourselves is not a kubelet's
     /// tick, and a scale-down may be undone again by the next reconcile.
-    #[must_use]
-    pub fn after(mut self, steps: &[Step]) -> Self {
+    fn after(mut self, steps: &[Step], generation: Option<i64>) -> Self {
         for step in steps {
             if let Step::ScaleToZero(_) | Step::Shrink(_) = step {
                 self.zeroed_at = step.expires();
+                self.sent = Some(SentScaleDown { to: 0, generation });
             }
             if let Step::Shrink(group) = step {
+                let to = group.replicas();
+                self.sent = Some(SentScaleDown { to, generation });
                 self.stopping = Some(group.pods().iter().cloned().collect());
             }
         }
+        let raised = steps.iter().find_map(|step| match step {
+            Step::RestoreReplicas(to) => Some(*to),
+            _ => None,
+        });
+        self.raising = raised.or(self.raising);
         if steps.iter().any(|step| matches!(step, Step::Unmark(_))) {
             self.marks.clear();
             self.ticks.clear();
         }
         self
+    }
+
+    /// It depends on the target's generation.
+    #[must_use]
+    pub fn knows_generation(&self) -> bool {
+        self.sent.is_some() || self.shrunk.is_some() || self.steady.is_some()
+    }
+
+    /// Updated after the scale-down among the steps did not happen: a zero that is found all the same is not ours.
+    pub fn scale_down_refused(&mut self) {
+        self.sent = None;
     }
 
     /// A pod is judged by itself: the changes of others do not take it out of rotation.
@@ -334,11 +416,16 @@ impl StableSince {
 
     fn observe_replicas(&mut self, o: &Observed) {
         let before = std::mem::replace(&mut self.replicas, o.replicas());
+        let sent = self.sent.take();
+        self.observe_shrink(sent, o);
+        self.observe_zero(before, sent, o);
         let Some(target) = &o.target else {
             return;
         };
         let by_other = matches!(target.replicas_by, Author::Other(_));
         let raised = before.is_some_and(|before| 0 < before && before < target.replicas);
+        let undone = sent.is_some() && before == Some(target.replicas);
+        self.observe_raise(before.is_none(), raised, undone, o);
         if target.replicas == 0 {
             self.pushed_back = None;
         } else if raised && by_other && o.me.remembered.replicas_before_drain.is_some() {
@@ -348,6 +435,69 @@ impl StableSince {
                 at: o.now,
             });
         }
+    }
+
+    /// Whether pods may still be stopped for our last scale-down.
+    fn observe_shrink(&mut self, sent: Option<SentScaleDown>, o: &Observed) {
+        let raised = self.raising.take();
+        let target = o.target.as_ref().filter(|t| t.replicas > 0);
+        let generation = target.and_then(|target| target.generation);
+        let stands = |one: &SentScaleDown| {
+            generation.is_some() && target.is_some_and(|target| one.stands(target))
+        };
+        self.shrunk = sent.or(self.shrunk).filter(stands);
+        let left = o.pods.iter().filter(|pod| !pod.terminating).count();
+        let stopped = { self.shrunk }.is_some_and(|shrunk| left <= shrunk.to as usize);
+        let ours = raised.is_some() && raised == o.replicas();
+        let before = { self.steady }.map(|before| before + i64::from(ours));
+        let is_steady = stopped || self.steady == generation || before == generation;
+        self.steady = generation.filter(|_| is_steady);
+    }
+
+    /// Something else scaled up, also if that undid a scale-down of ours which no reconcile observed. After a start it is
+    /// not known what stood there before, so its last write counts.
+    fn observe_raise(&mut self, is_first: bool, raised: bool, undone: bool, o: &Observed) {
+        let Some(target) = &o.target else {
+            return;
+        };
+        let written = std::mem::replace(&mut self.replicas_at, target.replicas_at);
+        let by_other = matches!(target.replicas_by, Author::Other(_));
+        let raised = raised || undone && target.replicas_at > written;
+        let at = match is_first {
+            true => target.replicas_at,
+            false => raised.then_some(o.now),
+        };
+        if by_other && target.replicas > 0 {
+            self.raised_at = self.raised_at.max(at.map(|at| at.min(o.now)));
+        }
+    }
+
+    /// Which zero it is, and which requests have had their answer when it came.
+    fn observe_zero(&mut self, before: Option<u32>, sent: Option<SentScaleDown>, o: &Observed) {
+        if o.replicas() != Some(0) {
+            self.zero = None;
+            if o.replicas().is_some() {
+                self.served_wake = self.served_wake.max(user_requests::wake_requested_at(o));
+            }
+            return;
+        }
+        let woken_since = |zero: &ObservedZero| o.woken_at > Some(zero.since);
+        let recorded = { o.target.iter() }.any(|t| matches!(t.replicas_by, Author::Other(_)));
+        let ours = sent.zip(o.target.as_ref());
+        let ours = ours.is_some_and(|(sent, target)| sent.stands(target));
+        self.zero = match self.zero {
+            Some(zero) if !woken_since(&zero) => Some(zero),
+            // Our wake was undone before a reconcile observed it.
+            Some(_) => Some(ObservedZero {
+                since: o.now,
+                by_other: true,
+            }),
+            // After a restart, only the record says who wrote it.
+            None => Some(ObservedZero {
+                since: o.now,
+                by_other: recorded || before.is_some() && !ours,
+            }),
+        };
     }
 
     /// For the report only; no decision depends on it.

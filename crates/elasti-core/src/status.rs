@@ -5,8 +5,13 @@ mod conditions;
 mod readings;
 mod wakes;
 
+use std::cmp::Reverse;
+
+use elasti_api::names::condition;
 use elasti_api::{ElastiServiceSpec, ElastiServiceStatus, Mode, Phase, Reason, Time};
 use jiff::Timestamp;
+
+pub(crate) use wakes::needs_reports;
 
 use crate::observed::{Observed, PortsGiven, Report};
 use crate::plan::{Plan, drains};
@@ -51,6 +56,7 @@ pub fn status(
         held: previous.held,
         triggers: readings::changed(spec, o, &previous.triggers),
         last_wake: wakes::changed(spec, o, previous),
+        failed_wake: wakes::failed(o, plan, previous),
         asleep_seconds: wakes::asleep_seconds(o, previous),
     };
     if unread_since_start(spec, o, plan, previous) {
@@ -69,6 +75,45 @@ pub fn status(
         next.held = held(o);
         readings::refresh(spec, o, &mut next.triggers);
         wakes::refresh(o, &mut next.last_wake);
+    }
+    next
+}
+
+/// What the API server refused to write, if anything.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// This step, for this reason.
+    Step {
+        /// The step's name.
+        step: &'static str,
+        /// Why, as a clause.
+        why: String,
+    },
+    /// Nothing was refused.
+    None,
+    /// It did not come to it: what was refused before may still be.
+    Unknown,
+}
+
+/// The same after the plan was carried out, with what was refused of it as the condition `StepFailed`.
+#[must_use]
+pub fn status_after(
+    spec: &ElastiServiceSpec,
+    o: &Observed,
+    plan: &Plan,
+    previous: &ElastiServiceStatus,
+    refusal: &Refusal,
+) -> ElastiServiceStatus {
+    // Whether there is anything else to write does not depend on it.
+    let mut before = previous.clone();
+    before
+        .conditions
+        .retain(|c| c.type_ != condition::STEP_FAILED);
+    let mut next = status(spec, o, plan, &before);
+    let refused = conditions::refused(o, &previous.conditions, refusal);
+    next.conditions.extend(refused);
+    if next.conditions != previous.conditions {
+        next.last_reconciled_time = Some(whole_seconds(o.now));
     }
     next
 }
@@ -180,4 +225,12 @@ fn crossed(o: &Observed) -> Option<Crossed> {
 /// A time in the future (the clock was set back) would block sleep until then.
 fn clamp(time: Option<Timestamp>, o: &Observed) -> Option<Timestamp> {
     time.map(|at| at.min(o.now))
+}
+
+/// How urgently a service's slices must follow the resolvers, the most urgent first: while it is routed to them before
+/// while it is not, and what was in use lately before what was not.
+#[must_use]
+pub fn need(status: &ElastiServiceStatus) -> impl Ord + use<> {
+    let last_used = status.last_active_time.as_ref().map(|time| time.0);
+    (status.mode != Some(Mode::Proxy), Reverse(last_used))
 }

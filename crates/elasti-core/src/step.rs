@@ -14,11 +14,13 @@ use crate::observed::{
     Family, KedaPause, Leadership, Observed, Pod, PortsGiven, PrivateServiceShape, Report,
     Resolver, Service, SliceRole, SliceShape, Standing,
 };
+use crate::resolver_choice;
 use crate::services;
 use crate::stable_since::TickWindow;
 use crate::why::Why;
 
-/// One effect. The operator carries a plan's steps out in order and stops at the first that fails.
+/// One effect. The operator carries a plan's steps out in order. After one that fails only those are tried that keep
+/// another Service's path: each of them is safe by its own proof.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
     /// Put our finalizer on the ElastiService, before any other effect.
@@ -100,6 +102,59 @@ impl Step {
         }
     }
 
+    /// The order of steps within a plan: what requests need first, what they can do without last. A webhook or a quota
+    /// that refuses the one must not keep the other from being written.
+    pub(crate) fn order(&self) -> u8 {
+        match self {
+            Self::Wake(_) | Self::RestoreReplicas(_) => 0,
+            Self::AddFinalizer => 1,
+            Self::Redirect(_) | Self::EnsureNet(_) | Self::RemoveSlice(_) => 2,
+            Self::HoldAutoscaler(_) => 3,
+            Self::Mark { .. } | Self::Unmark(_) | Self::ResetCost(_) => 4,
+            Self::Shrink(_) | Self::ScaleToZero(_) => 5,
+            Self::ReleaseAutoscaler(_) | Self::PinAutoscaler(_) => 6,
+            Self::EnsurePrivateService(_) => 7,
+            Self::DeletePrivateService(_) => 8,
+            Self::RemoveFinalizer(_) => 9,
+            Self::Other(_, step) => step.order(),
+        }
+    }
+
+    /// The step keeps a Service's slice as it has to be, whatever became of the steps before it.
+    #[must_use]
+    pub fn keeps_path(&self) -> bool {
+        match self {
+            Self::Redirect(_) | Self::EnsureNet(_) | Self::RemoveSlice(_) => true,
+            Self::Other(_, step) => step.keeps_path(),
+            _ => false,
+        }
+    }
+
+    /// The step in logs, metrics and conditions.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::AddFinalizer => "AddFinalizer",
+            Self::EnsurePrivateService(_) => "EnsurePrivateService",
+            Self::Redirect(_) => "Redirect",
+            Self::EnsureNet(_) => "EnsureNet",
+            Self::HoldAutoscaler(_) => "HoldAutoscaler",
+            Self::Mark { .. } => "Mark",
+            Self::Shrink(_) => "Shrink",
+            Self::ScaleToZero(_) => "ScaleToZero",
+            Self::PinAutoscaler(_) => "PinAutoscaler",
+            Self::Wake(_) => "Wake",
+            Self::RestoreReplicas(_) => "RestoreReplicas",
+            Self::ReleaseAutoscaler(_) => "ReleaseAutoscaler",
+            Self::Unmark(_) => "Unmark",
+            Self::ResetCost(_) => "ResetCost",
+            Self::RemoveSlice(_) => "RemoveSlice",
+            Self::DeletePrivateService(_) => "DeletePrivateService",
+            Self::RemoveFinalizer(_) => "RemoveFinalizer",
+            Self::Other(_, step) => step.name(),
+        }
+    }
+
     /// The step must not be sent at or after this moment: its proof may no longer hold.
     #[must_use]
     pub fn expires(&self) -> Option<Timestamp> {
@@ -144,11 +199,6 @@ impl Routed {
                 "The listen ports are not recorded yet.",
             ));
         }
-        let endpoints: BTreeMap<IpAddr, String> = o
-            .ready_resolvers()
-            .filter(|r| listens(r, ports) || is_in_slice(r, ports, o))
-            .flat_map(|r| r.addresses.iter().map(|a| (*a, r.node.clone())))
-            .collect();
         let slices: Vec<SliceShape> = service
             .families
             .iter()
@@ -156,11 +206,7 @@ impl Routed {
                 family: *family,
                 role: SliceRole::Redirect,
                 ports: ports.clone(),
-                endpoints: endpoints
-                    .iter()
-                    .filter(|(a, _)| Family::from_address(a) == *family)
-                    .map(|(a, node)| (*a, node.clone()))
-                    .collect(),
+                endpoints: resolver_endpoints(service, ports, *family, o),
             })
             .filter(|slice| !slice.endpoints.is_empty())
             .collect();
@@ -173,6 +219,27 @@ impl Routed {
             expires: fresh_until(o),
         })
     }
+}
+
+/// The addresses of one family of the resolvers that serve the Service, each with its node. Each family has its own
+/// choice, or a Service of both might have no resolver in one of them.
+fn resolver_endpoints(
+    service: &Service,
+    ports: &[ListenPort],
+    family: Family,
+    o: &Observed,
+) -> BTreeMap<IpAddr, String> {
+    let of_family = |a: &&IpAddr| Family::from_address(a) == family;
+    let candidates = { o.ready_resolvers() }
+        .filter(|r| listens(r, ports) || is_in_slice(r, ports, o))
+        .filter(|r| r.addresses.iter().any(|a| of_family(&a)));
+    let most = o.settings.resolvers_per_service;
+    let chosen = resolver_choice::chosen(service, ports, candidates, most).into_iter();
+    let addresses = chosen.flat_map(|r| {
+        let addresses = r.addresses.iter().filter(of_family);
+        addresses.map(|a| (*a, r.node.clone()))
+    });
+    addresses.collect()
 }
 
 /// The sentence for a port range that is used up.
@@ -258,14 +325,8 @@ fn confirms(resolver: &Resolver, routed: &Routed, o: &Observed) -> Result<(), Wh
     if o.since(*at) > o.settings.report_fresh {
         return Err(unreachable());
     }
-    let known = routed.slices.iter().any(|s| {
-        listens(resolver, &s.ports)
-            && resolver
-                .addresses
-                .iter()
-                .any(|a| s.endpoints.contains_key(a))
-    });
-    if known {
+    // Also one that is not in the slice: it takes the place of one that ends, and clients may be left from before.
+    if routed.slices.iter().any(|s| listens(resolver, &s.ports)) {
         return Ok(());
     }
     Err(Why::new(
@@ -551,15 +612,27 @@ fn pod_takes_over(o: &Observed) -> Result<(), Why> {
     settled(since.map_or(rotation, |at| at.min(rotation)), o, waiting)
 }
 
-/// After the settle time from then on every node knows a pod that is ready, however often other pods come and go.
+/// After the settle time from then on every node knows a pod that is ready, however often other pods come and go. With a
+/// `Local` policy a node sends only to pods of its own, so it takes all of them.
 fn known_since(o: &Observed) -> Result<Timestamp, Why> {
     let seen = &o.stable_since;
+    let local = { o.service.as_ref() }.is_some_and(|service| !service.allows_net());
+    let wanted = o.replicas().filter(|_| local).unwrap_or(0);
+    let known = u32::try_from(seen.in_rotation_since.len()).unwrap_or(u32::MAX);
+    if known < wanted {
+        let sentence = format!(
+            "The Service's own endpoints show {known} of {wanted} pods; its traffic policy is Local, so every pod must be ready."
+        );
+        return Err(Why::new(Reason::Restoring, sentence));
+    }
     let since = seen.in_rotation_since.iter().map(|(pod, since)| {
         // The slices have followed a pod that has not changed for the settle time, whatever they showed before.
         let followed = seen.ready_since.get(pod);
         followed.map_or(*since, |at| add(*at, o.settings.settle).min(*since))
     });
-    since.chain(seen.shared_since).min().ok_or_else(|| {
+    let since = since.chain(seen.shared_since);
+    let since = if local { since.max() } else { since.min() };
+    since.ok_or_else(|| {
         let sentence = "The Service's own endpoints show no ready pod yet.";
         Why::new(Reason::Restoring, sentence)
     })

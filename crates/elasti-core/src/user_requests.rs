@@ -15,6 +15,34 @@ pub(crate) fn wake_requested_at(o: &Observed) -> Option<Timestamp> {
     o.wake_requested_at.max(accepted(o.me.wake_request, o.now))
 }
 
+/// Who requested a wake.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Requester {
+    Resolver,
+    User,
+}
+
+/// The last request for a wake, unless the target has been up since and is at zero again: something else put it there,
+/// and was the last to write.
+pub(crate) fn unanswered_wake(o: &Observed) -> Option<(Timestamp, Requester)> {
+    let undone = |at: &Timestamp| o.replicas() == Some(0) && was_up_since(*at, o);
+    // A resolver's request that did not find the zero of others came before it.
+    let zero = o.stable_since.zero.filter(|zero| zero.by_other);
+    let before_zero = |at: &Timestamp| zero.is_some_and(|zero| *at <= zero.since);
+    let by_resolver = { o.wake_requested_at }.filter(|at| !undone(at) && !before_zero(at));
+    let by_user = accepted(o.me.wake_request, o.now).filter(|at| !undone(at));
+    let by_resolver = by_resolver.map(|at| (at, Requester::Resolver));
+    by_resolver.max(by_user.map(|at| (at, Requester::User)))
+}
+
+/// The target has been above zero since then: as this process saw or wrote it, or as the status says.
+fn was_up_since(requested: Timestamp, o: &Observed) -> bool {
+    let remembered = &o.me.remembered;
+    let recorded = remembered.last_wake.filter(|_| !remembered.was_at_zero());
+    let up = o.stable_since.served_wake.max(o.woken_at).max(recorded);
+    up >= Some(requested)
+}
+
 /// When sleep was requested, if that was after `moment`.
 ///
 /// Times in a status are truncated to whole seconds, so this one is too: a request within the same second is

@@ -8,6 +8,10 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::ports::ServiceKey;
 
+mod pace;
+
+pub use pace::ReleasePace;
+
 /// What each service may hold without using the shared pool: its first request, with up to this many bytes.
 ///
 /// 64 KiB is the most that a resolver reads of one request before it holds it (the head; everything after it stays
@@ -63,6 +67,8 @@ impl Limits {
             max_requests,
             max_bytes,
             when_down: _,
+            fail_fast_seconds: _,
+            allow_from: _,
         } = hold.cloned().unwrap_or_default();
         let asked = timeout_seconds.map(|seconds| SignedDuration::from_secs(seconds.into()));
         RoomLimits {
@@ -439,63 +445,6 @@ fn check_service(after: Load, limits: &RoomLimits) -> Result<(), Refusal> {
         return Err(Refusal::ServiceBytes);
     }
     Ok(())
-}
-
-/// How many waiters to release at once, so that they do not overload the first pod.
-///
-/// It starts with [`ReleasePace::START`] requests in flight per ready pod and doubles with each whole batch that was
-/// answered, up to [`ReleasePace::MOST`]; a failure halves it. 10,000 waiters at one pod need
-/// 8 + 16 + ... + 512 = 1,016 in 7 rounds, then 9 rounds of 1,024: 16 round trips instead of one burst.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct ReleasePace {
-    per_pod: usize,
-    answered: usize,
-}
-
-impl ReleasePace {
-    /// In flight per ready pod at first.
-    pub const START: usize = 8;
-    /// In flight per ready pod at most.
-    pub const MOST: usize = 1024;
-
-    /// The pace for a service that has just woken.
-    #[must_use]
-    pub fn new() -> Self {
-        Self {
-            per_pod: Self::START,
-            answered: 0,
-        }
-    }
-
-    /// How many more may be released now; none without a ready pod.
-    #[must_use]
-    pub fn allowance(&self, ready_pods: usize, in_flight: usize) -> usize {
-        self.batch(ready_pods).saturating_sub(in_flight)
-    }
-
-    /// A released request was answered by a pod (`ok`), or could not be delivered to one.
-    pub fn answered(&mut self, ready_pods: usize, ok: bool) {
-        if !ok {
-            self.per_pod = (self.per_pod / 2).max(1);
-            self.answered = 0;
-            return;
-        }
-        self.answered = self.answered.saturating_add(1);
-        if self.answered >= self.batch(ready_pods.max(1)) {
-            self.per_pod = self.per_pod.saturating_mul(2).min(Self::MOST);
-            self.answered = 0;
-        }
-    }
-
-    fn batch(self, ready_pods: usize) -> usize {
-        self.per_pod.saturating_mul(ready_pods)
-    }
-}
-
-impl Default for ReleasePace {
-    fn default() -> Self {
-        Self::new()
-    }
 }
 
 #[cfg(test)]

@@ -125,6 +125,7 @@ mod tests {
 
     fn wake(at: i64, took: Option<i64>) -> WakeView {
         WakeView {
+            client: None,
             by: Some("Traffic".into()),
             at: Timestamp::from_second(at).unwrap(),
             parts: Vec::new(),

@@ -133,10 +133,11 @@ async fn write(
     };
     let name = Name { namespace, name };
     // Only what is shown can be changed: no other name reaches the cluster from here.
-    if app.state.lock().one(&name).is_none() {
+    let view = app.state.lock().view(&name, Timestamp::now());
+    let Some(view) = view else {
         return missing(&app.state.lock(), &name);
-    }
-    match user_request.submit(&app.client, &name).await {
+    };
+    match user_request.submit(&app.client, &name, &view).await {
         Ok(message) => Json(json!({"message": message})).into_response(),
         Err(refused) => failed(refused.code, refused.reason, &refused.message),
     }

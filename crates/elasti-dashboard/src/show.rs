@@ -59,7 +59,10 @@ pub(crate) fn service(state: &FleetState, name: &Name, now: Timestamp) -> Option
     let conditions = one.conditions().map(|c| {
         let bad = matches!(
             c.type_.as_str(),
-            condition::CONFLICT | condition::CONTENDED | condition::UNMANAGED_SERVICES
+            condition::CONFLICT
+                | condition::CONTENDED
+                | condition::UNMANAGED_SERVICES
+                | condition::STEP_FAILED
         );
         let neutral = matches!(
             c.type_.as_str(),

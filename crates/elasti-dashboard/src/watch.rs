@@ -79,7 +79,7 @@ pub(crate) async fn watch_forever(
     };
     let watch = Watch::new(client, collection, version).backoff_for(refused);
     let on_event = |event, _: &str| match event {
-        Event::Calling => {}
+        Event::Calling | Event::Listing => {}
         Event::Listed(objects) => on_update(WatchUpdate::Replace(objects)),
         Event::Applied(object) => on_update(WatchUpdate::Set(object)),
         Event::Deleted(object) => on_update(WatchUpdate::Removed(object)),

@@ -44,8 +44,6 @@ pub(crate) trait Backend {
     fn requests(&self) -> &RequestLog;
     /// How many requests resolvers hold for these services.
     async fn held(&self) -> usize;
-    /// Keeps the readings of the triggers up to date, for ever.
-    async fn meter(&self);
     /// Sends one request to each service.
     async fn send_first(&self, timeout: Duration) -> anyhow::Result<First>;
     /// Sends one request to each service at this interval.
@@ -56,4 +54,6 @@ pub(crate) trait Backend {
     fn why_idle(&self, quiet_millis: &str) -> String;
     /// How the user can send a request.
     fn invitation(&self) -> String;
+    /// Creates again what the user deleted of these services; says what that was, or what went wrong.
+    async fn restore(&self) -> Vec<String>;
 }

@@ -10,7 +10,7 @@ use elasti_api::names;
 use elasti_core::observed;
 use elasti_fake_cluster::FakeCluster;
 use elasti_fake_cluster::api_server::ApiServerConfig;
-use elasti_fake_cluster::prometheus::Reading;
+use elasti_fake_cluster::node::{Node, Visits};
 use jiff::SignedDuration;
 use kube::Client;
 use serde_json::{Value, json};
@@ -19,9 +19,11 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::backend::{Backend, First, Service};
+use super::installation::{self, OPERATOR, PodAddresses, ProcessNode, RESOLVER};
 use super::objects::{self, PORT, cluster_address, names_of};
+use super::readings;
 use super::request_log::RequestLog;
-use super::timeline::{APP_LABEL, Timeline};
+use super::timeline::Timeline;
 use super::traffic::{Traffic, send_one};
 
 /// How long a service must be idle here.
@@ -30,19 +32,12 @@ pub(crate) const COOLDOWN_SECONDS: u32 = 2;
 pub(crate) const SETTLE_MILLIS: u64 = 300;
 /// What the trigger compares its reading with: requests answered within the last second.
 const THRESHOLD: usize = 1;
-const RATE_WINDOW: Duration = Duration::from_secs(1);
-const READING_INTERVAL: Duration = Duration::from_millis(100);
-
 const NODES: u8 = 2;
 const NAMESPACE: &str = "default";
-const OPERATOR: &str = "elasti-operator-controller-manager";
-const RESOLVER: &str = "elasti-resolver";
 /// Everything that is created here takes milliseconds.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
 
-const DEFINITION: &str = include_str!("../../../deploy/crd/elastiservices.yaml");
 const ACCOUNTS: &str = "/api/v1/namespaces/elasti/serviceaccounts";
-const PODS: &str = "/api/v1/namespaces/elasti/pods";
 
 /// What the trigger of a service asks.
 fn query(name: &str) -> String {
@@ -51,8 +46,7 @@ fn query(name: &str) -> String {
 
 /// Two addresses that belong to this demo, whatever else runs on the machine.
 struct Addresses {
-    operator: Ipv4Addr,
-    resolver: Ipv4Addr,
+    pods: PodAddresses,
     _claim: TcpListener,
 }
 
@@ -63,9 +57,12 @@ impl Addresses {
         let at = |block: u8, host: u8| Ipv4Addr::new(127, 253, block, host);
         for block in 0..=u8::MAX {
             if let Ok(claim) = TcpListener::bind((at(block, 254), CLAIM_PORT)) {
-                return Ok(Self {
+                let pods = PodAddresses {
                     operator: at(block, 1),
                     resolver: at(block, 2),
+                };
+                return Ok(Self {
+                    pods,
                     _claim: claim,
                 });
             }
@@ -79,8 +76,11 @@ pub(crate) struct DemoCluster {
     operator: elasti_operator::Running,
     resolver: elasti_resolver::Running,
     services: Vec<Service>,
+    /// What the services consist of, to make again what a user deletes.
+    objects: Vec<Made>,
     timeline: Timeline,
     requests: RequestLog,
+    _node: ProcessNode,
     fake_cluster: FakeCluster,
     files: TempDir,
     _addresses: Addresses,
@@ -104,22 +104,29 @@ impl DemoCluster {
         let resolver =
             start_resolver(&fake_cluster, files.path(), &addresses, operator_address).await?;
         let operator = start_operator(&fake_cluster, files.path(), &addresses).await?;
+        let node = ProcessNode::start(&client, addresses.pods);
+        installation::create_deployments(&client, fake_cluster.prometheus.address).await?;
+        let nodes: Vec<Visits> = { fake_cluster.nodes.iter() }
+            .map(Node::shared_visits)
+            .collect();
+        let prometheus = &fake_cluster.prometheus;
+        prometheus.compute(move |query| readings::reading(query, &nodes));
         let timeline = Timeline::open(&client, NAMESPACE);
         let mut made = Vec::new();
+        let mut objects = Vec::new();
         for name in names_of(services) {
-            fake_cluster
-                .prometheus
-                .set(&query(&name), Reading::Value(0.0));
-            made.push(
-                make_service(&client, name, cold_start, fake_cluster.prometheus.address).await?,
-            );
+            let (service, own) = make_service(&client, name, cold_start).await?;
+            made.push(service);
+            objects.extend(own);
         }
         Ok(Self {
             operator,
             resolver,
             services: made,
+            objects,
             timeline,
             requests: RequestLog::default(),
+            _node: node,
             fake_cluster,
             files,
             _addresses: addresses,
@@ -160,21 +167,6 @@ impl Backend for DemoCluster {
         self.resolver.held()
     }
 
-    /// Sets the readings of the simulated Prometheus to what the apps have answered.
-    async fn meter(&self) {
-        loop {
-            for service in &self.services {
-                let answered = self.requests.answered_within(&service.name, RATE_WINDOW);
-                let reading =
-                    Reading::Value(f64::from(u32::try_from(answered).unwrap_or(u32::MAX)));
-                self.fake_cluster
-                    .prometheus
-                    .set(&query(&service.name), reading);
-            }
-            sleep(READING_INTERVAL).await;
-        }
-    }
-
     async fn send_first(&self, timeout: Duration) -> anyhow::Result<First> {
         let sent_at = Instant::now();
         let mut answers = JoinSet::new();
@@ -200,60 +192,73 @@ impl Backend for DemoCluster {
     }
 
     fn why_idle(&self, quiet_millis: &str) -> String {
-        format!("no request for {quiet_millis} ms, cooldown {COOLDOWN_SECONDS} s")
+        let first = self.services.first();
+        let cooldown = first.map_or(COOLDOWN_SECONDS, |one| {
+            self.timeline.now(&one.name).cooldown_seconds
+        });
+        format!("no request for {quiet_millis} ms, cooldown {cooldown} s")
     }
 
     fn invitation(&self) -> String {
         let url = self.services.first().map(Service::url).unwrap_or_default();
         format!("`curl {url}` in another terminal wakes it, and kubectl shows it")
     }
+
+    async fn restore(&self) -> Vec<String> {
+        let client = self.client();
+        let mut sentences = Vec::new();
+        for one in &self.objects {
+            match one.restore(&client).await {
+                Ok(false) => {}
+                Ok(true) => sentences.push(format!("{one} was deleted; it is created again")),
+                Err(error) => sentences.push(format!("cannot create {one} again: {error:#}")),
+            }
+        }
+        sentences
+    }
 }
 
-/// The definition, the namespace, the accounts and the operator's Service, as the chart installs them; returns
-/// the Service's address.
-async fn create_installation(client: &Client) -> anyhow::Result<String> {
-    let definition =
-        serde_saphyr::from_str(DEFINITION).context("the definition of ElastiServices")?;
-    make(
-        client,
-        "/apis/apiextensions.k8s.io/v1/customresourcedefinitions",
-        &definition,
-    )
-    .await?;
-    make(
-        client,
-        "/api/v1/namespaces",
-        &json!({"metadata": {"name": "elasti"}}),
-    )
-    .await?;
-    for account in [OPERATOR, RESOLVER] {
-        make(client, ACCOUNTS, &json!({"metadata": {"name": account}})).await?;
+/// An object of a service, as it was made.
+struct Made {
+    kind: &'static str,
+    collection: &'static str,
+    name: String,
+    object: Value,
+}
+
+impl std::fmt::Display for Made {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} {}", self.kind, self.name)
     }
-    let subject = |name| json!({"kind": "ServiceAccount", "name": name, "namespace": "elasti"});
-    // The chart's roles are narrower; what they allow is tested elsewhere.
-    let binding = json!({
-        "metadata": {"name": "elasti"},
-        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
-        "subjects": [subject(OPERATOR), subject(RESOLVER)],
-    });
-    make(
-        client,
-        "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
-        &binding,
-    )
-    .await?;
-    let service = json!({
-        "metadata": {"name": "elasti-operator-controller-service"},
-        "spec": {"selector": {APP_LABEL: "elasti-operator"}, "ports": [{"port": 8013, "targetPort": 8013}]},
-    });
-    let service = make(client, "/api/v1/namespaces/elasti/services", &service).await?;
-    for namespace in ["elasti", NAMESPACE] {
+}
+
+impl Made {
+    /// Makes it again if it is gone; tells whether it was.
+    async fn restore(&self, client: &Client) -> anyhow::Result<bool> {
+        let path = format!("{}/{}", self.collection, self.name);
+        match objects::call(client, "GET", &path, None).await {
+            Ok(_) => Ok(false),
+            Err(kube::Error::Api(status)) if status.code == 404 => {
+                make(client, self.collection, &self.object).await?;
+                Ok(true)
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+/// What the chart installs but the Deployments; returns the address of the operator's Service.
+async fn create_installation(client: &Client) -> anyhow::Result<String> {
+    installation::create_chart(client).await?;
+    for namespace in [installation::NAMESPACE, NAMESPACE] {
         let account = format!("/api/v1/namespaces/{namespace}/serviceaccounts/default");
         until("its service account", async || {
             call(client, "GET", &account, None).await.is_ok()
         })
         .await?;
     }
+    let service = "/api/v1/namespaces/elasti/services/elasti-operator-controller-service";
+    let service = call(client, "GET", service, None).await?;
     Ok(format!("{}:8013", cluster_address(&service)?))
 }
 
@@ -264,11 +269,12 @@ async fn start_resolver(
     operator: String,
 ) -> anyhow::Result<elasti_resolver::Running> {
     let client = fake_cluster.server.client();
-    let address = addresses.resolver;
+    let address = addresses.pods.resolver;
     let settings = elasti_resolver::Settings {
         bind: IpAddr::V4(address),
         admin: SocketAddr::from((address, 8013)),
-        proxy: SocketAddr::from((address, 8012)),
+        health: SocketAddr::from((address, 8011)),
+        proxy: Some(SocketAddr::from((address, 8012))),
         operator,
         token_file: Some(token_file(&client, files, RESOLVER, names::WAKE_AUDIENCE).await?),
         resolvers: [IpAddr::V4(address)].into(),
@@ -282,7 +288,6 @@ async fn start_resolver(
         .client_with_token(&token(&client, RESOLVER, None).await?);
     let running = elasti_resolver::Running::start(settings, own).context("the resolver's ports")?;
     until("the resolver is ready", async || running.is_ready()).await?;
-    make_pod(&client, RESOLVER, names::RESOLVER_LABEL_VALUE, address).await?;
     Ok(running)
 }
 
@@ -292,7 +297,7 @@ async fn start_operator(
     addresses: &Addresses,
 ) -> anyhow::Result<elasti_operator::Running> {
     let client = fake_cluster.server.client();
-    let address = addresses.operator;
+    let address = addresses.pods.operator;
     let settings = elasti_operator::Settings {
         wake: SocketAddr::from((address, 8013)),
         metrics: Some(SocketAddr::from((address, 8080))),
@@ -300,6 +305,7 @@ async fn start_operator(
         leader_elect: false,
         // A reading is too old after three rounds, and doubt is not idle: shorter, a busy machine would never see sleep.
         polling_interval: Duration::from_secs(1),
+        prometheus_address: Some(format!("http://{}", fake_cluster.prometheus.address)),
         allow_loopback: true,
         token_file: Some(token_file(&client, files, OPERATOR, names::ACTIVITY_AUDIENCE).await?),
         wake_callers: vec![user(RESOLVER)],
@@ -311,7 +317,6 @@ async fn start_operator(
         .client_with_token(&token(&client, OPERATOR, None).await?);
     let running = elasti_operator::Running::start(settings, own).await?;
     until("the operator is ready", async || running.is_ready()).await?;
-    make_pod(&client, "elasti-operator", "elasti-operator", address).await?;
     Ok(running)
 }
 
@@ -331,8 +336,7 @@ async fn make_service(
     client: &Client,
     name: String,
     cold_start: Duration,
-    prometheus: SocketAddr,
-) -> anyhow::Result<Service> {
+) -> anyhow::Result<(Service, [Made; 3])> {
     let seconds = cold_start.as_secs_f64().to_string();
     let pod = json!({"containers": [{
         "name": "app", "image": "echo:1",
@@ -341,49 +345,46 @@ async fn make_service(
         "resources": {"requests": {"cpu": "250m", "memory": "256Mi"}},
         "env": [{"name": "START_SECONDS", "value": seconds}],
     }]});
-    let path = "/apis/apps/v1/namespaces/default/deployments";
-    make(client, path, &objects::deployment(&name, &pod)).await?;
-    let path = "/api/v1/namespaces/default/services";
-    let service = make(client, path, &objects::service(&name)).await?;
-    let trigger = json!({
-        "query": query(&name),
-        "threshold": THRESHOLD.to_string(),
-        "serverAddress": format!("http://{prometheus}"),
-    });
-    let elasti_service = objects::elasti_service(&name, COOLDOWN_SECONDS, &trigger);
-    let path = "/apis/elasti.truefoundry.com/v1alpha1/namespaces/default/elastiservices";
-    make(client, path, &elasti_service).await?;
-    let address = SocketAddr::new(cluster_address(&service)?, PORT);
-    Ok(Service {
-        name,
+    let made = |kind, collection, object| Made {
+        kind,
+        collection,
+        name: name.clone(),
+        object,
+    };
+    let trigger = json!({"query": query(&name), "threshold": THRESHOLD.to_string()});
+    let mut all = [
+        made(
+            "Deployment",
+            "/apis/apps/v1/namespaces/default/deployments",
+            objects::deployment(&name, &pod),
+        ),
+        made(
+            "Service",
+            "/api/v1/namespaces/default/services",
+            objects::service(&name),
+        ),
+        made(
+            "ElastiService",
+            "/apis/elasti.truefoundry.com/v1alpha1/namespaces/default/elastiservices",
+            objects::elasti_service(&name, COOLDOWN_SECONDS, &trigger),
+        ),
+    ];
+    let [deployment, service, elasti_service] = &mut all;
+    make(client, deployment.collection, &deployment.object).await?;
+    let given = make(client, service.collection, &service.object).await?;
+    make(client, elasti_service.collection, &elasti_service.object).await?;
+    let address = SocketAddr::new(cluster_address(&given)?, PORT);
+    // Made again, it has the address that was printed.
+    if let Some(Value::Object(spec)) = service.object.get_mut("spec") {
+        spec.insert("clusterIP".to_owned(), json!(address.ip().to_string()));
+    }
+    let service = Service {
+        name: name.clone(),
         address,
         host: address.to_string(),
         path: "/",
-    })
-}
-
-/// A pod that runs in this process: no kubelet of the simulated cluster has it.
-async fn make_pod(client: &Client, name: &str, app: &str, address: Ipv4Addr) -> anyhow::Result<()> {
-    let pod = json!({
-        "metadata": {"name": name, "labels": {names::RESOLVER_LABEL: app}},
-        "spec": {"nodeName": "this-process", "containers": [{"name": "app", "image": "elasti"}]},
-    });
-    make(client, PODS, &pod).await?;
-    let yes = |type_| json!({"type": type_, "status": "True"});
-    let status = json!({"status": {
-        "phase": "Running",
-        "podIP": address.to_string(),
-        "podIPs": [{"ip": address.to_string()}],
-        "conditions": [yes("Ready"), yes("ContainersReady"), yes("PodScheduled")],
-    }});
-    call(
-        client,
-        "PATCH",
-        &format!("{PODS}/{name}/status"),
-        Some(&status),
-    )
-    .await?;
-    Ok(())
+    };
+    Ok((service, all))
 }
 
 fn user(account: &str) -> String {

@@ -3,8 +3,10 @@
 
 mod backend;
 mod demo_cluster;
+mod installation;
 mod objects;
 mod printer;
+mod readings;
 mod real;
 mod real_cluster;
 mod request_log;
@@ -153,12 +155,9 @@ impl Demo {
             load: self.load,
             timeout: self.patience.unwrap_or(STEP_TIMEOUT),
         };
-        loop {
-            story.run().await?.verdict()?;
-            if self.once {
-                return Ok(());
-            }
-            story.pause().await;
+        match self.once {
+            true => story.run().await?.verdict(),
+            false => story.repeat().await,
         }
     }
 
@@ -182,8 +181,14 @@ impl Demo {
             "Watch:      kubectl --kubeconfig {} get els",
             cluster.kubeconfig().display()
         ));
+        printer.line(&format!(
+            "Ask:        elasti why {} --kubeconfig {}",
+            cluster.services().first().map_or("", |one| &one.name),
+            cluster.kubeconfig().display(),
+        ));
         for service in cluster.services() {
-            printer.line(&format!("Request:    curl {}", service.url()));
+            let (url, name) = (service.url(), &service.name);
+            printer.line(&format!("Request:    curl {url}  # Service {name}"));
         }
         printer.line("");
     }

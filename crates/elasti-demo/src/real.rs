@@ -11,7 +11,7 @@ use kube::Client;
 
 use super::printer::Printer;
 use super::real_cluster::{self, AppOptions, Host, RealCluster};
-use super::story::Story;
+use super::story::{ROUND_PAUSE, Story};
 use elasti_cli::access::Access;
 use elasti_runtime::exit::Failed;
 
@@ -131,7 +131,7 @@ async fn run_steps(
         if options.once {
             return Ok(());
         }
-        story.pause().await;
+        story.pause(ROUND_PAUSE).await;
     }
 }
 

@@ -372,11 +372,6 @@ impl Backend for RealCluster {
         held.unwrap_or(0)
     }
 
-    /// The trigger reads nothing about these services.
-    async fn meter(&self) {
-        std::future::pending().await
-    }
-
     async fn send_first(&self, timeout: Duration) -> anyhow::Result<First> {
         let visitors = self
             .visitors(Some(1), Duration::from_secs(1), timeout)
@@ -400,5 +395,10 @@ impl Backend for RealCluster {
     fn invitation(&self) -> String {
         let url = self.services.first().map(Service::url).unwrap_or_default();
         format!("a request to {url} from any pod of the cluster wakes it")
+    }
+
+    /// In a cluster of others nothing is made that its user deleted.
+    async fn restore(&self) -> Vec<String> {
+        Vec::new()
     }
 }

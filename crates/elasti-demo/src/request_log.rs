@@ -1,4 +1,4 @@
-//! The requests: the outcome of every request, and how many the app has answered recently.
+//! The requests: the outcome of every request.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -107,18 +107,6 @@ impl RequestLog {
         summary
     }
 
-    /// How many requests a service has answered within the window that ends now: what its metrics would say.
-    pub(crate) fn answered_within(&self, service: &str, window: Duration) -> usize {
-        let now = Instant::now();
-        let entries = self.entries.lock();
-        let recent = entries.iter().filter(|entry| {
-            entry.service == service
-                && entry.outcome.is_ok()
-                && now.saturating_duration_since(entry.ended_at()) < window
-        });
-        recent.count()
-    }
-
     /// The last requests of a service, oldest first, back to the last one that went through a resolver or was sent
     /// before `since`.
     pub(crate) fn direct_in_a_row(&self, service: &str, since: Instant) -> Vec<Duration> {
@@ -170,7 +158,6 @@ mod tests {
         assert_eq!(requests.direct_in_a_row("other", now).len(), 0);
         requests.write(entry(now, Err(Lost::Broken("reset".into()))));
         assert_eq!(requests.direct_in_a_row("web", now).len(), 0);
-        assert_eq!(requests.answered_within("web", Duration::from_secs(60)), 4);
     }
 
     #[test]

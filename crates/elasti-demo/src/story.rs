@@ -1,11 +1,11 @@
 //! The steps: asleep, a request, held, scaled, ready, answered, direct, idle, drained, asleep again.
-//! Each line is printed once its facts were observed; a step that times out ends the run.
+//! Each line is printed once its facts were observed; a step that times out ends the round.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::anyhow;
-use elasti_api::Phase;
+use elasti_api::{Phase, Reason};
 use futures::future::try_join_all;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
@@ -22,8 +22,12 @@ const REQUEST_INTERVAL: Duration = Duration::from_millis(200);
 const LOAD_REQUEST_INTERVAL: Duration = Duration::from_millis(50);
 /// This many direct responses in a row show that the resolver is out of the path.
 const DIRECT_RESPONSES: usize = 5;
+/// Between two looks for objects that a user deleted.
+const RESTORE_INTERVAL: Duration = Duration::from_secs(5);
 /// Between two rounds.
-const ROUND_PAUSE: Duration = Duration::from_secs(20);
+pub(crate) const ROUND_PAUSE: Duration = Duration::from_secs(20);
+/// After a round that was stopped.
+const STOPPED_PAUSE: Duration = Duration::from_secs(5);
 
 /// One run on a backend.
 pub(crate) struct Story<'a, S> {
@@ -40,7 +44,100 @@ impl<S: Backend> Story<'_, S> {
         self.backend.timeline().start_round();
         tokio::select! {
             ended = self.round() => ended,
-            () = self.backend.meter() => Err(anyhow!("the Prometheus readings stopped")),
+            disturbed = self.disturbed() => Err(anyhow!(disturbed)),
+        }
+    }
+
+    /// Round after round, for ever. What a user does in between or to a round ends that round, and nothing else.
+    pub(crate) async fn repeat(&self) -> anyhow::Result<()> {
+        loop {
+            let ended = self.run().await.and_then(|summary| summary.verdict());
+            let pause = match ended {
+                Ok(()) => ROUND_PAUSE,
+                Err(error) => {
+                    let text = format!("{error:#}");
+                    self.printer.step(Instant::now(), "stopped", &text);
+                    STOPPED_PAUSE
+                }
+            };
+            self.pause(pause).await;
+            self.until_all_sleep().await;
+        }
+    }
+
+    /// Waits until every service sleeps; creates what was deleted, prints what changes, and says once what it waits for.
+    async fn until_all_sleep(&self) {
+        let mut explained = false;
+        loop {
+            for sentence in self.backend.restore().await {
+                self.printer.step(Instant::now(), "restored", &sentence);
+            }
+            if self.all_sleep() {
+                return;
+            }
+            let waited = timeout(RESTORE_INTERVAL, self.print_changes_until_all_sleep()).await;
+            if waited.is_err() && !explained {
+                explained = true;
+                self.explain_wait();
+            }
+        }
+    }
+
+    fn explain_wait(&self) {
+        for service in self.services() {
+            let view = self.backend.timeline().now(&service.name);
+            if view.is_asleep() {
+                continue;
+            }
+            let phase = phase_of(&view);
+            let text = format!(
+                "{} is {phase}: {} The next round begins when it sleeps; `elasti sleep {}` shortens its cooldown of {} s",
+                service.name, view.sentence, service.name, view.cooldown_seconds,
+            );
+            self.printer.step(Instant::now(), "waiting", &text);
+        }
+    }
+
+    fn all_sleep(&self) -> bool {
+        let mut services = self.services().iter();
+        services.all(|one| self.backend.timeline().now(&one.name).is_asleep())
+    }
+
+    async fn print_changes_until_all_sleep(&self) {
+        tokio::select! {
+            () = self.print_changes() => {}
+            () = async {
+                while !self.all_sleep() {
+                    self.backend.timeline().changed().await;
+                }
+            } => {}
+        }
+    }
+
+    /// Waits until a user has changed, deleted or broken what the round relies on; says what.
+    async fn disturbed(&self) -> String {
+        let mut generations: BTreeMap<&str, Option<i64>> = BTreeMap::new();
+        loop {
+            for service in self.services() {
+                let name = service.name.as_str();
+                let view = self.backend.timeline().now(name);
+                let known = *generations.entry(name).or_insert(view.generation);
+                let cooldown = view.cooldown_seconds;
+                let obstacle = Reason::from_word(&view.reason).is_some_and(Reason::is_obstacle);
+                match (known, view.generation) {
+                    _ if view.target_gone => return format!("Deployment {name} was deleted"),
+                    _ if obstacle => return format!("{} See: elasti why {name}", view.sentence),
+                    (Some(_), None) => return format!("ElastiService {name} was deleted"),
+                    (Some(before), Some(now)) if before != now => {
+                        return format!(
+                            "ElastiService {name} was changed; its cooldown is {cooldown} s"
+                        );
+                    }
+                    (None, Some(_)) => drop(generations.insert(name, view.generation)),
+                    _ => {}
+                }
+            }
+            self.backend.timeline().changed().await;
         }
     }
 
@@ -212,14 +309,14 @@ impl<S: Backend> Story<'_, S> {
     }
 
     /// Between two rounds: invites requests of the user, and prints what happens then.
-    pub(crate) async fn pause(&self) {
+    pub(crate) async fn pause(&self, pause: Duration) {
         self.printer.line("");
         self.printer.line(&format!(
             "Your turn: {}. Next round in {} s; Ctrl-C quits.",
             self.backend.invitation(),
-            ROUND_PAUSE.as_secs(),
+            pause.as_secs(),
         ));
-        let _ = timeout(ROUND_PAUSE, self.print_changes()).await;
+        let _ = timeout(pause, self.print_changes()).await;
         self.printer.line("");
     }
 
@@ -348,10 +445,7 @@ impl<S: Backend> Story<'_, S> {
     async fn state(&self) -> String {
         let states = self.services().iter().map(|service| {
             let view = self.backend.timeline().now(&service.name);
-            let phase = view.phase.map_or_else(
-                || "without a phase".to_owned(),
-                |phase| format!("{phase:?}"),
-            );
+            let phase = phase_of(&view);
             let ready = view.pods.values().filter(|ready| **ready).count();
             format!(
                 "{} is {phase} ({}), replicas {}, ready pods {ready}",
@@ -370,6 +464,11 @@ impl<S: Backend> Story<'_, S> {
         }
         states.join("; ")
     }
+}
+
+fn phase_of(view: &View) -> String {
+    let phase = view.phase.map(|phase| format!("{phase:?}"));
+    phase.unwrap_or_else(|| "without a phase".to_owned())
 }
 
 /// All answers, once all are there.

@@ -31,8 +31,16 @@ pub(crate) struct View {
     pub(crate) phase: Option<Phase>,
     /// Reason of the ElastiService's status.
     pub(crate) reason: String,
+    /// Why it is so, in a sentence.
+    pub(crate) sentence: String,
+    /// Generation of the ElastiService's spec, which grows when a user changes it; none once it is deleted.
+    pub(crate) generation: Option<i64>,
+    /// Its cooldown.
+    pub(crate) cooldown_seconds: u32,
     /// What the Deployment asks for.
     pub(crate) replicas: i32,
+    /// The Deployment was deleted.
+    pub(crate) target_gone: bool,
     /// Its pods, and whether each is ready.
     pub(crate) pods: BTreeMap<String, bool>,
     /// Slices that send its Service's connections to resolvers.
@@ -52,6 +60,7 @@ impl View {
     pub(crate) fn is_asleep(&self) -> bool {
         self.phase == Some(Phase::Asleep)
             && self.replicas == 0
+            && !self.target_gone
             && self.redirected()
             && self.pods.is_empty()
     }
@@ -83,25 +92,25 @@ impl Timeline {
             grown: watch::Sender::default(),
         });
         let mut watches = JoinSet::new();
+        let own = inner.clone();
         watches.spawn(follow(
             Api::namespaced(client.clone(), namespace),
-            inner.clone(),
-            see_service,
+            move |one: &ElastiService, gone| see_service(&own, one, gone),
         ));
+        let own = inner.clone();
         watches.spawn(follow(
             Api::namespaced(client.clone(), namespace),
-            inner.clone(),
-            see_target,
+            move |one: &Deployment, gone| see_target(&own, one, gone),
         ));
+        let own = inner.clone();
         watches.spawn(follow(
             Api::namespaced(client.clone(), namespace),
-            inner.clone(),
-            see_pod,
+            move |one: &Pod, gone| see_pod(&own, one, gone),
         ));
+        let own = inner.clone();
         watches.spawn(follow(
             Api::namespaced(client.clone(), namespace),
-            inner.clone(),
-            see_slice,
+            move |one: &EndpointSlice, gone| see_slice(&own, one, gone),
         ));
         Self {
             inner,
@@ -192,9 +201,16 @@ impl Inner {
 
 fn see_service(inner: &Inner, service: &ElastiService, gone: bool) {
     let status = service.status.clone().unwrap_or_default();
+    let ready = { status.conditions.iter() }
+        .find(|one| one.type_ == names::condition::READY)
+        .map(|one| one.message.clone());
+    let deleted = gone || service.metadata.deletion_timestamp.is_some();
     inner.change(&service.name_any(), |view| {
         view.phase = status.phase.filter(|_| !gone);
         view.reason = status.reason.unwrap_or_default();
+        view.sentence = ready.unwrap_or_default();
+        view.generation = service.metadata.generation.filter(|_| !deleted);
+        view.cooldown_seconds = service.spec.cooldown_seconds();
     });
 }
 
@@ -202,6 +218,7 @@ fn see_target(inner: &Inner, target: &Deployment, gone: bool) {
     let replicas = target.spec.as_ref().and_then(|spec| spec.replicas);
     inner.change(&target.name_any(), |view| {
         view.replicas = replicas.filter(|_| !gone).unwrap_or(0);
+        view.target_gone = gone;
     });
 }
 
@@ -239,8 +256,8 @@ fn see_slice(inner: &Inner, slice: &EndpointSlice, gone: bool) {
     });
 }
 
-/// Watches a kind, for ever.
-async fn follow<K>(api: Api<K>, inner: Arc<Inner>, see: fn(&Inner, &K, bool))
+/// Watches a kind, for ever; `see` gets each object, and whether it is gone.
+pub(crate) async fn follow<K>(api: Api<K>, see: impl Fn(&K, bool))
 where
     K: Resource + Clone + Debug + DeserializeOwned,
 {
@@ -252,9 +269,9 @@ where
         };
         let mut version = list.metadata.resource_version.unwrap_or_default();
         for object in &list.items {
-            see(&inner, object, false);
+            see(object, false);
         }
-        while let Some(next) = follow_from(&api, &inner, see, version).await {
+        while let Some(next) = follow_from(&api, &see, version).await {
             version = next;
         }
     }
@@ -263,8 +280,7 @@ where
 /// Passes on changes until the watch ends; returns the version to continue from, or none if it is too old.
 async fn follow_from<K>(
     api: &Api<K>,
-    inner: &Inner,
-    see: fn(&Inner, &K, bool),
+    see: &impl Fn(&K, bool),
     mut version: String,
 ) -> Option<String>
 where
@@ -280,7 +296,7 @@ where
             Ok(WatchEvent::Bookmark(_)) => continue,
             Ok(WatchEvent::Error(_)) | Err(_) => return None,
         };
-        see(inner, &object, gone);
+        see(&object, gone);
         version = object.resource_version().unwrap_or(version);
     }
     Some(version)

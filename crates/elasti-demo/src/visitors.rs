@@ -242,9 +242,9 @@ impl Reader {
             }
             _ => self.pods.get_opt(&self.name).await,
         };
-        let status = pod.ok().flatten().and_then(|pod| pod.status);
-        match status.as_ref().and_then(facts::obstacle) {
-            Some(obstacle) => bail!("the visitor's pod cannot start: {}", obstacle.message),
+        let stall = pod.ok().flatten().as_ref().and_then(facts::stall);
+        match stall.filter(|stall| !facts::patience(stall.kind).ordinary) {
+            Some(stall) => bail!("the visitor's pod cannot start: {}", stall.message),
             None => Ok(()),
         }
     }

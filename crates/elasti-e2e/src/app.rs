@@ -83,6 +83,8 @@ pub struct Blueprint {
     pub has_gate: bool,
     /// More labels of its pods.
     pub labels: Value,
+    /// More of its target's spec.
+    pub target_spec: Value,
     /// More of its pods' spec; what stands under `container` is for their one container.
     pub pod: Value,
     /// What its container requests.
@@ -109,6 +111,7 @@ pub fn blueprint(name: &'static str) -> Blueprint {
         has_gate: false,
         requests: json!({}),
         labels: json!({}),
+        target_spec: json!({}),
         pod: json!({}),
         service: json!({}),
         spec: json!({}),
@@ -182,12 +185,16 @@ impl App {
         if *target == Target::StatefulSet {
             spec["serviceName"] = json!(name);
         }
+        if *target == Target::Rollout {
+            spec["strategy"] = json!({"canary": {}});
+        }
+        merge(&mut spec, &self.blueprint.target_spec);
         let object = json!({
             "apiVersion": target.api_version(), "kind": target.kind(),
             "metadata": {"name": name}, "spec": spec,
         });
         self.env.api().make(&self.targets(), object).await;
-        if *target == Target::Rollout && self.env.is_real() {
+        if *target == Target::Rollout && self.env.needs_stand_ins() {
             tokio::spawn(stand_in::play(self.env.api().clone(), self.target_path()));
         }
     }
@@ -316,7 +323,9 @@ impl App {
         self.env.api().make(&self.elastiservices(), object).await;
     }
 
-    fn query(&self) -> String {
+    /// The metric that its trigger reads.
+    #[must_use]
+    pub fn query(&self) -> String {
         let namespace = self.blueprint.namespace.replace('-', "_");
         format!("requests_{namespace}_{}", self.blueprint.name)
     }

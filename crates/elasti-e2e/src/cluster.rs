@@ -31,6 +31,8 @@ const HELM: &str = "ELASTI_E2E_HELM";
 const KUBECTL: &str = "ELASTI_E2E_KUBECTL";
 const CHART: &str = "ELASTI_E2E_CHART";
 const VALUES: &str = "ELASTI_E2E_VALUES";
+/// Set where the real controllers of KEDA, Argo Rollouts and metrics-server run.
+const PARTNERS: &str = "ELASTI_E2E_PARTNERS";
 
 const RELEASE: &str = "elasti";
 const PODS: &str = "/api/v1/namespaces/elasti/pods";
@@ -44,6 +46,11 @@ fn variable(name: &str) -> Option<String> {
 /// Whether end-to-end tests go to a real cluster.
 pub(crate) fn is_real() -> bool {
     variable(KUBECONFIG).is_some()
+}
+
+/// Whether the real KEDA, Argo Rollouts and metrics-server run there.
+pub(crate) fn has_partners() -> bool {
+    variable(PARTNERS).is_some()
 }
 
 /// A real cluster, and one test's own part of it.
@@ -166,6 +173,16 @@ impl Installation {
         .await;
     }
 
+    /// Installs another chart as this release; it need not become ready.
+    pub async fn install_other(&self, chart: &str) {
+        self.helm(&["upgrade", "--install", RELEASE, chart]).await;
+    }
+
+    /// Takes the release back to the revision before this one.
+    pub async fn roll_back(&self) {
+        self.helm(&["rollback", RELEASE, "--wait"]).await;
+    }
+
     /// Uninstalls the chart, with its hooks.
     pub async fn uninstall(&self) {
         self.helm(&["uninstall", RELEASE, "--wait"]).await;
@@ -189,6 +206,11 @@ impl Installation {
                     .all(|field| status[field] == found["spec"]["replicas"])
         })
         .await;
+    }
+
+    /// A Deployment of the release.
+    pub async fn deployment(&self, name: &str) -> Value {
+        self.api.get(&format!("{DEPLOYMENTS}/{name}")).await
     }
 
     /// How many replicas a Deployment asks for.

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::time::Duration;
 
-use elasti_api::{WakeAnswer, WakeRequest, names};
+use elasti_api::{WakeAnswer, WakeClient, WakeRequest, names};
 use elasti_core::observed;
 use elasti_fake_cluster::FakeCluster;
 use elasti_fake_cluster::api_server::ApiServerConfig;
@@ -20,7 +20,7 @@ use serde_json::json;
 use tempfile::TempDir;
 
 use crate::app::{App, Blueprint, blueprint};
-use crate::cluster::{Cluster, Installation};
+use crate::cluster::{self, Cluster, Installation};
 use crate::request_log::RequestLog;
 use crate::{ApiClient, STRATEGIC, client, logs, permissions, until};
 
@@ -73,10 +73,14 @@ pub struct TestEnvConfig {
     pub namespaces: Vec<String>,
     /// Operators and resolvers have the chart's permissions in those namespaces and in their own, and none in the cluster.
     pub only_namespaced_permissions: bool,
+    /// Resolvers tell whom they wake services for.
+    pub wake_clients: bool,
     /// Where listen ports come from.
     pub ports: std::ops::RangeInclusive<u16>,
     /// How long a released listen port rests.
     pub port_quarantine: SignedDuration,
+    /// Operators and resolvers speak TLS with one another.
+    pub tls: bool,
     /// Install the definitions of Rollouts and ScaledObjects.
     pub rollouts_and_keda: bool,
     /// The simulated cluster's own settings.
@@ -95,8 +99,10 @@ impl Default for TestEnvConfig {
             leader_elect: false,
             namespaces: Vec::new(),
             only_namespaced_permissions: false,
+            wake_clients: false,
             ports: 20_000..=29_999,
             port_quarantine: SignedDuration::from_secs(2),
+            tls: false,
             rollouts_and_keda: false,
             api: ApiServerConfig::default(),
         }
@@ -339,6 +345,11 @@ impl TestEnv {
         self.cluster().is_some()
     }
 
+    /// Whether a test plays the controllers of others itself.
+    pub(crate) fn needs_stand_ins(&self) -> bool {
+        self.is_real() && !cluster::has_partners()
+    }
+
     /// The real name of a namespace.
     #[must_use]
     pub fn name_of(&self, namespace: &'static str) -> &'static str {
@@ -450,23 +461,39 @@ impl TestEnv {
         path
     }
 
+    /// The certificate of both, as its volume shows it.
+    fn tls_folder(&self) -> Option<PathBuf> {
+        let folder = self
+            .0
+            .config
+            .tls
+            .then(|| self.0.tokens.path().join("tls"))?;
+        std::fs::create_dir_all(&folder).unwrap();
+        elasti_testkit::tls::FIRST.write(&folder);
+        Some(folder)
+    }
+
     /// One more resolver; gives its index.
     pub async fn add_resolver(&self) -> usize {
         let address = own_address();
         let settings = elasti_resolver::Settings {
             bind: IpAddr::V4(address),
             admin: SocketAddr::from((address, 8013)),
-            proxy: SocketAddr::from((address, 8012)),
+            health: SocketAddr::from((address, 8011)),
+            proxy: Some(SocketAddr::from((address, 8012))),
             operator: self.0.operator_service.clone(),
             token_file: Some(
                 self.token_file("elasti-resolver", names::WAKE_AUDIENCE)
                     .await,
             ),
             resolvers: [IpAddr::V4(address)].into(),
+            own: [IpAddr::V4(address)].into(),
             allow_loopback: true,
             settle: Duration::try_from(self.0.config.times.settle).unwrap(),
             activity_readers: BTreeSet::from([OPERATOR_USER.to_owned()]),
             namespaces: self.0.config.namespaces.clone(),
+            wake_clients: self.0.config.wake_clients,
+            tls_folder: self.tls_folder(),
             ..elasti_resolver::Settings::default()
         };
         let client = self.client_as("elasti-resolver").await;
@@ -496,7 +523,7 @@ impl TestEnv {
     /// Ends a resolver in order, as a scale-down does: its pod goes, it serves to the end, then it is gone.
     pub async fn stop_resolver(&self, index: usize) {
         let (name, running) = self.0.resolvers.lock()[index].take();
-        self.0.api_client.delete(&format!("{PODS}/{name}")).await;
+        self.delete_pod(&name).await;
         if let Some(running) = running {
             running.drain().await;
         }
@@ -565,6 +592,7 @@ impl TestEnv {
             prometheus_address: Some(self.prometheus()),
             allow_loopback: true,
             token_file: Some(token_file),
+            tls_folder: self.tls_folder(),
             wake_callers: vec![RESOLVER_USER.to_owned()],
             ports: config.ports.clone(),
             port_quarantine: config.port_quarantine,
@@ -647,11 +675,22 @@ impl TestEnv {
 
     /// One operator's answer to a wake, as a resolver gets it.
     pub async fn wake(&self, operator: usize, app: &App) -> WakeAnswer {
+        self.wake_for(operator, app, None).await
+    }
+
+    /// The same for this client.
+    pub async fn wake_for(
+        &self,
+        operator: usize,
+        app: &App,
+        client: Option<WakeClient>,
+    ) -> WakeAnswer {
         let token = self.token("elasti-resolver", Some(names::WAKE_AUDIENCE));
         let wake = WakeRequest {
             count: 1,
             svc: app.blueprint.name.to_owned(),
             namespace: app.blueprint.namespace.to_owned(),
+            client,
         };
         let body = serde_json::to_string(&wake).unwrap();
         let address = format!("{}:8013", self.operator_address(operator));
@@ -659,6 +698,12 @@ impl TestEnv {
         let answer = answer.unwrap();
         assert_eq!(answer.code(), 200, "{answer:?}");
         serde_json::from_str(&answer.body).unwrap()
+    }
+
+    /// Where resolvers reach the operators.
+    #[must_use]
+    pub fn operator_service(&self) -> &str {
+        &self.0.operator_service
     }
 
     /// Who asks the resolvers for a living operator how many requests wait.
@@ -679,8 +724,8 @@ impl TestEnv {
             .unwrap_or_default()
     }
 
-    /// A pod that runs in this process: no kubelet of the simulated cluster has it.
-    async fn make_pod(&self, name: &str, app: &str, address: Ipv4Addr) {
+    /// A pod of the namespace `elasti` that is ready and runs elsewhere: no kubelet of the simulated cluster has it.
+    pub async fn make_pod(&self, name: &str, app: &str, address: Ipv4Addr) {
         let api_client = &self.0.api_client;
         let pod = json!({
             "metadata": {"name": name, "labels": {"app": app}},
@@ -699,7 +744,13 @@ impl TestEnv {
             .await;
     }
 
-    async fn remove_pod(&self, name: &str) {
+    /// Begins to delete such a pod, as a scale-down does.
+    pub async fn delete_pod(&self, name: &str) {
+        self.0.api_client.delete(&format!("{PODS}/{name}")).await;
+    }
+
+    /// Removes such a pod at once.
+    pub async fn remove_pod(&self, name: &str) {
         let path = format!("{PODS}/{name}");
         let now = json!({"gracePeriodSeconds": 0}).to_string();
         let api_client = &self.0.api_client;

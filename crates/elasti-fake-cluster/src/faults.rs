@@ -29,6 +29,8 @@ pub enum Fault {
         /// Seconds to wait.
         retry_after_seconds: u64,
     },
+    /// 403, as a quota or a webhook refuses what the caller may otherwise do.
+    Refuse,
     /// 500.
     InternalError,
     /// The call waits this long before it is worked on.
@@ -63,6 +65,7 @@ pub struct Calls {
     subresource: Option<String>,
     user: Option<String>,
     user_agent: Option<String>,
+    namespace: Option<String>,
     writes_only: bool,
 }
 
@@ -110,6 +113,13 @@ impl Calls {
         self
     }
 
+    /// Only objects of this namespace.
+    #[must_use]
+    pub fn namespace(mut self, name: &str) -> Self {
+        self.namespace = Some(name.to_owned());
+        self
+    }
+
     /// Only user agents that contain this text.
     #[must_use]
     pub fn user_agent(mut self, part: &str) -> Self {
@@ -124,6 +134,7 @@ impl Calls {
             subresource,
             user,
             user_agent,
+            namespace,
             writes_only,
         } = self;
         verb.is_none_or(|verb| verb == call.verb)
@@ -135,6 +146,9 @@ impl Calls {
             && user_agent
                 .as_ref()
                 .is_none_or(|part| call.user_agent.contains(part.as_str()))
+            && namespace
+                .as_ref()
+                .is_none_or(|name| *name == call.namespace)
             && (!writes_only || call.verb.writes())
     }
 }

@@ -5,6 +5,7 @@ use std::convert::Infallible;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Request, Response};
@@ -34,15 +35,54 @@ pub enum Reading {
     Fails(u16),
 }
 
-type Table = Arc<Mutex<BTreeMap<String, Reading>>>;
+type Table = Arc<Mutex<Answers>>;
+type Computed = Arc<dyn Fn(&str) -> Option<Reading> + Send + Sync>;
+
+/// What queries get, and how long that takes.
+#[derive(Default)]
+struct Answers {
+    readings: BTreeMap<String, Reading>,
+    /// Asked for queries that the table does not have.
+    computed: Option<Computed>,
+    delay: Duration,
+    /// Queries that begin with this take so long instead.
+    slow: Option<(String, Duration)>,
+}
+
+impl Answers {
+    fn delay_of(&self, query: &str) -> Duration {
+        match &self.slow {
+            Some((prefix, delay)) if query.starts_with(prefix) => *delay,
+            _ => self.delay,
+        }
+    }
+
+    fn reading(&self, query: &str) -> Reading {
+        let known = self.readings.get(query).cloned();
+        let computed = || self.computed.as_ref().and_then(|compute| compute(query));
+        known
+            .or_else(computed)
+            .unwrap_or(match query.contains("up{") {
+                true => Reading::Value(1.0),
+                false => Reading::Empty,
+            })
+    }
+}
 
 /// A running stand-in; dropping it stops it.
-#[derive(Debug)]
 pub struct Prometheus {
     /// Where it listens.
     pub address: SocketAddr,
     table: Table,
     task: AbortHandle,
+}
+
+impl std::fmt::Debug for Prometheus {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Prometheus")
+            .field("address", &self.address)
+            .finish_non_exhaustive()
+    }
 }
 
 impl Drop for Prometheus {
@@ -70,7 +110,23 @@ impl Prometheus {
 
     /// Sets what `query` gets from now on.
     pub fn set(&self, query: &str, reading: Reading) {
-        self.table.lock().insert(query.to_owned(), reading);
+        let readings = &mut self.table.lock().readings;
+        readings.insert(query.to_owned(), reading);
+    }
+
+    /// Queries that are not in the table get what `compute` makes of them, if anything.
+    pub fn compute(&self, compute: impl Fn(&str) -> Option<Reading> + Send + Sync + 'static) {
+        self.table.lock().computed = Some(Arc::new(compute));
+    }
+
+    /// From now on every answer takes this long.
+    pub fn set_delay(&self, delay: Duration) {
+        self.table.lock().delay = delay;
+    }
+
+    /// From now on answers to queries that begin with `prefix` take this long.
+    pub fn set_delay_of(&self, prefix: &str, delay: Duration) {
+        self.table.lock().slow = Some((prefix.to_owned(), delay));
     }
 }
 
@@ -114,13 +170,10 @@ async fn answer(
         } else {
             from_url
         };
-        let known = table.lock().get(&query).cloned();
-        let default = if query.contains("up{") {
-            Reading::Value(1.0)
-        } else {
-            Reading::Empty
-        };
-        result(&known.unwrap_or(default), clock)
+        let delay = table.lock().delay_of(&query);
+        tokio::time::sleep(delay).await;
+        let reading = table.lock().reading(&query);
+        result(&reading, clock)
     } else {
         (404, json!("not found"))
     };

@@ -11,6 +11,7 @@ use elasti_api::{Activity, ActivityReport, names};
 use elasti_core::held::Counts;
 use elasti_core::observed::Report;
 use elasti_core::ports::ServiceKey;
+use elasti_runtime::peer_tls::ClientConfig;
 use futures::future::join_all;
 use jiff::{SignedDuration, Timestamp};
 use parking_lot::Mutex;
@@ -117,6 +118,8 @@ type Slot = tokio::sync::Mutex<Option<(Instant, Result<Arc<Answer>, AskError>)>>
 #[derive(Debug)]
 pub struct Reports {
     client: Client,
+    /// `http` or `https`.
+    scheme: &'static str,
     port: u16,
     token_file: Option<PathBuf>,
     clock: Clock,
@@ -124,23 +127,35 @@ pub struct Reports {
 }
 
 impl Reports {
-    /// Sends nothing yet. `token_file` is the operator's own token, which the kubelet renews.
+    /// Sends nothing yet. `token_file` is the operator's own token, which the kubelet renews. With `tls` it is shown only
+    /// to resolvers that prove by it who they are.
     ///
     /// # Errors
     /// If no HTTP client can be made.
-    pub fn new(port: u16, token_file: Option<PathBuf>, clock: Clock) -> reqwest::Result<Self> {
+    pub fn new(
+        port: u16,
+        token_file: Option<PathBuf>,
+        tls: Option<ClientConfig>,
+        clock: Clock,
+    ) -> reqwest::Result<Self> {
         elasti_runtime::tls::install_provider();
-        let client = Client::builder()
+        let scheme = if tls.is_some() { "https" } else { "http" };
+        let builder = Client::builder();
+        let builder = match tls {
+            Some(tls) => builder.tls_backend_preconfigured(tls),
+            // Without TLS no certificate authority is needed.
+            None => builder.tls_certs_only([]),
+        };
+        let client = builder
             .redirect(reqwest::redirect::Policy::none())
             .no_proxy()
             .connect_timeout(TIMEOUT)
             .pool_max_idle_per_host(1)
             .pool_idle_timeout(POOL_IDLE_TIMEOUT)
-            // Pods are reached by address, without TLS, so no certificate authority is needed.
-            .tls_certs_only([])
             .build()?;
         Ok(Self {
             client,
+            scheme,
             port,
             token_file,
             clock,
@@ -215,9 +230,11 @@ impl Reports {
     async fn get(&self, resolver: &ResolverAddress) -> Result<Answer, AskError> {
         let requested_at = self.clock.now();
         let address = SocketAddr::new(resolver.ip, self.port);
-        let mut request = self
-            .client
-            .get(format!("http://{address}{}", names::ACTIVITY_PATH));
+        let mut request = self.client.get(format!(
+            "{}://{address}{}",
+            self.scheme,
+            names::ACTIVITY_PATH
+        ));
         if let Some(path) = &self.token_file {
             // The kubelet replaces the file while we run; it lies in memory, so reading it does not block.
             let token = std::fs::read_to_string(path).map_err(|_| AskError::Token)?;

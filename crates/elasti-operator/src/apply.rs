@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use elasti_api::names;
 use elasti_core::observed::{KedaPause, Leadership, SliceShape};
+use elasti_core::status::Refusal;
 use elasti_core::step::PodRef;
 use elasti_core::{Plan, Promise, Step};
 use jiff::Timestamp;
@@ -40,16 +41,39 @@ const PROMISE_TIMEOUT: Duration = Duration::from_secs(1);
 pub(crate) struct Applied {
     /// The steps that took effect, in order.
     pub(crate) done: Vec<Step>,
-    /// The step that failed, and why; those after it were not tried.
+    /// The first step that failed, and why; of those after it only slices were tried.
     pub(crate) failed: Option<(Step, Error)>,
 }
 
 impl Applied {
+    /// What the API server refused.
+    pub(crate) fn refusal(&self) -> Refusal {
+        match &self.failed {
+            None => Refusal::None,
+            Some((step, error)) if error.is_refusal() => Refusal::Step {
+                step: step.name(),
+                why: error.to_string(),
+            },
+            Some(_) => Refusal::Unknown,
+        }
+    }
+
     pub(crate) fn outcome(&self) -> Result<(), Error> {
         match &self.failed {
             Some((_, error)) => Err(error.clone()),
             None => Ok(()),
         }
+    }
+
+    pub(crate) fn has_woken(&self) -> bool {
+        { self.done.iter() }.any(|step| matches!(step, Step::Wake(_)))
+    }
+
+    /// No scale-down took effect, and none of which that is not known.
+    pub(crate) fn has_not_scaled_down(&self) -> bool {
+        let uncertain = self.failed.iter().filter(|(_, e)| e.is_uncertain());
+        let mut tried = self.done.iter().chain(uncertain.map(|(step, _)| step));
+        !tried.any(|step| matches!(step, Step::ScaleToZero(_) | Step::Shrink(_)))
     }
 }
 
@@ -82,20 +106,25 @@ impl Writer {
         }
     }
 
-    /// Carries out a plan, and stops at the first step that fails.
+    /// Carries out a plan. After a step that fails only slices are written: no Service's path waits for another's, or for
+    /// what a webhook or a quota refuses.
     pub(crate) async fn apply(&self, snapshot: &Snapshot, plan: &Plan) -> Applied {
         let mut applied = Applied::default();
         for step in &plan.steps {
+            if applied.failed.is_some() && !step.keeps_path() {
+                continue;
+            }
+            self.cluster.queue.progressed(&snapshot.me.name);
             let result = match self.deadline(step) {
                 Ok(deadline) => self.until(deadline).carry_out(snapshot, step).await,
                 Err(error) => Err(error),
             };
-            tracing::debug!(elastiservice = %snapshot.me.name, step = step_name(step), ok = result.is_ok(), "step applied");
+            tracing::debug!(elastiservice = %snapshot.me.name, step = step.name(), ok = result.is_ok(), "step applied");
             match result {
                 Ok(()) => applied.done.push(step.clone()),
                 Err(error) => {
-                    applied.failed = Some((step.clone(), error));
-                    break;
+                    self.metrics.step_failed(step.name(), &error);
+                    applied.failed.get_or_insert((step.clone(), error));
                 }
             }
         }
@@ -309,7 +338,7 @@ impl Write<'_> {
         let missing = || Error::Missing("the ScaledObject".into());
         let autoscaler = snapshot.me.spec.autoscaler.as_ref().ok_or_else(missing)?;
         let version = snapshot.scaled_version.as_deref().ok_or_else(missing)?;
-        let (kind, _) = crate::store::autoscaler_kind(autoscaler.type_);
+        let kind = crate::store::autoscaler_kind(autoscaler.type_);
         let resource = self.cluster.kinds.get(&kind).ok_or_else(missing)?;
         let path = targets::path(&resource, Some(&snapshot.me.name.namespace));
         let patch = Patch::Merge(keda::patch(pause, version));
@@ -437,28 +466,4 @@ fn slices_path(sibling: &Name) -> String {
 
 fn elastiservices_path(sibling: &Name) -> String {
     elasti_api::ElastiService::url_path(&(), Some(&sibling.namespace))
-}
-
-/// A step in the log.
-fn step_name(step: &Step) -> &'static str {
-    match step {
-        Step::AddFinalizer => "AddFinalizer",
-        Step::EnsurePrivateService(_) => "EnsurePrivateService",
-        Step::Redirect(_) => "Redirect",
-        Step::EnsureNet(_) => "EnsureNet",
-        Step::HoldAutoscaler(_) => "HoldAutoscaler",
-        Step::Mark { .. } => "Mark",
-        Step::Shrink(_) => "Shrink",
-        Step::ScaleToZero(_) => "ScaleToZero",
-        Step::PinAutoscaler(_) => "PinAutoscaler",
-        Step::Wake(_) => "Wake",
-        Step::RestoreReplicas(_) => "RestoreReplicas",
-        Step::ReleaseAutoscaler(_) => "ReleaseAutoscaler",
-        Step::Unmark(_) => "Unmark",
-        Step::ResetCost(_) => "ResetCost",
-        Step::RemoveSlice(_) => "RemoveSlice",
-        Step::DeletePrivateService(_) => "DeletePrivateService",
-        Step::RemoveFinalizer(_) => "RemoveFinalizer",
-        Step::Other(_, step) => step_name(step),
-    }
 }

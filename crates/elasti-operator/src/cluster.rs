@@ -34,12 +34,12 @@ impl fmt::Debug for Cluster {
 
 impl Cluster {
     /// Nothing is cached yet; `scopes` are the namespaces to watch, `None` is all of them.
-    pub(crate) fn new(client: Client, scopes: Vec<Option<String>>) -> Self {
+    pub(crate) fn new(client: Client, scopes: Vec<Option<String>>, workers: usize) -> Self {
         Self {
             client,
             kinds: Kinds::default(),
             store: Store::new(scopes),
-            queue: Queue::default(),
+            queue: Queue::new(workers),
         }
     }
 

@@ -65,7 +65,7 @@ struct ZapFlags {
 }
 
 /// Every variable that is read; a test compares this with what really is.
-pub const VARIABLES: [Variable; 17] = [
+pub const VARIABLES: [Variable; 20] = [
     variable(
         "ELASTI_OPERATOR_NAMESPACE",
         "elasti",
@@ -85,6 +85,11 @@ pub const VARIABLES: [Variable; 17] = [
         "ELASTI_OPERATOR_POD_IP",
         "none",
         "the pod's own address, where followers pass wakes on to it while it leads",
+    ),
+    variable(
+        "ELASTI_OPERATOR_TLS_FOLDER",
+        "none",
+        "the folder of tls.crt, tls.key and ca.crt for TLS with resolvers; read anew when they change",
     ),
     variable(
         "ELASTI_OPERATOR_TOKEN_FILE",
@@ -140,6 +145,16 @@ pub const VARIABLES: [Variable; 17] = [
         "PROMETHEUS_TRIGGER_AUTHORIZATION_HEADER",
         "none",
         "the Authorization header for that server, and for no other",
+    ),
+    variable(
+        "PROMETHEUS_TRIGGER_ALLOWED_SERVERS",
+        "any",
+        "the servers that triggers may name, separated by commas; the one above is always allowed",
+    ),
+    variable(
+        "PROMETHEUS_TRIGGER_SHOW_VALUES",
+        "false",
+        "true shows the values of triggers in statuses although the server is asked with that header",
     ),
     sentry::VARIABLES[0],
     sentry::VARIABLES[1],
@@ -223,6 +238,7 @@ fn resolvers(read: &mut Reading<'_>, settings: &mut Settings) {
         settings.resolver_port = port;
     }
     settings.token_file = read.text("ELASTI_OPERATOR_TOKEN_FILE").map(Into::into);
+    settings.tls_folder = read.text("ELASTI_OPERATOR_TLS_FOLDER").map(Into::into);
     let namespace = &settings.resolver_namespace;
     settings.wake_callers = match read.list("ELASTI_OPERATOR_WAKE_CALLERS") {
         none if none.is_empty() => {
@@ -236,8 +252,7 @@ fn prometheus(read: &mut Reading<'_>, settings: &mut Settings) {
     let name = "PROMETHEUS_TRIGGER_SERVER_ADDRESS";
     // It may carry a password.
     if let Some(address) = read.text(name) {
-        let parsed = Url::parse(&address).ok();
-        if parsed.is_none_or(|url| !matches!(url.scheme(), "http" | "https")) {
+        if !is_server(&address) {
             read.wrong_secret(name, "an http or https address");
         }
         settings.prometheus_address = Some(address);
@@ -249,8 +264,20 @@ fn prometheus(read: &mut Reading<'_>, settings: &mut Settings) {
         }
         settings.prometheus_authorization = Some(header);
     }
+    let name = "PROMETHEUS_TRIGGER_ALLOWED_SERVERS";
+    let allowed = read.list(name);
+    if allowed.iter().any(|one| !is_server(one)) {
+        read.wrong_secret(name, "http or https addresses, separated by commas");
+    }
+    settings.allowed_prometheus_servers = allowed;
+    let show = read.parsed("PROMETHEUS_TRIGGER_SHOW_VALUES", "true or false");
+    settings.show_trigger_values = show.unwrap_or_default();
     let loopback = read.parsed("ELASTI_OPERATOR_ALLOW_LOOPBACK", "true or false");
     settings.allow_loopback = loopback.unwrap_or_default();
+}
+
+fn is_server(address: &str) -> bool {
+    Url::parse(address).is_ok_and(|url| matches!(url.scheme(), "http" | "https"))
 }
 
 fn times_and_ports(read: &mut Reading<'_>, settings: &mut Settings) {

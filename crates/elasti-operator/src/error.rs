@@ -1,5 +1,8 @@
 //! Why a call to the cluster failed, as a closed list: what to do about it, and the label in metrics.
 
+/// How the API server begins when a webhook that it must ask does not answer.
+const FAILED_WEBHOOK: &str = "failed calling webhook";
+
 /// Why a call failed. All of them are retried, with backoff, on facts read again.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Error {
@@ -44,6 +47,16 @@ impl Error {
         }
     }
 
+    /// It may have taken effect all the same.
+    pub(crate) fn is_uncertain(&self) -> bool {
+        matches!(self, Self::ServerFailed(_) | Self::NoAnswer(_))
+    }
+
+    /// Trying again does not help: someone has to allow it.
+    pub(crate) fn is_refusal(&self) -> bool {
+        matches!(self, Self::Refused(_) | Self::Forbidden(_))
+    }
+
     /// Expected in normal operation: nothing to warn about.
     pub(crate) fn is_routine(&self) -> bool {
         matches!(self, Self::Conflict(_) | Self::Expired | Self::NotLeader)
@@ -54,8 +67,10 @@ impl From<kube::Error> for Error {
     fn from(error: kube::Error) -> Self {
         match error {
             kube::Error::Api(status) => {
-                let message = status.message.chars().take(300).collect();
+                let message: String = status.message.chars().take(300).collect();
                 match status.code {
+                    // A webhook that fails refuses as much as one that says no.
+                    500 if message.contains(FAILED_WEBHOOK) => Self::Refused(message),
                     404 => Self::Missing(message),
                     409 | 412 => Self::Conflict(message),
                     401 | 403 => Self::Forbidden(message),

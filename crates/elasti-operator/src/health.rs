@@ -21,7 +21,7 @@ const HEARTBEAT_TIMEOUT: Duration = Duration::from_secs(90);
 /// For the health and metrics ports, which only the kubelet and Prometheus call.
 pub(crate) const SCRAPED: HttpServer = HttpServer {
     max_connections: 256,
-    max_connections_per_peer: 256,
+    max_connections_per_peer: 32,
     header_timeout: Duration::from_secs(30),
 };
 
@@ -57,19 +57,35 @@ impl Heartbeat {
 
 /// The heartbeats of one operator's tasks.
 #[derive(Debug, Default)]
-pub(crate) struct Heartbeats(Mutex<Vec<Arc<Heartbeat>>>);
+pub(crate) struct Heartbeats {
+    tasks: Mutex<Vec<Arc<Heartbeat>>>,
+    groups: Mutex<Vec<Arc<Heartbeats>>>,
+}
 
 impl Heartbeats {
     /// One more task that must keep trying.
     pub(crate) fn register(&self) -> Arc<Heartbeat> {
         let heartbeat = Arc::new(Heartbeat::default());
-        self.0.lock().push(heartbeat.clone());
+        self.tasks.lock().push(heartbeat.clone());
         heartbeat
+    }
+
+    /// Tasks that must keep trying until they are ended together.
+    pub(crate) fn group(&self) -> Arc<Self> {
+        let group = Arc::new(Self::default());
+        self.groups.lock().push(group.clone());
+        group
+    }
+
+    /// The tasks of a group were ended.
+    pub(crate) fn end_group(&self, group: &Arc<Self>) {
+        self.groups.lock().retain(|one| !Arc::ptr_eq(one, group));
     }
 
     /// All of them still try.
     pub(crate) fn all_alive(&self) -> bool {
-        self.0.lock().iter().all(|heartbeat| heartbeat.is_alive())
+        let tasks = self.tasks.lock().iter().all(|task| task.is_alive());
+        tasks && self.groups.lock().iter().all(|group| group.all_alive())
     }
 }
 
@@ -125,7 +141,13 @@ mod tests {
                 "a slow API server is no reason to restart"
             );
         }
+        let group = heartbeats.group();
+        let _ends = group.register();
         tokio::time::advance(HEARTBEAT_TIMEOUT + Duration::from_secs(1)).await;
         assert!(!heartbeats.all_alive());
+        heartbeat.beat();
+        assert!(!heartbeats.all_alive(), "the group does not try any more");
+        heartbeats.end_group(&group);
+        assert!(heartbeats.all_alive());
     }
 }

@@ -348,6 +348,12 @@ impl Candidate {
         Ok(HeldLease { lease, until })
     }
 
+    /// The time for which it counted on the lease has passed, even if timers stood still meanwhile: the machine was
+    /// suspended, nothing was watched, and another operator may lead.
+    fn has_ended(&self) -> bool {
+        matches!(*self.leadership.borrow(), Leadership::Leader { until } if self.clock.now() >= until)
+    }
+
     /// Renews until that fails for too long, or another operator holds the Lease.
     async fn lead(&self, held: HeldLease) {
         let HeldLease {
@@ -357,7 +363,7 @@ impl Candidate {
         let mut next = Instant::now() + RENEW_INTERVAL;
         loop {
             sleep_until(next.min(until)).await;
-            if Instant::now() >= until {
+            if Instant::now() >= until || self.has_ended() {
                 break;
             }
             let (before, started) = (self.clock.now(), Instant::now());

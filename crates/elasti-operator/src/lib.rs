@@ -29,6 +29,7 @@ mod store;
 mod targets;
 mod term;
 pub mod triggers;
+mod turns;
 pub mod wake;
 mod watch;
 

@@ -1,9 +1,10 @@
 //! What this operator remembers of each service between two reconciles, in memory only.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use elasti_core::observed::Report;
+use elasti_api::WakeClient;
+use elasti_core::observed::{Report, SeenClient};
 use elasti_core::stable_since::StableSince;
 use jiff::Timestamp;
 use parking_lot::Mutex;
@@ -11,6 +12,7 @@ use parking_lot::Mutex;
 use crate::clock::Clock;
 use crate::name::Name;
 use crate::observe::Memory;
+use crate::slim::Declared;
 use crate::term::Terms;
 
 /// The memories of one operator.
@@ -22,9 +24,22 @@ pub(crate) struct Memories {
     services: Mutex<HashMap<Name, Memory>>,
     /// When a wake of each service was last requested.
     wake_requests: Mutex<HashMap<Name, Timestamp>>,
-    terminating_namespaces: Mutex<HashSet<Arc<str>>>,
-    /// The Services of each ElastiService that was reconciled, for when only its name is left; the one that it names first.
-    public_services: Mutex<HashMap<Name, Vec<Name>>>,
+    /// Whom each service was first woken for since it slept, where a resolver told it.
+    wake_clients: Mutex<HashMap<Name, SeenClient>>,
+    /// When we last scaled each service up from zero.
+    wakes: Mutex<HashMap<Name, Timestamp>>,
+    objects: Mutex<HashMap<Name, Object>>,
+}
+
+/// What is remembered of one ElastiService that was reconciled. Another one of its name, in a namespace that was made
+/// again, knows nothing of it.
+#[derive(Debug, Default)]
+struct Object {
+    uid: String,
+    /// Its Services, for when only its name is left; the one that it names first.
+    services: Vec<Name>,
+    /// Its namespace is being deleted.
+    namespace_terminating: bool,
 }
 
 impl Memories {
@@ -34,8 +49,9 @@ impl Memories {
             terms,
             services: Mutex::default(),
             wake_requests: Mutex::default(),
-            terminating_namespaces: Mutex::default(),
-            public_services: Mutex::default(),
+            wake_clients: Mutex::default(),
+            wakes: Mutex::default(),
+            objects: Mutex::default(),
         }
     }
 
@@ -59,6 +75,12 @@ impl Memories {
         self.services.lock().insert(name.clone(), memory);
     }
 
+    pub(crate) fn set_scale_down_refused(&self, name: &Name) {
+        if let Some(memory) = self.services.lock().get_mut(name) {
+            memory.stable_since.scale_down_refused();
+        }
+    }
+
     /// What each resolver last reported about a service, by the resolver's name.
     pub(crate) fn set_reports(&self, name: &Name, reports: BTreeMap<String, Report>) {
         let mut memory = self.get(name);
@@ -76,24 +98,67 @@ impl Memories {
         self.wake_requests.lock().insert(name.clone(), now);
     }
 
-    pub(crate) fn is_terminating(&self, namespace: &str) -> bool {
-        self.terminating_namespaces.lock().contains(namespace)
+    pub(crate) fn wake_client(&self, name: &Name) -> Option<SeenClient> {
+        self.wake_clients.lock().get(name).cloned()
     }
 
-    pub(crate) fn set_terminating(&self, namespace: &Arc<str>, terminating: bool) {
-        let mut namespaces = self.terminating_namespaces.lock();
-        match terminating {
-            true => namespaces.insert(namespace.clone()),
-            false => namespaces.remove(namespace),
-        };
+    /// A wake was requested for this client. Only the first one since the service slept woke it.
+    pub(crate) fn set_wake_client(
+        &self,
+        name: &Name,
+        client: WakeClient,
+        slept: Option<Timestamp>,
+    ) {
+        let at = self.clock.now();
+        if !self.knows_wake_client(name, slept) {
+            let seen = SeenClient { at, client };
+            self.wake_clients.lock().insert(name.clone(), seen);
+        }
+    }
+
+    /// Whether it is known whom a service was woken for since it slept.
+    pub(crate) fn knows_wake_client(&self, name: &Name, slept: Option<Timestamp>) -> bool {
+        let clients = self.wake_clients.lock();
+        clients.get(name).is_some_and(|seen| Some(seen.at) >= slept)
+    }
+
+    pub(crate) fn woken_at(&self, name: &Name) -> Option<Timestamp> {
+        self.wakes.lock().get(name).copied()
+    }
+
+    /// It was scaled up from zero just now.
+    pub(crate) fn set_woken(&self, name: &Name) {
+        let now = self.clock.now();
+        self.wakes.lock().insert(name.clone(), now);
+    }
+
+    /// Another ElastiService had the name when it was last reconciled.
+    pub(crate) fn is_replaced(&self, me: &Declared) -> bool {
+        let objects = self.objects.lock();
+        objects.get(&me.name).is_some_and(|one| one.uid != me.uid)
+    }
+
+    /// The namespace of this ElastiService is being deleted.
+    pub(crate) fn is_namespace_terminating(&self, me: &Declared) -> bool {
+        let objects = self.objects.lock();
+        let same = objects.get(&me.name).filter(|one| one.uid == me.uid);
+        same.is_some_and(|one| one.namespace_terminating)
+    }
+
+    pub(crate) fn set_namespace_terminating(&self, me: &Declared, terminating: bool) {
+        let mut objects = self.objects.lock();
+        if let Some(same) = objects.get_mut(&me.name).filter(|one| one.uid == me.uid) {
+            same.namespace_terminating = terminating;
+        }
     }
 
     /// The Services of an ElastiService; gives those that it had before and has no more.
-    pub(crate) fn set_public_services(&self, name: &Name, services: Vec<Name>) -> Vec<Name> {
-        let mut all = self.public_services.lock();
-        let mut gone = all.get(name).cloned().unwrap_or_default();
-        gone.retain(|service| !services.contains(service));
-        all.insert(name.clone(), services);
+    pub(crate) fn set_public_services(&self, me: &Declared, services: Vec<Name>) -> Vec<Name> {
+        let mut objects = self.objects.lock();
+        let one = objects.entry(me.name.clone()).or_default();
+        one.uid.clone_from(&me.uid);
+        let mut gone = std::mem::replace(&mut one.services, services);
+        gone.retain(|service| !one.services.contains(service));
         gone
     }
 
@@ -101,14 +166,69 @@ impl Memories {
     pub(crate) fn forget(&self, name: &Name) -> Vec<Name> {
         self.services.lock().remove(name);
         self.wake_requests.lock().remove(name);
-        // A namespace of that name may be made again, and is not going away then.
-        self.terminating_namespaces.lock().remove(&name.namespace);
-        self.public_services.lock().remove(name).unwrap_or_default()
+        self.wake_clients.lock().remove(name);
+        self.wakes.lock().remove(name);
+        let gone = self.objects.lock().remove(name);
+        gone.map(|one| one.services).unwrap_or_default()
     }
 
     /// A term begins or ends: what was seen before it counts for nothing. Gives the services that were remembered.
     pub(crate) fn clear_term(&self) -> Vec<Name> {
         let mut services = self.services.lock();
         services.drain().map(|(name, _)| name).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use serde_json::json;
+
+    use super::*;
+    use crate::leader::LeaderElection;
+    use crate::slim::FromObject as _;
+
+    fn declared(uid: &str) -> Declared {
+        Declared::from_object(json!({
+            "metadata": {"name": "web", "namespace": "pr-42", "uid": uid, "resourceVersion": "1"},
+            "spec": {"service": "web", "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}},
+        }))
+        .unwrap()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn only_the_first_client_since_the_sleep_woke_it() {
+        let terms = Terms::new(LeaderElection::without_lease().subscribe());
+        let clock = Clock::start();
+        let memories = Memories::new(clock, Arc::new(terms));
+        let name = declared("web").name;
+        let seen = |memories: &Memories| memories.wake_client(&name).unwrap().client.protocol;
+        for protocol in ["http", "tls"] {
+            memories.set_wake_client(&name, WakeClient::at(protocol, "10.1.2.3"), None);
+        }
+        assert_eq!(seen(&memories), "http");
+        tokio::time::advance(std::time::Duration::from_secs(60)).await;
+        let slept = Some(clock.now());
+        for protocol in ["tls", "tcp"] {
+            memories.set_wake_client(&name, WakeClient::at(protocol, "10.1.2.3"), slept);
+        }
+        assert_eq!(seen(&memories), "tls");
+    }
+
+    #[tokio::test]
+    async fn a_namespace_that_was_made_again_is_not_going_away() {
+        let terms = Terms::new(LeaderElection::without_lease().subscribe());
+        let memories = Memories::new(Clock::start(), Arc::new(terms));
+        let (before, again) = (declared("before"), declared("again"));
+        memories.set_public_services(&before, vec![before.service()]);
+        memories.set_namespace_terminating(&before, true);
+        assert!(memories.is_namespace_terminating(&before));
+        assert!(memories.is_replaced(&again));
+        assert!(!memories.is_namespace_terminating(&again));
+        // A reconcile of the old one that ends late.
+        memories.forget(&before.name);
+        memories.set_public_services(&again, vec![again.service()]);
+        memories.set_namespace_terminating(&before, true);
+        assert!(!memories.is_namespace_terminating(&again));
     }
 }

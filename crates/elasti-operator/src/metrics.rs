@@ -8,9 +8,9 @@ mod tests;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use elasti_api::Mode;
+use elasti_api::{Mode, Reason};
 use elasti_core::observed::Reading;
-use elasti_runtime::metrics::{Family, Registry};
+use elasti_runtime::metrics::{Family, Registry, Series};
 
 use crate::error::Error;
 use crate::name::Name;
@@ -36,7 +36,9 @@ pub struct Metrics {
     cold_start: Arc<Family>,
     held: Arc<Family>,
     cannot_drain: Arc<Family>,
+    waking: Arc<Family>,
     savings: Savings,
+    step_failures: Arc<Family>,
     wake_refusals: Arc<Family>,
     trigger_readings: Arc<Family>,
     refresh: OnceLock<Refresh>,
@@ -54,6 +56,16 @@ impl std::fmt::Debug for Refresh {
 /// What the gauge of the same name says.
 const CANNOT_DRAIN: &str =
     "1 while the kubelets' ticks leave no gap for a drain, so that the service stays awake.";
+
+/// A watch that runs.
+#[must_use]
+pub(crate) struct WatchGuard(Arc<Series>);
+
+impl Drop for WatchGuard {
+    fn drop(&mut self) {
+        self.0.decrement();
+    }
+}
 
 impl Metrics {
     /// Every family, without a series.
@@ -90,7 +102,17 @@ impl Metrics {
                 labels,
             ),
             cannot_drain: registry.gauge("elasti_operator_cannot_drain", CANNOT_DRAIN, labels),
+            waking: registry.gauge(
+                "elasti_operator_waking",
+                "1 while a wake waits for its pods, by what it waits for or has failed by.",
+                &["crd_name", "namespace", "reason"],
+            ),
             savings: Savings::new(&registry),
+            step_failures: registry.counter(
+                "elasti_operator_step_failure_counter",
+                "Steps of plans that could not be carried out, and why.",
+                &["step", "error"],
+            ),
             wake_refusals: registry.counter(
                 "elasti_operator_wake_refusal_counter",
                 "Wakes that were refused, by the reason in the response.",
@@ -149,6 +171,18 @@ impl Metrics {
         self.cannot_drain.with(&labels).set(i64::from(holds));
     }
 
+    /// What a wake waits for; nothing where none does.
+    pub(crate) fn set_waking(&self, name: &Name, reason: Option<Reason>) {
+        let crd = name.to_string();
+        let labels = reason.map(|reason| [&*crd, &*name.namespace, reason.as_str()]);
+        if !labels.is_some_and(|labels| self.waking.has(&labels)) {
+            self.waking.forget(&[&crd]);
+        }
+        if let Some(labels) = labels {
+            self.waking.with(&labels).set(1);
+        }
+    }
+
     /// The target, whose resource has this name, and the Service of an ElastiService are watched.
     pub(crate) fn set_watched(&self, me: &Declared, resource: &str) {
         self.set_watched_object(me, resource, &me.spec.scale_target_ref.name);
@@ -194,8 +228,15 @@ impl Metrics {
         }
     }
 
-    pub(crate) fn watch_started(&self, resource: &str) {
-        self.watches.with(&[resource]).increment();
+    pub(crate) fn step_failed(&self, step: &'static str, error: &Error) {
+        self.step_failures.with(&[step, error.as_str()]).increment();
+    }
+
+    /// Counts a watch for as long as the guard lives.
+    pub(crate) fn watch_started(&self, resource: &str) -> WatchGuard {
+        let series = self.watches.with(&[resource]);
+        series.increment();
+        WatchGuard(series)
     }
 
     pub(crate) fn change_received(&self, resource: &str, action: &'static str) {
@@ -257,6 +298,7 @@ impl Metrics {
             &self.cold_start,
             &self.held,
             &self.cannot_drain,
+            &self.waking,
         ] {
             family.forget(&[&crd]);
         }
@@ -276,6 +318,7 @@ impl Metrics {
             &self.kept.mode,
             &self.held,
             &self.cannot_drain,
+            &self.waking,
             &self.kept.informer_count,
         ] {
             family.forget(&[]);

@@ -10,7 +10,8 @@ use elasti_api::{AutoscalerType, ElastiServiceSpec};
 use elasti_core::facts::{self, Claimant, FoundSlice, PodOwner, PodSelector, SliceOwner};
 use elasti_core::observed::{
     Autoscaler, Endpoint, Leadership, Me, Observed, OtherService, Owned, Pod, PortsGiven,
-    PrivateServiceShape, Reading, Remembered, Report, Resolver, Rival, Settings, Standing,
+    PrivateServiceShape, Reading, Remembered, Report, Resolver, Rival, SeenClient, Settings,
+    Standing,
 };
 use elasti_core::services::Unmanaged;
 use elasti_core::stable_since::StableSince;
@@ -43,6 +44,8 @@ pub(crate) struct Context {
     pub(crate) namespace_terminating: bool,
     pub(crate) readings: Vec<Reading>,
     pub(crate) wake_requested_at: Option<Timestamp>,
+    pub(crate) wake_client: Option<SeenClient>,
+    pub(crate) woken_at: Option<Timestamp>,
     pub(crate) promised_until: Option<Timestamp>,
     pub(crate) may_mark: bool,
     pub(crate) times: Settings,
@@ -144,7 +147,7 @@ impl Snapshot {
 
     /// What has been stable for how long, once the plan's steps are taken.
     pub(crate) fn stable_since_after(&self, plan: &Plan) -> StableSince {
-        self.observed.stable_since.clone().after(&plan.steps)
+        self.observed.after(&plan.steps)
     }
 
     /// When to reconcile again at the latest.
@@ -187,6 +190,8 @@ pub(crate) fn observe(cache: &Cache, me: Arc<Declared>, context: Context) -> Sna
         namespace_terminating,
         readings,
         wake_requested_at,
+        wake_client,
+        woken_at,
         promised_until,
         may_mark,
         times,
@@ -195,7 +200,7 @@ pub(crate) fn observe(cache: &Cache, me: Arc<Declared>, context: Context) -> Sna
     let target_name = target_of(&me);
     let target = cache.target(&target_name).cloned();
     let owner = Ownership::new(cache, &me, target.as_deref());
-    let (pods, never_ready_at) = pods(cache, &owner, target.as_deref(), now);
+    let (pods, pods_change_at) = pods(cache, &me, &owner, target.as_deref(), now);
     let (autoscaler, scaled_version) = autoscaler(cache, &me);
     let rival = rival(cache, &me);
     let slices_of = SliceOwner::of_named(&me.uid, rival.as_ref());
@@ -225,6 +230,8 @@ pub(crate) fn observe(cache: &Cache, me: Arc<Declared>, context: Context) -> Sna
         autoscaler,
         readings,
         wake_requested_at,
+        wake_client,
+        woken_at,
         promised_until,
         may_mark,
         stable_since: memory.stable_since,
@@ -233,8 +240,6 @@ pub(crate) fn observe(cache: &Cache, me: Arc<Declared>, context: Context) -> Sna
         rival,
     };
     observed.stable_since = observed.stable_since.clone().observe(&observed);
-    let changes = { other_allocations.iter() }.map(|(_, given)| given.requeue_at);
-    let changes = changes.chain([requeue_at, never_ready_at]);
     let (ours, others) = Ours::find_all(cache, &me, &other_allocations, &observed);
     Snapshot {
         ours,
@@ -243,14 +248,20 @@ pub(crate) fn observe(cache: &Cache, me: Arc<Declared>, context: Context) -> Sna
         target_name,
         target,
         scaled_version,
-        changes_at: changes.flatten().min(),
+        changes_at: soonest(&other_allocations, [requeue_at, pods_change_at]),
         me,
     }
 }
 
+/// When the first of these facts changes by itself.
+fn soonest(others: &[(Name, Allocation)], changes: [Option<Timestamp>; 2]) -> Option<Timestamp> {
+    let others = others.iter().map(|(_, given)| given.requeue_at);
+    others.chain(changes).flatten().min()
+}
+
 fn kind_is_pending(cache: &Cache, me: &Declared) -> bool {
     let autoscaler = me.spec.autoscaler.as_ref();
-    let autoscaler = autoscaler.map(|a| crate::store::autoscaler_kind(a.type_).0);
+    let autoscaler = autoscaler.map(|a| crate::store::autoscaler_kind(a.type_));
     let mut kinds = autoscaler.into_iter().chain([target_of(me).kind]);
     kinds.any(|kind| cache.kind(&kind) == KindState::Pending)
 }
@@ -394,9 +405,10 @@ fn unmanaged(cache: &Cache, me: &Declared) -> Unmanaged {
     }
 }
 
-/// The pods of the target, and when the next of them counts as never ready.
+/// The pods of the target, and when what keeps one of them from starting next counts for more.
 fn pods(
     cache: &Cache,
+    me: &Declared,
     owner: &Ownership,
     target: Option<&TargetView>,
     now: Timestamp,
@@ -405,7 +417,8 @@ fn pods(
     let mut seen: HashSet<&str> = HashSet::new();
     let own = selected.filter(|pod| seen.insert(&pod.name.name) && owner.owns(cache, pod));
     let target = target.map(|target| (&*target.name.name, &target.facts));
-    facts::pods_of_service(own.map(|pod| (pod.id(), &pod.facts)), target, now)
+    let own = own.map(|pod| (pod.id(), &pod.facts));
+    facts::pods_of_service(own, target, facts::fail_fast(&me.spec), now)
 }
 
 fn resolvers(cache: &Cache, memory: &Memory) -> Vec<Resolver> {

@@ -6,6 +6,8 @@ mod tasks;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use elasti_runtime::rate_limit::RateLimiter;
+
 use crate::activity::Reports;
 use crate::apply::Writer;
 use crate::clock::Clock;
@@ -26,6 +28,9 @@ use crate::triggers::Readings;
 
 pub use running::{Running, StartError};
 
+/// Wakes a second for lack of resolvers, and in a burst: 100 services are woken at once, 10,000 within 9 minutes.
+const RESOLVERLESS_WAKE_RATE: (f64, f64) = (20.0, 100.0);
+
 /// The parts of an operator.
 #[derive(Debug)]
 pub(crate) struct Operator {
@@ -42,6 +47,8 @@ pub(crate) struct Operator {
     terms: Arc<Terms>,
     permissions: Arc<Permissions>,
     heartbeats: Arc<Heartbeats>,
+    /// How fast services are woken because no resolver is ready for them.
+    pub(crate) resolverless_wakes: RateLimiter<()>,
     /// Nothing more is promised.
     closing: AtomicBool,
     /// No more reconcile begins.
@@ -87,9 +94,11 @@ impl Operator {
             other_allocations,
             // Nothing can be created in a namespace that is going away, so only a deletion needs to know.
             namespace_terminating: me.deleting_since.is_some()
-                && self.memories.is_terminating(&name.namespace),
+                && self.memories.is_namespace_terminating(&me),
             readings: self.readings.get(name),
             wake_requested_at: self.memories.wake_requested_at(name),
+            wake_client: self.memories.wake_client(name),
+            woken_at: self.memories.woken_at(name),
             promised_until: self.writer.promised_until(&target_of(&me)),
             may_mark: self.permissions.may_mark(&name.namespace),
             times: self.settings.times,
@@ -107,7 +116,10 @@ impl Operator {
             }
             _ => None,
         };
-        let touched = self.cluster.store.apply_change(scope, change);
+        let mut touched = self.cluster.store.apply_change(scope, change);
+        if K::CONCERNS_ALL {
+            self.cluster.store.cache().sort_by_need(&mut touched);
+        }
         if let Some(service) = service {
             self.count_service_change(&service, &touched);
         }
@@ -127,6 +139,14 @@ impl Operator {
         let concerned = touched.iter().filter_map(|name| cache.declared.get(name));
         for me in concerned.filter(|me| me.service() == *service) {
             self.metrics.service_changed(me);
+        }
+    }
+
+    /// Forgets an ElastiService whose name another one has by now, should no event have told of its end.
+    pub(crate) fn forget_replaced(&self, name: &Name) {
+        let me = self.cluster.store.cache().declared.get(name).cloned();
+        if me.is_some_and(|me| self.memories.is_replaced(&me)) {
+            self.forget(name);
         }
     }
 

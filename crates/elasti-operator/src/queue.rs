@@ -1,6 +1,7 @@
 //! Which service to reconcile next: each once, one reconcile at a time, later if it asked for that, slower if it fails.
+//! Namespaces take turns, and none gets all workers: reconciles that a slow webhook holds up delay no other namespace.
 
-use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -8,26 +9,30 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 
 use crate::name::Name;
+use crate::turns::Turns;
 
 const BACKOFF_MIN: Duration = Duration::from_millis(100);
 /// 100 ms doubled nine times; a failing service costs two reconciles a minute from then on.
 const BACKOFF_MAX: Duration = Duration::from_secs(30);
-/// A reconcile makes a dozen API calls at most, each with a time-out of 20 s or less.
-const RECONCILE_TIMEOUT: Duration = Duration::from_secs(300);
+/// A reconcile that fails and asks for the next one at once gets it after this.
+const FAILED_PAUSE_MIN: Duration = Duration::from_secs(1);
+/// No part of a reconcile between two signs of progress takes longer: each call has a time-out of 30 s or less.
+const PROGRESS_TIMEOUT: Duration = Duration::from_secs(300);
 
 /// The queue of one operator. While it is closed nothing is added and nothing is handed out.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Queue {
     inner: Mutex<Inner>,
     changed: Notify,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Inner {
     open: bool,
-    ready: VecDeque<Name>,
+    ready: Turns<Name>,
     /// The same as `ready`, as a set.
     queued: HashSet<Name>,
+    /// Those in progress, and when each last made some.
     running: HashMap<Name, Instant>,
     /// Added while running.
     again: HashSet<Name>,
@@ -39,6 +44,24 @@ struct Inner {
 }
 
 impl Queue {
+    /// A queue for so many workers.
+    pub(crate) fn new(workers: usize) -> Self {
+        Self {
+            inner: Mutex::new(Inner {
+                open: false,
+                ready: Turns::new(workers),
+                queued: HashSet::new(),
+                running: HashMap::new(),
+                again: HashSet::new(),
+                timers: BTreeSet::new(),
+                timer_of: HashMap::new(),
+                failures: HashMap::new(),
+                last_taken: None,
+            }),
+            changed: Notify::new(),
+        }
+    }
+
     /// This process leads: reconciles may begin.
     pub(crate) fn open(&self) {
         self.inner.lock().open = true;
@@ -49,11 +72,14 @@ impl Queue {
     /// everything anyway.
     pub(crate) fn close(&self) {
         let mut inner = self.inner.lock();
-        let running = std::mem::take(&mut inner.running);
-        *inner = Inner {
-            running,
-            ..Inner::default()
-        };
+        inner.open = false;
+        inner.ready.clear();
+        inner.queued.clear();
+        inner.again.clear();
+        inner.timers.clear();
+        inner.timer_of.clear();
+        inner.failures.clear();
+        inner.last_taken = None;
     }
 
     /// Reconcile it soon.
@@ -77,7 +103,7 @@ impl Queue {
                 inner.last_taken = Some(now);
                 inner.move_due(now);
                 if let Some(name) = inner.take(now) {
-                    if !inner.ready.is_empty() {
+                    if inner.ready.has_next() {
                         self.changed.notify_one();
                     }
                     return name;
@@ -95,6 +121,13 @@ impl Queue {
         }
     }
 
+    /// A reconcile goes on.
+    pub(crate) fn progressed(&self, name: &Name) {
+        if let Some(at) = self.inner.lock().running.get_mut(name) {
+            *at = Instant::now();
+        }
+    }
+
     /// The reconcile succeeded; the next one is at the latest then.
     pub(crate) fn done(&self, name: &Name, requeue_at: Option<Instant>) {
         let mut inner = self.inner.lock();
@@ -107,15 +140,19 @@ impl Queue {
         self.changed.notify_one();
     }
 
-    /// The reconcile failed: again after a pause that doubles each time.
-    pub(crate) fn failed(&self, name: &Name) {
+    /// The reconcile failed: again after a pause that doubles each time, and by when it asked for.
+    pub(crate) fn failed(&self, name: &Name, requeue_at: Option<Instant>) {
         let mut inner = self.inner.lock();
         let failures = inner.failures.entry(name.clone()).or_default();
         let pause = BACKOFF_MIN.saturating_mul(1 << (*failures).min(20));
         *failures = failures.saturating_add(1);
         // Half to whole, so that a thousand services do not all come back at once.
         let pause = pause.min(BACKOFF_MAX).mul_f64(rand::random_range(0.5..1.0));
-        inner.set_timer(name, Instant::now() + pause);
+        let now = Instant::now();
+        inner.set_timer(name, now + pause);
+        if let Some(at) = requeue_at {
+            inner.set_timer(name, at.max(now + FAILED_PAUSE_MIN));
+        }
         inner.end(name);
         drop(inner);
         self.changed.notify_one();
@@ -128,13 +165,13 @@ impl Queue {
         inner.clear_timer(name);
     }
 
-    /// Something has been ready for long and no worker takes it, or a reconcile does not end.
+    /// Something has been ready for long and no worker takes it, or a reconcile makes no progress.
     pub(crate) fn is_stuck(&self) -> bool {
         let inner = self.inner.lock();
         let now = Instant::now();
-        let old = |at: &Instant| now.duration_since(*at) > RECONCILE_TIMEOUT;
+        let old = |at: &Instant| now.duration_since(*at) > PROGRESS_TIMEOUT;
         let stuck = inner.running.values().any(old);
-        let untaken = !inner.ready.is_empty() && inner.last_taken.as_ref().is_some_and(old);
+        let untaken = inner.ready.has_next() && inner.last_taken.as_ref().is_some_and(old);
         stuck || untaken
     }
 
@@ -146,7 +183,7 @@ impl Queue {
     /// How many are ready now.
     #[cfg(test)]
     pub(crate) fn ready(&self) -> usize {
-        self.inner.lock().ready.len()
+        self.inner.lock().queued.len()
     }
 }
 
@@ -158,7 +195,7 @@ impl Inner {
         if self.running.contains_key(name) {
             self.again.insert(name.clone());
         } else if self.queued.insert(name.clone()) {
-            self.ready.push_back(name.clone());
+            self.ready.push(&name.namespace, name.clone());
         }
     }
 
@@ -197,7 +234,7 @@ impl Inner {
     }
 
     fn take(&mut self, now: Instant) -> Option<Name> {
-        let name = self.ready.pop_front()?;
+        let (_, name) = self.ready.next()?;
         self.queued.remove(&name);
         // This reconcile is the one that the timer asked for.
         self.clear_timer(&name);
@@ -206,7 +243,9 @@ impl Inner {
     }
 
     fn end(&mut self, name: &Name) {
-        self.running.remove(name);
+        if self.running.remove(name).is_some() {
+            self.ready.ended(&name.namespace);
+        }
         if self.again.remove(name) {
             self.add(name);
         }
@@ -219,7 +258,7 @@ mod tests {
     use super::*;
 
     fn open_queue() -> Queue {
-        let queue = Queue::default();
+        let queue = Queue::new(16);
         queue.open();
         queue
     }
@@ -274,10 +313,10 @@ mod tests {
         for _ in 0..12 {
             let a = queue.next().await;
             let failed_at = Instant::now();
-            queue.failed(&a);
+            queue.failed(&a, None);
             let again = queue.next().await;
             pauses.push(failed_at.elapsed());
-            queue.failed(&again);
+            queue.failed(&again, None);
         }
         assert!(pauses.first().unwrap() <= &BACKOFF_MIN);
         assert!(pauses.iter().all(|pause| *pause <= BACKOFF_MAX));
@@ -287,9 +326,36 @@ mod tests {
         queue.add(&a);
         let a = queue.next().await;
         let failed_at = Instant::now();
-        queue.failed(&a);
+        queue.failed(&a, None);
         queue.next().await;
         assert!(failed_at.elapsed() <= BACKOFF_MIN);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_namespace_whose_reconciles_hang_leaves_workers_to_all_others() {
+        let queue = open_queue();
+        for n in 0..100 {
+            queue.add(&Name::new("hostile", n.to_string()));
+        }
+        for _ in 0..8 {
+            assert_eq!(&*queue.next().await.namespace, "hostile");
+        }
+        let more = tokio::time::timeout(Duration::from_secs(1), queue.next()).await;
+        assert!(more.is_err(), "it gets half of them");
+        queue.add(&name("a"));
+        assert_eq!(queue.next().await, name("a"));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_slow_reconcile_that_goes_on_is_not_stuck() {
+        let queue = open_queue();
+        queue.add(&name("a"));
+        let a = queue.next().await;
+        for _ in 0..5 {
+            tokio::time::advance(PROGRESS_TIMEOUT - Duration::from_secs(1)).await;
+            queue.progressed(&a);
+            assert!(!queue.is_stuck());
+        }
     }
 
     #[tokio::test(start_paused = true)]
@@ -298,7 +364,7 @@ mod tests {
         queue.add(&name("a"));
         let _never_done = queue.next().await;
         assert!(!queue.is_stuck());
-        tokio::time::advance(RECONCILE_TIMEOUT + Duration::from_secs(1)).await;
+        tokio::time::advance(PROGRESS_TIMEOUT + Duration::from_secs(1)).await;
         assert!(queue.is_stuck());
     }
 

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use elasti_core::{Plan, idle};
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 
 use crate::error::Error;
 use crate::name::Name;
@@ -15,29 +15,67 @@ use crate::slim::Declared;
 /// A watch may bring something that was not read at any moment; more often in a row is not chance.
 const OBSERVE_ATTEMPTS: usize = 3;
 
-/// Reconciles one service; gives when to reconcile it again at the latest.
-pub(crate) async fn reconcile(
-    operator: &Operator,
-    name: &Name,
-) -> Result<Option<Timestamp>, Error> {
+/// How much later a wake is tried again that was one too many: the burst is there again.
+const RESOLVERLESS_WAKE_PAUSE: SignedDuration = SignedDuration::from_secs(5);
+
+/// How a reconcile ended, and when the next one is due at the latest, also after a failure: what is refused must not
+/// delay what the plan waits for.
+pub(crate) struct Reconciled {
+    pub(crate) outcome: Result<(), Error>,
+    pub(crate) requeue_at: Option<Timestamp>,
+}
+
+impl Reconciled {
+    fn without_plan(outcome: Result<(), Error>) -> Self {
+        Self {
+            outcome,
+            requeue_at: None,
+        }
+    }
+}
+
+/// Reconciles one service.
+pub(crate) async fn reconcile(operator: &Operator, name: &Name) -> Reconciled {
     let started = Instant::now();
-    let Some((snapshot, plan)) = decide(operator, name).await? else {
-        return Ok(None);
+    let (snapshot, plan) = match decide(operator, name).await {
+        Ok(Some(decided)) => decided,
+        Ok(None) => return Reconciled::without_plan(Ok(())),
+        Err(error) => return Reconciled::without_plan(Err(error)),
     };
+    let plan = paced(operator, plan, snapshot.observed.now);
     operator
         .memories
         .set_stable_since(name, snapshot.stable_since_after(&plan));
     let applied = operator.writer.apply(&snapshot, &plan).await;
+    if applied.has_woken() {
+        operator.memories.set_woken(name);
+    }
+    if applied.has_not_scaled_down() {
+        operator.memories.set_scale_down_refused(name);
+    }
     let reported = operator.reporter.report(&snapshot, &plan, &applied).await;
     let outcome = applied.outcome().and(reported);
     operator
         .metrics
         .reconciled(name, started.elapsed(), outcome.as_ref().err());
-    outcome.map(|()| snapshot.requeue_at(&plan))
+    Reconciled {
+        outcome,
+        requeue_at: snapshot.requeue_at(&plan),
+    }
+}
+
+/// Without resolvers everything is woken: so many at once that nodes and the API server can follow, the others later.
+fn paced(operator: &Operator, plan: Plan, now: Timestamp) -> Plan {
+    if !plan.wakes_for_lack_of_resolvers() || operator.resolverless_wakes.allows(&()) {
+        return plan;
+    }
+    let later = now.checked_add(RESOLVERLESS_WAKE_PAUSE);
+    plan.without_wake_until(later.unwrap_or(now))
 }
 
 /// Observes and plans; where the plan asks for it, refreshes what it depends on and plans again.
 async fn decide(operator: &Operator, name: &Name) -> Result<Option<(Snapshot, Plan)>, Error> {
+    operator.forget_replaced(name);
     let Some(mut snapshot) = observe(operator, name).await? else {
         return Ok(None);
     };
@@ -64,6 +102,7 @@ async fn decide(operator: &Operator, name: &Name) -> Result<Option<(Snapshot, Pl
 /// The facts as they are cached; what was never read is read first. `None` if there is nothing to decide.
 async fn observe(operator: &Operator, name: &Name) -> Result<Option<Snapshot>, Error> {
     for _ in 0..OBSERVE_ATTEMPTS {
+        operator.cluster.queue.progressed(name);
         match operator.snapshot(name) {
             Ok(snapshot) => {
                 track(operator, &snapshot.me).await;
@@ -83,16 +122,26 @@ async fn observe(operator: &Operator, name: &Name) -> Result<Option<Snapshot>, E
     ))
 }
 
-/// Before a step that cannot be undone: objects, resolvers and triggers, all past the caches.
+/// Before a step that cannot be undone: triggers, objects and resolvers, all past the caches. The resolvers last, because
+/// their reports prove something for a second only, and the triggers first, because their servers may be slow.
 async fn refresh_all(operator: &Operator, snapshot: &Snapshot) -> Result<(), Error> {
-    let (cluster, me) = (&operator.cluster, &snapshot.me);
-    let (workload, declaration, (), ()) = futures::join!(
+    let Operator {
+        cluster,
+        readings,
+        reports,
+        memories,
+        ..
+    } = operator;
+    let me = &snapshot.me;
+    readings.read_now(&me.name).await;
+    cluster.queue.progressed(&me.name);
+    let (workload, declaration) = futures::join!(
         refresh::workload(cluster, me),
         refresh::declaration(cluster, me),
-        refresh::reports(&operator.reports, &operator.memories, snapshot),
-        operator.readings.read_now(&me.name),
     );
-    workload.and(declaration)
+    workload.and(declaration)?;
+    refresh::reports(reports, memories, snapshot).await;
+    Ok(())
 }
 
 /// Starts to follow what a decision about this service needs beside the watches.
@@ -100,14 +149,14 @@ async fn track(operator: &Operator, me: &Declared) {
     let cooldown = Duration::try_from(idle::cooldown(&me.spec)).unwrap_or_default();
     operator
         .readings
-        .track(&me.name, &me.spec.triggers, cooldown);
+        .track(&me.name, &me.name.namespace, &me.spec.triggers, cooldown);
     let memories = &operator.memories;
     let services = operator.cluster.store.cache().services_of(me);
-    operator.release_ports(&memories.set_public_services(&me.name, services));
-    let namespace = &me.name.namespace;
+    operator.release_ports(&memories.set_public_services(me, services));
     // Only a deletion needs to know, so namespaces are not watched.
-    if me.deleting_since.is_some() && !memories.is_terminating(namespace) {
-        let terminating = refresh::is_terminating(&operator.cluster.client, namespace).await;
-        memories.set_terminating(namespace, terminating);
+    if me.deleting_since.is_some() && !memories.is_namespace_terminating(me) {
+        let (client, namespace) = (&operator.cluster.client, &me.name.namespace);
+        let terminating = refresh::is_terminating(client, namespace).await;
+        memories.set_namespace_terminating(me, terminating);
     }
 }

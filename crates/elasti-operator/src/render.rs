@@ -24,7 +24,8 @@ pub(crate) struct Rendered {
     pub(crate) object: Value,
 }
 
-/// The private Service: the public one's selector and ports, a cluster IP, and nothing else.
+/// The private Service: the public one's selector and ports, a cluster IP, and nothing else. KubeElasti's resolver dials
+/// that IP after a rollback, and the API server lets no Service that has one become headless.
 pub(crate) fn private_service(
     me: &Declared,
     service: &str,

@@ -5,9 +5,9 @@ mod events;
 use std::sync::Arc;
 use std::time::Duration;
 
-use elasti_api::names::event;
-use elasti_api::{ElastiServiceStatus, Mode, Phase, Reason, names};
-use elasti_core::status::status;
+use elasti_api::names::{condition, event};
+use elasti_api::{ElastiServiceStatus, Mode, Phase, Reason, WakeClient, names};
+use elasti_core::status::status_after;
 use elasti_core::{Plan, Step};
 use kube::Resource as _;
 use kube::api::{Patch, PatchParams};
@@ -59,7 +59,8 @@ impl Reporter {
         applied: &Applied,
     ) -> Result<(), Error> {
         let previous = &*snapshot.me.status;
-        let next = status(snapshot.spec(), &snapshot.observed, plan, previous);
+        let (spec, observed) = (snapshot.spec(), &snapshot.observed);
+        let next = status_after(spec, observed, plan, previous, &applied.refusal());
         let reconciled = Reconciled {
             snapshot,
             plan,
@@ -78,10 +79,16 @@ impl Reporter {
     }
 
     /// Reports the one write of a wake, on any replica of the operator.
-    pub(crate) fn wake_scaled(&self, snapshot: &Snapshot, replicas: u32) {
+    pub(crate) fn wake_scaled(
+        &self,
+        snapshot: &Snapshot,
+        replicas: u32,
+        client: Option<&WakeClient>,
+    ) {
         let target = &snapshot.target_name.name.name;
         self.metrics.scaled(&snapshot.me, Scaling::Up, None);
-        let note = format!("Scaled {target} from 0 to {replicas}: a request waits.");
+        let client = client.map_or_else(String::new, |client| format!(" ({})", client.sentence()));
+        let note = format!("Scaled {target} from 0 to {replicas}: a request waits{client}.");
         self.publish_to_both(snapshot, Normal, event::SUCCESS_TO_SCALE, "Wake", &note);
     }
 
@@ -149,6 +156,8 @@ impl Reporter {
         self.metrics.set_state(name, mode, next.held.unwrap_or(0));
         let too_dense = plan.why.reason == Reason::TicksTooDense;
         self.metrics.set_cannot_drain(name, too_dense);
+        let waking = (plan.phase == Phase::Waking).then_some(plan.why.reason);
+        self.metrics.set_waking(name, waking);
         let Snapshot {
             me, target_name, ..
         } = snapshot;
@@ -253,10 +262,15 @@ impl Reporter {
             let note = format!("Pod {pod} was stopped although it was in rotation.");
             self.publish(snapshot, Warning, event::WRONG_POD_STOPPED, "Sleep", &note);
         }
-        if let Some(message) = contention(next)
-            && contention(previous).is_none()
-        {
-            self.publish(snapshot, Warning, event::CONTENDED, "Reconcile", message);
+        for (type_, reason) in [
+            (condition::CONTENDED, event::CONTENDED),
+            (condition::STEP_FAILED, event::STEP_FAILED),
+        ] {
+            if let Some(message) = message_while_true(next, type_)
+                && message_while_true(previous, type_).is_none()
+            {
+                self.publish(snapshot, Warning, reason, "Reconcile", message);
+            }
         }
     }
 
@@ -333,10 +347,10 @@ fn warning_reason(reason: Reason) -> Option<&'static str> {
     }
 }
 
-/// The message of the condition `Contended`, while it is true.
-fn contention(status: &ElastiServiceStatus) -> Option<&str> {
+/// The message of a condition, while it is true.
+fn message_while_true<'a>(status: &'a ElastiServiceStatus, type_: &str) -> Option<&'a str> {
     let mut conditions = status.conditions.iter();
     conditions
-        .find(|c| c.type_ == names::condition::CONTENDED && c.status == "True")
+        .find(|c| c.type_ == type_ && c.status == "True")
         .map(|c| c.message.as_str())
 }

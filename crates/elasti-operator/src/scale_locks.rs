@@ -8,7 +8,7 @@ use jiff::{SignedDuration, Timestamp};
 use parking_lot::Mutex;
 use tokio::sync::OwnedMutexGuard;
 
-use crate::name::TargetName;
+use crate::name::{TargetName, Workload};
 
 /// How long an ended promise is remembered: reports of resolvers from before its end prove nothing, and those are too old
 /// by then anyway.
@@ -17,9 +17,9 @@ const REMEMBERED_FOR: SignedDuration = SignedDuration::from_mins(1);
 /// A lock for each target that is being written, and until when nothing may be scaled down.
 #[derive(Debug, Default)]
 pub(crate) struct ScaleLocks {
-    locks: Mutex<HashMap<TargetName, Arc<tokio::sync::Mutex<()>>>>,
+    locks: Mutex<HashMap<Workload, Arc<tokio::sync::Mutex<()>>>>,
     /// Outlives the term in which it was given: a promise holds until it ends.
-    promised: Mutex<HashMap<TargetName, Timestamp>>,
+    promised: Mutex<HashMap<Workload, Timestamp>>,
 }
 
 /// The lock of one target.
@@ -35,7 +35,7 @@ impl ScaleLocks {
         let lock = {
             let mut locks = self.locks.lock();
             locks.retain(|_, lock| Arc::strong_count(lock) > 1);
-            locks.entry(name.clone()).or_default().clone()
+            locks.entry(name.workload()).or_default().clone()
         };
         ScaleLock {
             locks: self,
@@ -46,7 +46,7 @@ impl ScaleLocks {
 
     /// Until when the last promise about a target lasts, or lasted.
     pub(crate) fn promised_until(&self, name: &TargetName) -> Option<Timestamp> {
-        self.promised.lock().get(name).copied()
+        self.promised.lock().get(&name.workload()).copied()
     }
 
     /// When the last promise about any target ends, or ended.
@@ -66,7 +66,7 @@ impl ScaleLock<'_> {
     pub(crate) fn promise(&self, until: Timestamp, now: Timestamp) {
         let mut promised = self.locks.promised.lock();
         promised.retain(|_, ended| now.duration_since(*ended) < REMEMBERED_FOR);
-        let last = promised.entry(self.name.clone()).or_insert(until);
+        let last = promised.entry(self.name.workload()).or_insert(until);
         *last = until.max(*last);
     }
 }
@@ -81,7 +81,7 @@ mod tests {
 
     fn target(name: &str) -> TargetName {
         TargetName {
-            kind: KindName::new("apps", "Deployment"),
+            kind: KindName::new("apps", "v1", "Deployment"),
             name: Name::new("shop", name),
         }
     }

@@ -37,6 +37,10 @@ pub struct Settings {
     pub prometheus_address: Option<String>,
     /// What to send to that Prometheus, and to no other.
     pub prometheus_authorization: Option<String>,
+    /// The servers that triggers may name, beside that one; empty means any.
+    pub allowed_prometheus_servers: Vec<String>,
+    /// Statuses show values also of that server, although it is asked with the operator's credential.
+    pub show_trigger_values: bool,
     /// Prometheus may be on a loopback address. Only the in-process simulated cluster sets it.
     pub allow_loopback: bool,
     /// The users whose wakes are taken: the resolvers' service accounts; empty means none.
@@ -45,13 +49,15 @@ pub struct Settings {
     pub allow_anonymous_wakes: bool,
     /// The token that is shown to resolvers.
     pub token_file: Option<PathBuf>,
+    /// The folder of the certificate for TLS with resolvers; `None`: no TLS.
+    pub tls_folder: Option<PathBuf>,
     /// Where listen ports come from.
     pub ports: RangeInclusive<u16>,
     /// How long a released listen port is not given to another service.
     pub port_quarantine: SignedDuration,
     /// Times that decisions use.
     pub times: observed::Settings,
-    /// How many services are reconciled at once.
+    /// How many services are reconciled at once; of one namespace alone, half as many.
     pub concurrency: usize,
     /// Where errors and panics are sent, besides the log.
     pub sentry: Option<sentry::Settings>,
@@ -73,14 +79,17 @@ impl Default for Settings {
             polling_interval: Duration::from_secs(30),
             prometheus_address: None,
             prometheus_authorization: None,
+            allowed_prometheus_servers: Vec::new(),
+            show_trigger_values: false,
             allow_loopback: false,
             wake_callers: vec!["system:serviceaccount:elasti:elasti-resolver".into()],
             allow_anonymous_wakes: false,
             token_file: None,
+            tls_folder: None,
             ports: ports::DEFAULT_RANGE,
             port_quarantine: ports::DEFAULT_QUARANTINE,
             times: observed::Settings::default(),
-            concurrency: 16,
+            concurrency: 32,
             sentry: None,
         }
     }

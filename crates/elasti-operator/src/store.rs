@@ -3,6 +3,7 @@
 
 mod cached_kind;
 mod claims;
+mod followed;
 mod others;
 mod predecessor;
 mod refresh;
@@ -16,15 +17,17 @@ use std::sync::Arc;
 use elasti_api::names;
 use elasti_core::facts::PredecessorFacts;
 use elasti_core::observed::KedaPause;
+use elasti_core::status::need;
 use jiff::Timestamp;
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::watch;
 
-use crate::name::{KindName, Name, TargetName};
+use crate::name::{KindName, Name, TargetName, Workload};
 use crate::slim::{Declared, NodeView, PodView, ServiceView, SliceView, TargetView};
 pub(crate) use cached_kind::{CachedKind, ResolverPod, Source};
 use cached_kind::{names_in, replaces};
 pub(crate) use claims::{autoscaler_kind, first_slices, target_of};
+use followed::NamedKinds;
 pub(crate) use others::Others;
 pub(crate) use predecessor::PredecessorPod;
 pub(crate) use refresh::Lists;
@@ -102,7 +105,7 @@ pub(crate) struct Cache {
     pub(crate) declared: HashMap<Name, Arc<Declared>>,
     /// Which ElastiServices claim a Service.
     by_service: HashMap<Name, Claims>,
-    by_target: HashMap<TargetName, Claims>,
+    by_target: HashMap<Workload, Claims>,
     /// The other Services of each ElastiService, where it has any.
     others: HashMap<Name, Others>,
     /// Which ElastiServices have a Service among their others; the one that manages it first.
@@ -110,8 +113,12 @@ pub(crate) struct Cache {
     /// The namespaces in which the other Services must be found anew.
     others_changed: HashSet<Arc<str>>,
     by_autoscaler: HashMap<(KindName, Name), BTreeSet<Name>>,
-    /// Which ElastiServices refer to a kind, and the version that the first of them names.
-    by_kind: HashMap<KindName, (String, HashSet<Name>)>,
+    /// Which ElastiServices refer to a kind.
+    by_kind: HashMap<KindName, HashSet<Name>>,
+    named_kinds: HashMap<Arc<str>, NamedKinds>,
+    /// The kinds to follow must be chosen anew.
+    kinds_changed: bool,
+    followed_kinds: BTreeSet<KindName>,
     /// Our private Services, by their name, and the public ones.
     public_of: HashMap<Name, Name>,
     services: HashMap<Name, Arc<ServiceView>>,
@@ -126,8 +133,13 @@ pub(crate) struct Cache {
     /// Managed Services by one pair of their selector.
     selectors: HashMap<LabelPair, HashSet<Name>>,
     selector_of: HashMap<Name, (LabelPair, Arc<ServiceView>)>,
-    /// Managed Services whose pods and slices have not been read yet.
-    not_read: HashSet<Name>,
+    /// Managed Services whose pods and slices have not been read yet, each with a number: a list covers those whose number
+    /// is not above the one at which it began.
+    not_read: HashMap<Name, u64>,
+    /// The number of the latest of them.
+    last_not_read: u64,
+    /// At which number the last list of a resource in a namespace began.
+    list_began: HashMap<(&'static str, Option<String>), u64>,
     targets: HashMap<TargetName, Arc<TargetView>>,
     pub(crate) hpas: HashMap<Name, u32>,
     pub(crate) scaled: HashMap<Name, ScaledView>,
@@ -149,12 +161,19 @@ pub(crate) struct Cache {
     watch_versions: HashMap<(&'static str, Option<String>), u64>,
 }
 
+impl Cache {
+    /// Those first whose clients depend on the resolvers.
+    pub(crate) fn sort_by_need(&self, names: &mut [Name]) {
+        names.sort_by_cached_key(|name| self.declared.get(name).map(|me| need(&me.status)));
+    }
+}
+
 /// The store of one operator.
 #[derive(Debug)]
 pub(crate) struct Store {
     cache: Mutex<Cache>,
-    /// The kinds that services refer to, with their version.
-    wanted_kinds: watch::Sender<BTreeMap<KindName, String>>,
+    /// The kinds to follow.
+    wanted_kinds: watch::Sender<BTreeSet<KindName>>,
 }
 
 impl Store {
@@ -183,8 +202,8 @@ impl Store {
         self.cache().declared.keys().cloned().collect()
     }
 
-    /// The kinds that services refer to.
-    pub(crate) fn wanted_kinds(&self) -> watch::Receiver<BTreeMap<KindName, String>> {
+    /// The kinds to follow.
+    pub(crate) fn wanted_kinds(&self) -> watch::Receiver<BTreeSet<KindName>> {
         self.wanted_kinds.subscribe()
     }
 
@@ -224,7 +243,8 @@ impl Store {
             Change::Refused => K::refused(&mut cache, &mut touched),
         }
         cache.refresh_others(&mut touched);
-        let wanted = K::IS_ELASTI_SERVICE.then(|| cache.wanted());
+        let wanted = std::mem::take(&mut cache.kinds_changed);
+        let wanted = wanted.then(|| cache.choose_kinds(&mut touched));
         drop(cache);
         if let Some(wanted) = wanted {
             self.wanted_kinds.send_if_modified(|before| {
@@ -263,7 +283,8 @@ impl Store {
                 }
                 for object in good {
                     left.remove(&object.name);
-                    cache.put_target(&full(object.name.clone()), object, &mut touched);
+                    let name = full(object.name.clone());
+                    cache.put_target(&name, object, &mut touched, Source::List);
                 }
                 for name in left {
                     cache.remove_target(&full(name), &mut touched);
@@ -271,7 +292,8 @@ impl Store {
                 cache.set_kind_listed(kind, scope, &mut touched);
             }
             Change::Set(object) => {
-                cache.put_target(&full(object.name.clone()), object, &mut touched);
+                let name = full(object.name.clone());
+                cache.put_target(&name, object, &mut touched, Source::Event);
             }
             Change::Gone(name) => cache.remove_target(&full(name), &mut touched),
             Change::Refused => {}
@@ -296,7 +318,7 @@ impl Store {
     pub(crate) fn put_target(&self, name: &TargetName, target: TargetView) -> Vec<Name> {
         let mut touched = BTreeSet::new();
         let mut cache = self.cache();
-        cache.put_target(name, target, &mut touched);
+        cache.put_target(name, target, &mut touched, Source::Event);
         cache.refresh_others(&mut touched);
         touched.into_iter().collect()
     }
@@ -305,6 +327,20 @@ impl Store {
     pub(crate) fn set_kind(&self, kind: &KindName, state: KindState) -> Vec<Name> {
         let mut touched = BTreeSet::new();
         self.cache.lock().set_kind(kind, state, &mut touched);
+        touched.into_iter().collect()
+    }
+
+    /// A kind is not followed any more: nothing is known of its objects.
+    pub(crate) fn forget_kind(&self, kind: &KindName) -> Vec<Name> {
+        let mut touched = BTreeSet::new();
+        let mut cache = self.cache();
+        let all = cache.targets.keys().filter(|name| name.kind == *kind);
+        for name in all.cloned().collect::<Vec<TargetName>>() {
+            cache.remove_target(&name, &mut touched);
+        }
+        cache.kind_scopes.remove(kind);
+        cache.kinds.remove(kind);
+        cache.refresh_others(&mut touched);
         touched.into_iter().collect()
     }
 
@@ -381,21 +417,18 @@ impl Cache {
         slices.map(|(_, slice)| slice)
     }
 
-    pub(crate) fn kind(&self, kind: &KindName) -> KindState {
-        self.kinds.get(kind).copied().unwrap_or(KindState::Pending)
-    }
-
-    /// Replaces a target, unless it is newer than that.
+    /// Replaces a target, unless it is newer than that; a list is believed also after a restore, which sets versions back.
     pub(crate) fn put_target(
         &mut self,
         name: &TargetName,
         object: TargetView,
         touched: &mut BTreeSet<Name>,
+        source: Source,
     ) {
         let before = self.targets.get(name);
-        if before.is_some_and(|b| {
-            b.uid == object.uid && !replaces(&b.version, &object.version, Source::Event)
-        }) {
+        if before
+            .is_some_and(|b| b.uid == object.uid && !replaces(&b.version, &object.version, source))
+        {
             return;
         }
         let labels = before.map(|before| &before.facts.pod_labels);
@@ -407,7 +440,7 @@ impl Cache {
     }
 
     fn target_labels_changed(&mut self, name: &TargetName) {
-        if self.by_target.contains_key(name) {
+        if self.by_target.contains_key(&name.workload()) {
             self.others_changed.insert(name.name.namespace.clone());
         }
     }
@@ -447,13 +480,13 @@ impl Cache {
     fn set_kind(&mut self, kind: &KindName, state: KindState, touched: &mut BTreeSet<Name>) {
         let before = self.kinds.insert(kind.clone(), state);
         if before != Some(state) {
-            let users = self.by_kind.get(kind).map(|(_, users)| users);
-            touched.extend(users.into_iter().flatten().cloned());
+            let users = self.by_kind.get(kind).into_iter().flatten();
+            touched.extend(users.cloned());
         }
     }
 
     fn touch_target(&self, name: &TargetName, touched: &mut BTreeSet<Name>) {
-        let claims = self.by_target.get(name).into_iter().flatten();
+        let claims = self.by_target.get(&name.workload()).into_iter().flatten();
         touched.extend(claims.map(|(_, one)| name.name.sibling(one.clone())));
     }
 

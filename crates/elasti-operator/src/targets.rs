@@ -1,11 +1,12 @@
 //! The kinds that services refer to: discovery, watches, and the scale of any workload among them.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use elasti_api::AutoscalerType;
 use elasti_core::facts::PodSelector;
+use futures::future::join_all;
 use kube::Client;
 use kube::core::{ApiResource, GroupVersionKind, Request};
 use kube::discovery::{self, ApiCapabilities};
@@ -23,7 +24,7 @@ use crate::metrics::Metrics;
 use crate::name::{KindName, TargetName};
 use crate::slim::{FromObject, TargetView};
 use crate::store::{CachedKind, Change, KindState, autoscaler_kind};
-use crate::watch::{WatchSpec, watch};
+use crate::watch::{Filter, WatchSpec, watch};
 
 /// How often to ask for a kind that the cluster does not have.
 const DISCOVERY_INTERVAL: Duration = Duration::from_secs(30);
@@ -54,25 +55,65 @@ pub(crate) struct Watches {
 /// Watches every kind that a service refers to, from when it first does so.
 pub(crate) async fn watch_kinds(watches: Watches) {
     let mut wanted = watches.cluster.store.wanted_kinds();
-    let mut watched: HashSet<KindName> = HashSet::new();
-    let mut tasks = JoinSet::new();
+    let mut followed: HashMap<KindName, Followed> = HashMap::new();
     loop {
         let kinds = wanted.borrow_and_update().clone();
-        for (kind, version) in kinds {
-            if watched.insert(kind.clone()) {
-                tasks.spawn(watch_kind(watches.clone(), kind, version));
+        let is_wanted = |kind: &KindName| kinds.contains(kind) || kind.is_well_known();
+        let unwanted: Vec<KindName> = { followed.keys() }
+            .filter(|kind| !is_wanted(kind))
+            .cloned()
+            .collect();
+        for kind in unwanted {
+            if let Some(one) = followed.remove(&kind) {
+                one.end(&watches, &kind).await;
             }
         }
-        tokio::select! {
-            changed = wanted.changed() => if changed.is_err() { return },
-            Some(_) = tasks.join_next() => {}
+        for kind in kinds {
+            let start = |kind: &KindName| Followed::start(&watches, kind);
+            followed.entry(kind).or_insert_with_key(start);
+        }
+        if wanted.changed().await.is_err() {
+            return;
         }
     }
 }
 
+/// A kind that is followed.
+struct Followed {
+    task: JoinSet<()>,
+    heartbeats: Arc<Heartbeats>,
+}
+
+impl Followed {
+    fn start(watches: &Watches, kind: &KindName) -> Self {
+        let heartbeats = watches.heartbeats.group();
+        let own = Watches {
+            heartbeats: heartbeats.clone(),
+            ..watches.clone()
+        };
+        let mut task = JoinSet::new();
+        task.spawn(watch_kind(own, kind.clone()));
+        Self { task, heartbeats }
+    }
+
+    /// No service names the kind any more, or others go first.
+    async fn end(mut self, watches: &Watches, kind: &KindName) {
+        watches.heartbeats.end_group(&self.heartbeats);
+        self.task.shutdown().await;
+        let Cluster {
+            kinds,
+            store,
+            queue,
+            ..
+        } = &*watches.cluster;
+        kinds.0.lock().remove(kind);
+        queue.add_all(&store.forget_kind(kind));
+    }
+}
+
 /// Discovers one kind and watches it in every namespace that is watched.
-async fn watch_kind(watches: Watches, kind: KindName, version: String) {
-    let gvk = GroupVersionKind::gvk(&kind.group, &version, &kind.kind);
+async fn watch_kind(watches: Watches, kind: KindName) {
+    let gvk = GroupVersionKind::gvk(&kind.group, &kind.version, &kind.kind);
     let heartbeat = watches.heartbeats.register();
     let (resource, capabilities) = watches.discover(&kind, &gvk, &heartbeat).await;
     let Watches { cluster, .. } = &watches;
@@ -81,7 +122,7 @@ async fn watch_kind(watches: Watches, kind: KindName, version: String) {
         .0
         .lock()
         .insert(kind.clone(), resource.clone());
-    let is = |type_| autoscaler_kind(type_).0 == kind;
+    let is = |type_| autoscaler_kind(type_) == kind;
     let (hpa, keda) = (is(AutoscalerType::Hpa), is(AutoscalerType::Keda));
     // From here on the watches have heartbeats of their own.
     heartbeat.beat_after(FOREVER);
@@ -91,27 +132,23 @@ async fn watch_kind(watches: Watches, kind: KindName, version: String) {
         cluster.queue.add_all(&touched);
         return std::future::pending().await;
     }
-    let mut scopes = JoinSet::new();
-    for scope in cluster.store.scopes() {
-        let (watches, kind) = (watches.clone(), kind.clone());
-        let resource = resource.clone();
-        scopes.spawn(async move {
-            let scope = scope.as_deref();
-            let apply_targets = |change: Change<TargetView>| {
-                let change = change.map(|view| with_known_scale(&kind, view));
-                watches.apply_target_change(&kind, scope, change);
-            };
-            let apply_hpas = |change: Change<HpaView>| watches.apply_change(&kind, scope, change);
-            let apply_scaled =
-                |change: Change<ScaledObject>| watches.apply_change(&kind, scope, change);
-            match (hpa, keda) {
-                (true, _) => watches.watch(&resource, scope, apply_hpas).await,
-                (_, true) => watches.watch(&resource, scope, apply_scaled).await,
-                _ => watches.watch(&resource, scope, apply_targets).await,
-            }
-        });
-    }
-    while scopes.join_next().await.is_some() {}
+    let scopes = cluster.store.scopes();
+    let all = scopes.iter().map(async |scope| {
+        let scope = scope.as_deref();
+        let apply_targets = |change: Change<TargetView>| {
+            let change = change.map(|view| with_known_scale(&kind, view));
+            watches.apply_target_change(&kind, scope, change);
+        };
+        let apply_hpas = |change: Change<HpaView>| watches.apply_change(&kind, scope, change);
+        let apply_scaled =
+            |change: Change<ScaledObject>| watches.apply_change(&kind, scope, change);
+        match (hpa, keda) {
+            (true, _) => watches.watch(&resource, scope, apply_hpas).await,
+            (_, true) => watches.watch(&resource, scope, apply_scaled).await,
+            _ => watches.watch(&resource, scope, apply_targets).await,
+        }
+    });
+    join_all(all).await;
 }
 
 impl Watches {
@@ -155,10 +192,13 @@ impl Watches {
             labels: None,
             relist_every: 0,
         };
-        self.metrics.watch_started(&resource.plural);
+        let _counted = self.metrics.watch_started(&resource.plural);
         let heartbeat = self.heartbeats.register();
         let client = self.cluster.client.clone();
-        watch(client, spec, heartbeat, |change, _| apply(change)).await;
+        watch(client, spec, heartbeat, Filter::all(), |change, _| {
+            apply(change)
+        })
+        .await;
     }
 
     /// Caches what the watch of a target's kind delivered.

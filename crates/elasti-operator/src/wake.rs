@@ -1,6 +1,7 @@
 //! A wake, from the resolver's request to the one conditional scale write. It runs on every replica of the operator
 //! and waits for no reconcile.
 
+mod client;
 mod endpoint;
 mod leader_client;
 mod refusal;
@@ -8,7 +9,7 @@ mod refusal;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use elasti_api::WakePromise;
+use elasti_api::{WakeClient, WakePromise};
 use elasti_core::{Promise, WakeDecision, Why};
 use jiff::Timestamp;
 use parking_lot::Mutex;
@@ -33,6 +34,8 @@ pub struct PendingWake {
     pub namespace: String,
     /// The name of the Service.
     pub service: String,
+    /// Who it is for, if a resolver told it.
+    pub client: Option<WakeClient>,
     /// Where the outcome goes.
     pub answer: oneshot::Sender<WakeOutcome>,
 }
@@ -112,7 +115,7 @@ pub(crate) async fn run(operator: Arc<Operator>, mut wakes: mpsc::Receiver<Pendi
     loop {
         tokio::select! {
             wake = wakes.recv() => {
-                let Some(PendingWake { namespace, service, answer }) = wake else { return };
+                let Some(PendingWake { namespace, service, client, answer }) = wake else { return };
                 let service = Name::new(namespace, service);
                 if in_progress.join(&service, answer) {
                     let (operator, in_progress) = (operator.clone(), in_progress.clone());
@@ -124,7 +127,7 @@ pub(crate) async fn run(operator: Arc<Operator>, mut wakes: mpsc::Receiver<Pendi
                             operator.cluster.queue.add_all(claimant.as_slice());
                         };
                         let promised = |promise| finish(Decided::AlreadyAwake(Some(promise)));
-                        let decided = wake_service(&operator, &service, promised).await;
+                        let decided = wake_service(&operator, &service, client, promised).await;
                         finish(decided);
                     });
                 }
@@ -136,7 +139,12 @@ pub(crate) async fn run(operator: Arc<Operator>, mut wakes: mpsc::Receiver<Pendi
 
 /// Decides on the cached facts and writes the scale; where something else was faster, decides again. What can be promised
 /// is `promised` at once, before anything is read.
-async fn wake_service(operator: &Operator, service: &Name, promised: impl Fn(Promise)) -> Decided {
+async fn wake_service(
+    operator: &Operator,
+    service: &Name,
+    client: Option<WakeClient>,
+    promised: impl Fn(Promise),
+) -> Decided {
     let cluster = &operator.cluster;
     let Some(name) = cluster.store.cache().claimant(service) else {
         return match operator.is_ready() {
@@ -162,11 +170,15 @@ async fn wake_service(operator: &Operator, service: &Name, promised: impl Fn(Pro
                 match (attempt, promise) {
                     (0, Some(promise)) => promised(promise),
                     (0, None) => {}
-                    (_, promise) => return Decided::AlreadyAwake(promise),
+                    (_, promise) => {
+                        client::remember(operator, &snapshot, client).await;
+                        return Decided::AlreadyAwake(promise);
+                    }
                 }
             }
             WakeDecision::Scale(replicas) => {
-                if let Some(outcome) = scale_up(operator, &snapshot, replicas).await {
+                let scaled = scale_up(operator, &snapshot, replicas, client.clone());
+                if let Some(outcome) = scaled.await {
                     return outcome;
                 }
             }
@@ -194,7 +206,12 @@ async fn promise(operator: &Operator, name: &Name, target: &TargetName) -> Optio
 }
 
 /// The one write; `None` if something else wrote the target first.
-async fn scale_up(operator: &Operator, snapshot: &Snapshot, replicas: u32) -> Option<Decided> {
+async fn scale_up(
+    operator: &Operator,
+    snapshot: &Snapshot,
+    replicas: u32,
+    client: Option<WakeClient>,
+) -> Option<Decided> {
     let Some(target) = &snapshot.target else {
         return Some(RETRY);
     };
@@ -204,7 +221,9 @@ async fn scale_up(operator: &Operator, snapshot: &Snapshot, replicas: u32) -> Op
         .await
     {
         Ok(()) => {
-            reporter.wake_scaled(snapshot, replicas);
+            operator.memories.set_woken(&snapshot.me.name);
+            let client = client::remember(operator, snapshot, client).await;
+            reporter.wake_scaled(snapshot, replicas, client.as_ref());
             Some(Decided::Other(WakeOutcome::Scaled))
         }
         Err(Error::Conflict(_)) => None,

@@ -38,20 +38,43 @@ impl WatchSpec {
     }
 }
 
+/// What of a list is kept.
+pub(crate) struct Filter<K> {
+    /// Called when a list begins.
+    pub(crate) begin: Box<dyn Fn() + Send + Sync>,
+    /// Whether an object of a page is kept.
+    pub(crate) keep: Box<dyn Fn(&K) -> bool + Send + Sync>,
+}
+
+impl<K> Filter<K> {
+    /// Everything is kept.
+    pub(crate) fn all() -> Self {
+        Self {
+            begin: Box::new(|| {}),
+            keep: Box::new(|_| true),
+        }
+    }
+}
+
 /// Watches as long as the future lives; each change comes with the version that the watch has reached.
 pub(crate) async fn watch<K: FromObject>(
     client: Client,
     spec: WatchSpec,
     heartbeat: Arc<Heartbeat>,
+    Filter { begin, keep }: Filter<K>,
     mut on_change: impl FnMut(Change<K>, &str),
 ) {
     let path = spec.path.clone();
     let relist_every = spec.relist_every;
+    // One that cannot be read has a name that counts.
+    let keep = move |item: &Item<K>| item.object.as_ref().map_or(true, &keep);
     let watch = Watch::new(client, spec.collection(), Item::version)
+        .keep_only(keep)
         .relist_every(relist_every)
         .backoff_for(|error| is_absent(error).then_some(ABSENT_KIND_RETRY));
     let on_event = |event, version: &str| match event {
         Event::Calling => heartbeat.beat(),
+        Event::Listing => begin(),
         Event::Watching => {}
         Event::Listed(items) => on_change(all(items), version),
         // What cannot be read stays as it was known.

@@ -107,7 +107,8 @@ fn main() {
         let settings = Settings {
             bind: cluster.http.ip(),
             admin: SocketAddr::new(cluster.http.ip(), 0),
-            proxy: SocketAddr::new(cluster.http.ip(), 0),
+            health: SocketAddr::new(cluster.http.ip(), 0),
+            proxy: Some(SocketAddr::new(cluster.http.ip(), 0)),
             allow_loopback: true,
             ..Settings::default()
         };

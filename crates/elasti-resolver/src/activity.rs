@@ -49,11 +49,10 @@ impl ActivityReporter {
     pub(crate) fn report(&self) -> ActivityReport {
         let now = self.clock.millis();
         let open_ports = self.open_ports.lock().clone();
-        let table = self.table.load();
-        let services = table.services.values().map(|service| {
+        let services = self.table.services().into_iter().map(|service| {
             let is_open = |port: &ListenPort| {
-                let owner = table.listen_ports.get(&port.listen_port);
-                owner == Some(&service.key) && open_ports.contains(&port.listen_port)
+                let owned = self.table.owns(&service.key, port.listen_port);
+                owned && open_ports.contains(&port.listen_port)
             };
             let open: Vec<ListenPort> = service
                 .ports

@@ -10,6 +10,7 @@ use elasti_api::names;
 use elasti_core::ports::ServiceKey;
 use elasti_runtime::callers::Callers;
 use elasti_runtime::http_server::HttpServer;
+use elasti_runtime::peer_tls::TlsAcceptor;
 use http::header::{CONTENT_TYPE, HeaderValue};
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::Full;
@@ -22,11 +23,18 @@ use crate::metrics::Metrics;
 use crate::net::TcpListener;
 use crate::table::RouteTable;
 
-/// Probes, Prometheus and operators: a few dozen at most.
+/// Prometheus and operators: a few dozen at most, of which none needs more than a few connections.
 const SERVER: HttpServer = HttpServer {
     max_connections: 256,
-    max_connections_per_peer: 256,
+    max_connections_per_peer: 32,
     header_timeout: Duration::from_secs(10),
+};
+
+/// The kubelet alone, which opens a connection for each probe.
+const HEALTH: HttpServer = HttpServer {
+    max_connections: 1024,
+    max_connections_per_peer: 32,
+    header_timeout: Duration::from_secs(2),
 };
 
 /// What the endpoints report about.
@@ -42,13 +50,34 @@ pub(crate) struct Admin {
 
 /// Routes are loaded, and the resolver is not ending.
 pub(crate) fn is_ready(table: &RouteTable, lifecycle: &Lifecycle) -> bool {
-    table.load().loaded && lifecycle.is_serving()
+    table.is_loaded() && lifecycle.is_serving()
 }
 
 /// Serves for as long as the future lives.
-pub(crate) async fn serve(admin: Arc<Admin>, listener: TcpListener) {
+pub(crate) async fn serve(admin: Arc<Admin>, listener: TcpListener, tls: Option<TlsAcceptor>) {
     let respond = move |peer, request| respond(admin.clone(), peer, request);
-    SERVER.serve(listener, respond).await;
+    SERVER.serve_with_tls(listener, tls, respond).await;
+}
+
+/// Serves the probes alone.
+pub(crate) async fn serve_health(admin: Arc<Admin>, listener: TcpListener) {
+    let respond = move |_, request: Request<Incoming>| {
+        let health = health(&admin, request.uri().path());
+        let missing = || text(StatusCode::NOT_FOUND, "not found");
+        std::future::ready(Ok::<_, Infallible>(health.unwrap_or_else(missing)))
+    };
+    HEALTH.serve(listener, respond).await;
+}
+
+fn health(admin: &Admin, path: &str) -> Option<Response<Full<Bytes>>> {
+    let unready = "routes are not loaded, or the resolver is ending";
+    match path {
+        "/readyz" if !is_ready(&admin.table, &admin.lifecycle) => {
+            Some(text(StatusCode::SERVICE_UNAVAILABLE, unready))
+        }
+        "/healthz" | "/readyz" => Some(text(StatusCode::OK, "ok")),
+        _ => None,
+    }
 }
 
 async fn respond(
@@ -59,16 +88,17 @@ async fn respond(
     if request.method() != Method::GET && request.method() != Method::HEAD {
         return Ok(text(StatusCode::METHOD_NOT_ALLOWED, "only GET"));
     }
+    if let Some(health) = health(&admin, request.uri().path()) {
+        return Ok(health);
+    }
     Ok(match request.uri().path() {
-        "/healthz" => text(StatusCode::OK, "ok"),
-        "/readyz" if is_ready(&admin.table, &admin.lifecycle) => text(StatusCode::OK, "ok"),
-        "/readyz" => text(
-            StatusCode::SERVICE_UNAVAILABLE,
-            "routes are not loaded, or the resolver is ending",
-        ),
         names::METRICS_PATH => {
             let only = parameter(request.uri().query().unwrap_or_default(), "name");
-            let body = admin.metrics.encode(&admin.table.load(), only);
+            admin
+                .metrics
+                .limits
+                .set_connections(admin.lifecycle.connections());
+            let body = admin.metrics.encode(&admin.table, only);
             let mut response = text(StatusCode::OK, body);
             let kind = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
             response.headers_mut().insert(CONTENT_TYPE, kind);

@@ -31,12 +31,21 @@ pub(crate) enum Failure {
         "The service closed the connection without an answer; whether it did the work is not known."
     )]
     PodClosed,
-    /// The ElastiService was deleted while the request waited.
+    /// The ElastiService was deleted, or its port changed, while the client was connected.
     #[error("Elasti has just stopped to manage this service; a retry goes straight to it.")]
     Deleted,
+    /// The pod refused the stream before it did anything; a client may send it again, whatever it is.
+    #[error("The service refused the request before it did anything.")]
+    StreamRefused,
+    /// A gRPC call was held as long as it allows itself.
+    #[error("The service did not start within the time that the call allows.")]
+    GrpcTimeout,
     /// Elasti does not manage what was asked for.
     #[error("No service that Elasti manages has this name or port.")]
     NotManaged,
+    /// The service does not accept requests from this address.
+    #[error("The service does not accept requests from this address.")]
+    SourceNotAllowed,
     /// The resolver is no forward proxy.
     #[error("CONNECT is not possible here.")]
     ConnectMethod,
@@ -79,7 +88,10 @@ impl Failure {
             Self::Down => AnswerReason::Down,
             Self::PodClosed => AnswerReason::PodClosed,
             Self::Deleted => AnswerReason::ServiceDeleted,
+            Self::StreamRefused => AnswerReason::StreamRefused,
+            Self::GrpcTimeout => AnswerReason::GrpcTimeout,
             Self::NotManaged => AnswerReason::NotManaged,
+            Self::SourceNotAllowed => AnswerReason::SourceNotAllowed,
             Self::ConnectMethod => AnswerReason::ConnectMethod,
             Self::Malformed => AnswerReason::Malformed,
             Self::HeadTooLarge => AnswerReason::HeadTooLarge,
@@ -95,10 +107,15 @@ impl Failure {
                 LimitScope::Shared => "shared",
                 LimitScope::Resolver => "resolver",
             },
-            Self::Deadline | Self::Obstacle(_) | Self::Down | Self::PodClosed | Self::Deleted => {
-                "service"
-            }
+            Self::Deadline
+            | Self::Obstacle(_)
+            | Self::Down
+            | Self::PodClosed
+            | Self::StreamRefused
+            | Self::GrpcTimeout
+            | Self::Deleted => "service",
             Self::NotManaged
+            | Self::SourceNotAllowed
             | Self::ConnectMethod
             | Self::Malformed
             | Self::HeadTooLarge
@@ -114,12 +131,20 @@ impl Failure {
             Self::Deleted => Some(1),
             Self::Obstacle(_) => Some(30),
             Self::PodClosed
+            | Self::StreamRefused
+            | Self::GrpcTimeout
             | Self::NotManaged
+            | Self::SourceNotAllowed
             | Self::ConnectMethod
             | Self::Malformed
             | Self::HeadTooLarge
             | Self::ClientDisconnected => None,
         }
+    }
+
+    /// The same, unless the client has left.
+    pub(crate) fn told_status(self) -> Option<StatusCode> {
+        (self != Self::ClientDisconnected).then(|| self.status())
     }
 
     /// The status of its response.
@@ -130,9 +155,12 @@ impl Failure {
             | Self::Obstacle(_)
             | Self::Down
             | Self::Deleted
+            | Self::StreamRefused
             | Self::ClientDisconnected => StatusCode::SERVICE_UNAVAILABLE,
+            Self::GrpcTimeout => StatusCode::GATEWAY_TIMEOUT,
             Self::PodClosed => StatusCode::BAD_GATEWAY,
             Self::NotManaged => StatusCode::NOT_FOUND,
+            Self::SourceNotAllowed => StatusCode::FORBIDDEN,
             Self::ConnectMethod => StatusCode::METHOD_NOT_ALLOWED,
             Self::Malformed => StatusCode::BAD_REQUEST,
             Self::HeadTooLarge => StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
@@ -163,7 +191,10 @@ fn obstacle(reason: Reason) -> (AnswerReason, &'static str) {
             AnswerReason::NeverReady,
             "The service has started, but its readiness probe fails.",
         ),
-        _ => (AnswerReason::CannotStart, "The service cannot start."),
+        _ => (
+            AnswerReason::CannotStart,
+            "The service cannot start in the time that it is given.",
+        ),
     }
 }
 
@@ -220,8 +251,8 @@ fn set_headers(
 }
 
 /// What a browser sees while a service is being woken.
-pub(crate) fn waiting(key: &ServiceKey) -> Response<Body> {
-    let mut response = Response::new(Body::from_text(waiting_page::render(key)));
+pub(crate) fn waiting(key: &ServiceKey, delay: Option<Reason>) -> Response<Body> {
+    let mut response = Response::new(Body::from_text(waiting_page::render(key, delay)));
     *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
     let headers = response.headers_mut();
     headers.insert(
@@ -241,7 +272,8 @@ pub(crate) fn waiting(key: &ServiceKey) -> Response<Body> {
 }
 
 /// Trailers-only: the status stands in the head and there is no body.
-/// 14 is UNAVAILABLE, 12 UNIMPLEMENTED, 3 INVALID_ARGUMENT, 8 RESOURCE_EXHAUSTED, 2 UNKNOWN.
+/// 14 is UNAVAILABLE, 4 DEADLINE_EXCEEDED, 12 UNIMPLEMENTED, 3 INVALID_ARGUMENT,
+/// 7 PERMISSION_DENIED, 8 RESOURCE_EXHAUSTED, 2 UNKNOWN.
 fn grpc_failure(failure: Failure, sentence: &str) -> Response<Body> {
     let code = match failure {
         Failure::Refused(_)
@@ -249,8 +281,11 @@ fn grpc_failure(failure: Failure, sentence: &str) -> Response<Body> {
         | Failure::Obstacle(_)
         | Failure::Down
         | Failure::Deleted
+        | Failure::StreamRefused
         | Failure::ClientDisconnected => 14_u16,
+        Failure::GrpcTimeout => 4,
         Failure::NotManaged | Failure::ConnectMethod => 12,
+        Failure::SourceNotAllowed => 7,
         Failure::HeadTooLarge => 8,
         Failure::Malformed => 3,
         Failure::PodClosed => 2,
@@ -326,7 +361,9 @@ mod tests {
             Failure::Deadline,
             Failure::PodClosed,
             Failure::Deleted,
+            Failure::GrpcTimeout,
             Failure::NotManaged,
+            Failure::SourceNotAllowed,
             Failure::ConnectMethod,
             Failure::HeadTooLarge,
             Failure::Malformed,

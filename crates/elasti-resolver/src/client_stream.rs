@@ -4,10 +4,18 @@ use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
-use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, Interest, ReadBuf};
+use tokio::time::{Instant, timeout};
 
-use crate::net::{TcpStream, close_writing, read};
+use crate::net::{TcpStream, clear_urgent, close_writing, read};
+use crate::protocol::TLS_FIRST_BYTE;
+
+/// A client that is still sending when its answer is complete gets this long without a byte to notice the end, and at
+/// most so long in total: closing at once would answer its bytes with a reset, which may destroy the answer on its way.
+const LINGER_IDLE: Duration = Duration::from_secs(2);
+const LINGER_MOST: Duration = Duration::from_secs(30);
 
 /// Reads and writes a connection that is shared.
 #[derive(Clone, Debug)]
@@ -17,6 +25,18 @@ impl ClientStream {
     /// Ends when the client has closed its side, whether or not its bytes were read.
     pub(crate) async fn disconnected(&self) {
         disconnected(&self.0).await;
+    }
+
+    /// Drops what the client still sends, until it has closed its side or has had its time.
+    pub(crate) async fn linger(&mut self) {
+        let until = Instant::now() + LINGER_MOST;
+        let mut dropped = vec![0; 16 * 1024];
+        while Instant::now() < until
+            && matches!(
+                timeout(LINGER_IDLE, self.read(&mut dropped)).await,
+                Ok(Ok(1..))
+            )
+        {}
     }
 }
 
@@ -29,17 +49,21 @@ pub(crate) async fn disconnected(stream: &TcpStream) {
         match stream.ready(Interest::PRIORITY | Interest::ERROR).await {
             Ok(ready) if ready.is_read_closed() || ready.is_error() => return,
             Err(_) => return,
-            Ok(_) => tokio::task::yield_now().await,
+            Ok(_) => {
+                clear_urgent(stream);
+                tokio::task::yield_now().await;
+            }
         }
     }
 }
 
 /// Ends when a client that speaks no HTTP has disconnected. One that sent bytes and closed only its own side may still
-/// wait for what comes back; then only a reset counts.
+/// wait for what comes back; then only a reset counts. Not so TLS: nothing comes back for a handshake that was left.
 pub(crate) async fn disconnected_tcp(stream: &TcpStream) {
     disconnected(stream).await;
     let mut first = [0; 1];
-    if matches!(stream.peek(&mut first).await, Ok(1)) {
+    let sent = matches!(stream.peek(&mut first).await, Ok(1));
+    if sent && first != [TLS_FIRST_BYTE] {
         let _ = stream.ready(Interest::ERROR).await;
     }
 }

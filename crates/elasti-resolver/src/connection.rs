@@ -1,27 +1,34 @@
 //! One accepted connection: holds it unread while no pod is ready, finds out what it speaks, serves it.
 //! HTTP machinery is built only after the wait, unless the head could not be judged by a peek: 10,000 may wait.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
+use elasti_api::WakeClient;
 use tokio::time::Instant;
 
+use crate::access_log::AccessLog;
+use crate::answer::Failure;
 use crate::client_stream::{disconnected, disconnected_tcp};
 use crate::clock::{Clock, to_std};
-use crate::drain::Lifecycle;
+use crate::drain::{Ending, Lifecycle};
+use crate::ended_hold::EndedHold;
 use crate::forward::http::needs_pod;
-use crate::forward::tcp;
+use crate::forward::tcp::{self, Relay};
 use crate::head;
 use crate::host_route::HostRoute;
 use crate::http_connection;
 use crate::listener::ConnectionPermit;
 use crate::metrics::Metrics;
 use crate::net::TcpStream;
-use crate::protocol::{self, Declared, Protocol};
+use crate::protocol::{self, CountedAs, Declared, Protocol};
 use crate::reach::{Destination, Dispatcher, HoldOutcome};
+use crate::sources::Sources;
 use crate::table::{Service, ServiceStats};
+use crate::trace::Tracer;
+use crate::wake_client;
 
 /// A head must be complete by then, and an idle connection ends after it.
 pub(crate) const HEADER_TIMEOUT: Duration = Duration::from_secs(30);
@@ -37,8 +44,11 @@ pub(crate) struct Proxy {
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) lifecycle: Arc<Lifecycle>,
     pub(crate) host_route: HostRoute,
+    pub(crate) sources: Arc<Sources>,
     /// How long a relay may carry nothing before it is ended; `None`: for ever.
     pub(crate) idle_timeout: Option<Duration>,
+    pub(crate) access_log: Option<AccessLog>,
+    pub(crate) tracer: Option<Tracer>,
 }
 
 impl Proxy {
@@ -48,6 +58,17 @@ impl Proxy {
         stats
             .last_arrival_millis
             .store(now, std::sync::atomic::Ordering::Relaxed);
+    }
+
+    /// Whether a service accepts this source.
+    pub(crate) async fn admits(&self, service: &Service, source: IpAddr) -> bool {
+        match &service.allow_from {
+            Some(rule) => {
+                let admitted = self.sources.admit(rule, &service.key.namespace, source);
+                Box::pin(admitted).await
+            }
+            None => true,
+        }
     }
 }
 
@@ -66,14 +87,29 @@ pub(crate) struct Accepted {
     pub(crate) proxy: Arc<Proxy>,
     pub(crate) route: Route,
     pub(crate) permit: ConnectionPermit,
+    pub(crate) ending: Ending,
     pub(crate) stream: TcpStream,
     pub(crate) peer: SocketAddr,
+}
+
+/// How the wait of an unread connection ended.
+enum Unread {
+    Ended(HoldOutcome),
+    Http2,
+    ClientLeft,
 }
 
 impl Accepted {
     /// Serves the connection to its end. What comes after a wait is boxed, so that a held connection costs no memory
     /// for it.
     pub(crate) async fn serve(self) {
+        if let Some(service) = self.restricted() {
+            if !self.proxy.admits(&service, self.peer.ip()).await {
+                let refused = HoldOutcome::Refused(Failure::SourceNotAllowed, None);
+                return Box::pin(self.answer_if_http(refused)).await;
+            }
+            self.proxy.record_arrival(&service.stats);
+        }
         let (mut protocol, mut first) = (None, HoldOutcome::NotHeld);
         if let Some(service) = self.must_wait() {
             let mut waits_unread = true;
@@ -81,13 +117,14 @@ impl Accepted {
                 (protocol, waits_unread) = Box::pin(self.judge(&service)).await;
             }
             if waits_unread {
-                let Some(outcome) = self.hold(&service).await else {
-                    return;
-                };
-                first = outcome;
+                match self.hold(&service).await {
+                    Unread::Ended(outcome) => first = outcome,
+                    Unread::Http2 => protocol = Some(Protocol::Http2),
+                    Unread::ClientLeft => return,
+                }
             }
         }
-        if protocol.is_none() && matches!(first, HoldOutcome::Refused(_)) {
+        if protocol.is_none() && matches!(first, HoldOutcome::Refused(..)) {
             return Box::pin(self.answer_if_http(first)).await;
         }
         if protocol.is_none() {
@@ -108,6 +145,15 @@ impl Accepted {
             }
             (_, Route::ByHost) | (None, _) => {}
         }
+    }
+
+    /// The service, if it accepts only some sources.
+    fn restricted(&self) -> Option<Arc<Service>> {
+        let Route::Service(destination) = &self.route else {
+            return None;
+        };
+        let service = self.proxy.dispatcher.table.service(&destination.key)?;
+        service.allow_from.is_some().then_some(service)
     }
 
     /// The service, if no pod can take this connection now.
@@ -132,13 +178,35 @@ impl Accepted {
         (protocol, waits_unread)
     }
 
-    /// Waits for a pod, unread; `None` if the client disconnected.
-    async fn hold(&self, service: &Service) -> Option<HoldOutcome> {
-        let deadline = Instant::now() + to_std(service.room.timeout);
-        tokio::select! {
-            held = self.proxy.dispatcher.hold(service, 0, deadline) => Some(held.into()),
-            () = self.client_disconnected() => None,
+    /// Waits for a pod, unread. HTTP/2 is not held so: its clients give a connection up that shows no SETTINGS for a
+    /// few seconds, and each of its streams has a deadline of its own.
+    async fn hold(&self, service: &Service) -> Unread {
+        let since = Instant::now();
+        let deadline = since + to_std(service.room.timeout);
+        let dispatcher = &self.proxy.dispatcher;
+        let client = match dispatcher.wakes.tells_clients && !service.has_waiters() {
+            true => Some(Box::new(Box::pin(self.client()).await)),
+            false => None,
+        };
+        let ended = tokio::select! {
+            held = dispatcher.hold(service, 0, deadline, client) => held,
+            () = self.client_disconnected() => Err(Failure::ClientDisconnected),
+            () = protocol::speaks_http2(&self.stream), if self.declared() != Declared::Other => {
+                return Unread::Http2;
+            }
+        };
+        let counted_as = CountedAs::so_far(&self.stream, self.declared());
+        let hold = EndedHold::now(since, ended.as_ref().err().copied());
+        dispatcher.hold_ended(&service.key, counted_as, &hold);
+        match ended {
+            Ok(released) => Unread::Ended(HoldOutcome::Released(released, hold)),
+            Err(Failure::ClientDisconnected) => Unread::ClientLeft,
+            Err(failure) => Unread::Ended(HoldOutcome::Refused(failure, Some(hold))),
         }
+    }
+
+    async fn client(&self) -> WakeClient {
+        wake_client::of_unread(&self.stream, self.declared(), self.peer.ip()).await
     }
 
     /// Ends when a held client has disconnected; what it speaks decides what its closed side means.
@@ -161,14 +229,15 @@ impl Accepted {
     }
 
     async fn relay(mut self, destination: Destination, first: HoldOutcome) {
-        tcp::relay(&self.proxy, &destination, &mut self.stream, first).await;
+        let from = self.peer.ip();
+        tcp::relay(&self.proxy, &destination, (&mut self.stream, from), first).await;
     }
 
     /// Serves a client that has sent nothing for a moment. If no pod was reached, or it closed before the first byte, a
     /// request may still be on the way.
     async fn serve_silent(mut self, destination: Destination, first: HoldOutcome) {
-        let (proxy, client) = (&self.proxy, &mut self.stream);
-        let relayed = tcp::relay_silent(proxy, &destination, client, first).await;
+        let client = (&mut self.stream, self.peer.ip());
+        let relayed = tcp::relay_silent(&self.proxy, &destination, client, first).await;
         if let ControlFlow::Continue(first) = relayed {
             self.answer_if_http(first).await;
         }
@@ -179,7 +248,14 @@ impl Accepted {
     async fn answer_if_http(self, first: HoldOutcome) {
         let declared = self.declared();
         match protocol::detect_within(&self.stream, declared, REFUSAL_TIMEOUT).await {
-            Some(Protocol::Tcp | Protocol::Silent) | None => {}
+            Some(Protocol::Tcp | Protocol::Silent) | None => {
+                if let (Route::Service(to), HoldOutcome::Refused(failure, hold)) =
+                    (&self.route, &first)
+                {
+                    let relay = Relay::new(&self.proxy, to, &self.stream, self.peer.ip());
+                    relay.refused(*failure, hold.as_ref());
+                }
+            }
             Some(http) => http_connection::serve(self, http, first).await,
         }
     }

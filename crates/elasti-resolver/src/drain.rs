@@ -1,10 +1,12 @@
-//! How a resolver ends: not ready first, accepting for the settle time, then nothing new, and held requests are served.
+//! How many connections a resolver has, and how it ends: not ready first, accepting until no slice names it and nothing
+//! new came for the settle time, then nothing new, and held requests are served.
 //! Never cuts a connection off by itself; the second signal is the caller's.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use tokio::sync::watch;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 /// How far a resolver is with ending.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -17,20 +19,68 @@ enum Stage {
     Closing,
 }
 
+/// Files that are no client's, whatever the limit: the API server, operators, the admin port, the first listen ports.
+const RESERVED_FILES: u64 = 256;
+/// How many times as many connections as are still free one listener may have: alone it gets 4/5 of all, and n of them
+/// leave 1/(4n + 1) for the next one (the dynamic threshold of the waiting rooms, with alpha = 4).
+const MOST_OF_FREE: usize = 4;
+/// New connections are accepted for at most this many settle times: a client that never stops to come must not keep a
+/// resolver from ending. 15 x 2 s = 30 s, which nodes that follow late have then had.
+const MOST_SETTLE_TIMES: u32 = 15;
+
+/// How long it waits to be out of all slices: the leader writes 10,000 of them in less. Where no operator runs they stay,
+/// and it must end all the same, within what the chart grants beyond the longest hold (60 s).
+const OUT_OF_SLICES_TIMEOUT: Duration = Duration::from_secs(50);
+
 /// From start to shutdown: the stage, and the connections that are open.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Lifecycle {
     stage: watch::Sender<Stage>,
     connections: watch::Sender<usize>,
+    max_connections: usize,
+    /// Since the start.
+    accepted: AtomicU64,
+}
+
+/// A quarter of the files, and at least [`RESERVED_FILES`], stay for what is no client's: connections to pods, listen
+/// ports, operators, the API server. Of 1,048,576 clients get 786,432, of 1,024 they get 768. A held connection needs no
+/// second file; where there is none for its pod, it is held on.
+fn max_connections(open_files: u64) -> usize {
+    let reserved = (open_files / 4).max(RESERVED_FILES);
+    usize::try_from(open_files.saturating_sub(reserved)).map_or(usize::MAX, |most| most.max(1))
 }
 
 impl Lifecycle {
-    pub(crate) fn is_serving(&self) -> bool {
-        *self.stage.borrow() == Stage::Serving
+    pub(crate) fn new(open_files: u64) -> Self {
+        Self {
+            stage: watch::Sender::default(),
+            connections: watch::Sender::default(),
+            max_connections: max_connections(open_files),
+            accepted: AtomicU64::new(0),
+        }
     }
 
-    pub(crate) fn is_closing(&self) -> bool {
-        *self.stage.borrow() == Stage::Closing
+    /// Ends when a listener may accept one more, so that none takes the last ones from the others.
+    pub(crate) async fn may_accept(&self, own: impl Fn() -> usize) {
+        let may = |open: usize| {
+            let free = self.max_connections.saturating_sub(open);
+            own() < free.saturating_mul(MOST_OF_FREE)
+        };
+        if may(*self.connections.borrow()) {
+            return;
+        }
+        let mut open = self.connections.subscribe();
+        // The sender is ours, so this ends only when there is room.
+        let _ = open.wait_for(|open| may(*open)).await;
+    }
+
+    /// How many connections are open, and how many may be.
+    pub(crate) fn connections(&self) -> (usize, usize) {
+        (*self.connections.borrow(), self.max_connections)
+    }
+
+    pub(crate) fn is_serving(&self) -> bool {
+        *self.stage.borrow() == Stage::Serving
     }
 
     pub(crate) fn closing(&self) -> Closing {
@@ -42,15 +92,26 @@ impl Lifecycle {
 
     /// Counts a connection as open for as long as the guard lives.
     pub(crate) fn count_connection(&self) -> ConnectionGuard {
+        self.accepted.fetch_add(1, Ordering::Relaxed);
         self.connections
             .send_modify(|count| *count = count.saturating_add(1));
         ConnectionGuard(self.connections.clone())
     }
 
-    /// Ends when every connection has. Nodes stop sending new ones within `settle`, so until then all are accepted.
-    pub(crate) async fn drain(&self, settle: Duration) {
+    /// Ends when every connection has. Nodes stop sending new ones when they have followed the slices, usually within
+    /// `settle`, but some follow later: new ones are accepted until none came for that long.
+    pub(crate) async fn drain(&self, settle: Duration, out_of_slices: impl Future<Output = ()>) {
         self.stage.send_replace(Stage::Leaving);
-        sleep(settle).await;
+        if timeout(OUT_OF_SLICES_TIMEOUT, out_of_slices).await.is_err() {
+            tracing::warn!("still in EndpointSlices; ending all the same");
+        }
+        for _ in 0..MOST_SETTLE_TIMES {
+            let before = self.accepted.load(Ordering::Relaxed);
+            sleep(settle).await;
+            if self.accepted.load(Ordering::Relaxed) == before {
+                break;
+            }
+        }
         self.stage.send_replace(Stage::Closing);
         let mut open = self.connections.subscribe();
         // The sender is ours, so this ends only when the count is 0.
@@ -81,6 +142,44 @@ impl Closing {
     }
 }
 
+/// Ends the connections of one listener in order: its route is gone, or the resolver is closing.
+#[derive(Debug, Default)]
+pub(crate) struct EndSender(watch::Sender<bool>);
+
+impl EndSender {
+    pub(crate) fn end(&self) {
+        self.0.send_replace(true);
+    }
+
+    pub(crate) fn ending(&self) -> Ending {
+        Ending {
+            ends: self.0.subscribe(),
+            begun: false,
+        }
+    }
+}
+
+/// Waits for the moment in which a connection should end.
+#[derive(Clone, Debug)]
+pub(crate) struct Ending {
+    ends: watch::Receiver<bool>,
+    begun: bool,
+}
+
+impl Ending {
+    pub(crate) fn has_begun(&self) -> bool {
+        *self.ends.borrow()
+    }
+
+    /// Ends once, when the connection should.
+    pub(crate) async fn begins(&mut self) {
+        if self.begun || self.ends.wait_for(|ends| *ends).await.is_err() {
+            std::future::pending::<()>().await;
+        }
+        self.begun = true;
+    }
+}
+
 /// One open connection.
 #[derive(Debug)]
 pub(crate) struct ConnectionGuard(watch::Sender<usize>);
@@ -88,5 +187,87 @@ pub(crate) struct ConnectionGuard(watch::Sender<usize>);
 impl Drop for ConnectionGuard {
     fn drop(&mut self) {
         self.0.send_modify(|count| *count = count.saturating_sub(1));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::FutureExt as _;
+
+    use super::*;
+
+    #[test]
+    fn clients_get_the_files_that_are_not_reserved() {
+        for (files, connections) in [
+            (1 << 20, 786_432),
+            (4096, 3072),
+            (1024, 768),
+            (256, 1),
+            (0, 1),
+        ] {
+            assert_eq!(max_connections(files), connections, "{files}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_listener_never_takes_the_last_connections_from_the_others() {
+        let lifecycle = Lifecycle::new(256 + 20);
+        let mut busy = Vec::new();
+        while tokio::time::timeout(Duration::from_secs(1), lifecycle.may_accept(|| busy.len()))
+            .await
+            .is_ok()
+        {
+            busy.push(lifecycle.count_connection());
+        }
+        assert_eq!(busy.len(), 16, "of 20");
+        lifecycle.may_accept(|| 0).await;
+        let _another = lifecycle.count_connection();
+        drop(busy.split_off(9));
+        lifecycle.may_accept(|| busy.len()).await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_drain_accepts_until_nothing_new_came_for_the_settle_time() {
+        let lifecycle = Lifecycle::new(1024);
+        let settle = Duration::from_secs(2);
+        let arrivals = async {
+            for _ in 0..5 {
+                sleep(Duration::from_millis(1500)).await;
+                assert!(lifecycle.closing().begins().now_or_never().is_none());
+                drop(lifecycle.count_connection());
+            }
+            lifecycle.closing().begins().await;
+        };
+        tokio::join!(lifecycle.drain(settle, async {}), arrivals);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn clients_that_never_stop_to_come_do_not_keep_it_from_ending() {
+        let lifecycle = Lifecycle::new(1024);
+        tokio::select! {
+            () = lifecycle.drain(Duration::from_secs(2), async {}) => {}
+            () = async {
+                loop {
+                    sleep(Duration::from_millis(100)).await;
+                    drop(lifecycle.count_connection());
+                }
+            } => {}
+        }
+        assert!(lifecycle.closing().begins().now_or_never().is_some());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_drain_accepts_as_long_as_slices_name_it_but_not_for_ever() {
+        let lifecycle = Lifecycle::new(1024);
+        let settle = Duration::from_secs(2);
+        let follow = async {
+            sleep(Duration::from_secs(20)).await;
+            assert!(lifecycle.closing().begins().now_or_never().is_none());
+        };
+        lifecycle.drain(settle, follow).await;
+        assert!(lifecycle.closing().begins().now_or_never().is_some());
+        let lifecycle = Lifecycle::new(1024);
+        lifecycle.drain(settle, std::future::pending()).await;
+        assert!(lifecycle.closing().begins().now_or_never().is_some());
     }
 }

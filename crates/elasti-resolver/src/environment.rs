@@ -3,25 +3,52 @@
 use std::net::{IpAddr, SocketAddr};
 use std::str::FromStr;
 
+use elasti_api::AllowFrom;
 use elasti_core::ports::ServiceKey;
 use elasti_core::schedule::GoDuration;
+use elasti_core::sources::Cidr;
 use elasti_runtime::environment::{Reading, Variable, WrongValues, variable};
-use elasti_runtime::sentry;
+use elasti_runtime::{otlp, sentry};
 use jiff::SignedDuration;
 
 use crate::settings::Settings;
 
 /// Every variable that is read; a test compares this with what really is.
-pub const VARIABLES: [Variable; 26] = [
+pub const VARIABLES: [Variable; 37] = [
     variable(
         "ELASTI_RESOLVER_PORT",
         "8013",
         "port of /metrics, /healthz, /readyz, /queue-status and /activity",
     ),
     variable(
+        "ELASTI_RESOLVER_HEALTH_PORT",
+        "8011",
+        "port of /healthz and /readyz alone, for the kubelet",
+    ),
+    variable(
         "ELASTI_RESOLVER_PROXY_PORT",
         "8012",
         "port where requests are routed by host",
+    ),
+    variable(
+        "ELASTI_RESOLVER_HOST_ROUTE",
+        "true",
+        "false closes that port: nothing is routed by host",
+    ),
+    variable(
+        "ELASTI_RESOLVER_ALLOW_SAME_NAMESPACE",
+        "false",
+        "true: services whose spec has no hold.allowFrom accept pods of their own namespace; with this and the two below unset they accept everybody",
+    ),
+    variable(
+        "ELASTI_RESOLVER_ALLOW_NAMESPACES",
+        "none",
+        "the same for the pods of these namespaces, separated by commas",
+    ),
+    variable(
+        "ELASTI_RESOLVER_ALLOW_CIDRS",
+        "none",
+        "the same for these blocks of addresses, separated by commas",
     ),
     variable(
         "ELASTI_RESOLVER_BIND_ADDRESS",
@@ -50,6 +77,11 @@ pub const VARIABLES: [Variable; 26] = [
         "the projected token that is shown to the operator; read anew for each wake",
     ),
     variable(
+        "ELASTI_RESOLVER_TLS_FOLDER",
+        "none",
+        "the folder of tls.crt, tls.key and ca.crt for TLS with the operator; read anew when they change",
+    ),
+    variable(
         "ELASTI_RESOLVER_ACTIVITY_READERS",
         "system:serviceaccount:<operator's namespace>:elasti-operator-controller-manager",
         "the users who may ask /activity, separated by commas",
@@ -57,7 +89,7 @@ pub const VARIABLES: [Variable; 26] = [
     variable(
         "ELASTI_RESOLVER_SETTLE",
         "2s",
-        "how long nodes take to follow an EndpointSlice; after SIGTERM, connections are accepted for so long",
+        "how long nodes take to follow an EndpointSlice; after SIGTERM, connections are accepted until none came for so long",
     ),
     variable(
         "ELASTI_RESOLVER_PEERS",
@@ -120,6 +152,19 @@ pub const VARIABLES: [Variable; 26] = [
         "false",
         "true lets pods have loopback addresses, as in the simulated cluster; never in a cluster",
     ),
+    variable(
+        "ELASTI_RESOLVER_ACCESS_LOG",
+        "0",
+        "the share of requests and connections that are logged as JSON lines, from 0 to 1",
+    ),
+    variable(
+        "ELASTI_RESOLVER_WAKE_CLIENTS",
+        "false",
+        "true tells in statuses and Events who woke a service: method, path, user agent and address",
+    ),
+    otlp::VARIABLES[0],
+    otlp::VARIABLES[1],
+    otlp::VARIABLES[2],
     variable("RUST_LOG", "info", "which events are logged"),
     sentry::VARIABLES[0],
     sentry::VARIABLES[1],
@@ -151,12 +196,17 @@ impl Settings {
         addresses(&mut read, &mut settings);
         operator(&mut read, &mut settings);
         resolvers(&mut read, &mut settings);
+        sources(&mut read, &mut settings);
         bounds(&mut read, &mut settings);
+        told(&mut read, &mut settings);
         settings.sentry = sentry::settings(&mut read);
         read.end(&[], &WITHOUT_USE)?;
         Ok(settings)
     }
 }
+
+/// The port of the host route.
+const DEFAULT_PROXY_PORT: u16 = 8012;
 
 /// Ports and addresses of our own.
 fn addresses(read: &mut Reading<'_>, settings: &mut Settings) {
@@ -165,8 +215,12 @@ fn addresses(read: &mut Reading<'_>, settings: &mut Settings) {
     }
     let admin = read.port("ELASTI_RESOLVER_PORT");
     settings.admin = SocketAddr::new(settings.bind, admin.unwrap_or(settings.admin.port()));
+    let health = read.port("ELASTI_RESOLVER_HEALTH_PORT");
+    settings.health = SocketAddr::new(settings.bind, health.unwrap_or(settings.health.port()));
     let proxy = read.port("ELASTI_RESOLVER_PROXY_PORT");
-    settings.proxy = SocketAddr::new(settings.bind, proxy.unwrap_or(settings.proxy.port()));
+    let proxy = SocketAddr::new(settings.bind, proxy.unwrap_or(DEFAULT_PROXY_PORT));
+    let routes_by_host = read.parsed("ELASTI_RESOLVER_HOST_ROUTE", "true or false");
+    settings.proxy = routes_by_host.unwrap_or(true).then_some(proxy);
     settings.host_header = read.parsed("HEADER_FOR_HOST", "the name of a header");
     if let Some(domain) = read.text("KUBERNETES_CLUSTER_DOMAIN") {
         settings.cluster_domain = domain;
@@ -190,6 +244,7 @@ fn operator(read: &mut Reading<'_>, settings: &mut Settings) {
         settings.operator = address;
     }
     settings.token_file = read.text("ELASTI_RESOLVER_TOKEN_FILE").map(Into::into);
+    settings.tls_folder = read.text("ELASTI_RESOLVER_TLS_FOLDER").map(Into::into);
     let readers = read.list("ELASTI_RESOLVER_ACTIVITY_READERS");
     settings.activity_readers = match readers.as_slice() {
         [] => [format!(
@@ -203,13 +258,16 @@ fn operator(read: &mut Reading<'_>, settings: &mut Settings) {
 /// Addresses that are never backends.
 fn resolvers(read: &mut Reading<'_>, settings: &mut Settings) {
     let own: Option<IpAddr> = read.parsed("POD_IP", "an IP address");
+    settings.own.extend(own);
     settings.resolvers.extend(own);
     for name in ["POD_IPS", "ELASTI_RESOLVER_PEERS"] {
         for text in read.list(name) {
             let needed = "IP addresses separated by commas";
-            settings
-                .resolvers
-                .extend(read.parse::<IpAddr>(name, &text, &text, needed));
+            let address = read.parse::<IpAddr>(name, &text, &text, needed);
+            settings.resolvers.extend(address);
+            if name == "POD_IPS" {
+                settings.own.extend(address);
+            }
         }
     }
     settings.peers = Some(ServiceKey::new(
@@ -220,6 +278,27 @@ fn resolvers(read: &mut Reading<'_>, settings: &mut Settings) {
     ));
     let loopback = read.parsed("ELASTI_RESOLVER_ALLOW_LOOPBACK", "true or false");
     settings.allow_loopback = loopback.unwrap_or_default();
+}
+
+/// Which sources services accept whose spec does not say.
+fn sources(read: &mut Reading<'_>, settings: &mut Settings) {
+    let same_namespace = read.parsed("ELASTI_RESOLVER_ALLOW_SAME_NAMESPACE", "true or false");
+    let namespaces = read.list("ELASTI_RESOLVER_ALLOW_NAMESPACES");
+    let name = "ELASTI_RESOLVER_ALLOW_CIDRS";
+    let cidrs = read.list(name);
+    let needed = "blocks such as 10.0.0.0/8 separated by commas";
+    for text in &cidrs {
+        read.parse::<Cidr>(name, text, text, needed);
+    }
+    let allowed = AllowFrom {
+        same_namespace,
+        namespaces,
+        cidrs,
+    };
+    let says = allowed.same_namespace == Some(true)
+        || !allowed.namespaces.is_empty()
+        || !allowed.cidrs.is_empty();
+    settings.allow_from = says.then_some(allowed);
 }
 
 /// How much and how long.
@@ -244,6 +323,30 @@ fn bounds(read: &mut Reading<'_>, settings: &mut Settings) {
     }
     if let Some(group) = read.text("ELASTI_RESOLVER_MEMORY_GROUP") {
         settings.memory_group = group.into();
+    }
+}
+
+/// What is told of requests.
+fn told(read: &mut Reading<'_>, settings: &mut Settings) {
+    let name = "ELASTI_RESOLVER_ACCESS_LOG";
+    if let Some(Share(share)) = read.parsed(name, "a number from 0 to 1") {
+        settings.access_log_share = share;
+    }
+    let clients = read.parsed("ELASTI_RESOLVER_WAKE_CLIENTS", "true or false");
+    settings.wake_clients = clients.unwrap_or_default();
+    settings.traces = otlp::settings(read);
+}
+
+/// From 0 to 1.
+struct Share(f64);
+
+impl FromStr for Share {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Self, ()> {
+        let share = text.parse().map_err(|_| ())?;
+        let fits = (0.0..=1.0).contains(&share);
+        fits.then_some(Self(share)).ok_or(())
     }
 }
 
@@ -279,6 +382,7 @@ mod tests {
         let settings = parse(&[
             ("ELASTI_RESOLVER_PORT", "9013"),
             ("ELASTI_RESOLVER_PROXY_PORT", "9012"),
+            ("ELASTI_RESOLVER_HEALTH_PORT", "9011"),
             ("ELASTI_OPERATOR_SERVICE_NAME", "op"),
             ("ELASTI_OPERATOR_NAMESPACE", "ns"),
             ("ELASTI_OPERATOR_PORT", "1"),
@@ -293,9 +397,17 @@ mod tests {
             ("ELASTI_RESOLVER_TOKEN_FILE", "/t"),
             ("ELASTI_RESOLVER_SETTLE", "1500ms"),
             ("ELASTI_RESOLVER_PEERS", "10.0.0.8, fd00::8"),
+            ("ELASTI_RESOLVER_ACCESS_LOG", "0.25"),
+            ("ELASTI_RESOLVER_WAKE_CLIENTS", "true"),
+            ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://otel:4318"),
         ])
         .unwrap();
-        assert_eq!((settings.admin.port(), settings.proxy.port()), (9013, 9012));
+        assert!((settings.access_log_share - 0.25).abs() < f64::EPSILON);
+        assert!(settings.wake_clients && settings.traces.is_some());
+        let proxy = settings.proxy.unwrap();
+        assert_eq!((settings.admin.port(), proxy.port()), (9013, 9012));
+        assert_eq!(settings.allow_from, None);
+        assert_eq!(settings.health.to_string(), "10.0.0.7:9011");
         assert_eq!(settings.operator, "op.ns.svc.c.l:1");
         assert_eq!(settings.limits.timeout, SignedDuration::from_secs(120));
         assert_eq!(settings.limits.service_requests, 7);
@@ -312,6 +424,23 @@ mod tests {
         assert_eq!(settings.settle, Duration::from_millis(1500));
         let reader = "system:serviceaccount:ns:elasti-operator-controller-manager";
         assert_eq!(settings.activity_readers, [reader.to_owned()].into());
+    }
+
+    #[test]
+    fn sources_are_restricted_and_the_host_route_is_closed() {
+        let settings = parse(&[
+            ("ELASTI_RESOLVER_HOST_ROUTE", "false"),
+            ("ELASTI_RESOLVER_ALLOW_SAME_NAMESPACE", "true"),
+            ("ELASTI_RESOLVER_ALLOW_NAMESPACES", "web, ingress"),
+            ("ELASTI_RESOLVER_ALLOW_CIDRS", "10.0.0.0/8,fd00::/8"),
+        ])
+        .unwrap();
+        assert_eq!(settings.proxy, None);
+        let allowed = settings.allow_from.unwrap();
+        assert_eq!(allowed.same_namespace, Some(true));
+        assert_eq!(allowed.namespaces, ["web", "ingress"]);
+        assert_eq!(allowed.cidrs, ["10.0.0.0/8", "fd00::/8"]);
+        assert!(parse(&[("ELASTI_RESOLVER_ALLOW_CIDRS", "10.0.0.1")]).is_err());
     }
 
     #[test]
@@ -345,10 +474,13 @@ mod tests {
             ("ELASTI_RESOLVER_PEERS", "10.0.0.8,x"),
             ("ELASTI_RESOLVER_SETTLE", "2"),
             ("ELASTI_RESOLVER_OPERATOR_ADDRESS", "operator"),
+            ("ELASTI_RESOLVER_ACCESS_LOG", "1.5"),
+            ("ELASTI_RESOLVER_WAKE_CLIENTS", "yes"),
+            ("OTEL_EXPORTER_OTLP_ENDPOINT", "collector"),
         ])
         .unwrap_err();
         let line = wrong.to_string();
-        assert_eq!(wrong.0.len(), 5, "{line}");
+        assert_eq!(wrong.0.len(), 8, "{line}");
         assert!(!line.contains('\n'), "{line}");
         for part in [
             "REQ_TIMEOUT=\"10m\" cannot be used: a whole number of seconds is needed",
@@ -356,6 +488,9 @@ mod tests {
             "ELASTI_RESOLVER_PEERS=\"x\"",
             "ELASTI_RESOLVER_SETTLE=\"2\"",
             "ELASTI_RESOLVER_OPERATOR_ADDRESS=\"operator\"",
+            "ELASTI_RESOLVER_ACCESS_LOG=\"1.5\"",
+            "ELASTI_RESOLVER_WAKE_CLIENTS=\"yes\"",
+            "OTEL_EXPORTER_OTLP_ENDPOINT=(hidden)",
         ] {
             assert!(line.contains(part), "{part} in {line}");
         }

@@ -52,7 +52,7 @@ pub(crate) async fn follow<K>(
         Event::Applied(object) => on_change(Change::Set(object)),
         Event::Deleted(object) => on_change(Change::Deleted(object)),
         Event::Failed { error, .. } => tracing::debug!(%error, "list or watch failed"),
-        Event::Calling | Event::Watching => {}
+        Event::Calling | Event::Listing | Event::Watching => {}
     };
     watch.run(on_event).await;
 }

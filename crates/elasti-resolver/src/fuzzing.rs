@@ -20,7 +20,7 @@ use crate::hold::Hold;
 use crate::host_route::{self, HostRoute};
 use crate::metrics::Metrics;
 use crate::protocol;
-use crate::routes::{BackendFilter, Routes};
+use crate::routes::{BackendFilter, Routes, ServiceDefaults};
 use crate::starting_pods::StartingPods;
 use crate::table::{RouteTable, Table};
 
@@ -77,7 +77,10 @@ pub fn routes(input: &[u8]) {
     let routes = Routes::new(
         table.clone(),
         hold,
-        limits,
+        ServiceDefaults {
+            limits,
+            allow_from: None,
+        },
         filter.clone(),
         Arc::new(Metrics::new(&HostRoute::default())),
     );
@@ -115,7 +118,10 @@ pub fn routes(input: &[u8]) {
                 } else {
                     Change::Set(pod.clone())
                 });
-                let keys: Vec<_> = table.load().services.keys().cloned().collect();
+                let services = table.services();
+                let keys: Vec<_> = { services.iter() }
+                    .map(|service| service.key.clone())
+                    .collect();
                 for key in keys
                     .iter()
                     .filter(|key| pod.namespace().as_deref() == Some(&key.namespace))
@@ -125,7 +131,7 @@ pub fn routes(input: &[u8]) {
             }
             _ => {}
         }
-        check(&table.load(), &filter);
+        table.inspect(|table| check(table, &filter));
     }
 }
 

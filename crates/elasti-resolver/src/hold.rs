@@ -11,10 +11,10 @@ use elasti_core::ports::ServiceKey;
 use elasti_core::waiting_room::{
     Admission, Limits, Refusal, ReleasePace, RoomLimits, Ticket, WaitingRooms,
 };
-use jiff::SignedDuration;
+use jiff::{SignedDuration, Timestamp};
 use parking_lot::Mutex;
 use tokio::sync::{oneshot, watch};
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, sleep_until, timeout_at};
 
 use crate::clock::Clock;
 use crate::table::{RouteTable, Service, ServiceStats};
@@ -41,8 +41,9 @@ type Verdict = Result<Released, HoldError>;
 #[derive(Debug, Default)]
 struct Gate {
     pace: ReleasePace,
-    in_flight: usize,
     paused: bool,
+    /// A task follows the pace, which also grows by time.
+    followed: bool,
 }
 
 /// One held request.
@@ -69,12 +70,13 @@ pub(crate) struct Hold {
     urgent: watch::Sender<bool>,
 }
 
-/// A released request; it counts as in flight for as long as this lives. The verdict itself carries it, so that a client
+/// A released request; it takes a slot until it is answered, or time has given the slot back. The verdict itself carries it, so that a client
 /// that disconnects in the very moment of its release leaks nothing.
 #[derive(Debug)]
 pub(crate) struct Released {
     hold: Arc<Hold>,
     key: ServiceKey,
+    ticket: Ticket,
     /// By when it must be answered or refused: time spent before a failed attempt counts too.
     pub(crate) deadline: Instant,
     /// Whether a pod took it; unknown where the client disconnected first.
@@ -202,21 +204,23 @@ impl Hold {
             if gate.paused {
                 return;
             }
-            let ready = self.table.load().ready_pods(key);
-            let allowance = gate.pace.allowance(ready, gate.in_flight);
+            let ready = self.table.ready_pods(key);
+            let allowance = gate.pace.allowance(ready);
             for ticket in rooms.release(key, allowance) {
                 let Some(waiter) = waiters.remove(&ticket) else {
                     continue;
                 };
-                gate.in_flight = gate.in_flight.saturating_add(1);
+                gate.pace.released(ticket);
                 let released = Released {
                     hold: self.clone(),
                     key: key.clone(),
+                    ticket,
                     deadline: waiter.deadline,
                     answered: None,
                 };
                 unsent.extend(waiter.verdict.send(Ok(released)).err());
             }
+            self.follow_pace(&mut state, key);
             close_gate(&mut state, key);
         }
         // A client that disconnected in this moment makes room for the next; that takes the lock again.
@@ -252,9 +256,49 @@ impl Hold {
         });
     }
 
-    fn request_ended(self: &Arc<Self>, key: &ServiceKey, answered: Option<bool>) {
+    /// Follows a service's pace by time, for as long as requests wait behind slots that time gives back.
+    fn follow_pace(self: &Arc<Self>, state: &mut State, key: &ServiceKey) {
+        let held = state.rooms.held(key);
+        let Some(gate) = state.gates.get_mut(key) else {
+            return;
+        };
+        if held == 0 || gate.pace.next_change().is_none() || gate.followed {
+            return;
+        }
+        gate.followed = true;
+        let (hold, key) = (self.clone(), key.clone());
+        tokio::spawn(async move {
+            while let Some(next) = hold.next_change(&key) {
+                sleep_until(hold.clock.instant(next)).await;
+                if let Some(gate) = hold.state.lock().gates.get_mut(&key) {
+                    gate.pace.pass(hold.clock.now());
+                }
+                hold.advance(&key);
+            }
+        });
+    }
+
+    /// When time next changes a followed pace; it is not followed any more where there is no such moment.
+    fn next_change(&self, key: &ServiceKey) -> Option<Timestamp> {
+        let mut state = self.state.lock();
+        let held = state.rooms.held(key);
+        let gate = state.gates.get_mut(key)?;
+        let next = gate.pace.next_change().filter(|_| held > 0);
+        gate.followed = next.is_some();
+        next
+    }
+
+    fn request_written(self: &Arc<Self>, key: &ServiceKey, ticket: Ticket) {
+        let mut state = self.state.lock();
+        if let Some(gate) = state.gates.get_mut(key) {
+            gate.pace.written(ticket, self.clock.now());
+            self.follow_pace(&mut state, key);
+        }
+    }
+
+    fn request_ended(self: &Arc<Self>, key: &ServiceKey, ticket: Ticket, answered: Option<bool>) {
         if answered == Some(true)
-            && let Some(service) = self.table.load().services.get(key)
+            && let Some(service) = self.table.service(key)
         {
             // Only the first since requests were held: the others find it set.
             let _ = service.stats.first_answer_millis.compare_exchange(
@@ -267,10 +311,8 @@ impl Hold {
         {
             let mut state = self.state.lock();
             if let Some(gate) = state.gates.get_mut(key) {
-                gate.in_flight = gate.in_flight.saturating_sub(1);
-                if let Some(ok) = answered {
-                    gate.pace.answered(self.table.load().ready_pods(key), ok);
-                }
+                let ready = self.table.ready_pods(key);
+                gate.pace.ended(ticket, ready, answered);
             }
         }
         self.advance(key);
@@ -279,7 +321,7 @@ impl Hold {
 
 /// A service without held requests needs no gate; its next wake starts at the first pace again.
 fn close_gate(state: &mut State, key: &ServiceKey) {
-    let idle = |gate: &Gate| gate.in_flight == 0 && !gate.paused;
+    let idle = |gate: &Gate| gate.pace.is_idle() && !gate.paused;
     if state.rooms.held(key) == 0 && state.gates.get(key).is_some_and(idle) {
         state.gates.remove(key);
     }
@@ -301,6 +343,11 @@ impl Drop for TicketGuard<'_> {
 }
 
 impl Released {
+    /// A pod is connected and gets it now.
+    pub(crate) fn written(&self) {
+        self.hold.request_written(&self.key, self.ticket);
+    }
+
     /// A pod has taken the request.
     pub(crate) fn answered(mut self) {
         self.answered = Some(true);
@@ -314,6 +361,7 @@ impl Released {
 
 impl Drop for Released {
     fn drop(&mut self) {
-        self.hold.request_ended(&self.key, self.answered);
+        self.hold
+            .request_ended(&self.key, self.ticket, self.answered);
     }
 }

@@ -3,6 +3,7 @@
 use elasti_core::ports::ServiceKey;
 use http::{HeaderName, Request, header};
 
+use crate::forward::headers::without_user;
 use crate::reach::Destination;
 use crate::table::{RouteTable, Service};
 
@@ -19,10 +20,11 @@ impl HostRoute {
     pub(crate) fn find<B>(&self, table: &RouteTable, request: &Request<B>) -> Option<Destination> {
         let headers = request.headers();
         let named = self.host_header.as_ref().and_then(|name| headers.get(name));
-        let host = named
-            .or_else(|| headers.get(header::HOST))
-            .and_then(|value| value.to_str().ok())
-            .or_else(|| request.uri().authority().map(http::uri::Authority::as_str))?;
+        // A target that names a host counts before `Host`, for the pod as well.
+        let host = match (named, request.uri().authority()) {
+            (None, Some(authority)) => without_user(authority),
+            (named, _) => named.or_else(|| headers.get(header::HOST))?.to_str().ok()?,
+        };
         let (key, port) = parse(host, &self.cluster_domain)?;
         let service = table.service(&key)?;
         Some(Destination::new(&service, listen_port(&service, port)?))

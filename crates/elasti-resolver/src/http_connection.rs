@@ -1,34 +1,39 @@
 //! One HTTP connection of a client: drives hyper, and answers each request on it.
 
 use std::cell::Cell;
-use std::io;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use http::header::{self, HeaderValue};
-use http::{Request, Response, StatusCode, Version};
+use http::{Method, Request, Response, StatusCode, Version};
 use hyper::body::{Body as _, Incoming};
 use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::sync::Notify;
-use tokio::time::Instant;
 
 use crate::answer::{self, Failure};
 use crate::client_stream::ClientStream;
 use crate::connection::{Accepted, HEADER_TIMEOUT, Proxy, Route};
+use crate::drain::Ending;
 use crate::forward::body::Body;
 use crate::forward::headers::forwarded_for;
 use crate::forward::http::forward;
+use crate::forward::http2_pool::STREAM_WINDOW;
 use crate::listener::ConnectionPermit;
 use crate::protocol::Protocol;
 use crate::reach::{Destination, HoldOutcome};
+use crate::request_record::RequestRecord;
 use crate::table::Service;
 
 /// Bytes of one head, as the waiting rooms count on (`waiting_room::RESERVED_BYTES`).
 const MAX_HEAD_BYTES: usize = 64 * 1024;
 /// Streams of one client's connection: hyper's default; and resets that were not answered yet.
 const MAX_STREAMS: u32 = 200;
+/// All streams may have a full window unread while they are held, and none of them stops another:
+/// 200 x 64 KiB = 12.5 MiB.
+const CONNECTION_WINDOW: u32 = MAX_STREAMS * STREAM_WINDOW;
 const MAX_PENDING_RESETS: usize = 20;
 
 /// What the requests of one connection share.
@@ -37,13 +42,28 @@ pub(crate) struct HttpConnection {
     pub(crate) proxy: Arc<Proxy>,
     route: Route,
     pub(crate) permit: ConnectionPermit,
-    /// The client's address, as the pod gets it.
+    /// The client's address.
+    pub(crate) peer: IpAddr,
+    /// The same, as the pod gets it.
     pub(crate) forwarded_for: HeaderValue,
     /// Of HTTP/1 only: hyper itself notices a reset HTTP/2 stream, but not a client that left an unread body behind.
     stream: Option<ClientStream>,
     go_away: Notify,
     /// It has sent a request. Until then a graceful end would close a connection whose request is still unread.
     begun: AtomicBool,
+    /// Its last request had a body, of which the client may still send the rest.
+    uploads: AtomicBool,
+    ending: Ending,
+}
+
+/// Why a request has no response.
+#[derive(Debug, thiserror::Error)]
+enum NoResponse {
+    #[error("the client has disconnected")]
+    ClientDisconnected,
+    /// hyper resets the stream with the reason of its source.
+    #[error("the pod refused the stream")]
+    Refused(#[source] h2::Error),
 }
 
 /// Serves a connection to its end; its first request gets the outcome of the connection's wait.
@@ -52,21 +72,24 @@ pub(crate) async fn serve(accepted: Accepted, protocol: Protocol, first: HoldOut
         proxy,
         route,
         permit,
+        mut ending,
         stream,
         peer,
     } = accepted;
     // Responses are written whole; waiting for the client's acknowledgement would only delay them.
     let _ = stream.set_nodelay(true);
     let stream = ClientStream(Arc::new(stream));
-    let mut closing = proxy.lifecycle.closing();
     let connection = Arc::new(HttpConnection {
         proxy,
         route,
         permit,
+        peer: peer.ip(),
         forwarded_for: forwarded_for(peer.ip()),
         stream: (protocol == Protocol::Http1).then(|| stream.clone()),
         go_away: Notify::new(),
         begun: AtomicBool::new(false),
+        uploads: AtomicBool::new(false),
+        ending: ending.clone(),
     });
     let (shared, first) = (connection.clone(), Cell::new(first));
     let service = service_fn(move |request| {
@@ -80,9 +103,12 @@ pub(crate) async fn serve(accepted: Accepted, protocol: Protocol, first: HoldOut
             let mut server = std::pin::pin!($server);
             loop {
                 tokio::select! {
-                    _ = server.as_mut() => return,
+                    ended = server.as_mut() => break ended,
                     () = connection.go_away.notified() => server.as_mut().graceful_shutdown(),
-                    () = closing.begins() => {
+                    () = ending.begins() => {
+                        // An idle connection ends now. A request that crosses that end must meet a reset, by which its
+                        // client knows that it may send it again, and must not be read and dropped.
+                        connection.uploads.store(false, Ordering::Relaxed);
                         let begun = connection.begun.load(Ordering::Relaxed);
                         if protocol == Protocol::Http2 || begun {
                             server.as_mut().graceful_shutdown();
@@ -93,9 +119,13 @@ pub(crate) async fn serve(accepted: Accepted, protocol: Protocol, first: HoldOut
         }};
     }
     if protocol == Protocol::Http2 {
-        drive!(http2_server().serve_connection(io, service))
-    } else {
-        drive!(http1_server().serve_connection(io, service).with_upgrades())
+        let _ = drive!(http2_server().serve_connection(io, service));
+        return;
+    }
+    let ended = drive!(http1_server().serve_connection(io, service).with_upgrades());
+    // One that was idle for too long has nothing to say any more.
+    if !ended.is_err_and(|error| error.is_timeout()) {
+        connection.linger().await;
     }
 }
 
@@ -117,49 +147,94 @@ fn http2_server() -> http2::Builder<TokioExecutor> {
         .max_pending_accept_reset_streams(MAX_PENDING_RESETS)
         .max_header_list_size(u32::try_from(MAX_HEAD_BYTES).unwrap_or(u32::MAX))
         .keep_alive_interval(HEADER_TIMEOUT)
-        .adaptive_window(true);
+        .initial_stream_window_size(STREAM_WINDOW)
+        .initial_connection_window_size(CONNECTION_WINDOW)
+        .max_send_buf_size(STREAM_WINDOW as usize);
     server
 }
 
 impl HttpConnection {
-    /// The response to one request; an error only where the client has disconnected.
+    /// The response to one request; an error only where the client has disconnected, or a refused stream is passed on.
     async fn respond(
         &self,
-        request: Request<Incoming>,
+        mut request: Request<Incoming>,
         first: HoldOutcome,
-    ) -> io::Result<Response<Body>> {
-        let started = Instant::now();
+    ) -> Result<Response<Body>, NoResponse> {
+        let record = RequestRecord::of_request(&self.proxy, &request, self.client());
+        self.first_hold_ended(&record, &first, &mut request);
         self.begun.store(true, Ordering::Relaxed);
         let grpc = answer::is_grpc(request.headers()) && request.version() == Version::HTTP_2;
         let method = request.method().clone();
         let uploads = request.version() != Version::HTTP_2 && !request.body().is_end_stream();
-        let accepted = first
-            .into_released()
-            .and_then(|released| Ok((self.destination(&request)?, released)));
-        let (destination, forwarded) = match accepted {
-            Ok((destination, released)) => {
-                let forwarded = forward(self, &destination, request, released).await;
+        let (destination, forwarded) = match (self.destination(&request), first.into_released()) {
+            (Ok(destination), Ok(released)) => {
+                let forwarded = forward(self, &destination, request, released, &record).await;
+                let forwarded = forwarded.map_err(|failure| self.as_connected(failure));
                 (Some(destination), forwarded)
             }
-            Err(failure) => (None, Err(failure)),
+            (destination, Err(failure)) => (destination.ok(), Err(failure)),
+            (Err(failure), _) => (None, Err(failure)),
         };
-        self.proxy
-            .metrics
-            .request(destination.as_ref(), &method, &forwarded, started.elapsed());
+        self.ended(destination.as_ref(), &method, &forwarded, record);
+        let nothing_follows =
+            matches!(forwarded, Err(Failure::Deleted | Failure::SourceNotAllowed));
         let mut response = match forwarded {
             Ok(response) => response,
             Err(Failure::ClientDisconnected) => {
-                return Err(io::Error::from(io::ErrorKind::ConnectionAborted));
+                return Err(NoResponse::ClientDisconnected);
+            }
+            Err(Failure::StreamRefused) => {
+                return Err(NoResponse::Refused(h2::Reason::REFUSED_STREAM.into()));
             }
             Err(failure) => answer::failure(failure, grpc),
         };
         // hyper ends a connection on which a body stays unread; without a warning the next request would cross that end.
         let stays_unread = uploads && matches!(response.body(), Body::Own(_));
         let upgraded = response.status() == StatusCode::SWITCHING_PROTOCOLS;
-        if !upgraded && (stays_unread || self.proxy.lifecycle.is_closing()) {
+        if uploads || upgraded {
+            self.uploads.store(uploads && !upgraded, Ordering::Relaxed);
+        }
+        if !upgraded && (stays_unread || nothing_follows || self.ending.has_begun()) {
             self.close_after(&mut response);
         }
         Ok(response)
+    }
+
+    /// The connection's own hold, which ended before its first request was read.
+    fn first_hold_ended(
+        &self,
+        record: &RequestRecord,
+        first: &HoldOutcome,
+        request: &mut Request<Incoming>,
+    ) {
+        if let (Some(ended), Route::Service(to)) = (first.ended(), &self.route) {
+            record.hold_ended(&self.proxy, &to.key, &ended, request.headers_mut());
+        }
+    }
+
+    /// Counts a request that has ended, and logs it if it is one of the share.
+    fn ended(
+        &self,
+        destination: Option<&Destination>,
+        method: &Method,
+        forwarded: &Result<Response<Body>, Failure>,
+        record: RequestRecord,
+    ) {
+        let proxy = &self.proxy;
+        proxy
+            .metrics
+            .request(destination, method, forwarded, record.took());
+        let (status, reason) = match forwarded {
+            Ok(response) => (Some(response.status()), ""),
+            Err(failure) => (failure.told_status(), failure.reason().as_str()),
+        };
+        let status = status.map(|status| status.as_u16());
+        record.end(proxy, destination, status, reason);
+    }
+
+    /// The client's address, as it is logged.
+    pub(crate) fn client(&self) -> &str {
+        self.forwarded_for.to_str().unwrap_or_default()
     }
 
     fn destination(&self, request: &Request<Incoming>) -> Result<Destination, Failure> {
@@ -179,6 +254,23 @@ impl HttpConnection {
         }
     }
 
+    /// A client that came when its route was there hears that it is gone, not that there never was one.
+    fn as_connected(&self, failure: Failure) -> Failure {
+        match (failure, &self.route) {
+            (Failure::NotManaged, Route::Service(_)) => Failure::Deleted,
+            _ => failure,
+        }
+    }
+
+    /// After the last answer: a client that still uploads must be able to read it.
+    async fn linger(&self) {
+        if let Some(stream) = &self.stream
+            && self.uploads.load(Ordering::Relaxed)
+        {
+            stream.clone().linger().await;
+        }
+    }
+
     /// Ends when the client has disconnected.
     pub(crate) async fn client_disconnected(&self) {
         match &self.stream {
@@ -187,9 +279,9 @@ impl HttpConnection {
         }
     }
 
-    /// Once its pods are in rotation a client should come back on the direct path.
+    /// Once its pods are in rotation a client should come back on the direct path; a client of the host route has none.
     pub(crate) fn close_if_in_rotation(&self, service: &Service, response: &mut Response<Body>) {
-        if service.in_rotation {
+        if service.in_rotation && matches!(self.route, Route::Service(_)) {
             self.close_after(response);
         }
     }

@@ -1,7 +1,8 @@
 //! Opens one listener for each route, and closes it when the route is removed; connections outlive their listener.
 //! A port that cannot be opened is retried, and its route is missing from the activity report until then.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::hash_map::Entry;
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +13,7 @@ use tokio::task::AbortHandle;
 use tokio::time::sleep;
 
 use crate::connection::{Accepted, Proxy, Route};
-use crate::drain::ConnectionGuard;
+use crate::drain::{ConnectionGuard, EndSender};
 use crate::memory::{self, Pressure};
 use crate::net::{TcpListener, listen};
 use crate::reach::Destination;
@@ -53,67 +54,89 @@ pub(crate) struct Listeners {
 
 impl Listeners {
     /// Follows the table for ever: opens what is missing, closes what is no longer routed.
-    pub(crate) async fn follow_routes(self, mut changes: watch::Receiver<()>) {
-        let mut tasks: HashMap<u16, AbortHandle> = HashMap::new();
+    pub(crate) async fn follow_routes(self) {
+        let table = self.proxy.dispatcher.table.clone();
+        let mut tasks: HashMap<u16, (AbortHandle, Arc<EndSender>)> = HashMap::new();
+        let mut failed: BTreeSet<u16> = BTreeSet::new();
         loop {
-            changes.mark_unchanged();
-            let table = self.proxy.dispatcher.table.load();
-            let wanted: HashSet<u16> = table.listen_ports.keys().copied().collect();
-            drop(table);
-            tasks.retain(|port, task| {
-                let keep = wanted.contains(port);
-                if !keep {
-                    task.abort();
-                    self.open_ports.lock().remove(port);
+            let changed = tokio::select! {
+                changed = table.changed_ports() => changed,
+                () = sleep(RETRY_INTERVAL), if !failed.is_empty() => {
+                    let again = std::mem::take(&mut failed).into_iter();
+                    again.map(|port| (port, table.service_at(port).is_some())).collect()
                 }
-                keep
-            });
-            let mut failed = 0;
-            for port in wanted {
-                if tasks.contains_key(&port) {
-                    continue;
-                }
-                match listen(SocketAddr::new(self.bind, port)) {
-                    Ok(listener) => {
-                        let kind = ListenerKind::Service { listen_port: port };
-                        let task = tokio::spawn(self.clone().accept(listener, kind));
-                        tasks.insert(port, task.abort_handle());
-                        self.open_ports.lock().insert(port);
+            };
+            for (port, routed) in changed {
+                failed.remove(&port);
+                match (routed, tasks.entry(port)) {
+                    (true, Entry::Vacant(free)) => match self.open(port) {
+                        Ok(task) => {
+                            free.insert(task);
+                        }
+                        Err(error) => {
+                            failed.insert(port);
+                            tracing::warn!(port, %error, "cannot open listen port");
+                        }
+                    },
+                    (false, Entry::Occupied(open)) => {
+                        let (task, connections) = open.remove();
+                        task.abort();
+                        // What they were opened for is reached on another way from now on.
+                        connections.end();
+                        self.open_ports.lock().remove(&port);
                     }
-                    Err(error) => {
-                        failed += 1;
-                        tracing::warn!(port, %error, "cannot open listen port");
-                    }
+                    _ => {}
                 }
             }
-            self.proxy.metrics.ports_failed.set(failed);
-            tokio::select! {
-                changed = changes.changed() => if changed.is_err() { return },
-                () = sleep(RETRY_INTERVAL), if failed > 0 => {}
-            }
+            let count = i64::try_from(failed.len()).unwrap_or(i64::MAX);
+            self.proxy.metrics.ports_failed.set(count);
         }
     }
 
-    /// Accepts until the resolver is closing.
-    pub(crate) async fn accept(mut self, listener: TcpListener, kind: ListenerKind) {
-        let permits = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+    fn open(&self, port: u16) -> std::io::Result<(AbortHandle, Arc<EndSender>)> {
+        let listener = listen(SocketAddr::new(self.bind, port))?;
+        let kind = ListenerKind::Service { listen_port: port };
+        let connections = Arc::<EndSender>::default();
+        let accepting = self.clone().accept(listener, kind, connections.clone());
+        let task = tokio::spawn(accepting).abort_handle();
+        self.open_ports.lock().insert(port);
+        Ok((task, connections))
+    }
+
+    /// Accepts until the resolver is closing, which then ends the connections in order.
+    pub(crate) async fn accept(
+        self,
+        listener: TcpListener,
+        kind: ListenerKind,
+        connections: Arc<EndSender>,
+    ) {
         let mut closing = self.proxy.lifecycle.closing();
+        tokio::select! {
+            () = self.accept_all(listener, kind, &connections) => {}
+            () = closing.begins() => {}
+        }
+        connections.end();
+    }
+
+    async fn accept_all(
+        mut self,
+        listener: TcpListener,
+        kind: ListenerKind,
+        connections: &EndSender,
+    ) {
+        let permits = Arc::new(Semaphore::new(MAX_CONNECTIONS));
         loop {
             let Ok(permit) = permits.clone().acquire_owned().await else {
                 return;
             };
-            tokio::select! {
-                () = memory::may_accept(&mut self.pressure) => {}
-                () = closing.begins() => return,
-            }
-            let accepted = tokio::select! {
-                accepted = listener.accept() => accepted,
-                () = closing.begins() => return,
-            };
-            let (stream, peer) = match accepted {
+            let own = || MAX_CONNECTIONS.saturating_sub(permits.available_permits() + 1);
+            memory::may_accept(&mut self.pressure).await;
+            self.proxy.lifecycle.may_accept(own).await;
+            let (stream, peer) = match listener.accept().await {
                 Ok(accepted) => accepted,
                 Err(error) => {
                     tracing::debug!(?kind, %error, "accept failed");
+                    self.proxy.metrics.limits.accept_failed(&error);
                     sleep(ACCEPT_BACKOFF).await;
                     continue;
                 }
@@ -128,6 +151,7 @@ impl Listeners {
                     _permit: Arc::new(permit),
                     _counted: Arc::new(self.proxy.lifecycle.count_connection()),
                 },
+                ending: connections.ending(),
                 stream,
                 peer,
             };
@@ -141,7 +165,9 @@ impl Listeners {
             return Some(Route::ByHost);
         };
         let service = self.proxy.dispatcher.table.service_at(listen_port)?;
-        self.proxy.record_arrival(&service.stats);
+        if service.allow_from.is_none() {
+            self.proxy.record_arrival(&service.stats);
+        }
         Some(Route::Service(Destination::new(&service, listen_port)))
     }
 }

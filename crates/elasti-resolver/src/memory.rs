@@ -9,6 +9,7 @@ use tokio::sync::watch;
 use tokio::time::sleep;
 
 use crate::hold::Hold;
+use crate::metrics::Metrics;
 
 /// Often enough: at 10,000 new waiters a second of 4 KiB each, one second is 40 MiB, a tenth of 410 MiB.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
@@ -57,12 +58,18 @@ impl Pressure {
 }
 
 /// Follows the memory limit for ever; adjusts the waiting rooms and the listeners.
-pub(crate) async fn follow(cgroup: PathBuf, hold: Arc<Hold>, pressure: watch::Sender<Pressure>) {
+pub(crate) async fn follow(
+    cgroup: PathBuf,
+    hold: Arc<Hold>,
+    pressure: watch::Sender<Pressure>,
+    metrics: Arc<Metrics>,
+) {
     loop {
         let now = Pressure::from_cgroup(&cgroup);
         let changed = pressure.send_if_modified(|before| std::mem::replace(before, now) != now);
         if changed {
             tracing::warn!(pressure = ?now, "memory pressure changed");
+            metrics.limits.set_memory_pressure(now);
             hold.set_admission(if now == Pressure::Low {
                 Admission::Open
             } else {

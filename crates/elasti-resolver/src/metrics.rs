@@ -1,6 +1,7 @@
 //! The resolver's metrics: KubeElasti's names, and its labels as far as their values are bounded.
 //! Never labels anything with a URI, a host or an error text: clients choose those.
 
+mod limits;
 #[cfg(test)]
 mod tests;
 
@@ -12,15 +13,19 @@ use elasti_api::AnswerReason;
 use elasti_api::names::{HELD_METRIC, private_service};
 use elasti_core::ports::ServiceKey;
 use elasti_runtime::metrics::{Family, Registry, Series};
+use elasti_runtime::otlp::Counts;
 use http::{Method, Response, StatusCode};
 use parking_lot::RwLock;
 
 use crate::answer::Failure;
+use crate::ended_hold::EndedHold;
 use crate::forward::body::Body;
 use crate::host_route::HostRoute;
+use crate::protocol::CountedAs;
 use crate::reach::Destination;
-use crate::table::Table;
+use crate::table::RouteTable;
 use crate::wake::WakeError;
+use limits::LimitMetrics;
 
 /// Methods that have a series of their own; clients may invent others, which share the last one.
 const METHODS: [&str; 10] = [
@@ -50,7 +55,13 @@ pub(crate) struct Metrics {
     failures: Arc<Family>,
     switches: Arc<Family>,
     wakes: Arc<Family>,
+    probes: Arc<Family>,
     pub(crate) ports_failed: Arc<Series>,
+    holds: Arc<Family>,
+    relays: Arc<Family>,
+    pub(crate) limits: LimitMetrics,
+    pub(crate) spans: Counts,
+    pub(crate) access_lines_dropped: Arc<Series>,
 }
 
 impl Metrics {
@@ -69,6 +80,11 @@ impl Metrics {
                 HELD_METRIC,
                 "Requests that wait for a pod.",
                 &["namespace", "source"],
+            ),
+            probes: registry.counter(
+                "elasti_resolver_probe_count",
+                "Probes of starting pods that were run ahead of the kubelet, by result.",
+                &["result"],
             ),
             requests: registry.histogram(
                 "elasti_resolver_incoming_requests",
@@ -97,6 +113,25 @@ impl Metrics {
                     &[],
                 )
                 .with(&[]),
+            holds: registry.histogram(
+                "elasti_resolver_hold_seconds",
+                "Seconds that requests and connections were held, by how the hold ended.",
+                &["namespace", "source", "protocol", "outcome"],
+            ),
+            relays: registry.counter(
+                "elasti_resolver_relay_count",
+                "Connections that are not HTTP, by why they reached no pod.",
+                &["namespace", "source", "protocol", "error"],
+            ),
+            limits: LimitMetrics::new(&registry),
+            spans: spans(&registry),
+            access_lines_dropped: registry
+                .counter(
+                    "elasti_resolver_access_log_dropped_count",
+                    "Lines of the access log that were dropped because standard output did not take them.",
+                    &[],
+                )
+                .with(&[]),
             registry,
         }
     }
@@ -115,9 +150,7 @@ impl Metrics {
                 self.failures
                     .with(&[reason.as_str(), failure.fault()])
                     .increment();
-                // Who has left gets no status.
-                let status = (*failure != Failure::ClientDisconnected).then(|| failure.status());
-                (status, Some(reason))
+                (failure.told_status(), Some(reason))
             }
         };
         // A pod may make up its own; they share one series.
@@ -144,6 +177,26 @@ impl Metrics {
         let error = reason.map_or("", AnswerReason::as_str);
         self.requests
             .with(&[namespace, source, &target, method, status, error])
+    }
+
+    /// A hold has ended.
+    pub(crate) fn hold_ended(&self, key: &ServiceKey, counted_as: CountedAs, ended: &EndedHold) {
+        let ServiceKey { namespace, service } = key;
+        self.holds
+            .with(&[namespace, service, counted_as.as_str(), ended.outcome()])
+            .observe(ended.took());
+    }
+
+    /// A connection that is not HTTP has reached a pod, or has not.
+    pub(crate) fn relay(&self, key: &ServiceKey, counted_as: CountedAs, failure: Option<Failure>) {
+        let ServiceKey { namespace, service } = key;
+        let error = failure.map_or("", |failure| failure.reason().as_str());
+        self.relays
+            .with(&[namespace, service, counted_as.as_str(), error])
+            .increment();
+        if let Some(failure) = failure {
+            self.failures.with(&[error, failure.fault()]).increment();
+        }
     }
 
     /// A request on the host route named this service, or none.
@@ -174,6 +227,12 @@ impl Metrics {
             .increment();
     }
 
+    /// A probe was run ahead of the kubelet.
+    pub(crate) fn probed(&self, passes: bool) {
+        let result = if passes { "passed" } else { "failed" };
+        self.probes.with(&[result]).increment();
+    }
+
     pub(crate) fn wake(&self, result: Result<(), WakeError>) {
         self.wakes
             .with(&[result.map_or_else(WakeError::as_str, |()| "")])
@@ -182,7 +241,7 @@ impl Metrics {
 
     /// Removes the series of a service that is not managed any more.
     pub(crate) fn forget(&self, key: &ServiceKey) {
-        for family in [&self.queued, &self.requests] {
+        for family in [&self.queued, &self.requests, &self.holds, &self.relays] {
             family.forget(&[&key.namespace, &key.service]);
         }
         let host = self.host_of(key);
@@ -191,8 +250,9 @@ impl Metrics {
     }
 
     /// Everything, or the family of one name.
-    pub(crate) fn encode(&self, table: &Table, only: Option<&str>) -> String {
-        for (key, service) in &table.services {
+    pub(crate) fn encode(&self, table: &RouteTable, only: Option<&str>) -> String {
+        for service in table.services() {
+            let key = &service.key;
             let held = service
                 .stats
                 .held
@@ -201,7 +261,20 @@ impl Metrics {
                 .with(&[&key.namespace, &key.service])
                 .set(held.into());
         }
+        self.limits.update();
         self.registry.encode_only(only)
+    }
+}
+
+fn spans(registry: &Registry) -> Counts {
+    let spans = registry.counter(
+        "elasti_resolver_span_count",
+        "Spans of holds, by whether the collector took them.",
+        &["result"],
+    );
+    Counts {
+        sent: spans.with(&["sent"]),
+        dropped: spans.with(&["dropped"]),
     }
 }
 

@@ -5,9 +5,9 @@ mod real;
 
 #[cfg(feature = "simulation")]
 pub(crate) use elasti_simulated_network::{
-    TcpListener, TcpStream, close_writing, listen, lookup_host, read,
+    TcpListener, TcpStream, clear_urgent, close_writing, listen, lookup_host, read,
 };
 #[cfg(not(feature = "simulation"))]
-pub(crate) use real::{close_writing, listen, read};
+pub(crate) use real::{clear_urgent, close_writing, listen, read};
 #[cfg(not(feature = "simulation"))]
 pub(crate) use tokio::net::{TcpListener, TcpStream, lookup_host};

@@ -3,13 +3,18 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use elasti_api::names;
+use elasti_runtime::peer_tls::ClientConfig;
 use http_body_util::Full;
 use hyper::body::Bytes;
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
+use rustls::pki_types::ServerName;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until, timeout};
+use tokio_rustls::TlsConnector;
 
 use crate::net::{TcpStream, lookup_host};
 use crate::wake::WakeError;
@@ -25,15 +30,31 @@ const MAX_IDLE: usize = 4;
 pub(crate) type Connection = http1::SendRequest<Full<Bytes>>;
 
 /// The idle connections.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct Operators {
+    /// Without it connections are plain.
+    tls: Option<TlsConnector>,
     idle: Mutex<Vec<Connection>>,
     /// One of all connections has ended. The connections themselves share this and nothing else of us: with more, they
     /// would keep themselves alive.
     ended: Arc<Notify>,
 }
 
+impl std::fmt::Debug for Operators {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Operators").finish_non_exhaustive()
+    }
+}
+
 impl Operators {
+    /// With TLS no operator is spoken to that cannot prove that it is one.
+    pub(crate) fn new(tls: Option<ClientConfig>) -> Self {
+        Self {
+            tls: tls.map(|config| TlsConnector::from(Arc::new(config))),
+            ..Self::default()
+        }
+    }
+
     /// An idle connection, if one is still open.
     pub(crate) async fn take(&self) -> Option<Connection> {
         loop {
@@ -65,16 +86,32 @@ impl Operators {
                 continue;
             };
             let _ = stream.set_nodelay(true);
-            let handshake = http1::handshake(TokioIo::new(stream)).await;
-            let (operator, connection) = handshake.map_err(|_| WakeError::Unreachable)?;
-            let ended = self.ended.clone();
-            tokio::spawn(async move {
-                drop(connection.await);
-                ended.notify_one();
-            });
-            return Ok(operator);
+            let Some(tls) = &self.tls else {
+                return self.begin(stream).await;
+            };
+            let name = ServerName::try_from(names::OPERATOR_TLS_NAME);
+            let name = name.map_err(|_| WakeError::Untrusted)?;
+            let stream = tls.connect(name, stream).await.map_err(|error| {
+                tracing::debug!(%address, %error, "TLS handshake failed");
+                WakeError::Untrusted
+            })?;
+            return self.begin(stream).await;
         }
         Err(WakeError::Unreachable)
+    }
+
+    async fn begin<S>(&self, stream: S) -> Result<Connection, WakeError>
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let handshake = http1::handshake(TokioIo::new(stream)).await;
+        let (operator, connection) = handshake.map_err(|_| WakeError::Unreachable)?;
+        let ended = self.ended.clone();
+        tokio::spawn(async move {
+            drop(connection.await);
+            ended.notify_one();
+        });
+        Ok(operator)
     }
 
     fn has_open(&self) -> bool {

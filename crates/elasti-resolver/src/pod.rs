@@ -88,6 +88,7 @@ mod tests {
                 ready: false,
                 terminating: false,
                 marked: true,
+                probed: false,
                 sick: false,
             },
             promised_until: promise.covers(uid),

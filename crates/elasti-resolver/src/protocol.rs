@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use futures::FutureExt as _;
 use tokio::time::{Instant, sleep, timeout_at};
 
 use crate::net::TcpStream;
@@ -25,8 +26,52 @@ const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 const SILENCE_TIMEOUT: Duration = Duration::from_millis(200);
 /// The start of a head that came in parts is complete by then, or it is no head that we know.
 const PARTIAL_HEAD_TIMEOUT: Duration = Duration::from_secs(5);
-/// A peek returns the same bytes again at once, so a head in parts is polled.
-const POLL_INTERVAL: Duration = Duration::from_millis(5);
+/// A peek returns the same bytes again at once, so a head in parts is polled: after 5 ms, 10 ms, ... 320 ms, 320 ms.
+/// 5 s take 21 polls; a client that sends byte by byte costs no more.
+const FIRST_POLL: Duration = Duration::from_millis(5);
+const LAST_POLL: Duration = Duration::from_millis(320);
+/// The first byte of a TLS connection, a handshake record; no text protocol begins with it.
+pub(crate) const TLS_FIRST_BYTE: u8 = 0x16;
+
+/// What a connection is counted as.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum CountedAs {
+    Http,
+    Tls,
+    /// Anything else, and a client that has sent nothing yet.
+    Tcp,
+}
+
+impl CountedAs {
+    /// The metric's label.
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::Http => "http",
+            Self::Tls => "tls",
+            Self::Tcp => "tcp",
+        }
+    }
+
+    /// By what has come so far; takes nothing and waits for nothing.
+    pub(crate) fn so_far(stream: &TcpStream, declared: Declared) -> Self {
+        let mut bytes = [0; 24];
+        let peeked = stream.peek(&mut bytes).now_or_never();
+        let length = peeked.and_then(Result::ok).unwrap_or(0);
+        Self::from_start(bytes.get(..length).unwrap_or_default(), declared)
+    }
+
+    fn from_start(start: &[u8], declared: Declared) -> Self {
+        match (start, declared) {
+            ([TLS_FIRST_BYTE, ..], _) => Self::Tls,
+            (_, Declared::Http) => Self::Http,
+            (_, Declared::Other) | ([], _) => Self::Tcp,
+            (start, Declared::Unknown) => match sniff(start) {
+                Some(Protocol::Tcp) => Self::Tcp,
+                _ => Self::Http,
+            },
+        }
+    }
+}
 
 /// What the Service port's `appProtocol` declares.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,6 +127,7 @@ pub(crate) async fn detect_within(
     let unknown = declared == Declared::Unknown;
     let first_byte_by = Instant::now() + silence;
     let mut complete_by = None;
+    let mut poll = FIRST_POLL;
     let mut bytes = [0; 24];
     loop {
         let deadline = complete_by.unwrap_or(first_byte_by).max(first_byte_by);
@@ -94,15 +140,42 @@ pub(crate) async fn detect_within(
             return unknown.then_some(Protocol::Tcp);
         }
         if let Some(protocol) = sniff(start) {
-            let invalid = !unknown && protocol == Protocol::Tcp;
+            let tls = start.first() == Some(&TLS_FIRST_BYTE);
+            let invalid = !unknown && protocol == Protocol::Tcp && !tls;
             // What was declared as HTTP and is none gets hyper's 400.
             return Some(if invalid { Protocol::Http1 } else { protocol });
         }
         if Instant::now() >= *complete_by.get_or_insert(Instant::now() + PARTIAL_HEAD_TIMEOUT) {
             return unknown.then_some(Protocol::Tcp);
         }
-        sleep(POLL_INTERVAL).await;
+        sleep(poll).await;
+        poll = next_poll(poll);
     }
+}
+
+fn next_poll(last: Duration) -> Duration {
+    (last * 2).min(LAST_POLL)
+}
+
+/// Ends if a connection begins with the preface of HTTP/2.
+pub(crate) async fn speaks_http2(stream: &TcpStream) {
+    let mut poll = FIRST_POLL;
+    let mut bytes = [0; PREFACE.len()];
+    while let Ok(length @ 1..) = stream.peek(&mut bytes).await {
+        match bytes.get(..length).and_then(sniff) {
+            Some(Protocol::Http2) => return,
+            // A preface in parts; every other start is none.
+            None if bytes
+                .get(..length)
+                .is_some_and(|start| PREFACE.starts_with(start)) =>
+            {
+                sleep(poll).await;
+                poll = next_poll(poll);
+            }
+            Some(_) | None => break,
+        }
+    }
+    std::future::pending().await
 }
 
 /// What the first bytes look like; `None` while they could still become either.
@@ -148,6 +221,35 @@ mod tests {
         ] {
             assert_eq!(sniff(bytes), expected, "{}", String::from_utf8_lossy(bytes));
         }
+    }
+
+    #[test]
+    fn what_is_counted_follows_the_first_byte_and_what_was_declared() {
+        use Declared::{Http, Other, Unknown};
+        for (start, declared, expected) in [
+            (&b"\x16\x03"[..], Http, CountedAs::Tls),
+            (b"\x16\x03", Other, CountedAs::Tls),
+            (b"GET / HT", Other, CountedAs::Tcp),
+            (b"GET / HT", Unknown, CountedAs::Http),
+            (b"GE", Unknown, CountedAs::Http),
+            (b"", Unknown, CountedAs::Tcp),
+            (b"", Http, CountedAs::Http),
+            (b"SET a 1", Unknown, CountedAs::Tcp),
+        ] {
+            let counted = CountedAs::from_start(start, declared);
+            assert_eq!(counted, expected, "{start:?} {declared:?}");
+        }
+    }
+
+    #[test]
+    fn a_head_that_never_ends_is_polled_a_few_times_only() {
+        let (mut passed, mut poll, mut polls) = (Duration::ZERO, FIRST_POLL, 0);
+        while passed < PARTIAL_HEAD_TIMEOUT {
+            passed += poll;
+            poll = next_poll(poll);
+            polls += 1;
+        }
+        assert_eq!(polls, 21);
     }
 
     #[test]

@@ -3,14 +3,17 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use elasti_api::WakeClient;
 use elasti_core::ports::ServiceKey;
 use futures::FutureExt as _;
 use tokio::time::Instant;
 
 use crate::answer::Failure;
 use crate::clock::to_std;
+use crate::ended_hold::EndedHold;
 use crate::hold::{Hold, Released};
 use crate::pod::{Pod, choose};
+use crate::protocol::CountedAs;
 use crate::table::{RouteTable, Service, ServiceStats};
 use crate::wake::WakeTasks;
 
@@ -26,7 +29,7 @@ pub(crate) struct Destination {
 impl Destination {
     pub(crate) fn new(service: &Service, listen_port: u16) -> Self {
         Self {
-            key: Arc::new(service.key.clone()),
+            key: service.key.clone(),
             listen_port,
             stats: service.stats.clone(),
         }
@@ -34,7 +37,7 @@ impl Destination {
 }
 
 /// What is brought to a pod, and how one pod is tried.
-pub(crate) trait Attempt: Send {
+pub(crate) trait Attempt: Send + Sync {
     /// Consumed by a try, and given back by one that did not reach its pod.
     type Message: Send;
     type Reached: Send;
@@ -42,12 +45,27 @@ pub(crate) trait Attempt: Send {
     /// Bytes in memory while it waits.
     fn held_bytes(&self) -> u64;
 
+    fn counted_as(&self) -> CountedAs;
+
+    /// Who it is from.
+    fn client(&self, message: &Self::Message) -> WakeClient;
+
+    /// It was held, and is not any more.
+    fn hold_ended(&self, _: &ServiceKey, _: &EndedHold, _: &mut Self::Message) {}
+
+    /// Says `written` when a pod is connected and gets the message.
     fn try_pod(
         &mut self,
         service: &Service,
         pod: &Pod,
         message: Self::Message,
+        written: impl Fn() + Send + Sync,
     ) -> impl Future<Output = Result<Self::Reached, AttemptError<Self::Message>>> + Send;
+
+    /// By when the client itself gives up.
+    fn deadline(&self) -> Option<Instant> {
+        None
+    }
 
     /// Ends when the client has disconnected.
     fn client_disconnected(&self) -> impl Future<Output = ()> + Send;
@@ -68,25 +86,26 @@ pub(crate) enum HoldOutcome {
     /// It did not have to wait.
     #[default]
     NotHeld,
-    Released(Released),
-    Refused(Failure),
+    Released(Released, EndedHold),
+    /// With the hold, unless that was told already.
+    Refused(Failure, Option<EndedHold>),
 }
 
 impl HoldOutcome {
     pub(crate) fn into_released(self) -> Result<Option<Released>, Failure> {
         match self {
             Self::NotHeld => Ok(None),
-            Self::Released(released) => Ok(Some(released)),
-            Self::Refused(failure) => Err(failure),
+            Self::Released(released, _) => Ok(Some(released)),
+            Self::Refused(failure, _) => Err(failure),
         }
     }
-}
 
-impl From<Result<Released, Failure>> for HoldOutcome {
-    fn from(held: Result<Released, Failure>) -> Self {
-        match held {
-            Ok(released) => Self::Released(released),
-            Err(failure) => Self::Refused(failure),
+    /// The hold that ended so.
+    pub(crate) fn ended(&self) -> Option<EndedHold> {
+        match self {
+            Self::NotHeld => None,
+            Self::Released(_, ended) => Some(*ended),
+            Self::Refused(_, ended) => *ended,
         }
     }
 }
@@ -117,6 +136,8 @@ impl Dispatcher {
             Some(released) => released.deadline,
             None => Instant::now() + to_std(service.room.timeout),
         };
+        let own_deadline = attempt.deadline().filter(|own| *own < deadline);
+        let deadline = own_deadline.unwrap_or(deadline);
         let mut tried = BTreeSet::new();
         loop {
             // It may have disconnected while a pod was tried.
@@ -126,8 +147,13 @@ impl Dispatcher {
             let port = service.port(destination.listen_port);
             let pods = port.map(|port| &port.pods).ok_or(Failure::NotManaged)?;
             let may_go = released.is_some() || !service.has_waiters();
+            let written = || {
+                if let Some(released) = &released {
+                    released.written();
+                }
+            };
             match choose(pods, &tried).filter(|_| may_go) {
-                Some(pod) => match attempt.try_pod(&service, pod, message).await {
+                Some(pod) => match attempt.try_pod(&service, pod, message, written).await {
                     Ok(reached) => {
                         if let Some(released) = released {
                             released.answered();
@@ -148,14 +174,40 @@ impl Dispatcher {
                         self.hold.pause_releases(&service.key);
                         tried.clear();
                     }
-                    released = Some(tokio::select! {
-                        held = self.hold(&service, attempt.held_bytes(), deadline) => held?,
-                        () = attempt.client_disconnected() => return Err(Failure::ClientDisconnected),
-                    });
+                    let held = self.hold_attempt(&service, deadline, &attempt, &mut message);
+                    released = Some(held.await.map_err(|failure| match failure {
+                        Failure::Deadline if own_deadline.is_some() => Failure::GrpcTimeout,
+                        failure => failure,
+                    })?);
                 }
             }
             service = self.service(&destination.key)?;
         }
+    }
+
+    /// Holds a message, and reports the hold.
+    async fn hold_attempt<A: Attempt>(
+        &self,
+        service: &Service,
+        deadline: Instant,
+        attempt: &A,
+        message: &mut A::Message,
+    ) -> Result<Released, Failure> {
+        let since = Instant::now();
+        let first = self.wakes.tells_clients && !service.has_waiters();
+        let client = first.then(|| Box::new(attempt.client(message)));
+        let held = tokio::select! {
+            held = self.hold(service, attempt.held_bytes(), deadline, client) => held,
+            () = attempt.client_disconnected() => Err(Failure::ClientDisconnected),
+        };
+        let ended = EndedHold::now(since, held.as_ref().err().copied());
+        self.hold_ended(&service.key, attempt.counted_as(), &ended);
+        attempt.hold_ended(&service.key, &ended, message);
+        held
+    }
+
+    pub(crate) fn hold_ended(&self, key: &ServiceKey, counted_as: CountedAs, ended: &EndedHold) {
+        self.wakes.metrics.hold_ended(key, counted_as, ended);
     }
 
     /// Holds a request until a pod is ready, and makes sure that the service is being woken.
@@ -164,12 +216,13 @@ impl Dispatcher {
         service: &Service,
         bytes: u64,
         deadline: Instant,
+        client: Option<Box<WakeClient>>,
     ) -> Result<Released, Failure> {
         if service.refuses_when_down {
             return Err(Failure::Down);
         }
         let held = self.hold.wait(service, bytes, deadline, || {
-            self.wakes.ensure_running(&service.key);
+            self.wakes.ensure_running(&service.key, client);
             // An obstacle known before it came: the others were rejected when it became known.
             service.obstacle.filter(|_| service.ready_pods() == 0)
         });
@@ -178,7 +231,11 @@ impl Dispatcher {
 
     /// Wakes a service for clients that do not wait on their connection. One ticket in its waiting room stands for all
     /// of them, so that the wake goes on as long as for a held request.
-    pub(crate) fn wake_without_waiting(&self, service: &Arc<Service>) {
+    pub(crate) fn wake_without_waiting(
+        &self,
+        service: &Arc<Service>,
+        client: Option<Box<WakeClient>>,
+    ) {
         if service.has_waiters() {
             return;
         }
@@ -186,7 +243,7 @@ impl Dispatcher {
         tokio::spawn(async move {
             let deadline = Instant::now() + to_std(service.room.timeout);
             // The waiting page asks again by itself, so the outcome interests no client.
-            let _ = dispatcher.hold(&service, 0, deadline).await;
+            let _ = dispatcher.hold(&service, 0, deadline, client).await;
         });
     }
 }

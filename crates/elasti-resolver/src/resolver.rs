@@ -8,6 +8,8 @@ use elasti_api::{ElastiService, names};
 use elasti_core::backends::AddressPolicy;
 use elasti_core::ports::ServiceKey;
 use elasti_runtime::callers::Callers;
+use elasti_runtime::otlp::Spans;
+use elasti_runtime::peer_tls::{ClientConfig, PeerTls};
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::{Api, Client, Resource};
@@ -15,6 +17,7 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
+use crate::access_log::AccessLog;
 use crate::activity::ActivityReporter;
 use crate::admin::{self, Admin};
 use crate::clock::Clock;
@@ -23,15 +26,19 @@ use crate::drain::Lifecycle;
 use crate::follow::follow;
 use crate::hold::Hold;
 use crate::host_route::HostRoute;
+use crate::leaving::Leaving;
 use crate::listener::{ListenerKind, Listeners};
 use crate::memory::{self, Pressure};
 use crate::metrics::Metrics;
 use crate::net;
 use crate::operators::{Operators, keep_one_open};
+use crate::probe_ahead::Probes;
 use crate::reach::Dispatcher;
-use crate::routes::{BackendFilter, Routes};
+use crate::routes::{BackendFilter, Routes, ServiceDefaults};
 use crate::settings::Settings;
+use crate::sources::Sources;
 use crate::table::RouteTable;
+use crate::trace::Tracer;
 use crate::wake::WakeTasks;
 
 /// A running resolver; dropping it stops everything at once.
@@ -41,17 +48,28 @@ pub struct Running {
     hold: Arc<Hold>,
     lifecycle: Arc<Lifecycle>,
     settle: Duration,
+    spans: Option<Spans>,
+    leaving: Leaving,
     _tasks: JoinSet<()>,
 }
 
 impl Running {
-    /// Opens the admin port and the host route, and follows the cluster from now on.
+    /// Opens the admin port, the probes' port and the host route, and follows the cluster from now on.
     ///
     /// # Errors
-    /// If one of the two ports cannot be opened.
+    /// If one of the ports cannot be opened, or the files for TLS cannot be used.
     pub fn start(settings: Settings, client: Client) -> io::Result<Self> {
+        let tls = PeerTls::load_if_present(settings.tls_folder.as_deref());
+        let tls = tls.map_err(io::Error::other)?;
+        let operator_tls = tls
+            .as_ref()
+            .map(|tls| tls.client_config(names::OPERATOR_TLS_NAME));
+        let operator_tls = operator_tls.transpose().map_err(io::Error::other)?;
+        let acceptor = tls.as_ref().map(PeerTls::acceptor).transpose();
+        let acceptor = acceptor.map_err(io::Error::other)?;
         let admin_listener = net::listen(settings.admin)?;
-        let proxy_listener = net::listen(settings.proxy)?;
+        let health_listener = net::listen(settings.health)?;
+        let proxy_listener = settings.proxy.map(net::listen).transpose()?;
         let Parts {
             table,
             hold,
@@ -62,31 +80,49 @@ impl Running {
             admin,
             listeners,
             pressure,
-        } = Parts::new(&settings, &client);
+            metrics,
+        } = Parts::new(&settings, &client, operator_tls);
         let mut tasks = JoinSet::new();
-        tasks.spawn(admin::serve(admin, admin_listener));
-        let by_host = listeners.clone();
-        tasks.spawn(by_host.accept(proxy_listener, ListenerKind::ByHost));
-        tasks.spawn(listeners.follow_routes(routes.changes()));
+        tasks.spawn(admin::serve(admin.clone(), admin_listener, acceptor));
+        if let Some(tls) = tls {
+            tasks.spawn(tls.follow());
+        }
+        tasks.spawn(admin::serve_health(admin, health_listener));
+        let tracer = listeners.proxy.tracer.as_ref();
+        let spans = tracer.map(|tracer| tracer.spans.clone());
+        tasks.spawn(listeners.proxy.sources.clone().expire());
+        if let Some(listener) = proxy_listener {
+            let by_host = listeners.clone();
+            tasks.spawn(by_host.accept(listener, ListenerKind::ByHost, Arc::default()));
+        }
+        tasks.spawn(listeners.follow_routes());
         tasks.spawn(memory::follow(
             settings.memory_group,
             hold.clone(),
             pressure,
+            metrics,
         ));
         tasks.spawn(keep_one_open(operators, settings.operator));
         // So that the operator's first request need not wait for it.
         tasks.spawn(async move { callers.prepare().await });
+        let leaving = Leaving {
+            client: client.clone(),
+            namespaces: settings.namespaces.clone(),
+            own: settings.own,
+        };
         let cluster = ClusterWatches {
             client,
             routes,
             urgent: hold.urgent(),
         };
-        cluster.spawn(&mut tasks, settings.namespaces, settings.peers);
+        cluster.spawn(&mut tasks, &settings.namespaces, settings.peers);
         Ok(Self {
             table,
             hold,
             lifecycle,
             settle: settings.settle,
+            spans,
+            leaving,
             _tasks: tasks,
         })
     }
@@ -103,10 +139,15 @@ impl Running {
         self.hold.held_total()
     }
 
-    /// Ends in order: not ready first, accepting for the settle time, then until the last connection has ended.
+    /// Ends in order: not ready first, accepting until no slice names it and nothing new came for the settle time, then
+    /// until the last connection has ended.
     /// A second signal should drop the future and the resolver.
     pub async fn drain(&self) {
-        self.lifecycle.drain(self.settle).await;
+        let out_of_slices = self.leaving.until_out_of_slices();
+        self.lifecycle.drain(self.settle, out_of_slices).await;
+        if let Some(spans) = &self.spans {
+            spans.end().await;
+        }
     }
 }
 
@@ -121,23 +162,21 @@ struct Parts {
     admin: Arc<Admin>,
     listeners: Listeners,
     pressure: watch::Sender<Pressure>,
+    metrics: Arc<Metrics>,
 }
 
 impl Parts {
-    fn new(settings: &Settings, client: &Client) -> Self {
+    fn new(settings: &Settings, client: &Client, operator_tls: Option<ClientConfig>) -> Self {
         let clock = Clock::start();
         let table = RouteTable::default();
         let hold = Hold::new(&settings.limits, clock, table.clone());
-        let host_route = HostRoute {
-            cluster_domain: settings.cluster_domain.clone(),
-            host_header: settings.host_header.clone(),
-        };
+        let host_route = host_route(settings);
         let metrics = Arc::new(Metrics::new(&host_route));
-        let lifecycle: Arc<Lifecycle> = Arc::default();
+        let lifecycle = Arc::new(Lifecycle::new(settings.open_files));
         let routes = Arc::new(Routes::new(
             table.clone(),
             hold.clone(),
-            settings.limits,
+            service_defaults(settings),
             backend_filter(settings),
             metrics.clone(),
         ));
@@ -145,10 +184,12 @@ impl Parts {
             client: client.clone(),
             operator: settings.operator.clone(),
             token_file: settings.token_file.clone(),
-            operators: Arc::default(),
+            operators: Arc::new(Operators::new(operator_tls)),
             routes: routes.clone(),
             hold: hold.clone(),
+            probes: Probes::new(routes.clone(), hold.clone(), metrics.clone(), clock),
             metrics: metrics.clone(),
+            tells_clients: settings.wake_clients,
             running: Mutex::default(),
         });
         let operators = wakes.operators.clone();
@@ -165,7 +206,10 @@ impl Parts {
                 metrics: metrics.clone(),
                 lifecycle: lifecycle.clone(),
                 host_route,
+                sources: sources(settings, client, &hold),
                 idle_timeout: settings.idle_timeout,
+                access_log: access_log(settings, clock, &metrics),
+                tracer: tracer(settings, clock, &metrics),
             }),
             pressure: current_pressure,
             open_ports: Arc::default(),
@@ -173,14 +217,10 @@ impl Parts {
         let admin = Admin {
             table: table.clone(),
             hold: hold.clone(),
-            metrics,
+            metrics: metrics.clone(),
             lifecycle: lifecycle.clone(),
             callers: callers(settings, client),
-            activity: ActivityReporter {
-                clock,
-                table: table.clone(),
-                open_ports: listeners.open_ports.clone(),
-            },
+            activity: activity(clock, &table, &listeners),
         };
         Self {
             table,
@@ -192,6 +232,54 @@ impl Parts {
             admin: Arc::new(admin),
             listeners,
             pressure,
+            metrics,
+        }
+    }
+}
+
+fn host_route(settings: &Settings) -> HostRoute {
+    HostRoute {
+        cluster_domain: settings.cluster_domain.clone(),
+        host_header: settings.host_header.clone(),
+    }
+}
+
+fn service_defaults(settings: &Settings) -> ServiceDefaults {
+    ServiceDefaults {
+        limits: settings.limits,
+        allow_from: settings.allow_from.clone(),
+    }
+}
+
+fn sources(settings: &Settings, client: &Client, hold: &Hold) -> Arc<Sources> {
+    let namespaces = settings.namespaces.clone();
+    Arc::new(Sources::new(client.clone(), namespaces, hold.urgent()))
+}
+
+fn activity(clock: Clock, table: &RouteTable, listeners: &Listeners) -> ActivityReporter {
+    ActivityReporter {
+        clock,
+        table: table.clone(),
+        open_ports: listeners.open_ports.clone(),
+    }
+}
+
+fn access_log(settings: &Settings, clock: Clock, metrics: &Metrics) -> Option<AccessLog> {
+    let dropped = metrics.access_lines_dropped.clone();
+    AccessLog::start(settings.access_log_share, clock, dropped)
+}
+
+fn tracer(settings: &Settings, clock: Clock, metrics: &Metrics) -> Option<Tracer> {
+    let traces = settings.traces.clone()?;
+    let host = traces.endpoint.host_str().map(str::to_owned);
+    match Spans::start(traces, "elasti-resolver", metrics.spans.clone()) {
+        Ok(spans) => {
+            tracing::info!(host, "spans of holds are exported");
+            Some(Tracer { spans, clock })
+        }
+        Err(error) => {
+            tracing::warn!(%error, "no spans are exported: the HTTP client cannot be made");
+            None
         }
     }
 }
@@ -211,6 +299,14 @@ fn backend_filter(settings: &Settings) -> BackendFilter {
     }
 }
 
+/// What to follow: everything, or each of these namespaces.
+pub(crate) fn scopes(namespaces: &[String]) -> Vec<Option<String>> {
+    match namespaces {
+        [] => vec![None],
+        some => some.iter().cloned().map(Some).collect(),
+    }
+}
+
 /// The watches that keep the routes up to date.
 #[derive(Clone)]
 struct ClusterWatches {
@@ -220,18 +316,8 @@ struct ClusterWatches {
 }
 
 impl ClusterWatches {
-    fn spawn(
-        self,
-        tasks: &mut JoinSet<()>,
-        namespaces: Vec<String>,
-        resolvers: Option<ServiceKey>,
-    ) {
-        let scopes: Vec<Option<String>> = if namespaces.is_empty() {
-            vec![None]
-        } else {
-            namespaces.into_iter().map(Some).collect()
-        };
-        for scope in scopes {
+    fn spawn(self, tasks: &mut JoinSet<()>, namespaces: &[String], resolvers: Option<ServiceKey>) {
+        for scope in scopes(namespaces) {
             tasks.spawn(self.clone().follow_elasti_services(scope.clone()));
             tasks.spawn(self.clone().follow_slices(scope));
         }

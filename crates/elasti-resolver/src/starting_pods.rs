@@ -4,7 +4,8 @@ use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 
 use elasti_core::backends::{Backend, check_address};
-use elasti_core::facts::PodFacts;
+use elasti_core::facts::{PodFacts, named_ports};
+use elasti_core::probe_ahead::{Candidate, candidate};
 use k8s_openapi::api::core::v1::{Pod, Service, ServicePort};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::ResourceExt as _;
@@ -19,6 +20,23 @@ pub(crate) struct StartingPods {
     pub(crate) protocols: HashMap<String, String>,
     ports: Vec<ServicePort>,
     pods: HashMap<String, PodView>,
+    /// By uid of the pod, the run of its containers whose probes have just passed here.
+    passed: HashMap<String, String>,
+}
+
+/// A pod that may be probed ahead of the kubelet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Probed {
+    pub(crate) uid: String,
+    pub(crate) address: IpAddr,
+    pub(crate) candidate: Candidate,
+}
+
+impl Probed {
+    /// The same run of the same pod.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        self.uid == other.uid && self.candidate.run == other.candidate.run
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -32,6 +50,7 @@ struct PodView {
     marked: bool,
     /// Its containers are not ready.
     sick: bool,
+    candidate: Option<Candidate>,
 }
 
 impl StartingPods {
@@ -52,6 +71,7 @@ impl StartingPods {
             protocols: ports.iter().filter_map(protocol).collect(),
             ports,
             pods: HashMap::new(),
+            passed: HashMap::new(),
         }
     }
 
@@ -62,6 +82,39 @@ impl StartingPods {
             Change::Set(pod) => self.pods.extend([entry(&pod)]),
             Change::Deleted(pod) => drop(self.pods.remove(&pod.name_any())),
         }
+    }
+
+    /// The pods to probe, at most so many, always the same ones first.
+    pub(crate) fn to_probe(&self, most: usize) -> Vec<Probed> {
+        let all = self.pods.iter().filter_map(|(name, pod)| {
+            let one = Probed {
+                uid: pod.uid.clone(),
+                address: *pod.addresses.first()?,
+                candidate: pod.candidate.clone()?,
+            };
+            Some((name, one))
+        });
+        let mut all: Vec<_> = all.collect();
+        all.sort_by_key(|(name, _)| *name);
+        all.into_iter().take(most).map(|(_, one)| one).collect()
+    }
+
+    /// The probes of this run of a pod pass, or do not any more.
+    pub(crate) fn set_passed(&mut self, pod: &Probed, passes: bool) {
+        match passes {
+            true => drop(
+                self.passed
+                    .insert(pod.uid.clone(), pod.candidate.run.clone()),
+            ),
+            false => drop(self.passed.remove(&pod.uid)),
+        }
+    }
+
+    /// Whether its probes have passed: of the run that goes on, and while nothing else keeps it from being ready.
+    fn is_probed(&self, pod: &PodView) -> bool {
+        let passed = self.passed.get(&pod.uid);
+        let run = pod.candidate.as_ref().map(|one| &one.run);
+        passed.is_some() && passed == run
     }
 
     pub(crate) fn contains(&self, pod: &str) -> bool {
@@ -90,6 +143,7 @@ impl StartingPods {
                     ready: pod.ready,
                     terminating: pod.terminating,
                     marked: pod.marked,
+                    probed: self.is_probed(pod),
                     sick: pod.sick,
                 });
             }
@@ -108,20 +162,20 @@ impl PodView {
             marked,
             ..
         } = PodFacts::from_object(pod);
-        let containers = pod.spec.iter().flat_map(|spec| &spec.containers);
-        let ports = containers.flat_map(|container| container.ports.iter().flatten());
+        let mut ports = HashMap::new();
+        for (name, number) in named_ports(pod) {
+            // The first of a name counts, as for the endpoint-slice controller.
+            ports.entry(name.to_owned()).or_insert(number);
+        }
         Self {
             uid: pod.uid().unwrap_or_default(),
             addresses,
-            ports: ports
-                .filter_map(|port| {
-                    Some((port.name.clone()?, u16::try_from(port.container_port).ok()?))
-                })
-                .collect(),
+            ports,
             ready,
             terminating,
             marked,
             sick: !containers_ready,
+            candidate: candidate(pod),
         }
     }
 

@@ -1,47 +1,114 @@
 //! The routing table: listen port to service, port and pods; host name to service.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use arc_swap::{ArcSwap, Guard};
 use elasti_api::{ListenPort, Reason};
 use elasti_core::backends::Candidate as _;
 use elasti_core::ports::ServiceKey;
 use elasti_core::probe_response::ProbeRules;
+use elasti_core::sources::SourceRule;
 use elasti_core::waiting_room::RoomLimits;
+use parking_lot::{Mutex, RwLock};
+use tokio::sync::Notify;
 
 use crate::metrics::RequestSeries;
 use crate::pod::Pod;
 use crate::protocol::Declared;
 
-/// A handle to the current [`Table`]; clones share it.
+/// A handle to the one [`Table`]; clones share it. No method returns while it holds the lock, so that no reader can keep
+/// a change waiting, and a change costs what it touches, however many services there are.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct RouteTable(Arc<ArcSwap<Table>>);
+pub(crate) struct RouteTable(Arc<Shared>);
+
+#[derive(Debug, Default)]
+struct Shared {
+    table: RwLock<Table>,
+    /// Listen ports that may have been added or removed since the listeners last looked.
+    changed_ports: Mutex<BTreeSet<u16>>,
+    changed: Notify,
+}
 
 impl RouteTable {
-    pub(crate) fn load(&self) -> Guard<Arc<Table>> {
-        self.0.load()
-    }
-
-    pub(crate) fn store(&self, table: Arc<Table>) {
-        self.0.store(table);
+    /// The first complete list of every kind has arrived.
+    pub(crate) fn is_loaded(&self) -> bool {
+        self.0.table.read().loaded
     }
 
     pub(crate) fn service(&self, key: &ServiceKey) -> Option<Arc<Service>> {
-        self.load().services.get(key).cloned()
+        self.0.table.read().services.get(key).cloned()
     }
 
     pub(crate) fn service_at(&self, listen_port: u16) -> Option<Arc<Service>> {
-        self.load().at(listen_port).cloned()
+        self.0.table.read().at(listen_port).cloned()
+    }
+
+    /// Every service, as it is now.
+    pub(crate) fn services(&self) -> Vec<Arc<Service>> {
+        self.0.table.read().services.values().cloned().collect()
+    }
+
+    pub(crate) fn ready_pods(&self, key: &ServiceKey) -> usize {
+        let service = self.service(key);
+        service.map_or(0, |service| service.ready_pods())
+    }
+
+    /// The listen port routes to this service.
+    pub(crate) fn owns(&self, key: &ServiceKey, listen_port: u16) -> bool {
+        let table = self.0.table.read();
+        { table.listen_ports.get(&listen_port) }.is_some_and(|owner| **owner == *key)
     }
 
     /// What the Service declares that a port speaks, as far as it is known by now.
     pub(crate) fn declared_protocol(&self, listen_port: u16) -> Declared {
-        let table = self.load();
-        let port = table.at(listen_port).and_then(|one| one.port(listen_port));
+        let service = self.service_at(listen_port);
+        let port = service.as_ref().and_then(|one| one.port(listen_port));
         port.map_or(Declared::Unknown, |port| port.declared)
     }
+
+    /// The listen ports that may have been added or removed since this was last called, as soon as there are any, and
+    /// whether each is routed.
+    pub(crate) async fn changed_ports(&self) -> Vec<(u16, bool)> {
+        loop {
+            let changed = self.0.changed.notified();
+            let ports = std::mem::take(&mut *self.0.changed_ports.lock());
+            if !ports.is_empty() {
+                let table = self.0.table.read();
+                let routed = |port| (port, table.listen_ports.contains_key(&port));
+                return ports.into_iter().map(routed).collect();
+            }
+            changed.await;
+        }
+    }
+
+    /// Replaces these services, or removes them; gives back what each was before.
+    pub(crate) fn update(
+        &self,
+        loaded: bool,
+        updates: Vec<(Arc<ServiceKey>, Option<Arc<Service>>)>,
+    ) -> Vec<Update> {
+        let mut touched = BTreeSet::new();
+        let done = self.0.table.write().update(loaded, updates, &mut touched);
+        if !touched.is_empty() {
+            self.0.changed_ports.lock().extend(touched);
+            self.0.changed.notify_one();
+        }
+        done
+    }
+
+    #[cfg(feature = "fuzzing")]
+    pub(crate) fn inspect<T>(&self, look: impl FnOnce(&Table) -> T) -> T {
+        look(&self.0.table.read())
+    }
+}
+
+/// What an update did to one service.
+#[derive(Debug)]
+pub(crate) struct Update {
+    pub(crate) key: Arc<ServiceKey>,
+    pub(crate) before: Option<Arc<Service>>,
+    pub(crate) after: Option<Arc<Service>>,
 }
 
 /// The counters of one service; they outlive every table.
@@ -79,7 +146,7 @@ impl Drop for OpenGuard {
 /// One managed service.
 #[derive(Debug)]
 pub(crate) struct Service {
-    pub(crate) key: ServiceKey,
+    pub(crate) key: Arc<ServiceKey>,
     pub(crate) ports: Vec<Port>,
     pub(crate) probes: Arc<ProbeRules>,
     pub(crate) room: RoomLimits,
@@ -87,10 +154,16 @@ pub(crate) struct Service {
     pub(crate) in_rotation: bool,
     /// Why its pods cannot start.
     pub(crate) obstacle: Option<Reason>,
+    /// What its pods wait for, if that may pass by itself.
+    pub(crate) delay: Option<Reason>,
     /// It is awake, and while none of its pods is ready nothing waits for one.
     pub(crate) refuses_when_down: bool,
     /// Browsers see a page while it sleeps.
     pub(crate) waiting_page: bool,
+    /// The probes of its starting pods are run here too.
+    pub(crate) probe_ahead: bool,
+    /// Which sources it accepts; `None`: all.
+    pub(crate) allow_from: Option<Arc<SourceRule>>,
     pub(crate) stats: Arc<ServiceStats>,
 }
 
@@ -137,13 +210,12 @@ impl Service {
     }
 }
 
-/// All managed services. Immutable: a change publishes a new table.
-#[derive(Clone, Debug, Default)]
+/// All managed services.
+#[derive(Debug, Default)]
 pub(crate) struct Table {
-    pub(crate) services: HashMap<ServiceKey, Arc<Service>>,
-    pub(crate) listen_ports: HashMap<u16, ServiceKey>,
-    /// The first complete list of every kind has arrived.
-    pub(crate) loaded: bool,
+    pub(crate) services: HashMap<Arc<ServiceKey>, Arc<Service>>,
+    pub(crate) listen_ports: HashMap<u16, Arc<ServiceKey>>,
+    loaded: bool,
 }
 
 impl Table {
@@ -151,9 +223,118 @@ impl Table {
         self.services.get(self.listen_ports.get(&listen_port)?)
     }
 
-    pub(crate) fn ready_pods(&self, key: &ServiceKey) -> usize {
-        self.services
-            .get(key)
-            .map_or(0, |service| service.ready_pods())
+    /// All ports of the touched services become free before one is given, so that two services can exchange theirs.
+    fn update(
+        &mut self,
+        loaded: bool,
+        updates: Vec<(Arc<ServiceKey>, Option<Arc<Service>>)>,
+        touched: &mut BTreeSet<u16>,
+    ) -> Vec<Update> {
+        self.loaded = loaded;
+        let mut done = Vec::with_capacity(updates.len());
+        for (key, after) in updates {
+            let before = match &after {
+                Some(service) => self.services.insert(key.clone(), service.clone()),
+                None => self.services.remove(&key),
+            };
+            let ports = before.iter().flat_map(|before| &before.ports);
+            for port in ports.map(|port| port.listen.listen_port) {
+                if self.listen_ports.get(&port) == Some(&key) {
+                    self.listen_ports.remove(&port);
+                    touched.insert(port);
+                }
+            }
+            done.push(Update { key, before, after });
+        }
+        for Update { key, after, .. } in &done {
+            for port in after.iter().flat_map(|service| &service.ports) {
+                // A port that two services claim stays with the first: bytes never reach the wrong one.
+                let port = port.listen.listen_port;
+                self.listen_ports.entry(port).or_insert_with(|| key.clone());
+                touched.insert(port);
+            }
+        }
+        done
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn key(name: &str) -> Arc<ServiceKey> {
+        Arc::new(ServiceKey::new("shop", name))
+    }
+
+    fn with_ports(name: &str, ports: &[u16]) -> (Arc<ServiceKey>, Option<Arc<Service>>) {
+        let port = |number: &u16| Port {
+            listen: ListenPort {
+                name: String::new(),
+                port: 80,
+                listen_port: *number,
+            },
+            declared: Declared::Unknown,
+            pods: Vec::new(),
+        };
+        let service = Service {
+            key: key(name),
+            ports: ports.iter().map(port).collect(),
+            probes: Arc::default(),
+            room: elasti_core::waiting_room::Limits::default().room(None),
+            in_rotation: false,
+            obstacle: None,
+            delay: None,
+            refuses_when_down: false,
+            waiting_page: false,
+            probe_ahead: true,
+            allow_from: None,
+            stats: Arc::default(),
+        };
+        (key(name), Some(Arc::new(service)))
+    }
+
+    fn owner(table: &RouteTable, port: u16) -> Option<String> {
+        let service = table.service_at(port)?;
+        Some(service.key.service.clone())
+    }
+
+    #[tokio::test]
+    async fn listeners_learn_the_ports_that_changed_and_no_others() {
+        let table = RouteTable::default();
+        let many: Vec<_> = (0..1_000)
+            .map(|i| with_ports(&format!("service-{i}"), &[10_000 + i]))
+            .collect();
+        table.update(true, many);
+        assert_eq!(table.changed_ports().await.len(), 1_000);
+        table.update(true, vec![with_ports("service-7", &[10_007, 20_000])]);
+        let changed = table.changed_ports().await;
+        assert_eq!(changed, [(10_007, true), (20_000, true)]);
+        table.update(true, vec![(key("service-7"), None)]);
+        let changed = table.changed_ports().await;
+        assert_eq!(changed, [(10_007, false), (20_000, false)]);
+        assert!(table.service(&key("service-8")).is_some());
+    }
+
+    #[test]
+    fn two_services_can_exchange_their_ports() {
+        let table = RouteTable::default();
+        table.update(true, vec![with_ports("a", &[1]), with_ports("b", &[2])]);
+        table.update(true, vec![with_ports("a", &[2]), with_ports("b", &[1])]);
+        assert_eq!(owner(&table, 1).as_deref(), Some("b"));
+        assert_eq!(owner(&table, 2).as_deref(), Some("a"));
+    }
+
+    #[test]
+    fn a_port_stays_with_its_first_claimant_until_that_one_is_gone() {
+        let table = RouteTable::default();
+        table.update(true, vec![with_ports("a", &[1])]);
+        table.update(true, vec![with_ports("b", &[1])]);
+        assert_eq!(owner(&table, 1).as_deref(), Some("a"));
+        assert!(!table.owns(&key("b"), 1));
+        table.update(true, vec![(key("a"), None)]);
+        assert_eq!(owner(&table, 1), None, "not given away unasked");
+        table.update(true, vec![with_ports("b", &[1])]);
+        assert_eq!(owner(&table, 1).as_deref(), Some("b"));
     }
 }

@@ -3,6 +3,7 @@
 
 use std::fmt::Write as _;
 
+use elasti_api::Reason;
 use elasti_core::ports::ServiceKey;
 use http::header::{self, HeaderMap};
 use http::{Method, Request};
@@ -37,8 +38,25 @@ fn accepts_html(headers: &HeaderMap) -> bool {
     })
 }
 
+/// What takes long, in words of ours: what other components say of it may name what a visitor should not know.
+fn long_wait(delay: Option<Reason>) -> &'static str {
+    match delay {
+        Some(Reason::NotScheduled) => "It waits for a node with room for it.",
+        Some(Reason::Initializing) => "It is being prepared, which takes a while.",
+        Some(Reason::Pulling) => "Its image could not be fetched so far; that is tried again.",
+        Some(Reason::Restarting) => "It ended early and is being started again.",
+        Some(Reason::NotReady) => "It runs, and is not ready yet.",
+        Some(Reason::QuotaExceeded) => "It waits for room in the quota of its namespace.",
+        Some(Reason::WebhookFailed) => {
+            "The cluster could not admit it so far; that is tried again."
+        }
+        _ => "",
+    }
+}
+
 /// The page for one service.
-pub(crate) fn render(key: &ServiceKey) -> String {
+pub(crate) fn render(key: &ServiceKey, delay: Option<Reason>) -> String {
+    let long_wait = long_wait(delay);
     let (service, namespace) = (escaped(&key.service), escaped(&key.namespace));
     format!(
         "<!doctype html>
@@ -65,6 +83,7 @@ p {{ opacity: .75; }}
 <div aria-hidden=\"true\"><span class=\"dot\"></span><span class=\"dot\"></span><span class=\"dot\"></span></div>
 <h1>{service} is starting</h1>
 <p>It was asleep in {namespace}. This page opens by itself as soon as it is ready.</p>
+<p>{long_wait}</p>
 </main>
 </body>
 </html>
@@ -114,8 +133,18 @@ mod tests {
     }
 
     #[test]
+    fn it_says_what_takes_long() {
+        let delays = Reason::ALL.into_iter().filter(|one| one.is_delay());
+        for delay in delays {
+            let words = long_wait(Some(delay));
+            assert!(!words.is_empty(), "{delay}");
+            assert!(render(&ServiceKey::new("shop", "cart"), Some(delay)).contains(words));
+        }
+    }
+
+    #[test]
     fn names_are_escaped_and_nothing_comes_from_elsewhere() {
-        let page = render(&ServiceKey::new("a\"b", "<script>&'"));
+        let page = render(&ServiceKey::new("a\"b", "<script>&'"), None);
         assert!(!page.contains("<script>"), "{page}");
         assert!(
             page.contains("&#60;script&#62;&#38;&#39; is starting"),

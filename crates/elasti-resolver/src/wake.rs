@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use elasti_api::{WakeAnswer, WakeRequest, names};
+use elasti_api::{WakeAnswer, WakeClient, WakeRequest, names};
 use elasti_core::ports::ServiceKey;
 use http::{Request, header};
 use http_body_util::Full;
@@ -14,16 +14,17 @@ use hyper::body::Bytes;
 use k8s_openapi::api::core::v1::{Pod, Service};
 use kube::{Api, Client};
 use parking_lot::Mutex;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::follow::follow;
 use crate::hold::Hold;
 use crate::metrics::Metrics;
 use crate::operators::{Connection, Operators};
+use crate::probe_ahead::{MOST_PROBED, Probes};
 use crate::promise::Promise;
 use crate::routes::Routes;
-use crate::starting_pods::StartingPods;
+use crate::starting_pods::{Probed, StartingPods};
 
 /// One attempt, pooled connection and new one together; the operator answers after one write, usually within 10 ms.
 const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(3);
@@ -44,6 +45,8 @@ pub(crate) enum WakeError {
     Token,
     #[error("no operator can be reached")]
     Unreachable,
+    #[error("the operator cannot prove by TLS that it is one")]
+    Untrusted,
     #[error("the operator did not answer")]
     NoAnswer,
     #[error("the operator does not accept our token")]
@@ -58,6 +61,7 @@ impl WakeError {
         match self {
             Self::Token => "token",
             Self::Unreachable => "unreachable",
+            Self::Untrusted => "untrusted",
             Self::NoAnswer => "no_answer",
             Self::Unauthorized => "unauthorized",
             Self::Refused => "refused",
@@ -74,9 +78,20 @@ pub(crate) struct WakeTasks {
     pub(crate) operators: Arc<Operators>,
     pub(crate) routes: Arc<Routes>,
     pub(crate) hold: Arc<Hold>,
+    pub(crate) probes: Probes,
     pub(crate) metrics: Arc<Metrics>,
-    /// With each, what tells it that a request is held.
-    pub(crate) running: Mutex<HashMap<ServiceKey, Arc<Notify>>>,
+    /// Wake requests tell who they are for.
+    pub(crate) tells_clients: bool,
+    pub(crate) running: Mutex<HashMap<ServiceKey, Arc<RunningWake>>>,
+}
+
+/// What a task shares with the requests that it runs for.
+#[derive(Debug)]
+pub(crate) struct RunningWake {
+    /// Tells it that a request is held.
+    held: Notify,
+    /// Who the first of them is from.
+    client: Option<Box<WakeClient>>,
 }
 
 impl std::fmt::Debug for WakeTasks {
@@ -90,22 +105,29 @@ impl std::fmt::Debug for WakeTasks {
 
 impl WakeTasks {
     /// Requests are held for this service: starts its task unless it runs already.
-    pub(crate) fn ensure_running(self: &Arc<Self>, key: &ServiceKey) {
+    pub(crate) fn ensure_running(
+        self: &Arc<Self>,
+        key: &ServiceKey,
+        client: Option<Box<WakeClient>>,
+    ) {
         let mut running = self.running.lock();
-        if let Some(held) = running.get(key) {
-            return held.notify_one();
+        if let Some(wake) = running.get(key) {
+            return wake.held.notify_one();
         }
-        let held = Arc::<Notify>::default();
-        running.insert(key.clone(), held.clone());
-        tokio::spawn(self.clone().run(key.clone(), held));
+        let wake = Arc::new(RunningWake {
+            held: Notify::new(),
+            client,
+        });
+        running.insert(key.clone(), wake.clone());
+        tokio::spawn(self.clone().run(key.clone(), wake));
     }
 
-    async fn run(self: Arc<Self>, key: ServiceKey, held: Arc<Notify>) {
+    async fn run(self: Arc<Self>, key: ServiceKey, wake: Arc<RunningWake>) {
         let mut watching = std::pin::pin!(self.watch_pods(&key));
         loop {
             tokio::select! {
                 () = &mut watching => {}
-                () = self.request_until_awake(&key, &held) => {}
+                () = self.request_until_awake(&key, &wake) => {}
             }
             // A request takes its ticket before it asks for this task, so under this lock none is overlooked.
             let mut running = self.running.lock();
@@ -119,16 +141,16 @@ impl WakeTasks {
 
     /// Nothing is held, and the slices have caught up with the pods.
     fn is_done(&self, key: &ServiceKey) -> bool {
-        let table = self.routes.table.load();
-        let waits = self.hold.held(key) > 0 && table.services.contains_key(key);
+        let table = &self.routes.table;
+        let waits = self.hold.held(key) > 0 && table.service(key).is_some();
         !waits && (table.ready_pods(key) == 0 || self.routes.slices_show_a_pod(key))
     }
 
     /// Sends the wake until the operator has accepted it, and again while requests are still held.
-    async fn request_until_awake(&self, key: &ServiceKey, held: &Notify) {
+    async fn request_until_awake(&self, key: &ServiceKey, wake: &RunningWake) {
         let mut backoff = BACKOFF_MIN;
         while self.hold.held(key) > 0 {
-            let result = timeout(ATTEMPT_TIMEOUT, self.request(key))
+            let result = timeout(ATTEMPT_TIMEOUT, self.request(key, wake))
                 .await
                 .unwrap_or(Err(WakeError::NoAnswer));
             self.metrics.wake(result);
@@ -151,26 +173,27 @@ impl WakeTasks {
         }
         while self.hold.held(key) == 0 && !self.is_done(key) {
             // A promise may have ended: the next request that is held needs another one at once.
-            let _ = timeout(POLL_INTERVAL, held.notified()).await;
+            let _ = timeout(POLL_INTERVAL, wake.held.notified()).await;
         }
     }
 
     /// Over a pooled connection, or over a new one where that fails. A wake may arrive twice: it is idempotent.
-    async fn request(&self, key: &ServiceKey) -> Result<(), WakeError> {
+    async fn request(&self, key: &ServiceKey, wake: &RunningWake) -> Result<(), WakeError> {
         if let Some(pooled) = self.operators.take().await {
-            match timeout(POOLED_TIMEOUT, self.request_over(pooled, key)).await {
+            match timeout(POOLED_TIMEOUT, self.request_over(pooled, key, wake)).await {
                 Ok(Err(WakeError::NoAnswer)) | Err(_) => {}
                 Ok(result) => return result,
             }
         }
         let new = self.operators.connect(&self.operator).await?;
-        self.request_over(new, key).await
+        self.request_over(new, key, wake).await
     }
 
     async fn request_over(
         &self,
         mut operator: Connection,
         key: &ServiceKey,
+        running: &RunningWake,
     ) -> Result<(), WakeError> {
         let sent_at = Instant::now();
         let wake = WakeRequest {
@@ -179,6 +202,7 @@ impl WakeTasks {
                 .max(1),
             svc: key.service.clone(),
             namespace: key.namespace.clone(),
+            client: running.client.as_deref().cloned(),
         };
         let body = serde_json::to_vec(&wake).map_err(|_| WakeError::Refused)?;
         let request = self.http_request(body)?;
@@ -236,8 +260,12 @@ impl WakeTasks {
             }
             sleep(BACKOFF_MAX).await;
         };
-        let mut pods = StartingPods::new(&service);
-        self.routes.set_starting_pods(key, Some(pods.clone()));
+        let pods = Mutex::new(StartingPods::new(&service));
+        let publish = || {
+            let pods = pods.lock().clone();
+            self.routes.set_starting_pods(key, Some(pods));
+        };
+        publish();
         let selector = service.spec.and_then(|spec| spec.selector);
         let labels = selector.into_iter().flatten();
         let labels: Vec<String> = labels
@@ -248,10 +276,20 @@ impl WakeTasks {
             return std::future::pending().await;
         }
         let api: Api<Pod> = Api::namespaced(self.client.clone(), &key.namespace);
+        let (to_probe, probed) = watch::channel(Vec::new());
         let on_change = |change| {
-            pods.apply(change);
-            self.routes.set_starting_pods(key, Some(pods.clone()));
+            let mut locked = pods.lock();
+            locked.apply(change);
+            to_probe.send_replace(locked.to_probe(MOST_PROBED));
+            drop(locked);
+            publish();
         };
-        follow(api, Some(labels.join(",")), self.hold.urgent(), on_change).await;
+        let on_result = |pod: &Probed, passes| {
+            pods.lock().set_passed(pod, passes);
+            publish();
+        };
+        let follow = follow(api, Some(labels.join(",")), self.hold.urgent(), on_change);
+        let probe = self.probes.run(key, probed, on_result);
+        tokio::join!(follow, probe);
     }
 }

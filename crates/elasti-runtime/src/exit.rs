@@ -4,6 +4,7 @@ use std::process::ExitCode;
 
 use anyhow::Context as _;
 
+use crate::file_limit;
 use crate::sentry::{self, Reports};
 
 /// What the exit codes of every command mean, for its help text.
@@ -49,6 +50,7 @@ pub fn run(
     sentry: Option<sentry::Settings>,
     work: impl Future<Output = anyhow::Result<()>>,
 ) -> Result<(), Failed> {
+    file_limit::raise();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()

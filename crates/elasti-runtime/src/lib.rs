@@ -1,14 +1,17 @@
-//! What every process of ours needs: environment, logs, Sentry, metrics, signals, clock, HTTP server, token verification,
+//! What every process of ours needs: environment, logs, Sentry, metrics, spans, signals, clock, HTTP server, token verification,
 //! the Kubernetes client and its watches.
 
 pub mod callers;
 pub mod clock;
 pub mod environment;
 pub mod exit;
+pub mod file_limit;
 pub mod http_server;
 pub mod kube_client;
 pub mod logs;
 pub mod metrics;
+pub mod otlp;
+pub mod peer_tls;
 pub mod rate_limit;
 pub mod sentry;
 pub mod signals;

@@ -201,6 +201,17 @@ impl Series {
         self.value.fetch_add(1, Ordering::Relaxed);
     }
 
+    /// So many more.
+    pub fn add(&self, more: usize) {
+        let more = i64::try_from(more).unwrap_or(i64::MAX);
+        self.value.fetch_add(more, Ordering::Relaxed);
+    }
+
+    /// One less.
+    pub fn decrement(&self) {
+        self.value.fetch_sub(1, Ordering::Relaxed);
+    }
+
     /// Exactly this.
     pub fn set(&self, value: i64) {
         self.value.store(value, Ordering::Relaxed);

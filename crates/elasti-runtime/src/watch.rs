@@ -11,7 +11,7 @@ use kube::Client;
 use kube::api::{ListParams, WatchEvent, WatchParams};
 use kube::core::Request;
 use serde::Deserialize;
-use serde::de::DeserializeOwned;
+use serde::de::{DeserializeOwned, IgnoredAny};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 
@@ -64,7 +64,9 @@ impl Lifetime {
 pub enum Event<K> {
     /// The API server is about to be called.
     Calling,
-    /// These exist, and no others.
+    /// A list begins: its first page is about to be asked for.
+    Listing,
+    /// These exist, and no others but those that are not kept.
     Listed(Vec<K>),
     /// A watch is open.
     Watching,
@@ -90,6 +92,7 @@ pub struct Watch<K> {
     urgent: Option<(watch::Receiver<bool>, Lifetime)>,
     relist_every: u32,
     backoff_for: fn(&kube::Error) -> Option<Duration>,
+    keep: Box<dyn Fn(&K) -> bool + Send + Sync>,
 }
 
 /// How a watch ended.
@@ -112,7 +115,15 @@ impl<K: DeserializeOwned + Clone> Watch<K> {
             urgent: None,
             relist_every: 0,
             backoff_for: |_| None,
+            keep: Box::new(|_| true),
         }
+    }
+
+    /// Of each page of a list only these are kept, so that a list of everything in a cluster is never in memory whole.
+    #[must_use]
+    pub fn keep_only(mut self, keep: impl Fn(&K) -> bool + Send + Sync + 'static) -> Self {
+        self.keep = Box::new(keep);
+        self
     }
 
     /// How long a watch lasts.
@@ -147,9 +158,9 @@ impl<K: DeserializeOwned + Clone> Watch<K> {
     pub async fn run(mut self, mut on_event: impl FnMut(Event<K>, &str)) {
         let mut backoff = BACKOFF_MIN;
         loop {
-            let listed = list(&self.client, &self.collection, || {
-                on_event(Event::Calling, "");
-            });
+            on_event(Event::Listing, "");
+            let before_page = || on_event(Event::Calling, "");
+            let listed = list_kept(&self.client, &self.collection, &self.keep, before_page);
             let failed = match listed.await {
                 Ok((version, objects)) => {
                     on_event(Event::Listed(objects), &version);
@@ -157,16 +168,46 @@ impl<K: DeserializeOwned + Clone> Watch<K> {
                 }
                 Err(error) => Some(error),
             };
-            // Half to whole, so that a thousand clients do not come back at the same moment.
-            let mut pause = backoff.mul_f64(rand::random_range(0.5..1.0));
-            backoff = backoff.saturating_mul(2).min(BACKOFF_MAX);
-            if let Some(error) = failed {
-                let longer = retry_after(&error).max((self.backoff_for)(&error));
-                pause = pause.max(longer.unwrap_or_default());
-                let retry_after = pause;
-                on_event(Event::Failed { error, retry_after }, "");
+            match failed {
+                Some(error) => self.pause_after(error, &mut backoff, &mut on_event).await,
+                None => sleep(next_pause(&mut backoff)).await,
             }
-            sleep(pause).await;
+        }
+    }
+
+    /// Waits as long as the backoff, the error and the server ask for.
+    async fn pause_after(
+        &self,
+        error: kube::Error,
+        backoff: &mut Duration,
+        on_event: &mut impl FnMut(Event<K>, &str),
+    ) {
+        let longer = retry_after(&error).max((self.backoff_for)(&error));
+        let retry_after = next_pause(backoff).max(longer.unwrap_or_default());
+        on_event(Event::Failed { error, retry_after }, "");
+        sleep(retry_after).await;
+    }
+
+    /// After a watch has failed: whether the next one can go on from `version`. A list of everything, by every replica at
+    /// once, is what a server that struggles needs least. One that was restored from a backup has lower versions than
+    /// ours, and would be silent until it has reached them.
+    async fn can_go_on(
+        &self,
+        mut error: kube::Error,
+        version: &str,
+        backoff: &mut Duration,
+        on_event: &mut impl FnMut(Event<K>, &str),
+    ) -> Result<bool, kube::Error> {
+        loop {
+            if !is_passing(&error) {
+                return Err(error);
+            }
+            self.pause_after(error, backoff, on_event).await;
+            on_event(Event::Calling, version);
+            match latest_version(&self.client, &self.collection).await {
+                Ok(latest) => return Ok(!is_older(&latest, version)),
+                Err(failed) => error = failed,
+            }
         }
     }
 
@@ -186,7 +227,11 @@ impl<K: DeserializeOwned + Clone> Watch<K> {
                     *backoff = BACKOFF_MIN;
                     return None;
                 }
-                Err(error) => return Some(error),
+                Err(error) => match self.can_go_on(error, &version, backoff, on_event).await {
+                    Ok(true) => {}
+                    Ok(false) => return None,
+                    Err(error) => return Some(error),
+                },
             }
             // A watch that ends at once must not spin.
             if started.elapsed() >= BACKOFF_MIN {
@@ -275,6 +320,40 @@ async fn is_true(flag: &mut Option<&mut watch::Receiver<bool>>) {
     std::future::pending::<()>().await;
 }
 
+/// Half to whole, so that a thousand clients do not come back at the same moment; the next one is longer.
+fn next_pause(backoff: &mut Duration) -> Duration {
+    let pause = backoff.mul_f64(rand::random_range(0.5..1.0));
+    *backoff = backoff.saturating_mul(2).min(BACKOFF_MAX);
+    pause
+}
+
+/// The server or the way to it failed, not the request: the same one may succeed later.
+fn is_passing(error: &kube::Error) -> bool {
+    match error {
+        kube::Error::Api(status) => status.code == 429 || status.code >= 500,
+        kube::Error::HyperError(_) | kube::Error::Service(_) | kube::Error::ReadEvents(_) => true,
+        _ => false,
+    }
+}
+
+/// Whether a server that is at `latest` has not reached `version`; versions that are no numbers cannot be compared.
+fn is_older(latest: &str, version: &str) -> bool {
+    match (latest.parse::<u64>(), version.parse::<u64>()) {
+        (Ok(latest), Ok(version)) => latest < version,
+        _ => true,
+    }
+}
+
+/// The version that the server is at, for the price of one object.
+async fn latest_version(client: &Client, collection: &Collection) -> Result<String, kube::Error> {
+    let params = ListParams {
+        limit: Some(1),
+        ..list_params(collection)
+    };
+    let page: Page<IgnoredAny> = read_page(client, collection, &params).await?;
+    Ok(page.metadata.resource_version.unwrap_or_default())
+}
+
 /// How long an overloaded server asks to be left alone.
 fn retry_after(error: &kube::Error) -> Option<Duration> {
     let kube::Error::Api(status) = error else {
@@ -296,29 +375,50 @@ fn retry_after(error: &kube::Error) -> Option<Duration> {
 pub async fn list<K: DeserializeOwned>(
     client: &Client,
     collection: &Collection,
+    before_page: impl FnMut(),
+) -> Result<(String, Vec<K>), kube::Error> {
+    list_kept(client, collection, &|_: &K| true, before_page).await
+}
+
+async fn list_kept<K: DeserializeOwned>(
+    client: &Client,
+    collection: &Collection,
+    keep: &(impl Fn(&K) -> bool + ?Sized),
     mut before_page: impl FnMut(),
 ) -> Result<(String, Vec<K>), kube::Error> {
     let mut objects = Vec::new();
-    let mut params = ListParams {
-        label_selector: collection.labels.clone(),
-        field_selector: collection.fields.clone(),
-        limit: Some(PAGE_SIZE),
-        ..ListParams::default()
-    };
+    let mut params = list_params(collection);
     loop {
         before_page();
-        let request = Request::new(collection.path.as_str())
-            .list(&params)
-            .map_err(kube::Error::BuildRequest)?;
-        let page: Page<K> = match timeout(LIST_TIMEOUT, client.request(request)).await {
-            Ok(page) => page?,
-            Err(late) => return Err(kube::Error::Service(late.into())),
-        };
-        objects.extend(page.items);
+        let page: Page<K> = read_page(client, collection, &params).await?;
+        objects.extend(page.items.into_iter().filter(|object| keep(object)));
         match page.metadata.continue_.filter(|token| !token.is_empty()) {
             Some(token) => params.continue_token = Some(token),
             None => return Ok((page.metadata.resource_version.unwrap_or_default(), objects)),
         }
+    }
+}
+
+fn list_params(collection: &Collection) -> ListParams {
+    ListParams {
+        label_selector: collection.labels.clone(),
+        field_selector: collection.fields.clone(),
+        limit: Some(PAGE_SIZE),
+        ..ListParams::default()
+    }
+}
+
+async fn read_page<K: DeserializeOwned>(
+    client: &Client,
+    collection: &Collection,
+    params: &ListParams,
+) -> Result<Page<K>, kube::Error> {
+    let request = Request::new(collection.path.as_str())
+        .list(params)
+        .map_err(kube::Error::BuildRequest)?;
+    match timeout(LIST_TIMEOUT, client.request(request)).await {
+        Ok(page) => page,
+        Err(late) => Err(kube::Error::Service(late.into())),
     }
 }
 

@@ -599,6 +599,9 @@ impl TcpStream {
     }
 }
 
+/// There is no urgent data here.
+pub fn clear_urgent(_: &TcpStream) {}
+
 /// Ends the writing side.
 ///
 /// # Errors

@@ -15,3 +15,4 @@ pub mod fixture;
 pub mod operator_stub;
 pub mod predecessor_metrics;
 pub mod sentry_stub;
+pub mod tls;

@@ -73,6 +73,11 @@ impl SentryStub {
         Self { address, received }
     }
 
+    /// For whatever else is posted to somewhere.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
     pub fn dsn(&self) -> String {
         format!("http://k3y@{}/7", self.address)
     }

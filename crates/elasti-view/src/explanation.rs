@@ -120,9 +120,10 @@ pub fn explain(live: &LiveObjects) -> Explanation {
     }
     view.trouble |= !causes.is_empty();
     let pods = live.pods.iter();
+    let fail_fast = elasti_core::facts::fail_fast(&live.me.spec);
     Explanation {
         pods: pods
-            .map(|pod| PodView::from_object(pod, live.now))
+            .map(|pod| PodView::from_object(pod, fail_fast, live.now))
             .collect(),
         view,
         resolvers_ready,
@@ -135,10 +136,14 @@ pub fn explain(live: &LiveObjects) -> Explanation {
 fn is_newer(why: &Why, view: &View) -> bool {
     let known_to_operator = matches!(
         Reason::from_word(&view.reason),
-        Some(Reason::Traffic | Reason::WakeRequested)
+        Some(Reason::Traffic | Reason::WakeRequested | Reason::WokenByRequest)
     );
-    let comes_first = why.reason.is_obstacle() || is_precondition(why.reason);
-    !view.trouble && (comes_first || !known_to_operator)
+    let comes_first =
+        why.reason.is_obstacle() || why.reason.is_delay() || is_precondition(why.reason);
+    // Of several preconditions the plan reports the one that the operator will report.
+    let replaced =
+        is_precondition(why.reason) && Reason::from_word(&view.reason).is_some_and(is_precondition);
+    replaced || (!view.trouble && (comes_first || !known_to_operator))
 }
 
 /// What keeps the operator from touching the target also keeps it from sleeping, whether the status says so yet or not.

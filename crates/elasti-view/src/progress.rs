@@ -51,16 +51,20 @@ fn among(reasons: &[Reason], word: &str) -> bool {
     reasons.iter().any(|reason| reason.as_str() == word)
 }
 
-/// How far a wake is.
+/// How far a wake is; `went_up` says whether it was seen waking before. Only a service that serves is awake: until then
+/// it may fall back.
 #[must_use]
-pub fn of_wake(view: &View) -> Progress {
+pub fn of_wake(view: &View, went_up: bool) -> Progress {
     if among(&UNMANAGEABLE, &view.reason) {
         return Progress::Failed(view.sentence.clone());
     }
     match view.phase {
-        Some(Phase::Serving | Phase::Restoring) if view.replicas != Some(0) => Progress::Done,
+        Some(Phase::Serving) if view.replicas != Some(0) => Progress::Done,
         Some(Phase::Waking) if Reason::from_word(&view.reason).is_some_and(Reason::is_obstacle) => {
             Progress::Failed(view.sentence.clone())
+        }
+        Some(Phase::Asleep | Phase::Redirecting | Phase::Draining) if went_up => {
+            Progress::Failed(format!("it went back to sleep: {}", view.sentence))
         }
         _ => Progress::Going,
     }
@@ -101,6 +105,12 @@ pub fn sleep_asked_at(view: &View, now: Timestamp) -> Timestamp {
     // A clock that is far ahead wrote that moment: a request for then would be taken for a mistake.
     let limit = now.checked_add(MAX_AHEAD).unwrap_or(now);
     next.map_or(now, |next| next.clamp(now, limit))
+}
+
+/// Whether the service is waking up.
+#[must_use]
+pub fn goes_up(view: &View) -> bool {
+    matches!(view.phase, Some(Phase::Waking | Phase::Restoring))
 }
 
 /// Whether the service is going to sleep.
@@ -149,22 +159,27 @@ mod tests {
     }
 
     #[test]
-    fn a_wake_is_done_with_a_ready_pod_and_fails_with_what_waiting_does_not_fix() {
+    fn a_wake_is_done_when_it_serves_and_fails_when_it_falls_back() {
         let failed = Progress::Failed("It is so.".into());
         for (phase, reason, progress) in [
             ("Asleep", "Idle", Progress::Going),
             ("Draining", "Draining", Progress::Going),
             ("Waking", "Starting", Progress::Going),
             ("Waking", "CrashLoop", failed.clone()),
-            ("Restoring", "WakeRequested", Progress::Done),
+            ("Restoring", "WakeRequested", Progress::Going),
             ("Serving", "CoolingDown", Progress::Done),
             ("Serving", "Conflict", failed),
         ] {
             assert_eq!(
-                of_wake(&shown(phase, reason, "quiet", false)),
+                of_wake(&shown(phase, reason, "quiet", false), false),
                 progress,
                 "{phase} {reason}"
             );
+        }
+        for phase in ["Asleep", "Redirecting", "Draining"] {
+            let back = of_wake(&shown(phase, "Idle", "quiet", false), true);
+            let sentence = "it went back to sleep: It is so.".to_owned();
+            assert_eq!(back, Progress::Failed(sentence), "{phase}");
         }
     }
 

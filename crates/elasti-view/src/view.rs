@@ -24,11 +24,11 @@ use elasti_core::observed::{
 use elasti_core::services::Unmanaged;
 use elasti_core::stable_since::StableSince;
 use elasti_core::why::{TARGET_NOT_FOUND, Why};
-use last_wake::last_wake;
+use last_wake::{failed_wake, last_wake};
 use readings::{readings, triggers};
 
 pub use elasti_core::savings::Saved;
-pub use last_wake::{WakePart, WakeView};
+pub use last_wake::{FailedWakeView, WakePart, WakeView};
 pub use readings::TriggerView;
 pub use totals::{Asleep, Totals};
 pub use workload::Workload;
@@ -112,6 +112,8 @@ pub struct View {
     pub triggers: Vec<TriggerView>,
     /// The last wake.
     pub last_wake: Option<WakeView>,
+    /// The last wake that failed; absent as soon as one has succeeded.
+    pub failed_wake: Option<FailedWakeView>,
     /// How long it has slept.
     pub asleep: Asleep,
     /// What that has saved.
@@ -168,8 +170,10 @@ pub fn view(facts: Facts<'_>) -> View {
     let replicas = target.found().map(|one| one.replicas);
     let recorded = status.replicas.and_then(|n| u32::try_from(n).ok());
     let replicas = replicas.or(recorded);
-    let asleep = Asleep::from_status(status, replicas, created, now);
-    let sleeps = replicas == Some(0);
+    // Another ElastiService puts the target of a conflicting one to sleep.
+    let conflict = status.reason.as_deref() == Some(Reason::Conflict.as_str());
+    let sleeps = replicas == Some(0) && !conflict;
+    let asleep = Asleep::from_status(status, replicas.filter(|_| !conflict), created, now);
     let blockers = match sleeps {
         true => Vec::new(),
         false => blockers(&facts, status, &observed(&facts, status)),
@@ -215,6 +219,7 @@ pub fn view(facts: Facts<'_>) -> View {
         wakes_at: desire::window_closes(&me.spec, now).filter(|_| sleeps),
         triggers: triggers(me, status),
         last_wake: last_wake(status),
+        failed_wake: failed_wake(status),
         saved: Saved::within(asleep.seconds, me.spec.min_target_replicas, requests),
         asleep,
     }
@@ -231,7 +236,10 @@ fn condition_of<'a>(status: &'a ElastiServiceStatus, type_: &str) -> Option<&'a 
 /// The word, the sentence, and whether it is trouble.
 fn summary(facts: &Facts<'_>, status: &ElastiServiceStatus) -> (String, String, bool) {
     let deleting = facts.me.metadata.deletion_timestamp.is_some();
-    if *facts.target == Lookup::Missing && !deleting {
+    let stands = { status.reason.as_deref() }
+        .and_then(Reason::from_word)
+        .is_some_and(comes_before_target);
+    if *facts.target == Lookup::Missing && !deleting && !stands {
         let reason = Reason::TargetNotFound.as_str().to_owned();
         return (reason, TARGET_NOT_FOUND.to_owned(), true);
     }
@@ -248,6 +256,15 @@ fn summary(facts: &Facts<'_>, status: &ElastiServiceStatus) -> (String, String, 
     let sentence = ready.map(|c| c.message.clone()).unwrap_or_default();
     let trouble = ready.is_some_and(|c| c.status == "False");
     (reason.clone(), sentence, trouble)
+}
+
+/// What the operator reports rather than a missing target, in the order in which it looks: a view that sees only the
+/// target must not contradict it.
+fn comes_before_target(reason: Reason) -> bool {
+    matches!(
+        reason,
+        Reason::Conflict | Reason::ServiceNotFound | Reason::Unsupported
+    )
 }
 
 /// When the phase began, by the stamps and transitions that the status keeps.
@@ -301,10 +318,11 @@ pub(crate) fn blockers(
 
 /// Reasons that follow from the facts of a view, so that the status is not needed for them; and those of a service that
 /// is going to sleep.
-const SEEN_BY_A_VIEW: [Reason; 11] = [
+const SEEN_BY_A_VIEW: [Reason; 12] = [
     Reason::TriggerActive,
     Reason::TriggerUnknown,
     Reason::WakeRequested,
+    Reason::WokenByRequest,
     Reason::CoolingDown,
     Reason::Idle,
     Reason::OutsideWindow,
@@ -347,6 +365,7 @@ pub(crate) fn observed(facts: &Facts<'_>, status: &ElastiServiceStatus) -> Obser
         target: target.found().map(|one| Target {
             replicas: one.replicas,
             version: String::new(),
+            generation: None,
             replicas_by: Author::Unknown,
             replicas_at: None,
             stops: StopOrder::Unknown,
@@ -365,6 +384,8 @@ pub(crate) fn observed(facts: &Facts<'_>, status: &ElastiServiceStatus) -> Obser
         autoscaler: Autoscaler::None,
         readings: readings(me, status),
         wake_requested_at: None,
+        wake_client: None,
+        woken_at: None,
         promised_until: None,
         may_mark: true,
         // The operator has watched all the time, as far as a view can tell.

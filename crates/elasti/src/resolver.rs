@@ -12,8 +12,8 @@ use elasti_runtime::exit::{self, Failed};
 
 /// Holds requests for sleeping services, wakes them, and forwards.
 ///
-/// Runs until SIGTERM or SIGINT. The first one drains: it becomes unready at once, accepts new connections for the settle
-/// time, and exits after the last held request and the last open connection. The second one stops it at once.
+/// Runs until SIGTERM or SIGINT. The first one drains: it becomes unready at once, accepts new connections until none
+/// came for the settle time, and exits after the last held request and the last open connection. The second one stops it at once.
 #[derive(Args, Debug)]
 #[command(after_long_help = environment())]
 pub(crate) struct Resolver {}
@@ -32,10 +32,12 @@ impl Resolver {
 async fn until_drained(settings: Settings) -> anyhow::Result<()> {
     let mut signals = EndSignals::listen().context("cannot listen for signals")?;
     let client = kube_client::from_environment().await?;
-    let (admin, proxy) = (settings.admin, settings.proxy);
-    let running = Running::start(settings, client)
-        .with_context(|| format!("cannot listen on both {admin} and {proxy}"))?;
-    tracing::info!(%admin, %proxy, version = env!("CARGO_PKG_VERSION"), "resolver started");
+    let (admin, health) = (settings.admin, settings.health);
+    let proxy = { settings.proxy }.map_or_else(|| "off".to_owned(), |proxy| proxy.to_string());
+    let running = Running::start(settings, client).with_context(|| {
+        format!("cannot listen on {admin}, {health} and the host route ({proxy})")
+    })?;
+    tracing::info!(%admin, %health, proxy, version = env!("CARGO_PKG_VERSION"), "resolver started");
     signals.next().await;
     tracing::info!(held = running.held(), "SIGTERM received: draining");
     tokio::select! {

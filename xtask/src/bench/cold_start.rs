@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use crate::churn::request::{self, Outcome};
 use crate::churn::timeline::{Edge, Timeline};
 use crate::churn::world::{self, Size};
+use crate::image;
 use crate::kubernetes::ready;
 
 /// Two that sleep in turn: while one falls asleep, the other is woken.
@@ -23,6 +24,8 @@ const LIMIT: Duration = Duration::from_secs(120);
 pub(crate) struct Options {
     runs: usize,
     mode: String,
+    /// The app of both sides.
+    app: Size,
 }
 
 impl Options {
@@ -31,12 +34,19 @@ impl Options {
         let mut options = Self {
             runs: 20,
             mode: "iptables".into(),
+            app: Size {
+                targets: TARGETS,
+                ..Size::default()
+            },
         };
         let mut pairs = arguments.chunks_exact(2);
         for pair in &mut pairs {
             match pair {
                 ["--runs", n] => options.runs = n.parse().ok().filter(|runs| *runs > 0)?,
                 ["--proxy-mode", mode] => options.mode = (*mode).to_owned(),
+                ["--start-seconds", n] => options.app.start_seconds = Some(n.parse().ok()?),
+                ["--probe-seconds", n] => options.app.probe_seconds = n.parse().ok()?,
+                ["--probe-ahead", on] => options.app.probe_ahead = on.parse().ok()?,
                 _ => return None,
             }
         }
@@ -60,12 +70,11 @@ type Part = fn(&Times) -> f64;
 /// Runs as many cold starts as bare ones, in turn, and prints medians and ratios.
 pub(crate) fn run(options: &Options) -> Result<(), Box<dyn Error>> {
     world::install(&options.mode, 1, 2)?;
-    let size = Size {
-        targets: TARGETS,
-        ..Size::default()
-    };
-    world::create(size, COOLDOWN_SECONDS)?;
-    world::create_bare(BARE)?;
+    if options.app.needs_sample_app() {
+        image::import(&image::sample_app()?)?;
+    }
+    world::create(options.app, COOLDOWN_SECONDS)?;
+    world::create_bare(BARE, options.app)?;
     let timeline = Timeline::watch(world::NAMESPACE);
     let proxy = Proxy::start()?;
     let measured = measure(options.runs, &timeline, &proxy);

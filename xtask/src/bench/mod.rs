@@ -5,6 +5,7 @@ pub(crate) mod cold_start;
 mod load;
 mod processes;
 mod ratios;
+pub(crate) mod sleep;
 
 use std::error::Error;
 use std::fs;

@@ -46,6 +46,8 @@ pub(crate) fn broken(rendering: &Rendering) -> Vec<String> {
     permissions(rendering, &mut found);
     grace(rendering, &mut found);
     tokens(rendering, &mut found);
+    policies(rendering, &mut found);
+    probes(rendering, &mut found);
     match rendering.name {
         "default" => redundancy(rendering, &mut found),
         "namespaced" => namespaced(rendering, &mut found),
@@ -75,6 +77,36 @@ fn names(rendering: &Rendering, found: &mut Vec<String>) {
     let keep = crd.map(|crd| text(crd, "/metadata/annotations/helm.sh~1resource-policy"));
     if keep != Some("keep") {
         found.push("the CRD is not there to stay".into());
+    }
+}
+
+/// An empty selector of namespaces selects all of them.
+fn policies(rendering: &Rendering, found: &mut Vec<String>) {
+    for policy in rendering.of_kind("NetworkPolicy") {
+        let rules = items(policy, "/spec/ingress").iter();
+        let mut peers = rules.flat_map(|rule| items(rule, "/from"));
+        if peers.any(|peer| peer.get("namespaceSelector") == Some(&json!({}))) {
+            let name = text(policy, "/metadata/name");
+            found.push(format!("NetworkPolicy {name} admits every namespace"));
+        }
+    }
+}
+
+/// Other clients of a port must not be able to make probes fail, and one lost probe takes no resolver out of the slices.
+fn probes(rendering: &Rendering, found: &mut Vec<String>) {
+    let container = "/spec/template/spec/containers/0";
+    for probe in ["livenessProbe", "readinessProbe"] {
+        let port = format!("{container}/{probe}/httpGet/port");
+        if resolver(rendering).map(|resolver| text(resolver, &port)) != Some("health") {
+            found.push(format!("the resolver's {probe} has no port of its own"));
+        }
+        let threshold = format!("{container}/{probe}/failureThreshold");
+        let threshold = resolver(rendering).and_then(|one| one.pointer(&threshold));
+        if threshold.and_then(Value::as_u64) != Some(3) {
+            found.push(format!(
+                "the resolver's {probe} fails before the third time"
+            ));
+        }
     }
 }
 

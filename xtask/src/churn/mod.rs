@@ -106,7 +106,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Box<dyn Error>> {
         layout::use_other(file, prometheus);
     }
     world::install(&options.mode, options.nodes, options.size.resolvers)?;
-    if options.size.end_seconds.is_some() && layout::is_ours() {
+    if options.size.needs_sample_app() && layout::is_ours() {
         image::import(&image::sample_app()?)?;
     }
     // The last target is the one under constant load.
@@ -260,6 +260,12 @@ fn print(
     }
     println!("  sleeps by target {by_target:?}");
     println!("  {}", timeline::ready_to_restored(seen));
+    let drains = timeline::drains(seen);
+    println!("  {}", request_log::during_drains(entries, &drains));
+    for entry in request_log::slow_in_drains(entries, &drains) {
+        println!("SLOW {}", about(entry, start));
+        print_around(entry, start, seen);
+    }
     for (kind, about) in request_log::by_kind(entries) {
         println!("  at {kind:14} {about}");
     }
@@ -279,19 +285,29 @@ fn write_raw(seen: &[Observation]) -> Result<(), Box<dyn Error>> {
 
 /// One lost request, with what happened to its target around it.
 fn print_lost(entry: &Entry, start: Instant, seen: &[Observation]) {
-    let outcome = &entry.outcome;
-    let at = outcome.sent_at.duration_since(start);
-    if let Err(lost) = &outcome.result {
-        println!(
-            "LOST {} ({}) sent at {:.3} s from {} port {}, after {:.3} s: {lost}",
-            entry.id,
-            entry.of,
-            at.as_secs_f64(),
-            entry.node.name(),
-            outcome.local_port,
-            outcome.took.as_secs_f64()
-        );
+    if let Err(lost) = &entry.outcome.result {
+        println!("LOST {}: {lost}", about(entry, start));
     }
+    print_around(entry, start, seen);
+}
+
+/// Which request it was, from where, when, and how long it took.
+fn about(entry: &Entry, start: Instant) -> String {
+    let outcome = &entry.outcome;
+    format!(
+        "{} ({}) sent at {:.3} s from {} port {}, after {:.3} s",
+        entry.id,
+        entry.of,
+        outcome.sent_at.duration_since(start).as_secs_f64(),
+        entry.node.name(),
+        outcome.local_port,
+        outcome.took.as_secs_f64()
+    )
+}
+
+/// What happened to its target around it.
+fn print_around(entry: &Entry, start: Instant, seen: &[Observation]) {
+    let at = entry.outcome.sent_at.duration_since(start);
     let target = entry.of.split(' ').next().unwrap_or_default();
     let (from, to) = (
         at.saturating_sub(Duration::from_secs(15)),

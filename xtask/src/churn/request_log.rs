@@ -7,6 +7,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant, SystemTime};
 
 use super::request::{Lost, Outcome, send};
+use super::timeline::Drain;
 use crate::kubernetes::nodes::Node;
 
 /// One request and its outcome.
@@ -104,6 +105,14 @@ impl RequestLog {
         }
     }
 
+    /// One request from every node, and waits for every answer.
+    pub(crate) fn send_from_every_node(&self, of: &str) {
+        for _ in self.nodes.iter() {
+            self.send(of);
+        }
+        self.close();
+    }
+
     /// Waits for every answer, and gives all entries.
     pub(crate) fn close(&self) -> Vec<Entry> {
         loop {
@@ -152,6 +161,53 @@ pub(crate) fn by_kind(entries: &[Entry]) -> BTreeMap<&str, String> {
     };
     let kinds = kinds.into_iter();
     kinds.map(|(kind, all)| (kind, about(all))).collect()
+}
+
+/// What a request that meets a drain should take at most.
+const DRAIN_MAX: Duration = Duration::from_millis(100);
+
+/// The requests that were sent during a drain which was cancelled, and waited all the same: at most one for each drain.
+pub(crate) fn slow_in_drains<'a>(entries: &'a [Entry], drains: &[Drain]) -> Vec<&'a Entry> {
+    let slow = |drain: &Drain| {
+        entries.iter().find(|entry| {
+            let outcome = &entry.outcome;
+            !drain.slept
+                && entry.of.split(' ').next() == Some(drain.target.as_str())
+                && (drain.from..drain.to).contains(&outcome.sent_at)
+                && outcome.took > DRAIN_MAX
+        })
+    };
+    drains.iter().filter_map(slow).collect()
+}
+
+/// Requests that were sent while pods were being drained: all, and the first of each drain.
+/// One that is answered after the zero is a cold start and is only counted.
+pub(crate) fn during_drains(entries: &[Entry], drains: &[Drain]) -> String {
+    let mut all = Vec::new();
+    let mut first = Vec::new();
+    let (mut lost, mut cold) = (0, 0);
+    for drain in drains {
+        let mut met: Vec<&Outcome> = entries
+            .iter()
+            .filter(|entry| entry.of.split(' ').next() == Some(drain.target.as_str()))
+            .map(|entry| &entry.outcome)
+            .filter(|outcome| (drain.from..drain.to).contains(&outcome.sent_at))
+            .collect();
+        met.sort_by_key(|outcome| outcome.sent_at);
+        lost += met.iter().filter(|outcome| outcome.result.is_err()).count();
+        let before = met.len();
+        met.retain(|outcome| !drain.slept || outcome.sent_at + outcome.took < drain.to);
+        cold += before - met.len();
+        first.extend(met.first().map(|outcome| outcome.took));
+        all.extend(met.iter().map(|outcome| outcome.took));
+    }
+    format!(
+        "during drains: {} sent {lost} lost, {}; the first of each: {} sent, {}; {cold} more outlasted the zero",
+        all.len(),
+        quantiles(&mut all),
+        first.len(),
+        quantiles(&mut first),
+    )
 }
 
 /// The median and the 99th percentile, in words.

@@ -168,6 +168,12 @@ impl Timeline {
         (state.seen.clone(), state.cancelled)
     }
 
+    /// How many pods of a target are ready.
+    pub(crate) fn ready_pods(&self, target: &str) -> usize {
+        let state = lock(&self.state.0);
+        state.targets.get(target).map_or(0, |one| one.ready.len())
+    }
+
     /// The address of a ready pod of a target.
     pub(crate) fn ready_address(&self, target: &str) -> Option<IpAddr> {
         let state = lock(&self.state.0);
@@ -331,6 +337,47 @@ impl TargetState {
             edges.push(Edge::PodGone);
         }
     }
+}
+
+/// A stretch of time in which pods of a target were being drained.
+#[derive(Debug)]
+pub(crate) struct Drain {
+    pub(crate) target: String,
+    /// The first mark.
+    pub(crate) from: Instant,
+    /// The zero, or the end of a cancelled one.
+    pub(crate) to: Instant,
+    /// It ended with the zero.
+    pub(crate) slept: bool,
+}
+
+/// All drains, from the first mark after a redirect to the zero or to the restored slice.
+pub(crate) fn drains(seen: &[Observation]) -> Vec<Drain> {
+    let mut since: BTreeMap<&str, Instant> = BTreeMap::new();
+    let mut redirected: BTreeSet<&str> = BTreeSet::new();
+    let mut drains = Vec::new();
+    for one in seen {
+        let target = one.target.as_str();
+        match one.edge {
+            Edge::Redirected => {
+                redirected.insert(target);
+            }
+            Edge::Marked | Edge::MarkedAgain if redirected.contains(target) => {
+                since.entry(target).or_insert(one.at);
+            }
+            Edge::Zero | Edge::Restored => {
+                redirected.remove(target);
+                drains.extend(since.remove(target).map(|from| Drain {
+                    target: target.to_owned(),
+                    from,
+                    to: one.at,
+                    slept: one.edge == Edge::Zero,
+                }));
+            }
+            _ => {}
+        }
+    }
+    drains
 }
 
 /// How long after the first ready pod of each wake the resolvers were out of the path.

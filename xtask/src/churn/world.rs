@@ -32,6 +32,12 @@ pub(crate) struct Size {
     pub(crate) kind: Kind,
     /// How long the app lives on after SIGTERM without a listener; `None`: it answers to its end.
     pub(crate) end_seconds: Option<u32>,
+    /// How long the app takes to listen; `None`: at once.
+    pub(crate) start_seconds: Option<u32>,
+    /// The period of its readiness probe.
+    pub(crate) probe_seconds: u32,
+    /// Whether the resolver runs that probe while a request is held.
+    pub(crate) probe_ahead: bool,
 }
 
 impl Default for Size {
@@ -43,7 +49,17 @@ impl Default for Size {
             services: 1,
             kind: Kind::Deployment,
             end_seconds: None,
+            start_seconds: None,
+            probe_seconds: 1,
+            probe_ahead: true,
         }
+    }
+}
+
+impl Size {
+    /// The sample app can end and start slowly, the other one cannot.
+    pub(crate) fn needs_sample_app(&self) -> bool {
+        self.end_seconds.is_some() || self.start_seconds.is_some()
     }
 }
 
@@ -147,8 +163,8 @@ pub(crate) fn create(size: Size, cooldown: u32) -> Result<(), Box<dyn Error>> {
 }
 
 /// Makes a workload that Elasti does not know.
-pub(crate) fn create_bare(name: &str) -> Result<(), Box<dyn Error>> {
-    ready::apply(&workload(name, Size::default()))?;
+pub(crate) fn create_bare(name: &str, size: Size) -> Result<(), Box<dyn Error>> {
+    ready::apply(&workload(name, size))?;
     wait_for(name, Kind::Deployment)
 }
 
@@ -168,11 +184,13 @@ fn workload(name: &str, size: Size) -> String {
         services,
         kind,
         end_seconds,
+        start_seconds,
+        probe_seconds,
         ..
     } = size;
-    let image = match end_seconds {
-        Some(_) => image::SAMPLE_APP,
-        None => image::HTTPBIN,
+    let image = match size.needs_sample_app() {
+        true => image::SAMPLE_APP,
+        false => image::HTTPBIN,
     };
     let services = (0..services).map(|index| service(name, index));
     let services: String = services.collect();
@@ -180,7 +198,7 @@ fn workload(name: &str, size: Size) -> String {
         Kind::Deployment => String::new(),
         Kind::StatefulSet => format!("\n  serviceName: {name}"),
     };
-    let end_seconds = end_seconds.unwrap_or_default();
+    let [start_seconds, end_seconds] = [start_seconds, end_seconds].map(Option::unwrap_or_default);
     format!(
         "apiVersion: apps/v1
 kind: {kind:?}
@@ -196,10 +214,12 @@ spec:
         - name: app
           image: {image}
           imagePullPolicy: Never
-          env: [{{name: END_SECONDS, value: '{end_seconds}'}}]
+          env:
+            - {{name: START_SECONDS, value: '{start_seconds}'}}
+            - {{name: END_SECONDS, value: '{end_seconds}'}}
           securityContext: {{allowPrivilegeEscalation: false, capabilities: {{drop: [ALL]}}}}
           ports: [{{containerPort: {APP_PORT}}}]
-          readinessProbe: {{httpGet: {{path: /status/200, port: {APP_PORT}}}, periodSeconds: 1}}
+          readinessProbe: {{httpGet: {{path: /status/200, port: {APP_PORT}}}, periodSeconds: {probe_seconds}}}
 {services}"
     )
 }
@@ -228,7 +248,12 @@ spec:
 
 fn elasti_service(name: &str, size: Size, cooldown: u32) -> String {
     let prometheus = layout::prometheus();
-    let Size { replicas, kind, .. } = size;
+    let Size {
+        replicas,
+        kind,
+        probe_ahead,
+        ..
+    } = size;
     format!(
         "apiVersion: elasti.truefoundry.com/v1alpha1
 kind: ElastiService
@@ -237,6 +262,7 @@ spec:
   service: {name}
   minTargetReplicas: {replicas}
   cooldownPeriod: {cooldown}
+  wake: {{probeAhead: {probe_ahead}}}
   scaleTargetRef: {{apiVersion: apps/v1, kind: {kind:?}, name: {name}}}
   triggers:
     - type: prometheus

@@ -19,6 +19,8 @@ pub(crate) struct Image<'a> {
     pub(crate) program: &'a Path,
     /// The program's name in the image's root folder.
     pub(crate) path: &'a str,
+    /// Other names of the program in that folder.
+    pub(crate) links: &'a [&'a str],
     /// Other files: where they are in the image, and what they hold.
     pub(crate) files: &'a [(&'a str, Vec<u8>)],
 }
@@ -62,6 +64,9 @@ impl Image<'_> {
         let files = staging.join("files");
         fs::create_dir_all(&files)?;
         fs::copy(self.program, files.join(self.path))?;
+        for link in self.links {
+            std::os::unix::fs::symlink(self.path, files.join(link))?;
+        }
         for (path, content) in self.files {
             let path = files.join(path);
             if let Some(folder) = path.parent() {
@@ -211,6 +216,7 @@ mod tests {
             reference: "docker.io/local/sample:1",
             program: &program,
             path: "sample",
+            links: &["also"],
             files: &[("etc/sample", b"a file".to_vec())],
         };
         let first = fs::read(image.write(&folder.path().join("a")).unwrap()).unwrap();

@@ -49,6 +49,7 @@ pub(crate) fn elasti() -> Result<PathBuf, Box<dyn Error>> {
         reference: ELASTI,
         program: &programs::elasti()?,
         path: "elasti",
+        links: &[],
         files: &authorities,
     };
     let tar = image.write(&folder())?;
@@ -63,21 +64,29 @@ pub(crate) fn elasti() -> Result<PathBuf, Box<dyn Error>> {
 /// The images that every test node has: pause and the sample apps.
 pub(crate) fn of_the_node() -> Result<Vec<PathBuf>, Box<dyn Error>> {
     Ok(vec![
-        write("pause", PAUSE, &programs::pause()?)?,
-        write("go-httpbin", HTTPBIN, &go_programs::HTTPBIN.path()?)?,
+        write("pause", PAUSE, &programs::pause()?, &[])?,
+        write("go-httpbin", HTTPBIN, &go_programs::HTTPBIN.path()?, &[])?,
     ])
 }
 
-/// The sample app of the end-to-end tests.
+/// The sample app of the end-to-end tests; by its other name it stands in for KubeElasti's operator, which is known by
+/// what its container runs.
 pub(crate) fn sample_app() -> Result<PathBuf, Box<dyn Error>> {
-    write("sample-app", SAMPLE_APP, &programs::sample_app()?)
+    let links = ["manager"];
+    write("sample-app", SAMPLE_APP, &programs::sample_app()?, &links)
 }
 
-fn write(name: &str, reference: &str, program: &Path) -> Result<PathBuf, Box<dyn Error>> {
+fn write(
+    name: &str,
+    reference: &str,
+    program: &Path,
+    links: &[&str],
+) -> Result<PathBuf, Box<dyn Error>> {
     let image = Image {
         reference,
         program,
         path: name,
+        links,
         files: &[],
     };
     image.write(&folder())

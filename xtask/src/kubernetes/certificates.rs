@@ -22,6 +22,9 @@ const USERS: [(&str, &str, &str); 5] = [
     ("onlooker", "onlooker", ""),
 ];
 
+/// The name by which aggregated API servers know the API server.
+pub(crate) const FRONT_PROXY: &str = "front-proxy";
+
 /// The folder of keys and certificates.
 pub(crate) fn folder() -> PathBuf {
     layout::state().join("keys")
@@ -51,6 +54,12 @@ pub(crate) fn create() -> Result<(), Box<dyn Error>> {
         "kubelet-client",
         "/O=system:masters/CN=kube-apiserver",
         usage,
+    )?;
+    signed("front-proxy", &format!("/CN={FRONT_PROXY}"), usage)?;
+    signed(
+        "keda",
+        "/CN=keda-operator",
+        "subjectAltName=DNS:keda-operator",
     )?;
     write_users(&folder)
 }

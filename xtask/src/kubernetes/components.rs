@@ -3,11 +3,11 @@
 use std::error::Error;
 use std::path::{Path, PathBuf};
 
-use super::certificates::{self, kubeconfig_of};
+use super::certificates::{self, FRONT_PROXY, kubeconfig_of};
 use super::layout::{self, ETCD_CLIENT, ETCD_PEER, NODE_ADDRESS, POD_NETWORK, SERVICE_NETWORK};
 use super::nodes::{FIRST, Node};
 use super::process::Process;
-use super::{ProxyMode, go_programs};
+use super::{ProxyMode, go_programs, partners};
 
 /// What runs once, in the order of starting; all of it on the first node.
 const OF_THE_CLUSTER: [&str; 6] = [
@@ -18,6 +18,9 @@ const OF_THE_CLUSTER: [&str; 6] = [
     "coredns",
     "prometheus",
 ];
+
+/// Controllers of others that run beside Elasti, where a test asks for them; on the first node.
+pub(super) const PARTNERS: [&str; 3] = ["metrics-server", "argo-rollouts", "keda"];
 
 /// What runs on every node, in the order of starting.
 const OF_A_NODE: [&str; 3] = ["containerd", "kubelet", "kube-proxy"];
@@ -31,9 +34,16 @@ pub(crate) fn names(nodes: &[Node]) -> Vec<String> {
     once.chain(everywhere).collect()
 }
 
+/// The processes of a cluster with these nodes, and those that may run beside them.
+pub(crate) fn names_with_partners(nodes: &[Node]) -> Vec<String> {
+    let mut names = names(nodes);
+    names.extend(PARTNERS.map(str::to_owned));
+    names
+}
+
 /// The process of a name.
 pub(crate) fn process(name: &str, mode: ProxyMode) -> Result<Process, Box<dyn Error>> {
-    if OF_THE_CLUSTER.contains(&name) {
+    if OF_THE_CLUSTER.contains(&name) || PARTNERS.contains(&name) {
         let (program, arguments) = of_the_cluster(name)?;
         return Ok(Process {
             name: name.to_owned(),
@@ -49,7 +59,7 @@ pub(crate) fn process(name: &str, mode: ProxyMode) -> Result<Process, Box<dyn Er
     let mut found = pairs.filter(|(node, part)| node.suffixed(part) == name);
     let (node, part) = found
         .next()
-        .ok_or_else(|| format!("{name}: one of {}", names(&nodes).join(", ")))?;
+        .ok_or_else(|| format!("{name}: one of {}", names_with_partners(&nodes).join(", ")))?;
     let (program, arguments) = match part {
         "containerd" => (PathBuf::from("/usr/bin/containerd"), containerd(node)),
         "kubelet" => (go_programs::kube(part)?, kubelet(node)),
@@ -70,19 +80,29 @@ fn of_the_cluster(name: &str) -> Result<(PathBuf, Vec<String>), Box<dyn Error>> 
         "kube-controller-manager" => (go_programs::kube(name)?, controller_manager()),
         "kube-scheduler" => (go_programs::kube(name)?, scheduler()),
         "coredns" => (go_programs::COREDNS.path()?, coredns()),
+        "metrics-server" => (
+            go_programs::METRICS_SERVER.path()?,
+            partners::metrics_server(),
+        ),
+        "argo-rollouts" => (go_programs::ROLLOUTS.path()?, partners::rollouts()),
+        // KEDA takes some of its settings from the environment only.
+        "keda" => (
+            PathBuf::from("/usr/bin/env"),
+            partners::keda(&go_programs::KEDA.path()?),
+        ),
         _ => (PathBuf::from("/usr/bin/prometheus"), prometheus()),
     })
 }
 
-fn in_state(name: &str) -> String {
+pub(super) fn in_state(name: &str) -> String {
     layout::state().join(name).display().to_string()
 }
 
-fn key(name: &str) -> String {
+pub(super) fn key(name: &str) -> String {
     certificates::folder().join(name).display().to_string()
 }
 
-fn kubeconfig_flag(user: &str) -> String {
+pub(super) fn kubeconfig_flag(user: &str) -> String {
     format!("--kubeconfig={}", show(&kubeconfig_of(user)))
 }
 
@@ -117,6 +137,14 @@ fn api_server() -> Vec<String> {
         format!("--kubelet-client-certificate={}", key("kubelet-client.crt")),
         format!("--kubelet-client-key={}", key("kubelet-client.key")),
         "--kubelet-preferred-address-types=InternalIP".into(),
+        // Who asks an aggregated API server, such as metrics-server, is said in these headers.
+        format!("--proxy-client-cert-file={}", key("front-proxy.crt")),
+        format!("--proxy-client-key-file={}", key("front-proxy.key")),
+        format!("--requestheader-client-ca-file={}", key("ca.crt")),
+        format!("--requestheader-allowed-names={FRONT_PROXY}"),
+        "--requestheader-username-headers=X-Remote-User".into(),
+        "--requestheader-group-headers=X-Remote-Group".into(),
+        "--requestheader-extra-headers-prefix=X-Remote-Extra-".into(),
         "--authorization-mode=Node,RBAC".into(),
         // Some clusters let no account own an object whose finalizers it may not change; the chart must work there.
         "--enable-admission-plugins=NodeRestriction,OwnerReferencesPermissionEnforcement".into(),

@@ -23,6 +23,11 @@ enum Source {
     Folder(&'static str),
     /// A main package of the module itself.
     Package(&'static str),
+    /// A main package of a module that replaces others, which only holds where it is the main module.
+    Module {
+        module: &'static str,
+        package: &'static str,
+    },
 }
 
 /// Control plane, node and `kubectl` in one binary that looks at the name it is called by.
@@ -66,6 +71,39 @@ pub(crate) const HTTPBIN: GoProgram = GoProgram {
     link: "",
 };
 
+/// KEDA's operator.
+pub(crate) const KEDA: GoProgram = GoProgram {
+    name: "keda",
+    version: "v2.21.0",
+    source: Source::Module {
+        module: "github.com/kedacore/keda/v2",
+        package: "./cmd/operator",
+    },
+    link: "",
+};
+
+/// The controller of Argo Rollouts.
+pub(crate) const ROLLOUTS: GoProgram = GoProgram {
+    name: "argo-rollouts",
+    version: "v1.10.1",
+    source: Source::Module {
+        module: "github.com/argoproj/argo-rollouts",
+        package: "./cmd/rollouts-controller",
+    },
+    link: "",
+};
+
+/// What an HPA reads the use of CPU and memory from.
+pub(crate) const METRICS_SERVER: GoProgram = GoProgram {
+    name: "metrics-server",
+    version: "v0.9.0",
+    source: Source::Module {
+        module: "sigs.k8s.io/metrics-server",
+        package: "./cmd/metrics-server",
+    },
+    link: "",
+};
+
 /// Everything that a check needs.
 pub(crate) const ALL: [&GoProgram; 5] = [&KUBE, &ETCD, &COREDNS, &HELM, &HTTPBIN];
 
@@ -96,6 +134,24 @@ impl GoProgram {
             drop(lock);
         }
         Ok(program)
+    }
+
+    /// The sources of its module, read-only, with the manifests that belong to this version.
+    pub(crate) fn sources(&self) -> Result<PathBuf, Box<dyn Error>> {
+        let Source::Module { module, .. } = self.source else {
+            return Err(format!("{} is not built from a module alone", self.name).into());
+        };
+        let output = Command::new("go")
+            .args(["mod", "download", "-json"])
+            .arg(format!("{module}@{}", self.version))
+            .stderr(Stdio::inherit())
+            .output()
+            .map_err(|error| format!("cannot run `go` to download {module}: {error}"))?;
+        let said: serde_json::Value = serde_json::from_slice(&output.stdout)?;
+        match said.get("Dir").and_then(serde_json::Value::as_str) {
+            Some(folder) => Ok(PathBuf::from(folder)),
+            None => Err(format!("cannot download {module}: {said}").into()),
+        }
     }
 
     /// The folder's name in the cache: a change of version, flags or our main is another program.
@@ -158,6 +214,11 @@ impl GoProgram {
                 .env("GOBIN", folder)
                 .args(["install", "-trimpath", "-ldflags", &link])
                 .arg(format!("{package}@{}", self.version)),
+            Source::Module { package, .. } => go
+                .current_dir(self.sources()?)
+                .args(["build", "-trimpath", "-ldflags", &link, "-o"])
+                .arg(folder.join(self.name))
+                .arg(package),
         };
         match go.status() {
             Ok(status) if status.success() => Ok(()),

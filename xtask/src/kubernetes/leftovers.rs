@@ -20,7 +20,7 @@ const RULES: [&str; 3] = ["KUBE-", "CNI-", CNI_NETWORK];
 
 /// Stops every process and removes every trace.
 pub(crate) fn clear() -> Result<(), Box<dyn Error>> {
-    for name in components::names(&Node::all()).iter().rev() {
+    for name in components::names_with_partners(&Node::all()).iter().rev() {
         process::stop(name)?;
     }
     end_containers()?;

@@ -12,6 +12,7 @@ mod network;
 pub(crate) mod nodes;
 mod outside_files;
 pub(crate) mod packages;
+pub(crate) mod partners;
 pub(crate) mod process;
 pub(crate) mod ready;
 

@@ -77,7 +77,7 @@ pub(crate) fn node_line() -> Result<String, Box<dyn Error>> {
     Ok(String::from_utf8(output.stdout)?.trim_end().to_owned())
 }
 
-fn wait(name: &str, condition: impl FnMut() -> bool) -> Result<(), Box<dyn Error>> {
+pub(super) fn wait(name: &str, condition: impl FnMut() -> bool) -> Result<(), Box<dyn Error>> {
     if wait_until(LIMIT, condition) {
         return Ok(());
     }
@@ -99,7 +99,7 @@ pub(crate) fn kubectl(arguments: &[&str]) -> Result<Command, Box<dyn Error>> {
     Ok(command)
 }
 
-fn succeeds(arguments: &[&str]) -> bool {
+pub(super) fn succeeds(arguments: &[&str]) -> bool {
     let output = |mut command: Command| -> Result<Output, Box<dyn Error>> { Ok(command.output()?) };
     kubectl(arguments)
         .and_then(output)
@@ -107,7 +107,7 @@ fn succeeds(arguments: &[&str]) -> bool {
 }
 
 /// One plain request to a port of the node's address.
-fn answers(port: u16, path: &str) -> bool {
+pub(super) fn answers(port: u16, path: &str) -> bool {
     let ask = || -> Result<bool, Box<dyn Error>> {
         let address: SocketAddr = format!("{NODE_ADDRESS}:{port}").parse()?;
         let mut stream = TcpStream::connect_timeout(&address, Duration::from_secs(1))?;

@@ -11,7 +11,7 @@ use super::line::Line;
 const CHECK: &str = "crd";
 const INSTALL: &str = "elasti crd | kubectl apply --server-side -f -";
 
-pub(super) async fn check(client: &Client) -> Line {
+pub(crate) async fn check(client: &Client) -> Line {
     let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
     let found = match definitions.get_opt(names::CRD).await {
         Ok(Some(found)) => found,

@@ -14,7 +14,7 @@ use serde::de::DeserializeOwned;
 use super::line::Line;
 
 /// Where the chart is usually installed.
-const USUAL_NAMESPACE: &str = "elasti";
+pub(crate) const USUAL_NAMESPACE: &str = "elasti";
 const OPERATOR_LABEL: &str = "control-plane=controller-manager";
 /// A lease that was not renewed for this many of its own durations has no holder.
 const STALE_AFTER: i64 = 2;
@@ -51,7 +51,7 @@ impl Part {
 }
 
 /// The first container: the chart has one a pod.
-fn container(deployment: &Deployment) -> Option<&Container> {
+pub(crate) fn container(deployment: &Deployment) -> Option<&Container> {
     let pod = deployment.spec.as_ref()?.template.spec.as_ref()?;
     pod.containers.first()
 }
@@ -107,7 +107,7 @@ pub(crate) fn account(deployment: &Deployment) -> String {
     account.unwrap_or_else(|| "default".to_owned())
 }
 
-fn place(deployment: &Deployment) -> String {
+pub(crate) fn place(deployment: &Deployment) -> String {
     format!(
         "{}/{}",
         deployment.namespace().unwrap_or_default(),

@@ -2,6 +2,8 @@
 
 use serde::Serialize;
 
+use crate::refusal;
+
 /// The outcome of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -29,6 +31,22 @@ pub struct Line {
 }
 
 impl Line {
+    /// The part of the report that it belongs to, and the page that explains it.
+    pub(crate) fn section(&self) -> (&'static str, &'static str) {
+        match self.check {
+            "cluster" | "crd" => ("Cluster", "docs/operations.md#upgrade"),
+            "operator" | "resolver" | "versions" | "lease" | "wake-path" => {
+                ("Installation", "docs/operations.md#check-the-installation")
+            }
+            "permissions" => ("Permissions", "docs/security.md#what-each-process-may-do"),
+            "services" | "slices" | "policies" | "prometheus" => {
+                ("Services", "docs/troubleshooting.md#by-symptom")
+            }
+            "network" => ("Network", "docs/security.md#where-requests-go"),
+            _ => ("Leftovers and migration", "docs/migration.md"),
+        }
+    }
+
     pub(crate) fn ok(check: &'static str, message: impl Into<String>) -> Self {
         Self {
             check,
@@ -71,7 +89,10 @@ impl Line {
             ),
             other => Self::warn(
                 check,
-                format!("not checked: {what} cannot be read: {other}"),
+                format!(
+                    "not checked: {what} cannot be read: {}",
+                    refusal::root(other)
+                ),
                 "try again; if it persists, inspect the API server",
             ),
         }

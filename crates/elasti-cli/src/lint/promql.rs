@@ -29,6 +29,8 @@ pub(crate) struct Query {
     pub(crate) single: bool,
     /// Functions that Prometheus does not have, and where.
     pub(crate) unknown: Vec<Wrong>,
+    /// The metrics that it names, each once.
+    pub(crate) metrics: Vec<String>,
 }
 
 /// Reads a query; a fault is the first one.
@@ -38,6 +40,7 @@ pub(crate) fn parse(text: &str) -> Result<Query, Wrong> {
         next: 0,
         depth: 0,
         unknown: Vec::new(),
+        metrics: Vec::new(),
     };
     let shape = parser.expression(0)?;
     let rest = parser.peek();
@@ -58,6 +61,7 @@ pub(crate) fn parse(text: &str) -> Result<Query, Wrong> {
             always: shape.always,
             single: shape.single,
             unknown: parser.unknown,
+            metrics: parser.metrics,
         }),
     }
 }
@@ -129,6 +133,7 @@ struct Parser {
     next: usize,
     depth: usize,
     unknown: Vec<Wrong>,
+    metrics: Vec<String>,
 }
 
 impl Parser {
@@ -427,6 +432,9 @@ impl Parser {
         }
         if self.next_is("(") {
             return Ok((self.call(word)?, false));
+        }
+        if !self.metrics.contains(&word.text) {
+            self.metrics.push(word.text.clone());
         }
         if self.next_is("{") {
             let open = self.take();

@@ -2,9 +2,8 @@
 
 use std::net::IpAddr;
 
-use elasti_api::{ElastiService, ElastiServiceSpec, EnabledPeriod, ProbeResponse, Trigger};
+use elasti_api::{ElastiService, ElastiServiceSpec, ProbeResponse, Trigger};
 use elasti_core::probe_response::{ProbeRequest, ProbeRules};
-use elasti_core::schedule::{ActiveWindow, WindowError};
 use elasti_operator::triggers::address;
 use elasti_schema::{Refusal, RefusalKind, admit};
 use kube::core::CustomResourceExt as _;
@@ -15,7 +14,7 @@ use serde_json::Value;
 use super::document::Document;
 use super::finding::Severity::{Error, Warning};
 use super::finding::{Finding, Rule};
-use super::promql;
+use super::{promql, window};
 
 /// The keys of a Prometheus trigger.
 const TRIGGER_KEYS: [&str; 5] = [
@@ -61,11 +60,13 @@ impl Gate {
         let spec: Option<ElastiServiceSpec> =
             stored.and_then(|spec| serde_json::from_value(spec).ok());
         check_triggers(document, source, &parts(&written, "triggers"), &mut found);
-        check_window(
-            document,
-            part(&written, "enabledPeriod").as_ref(),
-            &mut found,
-        );
+        if let Some(period) = part(&written, "enabledPeriod") {
+            window::check(document, "spec.enabledPeriod", &period, &mut found);
+        }
+        for (index, period) in parts(&written, "enabledPeriods") {
+            let path = format!("spec.enabledPeriods[{index}]");
+            window::check(document, &path, &period, &mut found);
+        }
         check_probes(document, &parts(&written, "probeResponse"), &mut found);
         // A value that cannot be read is refused by the schema and by its reader: once is enough.
         let refused: Vec<String> = of_schema(&found);
@@ -100,7 +101,8 @@ impl Gate {
             let fix = "correct those, and lint again";
             return Finding::new(document, (Warning, Rule::Schema), "spec", message, fix);
         }
-        let by_rule = refusal.kind == RefusalKind::Invalid && !refusal.detail.contains(" in body ");
+        let of_rules = matches!(refusal.kind, RefusalKind::Invalid | RefusalKind::Forbidden);
+        let by_rule = of_rules && !refusal.detail.contains(" in body ");
         if by_rule {
             // A rule's sentence says what to write.
             let message = "the API server rejects this value";
@@ -503,52 +505,6 @@ fn check_address(document: &Document, path: &str, written: &str, found: &mut Vec
             path,
             "everyone who can read the ElastiService can read this password",
             "set the operator's header instead (PROMETHEUS_TRIGGER_AUTHORIZATION_HEADER)",
-        ));
-    }
-}
-
-fn check_window(document: &Document, period: Option<&EnabledPeriod>, found: &mut Vec<Finding>) {
-    let Some(period) = period else {
-        return;
-    };
-    let usual = EnabledPeriod {
-        schedule: "0 0 * * *".to_owned(),
-        duration: "24h".to_owned(),
-    };
-    // Each alone, so that one fault does not hide the other.
-    let schedule = EnabledPeriod {
-        schedule: period.schedule.clone(),
-        ..usual.clone()
-    };
-    let duration = EnabledPeriod {
-        duration: period.duration.clone(),
-        ..usual
-    };
-    for alone in [schedule, duration] {
-        let Err(error) = ActiveWindow::parse(&alone) else {
-            continue;
-        };
-        let (field, fix) = match error {
-            WindowError::Schedule(_) => (
-                "spec.enabledPeriod.schedule",
-                "write minute, hour, day of month, month and day of week, for example \"0 20 * * *\"",
-            ),
-            WindowError::Never(_) => (
-                "spec.enabledPeriod.schedule",
-                "write a day that exists in that month",
-            ),
-            WindowError::Duration(_) => (
-                "spec.enabledPeriod.duration",
-                "write hours, minutes and seconds, for example 8h or 1h30m",
-            ),
-        };
-        let message = format!("{error}; the service never sleeps");
-        found.push(Finding::new(
-            document,
-            (Error, Rule::Window),
-            field,
-            message,
-            fix,
         ));
     }
 }

@@ -33,6 +33,7 @@ pub(crate) fn render(explanation: &Explanation, now: Timestamp, terminal: Termin
     page.triggers(&view.triggers);
     page.sleep(view);
     page.wake(view.last_wake.as_ref());
+    page.failed_wake(view);
     page.saved(view);
     page.text
 }
@@ -225,6 +226,9 @@ impl Page {
             (None, true) => String::new(),
         };
         self.line(&format!("  {ago} ago ({}){by}{cost}", clock(wake.at)));
+        if let Some(client) = &wake.client {
+            self.line(&format!("  for {}", client.sentence()));
+        }
         let parts: Vec<String> = wake
             .parts
             .iter()
@@ -233,6 +237,23 @@ impl Page {
         if !parts.is_empty() {
             self.line(&format!("  {}", parts.join(", ")));
         }
+    }
+
+    /// One that goes on is among the problems.
+    fn failed_wake(&mut self, view: &View) {
+        let Some(failed) = &view.failed_wake else {
+            return;
+        };
+        if failed.reason == view.reason {
+            return;
+        }
+        self.heading("Failed wake");
+        let ago = short(self.now.duration_since(failed.at));
+        self.line(&format!(
+            "  {ago} ago ({}), and none has succeeded since",
+            clock(failed.at)
+        ));
+        self.line(&format!("  {}: {}", failed.reason, failed.sentence));
     }
 
     fn saved(&mut self, view: &View) {

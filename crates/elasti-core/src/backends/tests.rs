@@ -50,6 +50,7 @@ fn backend(pod: &str, in_flight: u32) -> Loaded {
         ready: true,
         terminating: false,
         marked: false,
+        probed: false,
         sick: false,
     };
     (backend, in_flight)
@@ -364,6 +365,28 @@ fn s8_a_promised_pod_is_used_although_it_is_marked_unless_it_terminates_or_is_si
 }
 
 #[test]
+fn s8_a_pod_whose_probes_passed_here_is_used_unless_it_is_marked_or_terminates() {
+    for (ready, probed, marked, terminating, usable) in [
+        (false, false, false, false, false),
+        (false, true, false, false, true),
+        (false, true, true, false, false),
+        (false, true, false, true, false),
+        (true, false, false, false, true),
+    ] {
+        let one = Backend {
+            ready,
+            probed,
+            marked,
+            terminating,
+            ..backend("a", 0).0
+        };
+        assert_eq!(one.usable(), usable, "{one:?}");
+        let chosen = choose(&[(one, 0)], &BTreeSet::new(), 0).is_some();
+        assert_eq!(chosen, usable);
+    }
+}
+
+#[test]
 fn counts_that_rise_meanwhile_hide_no_pod() {
     let rising = |pod: &str| Rising(backend(pod, 0).0, std::cell::Cell::new(0));
     let pods = [rising("a"), rising("b")];
@@ -375,23 +398,26 @@ proptest! {
     fn s8_a_request_goes_only_to_a_ready_pod_of_its_own_service(
         endpoints in prop::collection::vec(any_endpoint(), 0..30),
         marked in prop::collection::vec(any::<bool>(), 30),
+        probed in prop::collection::vec(any::<bool>(), 30),
         loads in prop::collection::vec(0u32..4, 30),
         tried in prop::collection::btree_set(0u8..6, 0..3),
         pick in any::<u64>(),
     ) {
         let mut backends = Vec::new();
-        for ((endpoint, marked), in_flight) in endpoints.iter().zip(marked).zip(loads) {
+        let facts = marked.into_iter().zip(probed).zip(loads);
+        for (endpoint, ((marked, probed), in_flight)) in endpoints.iter().zip(facts) {
             if let Ok(backend) = judge(endpoint) {
                 prop_assert_eq!(&endpoint.namespace, "shop");
                 prop_assert_eq!(&endpoint.managed_by, SLICE_MANAGED_BY_KUBERNETES);
                 let target = endpoint.target.as_ref().unwrap();
                 prop_assert_eq!((target.kind.as_str(), target.namespace.as_str()), ("Pod", "shop"));
-                backends.push((Backend { marked, ..backend }, in_flight));
+                backends.push((Backend { marked, probed, ..backend }, in_flight));
             }
         }
         let tried: BTreeSet<String> = tried.into_iter().map(|n| format!("cart-{n}")).collect();
         let could = |(b, _): &&Loaded| {
-            b.ready && !b.terminating && !b.marked && !tried.contains(&b.pod)
+            let ready = b.ready || b.probed;
+            ready && !b.terminating && !b.marked && !tried.contains(&b.pod)
         };
         let Some(chosen) = choose(&backends, &tried, pick) else {
             prop_assert!(!backends.iter().any(|b| could(&b)));

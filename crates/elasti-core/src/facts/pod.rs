@@ -3,13 +3,13 @@
 use std::net::IpAddr;
 
 use elasti_api::names;
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1 as core_v1;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-use super::obstacle::{NEVER_READY_AFTER, never_ready, obstacle, unready_since};
+use super::obstacle::{Stall, stall};
 use super::target::TargetFacts;
-use crate::observed::{DeletionCost, Obstacle, Pod};
+use crate::observed::{DeletionCost, Pod};
 
 /// The pod condition that puts a pod into rotation.
 pub(super) const READY: &str = "Ready";
@@ -30,6 +30,8 @@ pub struct PodFacts {
     pub ready_since: Option<Timestamp>,
     /// Condition `ContainersReady` is true, and so is each of the pod's readiness gates: without our mark it is ready.
     pub containers_ready: bool,
+    /// Every condition that the spec names as a readiness gate is true.
+    pub gates_open: bool,
     /// `Ready` is not true because of our mark.
     pub marked: bool,
     /// How readily a ReplicaSet stops it.
@@ -38,10 +40,8 @@ pub struct PodFacts {
     pub terminating: bool,
     /// It has succeeded or failed and will not run again: it counts for nothing.
     pub ended: bool,
-    /// What keeps it from starting, but for time.
-    pub obstacle: Option<Obstacle>,
-    /// It runs and has not been ready since then.
-    pub unready_since: Option<Timestamp>,
+    /// What keeps it from starting.
+    pub stall: Option<Stall>,
     /// The uid of its controller; empty if it has none.
     pub controller: String,
     /// The workload whose ReplicaSet controls it: `Deployment/` or `Rollout/` and its name; `ReplicaSet/` and that one's
@@ -94,14 +94,14 @@ impl PodFacts {
                 .and_then(|c| c.last_transition_time.as_ref())
                 .map(|at| at.0),
             containers_ready: holds(CONTAINERS_READY) && gates(pod).all(holds),
+            gates_open: gates(pod).all(holds),
             marked: condition(READY).is_some_and(|c| {
                 c.status != "True" && c.reason.as_deref() == Some(names::DRAIN_REASON)
             }),
             deletion_cost,
             terminating,
             ended: matches!(phase, "Succeeded" | "Failed"),
-            obstacle: obstacle(status),
-            unready_since: unready_since(status),
+            stall: stall(pod),
             controller,
             workload,
         }
@@ -114,19 +114,16 @@ impl PodFacts {
         workload.is_some_and(|one| !one.starts_with(REPLICA_SET))
     }
 
-    /// From when on it counts as never ready, if it stays as it is.
-    #[must_use]
-    pub fn gives_up_at(&self) -> Option<Timestamp> {
-        self.unready_since
-            .filter(|_| !self.ready && !self.marked && !self.terminating)
-            .and_then(|since| since.checked_add(NEVER_READY_AFTER).ok())
+    /// What keeps it from starting, unless it is ready, marked or about to go.
+    fn stalled(&self) -> Option<&Stall> {
+        let stall = self.stall.as_ref();
+        stall.filter(|_| !self.ready && !self.marked && !self.terminating)
     }
 
-    /// The pod as a decision takes it at this time.
+    /// The pod as a decision takes it at this time, with `spec.hold.failFastSeconds`.
     #[must_use]
-    pub fn pod(&self, id: PodId<'_>, now: Timestamp) -> Pod {
-        let late = self.gives_up_at().filter(|at| *at <= now);
-        let obstacle = self.obstacle.clone();
+    pub fn pod(&self, id: PodId<'_>, fail_fast: Option<SignedDuration>, now: Timestamp) -> Pod {
+        let stalled = self.stalled();
         Pod {
             name: id.name.to_owned(),
             uid: id.uid.to_owned(),
@@ -139,9 +136,7 @@ impl PodFacts {
             marked: self.marked,
             deletion_cost: self.deletion_cost,
             terminating: self.terminating,
-            obstacle: obstacle
-                .or_else(|| late.map(|_| never_ready()))
-                .filter(|_| !self.ready),
+            obstacle: stalled.and_then(|stall| stall.obstacle(fail_fast, now)),
         }
     }
 }
@@ -226,6 +221,29 @@ impl<'a> PodId<'a> {
     }
 }
 
+/// The containers of a pod that run beside each other: the plain ones, and native sidecars, which are init containers
+/// that are restarted always. Their ports and probes count alike.
+pub(crate) fn lasting_containers(pod: &core_v1::Pod) -> impl Iterator<Item = &core_v1::Container> {
+    let spec = pod.spec.iter();
+    let sidecars = spec.clone().flat_map(|spec| spec.init_containers.iter());
+    let sidecars = sidecars.flatten().filter(|one| is_sidecar(one));
+    spec.flat_map(|spec| &spec.containers).chain(sidecars)
+}
+
+fn is_sidecar(init: &core_v1::Container) -> bool {
+    init.restart_policy.as_deref() == Some("Always")
+}
+
+/// The TCP ports of a pod that have names, for a Service's `targetPort`.
+pub fn named_ports(pod: &core_v1::Pod) -> impl Iterator<Item = (&str, u16)> {
+    let ports = lasting_containers(pod).flat_map(|one| one.ports.iter().flatten());
+    let tcp = ports.filter(|port| port.protocol.as_deref().is_none_or(|one| one == "TCP"));
+    tcp.filter_map(|port| {
+        let number = u16::try_from(port.container_port).ok()?;
+        Some((port.name.as_deref()?, number))
+    })
+}
+
 /// Whether condition `Ready` of a pod is true.
 #[must_use]
 pub fn is_ready(pod: &core_v1::Pod) -> bool {
@@ -234,37 +252,47 @@ pub fn is_ready(pod: &core_v1::Pod) -> bool {
     conditions.any(|c| c.type_ == READY && c.status == "True")
 }
 
-/// The pods of a Service as a decision takes them, in the order of their names, and when the next of them counts as
-/// never ready. Pods that have ended are left out; if none is left, what refuses the target's pods takes their place.
+/// The pods of a Service as a decision takes them, in the order of their names, and when what keeps one of them from
+/// starting next counts for more. Pods that have ended are left out; if none is left, what refuses the target's pods
+/// takes their place.
 pub fn pods_of_service<'a>(
     pods: impl Iterator<Item = (PodId<'a>, &'a PodFacts)>,
     target: Option<(&str, &TargetFacts)>,
+    fail_fast: Option<SignedDuration>,
     now: Timestamp,
 ) -> (Vec<Pod>, Option<Timestamp>) {
     let mut requeue_at: Option<Timestamp> = None;
+    let mut requeue = |stall: Option<&Stall>| {
+        if let Some(at) = stall.and_then(|stall| stall.changes_at(fail_fast, now)) {
+            requeue_at = Some(requeue_at.map_or(at, |before| before.min(at)));
+        }
+    };
     let mut all: Vec<Pod> = pods
         .filter(|(_, facts)| !facts.ended)
         .map(|(id, facts)| {
-            if let Some(at) = facts.gives_up_at().filter(|at| *at > now) {
-                requeue_at = Some(requeue_at.map_or(at, |before| before.min(at)));
-            }
-            facts.pod(id, now)
+            requeue(facts.stalled());
+            facts.pod(id, fail_fast, now)
         })
         .collect();
     all.sort_by(|a, b| a.name.cmp(&b.name));
-    if let Some((name, target)) = target {
-        add_refused_pod(&mut all, name, target);
+    if let Some((name, stall)) = target.and_then(|target| refused(&all, target)) {
+        requeue(Some(stall));
+        let obstacle = stall.obstacle(fail_fast, now);
+        all.extend(obstacle.map(|obstacle| Pod::refused(name, obstacle)));
     }
     (all, requeue_at)
 }
 
 /// A pod that is refused never exists; only the workload tells what refuses it. While another pod of the Service
 /// exists, even one that terminates, that pod may be what the new one waits for.
-fn add_refused_pod(pods: &mut Vec<Pod>, target: &str, facts: &TargetFacts) {
+fn refused<'a>(
+    pods: &[Pod],
+    (name, facts): (&'a str, &'a TargetFacts),
+) -> Option<(&'a str, &'a Stall)> {
     let refused = facts.refused.as_ref();
-    if let Some(message) = refused.filter(|_| pods.is_empty() && facts.replicas != Some(0)) {
-        pods.push(Pod::refused(target, message.clone()));
-    }
+    refused
+        .filter(|_| pods.is_empty() && facts.replicas != Some(0))
+        .map(|stall| (name, stall))
 }
 
 fn deletion_cost(pod: &core_v1::Pod) -> DeletionCost {
@@ -275,6 +303,21 @@ fn deletion_cost(pod: &core_v1::Pod) -> DeletionCost {
         Some(names::LOWEST_DELETION_COST) => DeletionCost::Lowest,
         Some(_) => DeletionCost::Other,
     }
+}
+
+/// The addresses that a pod shares with nothing else: none if it is on its node's network, and none once it has ended,
+/// when they may go to another pod.
+#[must_use]
+pub fn own_addresses(pod: &core_v1::Pod) -> Vec<IpAddr> {
+    let on_node = pod.spec.as_ref().and_then(|spec| spec.host_network);
+    let Some(status) = pod.status.as_ref().filter(|_| on_node != Some(true)) else {
+        return Vec::new();
+    };
+    if matches!(status.phase.as_deref(), Some("Succeeded" | "Failed")) {
+        return Vec::new();
+    }
+    let all = addresses(status).into_iter();
+    all.map(|address| address.to_canonical()).collect()
 }
 
 fn addresses(status: &core_v1::PodStatus) -> Vec<IpAddr> {
@@ -299,7 +342,7 @@ fn gates(pod: &core_v1::Pod) -> impl Iterator<Item = &str> {
     gates.map(|gate| gate.condition_type.as_str())
 }
 
-fn started(status: &core_v1::PodStatus) -> bool {
+pub(super) fn started(status: &core_v1::PodStatus) -> bool {
     let mut containers = status.container_statuses.iter().flatten().peekable();
     let runs = |one: &core_v1::ContainerStatus| {
         let state = one.state.as_ref();

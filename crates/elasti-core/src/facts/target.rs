@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ManagedFieldsEntry, ObjectMeta};
 use serde_json::Value;
 
-use super::obstacle::clause;
+use super::obstacle::{Stall, refusal};
 use super::requests::Requests;
 use super::selector::PodSelector;
 use crate::observed::{Author, StopOrder, Target};
@@ -17,12 +17,14 @@ use crate::observed::{Author, StopOrder, Target};
 pub struct TargetFacts {
     /// `spec.replicas`, and after `for_kind` what it asks for: `None` if only its `/scale` tells.
     pub replicas: Option<u32>,
+    /// `metadata.generation`.
+    pub generation: Option<i64>,
     /// Who wrote them last.
     pub replicas_by: Author,
     /// When.
     pub replicas_at: Option<Timestamp>,
     /// What refuses its pods, in the workload's own words.
-    pub refused: Option<String>,
+    pub refused: Option<Stall>,
     /// What one of its pods requests.
     pub requests: Requests,
     /// The labels of its pod template; `None` if it has no template where workloads keep it.
@@ -45,6 +47,7 @@ impl TargetFacts {
         let pod = object.pointer("/spec/template/spec");
         Self {
             replicas: number(object, "/spec/replicas"),
+            generation: metadata.generation,
             replicas_by,
             replicas_at,
             refused: refused(object),
@@ -78,6 +81,7 @@ impl TargetFacts {
     #[must_use]
     pub fn scaled_by_us(mut self, replicas: u32, now: Timestamp) -> Self {
         self.replicas = Some(replicas);
+        self.generation = self.generation.map(|before| before + 1);
         // Kubernetes drops the ownership of a number that becomes zero through `/scale`.
         (self.replicas_by, self.replicas_at) = match replicas {
             0 => (Author::Unknown, None),
@@ -93,6 +97,7 @@ impl TargetFacts {
         Target {
             replicas: self.replicas.unwrap_or(1),
             version: version.to_owned(),
+            generation: self.generation,
             replicas_by: self.replicas_by.clone(),
             replicas_at: self.replicas_at,
             stops: self.stops,
@@ -140,7 +145,7 @@ fn number(object: &Value, path: &str) -> Option<u32> {
 }
 
 /// What refuses a workload's pods.
-fn refused(workload: &Value) -> Option<String> {
+fn refused(workload: &Value) -> Option<Stall> {
     let conditions = workload.pointer("/status/conditions");
     let conditions = conditions.and_then(Value::as_array);
     let text = |c: &Value, key: &str| c.get(key).and_then(Value::as_str).map(str::to_owned);
@@ -148,9 +153,10 @@ fn refused(workload: &Value) -> Option<String> {
         text(c, "type").as_deref() == Some("ReplicaFailure")
             && text(c, "status").as_deref() == Some("True")
     };
-    { conditions.into_iter().flatten() }
-        .find(failed)
-        .map(|c| clause(&text(c, "message").unwrap_or_default()))
+    { conditions.into_iter().flatten() }.find(failed).map(|c| {
+        let since = text(c, "lastTransitionTime").and_then(|at| at.parse().ok());
+        refusal(&text(c, "message").unwrap_or_default(), since)
+    })
 }
 
 /// Who wrote `spec.replicas` last, and when, by the API server's record. After a write of zero no manager owns the

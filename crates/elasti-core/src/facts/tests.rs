@@ -9,7 +9,9 @@ use k8s_openapi::api::core::v1 as core_v1;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::observed::{Author, Claim, ObstacleKind, Owned, Pod, Report, Rival, StopOrder};
+use crate::observed::{
+    Author, Claim, Obstacle, ObstacleKind, Owned, Pod, Report, Rival, StopOrder,
+};
 
 fn now() -> Timestamp {
     "2026-01-01T00:10:00Z".parse().unwrap()
@@ -52,29 +54,7 @@ fn target(replicas: u32, refused: Option<&str>) -> TargetFacts {
 fn pods_of(pods: &[core_v1::Pod], target: Option<&TargetFacts>) -> Vec<Pod> {
     let read: Vec<PodFacts> = pods.iter().map(PodFacts::from_object).collect();
     let ids = pods.iter().map(PodId::from_object);
-    pods_of_service(ids.zip(&read), target.map(|t| ("web", t)), now()).0
-}
-
-#[test]
-fn obstacles_are_told_apart_and_their_words_do_not_change_with_every_attempt() {
-    for (reason, kind) in [
-        ("ImagePullBackOff", Some(ObstacleKind::ImagePull)),
-        ("ErrImagePull", Some(ObstacleKind::ImagePull)),
-        ("CrashLoopBackOff", Some(ObstacleKind::CrashLoop)),
-        ("CreateContainerConfigError", Some(ObstacleKind::Refused)),
-        ("ContainerCreating", None),
-    ] {
-        let pod = facts(json!({"containerStatuses": [waiting(reason)]}));
-        assert_eq!(pod.obstacle.map(|o| o.kind), kind, "{reason}");
-    }
-    let stuck = facts(json!({"conditions": [{
-        "type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/2 nodes are available.",
-    }]}));
-    let obstacle = stuck.obstacle.unwrap();
-    assert_eq!(obstacle.kind, ObstacleKind::Unschedulable);
-    assert_eq!(obstacle.message, "0/2 nodes are available");
-    let looping = facts(json!({"containerStatuses": [waiting("CrashLoopBackOff")]}));
-    assert!(!looping.obstacle.unwrap().message.contains("40s"));
+    pods_of_service(ids.zip(&read), target.map(|t| ("web", t)), None, now()).0
 }
 
 #[test]
@@ -111,26 +91,36 @@ fn only_our_own_reason_is_our_mark() {
     assert!(!ready("True", names::DRAIN_REASON).marked);
 }
 
+/// A pod that has run without being ready for so long.
+fn unready_pod(reason: &str, seconds: i64) -> core_v1::Pod {
+    let mut status = unready(reason, seconds);
+    let scheduled = condition("PodScheduled", "True", "", 600);
+    status["conditions"].as_array_mut().unwrap().push(scheduled);
+    status["containerStatuses"] = json!([{"name": "app", "image": "x:1", "imageID": "", "ready": false,
+        "restartCount": 0, "state": {"running": {"startedAt": ago(seconds)}}}]);
+    pod("p", status)
+}
+
 #[test]
-fn a_pod_is_never_ready_a_minute_after_it_left_rotation_unless_it_is_marked_or_terminates() {
+fn a_pod_that_is_marked_or_terminates_has_no_obstacle_and_a_slow_one_has() {
     let obstacle = |pod: &core_v1::Pod| {
         let pods = pods_of(std::slice::from_ref(pod), None);
         pods.first().unwrap().obstacle.as_ref().map(|o| o.kind)
     };
-    assert_eq!(obstacle(&pod("p", unready("Unready", 59))), None);
-    let late = pod("p", unready("Unready", 60));
+    assert_eq!(obstacle(&unready_pod("Unready", 59)), None);
+    let late = unready_pod("Unready", 60);
     assert_eq!(obstacle(&late), Some(ObstacleKind::NeverReady));
-    assert_eq!(obstacle(&pod("p", unready(names::DRAIN_REASON, 60))), None);
+    assert_eq!(obstacle(&unready_pod(names::DRAIN_REASON, 60)), None);
     let mut terminating = late.clone();
     terminating.metadata.deletion_timestamp = serde_json::from_value(json!(ago(1))).unwrap();
     assert_eq!(obstacle(&terminating), None);
-    let facts = PodFacts::from_object(&pod("p", unready("Unready", 20)));
-    let (_, requeue_at) = pods_of_service(
-        [(PodId::from_object(&late), &facts)].into_iter(),
-        None,
-        now(),
-    );
+    let facts = PodFacts::from_object(&unready_pod("Unready", 20));
+    let pods = || [(PodId::from_object(&late), &facts)].into_iter();
+    let (_, requeue_at) = pods_of_service(pods(), None, None, now());
     assert_eq!(requeue_at, Some(ago(-40)));
+    let soon = Some(SignedDuration::from_secs(25));
+    let (_, requeue_at) = pods_of_service(pods(), None, soon, now());
+    assert_eq!(requeue_at, Some(ago(-5)));
 }
 
 #[test]
@@ -144,7 +134,14 @@ fn a_ready_pod_has_no_obstacle() {
 #[test]
 fn a_refused_pod_stands_in_only_where_there_is_no_pod_at_all() {
     let refused = target(1, Some("exceeded quota: pods."));
-    let stand_in = Pod::refused("web", "exceeded quota: pods".into());
+    let stand_in = Pod::refused(
+        "web",
+        Obstacle {
+            kind: ObstacleKind::Quota,
+            message: "exceeded quota: pods".into(),
+            failed: false,
+        },
+    );
     assert_eq!(
         pods_of(&[], Some(&refused)),
         std::slice::from_ref(&stand_in)

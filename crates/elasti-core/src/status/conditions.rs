@@ -3,7 +3,8 @@
 use elasti_api::names::condition;
 use elasti_api::{Condition, ElastiServiceSpec, ElastiServiceStatus, Handover, Reason};
 
-use super::{crossed, whole_seconds};
+use super::{Crossed, Refusal, crossed, whole_seconds};
+use crate::contention;
 use crate::coverage;
 use crate::observed::{Author, Observed, Owned, Reading};
 use crate::plan::Plan;
@@ -52,6 +53,28 @@ pub(super) fn keep(next: &mut [Condition], previous: &[Condition]) {
         let before = previous.iter().find(|c| c.type_ == condition.type_);
         if let Some(before) = before.filter(|c| unread || c.status == condition.status) {
             condition.clone_from(before);
+        }
+    }
+}
+
+/// Something has to be written and is refused; no condition while nothing is.
+pub(super) fn refused(
+    o: &Observed,
+    previous: &[Condition],
+    refusal: &Refusal,
+) -> Option<Condition> {
+    match refusal {
+        Refusal::None => None,
+        Refusal::Unknown => {
+            let mut previous = previous.iter();
+            previous
+                .find(|c| c.type_ == condition::STEP_FAILED)
+                .cloned()
+        }
+        Refusal::Step { step, why } => {
+            let message = format!("{step} is not possible: {why}. It is tried again.");
+            let fact = Fact::new(condition::STEP_FAILED, true, step, message);
+            Some(fact.into_condition(o, previous))
         }
     }
 }
@@ -216,19 +239,28 @@ fn conflict(o: &Observed, plan: &Plan) -> Fact {
     )
 }
 
-/// Someone else scaled the target from or to zero; reported until Elasti does.
+/// Something else scaled the target from or to zero; reported until Elasti does, and that stands.
 fn contended(o: &Observed, previous: &ElastiServiceStatus) -> Fact {
     let before = &o.me.remembered;
     let seen_before = before.last_sleep.is_some() || before.replicas.is_some();
-    let crossed = crossed(o).is_some();
-    let author = o.target.as_ref().map(|t| (&t.replicas_by, t.replicas));
+    let crossed = crossed(o);
+    let writer = match (crossed, o.target.as_ref().map(|t| &t.replicas_by)) {
+        (Some(Crossed::Down), _) => contention::zeroed_by(o),
+        (Some(Crossed::Up), Some(Author::Other(writer))) => Some(writer.as_str()),
+        _ => None,
+    };
     if let Some(why) = groups::pushed_back(o) {
         let reason = Reason::Contended.as_str();
         return Fact::new(condition::CONTENDED, true, reason, why.sentence);
     }
-    match author {
-        Some((Author::Other(name), replicas)) if crossed && seen_before => {
-            let message = format!("{name} set replicas to {replicas}.");
+    let lasts = match crossed {
+        None => contention::ends_at(o).is_none_or(|ends| o.now < ends),
+        Some(Crossed::Up) => contention::goes_on(o),
+        Some(Crossed::Down) => false,
+    };
+    match writer {
+        Some(writer) if seen_before => {
+            let message = format!("{writer} set replicas to {}.", o.replicas().unwrap_or(0));
             Fact::new(
                 condition::CONTENDED,
                 true,
@@ -241,7 +273,7 @@ fn contended(o: &Observed, previous: &ElastiServiceStatus) -> Fact {
             .iter()
             .find(|c| c.type_ == condition::CONTENDED && c.status == "True")
         {
-            Some(still) if !crossed => Fact::new(
+            Some(still) if lasts => Fact::new(
                 condition::CONTENDED,
                 true,
                 Reason::Contended.as_str(),

@@ -43,7 +43,8 @@ pub(super) fn refresh(spec: &ElastiServiceSpec, o: &Observed, entries: &mut [Tri
     for (entry, (trigger, reading)) in entries.iter_mut().zip(readings) {
         (entry.value, entry.threshold, entry.message) = match reading {
             Reading::Active { value, threshold } | Reading::Quiet { value, threshold } => {
-                (Some(value.to_string()), Some(threshold.to_string()), None)
+                let value = value.is_finite().then(|| value.to_string());
+                (value, Some(threshold.to_string()), None)
             }
             Reading::Unknown { why } => (None, threshold(trigger), Some(format!("{why}."))),
             Reading::Unread => continue,

@@ -1,11 +1,15 @@
 //! The last wake and the time asleep in the status. A time that no operator observed is absent.
 
-use elasti_api::{ElastiServiceSpec, ElastiServiceStatus, LastWake, MicroTime, Reason};
+use elasti_api::{
+    ElastiServiceSpec, ElastiServiceStatus, FailedWake, LastWake, MicroTime, Phase, Reason,
+    WakeClient,
+};
 use jiff::{Timestamp, TimestampRound, Unit};
 
-use super::{Crossed, crossed};
+use super::{Crossed, crossed, whole_seconds};
 use crate::desire;
 use crate::observed::{Author, Observed, Report};
+use crate::plan::Plan;
 use crate::stable_since::WakeTimeline;
 use crate::user_requests;
 
@@ -20,10 +24,22 @@ pub(super) fn changed(
         return Some(new_wake(spec, o));
     }
     let mut wake = previous.last_wake.clone()?;
-    if let (None, Some(seen)) = (&wake.ready_at, observed_wake(o, &wake)) {
-        wake.ready_at = seen.ready.map(whole_micros);
+    if let Some(seen) = observed_wake(o, &wake) {
+        if wake.ready_at.is_none() {
+            wake.ready_at = seen.ready.map(whole_micros);
+        }
+        // Another replica may have got the wake, and tells who it was for a moment later.
+        if wake.client.is_none() && wake.by == Reason::Traffic.as_str() {
+            wake.client = client(o, o.me.remembered.last_sleep);
+        }
     }
     Some(wake)
+}
+
+/// Whom it was woken for, if a resolver told it since it slept.
+fn client(o: &Observed, slept: Option<Timestamp>) -> Option<WakeClient> {
+    let seen = o.wake_client.as_ref()?;
+    (Some(seen.at) >= slept).then(|| seen.client.clone())
 }
 
 /// Fills in what has been observed of the wake since it was written.
@@ -46,6 +62,29 @@ pub(super) fn refresh(o: &Observed, wake: &mut Option<LastWake>) {
         });
     let first = answers.filter(|at| *at >= seen.scaled).min();
     fill(&mut wake.answered_at, first);
+}
+
+/// The last wake that failed: remembered, also while the target sleeps again, until a pod is ready.
+pub(super) fn failed(
+    o: &Observed,
+    plan: &Plan,
+    previous: &ElastiServiceStatus,
+) -> Option<FailedWake> {
+    let before = previous.failed_wake.clone();
+    let fails = plan.phase == Phase::Waking && plan.why.reason.is_obstacle();
+    if !fails {
+        let ready = { o.pods.iter() }.any(|p| !p.terminating && p.containers_ready);
+        return before.filter(|_| !ready);
+    }
+    let reason = plan.why.reason.as_str().to_owned();
+    let woken = o.me.remembered.last_wake;
+    // The same wake, failing for the same reason.
+    let same = before.filter(|one| one.reason == reason && Some(one.at.0) >= woken);
+    Some(FailedWake {
+        reason,
+        message: plan.why.sentence.clone(),
+        at: same.map_or_else(|| whole_seconds(o.now), |one| one.at),
+    })
 }
 
 /// For how long the target has slept in total, up to the last wake.
@@ -89,6 +128,10 @@ fn new_wake(spec: &ElastiServiceSpec, o: &Observed) -> LastWake {
         started_at: None,
         ready_at: None,
         answered_at: None,
+        client: match by {
+            Reason::Traffic => client(o, o.me.remembered.last_sleep),
+            _ => None,
+        },
     }
 }
 
@@ -98,15 +141,46 @@ fn woken_by(spec: &ElastiServiceSpec, o: &Observed) -> Reason {
     if o.wake_requested_at.is_some_and(|at| Some(at) > slept) {
         return Reason::Traffic;
     }
-    let ours = o.target.as_ref().map(|t| &t.replicas_by) == Some(&Author::Elasti);
-    if !ours {
-        return Reason::Manual;
+    if !is_by_us(o) {
+        // An autoscaler may have followed a wake that another replica was asked for.
+        return if waited_since(slept, o) {
+            Reason::Traffic
+        } else {
+            Reason::Manual
+        };
     }
     if o.me.deleting_since.is_some() {
         return Reason::Deleting;
     }
     // Without a reason that this replica knows, it was a wake request to another replica.
-    desire::must_be_awake(spec, o).map_or(Reason::Traffic, |why| why.reason)
+    match desire::must_be_awake(spec, o).map(|why| why.reason) {
+        None | Some(Reason::WokenByRequest) => Reason::Traffic,
+        Some(reason) => reason,
+    }
+}
+
+fn is_by_us(o: &Observed) -> bool {
+    o.target.as_ref().map(|t| &t.replicas_by) == Some(&Author::Elasti)
+}
+
+/// Only the resolvers may know what woke it.
+pub(crate) fn needs_reports(o: &Observed) -> bool {
+    let woken = crossed(o) == Some(Crossed::Up) && o.wake_requested_at.is_none();
+    let slept = o.me.remembered.last_sleep;
+    let asked = |report: &Report| matches!(report, Report::Seen { at, .. } if Some(*at) > slept);
+    woken && !is_by_us(o) && o.ready_resolvers().any(|r| !asked(&r.report))
+}
+
+/// A resolver has requests that came after the service was put to sleep.
+fn waited_since(slept: Option<Timestamp>, o: &Observed) -> bool {
+    o.resolvers.iter().any(|resolver| match &resolver.report {
+        Report::Seen {
+            held,
+            last_connection,
+            ..
+        } => *held > 0 || last_connection.is_some_and(|at| Some(at) > slept),
+        Report::NotAsked | Report::Unreachable => false,
+    })
 }
 
 fn fill(field: &mut Option<MicroTime>, seen: Option<Timestamp>) {

@@ -121,6 +121,8 @@ fn a_services_own_bounds_come_from_its_hold() {
         max_requests: Some(2),
         max_bytes: Some(10),
         when_down: None,
+        fail_fast_seconds: None,
+        allow_from: None,
     };
     let room = limits.room(Some(&hold));
     let mut rooms = WaitingRooms::new(&limits);
@@ -149,6 +151,8 @@ fn a_hold_never_outlives_the_resolvers_timeout_and_lets_at_least_one_wait() {
         max_requests: Some(0),
         max_bytes: None,
         when_down: None,
+        fail_fast_seconds: None,
+        allow_from: None,
     };
     let limits = Limits::default();
     let room = limits.room(Some(&hold));
@@ -394,60 +398,4 @@ proptest! {
         rooms.set_admission(Admission::Open);
         prop_assert_eq!(rooms, empty);
     }
-
-    #[test]
-    fn the_pace_never_lets_more_go_than_its_pods_may_have(
-        answers in prop::collection::vec(any::<bool>(), 0..5_000),
-        pods in 0usize..50,
-        in_flight in 0usize..100_000,
-    ) {
-        let mut pace = ReleasePace::new();
-        for ok in answers {
-            pace.answered(pods, ok);
-        }
-        let most = pods * ReleasePace::MOST;
-        prop_assert!(pace.allowance(pods, in_flight) + in_flight <= most.max(in_flight));
-        prop_assert!(pods == 0 || pace.allowance(pods, 0) >= 1);
-    }
-}
-
-#[test]
-fn the_pace_doubles_with_each_answered_batch_and_halves_on_a_failure() {
-    let mut pace = ReleasePace::new();
-    assert_eq!(pace.allowance(0, 0), 0);
-    assert_eq!(pace.allowance(1, 0), 8);
-    assert_eq!(pace.allowance(3, 20), 4);
-    for _ in 0..23 {
-        pace.answered(3, true);
-    }
-    assert_eq!(pace.allowance(3, 0), 24);
-    pace.answered(3, true);
-    assert_eq!(pace.allowance(3, 0), 48);
-    for _ in 0..40 {
-        pace.answered(3, true);
-    }
-    pace.answered(3, false);
-    for _ in 0..23 {
-        pace.answered(3, true);
-    }
-    assert_eq!(pace.allowance(3, 0), 24);
-    for _ in 0..10 {
-        pace.answered(3, false);
-    }
-    assert_eq!(pace.allowance(3, 0), 3);
-}
-
-#[test]
-fn ten_thousand_waiters_at_one_pod_need_sixteen_rounds() {
-    let mut pace = ReleasePace::new();
-    let (mut waiting, mut rounds) = (10_000, 0);
-    while waiting > 0 {
-        let batch = pace.allowance(1, 0).min(waiting);
-        waiting -= batch;
-        rounds += 1;
-        for _ in 0..batch {
-            pace.answered(1, true);
-        }
-    }
-    assert_eq!(rounds, 16);
 }

@@ -15,3 +15,4 @@ mod model;
 mod plan_tables;
 mod purity;
 mod scenarios;
+mod windows;

@@ -192,7 +192,15 @@ fn budget(clients: u8, faults: u8, outside: u8, readings: u8, deletions: u8) -> 
 
 /// The configurations in which every law must hold, or those of them that `ELASTI_MODEL_ONLY` names.
 fn configurations() -> Vec<Config> {
-    let mut all = [lives(), drains_by_groups(), two_services()].concat();
+    let mut all = [
+        lives(),
+        drains_by_groups(),
+        two_services(),
+        other_writers(),
+        local_traffic(),
+        some_resolvers(),
+    ]
+    .concat();
     if let Ok(only) = std::env::var("ELASTI_MODEL_ONLY") {
         all.retain(|config| config.name.contains(&only));
     }
@@ -214,6 +222,64 @@ fn two_services() -> Vec<Config> {
         Config {
             budget: budget(0, 0, 0, 0, 1),
             ..two
+        },
+    ]
+}
+
+/// A node sends only to what is on it.
+fn local_traffic() -> Vec<Config> {
+    vec![Config {
+        nodes: 2,
+        local: true,
+        budget: budget(2, 0, 0, 0, 0),
+        ..Config::new("internalTrafficPolicy is Local")
+    }]
+}
+
+/// More resolvers than serve one Service: one that ends is replaced, and leaves its place to it when it returns.
+fn some_resolvers() -> Vec<Config> {
+    vec![
+        Config {
+            resolvers: 3,
+            resolvers_per_service: 2,
+            budget: budget(1, 1, 0, 0, 0),
+            ..Config::new("2 of 3 resolvers")
+        },
+        Config {
+            resolvers_per_service: 1,
+            budget: budget(2, 1, 0, 1, 0),
+            ..Config::new("1 of 2 resolvers")
+        },
+    ]
+}
+
+/// Who writes the replicas beside us, and what else asks for a wake.
+fn other_writers() -> Vec<Config> {
+    vec![
+        Config {
+            resolvers: 1,
+            budget: Budget {
+                user_requests: 1,
+                ..budget(1, 0, 2, 0, 0)
+            },
+            ..Config::new("a user scales to zero and requests a wake")
+        },
+        Config {
+            resolvers: 1,
+            budget: budget(1, 0, 1, 1, 0),
+            ..Config::new("a job scales to zero while a trigger changes")
+        },
+        Config {
+            resolvers: 1,
+            operators: 2,
+            budget: budget(1, 0, 1, 0, 0),
+            ..Config::new("a user scales to zero, 2 operators")
+        },
+        Config {
+            resolvers: 1,
+            keda: true,
+            budget: budget(1, 1, 1, 0, 0),
+            ..Config::new("KEDA and another writer")
         },
     ]
 }

@@ -52,16 +52,49 @@ pub(crate) async fn left_asleep(env: &TestEnv, name: &'static str, spec: Value) 
         "spec": {"selector": {"app": name}, "ports": recorded_private["spec"]["ports"]},
     });
     env.api().make(&app.core("services"), private).await;
-    let recorded_me = recorded("ElastiService", "target");
-    let finalizers = json!({"metadata": {"finalizers": recorded_me["metadata"]["finalizers"]}});
-    env.api().patch(&app.path(), MERGE, finalizers).await;
-    let status = json!({"status": recorded_me["status"]});
-    let path = format!("{}/status", app.path());
-    env.api().patch(&path, MERGE, status).await;
+    managed_by_kube_elasti(env, &app, &recorded("ElastiService", "target")).await;
     app
 }
 
-fn slice_name(service: &str) -> String {
+/// An app that KubeElasti manages and that is awake: nothing of KubeElasti stands around it.
+pub(crate) async fn left_awake(env: &TestEnv, name: &'static str) -> App {
+    let app = env.deploy(name).await;
+    let recorded_me = recorded("ElastiService", "target-elastiservice");
+    assert_eq!(recorded_me["status"]["mode"], "serve");
+    managed_by_kube_elasti(env, &app, &recorded_me).await;
+    app
+}
+
+/// Its ElastiService has the finalizers and the status of a recorded one.
+async fn managed_by_kube_elasti(env: &TestEnv, app: &App, recorded: &Value) {
+    let finalizers = json!({"metadata": {"finalizers": recorded["metadata"]["finalizers"]}});
+    env.api().patch(&app.path(), MERGE, finalizers).await;
+    let status = json!({"status": recorded["status"]});
+    let path = format!("{}/status", app.path());
+    env.api().patch(&path, MERGE, status).await;
+}
+
+/// A ScaledObject that KubeElasti has paused at zero.
+pub(crate) async fn paused_scaled_object(env: &TestEnv, name: &str) -> String {
+    let path = format!(
+        "/apis/keda.sh/v1alpha1/namespaces/{}/scaledobjects",
+        env.home()
+    );
+    let scaled = json!({
+        "apiVersion": "keda.sh/v1alpha1", "kind": "ScaledObject",
+        "metadata": {"name": name, "annotations": {
+            names::KEDA_PAUSED_ANNOTATION: "true", names::KEDA_PAUSED_REPLICAS_ANNOTATION: "0",
+        }},
+        "spec": {
+            "scaleTargetRef": {"name": name}, "minReplicaCount": 1, "maxReplicaCount": 3,
+            "triggers": [{"type": "cpu", "metricType": "Utilization", "metadata": {"value": "70"}}],
+        },
+    });
+    env.api().make(&path, scaled).await;
+    format!("{path}/{name}")
+}
+
+pub(crate) fn slice_name(service: &str) -> String {
     names::resolver_slice(service, IpFamily::V4, 0)
 }
 
@@ -147,25 +180,14 @@ async fn one_that_is_deleted_before_anything_else_leaves_nothing_behind() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_pause_of_keda_that_was_left_ends_with_the_wake() {
     let env = before_elasti().await;
-    let path = format!(
-        "/apis/keda.sh/v1alpha1/namespaces/{}/scaledobjects",
-        env.home()
-    );
-    let scaled = json!({
-        "apiVersion": "keda.sh/v1alpha1", "kind": "ScaledObject",
-        "metadata": {"name": "target", "annotations": {
-            names::KEDA_PAUSED_ANNOTATION: "true", names::KEDA_PAUSED_REPLICAS_ANNOTATION: "0",
-        }},
-        "spec": {"scaleTargetRef": {"name": "target"}, "minReplicaCount": 1, "maxReplicaCount": 3},
-    });
-    env.api().make(&path, scaled).await;
+    let path = paused_scaled_object(&env, "target").await;
     let keda = json!({"autoscaler": {"type": "keda", "name": "target"}});
     let app = left_asleep(&env, "target", keda).await;
     start_elasti(&env).await;
     until_adopted(&env, &app).await;
     app.visit().await;
     until("KEDA is given back", async || {
-        let object = env.api().get(&format!("{path}/target")).await;
+        let object = env.api().get(&path).await;
         let annotations = &object["metadata"]["annotations"];
         annotations[names::KEDA_PAUSED_ANNOTATION] == "false"
             && annotations[names::KEDA_PAUSED_REPLICAS_ANNOTATION].is_null()

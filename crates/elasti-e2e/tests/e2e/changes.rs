@@ -67,6 +67,34 @@ async fn a_resolver_that_is_scaled_away_while_it_holds_serves_what_it_holds() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_resolver_that_ends_answers_for_as_long_as_slices_name_it() {
+    let env = TestEnv::with(|config| config.resolvers = 2).await;
+    let web = env.deploy("web").await;
+    web.until_serving().await;
+    web.fall_asleep().await;
+    until("both answer for it", async || {
+        web.slice_addresses().await == env.resolver_addresses()
+    })
+    .await;
+    // As long as a leader may need for many other slices.
+    let slices = Calls::writes().kind("endpointslices").user(OPERATOR_USER);
+    let late = Fault::Delay(Duration::from_secs(5));
+    let faults = env.fake_cluster().server.faults();
+    faults.strike_randomly(1000, slices, late);
+    let visits = async {
+        // Nothing new has come for several settle times when they do.
+        sleep(Duration::from_secs(2)).await;
+        let visitors: Vec<_> = (0..12).map(|_| web.visitor()).collect();
+        for visitor in visitors {
+            visitor.await.unwrap();
+        }
+    };
+    tokio::join!(env.stop_resolver(0), visits);
+    env.requests().assert_nothing_lost();
+    assert_eq!(web.slice_addresses().await, env.resolver_addresses());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_visitor_who_comes_while_the_api_server_is_down_waits_and_is_answered_once_it_is_back() {
     let env = TestEnv::start().await;
     let web = env.deploy("web").await;

@@ -102,6 +102,33 @@ async fn a_wake_that_reaches_a_follower_while_pods_drain_is_passed_on_to_the_lea
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_wake_that_a_follower_carries_out_is_reported_as_traffic() {
+    let env = TestEnv::with(|config| {
+        (config.operators, config.leader_elect) = (0, true);
+    })
+    .await;
+    for account in ["one", "other"] {
+        env.account(account).await;
+        let client = env.client_as(account).await;
+        env.add_operator_with(client, |_| {}).await;
+    }
+    until("one leads", async || env.leaders().len() == 1).await;
+    let leader = env.leaders()[0];
+    let web = env.deploy("web").await;
+    web.until_serving().await;
+    web.fall_asleep().await;
+    env.wake(1 - leader, &web).await;
+    until("the leader says what woke it", async || {
+        web.status()
+            .await
+            .last_wake
+            .is_some_and(|wake| wake.by == "Traffic")
+    })
+    .await;
+    assert_eq!(env.leaders(), [leader]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_operator_that_shuts_down_releases_the_lease_after_its_last_promise_has_ended() {
     let env = TestEnv::with(|config| {
         long_drain(config);

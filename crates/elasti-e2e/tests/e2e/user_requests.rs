@@ -91,7 +91,7 @@ async fn a_person_puts_an_app_to_sleep_before_its_cooldown_is_over_and_wakes_it_
     calls.retain(|c| c.to_string().contains("elastiservices"));
     println!("{wake:?}\nstatus writes of the wake: {}", calls.len());
     assert!(calls.len() <= 5, "{calls:#?}");
-    assert_eq!(web.status().await.reason.as_deref(), Some("WakeRequested"));
+    assert_eq!(web.status().await.reason.as_deref(), Some("WokenByRequest"));
     env.requests().assert_nothing_lost();
 }
 

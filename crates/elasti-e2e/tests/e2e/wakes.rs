@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use elasti_api::WakeClient;
 use elasti_api::names::WAKE_REQUESTED_ANNOTATION;
 use elasti_e2e::{App, MERGE, OPERATOR_USER, TestEnv, until};
 use elasti_fake_cluster::faults::{Calls, Fault, Verb};
@@ -125,4 +126,69 @@ async fn without_an_operator_a_target_that_is_zeroed_by_hand_holds_its_requests(
     env.restart_operator(0).await;
     visitor.await.unwrap();
     env.requests().assert_nothing_lost();
+}
+
+/// The notes of the Events about its wakes.
+async fn wake_notes(web: &App) -> Vec<String> {
+    let events = web.events("ElastiService").await;
+    let wakes = events.iter().filter(|event| event["action"] == "Wake");
+    let notes = wakes.filter_map(|event| event["note"].as_str());
+    notes.map(str::to_owned).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_status_and_an_event_tell_whom_a_service_was_woken_for() {
+    let env = TestEnv::with(|config| config.wake_clients = true).await;
+    let web = env.deploy("web").await;
+    web.until_serving().await;
+    asleep_and_settled(&web).await;
+    let path = web.visit().await.json()["path"].clone();
+    until("the status tells it", async || {
+        let wake = web.status().await.last_wake;
+        let client = wake.and_then(|wake| wake.client).unwrap_or_default();
+        client.path.as_deref() == path.as_str() && client.method.as_deref() == Some("GET")
+    })
+    .await;
+    let clause = web.status().await.last_wake.unwrap().client.unwrap();
+    let expected = format!("0 to 1: a request waits ({}).", clause.sentence());
+    until("an Event tells it", async || {
+        let notes = wake_notes(&web).await;
+        notes.iter().any(|note| note.ends_with(&expected))
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_is_told_by_its_pod_where_its_address_is_a_pods_alone() {
+    let env = TestEnv::start().await;
+    let (web, other) = (env.deploy("web").await, env.deploy("other").await);
+    web.until_serving().await;
+    other.until_serving().await;
+    asleep_and_settled(&web).await;
+    let pod = env.api().items(&other.pods_path()).await.remove(0);
+    let text = |path: &str| pod.pointer(path).unwrap().as_str().unwrap().to_owned();
+    let client = WakeClient::http("GET", "/a", None, &text("/status/podIP"));
+    env.wake_for(0, &web, Some(client)).await;
+    until("the status tells it", async || {
+        let wake = web.status().await.last_wake;
+        let client = wake.and_then(|wake| wake.client).unwrap_or_default();
+        client.pod == Some(text("/metadata/name"))
+            && client.namespace == Some(text("/metadata/namespace"))
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn unless_resolvers_are_set_to_nothing_tells_whom_a_service_was_woken_for() {
+    let env = TestEnv::start().await;
+    let web = env.deploy("web").await;
+    web.until_serving().await;
+    asleep_and_settled(&web).await;
+    web.visit().await;
+    web.until_serving().await;
+    let wake = web.status().await.last_wake.unwrap();
+    assert_eq!((wake.by.as_str(), wake.client), ("Traffic", None));
+    let notes = wake_notes(&web).await;
+    let plain = |note: &String| note.ends_with("0 to 1: a request waits.");
+    assert!(notes.iter().any(plain), "{notes:?}");
 }

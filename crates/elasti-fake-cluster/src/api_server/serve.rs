@@ -196,6 +196,13 @@ impl ApiServer {
                         retry_after_seconds,
                     })
                 }
+                Fault::Refuse => {
+                    refused = Some(ApiError::Forbidden {
+                        about: request.about(),
+                        message: "exceeded quota: the simulated cluster was asked to refuse".into(),
+                        causes: Vec::new(),
+                    });
+                }
                 Fault::InternalError => {
                     refused = Some(ApiError::InternalError(
                         "the simulated cluster was asked to fail".to_owned(),

@@ -226,14 +226,20 @@ fn endpoint(client: &ControllerClient, service: &Value, pod: &Value) -> Value {
     endpoint
 }
 
+/// Init containers that go on running.
+pub(crate) fn sidecars(pod: &Value) -> impl Iterator<Item = &Value> {
+    let init = pod.list("/spec/initContainers").iter();
+    init.filter(|one| one.text("/restartPolicy") == "Always")
+}
+
 /// The Service's ports as this pod serves them; a named port that the pod lacks is left out.
 fn ports(service: &Value, pod: &Value) -> Value {
     let resolve = |target: &Value, protocol: &str| match target.as_str() {
         None => target.as_i64(),
         Some(name) => {
-            let all = pod
-                .list("/spec/containers")
-                .iter()
+            let containers = pod.list("/spec/containers").iter();
+            let all = containers
+                .chain(sidecars(pod))
                 .flat_map(|container| container.list("/ports"));
             all.filter(|port| port.text("/protocol") == protocol)
                 .find(|port| port.text("/name") == name)

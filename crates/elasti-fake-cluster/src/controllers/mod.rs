@@ -1,7 +1,7 @@
 //! The control plane beside the API server: one task a controller, all on the same small engine.
 
 mod deployments;
-mod endpoint_slices;
+pub(crate) mod endpoint_slices;
 mod engine;
 mod garbage;
 mod namespaces;

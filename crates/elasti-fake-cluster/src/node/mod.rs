@@ -8,7 +8,7 @@ mod probe;
 mod process;
 mod visits;
 
-pub use visits::Visit;
+pub use visits::{Visit, Visits};
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -22,7 +22,6 @@ use crate::api_server::ApiServer;
 use crate::api_server::object::Object as _;
 use crate::controllers::{ControllerClient, Kind, run};
 use kube_proxy::AppliedRoutes;
-use visits::Visits;
 
 /// Kubernetes' period of the kubelet's status manager.
 const KUBELET_TICK: Duration = Duration::from_secs(10);
@@ -95,6 +94,12 @@ impl Node {
     #[must_use]
     pub fn visits(&self) -> Vec<Visit> {
         self.visits.all()
+    }
+
+    /// The same, shared: it grows with every request.
+    #[must_use]
+    pub fn shared_visits(&self) -> Visits {
+        self.visits.clone()
     }
 
     /// Where this node sends new connections to a cluster address, or to a node port of `127.0.0.1`: `None` if they

@@ -17,6 +17,7 @@ use super::visits::Visits;
 use crate::api_server::object::Object as _;
 use crate::api_server::status::ApiError;
 use crate::api_server::store::Key;
+use crate::controllers::endpoint_slices::sidecars;
 use crate::controllers::{ControllerClient, Kind, condition};
 
 /// The first wait after a crash; it doubles up to five minutes.
@@ -39,7 +40,18 @@ struct Container {
     state: State,
     last_end: Option<(i64, String)>,
     ready: bool,
+    /// Its startup probe has passed, or it has none and runs.
+    started: bool,
     restarts: i64,
+    /// An init container that goes on running.
+    sidecar: bool,
+}
+
+/// Sidecars, then the other containers; init containers that end are taken for done.
+fn lasting(pod: &Value) -> impl Iterator<Item = (bool, &Value)> {
+    let others = pod.list("/spec/containers").iter();
+    let sidecars = sidecars(pod).map(|one| (true, one));
+    sidecars.chain(others.map(|one| (false, one)))
 }
 
 /// What the kubelet knows about a pod.
@@ -76,20 +88,22 @@ pub(crate) type SharedPodRecord = Arc<Mutex<PodRecord>>;
 
 impl PodRecord {
     pub(crate) fn new(pod: &Value, address: Ipv4Addr, now: &str) -> Self {
-        let container = |one: &Value| Container {
+        let container = |(sidecar, one): (bool, &Value)| Container {
             name: one.text("/name").to_owned(),
             image: one.text("/image").to_owned(),
             state: State::Waiting("ContainerCreating", None),
             last_end: None,
             ready: false,
+            started: false,
             restarts: 0,
+            sidecar,
         };
         Self {
             key: Key::from_object(pod),
             uid: pod.text("/metadata/uid").to_owned(),
             address,
             started: now.to_owned(),
-            containers: pod.list("/spec/containers").iter().map(container).collect(),
+            containers: lasting(pod).map(container).collect(),
             containers_readiness: (false, now.to_owned()),
             gates: gates_hold(pod),
             readiness: (false, now.to_owned()),
@@ -152,14 +166,24 @@ impl PodRecord {
         let others = pod.list("/status/conditions").iter();
         let others = others.filter(|one| !OWN_CONDITIONS.contains(&one.text("/type")));
         conditions.extend(others.cloned());
-        json!({
+        let statuses = |sidecar: bool| -> Vec<Value> {
+            let containers = self.containers.iter();
+            let kind = containers.filter(|one| one.sidecar == sidecar);
+            kind.map(container_status).collect()
+        };
+        let mut status = json!({
             "phase": if runs { "Running" } else { "Pending" },
             "hostIP": "127.0.0.1", "hostIPs": [{"ip": "127.0.0.1"}],
             "podIP": self.address.to_string(), "podIPs": [{"ip": self.address.to_string()}],
             "qosClass": pod.text("/status/qosClass"), "startTime": self.started,
             "conditions": conditions,
-            "containerStatuses": self.containers.iter().map(container_status).collect::<Vec<_>>(),
-        })
+            "containerStatuses": statuses(false),
+        });
+        let sidecars = statuses(true);
+        if !sidecars.is_empty() {
+            status.put("/initContainerStatuses", json!(sidecars));
+        }
+        status
     }
 }
 
@@ -175,7 +199,7 @@ fn container_status(container: &Container) -> Value {
     };
     json!({
         "name": container.name, "image": container.image, "imageID": "", "ready": container.ready, "restartCount": container.restarts,
-        "started": matches!(container.state, State::Running(_)), "state": state,
+        "started": container.started, "state": state,
         "lastState": container.last_end.as_ref().map_or_else(|| json!({}), |(code, at)| ended(*code, at)),
     })
 }
@@ -227,7 +251,7 @@ pub(crate) async fn live(
         (record.address, record.key.clone(), record.uid.clone())
     };
     let mut containers = JoinSet::new();
-    for (at, container) in pod.list("/spec/containers").iter().enumerate() {
+    for (at, (_, container)) in lasting(&pod).enumerate() {
         let app = App::from_container(container, &key.name, visits.clone());
         let runner = ContainerRunner {
             client: client.clone(),
@@ -359,7 +383,7 @@ impl ContainerRunner {
         self.update(|container| {
             container.last_end = Some((code, at));
             container.state = State::Waiting("CrashLoopBackOff", Some(message));
-            container.ready = false;
+            (container.ready, container.started) = (false, false);
             container.restarts += 1;
         });
     }
@@ -386,7 +410,11 @@ impl ContainerRunner {
             }
         };
         let mut serving = AbortOnDrop(serving);
-        self.update(|container| container.state = State::Running(now));
+        let started = self.probe("startupProbe").is_none();
+        self.update(|container| {
+            container.state = State::Running(now);
+            container.started = started;
+        });
         let grace = tokio::select! {
             grace = async { stop.wait_for(Option::is_some).await.map_or(None, |grace| *grace) } => grace,
             () = self.run_probes() => Some(Duration::ZERO),
@@ -417,6 +445,7 @@ impl ContainerRunner {
                     None => sleep(startup.period).await,
                 }
             }
+            self.update(|container| container.started = true);
         }
         tokio::select! {
             () = self.follow_readiness(self.probe("readinessProbe")) => {}

@@ -42,14 +42,14 @@ impl CachedKind for HpaView {
         let before = cache.hpas.insert(self.name.clone(), self.min_replicas);
         // An HPA writes its status every few seconds; only its bound matters.
         if before != Some(self.min_replicas) {
-            let (kind, _) = autoscaler_kind(AutoscalerType::Hpa);
+            let kind = autoscaler_kind(AutoscalerType::Hpa);
             cache.touch_autoscaler(&kind, &self.name, touched);
         }
     }
 
     fn gone(name: &Name, cache: &mut Cache, touched: &mut BTreeSet<Name>) {
         cache.hpas.remove(name);
-        let (kind, _) = autoscaler_kind(AutoscalerType::Hpa);
+        let kind = autoscaler_kind(AutoscalerType::Hpa);
         cache.touch_autoscaler(&kind, name, touched);
     }
 

@@ -45,14 +45,14 @@ impl CachedKind for ScaledObject {
         let pause = self.view.pause.clone();
         let before = cache.scaled.insert(self.name.clone(), self.view);
         if before.map(|view| view.pause) != Some(pause) {
-            let (kind, _) = autoscaler_kind(AutoscalerType::Keda);
+            let kind = autoscaler_kind(AutoscalerType::Keda);
             cache.touch_autoscaler(&kind, &self.name, touched);
         }
     }
 
     fn gone(name: &Name, cache: &mut Cache, touched: &mut BTreeSet<Name>) {
         cache.scaled.remove(name);
-        let (kind, _) = autoscaler_kind(AutoscalerType::Keda);
+        let kind = autoscaler_kind(AutoscalerType::Keda);
         cache.touch_autoscaler(&kind, name, touched);
     }
 

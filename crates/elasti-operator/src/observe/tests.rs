@@ -47,7 +47,7 @@ fn own_pods(kind: (&str, &str), targets: Vec<TargetView>, pods: Vec<PodView>) ->
     let service = ServiceView::from_object(service).unwrap();
     store.apply_change(None, Change::Set(service));
     for target in targets {
-        let kind = KindName::new(kind.0, kind.1);
+        let kind = KindName::new(kind.0, "v1", kind.1);
         store.apply_target_change(&kind, None, Change::Set(target));
     }
     for pod in pods {
@@ -56,7 +56,13 @@ fn own_pods(kind: (&str, &str), targets: Vec<TargetView>, pods: Vec<PodView>) ->
     let cache = store.cache();
     let target = cache.target(&target_of(&me)).cloned();
     let owner = Ownership::new(&cache, &me, target.as_deref());
-    let (pods, _) = super::pods(&cache, &owner, target.as_deref(), Timestamp::UNIX_EPOCH);
+    let (pods, _) = super::pods(
+        &cache,
+        &me,
+        &owner,
+        target.as_deref(),
+        Timestamp::UNIX_EPOCH,
+    );
     pods.into_iter().map(|pod| pod.name).collect()
 }
 

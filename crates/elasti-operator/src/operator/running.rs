@@ -7,8 +7,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use elasti_api::ElastiService;
+use elasti_api::{ElastiService, names};
 use elasti_core::facts::PREDECESSOR_LABEL;
+use elasti_runtime::peer_tls::{ClientConfig, PeerTls, TlsAcceptor, TlsError};
+use elasti_runtime::rate_limit::RateLimiter;
 use k8s_openapi::api::core::v1::{Node, Pod, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::{Client, Resource as _};
@@ -40,10 +42,10 @@ use crate::term::Terms;
 use crate::triggers::prometheus::{Prometheus, PrometheusSettings};
 use crate::triggers::{Readings, Sources};
 use crate::wake::{self, LeaderClient, WakeEndpoint, WakeSettings};
-use crate::watch::{WatchSpec, resolver_labels, watch};
+use crate::watch::{Filter, WatchSpec, resolver_labels, watch};
 
-use super::Operator;
 use super::tasks::{enqueue_readings, follow_lease, reconcile_queued};
+use super::{Operator, RESOLVERLESS_WAKE_RATE};
 
 /// Wakes that wait to be decided; each is one write.
 const WAKE_QUEUE_CAPACITY: usize = 1024;
@@ -69,8 +71,13 @@ pub enum StartError {
     #[error("the HTTP client cannot be built: {0}")]
     Http(#[from] reqwest::Error),
     /// The default Prometheus cannot be used.
-    #[error("PROMETHEUS_TRIGGER_SERVER_ADDRESS or its header cannot be used")]
+    #[error(
+        "PROMETHEUS_TRIGGER_SERVER_ADDRESS, its header or PROMETHEUS_TRIGGER_ALLOWED_SERVERS cannot be used"
+    )]
     Prometheus,
+    /// The files in ELASTI_OPERATOR_TLS_FOLDER cannot be used.
+    #[error("ELASTI_OPERATOR_TLS_FOLDER cannot be used: {0}")]
+    Tls(#[from] TlsError),
 }
 
 /// A running operator; dropping it stops everything at once.
@@ -109,9 +116,16 @@ impl Running {
             false => LeaderElection::without_lease(),
         });
         let mut tasks = JoinSet::new();
-        let (operator, changed) = build(clock, settings, client, &election, &mut tasks)?;
-        let leader = LeaderClient::new(election.leader_address())?;
-        serve(&operator, &mut tasks, wake, leader).await?;
+        let tls = PeerTls::load_if_present(settings.tls_folder.as_deref())?;
+        let resolvers = client_config(tls.as_ref(), names::RESOLVER_TLS_NAME)?;
+        let (operator, changed) = build(clock, settings, client, &election, resolvers, &mut tasks)?;
+        let to_leader = client_config(tls.as_ref(), names::OPERATOR_TLS_NAME)?;
+        let leader = LeaderClient::new(election.leader_address(), to_leader)?;
+        let acceptor = tls.as_ref().map(PeerTls::acceptor).transpose()?;
+        if let Some(tls) = tls {
+            tasks.spawn(tls.follow());
+        }
+        serve(&operator, &mut tasks, wake, leader, acceptor).await?;
         watch_all(&operator, &mut tasks);
         let (cluster, permissions) = (operator.cluster.clone(), operator.permissions.clone());
         tasks.spawn(permissions::poll(cluster.clone(), permissions));
@@ -197,7 +211,11 @@ fn prometheus(settings: &Settings) -> Result<PrometheusSettings, StartError> {
         value.set_sensitive(true);
         Ok::<_, reqwest::header::InvalidHeaderValue>(value)
     });
+    let allowed = settings.allowed_prometheus_servers.iter();
+    let allowed: Result<Vec<Url>, _> = allowed.map(|one| Url::parse(one)).collect();
     Ok(PrometheusSettings {
+        allowed: allowed.map_err(|_| StartError::Prometheus)?,
+        show_values: settings.show_trigger_values,
         server: server.transpose().map_err(|_| StartError::Prometheus)?,
         authorization: authorization
             .transpose()
@@ -212,6 +230,7 @@ fn build(
     settings: Settings,
     client: Client,
     election: &LeaderElection,
+    tls: Option<ClientConfig>,
     tasks: &mut JoinSet<()>,
 ) -> Result<(Arc<Operator>, mpsc::Receiver<Name>), StartError> {
     let metrics = Arc::new(Metrics::new(&settings.resolver_namespace));
@@ -220,10 +239,19 @@ fn build(
         metrics: metrics.clone(),
     };
     let (readings, changed) = Readings::start(sources, settings.polling_interval);
-    let reports = Reports::new(settings.resolver_port, settings.token_file.clone(), clock)?;
+    let reports = Reports::new(
+        settings.resolver_port,
+        settings.token_file.clone(),
+        tls,
+        clock,
+    )?;
     let (events, event_writer) = EventQueue::new(client.clone());
     tasks.spawn(event_writer);
-    let cluster = Arc::new(Cluster::new(client, scopes(&settings)));
+    let cluster = Arc::new(Cluster::new(
+        client,
+        scopes(&settings),
+        settings.concurrency.max(1),
+    ));
     let terms = Arc::new(Terms::new(election.subscribe()));
     let permissions = Arc::new(Permissions::default());
     let (counted, counting) = (cluster.clone(), terms.clone());
@@ -244,6 +272,7 @@ fn build(
         memories: Memories::new(clock, terms.clone()),
         reports: Arc::new(reports),
         heartbeats: Arc::default(),
+        resolverless_wakes: RateLimiter::new(RESOLVERLESS_WAKE_RATE, 1),
         closing: AtomicBool::new(false),
         stopping: AtomicBool::new(false),
         settings,
@@ -255,6 +284,14 @@ fn build(
         permissions,
     };
     Ok((Arc::new(operator), changed))
+}
+
+/// How servers of this name are called, if there is TLS.
+fn client_config(
+    tls: Option<&PeerTls>,
+    name: &'static str,
+) -> Result<Option<ClientConfig>, TlsError> {
+    tls.map(|tls| tls.client_config(name)).transpose()
 }
 
 /// The namespaces to watch, one by one; `None` is all of them.
@@ -274,6 +311,7 @@ async fn serve(
     tasks: &mut JoinSet<()>,
     wakes: TcpListener,
     leader: LeaderClient,
+    tls: Option<TlsAcceptor>,
 ) -> Result<(), StartError> {
     let settings = &operator.settings;
     let (send, pending) = mpsc::channel(WAKE_QUEUE_CAPACITY);
@@ -283,7 +321,8 @@ async fn serve(
     };
     let metrics = operator.metrics.clone();
     let client = operator.cluster.client.clone();
-    tasks.spawn(WakeEndpoint::new(client, callers, send, leader, metrics).serve(wakes));
+    let endpoint = WakeEndpoint::new(client, callers, send, leader, metrics);
+    tasks.spawn(endpoint.with_tls(tls).serve(wakes));
     tasks.spawn(wake::run(operator.clone(), pending));
     if let Some(address) = settings.metrics {
         let listener = open("the metrics port", address).await?;
@@ -365,8 +404,8 @@ fn watch_kind<K: CachedKind>(
 ) {
     let (operator, scope) = (operator.clone(), scope.clone());
     let heartbeat = operator.heartbeats.register();
-    operator.metrics.watch_started(K::RESOURCE);
     tasks.spawn(async move {
+        let _counted = operator.metrics.watch_started(K::RESOURCE);
         let Cluster { client, store, .. } = &*operator.cluster;
         // Which pods and slices matter is known once the ElastiServices and Services are.
         while K::NEEDS_SERVICES_FIRST && !store.cache().services_listed() {
@@ -377,6 +416,16 @@ fn watch_kind<K: CachedKind>(
             store.set_watch_version::<K>(scope.as_deref(), &change, version);
             operator.apply_change(scope.as_deref(), change);
         };
-        watch(client.clone(), spec, heartbeat, on_change).await;
+        let filter = filter::<K>(&operator, scope.clone());
+        watch(client.clone(), spec, heartbeat, filter, on_change).await;
     });
+}
+
+/// Of a list only what decisions need is kept: a cluster may have 150,000 pods, few of which are of managed Services.
+fn filter<K: CachedKind>(operator: &Arc<Operator>, scope: Option<String>) -> Filter<K> {
+    let (begins, keeps) = (operator.cluster.clone(), operator.cluster.clone());
+    Filter {
+        begin: Box::new(move || begins.store.begin_list::<K>(scope.as_deref())),
+        keep: Box::new(move |object| object.matters(&keeps.store.cache())),
+    }
 }

@@ -10,7 +10,7 @@ use tokio::time::sleep;
 use crate::cluster::Cluster;
 use crate::leader::LeaderElection;
 use crate::name::Name;
-use crate::reconcile;
+use crate::reconcile::{self, Reconciled};
 use crate::term::Term;
 
 use super::Operator;
@@ -52,17 +52,19 @@ pub(super) async fn reconcile_queued(operator: Arc<Operator>) {
             queue.done(&name, None);
             continue;
         }
-        match reconcile::reconcile(&operator, &name).await {
-            Ok(requeue_at) => {
-                let at = requeue_at.map(|moment| operator.clock.instant(moment));
-                queue.done(&name, at);
-            }
+        let Reconciled {
+            outcome,
+            requeue_at,
+        } = reconcile::reconcile(&operator, &name).await;
+        let requeue_at = requeue_at.map(|moment| operator.clock.instant(moment));
+        match outcome {
+            Ok(()) => queue.done(&name, requeue_at),
             Err(error) => {
                 match error.is_routine() {
                     true => tracing::debug!(elastiservice = %name, %error, "reconcile retried"),
                     false => tracing::warn!(elastiservice = %name, %error, "reconcile failed"),
                 }
-                queue.failed(&name);
+                queue.failed(&name, requeue_at);
             }
         }
     }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use elasti_core::facts::PodFacts;
 
 use super::Cache;
+use super::claims::kinds_of;
 use crate::name::Name;
 use crate::slim::{Declared, FromObject, NodeView, PodView, ServiceView, SliceView};
 
@@ -26,6 +27,12 @@ pub(crate) trait CachedKind: FromObject {
     const IS_ELASTI_SERVICE: bool = false;
     /// Which of them matter follows from the ElastiServices and Services, so those are listed first.
     const NEEDS_SERVICES_FIRST: bool = false;
+    /// A change concerns every service, so the order matters in which they are reconciled.
+    const CONCERNS_ALL: bool = false;
+    /// Caching it would have an effect; of a list only such objects are kept.
+    fn matters(&self, _: &Cache) -> bool {
+        true
+    }
     /// Caches it.
     fn put(self, cache: &mut Cache, touched: &mut BTreeSet<Name>, source: Source);
     /// Removes it.
@@ -69,9 +76,13 @@ impl CachedKind for Declared {
             }
             cache.unclaim(before, touched);
         }
+        let before = before.as_deref();
         if before.is_none_or(|before| before.status.services != self.status.services) {
             cache.others_changed.insert(name.namespace.clone());
         }
+        cache.kinds_changed |= before.is_none_or(|before| {
+            before.created != self.created || kinds_of(before) != kinds_of(&self)
+        });
         cache.claim(&self, touched);
         cache.declared.insert(name.clone(), Arc::new(self));
         touched.insert(name);
@@ -81,6 +92,7 @@ impl CachedKind for Declared {
         if let Some(before) = cache.declared.remove(name) {
             cache.unclaim(&before, touched);
             cache.drop_unmanaged(&before.service());
+            cache.kinds_changed = true;
             cache.others_changed.insert(name.namespace.clone());
         }
         touched.insert(name.clone());
@@ -125,6 +137,11 @@ impl CachedKind for ServiceView {
 impl CachedKind for SliceView {
     const RESOURCE: &'static str = "endpointslices";
     const NEEDS_SERVICES_FIRST: bool = true;
+
+    fn matters(&self, cache: &Cache) -> bool {
+        let owner = cache.our_slices.get(&self.name).or(self.service.as_ref());
+        owner.is_some_and(|service| cache.is_managed(service))
+    }
 
     fn put(self, cache: &mut Cache, touched: &mut BTreeSet<Name>, source: Source) {
         let owner = cache.our_slices.get(&self.name).or(self.service.as_ref());
@@ -174,6 +191,10 @@ impl CachedKind for SliceView {
 impl CachedKind for PodView {
     const RESOURCE: &'static str = "pods";
     const NEEDS_SERVICES_FIRST: bool = true;
+
+    fn matters(&self, cache: &Cache) -> bool {
+        !self.facts.ended && !cache.services_that_select(self).is_empty()
+    }
 
     fn put(mut self, cache: &mut Cache, touched: &mut BTreeSet<Name>, source: Source) {
         let selected_before = cache.services_of_pod.get(&self.name).cloned();
@@ -241,6 +262,7 @@ impl FromObject for ResolverPod {
 
 impl CachedKind for ResolverPod {
     const RESOURCE: &'static str = "resolvers";
+    const CONCERNS_ALL: bool = true;
 
     fn put(self, cache: &mut Cache, touched: &mut BTreeSet<Name>, source: Source) {
         let mut pod = self.0;

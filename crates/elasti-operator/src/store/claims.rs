@@ -1,6 +1,6 @@
 //! Which ElastiServices refer to which Service, target, autoscaler and kind.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use elasti_api::{AutoscalerType, names};
@@ -9,9 +9,6 @@ use jiff::Timestamp;
 use super::{Cache, Claims, Others};
 use crate::name::{KindName, Name, TargetName};
 use crate::slim::Declared;
-
-/// Kinds that services may refer to at a time; each costs one watch.
-const MAX_KINDS: usize = 64;
 
 impl Cache {
     /// The ElastiService that a Service belongs to: the oldest that names it, or else the one whose pods it selects.
@@ -32,7 +29,7 @@ impl Cache {
 
     /// The oldest ElastiService with the same target.
     pub(crate) fn oldest_for_target(&self, me: &Declared) -> Option<&(Timestamp, Arc<str>)> {
-        self.by_target.get(&target_of(me))?.first()
+        self.by_target.get(&target_of(me).workload())?.first()
     }
 
     pub(super) fn claim(&mut self, me: &Declared, touched: &mut BTreeSet<Name>) {
@@ -41,10 +38,12 @@ impl Cache {
         let is_new = !self.by_service.contains_key(&service);
         let claims = self.by_service.entry(service.clone()).or_default();
         insert_sorted(claims, mine.clone());
-        insert_sorted(self.by_target.entry(target_of(me)).or_default(), mine);
-        for (kind, version) in kinds_of(me) {
-            let users = self.by_kind.entry(kind);
-            let (_, users) = users.or_insert_with(|| (version, HashSet::new()));
+        let target = target_of(me);
+        let claims = self.by_target.entry(target.workload()).or_default();
+        insert_sorted(claims, mine);
+        for kind in kinds_of(me) {
+            self.name_kind(&kind, me);
+            let users = self.by_kind.entry(kind).or_default();
             users.insert(me.name.clone());
         }
         if let Some(autoscaler) = autoscaler_of(me) {
@@ -55,22 +54,25 @@ impl Cache {
             self.watch_objects_of(&service);
         }
         self.touch_service(&service, touched);
-        self.touch_target(&target_of(me), touched);
+        self.touch_target(&target, touched);
     }
 
     pub(super) fn unclaim(&mut self, me: &Declared, touched: &mut BTreeSet<Name>) {
         let mine = (me.created, me.name.name.clone());
         let service = me.service();
         self.touch_service(&service, touched);
-        self.touch_target(&target_of(me), touched);
-        if let Some(claims) = self.by_target.get_mut(&target_of(me)) {
+        let target = target_of(me);
+        self.touch_target(&target, touched);
+        let workload = target.workload();
+        if let Some(claims) = self.by_target.get_mut(&workload) {
             claims.retain(|one| *one != mine);
             if claims.is_empty() {
-                self.by_target.remove(&target_of(me));
+                self.by_target.remove(&workload);
             }
         }
-        for (kind, _) in kinds_of(me) {
-            if let Some((_, users)) = self.by_kind.get_mut(&kind) {
+        for kind in kinds_of(me) {
+            self.unname_kind(&kind, me);
+            if let Some(users) = self.by_kind.get_mut(&kind) {
                 users.remove(&me.name);
                 if users.is_empty() {
                     self.by_kind.remove(&kind);
@@ -121,13 +123,6 @@ impl Cache {
             }
         }
     }
-
-    pub(super) fn wanted(&self) -> BTreeMap<KindName, String> {
-        let kinds = self.by_kind.iter().take(MAX_KINDS);
-        kinds
-            .map(|(kind, (version, _))| (kind.clone(), version.clone()))
-            .collect()
-    }
 }
 
 /// The names of our first slice of each family.
@@ -145,35 +140,30 @@ fn insert_sorted(claims: &mut Claims, mine: (Timestamp, Arc<str>)) {
 /// The workload that an ElastiService scales.
 pub(crate) fn target_of(me: &Declared) -> TargetName {
     let reference = &me.spec.scale_target_ref;
+    let (group, version) = (reference.group(), reference.version());
     TargetName {
-        kind: KindName::new(reference.group(), reference.canonical_kind()),
+        kind: KindName::new(group, version, reference.canonical_kind()),
         name: me.name.sibling(reference.name.as_str()),
     }
 }
 
-/// The kinds that an ElastiService refers to, with their versions.
-fn kinds_of(me: &Declared) -> Vec<(KindName, String)> {
-    let reference = &me.spec.scale_target_ref;
-    let mut kinds = vec![(target_of(me).kind, reference.version().to_owned())];
-    if let Some(autoscaler) = &me.spec.autoscaler {
-        kinds.push(autoscaler_kind(autoscaler.type_));
-    }
-    kinds
+/// The kinds that an ElastiService refers to.
+pub(super) fn kinds_of(me: &Declared) -> Vec<KindName> {
+    let autoscaler = me.spec.autoscaler.as_ref();
+    let autoscaler = autoscaler.map(|autoscaler| autoscaler_kind(autoscaler.type_));
+    [target_of(me).kind].into_iter().chain(autoscaler).collect()
 }
 
 /// The kind behind each type of autoscaler.
-pub(crate) fn autoscaler_kind(type_: AutoscalerType) -> (KindName, String) {
+pub(crate) fn autoscaler_kind(type_: AutoscalerType) -> KindName {
     match type_ {
-        AutoscalerType::Hpa => (
-            KindName::new("autoscaling", "HorizontalPodAutoscaler"),
-            "v2".into(),
-        ),
-        AutoscalerType::Keda => (KindName::new("keda.sh", "ScaledObject"), "v1alpha1".into()),
+        AutoscalerType::Hpa => KindName::new("autoscaling", "v2", "HorizontalPodAutoscaler"),
+        AutoscalerType::Keda => KindName::new("keda.sh", "v1alpha1", "ScaledObject"),
     }
 }
 
 fn autoscaler_of(me: &Declared) -> Option<(KindName, Name)> {
     let autoscaler = me.spec.autoscaler.as_ref()?;
-    let (kind, _) = autoscaler_kind(autoscaler.type_);
-    Some((kind, me.name.sibling(autoscaler.name.as_str())))
+    let name = me.name.sibling(autoscaler.name.as_str());
+    Some((autoscaler_kind(autoscaler.type_), name))
 }

@@ -183,6 +183,6 @@ impl Cache {
             self.our_slices.insert(slice, service.clone());
         }
         self.index_selector(service);
-        self.not_read.insert(service.clone());
+        self.set_not_read(service);
     }
 }

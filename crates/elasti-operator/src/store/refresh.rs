@@ -28,6 +28,14 @@ impl Store {
         };
     }
 
+    /// A list of `K` begins: a Service that is managed only from now on is not covered by its first pages.
+    pub(crate) fn begin_list<K: CachedKind>(&self, scope: Option<&str>) {
+        let mut cache = self.cache.lock();
+        let began = cache.last_not_read;
+        let key = (K::RESOURCE, scope.map(str::to_owned));
+        cache.list_began.insert(key, began);
+    }
+
     /// What is cached of a Service's pods and slices before they are listed beside the watch.
     pub(crate) fn begin_refresh(&self, service: &Name) -> Baseline {
         let mut cache = self.cache.lock();
@@ -159,15 +167,26 @@ impl Cache {
 
     /// Whether pods and slices of a managed Service have been read.
     pub(crate) fn is_read(&self, service: &Name) -> bool {
-        !self.not_read.contains(service)
+        !self.not_read.contains_key(service)
     }
 
-    /// Whole lists of pods and of slices cover every Service there that is indexed by now.
+    /// The pods and slices of a managed Service must be read.
+    pub(super) fn set_not_read(&mut self, service: &Name) {
+        self.last_not_read += 1;
+        self.not_read.insert(service.clone(), self.last_not_read);
+    }
+
+    /// Whole lists of pods and of slices cover every Service there that was indexed before both of them began.
     pub(super) fn set_all_read(&mut self, scope: Option<&str>) {
-        let listed = |what| self.listed.contains(&(what, scope.map(str::to_owned)));
-        if listed(PodView::RESOURCE) && listed(SliceView::RESOURCE) {
-            self.not_read
-                .retain(|service| scope.is_some_and(|scope| *service.namespace != *scope));
+        let key = |what| (what, scope.map(str::to_owned));
+        let kinds = [PodView::RESOURCE, SliceView::RESOURCE].map(key);
+        if !kinds.iter().all(|kind| self.listed.contains(kind)) {
+            return;
         }
+        let began = kinds.iter().filter_map(|kind| self.list_began.get(kind));
+        let covered = began.min().copied().unwrap_or(self.last_not_read);
+        let elsewhere = |service: &Name| scope.is_some_and(|scope| *service.namespace != *scope);
+        self.not_read
+            .retain(|service, number| *number > covered || elsewhere(service));
     }
 }

@@ -44,7 +44,7 @@ impl Cache {
         let found = self.selectors.entry(pair.clone()).or_default();
         found.insert(service.clone());
         self.selector_of.insert(service.clone(), (pair, view));
-        self.not_read.insert(service.clone());
+        self.set_not_read(service);
     }
 
     pub(super) fn unindex_selector(&mut self, service: &Name) {

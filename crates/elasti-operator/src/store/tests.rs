@@ -197,7 +197,7 @@ fn target(labels: serde_json::Value) -> TargetView {
 }
 
 fn deployment() -> KindName {
-    KindName::new("apps", "Deployment")
+    KindName::new("apps", "v1", "Deployment")
 }
 
 fn managed(store: &Store, me: &str) -> Vec<String> {
@@ -320,4 +320,162 @@ fn a_finalized_elasti_service_waits_for_its_end_and_never_comes_back() {
     store.apply_change::<Declared>(None, Change::Gone(me.name.clone()));
     store.set_finalized(&me);
     assert!(store.cache().declared.is_empty());
+}
+
+/// An ElastiService in some namespace whose target has this kind.
+fn of_kind(namespace: &str, kind: &str, created_second: i64) -> Declared {
+    let created = Timestamp::from_second(created_second).unwrap().to_string();
+    let name = kind.to_lowercase().replace(['.', '/'], "-");
+    let (api_version, kind) = kind.rsplit_once('/').unwrap();
+    Declared::from_object(json!({
+        "metadata": {"name": name, "namespace": namespace, "uid": name, "resourceVersion": "1", "creationTimestamp": created},
+        "spec": {"service": name, "scaleTargetRef": {"apiVersion": api_version, "kind": kind, "name": name}},
+    }))
+    .unwrap()
+}
+
+fn wanted(store: &Store) -> BTreeSet<String> {
+    let wanted = store.wanted_kinds();
+    wanted.borrow().iter().map(ToString::to_string).collect()
+}
+
+#[test]
+fn each_version_of_a_kind_is_followed_by_itself_and_both_name_one_workload() {
+    let store = Store::new(vec![None]);
+    let old = of_kind("aaa", "apps/v1beta1/Deployment", 1);
+    let mut new = of_kind("aaa", "apps/v1/Deployment", 2);
+    Arc::make_mut(&mut new.spec).scale_target_ref.name = target_of(&old).name.name.to_string();
+    for me in [&old, &new] {
+        store.apply_change(None, Change::Set(me.clone()));
+    }
+    let kinds = ["Deployment.v1.apps", "Deployment.v1beta1.apps"].map(str::to_owned);
+    assert_eq!(wanted(&store), kinds.into());
+    store.set_kind(&target_of(&old).kind, KindState::Absent);
+    assert_eq!(
+        store.cache().kind(&target_of(&new).kind),
+        KindState::Pending
+    );
+    let oldest = store.cache().oldest_for_target(&new).cloned().unwrap();
+    assert_eq!(oldest.1, old.name.name, "they are rivals");
+}
+
+#[test]
+fn a_namespace_that_names_many_kinds_leaves_all_others_theirs() {
+    let store = Store::new(vec![None]);
+    let bogus = |n: i64| of_kind("aaa", &format!("g{n}.example/v1/Kind{n}"), n);
+    for n in 0..500 {
+        store.apply_change(None, Change::Set(bogus(n)));
+    }
+    assert_eq!(wanted(&store).len(), 8, "the oldest of them");
+    store.apply_change(
+        None,
+        Change::Set(of_kind("shop", "apps/v1/Deployment", 900)),
+    );
+    store.apply_change(
+        None,
+        Change::Set(of_kind("shop", "example.com/v1/App", 901)),
+    );
+    let all = wanted(&store);
+    assert!(
+        all.contains("Deployment.v1.apps") && all.contains("App.v1.example.com"),
+        "{all:?}"
+    );
+    let kind = |n| target_of(&bogus(n)).kind;
+    assert_eq!(
+        store.cache().kind(&kind(8)),
+        KindState::Absent,
+        "and its status says so"
+    );
+    assert_eq!(store.cache().kind(&kind(7)), KindState::Pending);
+    // Deleting one makes room for the next.
+    let touched = store.apply_change::<Declared>(None, Change::Gone(bogus(0).name));
+    assert!(touched.contains(&bogus(8).name), "{touched:?}");
+    assert_eq!(store.cache().kind(&kind(8)), KindState::Pending);
+}
+
+#[test]
+fn many_namespaces_with_many_kinds_leave_one_to_each() {
+    let store = Store::new(vec![None]);
+    for (namespace, n) in (0..100).flat_map(|ns| (0..8).map(move |n| (ns, n))) {
+        let kind = format!("ns{namespace}.example/v1/Kind{n}");
+        let me = of_kind(&format!("ns{namespace}"), &kind, 100 * namespace + n);
+        store.apply_change(None, Change::Set(me));
+    }
+    let all = wanted(&store);
+    assert_eq!(all.len(), 128);
+    for namespace in 0..100 {
+        assert!(all.contains(&format!("Kind0.v1.ns{namespace}.example")));
+    }
+}
+
+#[test]
+fn a_kind_that_is_no_longer_followed_leaves_nothing_behind() {
+    let store = Store::new(vec![None]);
+    let me = of_kind("shop", "example.com/v1/App", 1);
+    let (kind, target) = (target_of(&me).kind, target_of(&me));
+    store.apply_change(None, Change::Set(me.clone()));
+    let object = json!({"metadata": {"name": target.name.name, "namespace": "shop", "uid": "t", "resourceVersion": "1"}});
+    let good = vec![TargetView::from_object(object).unwrap()];
+    store.apply_target_change(
+        &kind,
+        None,
+        Change::All {
+            good,
+            broken: vec![],
+        },
+    );
+    assert!(store.cache().target(&target).is_some());
+    assert_eq!(store.cache().kind(&kind), KindState::Listed);
+    store.forget_kind(&kind);
+    assert!(store.cache().target(&target).is_none());
+    assert_eq!(store.cache().kind(&kind), KindState::Pending);
+    store.apply_change::<Declared>(None, Change::Gone(me.name));
+    assert!(store.cache().named_kinds.is_empty() && wanted(&store).is_empty());
+}
+
+#[test]
+fn after_a_restore_a_list_of_targets_is_believed_although_its_versions_are_lower() {
+    let store = store();
+    let name = target_of(&declared("a", 1));
+    let at = |version: &str| {
+        let mut view = target(json!({}));
+        view.version = version.into();
+        view
+    };
+    let version = || store.cache().target(&name).unwrap().version.clone();
+    store.apply_target_change(&deployment(), None, Change::Set(at("900")));
+    store.apply_target_change(&deployment(), None, Change::Set(at("500")));
+    assert_eq!(version(), "900", "an event that is late");
+    let list = Change::All {
+        good: vec![at("500")],
+        broken: vec![],
+    };
+    store.apply_target_change(&deployment(), None, list);
+    assert_eq!(version(), "500");
+}
+
+fn nothing<K>() -> Change<K> {
+    Change::All {
+        good: Vec::new(),
+        broken: Vec::new(),
+    }
+}
+
+#[test]
+fn a_list_does_not_cover_a_service_that_is_managed_only_since_it_began() {
+    let store = store();
+    store.begin_list::<SliceView>(None);
+    store.begin_list::<PodView>(None);
+    // Its pod is on a page that is filtered before the Service is known.
+    let early = pod("early", 1, json!({"app": "late"}));
+    assert!(!early.matters(&store.cache()));
+    store.apply_change(None, Change::Set(declared("late", 1)));
+    store.apply_change(None, Change::Set(service("late", json!({"app": "late"}))));
+    store.apply_change(None, nothing::<SliceView>());
+    store.apply_change(None, nothing::<PodView>());
+    assert!(store.cache().is_read(&name("a")));
+    assert!(
+        !store.cache().is_read(&name("late")),
+        "its pods were not kept"
+    );
 }

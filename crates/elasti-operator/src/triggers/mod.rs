@@ -1,5 +1,6 @@
-//! Readings of every trigger: polled in rounds, kept with their age, announced when they change. A new trigger is one
-//! file here and one arm in [`Sources::read`].
+//! Readings of every trigger: polled in rounds, kept with their age, announced when they change. Namespaces share a
+//! source fairly, and what a decision waits for does not wait for rounds. A new trigger is one file here and one arm in
+//! [`Sources::read_triggers`].
 
 pub mod address;
 pub mod prometheus;
@@ -28,6 +29,12 @@ const CHANGED_CAPACITY: usize = 64;
 const BATCH_DELAY: Duration = Duration::from_millis(50);
 /// After so many rounds without a new reading the old one does not count.
 const STALE_AFTER_ROUNDS: u32 = 3;
+/// Of the interval between two rounds, how long a round can wait: 1 s of 30.
+const SLACK_PART: u32 = 30;
+/// A trigger that has no answer by then is unknown: after that a decision goes on without it.
+const READ_NOW_TIMEOUT: Duration = Duration::from_secs(10);
+/// The same in a round, of which the next one asks again.
+const ROUND_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Every kind of source.
 #[derive(Debug)]
@@ -54,20 +61,45 @@ impl Sources {
 pub(crate) struct ReadRequest {
     pub(crate) trigger: Trigger,
     pub(crate) cooldown: Duration,
+    /// The service's namespace.
+    pub(crate) namespace: Arc<str>,
+    /// The reading must not be older.
+    pub(crate) requested_at: Instant,
     slot: Arc<Slot>,
-    requested_at: Instant,
     requester: Requester,
 }
 
 /// Where a request comes from.
 enum Requester {
-    /// A round.
-    Round,
+    /// A round, which can wait so long for an answer that several share.
+    Round(Duration),
     /// A caller that waits until this is dropped.
     Caller(#[allow(dead_code, reason = "its end is the message")] mpsc::Sender<Infallible>),
 }
 
 impl ReadRequest {
+    /// A decision waits for it.
+    pub(crate) fn is_urgent(&self) -> bool {
+        matches!(self.requester, Requester::Caller(_))
+    }
+
+    /// How long it can wait for an answer that several share.
+    pub(crate) fn slack(&self) -> Duration {
+        match self.requester {
+            Requester::Round(slack) => slack,
+            Requester::Caller(_) => Duration::ZERO,
+        }
+    }
+
+    /// An answer after that comes too late.
+    pub(crate) fn deadline(&self) -> Instant {
+        self.requested_at
+            + match self.requester {
+                Requester::Round(_) => ROUND_TIMEOUT,
+                Requester::Caller(_) => READ_NOW_TIMEOUT,
+            }
+    }
+
     /// Keeps the reading, unless a later request was answered already. `cause` is from the closed list of this kind's
     /// errors; empty where there is none.
     pub(crate) fn answer(self, reading: Reading, cause: &'static str) {
@@ -94,7 +126,7 @@ impl ReadRequest {
 
 impl Drop for ReadRequest {
     fn drop(&mut self) {
-        if matches!(self.requester, Requester::Round) {
+        if matches!(self.requester, Requester::Round(_)) {
             self.slot.in_round.store(false, Ordering::Release);
         }
     }
@@ -132,6 +164,7 @@ struct TimedReading {
 struct TrackedTriggers {
     triggers: Vec<Trigger>,
     cooldown: Duration,
+    namespace: Arc<str>,
     slots: Vec<Arc<Slot>>,
 }
 
@@ -140,6 +173,7 @@ impl TrackedTriggers {
         ReadRequest {
             trigger: trigger.clone(),
             cooldown: self.cooldown,
+            namespace: self.namespace.clone(),
             slot: slot.clone(),
             requested_at: Instant::now(),
             requester,
@@ -147,12 +181,12 @@ impl TrackedTriggers {
     }
 
     /// Those that no earlier round still waits for, so that requests to a silent source do not pile up.
-    fn requests_of_round(&self) -> impl Iterator<Item = ReadRequest> {
+    fn requests_of_round(&self, slack: Duration) -> impl Iterator<Item = ReadRequest> {
         let idle = |slot: &&Arc<Slot>| !slot.in_round.swap(true, Ordering::AcqRel);
         let pairs = self.triggers.iter().zip(&self.slots);
         pairs
             .filter(move |(_, slot)| idle(slot))
-            .map(|(trigger, slot)| self.request(trigger, slot, Requester::Round))
+            .map(move |(trigger, slot)| self.request(trigger, slot, Requester::Round(slack)))
     }
 }
 
@@ -209,7 +243,7 @@ impl<K: Clone + Eq + Ord + Hash + Send + Sync + 'static> Readings<K> {
     }
 
     /// From now on these triggers are read; the same ones again change nothing, others start unread.
-    pub fn track(&self, key: &K, triggers: &[Trigger], cooldown: Duration) {
+    pub fn track(&self, key: &K, namespace: &str, triggers: &[Trigger], cooldown: Duration) {
         let mut tracked = self.shared.tracked.lock();
         if let Some(have) = tracked.get(key)
             && have.triggers == triggers
@@ -229,6 +263,7 @@ impl<K: Clone + Eq + Ord + Hash + Send + Sync + 'static> Readings<K> {
         let new = TrackedTriggers {
             triggers: triggers.to_vec(),
             cooldown,
+            namespace: namespace.into(),
             slots: triggers.iter().map(slot).collect(),
         };
         tracked.insert(key.clone(), Arc::new(new));
@@ -245,14 +280,17 @@ impl<K: Clone + Eq + Ord + Hash + Send + Sync + 'static> Readings<K> {
         let current = |slot: &Arc<Slot>| match &*slot.last.lock() {
             None => Reading::Unread,
             Some(last) if last.requested_at.elapsed() > stale_after => Reading::Unknown {
-                why: "its last reading is too old".into(),
+                why: format!(
+                    "its last reading is more than {} s old",
+                    stale_after.as_secs()
+                ),
             },
             Some(last) => last.reading.clone(),
         };
         tracked.map_or_else(Vec::new, |all| all.slots.iter().map(current).collect())
     }
 
-    /// Reads a service's triggers now, whatever was read before; ends when each was answered or given up.
+    /// Reads a service's triggers now, whatever was read before; ends when each was answered or given up, within 10 s.
     pub async fn read_now(&self, key: &K) {
         let Some(tracked) = self.shared.tracked.lock().get(key).cloned() else {
             return;
@@ -335,7 +373,8 @@ async fn run_rounds<K: Eq + Ord + Hash>(shared: Arc<Shared<K>>) {
 
 impl<K> Shared<K> {
     fn read_tracked(&self, triggers: &[Arc<TrackedTriggers>]) {
-        let requests = triggers.iter().flat_map(|all| all.requests_of_round());
+        let slack = self.interval / SLACK_PART;
+        let requests = triggers.iter().flat_map(|all| all.requests_of_round(slack));
         self.sources.read_triggers(requests.collect());
     }
 }
@@ -363,11 +402,18 @@ mod tests {
         let trigger = json!({"type": "prometheus", "metadata": {"query": "x", "threshold": "1"}});
         readings.track(
             &"a",
+            "shop",
             &[serde_json::from_value(trigger).unwrap()],
             Duration::ZERO,
         );
         let tracked = readings.shared.tracked.lock().get("a").cloned().unwrap();
-        let request = || tracked.request(&tracked.triggers[0], &tracked.slots[0], Requester::Round);
+        let request = || {
+            tracked.request(
+                &tracked.triggers[0],
+                &tracked.slots[0],
+                Requester::Round(Duration::ZERO),
+            )
+        };
         let quiet = |value| Reading::Quiet {
             value,
             threshold: 1.0,
@@ -382,7 +428,7 @@ mod tests {
         sleep(Duration::from_secs(90)).await;
         assert_eq!(readings.get(&"a"), [quiet(0.2)]);
         sleep(Duration::from_secs(1)).await;
-        let why = "its last reading is too old".to_owned();
+        let why = "its last reading is more than 90 s old".to_owned();
         assert_eq!(readings.get(&"a"), [Reading::Unknown { why }]);
     }
 }

@@ -2,6 +2,7 @@
 //! Whatever is not one finite sample of a healthy server is unknown, with the reason: an error is never idleness.
 
 mod answer;
+mod lane;
 mod server;
 
 use std::collections::HashMap;
@@ -10,15 +11,14 @@ use std::time::Duration;
 
 use elasti_api::PrometheusTrigger;
 use elasti_core::observed::Reading;
-use futures::future::join_all;
 use parking_lot::Mutex;
 use reqwest::Url;
 use reqwest::header::HeaderValue;
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep, timeout_at};
 
 use super::ReadRequest;
 use super::address::Forbidden;
-use server::{Clients, Server};
+use server::{Clients, Query, Server};
 
 /// How often the uptime of the server is sampled within the cooldown, at least.
 const UPTIME_SAMPLES: u64 = 10;
@@ -45,6 +45,9 @@ pub enum QueryError {
     /// The server's address is off limits.
     #[error("the server is not asked, because {0}")]
     Forbidden(Forbidden),
+    /// The operator's settings do not list the server.
+    #[error("the server is not one of elastiController.allowedPrometheusServers")]
+    NotAllowed,
     /// No connection.
     #[error("the server cannot be reached")]
     Unreachable,
@@ -100,6 +103,7 @@ impl QueryError {
             Self::BadAddress => "bad-address",
             Self::BadHeader(_) => "bad-header",
             Self::Forbidden(_) => "forbidden",
+            Self::NotAllowed => "not-allowed",
             Self::Unreachable => "unreachable",
             Self::TimedOut => "timed-out",
             Self::Status(_) => "status",
@@ -136,6 +140,10 @@ pub struct PrometheusSettings {
     pub server: Option<Url>,
     /// Sent to that server only.
     pub authorization: Option<HeaderValue>,
+    /// The servers that triggers may name, beside that one; empty means any.
+    pub allowed: Vec<Url>,
+    /// Readings have values also where that header is sent.
+    pub show_values: bool,
     /// Ask any address, loopback included: for tests and the simulated cluster only.
     pub any_address: bool,
 }
@@ -153,31 +161,26 @@ impl Prometheus {
     /// # Errors
     /// If TLS cannot be set up.
     pub fn new(settings: PrometheusSettings) -> reqwest::Result<Self> {
-        let PrometheusSettings {
-            server,
-            authorization,
-            any_address,
-        } = settings;
         Ok(Self {
-            clients: Arc::new(Clients::new(server, authorization, any_address)?),
+            clients: Arc::new(Clients::new(settings)?),
             servers: Mutex::default(),
         })
     }
 
-    /// Reads many triggers, each server by itself, so that a silent one delays only its own.
+    /// Reads many triggers, each by itself, so that a slow one delays no other.
     pub(super) fn read_triggers(&self, requests: Vec<ReadRequest>) {
-        let mut groups: HashMap<Url, Vec<Query>> = HashMap::new();
+        let mut servers = self.servers.lock();
+        // Those that are not in use have nothing to remember but an uptime.
+        servers.retain(|_, server| Arc::strong_count(server) > 1);
         for request in requests {
             match self.parse(&request) {
                 Ok((url, trigger)) => {
-                    let query = Query { request, trigger };
-                    groups.entry(url).or_default().push(query);
+                    let new = || Arc::new(Server::new(self.clients.clone(), url.clone()));
+                    let server = servers.entry(url.clone()).or_insert_with(new).clone();
+                    tokio::spawn(read(server, request, trigger));
                 }
                 Err(error) => answer(request, Err(error)),
             }
-        }
-        for (url, queries) in groups {
-            tokio::spawn(read_server(self.server(&url), queries));
         }
     }
 
@@ -189,59 +192,58 @@ impl Prometheus {
         let url = self.clients.url(trigger.server_address.as_deref())?;
         Ok((url, trigger))
     }
-
-    fn server(&self, url: &Url) -> Arc<Server> {
-        let mut servers = self.servers.lock();
-        // Those that are not in use have nothing to remember but an uptime.
-        servers.retain(|other, server| other == url || Arc::strong_count(server) > 1);
-        let new = || Arc::new(Server::new(self.clients.clone(), url.clone()));
-        servers.entry(url.clone()).or_insert_with(new).clone()
-    }
 }
 
-/// One trigger to be read.
-struct Query {
-    request: ReadRequest,
-    trigger: PrometheusTrigger,
+/// Reads one trigger, and gives up when it is too late.
+async fn read(server: Arc<Server>, request: ReadRequest, trigger: PrometheusTrigger) {
+    let reading = timeout_at(request.deadline(), evaluate(&server, &request, &trigger)).await;
+    answer(request, reading.unwrap_or(Err(QueryError::TimedOut)));
 }
 
-/// Reads all triggers of one server: first every query, then each uptime once. In this order a server that restarts
-/// in between is noticed.
-async fn read_server(server: Arc<Server>, queries: Vec<Query>) {
-    let samples = join_all(queries.iter().map(|query| {
-        let PrometheusTrigger { headers, query, .. } = &query.trigger;
-        server.query(headers, query)
-    }));
-    let samples = samples.await;
-    let queried = Instant::now();
-    let answered = queries
-        .into_iter()
-        .zip(samples)
-        .map(async |(query, sample)| {
-            let result = evaluate(&server, &query, sample, queried).await;
-            answer(query.request, result);
-        });
-    join_all(answered).await;
-}
-
-/// The reading that a sample gives, if the server was up for the whole cooldown.
+/// The reading that a sample gives, if the server was up for the whole cooldown. The uptime is asked for after the sample,
+/// so that a server that restarts in between is noticed.
 async fn evaluate(
-    server: &Server,
-    query: &Query,
-    sample: Result<f64, QueryError>,
-    queried: Instant,
+    server: &Arc<Server>,
+    request: &ReadRequest,
+    trigger: &PrometheusTrigger,
 ) -> Result<Reading, QueryError> {
-    let Query { request, trigger } = query;
-    let (value, threshold) = (sample?, trigger.threshold);
-    let uptime = uptime_query(&trigger.uptime_filter, request.cooldown);
-    let up = server.uptime(&trigger.headers, &uptime, queried).await;
+    let PrometheusTrigger {
+        headers,
+        query,
+        threshold,
+        uptime_filter,
+        ..
+    } = trigger;
+    let (urgent, threshold) = (request.is_urgent(), *threshold);
+    let query = Query {
+        headers: headers.clone(),
+        text: query.clone(),
+        namespace: request.namespace.clone(),
+        urgent,
+    };
+    let value = server.sample(query, request.requested_at).await?;
+    let sampled_at = Instant::now();
+    // One answer about the uptime serves all that are read meanwhile.
+    sleep(request.slack()).await;
+    let uptime = Query {
+        headers: headers.clone(),
+        text: uptime_query(uptime_filter, request.cooldown),
+        namespace: request.namespace.clone(),
+        urgent,
+    };
+    let up = server.sample(uptime, sampled_at).await;
     if up.map_err(|error| QueryError::Uptime(Box::new(error)))? != 1.0 {
         return Err(QueryError::WasDown);
     }
-    Ok(if value >= threshold {
-        Reading::Active { value, threshold }
-    } else {
-        Reading::Quiet { value, threshold }
+    let active = value >= threshold;
+    // The author of an ElastiService chooses the query; what only the operator may read is not for everyone.
+    let value = match server.hides_values(headers) {
+        true => f64::NAN,
+        false => value,
+    };
+    Ok(match active {
+        true => Reading::Active { value, threshold },
+        false => Reading::Quiet { value, threshold },
     })
 }
 

@@ -12,7 +12,7 @@ use axum::http::{HeaderMap, HeaderValue, Request, header};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
-use elasti_api::{WakeAnswer, WakeRequest, names};
+use elasti_api::{WakeAnswer, WakeClient, WakeRequest, names};
 use elasti_core::ports::ServiceKey;
 use hyper::body::Incoming;
 use kube::Client;
@@ -23,6 +23,7 @@ use tower::ServiceExt as _;
 
 use elasti_runtime::callers::{Callers, TokenHash};
 use elasti_runtime::http_server::HttpServer;
+use elasti_runtime::peer_tls::TlsAcceptor;
 use elasti_runtime::rate_limit::RateLimiter;
 
 use super::leader_client::LeaderClient;
@@ -37,7 +38,7 @@ const SERVER: HttpServer = HttpServer {
     header_timeout: Duration::from_secs(30),
 };
 const BODY_TIMEOUT: Duration = Duration::from_secs(2);
-/// Two names of 253 bytes, a number and keys are 600 bytes.
+/// Two names of 253 bytes, a number and keys are 600 bytes; what is told of a client is 1,400 bytes at most.
 const MAX_BODY_BYTES: usize = 4096;
 /// The resolver gives up after 3 s and tries another replica.
 const ANSWER_TIMEOUT: Duration = Duration::from_millis(2500);
@@ -75,6 +76,7 @@ pub struct WakeEndpoint {
     wakes: mpsc::Sender<PendingWake>,
     leader: LeaderClient,
     metrics: Arc<Metrics>,
+    tls: Option<TlsAcceptor>,
 }
 
 impl fmt::Debug for WakeEndpoint {
@@ -105,7 +107,15 @@ impl WakeEndpoint {
             wakes,
             leader,
             metrics,
+            tls: None,
         }
+    }
+
+    /// Serves over TLS as well.
+    #[must_use]
+    pub fn with_tls(mut self, tls: Option<TlsAcceptor>) -> Self {
+        self.tls = tls;
+        self
     }
 
     /// Serves for as long as the future lives.
@@ -120,7 +130,8 @@ impl WakeEndpoint {
             router.clone().oneshot(request)
         };
         // Prepared at once, so that the first wake need not wait for it.
-        tokio::join!(endpoint.callers.prepare(), SERVER.serve(listener, answer));
+        let serving = SERVER.serve_with_tls(listener, endpoint.tls.clone(), answer);
+        tokio::join!(endpoint.callers.prepare(), serving);
     }
 }
 
@@ -164,12 +175,18 @@ impl WakeEndpoint {
         let pending = PendingWake {
             namespace: service.namespace,
             service: service.service,
+            client: wake.client.clone(),
             answer,
         };
         self.wakes.try_send(pending).map_err(|_| Refusal::Busy)?;
         let passed_on = headers.contains_key(names::PASSED_ON_HEADER);
         let promise = match timeout(ANSWER_TIMEOUT, outcome).await {
-            Ok(Ok(WakeOutcome::Scaled)) => None,
+            Ok(Ok(WakeOutcome::Scaled)) => {
+                if !passed_on && wake.client.is_some() {
+                    self.tell_leader(wake, headers);
+                }
+                None
+            }
             Ok(Ok(WakeOutcome::AlreadyAwake(None))) if !passed_on => {
                 let authorization = headers.get(header::AUTHORIZATION);
                 self.leader.promise(&wake, authorization).await
@@ -187,6 +204,13 @@ impl WakeEndpoint {
             promise,
             ..WakeAnswer::received()
         })
+    }
+
+    /// Only the leader writes the status, which says whom a service was woken for.
+    fn tell_leader(&self, wake: WakeRequest, headers: &HeaderMap) {
+        let leader = self.leader.clone();
+        let authorization = headers.get(header::AUTHORIZATION).cloned();
+        tokio::spawn(async move { leader.promise(&wake, authorization.as_ref()).await });
     }
 
     async fn caller(&self, peer: IpAddr, headers: &HeaderMap) -> Result<Caller, Refusal> {
@@ -220,5 +244,8 @@ async fn parse_body(body: Body) -> Result<WakeRequest, Refusal> {
     if !is_name(&wake.namespace) || !is_name(&wake.svc) {
         return Err(Refusal::NotAWake);
     }
-    Ok(wake)
+    Ok(WakeRequest {
+        client: wake.client.map(WakeClient::bounded),
+        ..wake
+    })
 }

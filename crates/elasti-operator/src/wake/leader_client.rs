@@ -6,6 +6,7 @@ use std::time::Duration;
 use axum::http::HeaderValue;
 use axum::http::header::{AUTHORIZATION, CONTENT_TYPE};
 use elasti_api::{WakeAnswer, WakePromise, WakeRequest, names};
+use elasti_runtime::peer_tls::ClientConfig;
 use reqwest::{Client, StatusCode};
 use tokio::sync::watch;
 use tokio::time::timeout;
@@ -18,11 +19,13 @@ const POOL_IDLE_TIMEOUT: Duration = Duration::from_secs(20);
 const MAX_BODY_BYTES: usize = 64 << 10;
 
 /// The way to the leader, for followers.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct LeaderClient {
     /// Where the leader takes wakes; `None` while no other operator is known to lead.
     leader: watch::Receiver<Option<SocketAddr>>,
     http: Client,
+    /// `http` or `https`.
+    scheme: &'static str,
 }
 
 impl LeaderClient {
@@ -30,17 +33,29 @@ impl LeaderClient {
     ///
     /// # Errors
     /// If no HTTP client can be made.
-    pub fn new(leader: watch::Receiver<Option<SocketAddr>>) -> reqwest::Result<Self> {
+    pub fn new(
+        leader: watch::Receiver<Option<SocketAddr>>,
+        tls: Option<ClientConfig>,
+    ) -> reqwest::Result<Self> {
         elasti_runtime::tls::install_provider();
-        let http = Client::builder()
+        let scheme = if tls.is_some() { "https" } else { "http" };
+        let builder = Client::builder();
+        let builder = match tls {
+            Some(tls) => builder.tls_backend_preconfigured(tls),
+            // Without TLS no certificate authority is needed.
+            None => builder.tls_certs_only([]),
+        };
+        let http = builder
             .redirect(reqwest::redirect::Policy::none())
             .no_proxy()
             .connect_timeout(TIMEOUT)
             .pool_idle_timeout(POOL_IDLE_TIMEOUT)
-            // The leader is reached by its address, without TLS, so no certificate authority is needed.
-            .tls_certs_only([])
             .build()?;
-        Ok(Self { leader, http })
+        Ok(Self {
+            leader,
+            http,
+            scheme,
+        })
     }
 
     /// What the leader promises to the caller who shows this token; `None` if there is no other leader, or it promises
@@ -66,7 +81,7 @@ impl LeaderClient {
     ) -> Option<WakeAnswer> {
         let mut request = self
             .http
-            .post(format!("http://{leader}{}", names::WAKE_PATH))
+            .post(format!("{}://{leader}{}", self.scheme, names::WAKE_PATH))
             .header(names::PASSED_ON_HEADER, "1")
             .header(CONTENT_TYPE, "application/json")
             .body(serde_json::to_vec(wake).ok()?);

@@ -52,7 +52,7 @@ fn at(name: &str, address: SocketAddr) -> ResolverAddress {
 }
 
 fn reports(port: u16) -> Reports {
-    Reports::new(port, None, Clock::start()).unwrap()
+    Reports::new(port, None, None, Clock::start()).unwrap()
 }
 
 #[tokio::test(start_paused = true)]
@@ -61,7 +61,7 @@ async fn a_report_is_as_old_as_its_question_and_a_connection_as_young_as_its_ans
     let slow = Duration::from_millis(300);
     let resolver = ScriptedServer::start(move |_| Reply::After(slow, body.clone())).await;
     let clock = Clock::start();
-    let reports = Reports::new(resolver.address.port(), None, clock).unwrap();
+    let reports = Reports::new(resolver.address.port(), None, None, clock).unwrap();
     let before = clock.now();
     let answers = reports
         .ask(&[at("r1", resolver.address)], "shop", "cart", &[])
@@ -97,7 +97,7 @@ async fn the_other_services_of_the_pods_are_told_together_with_the_named_one() {
     ]);
     let resolver = ScriptedServer::start(move |_| Reply::Bytes(body.clone())).await;
     let clock = Clock::start();
-    let reports = Reports::new(resolver.address.port(), None, clock).unwrap();
+    let reports = Reports::new(resolver.address.port(), None, None, clock).unwrap();
     let answers = reports
         .ask(
             &[at("r1", resolver.address)],
@@ -304,7 +304,8 @@ async fn a_real_resolver_answers_the_operator_only() {
     let settings = Settings {
         bind: IpAddr::V4(address),
         admin: SocketAddr::from((address, 8013)),
-        proxy: SocketAddr::from((address, 8012)),
+        health: SocketAddr::from((address, 8011)),
+        proxy: Some(SocketAddr::from((address, 8012))),
         activity_readers: ["system:serviceaccount:default:operator".to_owned()].into(),
         ..Settings::default()
     };
@@ -319,7 +320,7 @@ async fn a_real_resolver_answers_the_operator_only() {
     let bad = token_file(&server, "vault").await;
     for (file, may) in [(Some(&good), true), (Some(&bad), false), (None, false)] {
         let path = file.map(|file| file.path().to_owned());
-        let reports = Reports::new(8013, path, Clock::start()).unwrap();
+        let reports = Reports::new(8013, path, None, Clock::start()).unwrap();
         let answers = reports.ask(&resolvers, "shop", "cart", &[]).await;
         let saw = matches!(
             answers["r1"],
@@ -333,7 +334,7 @@ async fn a_real_resolver_answers_the_operator_only() {
         assert_eq!(saw, may, "{answers:?}");
         assert_eq!(answers["r1"] == Report::Unreachable, !may, "{answers:?}");
     }
-    let gone = Reports::new(8013, Some("/nowhere".into()), Clock::start()).unwrap();
+    let gone = Reports::new(8013, Some("/nowhere".into()), None, Clock::start()).unwrap();
     let answers = gone.ask(&resolvers, "shop", "cart", &[]).await;
     assert_eq!(answers["r1"], Report::Unreachable);
 }

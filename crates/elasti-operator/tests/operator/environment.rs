@@ -65,9 +65,17 @@ fn the_contracts_flags_and_variables_are_read() {
                 "http://prometheus:9090",
             ),
             ("PROMETHEUS_TRIGGER_AUTHORIZATION_HEADER", "Bearer x"),
+            (
+                "PROMETHEUS_TRIGGER_ALLOWED_SERVERS",
+                "http://a:9090, https://b/p",
+            ),
+            ("PROMETHEUS_TRIGGER_SHOW_VALUES", "true"),
         ],
     )
     .unwrap();
+    let allowed = ["http://a:9090", "https://b/p"];
+    assert_eq!(settings.allowed_prometheus_servers, allowed);
+    assert!(settings.show_trigger_values);
     assert_eq!(settings.wake.to_string(), "10.0.0.7:9013");
     assert_eq!(settings.metrics.unwrap().to_string(), "127.0.0.1:9090");
     assert_eq!(settings.health.unwrap().to_string(), "10.0.0.7:9091");
@@ -158,11 +166,12 @@ fn every_wrong_value_is_named_in_one_line_and_no_secret_is_shown() {
                 "user:secret@prometheus",
             ),
             ("PROMETHEUS_TRIGGER_AUTHORIZATION_HEADER", "Bearer se\ncret"),
+            ("PROMETHEUS_TRIGGER_ALLOWED_SERVERS", "http://a, secret"),
         ],
     )
     .unwrap_err();
     let line = wrong.to_string();
-    assert_eq!(wrong.0.len(), 11, "{line}");
+    assert_eq!(wrong.0.len(), 12, "{line}");
     assert!(
         !line.contains('\n') && !line.contains("secret") && !line.contains("cret"),
         "{line}"
@@ -179,6 +188,7 @@ fn every_wrong_value_is_named_in_one_line_and_no_secret_is_shown() {
         "POLLING_INTERVAL=\"-30s\"",
         "PROMETHEUS_TRIGGER_SERVER_ADDRESS=(hidden)",
         "PROMETHEUS_TRIGGER_AUTHORIZATION_HEADER=(hidden)",
+        "PROMETHEUS_TRIGGER_ALLOWED_SERVERS=(hidden)",
     ] {
         assert!(line.contains(part), "{part} in {line}");
     }

@@ -68,7 +68,7 @@ impl Env {
         };
         let metrics = Arc::new(Metrics::new("elasti"));
         let leader = watch::Sender::new(None);
-        let client_of_leader = LeaderClient::new(leader.subscribe()).unwrap();
+        let client_of_leader = LeaderClient::new(leader.subscribe(), None).unwrap();
         let endpoint = WakeEndpoint::new(client, settings, send, client_of_leader, metrics);
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -259,6 +259,40 @@ async fn a_wake_that_scaled_from_zero_is_not_passed_on() {
     let answer = post(address, Some(&token), &wake_of("cart")).await;
     assert_eq!(promised(&answer), None);
     assert!(leader.wakes.try_recv().is_err());
+}
+
+fn wake_for(client: &Value) -> String {
+    json!({"count": 1, "svc": "cart", "namespace": "shop", "client": client}).to_string()
+}
+
+#[tokio::test]
+async fn a_follower_passes_the_client_of_its_wake_on_to_the_leader() {
+    let mut leader = Env::start().await;
+    let token = leader.resolver().await;
+    let server = leader.server.clone();
+    let follower = Env::follower(server, leader.address).await;
+    let (_server, address, _tasks) = follower.worker(WakeOutcome::Scaled);
+    let client = json!({"protocol": "http", "method": "GET", "path": "/a"});
+    let answer = post(address, Some(&token), &wake_for(&client)).await;
+    assert_eq!(promised(&answer), None);
+    let told = leader.wakes.recv().await.unwrap().client.unwrap();
+    assert_eq!(told.sentence(), "GET /a");
+}
+
+#[tokio::test]
+async fn what_a_resolver_tells_of_a_client_is_bounded_and_its_pod_is_not_believed() {
+    let mut env = Env::start().await;
+    let token = env.resolver().await;
+    let client = json!({"protocol": "http", "method": "GET", "path": format!("/\u{1b}{}", "a".repeat(1000)), "pod": "bank", "namespace": "prod"});
+    let address = env.address;
+    let asked = tokio::spawn(async move { post(address, Some(&token), &wake_for(&client)).await });
+    let wake = env.wakes.recv().await.unwrap();
+    let told = wake.client.unwrap();
+    let path = told.path.unwrap();
+    assert!(path.starts_with("/\\x1baaa") && path.len() == 256, "{path}");
+    assert_eq!((told.pod, told.namespace), (None, None));
+    wake.answer.send(WakeOutcome::Scaled).unwrap();
+    assert_eq!(asked.await.unwrap().code, 200);
 }
 
 #[tokio::test]

@@ -8,6 +8,7 @@ use bytes::Bytes;
 use http_body::{Frame, SizeHint};
 use hyper::body::Incoming;
 
+use super::http2_pool::StreamGuard;
 use super::pool::Http1;
 use crate::pod::{InFlightGuard, PodState};
 use crate::table::OpenGuard;
@@ -17,6 +18,7 @@ use crate::table::OpenGuard;
 pub(crate) struct ResponseGuard {
     pub(crate) _open: OpenGuard,
     pub(crate) _in_flight: InFlightGuard,
+    pub(crate) _stream: Option<StreamGuard>,
     /// The connection that returns to the pool at the end.
     pub(crate) connection: Option<(Arc<PodState>, Http1)>,
 }

@@ -80,18 +80,25 @@ fn wants_trailers(headers: &HeaderMap) -> bool {
         .is_some_and(|te| te.as_bytes().eq_ignore_ascii_case(b"trailers"))
 }
 
+/// An authority as `Host` has it.
+pub(crate) fn without_user(authority: &Authority) -> &str {
+    let whole = authority.as_str();
+    whole.rsplit_once('@').map_or(whole, |(_, host)| host)
+}
+
 /// Makes a client's request one for the pod. The upgrade, if one is wanted, stays in. `peer` is the client's address.
+/// A client of HTTP/1.0 may name no host, but the pod is asked in HTTP/1.1: it gets `unnamed`.
 pub(crate) fn prepare<B>(
     request: &mut Request<B>,
     peer: &HeaderValue,
     upgrade: Option<HeaderValue>,
+    unnamed: impl FnOnce() -> Option<HeaderValue>,
 ) {
-    let host = request.headers().get(header::HOST).cloned().or_else(|| {
-        request
-            .uri()
-            .authority()
-            .and_then(|one| HeaderValue::from_str(one.as_str()).ok())
-    });
+    // RFC 9112, 3.2.2: a target that names a host counts before the header.
+    let authority = request.uri().authority();
+    let host = authority
+        .and_then(|one| HeaderValue::from_str(without_user(one)).ok())
+        .or_else(|| request.headers().get(header::HOST).cloned());
     let headers = request.headers_mut();
     strip_hop_by_hop(headers);
     // hyper itself sends `100 Continue` as soon as the pod wants the body.
@@ -109,6 +116,10 @@ pub(crate) fn prepare<B>(
             .entry(FORWARDED_HOST)
             .or_insert_with(|| host.clone());
     }
+    let host = match request.version() {
+        Version::HTTP_09 | Version::HTTP_10 => host.or_else(unnamed),
+        _ => host,
+    };
     set_target(request, host.as_ref());
 }
 
@@ -172,7 +183,11 @@ mod tests {
     use super::*;
 
     fn request(head: &[(&str, &str)]) -> Request<()> {
-        let mut request = Request::builder().uri("http://cart.shop/a?b=1");
+        to("/a?b=1", head)
+    }
+
+    fn to(target: &str, head: &[(&str, &str)]) -> Request<()> {
+        let mut request = Request::builder().uri(target);
         for (name, value) in head {
             request = request.header(*name, *value);
         }
@@ -180,14 +195,52 @@ mod tests {
     }
 
     fn prepared(head: &[(&str, &str)]) -> Request<()> {
-        let mut request = request(head);
+        prepare_one(request(head))
+    }
+
+    fn prepare_one(mut request: Request<()>) -> Request<()> {
         let upgrade = wanted_upgrade(request.headers());
         prepare(
             &mut request,
             &forwarded_for("10.1.1.1".parse().unwrap()),
             upgrade,
+            || Some(HeaderValue::from_static("cart.shop")),
         );
         request
+    }
+
+    #[test]
+    fn a_target_that_names_a_host_counts_before_the_header() {
+        let done = prepare_one(to("http://cart.shop/a?b=1", &[("host", "bank")]));
+        assert_eq!(done.headers()["host"], "cart.shop");
+        assert_eq!(done.headers()["x-forwarded-host"], "cart.shop");
+        assert_eq!(done.uri(), "/a?b=1");
+        let user: Authority = "me:secret@cart:80".parse().unwrap();
+        assert_eq!(without_user(&user), "cart:80");
+    }
+
+    #[test]
+    fn only_a_client_of_http_1_0_may_name_no_host_and_gets_one() {
+        for (version, host) in [
+            (Version::HTTP_10, Some("cart.shop")),
+            (Version::HTTP_11, None),
+        ] {
+            let mut request = Request::get("/a").version(version).body(()).unwrap();
+            let unnamed = || Some(HeaderValue::from_static("cart.shop"));
+            prepare(
+                &mut request,
+                &HeaderValue::from_static("10.1.1.1"),
+                None,
+                unnamed,
+            );
+            assert_eq!(request.version(), Version::HTTP_11);
+            let found = request
+                .headers()
+                .get("host")
+                .map(|host| host.to_str().unwrap());
+            assert_eq!(found, host);
+            assert!(!request.headers().contains_key("x-forwarded-host"));
+        }
     }
 
     #[test]

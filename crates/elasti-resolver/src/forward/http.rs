@@ -1,22 +1,29 @@
 //! Forwards one HTTP request to a pod and its response back: head by head, frame by frame.
 
+use elasti_api::WakeClient;
+use elasti_core::ports::ServiceKey;
 use elasti_core::probe_response::ProbeRequest;
 use elasti_core::waiting_room::RESERVED_BYTES;
-use http::{Method, Request, Response, StatusCode, Version, header};
+use http::{HeaderValue, Method, Request, Response, StatusCode, Version, header};
 use hyper::body::Incoming;
 use hyper::upgrade::OnUpgrade;
+use tokio::time::Instant;
 
 use super::body::{Body, ResponseGuard};
-use super::headers::{prepare, strip_hop_by_hop, wanted_upgrade};
+use super::grpc::CallDeadline;
+use super::headers::{prepare, strip_hop_by_hop, wanted_upgrade, without_user};
 use super::pool::SendError;
 use super::upgrade::{self, UpgradeGuard};
 use crate::answer::{self, Failure};
+use crate::ended_hold::EndedHold;
 use crate::hold::Released;
 use crate::http_connection::HttpConnection;
 use crate::pod::Pod;
+use crate::protocol::CountedAs;
 use crate::reach::{Attempt, AttemptError, Destination};
+use crate::request_record::RequestRecord;
 use crate::table::{OpenGuard, Service};
-use crate::waiting_page;
+use crate::{waiting_page, wake_client};
 
 /// Forwards one request to a pod, holding it first where none is ready. One that was released with its connection was
 /// judged before its wait: only a pod can answer it.
@@ -25,6 +32,7 @@ pub(crate) async fn forward(
     destination: &Destination,
     mut request: Request<Incoming>,
     released: Option<Released>,
+    record: &RequestRecord,
 ) -> Result<Response<Body>, Failure> {
     let head_bytes = head_bytes(&request);
     if let Some(failure) = refusal(&request, head_bytes) {
@@ -32,23 +40,36 @@ pub(crate) async fn forward(
     }
     let dispatcher = &connection.proxy.dispatcher;
     let service = dispatcher.service(&destination.key)?;
+    // For each request: on the host route each may name another service, and a spec may change under a connection.
+    if !connection.proxy.admits(&service, connection.peer).await {
+        return Err(Failure::SourceNotAllowed);
+    }
     connection.proxy.record_arrival(&service.stats);
     if released.is_none() && !service.has_usable_pod(destination.listen_port) {
         if let Some(response) = answer_probe(&service, &request) {
             return Ok(response);
         }
         if gets_waiting_page(&service, &request) {
-            dispatcher.wake_without_waiting(&service);
-            return Ok(answer::waiting(&service.key));
+            let tells = dispatcher.wakes.tells_clients;
+            let client = tells.then(|| wake_client::of_request(&request, connection.client()));
+            dispatcher.wake_without_waiting(&service, client.map(Box::new));
+            return Ok(answer::waiting(&service.key, service.delay));
         }
     }
     let wanted = wanted_upgrade(request.headers());
     let attempt = HttpAttempt {
         connection,
+        record,
         head_bytes,
+        call: (request.version() == Version::HTTP_2)
+            .then(|| CallDeadline::from_headers(request.headers()))
+            .flatten(),
         upgrade: wanted.as_ref().map(|_| hyper::upgrade::on(&mut request)),
     };
-    prepare(&mut request, &connection.forwarded_for, wanted);
+    prepare(&mut request, &connection.forwarded_for, wanted, || {
+        let ServiceKey { namespace, service } = &*destination.key;
+        HeaderValue::from_str(&format!("{service}.{namespace}")).ok()
+    });
     dispatcher
         .reach(destination, service, released, attempt, request)
         .await
@@ -56,8 +77,10 @@ pub(crate) async fn forward(
 
 struct HttpAttempt<'a> {
     connection: &'a HttpConnection,
+    record: &'a RequestRecord,
     /// In memory while it waits.
     head_bytes: u64,
+    call: Option<CallDeadline>,
     upgrade: Option<OnUpgrade>,
 }
 
@@ -69,20 +92,40 @@ impl Attempt for HttpAttempt<'_> {
         self.head_bytes
     }
 
+    fn counted_as(&self) -> CountedAs {
+        CountedAs::Http
+    }
+
+    fn client(&self, request: &Self::Message) -> WakeClient {
+        wake_client::of_request(request, self.connection.client())
+    }
+
+    fn hold_ended(&self, key: &ServiceKey, ended: &EndedHold, request: &mut Self::Message) {
+        let proxy = &self.connection.proxy;
+        self.record
+            .hold_ended(proxy, key, ended, request.headers_mut());
+    }
+
     async fn try_pod(
         &mut self,
         service: &Service,
         pod: &Pod,
-        request: Request<Incoming>,
+        mut request: Request<Incoming>,
+        written: impl Fn() + Send + Sync,
     ) -> Result<Response<Body>, AttemptError<Request<Incoming>>> {
         let (open, in_flight) = (OpenGuard::new(&service.stats), pod.begin_request());
         let (pool, address) = (&pod.state.pool, pod.backend.address);
-        let (mut response, pooled) = if request.version() == Version::HTTP_2 {
-            (pool.send_http2(address, request).await?, None)
+        if let Some(call) = &self.call {
+            call.shorten(request.headers_mut());
+        }
+        let (mut response, stream, pooled) = if request.version() == Version::HTTP_2 {
+            let (response, stream) = pool.http2.send(address, request, written).await?;
+            (response, Some(stream), None)
         } else {
             let disconnected = self.connection.client_disconnected();
-            let (response, sender) = pool.send_http1(address, request, disconnected).await?;
-            (response, Some((pod.state.clone(), sender)))
+            let sent = pool.send_http1(address, request, disconnected, written);
+            let (response, sender) = sent.await?;
+            (response, None, Some((pod.state.clone(), sender)))
         };
         if response.status() == StatusCode::SWITCHING_PROTOCOLS {
             let Some(client) = self.upgrade.take() else {
@@ -100,11 +143,16 @@ impl Attempt for HttpAttempt<'_> {
         let guard = ResponseGuard {
             _open: open,
             _in_flight: in_flight,
+            _stream: stream,
             connection: pooled,
         };
         let mut response = response.map(|body| Body::from_pod(body, guard));
         self.connection.close_if_in_rotation(service, &mut response);
         Ok(response)
+    }
+
+    fn deadline(&self) -> Option<Instant> {
+        self.call.map(|call| call.ends)
     }
 
     async fn client_disconnected(&self) {
@@ -117,6 +165,7 @@ impl From<SendError> for AttemptError<Request<Incoming>> {
         match error {
             SendError::Unsent(request) => Self::Unsent(*request),
             SendError::Lost => Self::Failed(Failure::PodClosed),
+            SendError::Refused => Self::Failed(Failure::StreamRefused),
             SendError::Malformed => Self::Failed(Failure::Malformed),
         }
     }
@@ -152,16 +201,15 @@ fn answer_probe<B>(service: &Service, request: &Request<B>) -> Option<Response<B
     if service.probes.is_empty() {
         return None;
     }
+    // A target that names a host counts before the header.
+    let authority = request.uri().authority();
     let mut headers: Vec<(&str, &[u8])> = request
         .headers()
         .iter()
+        .filter(|(name, _)| authority.is_none() || *name != header::HOST)
         .map(|(name, value)| (name.as_str(), value.as_bytes()))
         .collect();
-    if let Some(authority) = request.uri().authority()
-        && !request.headers().contains_key(header::HOST)
-    {
-        headers.push(("host", authority.as_str().as_bytes()));
-    }
+    headers.extend(authority.map(|host| ("host", without_user(host).as_bytes())));
     let probe = ProbeRequest {
         method: request.method().as_str(),
         path: request.uri().path(),

@@ -2,8 +2,10 @@
 //! Never sends a request twice once a pod may have seen its first byte.
 
 pub(crate) mod body;
+pub(crate) mod grpc;
 pub(crate) mod headers;
 pub(crate) mod http;
+pub(crate) mod http2_pool;
 pub(crate) mod pool;
 pub(crate) mod relay;
 pub(crate) mod tcp;
@@ -19,7 +21,7 @@ use crate::net::TcpStream;
 /// A pod that takes longer to accept is passed over; a node answers within a few milliseconds.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// 64 KiB a direction: large enough for full speed, small enough for thousands of relays (1,000 x 128 KiB = 128 MiB).
+/// Large enough for full speed; one for each thread, and what the other side of a busy relay has not taken yet.
 pub(crate) const RELAY_BUFFER: usize = 64 * 1024;
 
 /// A connection to a pod, or nothing: why does not matter, the next pod is tried.

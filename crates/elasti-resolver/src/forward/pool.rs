@@ -1,16 +1,18 @@
-//! The pool of connections to one pod.
+//! The connections to one pod that wait for their next request, closed when they have waited too long.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::{Request, Response};
 use hyper::body::Incoming;
-use hyper::client::conn::{http1, http2};
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper::client::conn::http1;
+use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, sleep_until, timeout};
 
 use super::connect;
+use super::http2_pool::Http2Pool;
 
 /// Servers close idle connections, Node's after 5 s; a request that crosses such a close is lost, so ours close first.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(4);
@@ -29,6 +31,8 @@ pub(crate) enum SendError {
     Unsent(Box<Request<Incoming>>),
     /// The pod may have seen it.
     Lost,
+    /// The pod has seen it, and refused it before it did anything.
+    Refused,
     /// Its body cannot be read: it is malformed, or the client has disconnected.
     Malformed,
 }
@@ -39,11 +43,19 @@ struct Idle {
     since: Instant,
 }
 
-/// The idle connections to one pod.
+/// Those that speak HTTP/1.1, the longest idle first.
+#[derive(Debug, Default)]
+struct IdleList {
+    idle: Vec<Idle>,
+    /// A task closes those that are idle for too long.
+    watched: bool,
+}
+
+/// The connections to one pod.
 #[derive(Debug, Default)]
 pub(crate) struct Pool {
-    idle: Mutex<Vec<Idle>>,
-    http2: tokio::sync::Mutex<Option<http2::SendRequest<Incoming>>>,
+    http1: Arc<Mutex<IdleList>>,
+    pub(crate) http2: Http2Pool,
 }
 
 impl Pool {
@@ -55,6 +67,7 @@ impl Pool {
         address: SocketAddr,
         mut request: Request<Incoming>,
         client_disconnected: impl Future<Output = ()>,
+        written: impl Fn(),
     ) -> Result<(Response<Incoming>, Http1), SendError> {
         let mut client_disconnected = std::pin::pin!(client_disconnected);
         loop {
@@ -67,6 +80,7 @@ impl Pool {
             let Some((mut sender, pooled)) = reached else {
                 return Err(SendError::Unsent(Box::new(request)));
             };
+            written();
             match sender.try_send_request(request).await {
                 Ok(response) => return Ok((response, sender)),
                 Err(mut error) => match error.take_message() {
@@ -80,39 +94,17 @@ impl Pool {
         }
     }
 
-    /// Sends a request over the pod's one HTTP/2 connection.
-    pub(crate) async fn send_http2(
-        &self,
-        address: SocketAddr,
-        request: Request<Incoming>,
-    ) -> Result<Response<Incoming>, SendError> {
-        let mut pooled = self.http2.lock().await;
-        let mut sender = match pooled.as_ref().filter(|sender| !sender.is_closed()) {
-            Some(sender) => sender.clone(),
-            None => match open_http2(address).await {
-                Some(sender) => pooled.insert(sender).clone(),
-                None => return Err(SendError::Unsent(Box::new(request))),
-            },
-        };
-        drop(pooled);
-        sender
-            .try_send_request(request)
-            .await
-            .map_err(|mut error| match error.take_message() {
-                Some(unsent) => SendError::Unsent(Box::new(unsent)),
-                None if error.error().is_user() => SendError::Malformed,
-                None => SendError::Lost,
-            })
-    }
-
     /// Takes back a connection whose response has ended.
     pub(crate) fn put(&self, sender: Http1) {
-        let mut idle = self.idle.lock();
-        if idle.len() < MAX_IDLE && !sender.is_closed() {
-            idle.push(Idle {
+        let mut list = self.http1.lock();
+        if list.idle.len() < MAX_IDLE && !sender.is_closed() {
+            list.idle.push(Idle {
                 sender,
                 since: Instant::now(),
             });
+            if !std::mem::replace(&mut list.watched, true) {
+                tokio::spawn(close_idle(self.http1.clone()));
+            }
         }
     }
 
@@ -126,7 +118,7 @@ impl Pool {
 
     async fn take(&self) -> Option<Http1> {
         loop {
-            let Idle { mut sender, since } = self.idle.lock().pop()?;
+            let Idle { mut sender, since } = self.http1.lock().idle.pop()?;
             if since.elapsed() >= IDLE_TIMEOUT {
                 continue;
             }
@@ -150,14 +142,25 @@ async fn open_http1(address: SocketAddr) -> Option<Http1> {
     Some(sender)
 }
 
-async fn open_http2(address: SocketAddr) -> Option<http2::SendRequest<Incoming>> {
-    let stream = connect(address).await?;
-    let (sender, connection) = http2::Builder::new(TokioExecutor::new())
-        .timer(TokioTimer::new())
-        .adaptive_window(true)
-        .handshake(TokioIo::new(stream))
-        .await
-        .ok()?;
-    tokio::spawn(async move { drop(connection.await) });
-    Some(sender)
+/// Closes connections that are idle for too long, until none is left.
+async fn close_idle(list: Arc<Mutex<IdleList>>) {
+    let mut next = Instant::now() + IDLE_TIMEOUT;
+    loop {
+        sleep_until(next).await;
+        let expired: Vec<Idle>;
+        {
+            let mut list = list.lock();
+            let is_expired = |one: &Idle| one.since.elapsed() >= IDLE_TIMEOUT;
+            let count = list.idle.partition_point(is_expired);
+            expired = list.idle.drain(..count).collect();
+            match list.idle.first() {
+                Some(oldest) => next = oldest.since + IDLE_TIMEOUT,
+                None => list.watched = false,
+            }
+            if !list.watched {
+                return;
+            }
+        }
+        drop(expired);
+    }
 }

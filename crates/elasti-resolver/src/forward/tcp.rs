@@ -1,9 +1,12 @@
 //! Relays a connection that is not HTTP, or that must not be parsed: TLS, databases, servers that speak first.
 //! Never reads a byte before a pod is connected, nor one that may still turn out to be HTTP's.
 
+use std::net::IpAddr;
 use std::ops::ControlFlow;
 use std::time::Duration;
 
+use elasti_api::WakeClient;
+use elasti_core::ports::ServiceKey;
 use tokio::time::sleep;
 
 use super::connect;
@@ -11,21 +14,25 @@ use super::relay::relay as copy;
 use crate::answer::Failure;
 use crate::client_stream::disconnected_tcp;
 use crate::connection::Proxy;
+use crate::ended_hold::EndedHold;
 use crate::net::TcpStream;
 use crate::pod::{InFlightGuard, Pod};
-use crate::protocol::{self, Protocol};
+use crate::protocol::{self, CountedAs, Declared, Protocol};
 use crate::reach::{Attempt, AttemptError, Destination, HoldOutcome};
+use crate::request_record::RequestRecord;
 use crate::table::{OpenGuard, Service};
 
 /// Relays until both sides have ended. Without a pod the connection is closed: raw TCP has no response that says why.
 pub(crate) async fn relay(
     proxy: &Proxy,
     destination: &Destination,
-    client: &mut TcpStream,
+    (client, from): (&mut TcpStream, IpAddr),
     first: HoldOutcome,
 ) {
-    if let Ok(mut reached) = reach(proxy, destination, client, first).await {
-        reached.relay(proxy, client).await;
+    let relay = Relay::new(proxy, destination, client, from);
+    match relay.reach(client, first).await {
+        Ok(reached) => relay.run(reached, client).await,
+        Err(failure) => relay.refused(failure, None),
     }
 }
 
@@ -35,20 +42,24 @@ pub(crate) async fn relay(
 pub(crate) async fn relay_silent(
     proxy: &Proxy,
     destination: &Destination,
-    client: &mut TcpStream,
+    (client, from): (&mut TcpStream, IpAddr),
     first: HoldOutcome,
 ) -> ControlFlow<(), HoldOutcome> {
     let maybe_http = ControlFlow::Continue(HoldOutcome::NotHeld);
+    let relay = Relay::new(proxy, destination, client, from);
     let reached = tokio::select! {
         biased;
-        reached = reach(proxy, destination, client, first) => reached,
+        reached = relay.reach(client, first) => reached,
         // It is better held as HTTP: then it is noticed when it disconnects, whatever it has sent.
         () = sends_http(proxy, destination, client) => return maybe_http,
     };
-    let mut reached = match reached {
+    let reached = match reached {
         Ok(reached) => reached,
-        Err(Failure::ClientDisconnected) => return ControlFlow::Break(()),
-        Err(failure) => return ControlFlow::Continue(HoldOutcome::Refused(failure)),
+        Err(Failure::ClientDisconnected) => {
+            relay.refused(Failure::ClientDisconnected, None);
+            return ControlFlow::Break(());
+        }
+        Err(failure) => return ControlFlow::Continue(HoldOutcome::Refused(failure, None)),
     };
     let (mut from_client, mut from_pod) = ([0; 1], [0; 1]);
     tokio::select! {
@@ -66,7 +77,7 @@ pub(crate) async fn relay_silent(
         }
         () = idle(proxy.idle_timeout) => return ControlFlow::Break(()),
     }
-    reached.relay(proxy, client).await;
+    relay.run(reached, client).await;
     ControlFlow::Break(())
 }
 
@@ -101,30 +112,76 @@ struct Reached {
     _open: OpenGuard,
 }
 
-impl Reached {
-    async fn relay(&mut self, proxy: &Proxy, client: &mut TcpStream) {
-        let _ = client.set_nodelay(true);
-        copy(client, &mut self.pod, proxy.idle_timeout).await;
-    }
+/// One connection that is relayed, or refused: counted and, if it is one of the share, logged.
+pub(crate) struct Relay<'a> {
+    proxy: &'a Proxy,
+    destination: &'a Destination,
+    counted_as: CountedAs,
+    from: IpAddr,
+    record: RequestRecord,
 }
 
-async fn reach(
-    proxy: &Proxy,
-    destination: &Destination,
-    client: &TcpStream,
-    first: HoldOutcome,
-) -> Result<Reached, Failure> {
-    let released = first.into_released()?;
-    let dispatcher = &proxy.dispatcher;
-    let service = dispatcher.service(&destination.key)?;
-    let attempt = TcpAttempt { client };
-    dispatcher
-        .reach(destination, service, released, attempt, ())
-        .await
+impl<'a> Relay<'a> {
+    pub(crate) fn new(
+        proxy: &'a Proxy,
+        destination: &'a Destination,
+        client: &TcpStream,
+        from: IpAddr,
+    ) -> Self {
+        let counted_as = CountedAs::so_far(client, Declared::Other);
+        Self {
+            proxy,
+            destination,
+            counted_as,
+            from,
+            record: RequestRecord::of_connection(proxy, counted_as, from),
+        }
+    }
+
+    async fn reach(&self, client: &TcpStream, first: HoldOutcome) -> Result<Reached, Failure> {
+        if let Some(ended) = first.ended() {
+            self.record.add_hold(&ended);
+        }
+        let released = first.into_released()?;
+        let dispatcher = &self.proxy.dispatcher;
+        let service = dispatcher.service(&self.destination.key)?;
+        let attempt = TcpAttempt {
+            client,
+            relay: self,
+        };
+        dispatcher
+            .reach(self.destination, service, released, attempt, ())
+            .await
+    }
+
+    async fn run(self, mut reached: Reached, client: &mut TcpStream) {
+        self.count(None);
+        let _ = client.set_nodelay(true);
+        copy(client, &mut reached.pod, self.proxy.idle_timeout).await;
+        self.record
+            .end(self.proxy, Some(self.destination), None, "");
+    }
+
+    /// No pod was reached; `hold` if it was not told of yet.
+    pub(crate) fn refused(self, failure: Failure, hold: Option<&EndedHold>) {
+        self.count(Some(failure));
+        if let Some(ended) = hold {
+            self.record.add_hold(ended);
+        }
+        let reason = failure.reason().as_str();
+        self.record
+            .end(self.proxy, Some(self.destination), None, reason);
+    }
+
+    fn count(&self, failure: Option<Failure>) {
+        let metrics = &self.proxy.metrics;
+        metrics.relay(&self.destination.key, self.counted_as, failure);
+    }
 }
 
 struct TcpAttempt<'a> {
     client: &'a TcpStream,
+    relay: &'a Relay<'a>,
 }
 
 impl Attempt for TcpAttempt<'_> {
@@ -136,11 +193,25 @@ impl Attempt for TcpAttempt<'_> {
         0
     }
 
+    fn counted_as(&self) -> CountedAs {
+        self.relay.counted_as
+    }
+
+    fn client(&self, (): &()) -> WakeClient {
+        let address = self.relay.from.to_canonical().to_string();
+        WakeClient::at(self.relay.counted_as.as_str(), &address)
+    }
+
+    fn hold_ended(&self, _: &ServiceKey, ended: &EndedHold, (): &mut ()) {
+        self.relay.record.add_hold(ended);
+    }
+
     async fn try_pod(
         &mut self,
         service: &Service,
         pod: &Pod,
         (): (),
+        _: impl Fn() + Send + Sync,
     ) -> Result<Reached, AttemptError<()>> {
         // Counted before it is reached: the leader must not see the service idle meanwhile.
         let (open, in_flight) = (OpenGuard::new(&service.stats), pod.begin_request());

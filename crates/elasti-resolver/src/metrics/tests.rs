@@ -47,7 +47,7 @@ fn recorded_day() -> BTreeMap<String, Family> {
     let took = Duration::from_secs(3);
     metrics.request(Some(&target), &Method::GET, &answered(StatusCode::OK), took);
     metrics.queued.with(&["default", "target"]).set(0);
-    let text = metrics.encode(&Table::default(), None);
+    let text = metrics.encode(&RouteTable::default(), None);
     families(&text, "elasti_resolver_")
 }
 
@@ -128,7 +128,7 @@ fn what_clients_choose_makes_no_series_of_its_own() {
     metrics.request(None, &Method::GET, &left, Duration::ZERO);
     let refused = Err(Failure::Deadline);
     metrics.request(Some(&target), &Method::PUT, &refused, Duration::ZERO);
-    let text = metrics.encode(&Table::default(), None);
+    let text = metrics.encode(&RouteTable::default(), None);
     for line in [
         "count{namespace=\"default\",source=\"target\",target=\"elasti-target-pvt-34a04005bc\",method=\"other\",status=\"\",error=\"\"} 3\n",
         "count{namespace=\"default\",source=\"target\",target=\"elasti-target-pvt-34a04005bc\",method=\"PUT\",status=\"Service Unavailable\",error=\"HoldDeadline\"} 1\n",
@@ -136,9 +136,20 @@ fn what_clients_choose_makes_no_series_of_its_own() {
     ] {
         assert!(text.contains(line), "{line}: {text}");
     }
+    let ended = EndedHold::now(tokio::time::Instant::now(), Some(Failure::Deadline));
+    metrics.hold_ended(&target.key, CountedAs::Tls, &ended);
+    metrics.relay(&target.key, CountedAs::Tls, None);
+    let text = metrics.encode(&RouteTable::default(), None);
+    let labels = "namespace=\"default\",source=\"target\",protocol=\"tls\"";
+    for line in [
+        format!("hold_seconds_count{{{labels},outcome=\"HoldDeadline\"}} 1\n"),
+        format!("relay_count{{{labels},error=\"\"}} 1\n"),
+    ] {
+        assert!(text.contains(&line), "{line}: {text}");
+    }
     metrics.forget(&target.key);
-    let text = metrics.encode(&Table::default(), None);
-    assert!(!text.contains("target=\"elasti-target"), "{text}");
+    let text = metrics.encode(&RouteTable::default(), None);
+    assert!(!text.contains("source=\"target\""), "{text}");
 }
 
 #[test]

@@ -37,6 +37,12 @@ pub(crate) fn close_writing(stream: &TcpStream) -> io::Result<()> {
     std::net::TcpStream::from(descriptor).shutdown(std::net::Shutdown::Write)
 }
 
+/// Forgets that urgent data came, so that the next wait for it waits. It stays unread, so the kernel goes on to show it.
+pub(crate) fn clear_urgent(stream: &TcpStream) {
+    let unread = || Err::<(), _>(io::ErrorKind::WouldBlock.into());
+    let _ = stream.try_io(Interest::PRIORITY, unread);
+}
+
 /// Reads what is there. A read that leaves room has emptied the kernel's buffer, so the next one waits for an event
 /// instead of failing with `WouldBlock`: one system call less for each request. The outer `try_io` gets a `WouldBlock`,
 /// but knew the readiness from before the read: an event that came since is not lost.

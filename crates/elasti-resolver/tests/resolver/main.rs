@@ -10,15 +10,22 @@
     reason = "a test that cannot go on fails"
 )]
 
+mod bounds;
+mod channels;
 mod corpus;
 mod docs;
+mod endings;
 mod faults;
 mod first_request;
 mod hold;
 mod ipv6;
 mod many;
 mod pods;
+mod probe_ahead;
 mod processes;
 mod refusals;
+mod sources;
 mod streams;
+mod telling;
 mod ten_thousand;
+mod tls;

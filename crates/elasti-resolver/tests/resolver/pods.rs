@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use elasti_testkit::fixture::{
-    Fixture, HTTP, PODS, TestService, http_get, send_raw, service, until,
+    Fixture, HTTP, PODS, TestService, http_get, send_raw, service, small_steps, until,
 };
 use http::{HeaderMap, Request, Response};
 use http_body_util::combinators::BoxBody;
@@ -22,7 +22,7 @@ use tokio::sync::mpsc;
 use tokio::time::sleep;
 
 /// A pod that is ready at once and listens nowhere: the test listens in its place.
-fn hollow(name: &'static str) -> TestService {
+pub fn hollow(name: &'static str) -> TestService {
     let mut hollow = service(name);
     hollow.image = "never-ready:1";
     hollow.probed = false;
@@ -30,7 +30,7 @@ fn hollow(name: &'static str) -> TestService {
 }
 
 /// Wakes a hollow service and gives the address behind its port 80.
-async fn pod_address(fixture: &Fixture) -> (IpAddr, u16) {
+pub async fn pod_address(fixture: &Fixture) -> (IpAddr, u16) {
     let mut address = None;
     until("a pod has an address", async || {
         let pods = fixture.api_client.items(PODS).await;
@@ -138,6 +138,7 @@ where
 #[tokio::test(start_paused = true)]
 async fn grpc_trailers_come_back_through_a_wake() {
     let fixture = Fixture::start().await;
+    tokio::spawn(small_steps());
     let address = fixture.asleep(hollow("cart")).await;
     let stream = TcpStream::connect(&address).await.unwrap();
     let (mut client, connection) =
@@ -332,4 +333,41 @@ async fn hostile_heads_are_refused_and_never_reach_the_pod() {
         );
     }
     assert_eq!(delivered.load(Ordering::Relaxed), 1, "only the first one");
+}
+
+#[tokio::test(start_paused = true)]
+async fn quick_requests_do_not_wait_for_the_answers_of_slow_ones_before_them() {
+    let fixture = Fixture::start().await;
+    // Ready as soon as the test listens: none is released before.
+    let mut late = hollow("cart");
+    late.probed = true;
+    let address = fixture.asleep(late).await;
+    let ask = |path: &'static str, count: usize| {
+        let mut all = tokio::task::JoinSet::new();
+        for _ in 0..count {
+            let address = address.clone();
+            all.spawn(async move { http_get(&address, path).await.code() });
+        }
+        all
+    };
+    let mut slow = ask("/slow", 40);
+    until("the slow are held", async || {
+        fixture.resolver().held() == 40
+    })
+    .await;
+    let quick = ask("/quick", 10);
+    until("all are held", async || fixture.resolver().held() == 50).await;
+    serve_in_place(pod_address(&fixture).await, async |request| {
+        if request.uri().path() == "/slow" {
+            sleep(Duration::from_secs(10)).await;
+        }
+        Response::new(Empty::new().boxed())
+    })
+    .await;
+    assert_eq!(quick.join_all().await, [200; 10]);
+    assert!(
+        slow.try_join_next().is_none(),
+        "no slow one was answered before"
+    );
+    assert_eq!(slow.join_all().await, [200; 40]);
 }

@@ -185,7 +185,7 @@ async fn sigterm_makes_it_not_ready_first_accepts_for_the_settle_time_and_serves
     .await;
     let direct = format!("{}:{}", fixture.address, HTTP.listen);
     until("after the settle time nothing is accepted", async || {
-        TcpStream::connect(&direct).await.is_err()
+        TcpListener::bind(&direct).await.is_ok()
     })
     .await;
     assert!(!ending.is_finished());
@@ -208,7 +208,8 @@ async fn it_is_not_ready_before_its_routes_are_loaded() {
     let settings = Settings {
         bind: address.into(),
         admin: (address, 8013).into(),
-        proxy: (address, 8012).into(),
+        health: (address, 8011).into(),
+        proxy: Some((address, 8012).into()),
         ..Settings::default()
     };
     let resolver = Running::start(settings, fixture.fake_cluster.server.client()).unwrap();

@@ -1,7 +1,9 @@
 //! Connections of every kind through a wake: keep-alive, raw TCP both ways round, WebSocket, h2c with gRPC, uploads.
 
 use bytes::Bytes;
-use elasti_testkit::fixture::{Fixture, HTTP, PODS, TestPort, http_get, send_raw, service, until};
+use elasti_testkit::fixture::{
+    Fixture, HTTP, PODS, TestPort, http_get, send_raw, service, small_steps, until,
+};
 use http::{Request, Version};
 use http_body_util::{BodyExt as _, Full};
 use hyper_util::rt::{TokioExecutor, TokioIo};
@@ -80,13 +82,13 @@ async fn a_client_that_speaks_first_and_closes_its_side_while_held_still_gets_th
     tcp.image = "speaks-first:1";
     let address = fixture.asleep(tcp).await;
     let mut client = TcpStream::connect(&address).await.unwrap();
-    client.write_all(&[0x16, 0x03, 0x01, 0x00]).await.unwrap();
+    client.write_all(&[0x17, 0x03, 0x01, 0x00]).await.unwrap();
     client.shutdown().await.unwrap();
     let mut received = Vec::new();
     client.read_to_end(&mut received).await.unwrap();
     assert!(received.starts_with(b"hello from db-"), "{received:?}");
     assert!(
-        received.ends_with(&[0x16, 0x03, 0x01, 0x00]),
+        received.ends_with(&[0x17, 0x03, 0x01, 0x00]),
         "{received:?}"
     );
 }
@@ -143,6 +145,7 @@ async fn a_websocket_is_upgraded_through_a_wake_and_counts_as_open() {
 #[tokio::test(start_paused = true)]
 async fn h2c_streams_reach_the_pod_as_http2() {
     let fixture = Fixture::start().await;
+    tokio::spawn(small_steps());
     let address = fixture.asleep(service("cart")).await;
     let stream = TcpStream::connect(&address).await.unwrap();
     let (client, connection) =
@@ -176,6 +179,7 @@ async fn h2c_streams_reach_the_pod_as_http2() {
 #[tokio::test(start_paused = true)]
 async fn a_grpc_call_is_held_and_gets_its_messages_and_trailers() {
     let fixture = Fixture::start().await;
+    tokio::spawn(small_steps());
     let address = fixture.asleep(service("cart")).await;
     let stream = TcpStream::connect(&address).await.unwrap();
     let (mut client, connection) =
@@ -200,6 +204,7 @@ async fn a_grpc_call_is_held_and_gets_its_messages_and_trailers() {
 #[tokio::test(start_paused = true)]
 async fn a_grpc_call_that_is_refused_gets_the_grpc_status_unavailable() {
     let fixture = Fixture::start().await;
+    tokio::spawn(small_steps());
     let mut slow = service("cart");
     slow.image = "never-ready:1";
     slow.spec = serde_json::json!({"hold": {"timeoutSeconds": 3}});

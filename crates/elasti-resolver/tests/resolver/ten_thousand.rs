@@ -105,6 +105,16 @@ fn raise_descriptor_limit() {
     }
 }
 
+/// As containerd 2 starts a process.
+fn start_with_few_descriptors() {
+    let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
+    let few = Rlimit {
+        current: Some(1024),
+        maximum,
+    };
+    setrlimit(Resource::Nofile, few).unwrap();
+}
+
 /// The second process.
 struct Resolver {
     process: Child,
@@ -168,7 +178,8 @@ fn memory(line: &str) -> usize {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "the tests above start it as their second process"]
 async fn the_second_process() {
-    raise_descriptor_limit();
+    start_with_few_descriptors();
+    elasti_runtime::file_limit::raise();
     let fixture = Fixture::start().await;
     // No wake succeeds before all are held.
     fixture.operator.code.store(503, Ordering::Relaxed);

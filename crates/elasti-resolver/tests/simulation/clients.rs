@@ -190,7 +190,7 @@ impl Client {
         let streams = self.rng.between(1, 5);
         // A connection that waits unread has its deadline from its start on.
         let since = Instant::now();
-        let slots = Slots::take(&ledger, usize::try_from(streams).unwrap());
+        let slots = Arc::new(Slots::take(&ledger, usize::try_from(streams).unwrap()));
         let Some(stream) = self.connect().await else {
             return;
         };
@@ -200,7 +200,9 @@ impl Client {
         else {
             return;
         };
-        let task = tokio::spawn(async move { drop((connection.await, slots)) });
+        // After GOAWAY the connection takes no new stream, but those that are open may still be held.
+        let of_connection = slots.clone();
+        let task = tokio::spawn(async move { drop((connection.await, of_connection)) });
         let requests_in_flight = (0..streams).map(|at| {
             let id = format!("{}-{at}", self.name);
             let request = self.request(&id, http::Version::HTTP_2);
@@ -227,6 +229,7 @@ impl Client {
         let requests_in_flight: Vec<_> = requests_in_flight.collect();
         drop(sender);
         futures::future::join_all(requests_in_flight).await;
+        drop(slots);
         // Dropping the last sender ends the connection in order; a moment later it is cut.
         sleep(Duration::from_secs(1)).await;
         task.abort();
@@ -281,7 +284,7 @@ async fn send_line(stream: TcpStream, id: &str, pause: Duration, half_closes: bo
     let mut stream = BufReader::new(stream);
     sleep(pause).await;
     if stream
-        .write_all(format!("\x16{id}\n").as_bytes())
+        .write_all(format!("\x17{id}\n").as_bytes())
         .await
         .is_err()
     {

@@ -34,7 +34,7 @@ use world::World;
 type Counts = BTreeMap<&'static str, u64>;
 
 /// What must have happened somewhere, or the run shows nothing.
-const MUST_HAPPEN: [&str; 17] = [
+const MUST_HAPPEN: [&str; 19] = [
     "API outages",
     "clients disconnected",
     "closed without a response",
@@ -44,6 +44,8 @@ const MUST_HAPPEN: [&str; 17] = [
     "operator outages",
     "pod broke it (502)",
     "pods crashed",
+    "probes",
+    "requests ahead of the kubelet",
     "pods passed over",
     "refusals (503)",
     "sleeps",

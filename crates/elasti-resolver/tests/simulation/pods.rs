@@ -24,6 +24,9 @@ use tokio::time::sleep;
 
 use crate::ledger::Ledger;
 
+/// The path of a readiness probe.
+pub const PROBE: &str = "healthz";
+
 /// How a pod behaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Behaviour {
@@ -68,6 +71,10 @@ pub struct Pod {
     pub behaviour: Behaviour,
     pub tcp: bool,
     pub stop: watch::Sender<Stop>,
+    /// Its readiness probe passes. Before that it accepts connections, and no request may come.
+    pub well: AtomicBool,
+    /// Its kubelet says that it is ready.
+    pub ready: AtomicBool,
     ledger: Arc<Ledger>,
     received: AtomicU32,
     rng: Mutex<SimRng>,
@@ -90,6 +97,8 @@ impl Pod {
             behaviour,
             tcp,
             stop: watch::Sender::default(),
+            well: AtomicBool::new(true),
+            ready: AtomicBool::new(false),
             ledger,
             received: AtomicU32::new(0),
             rng: Mutex::new(rng),
@@ -196,6 +205,10 @@ impl Pod {
         connection_state: &PodConnection,
     ) -> Response<BoxBody<Bytes, io::Error>> {
         let id = request.uri().path().trim_start_matches('/').to_owned();
+        if id == PROBE {
+            return self.probed();
+        }
+        self.check_is_well(&id);
         self.ledger.received(&id, &self.name, self.service);
         connection_state.ids.lock().push(id.clone());
         // A stream of HTTP/2 is a task of its own, which may begin in the very moment in which its pod or connection ends.
@@ -261,6 +274,26 @@ impl Pod {
         )
     }
 
+    fn probed(&self) -> Response<BoxBody<Bytes, io::Error>> {
+        self.ledger.count("probes");
+        let mut answer = self.answer(BoxBody::default());
+        if !self.well.load(Ordering::Relaxed) {
+            *answer.status_mut() = http::StatusCode::SERVICE_UNAVAILABLE;
+        }
+        answer
+    }
+
+    /// A request may come before its kubelet calls the pod ready, but not before its probe passes.
+    fn check_is_well(&self, id: &str) {
+        if !self.well.load(Ordering::Relaxed) {
+            let violation = format!("S8: {id} arrived at {} before its probe passed", self.name);
+            self.ledger.report_violation(violation);
+        }
+        if !self.ready.load(Ordering::Relaxed) {
+            self.ledger.count("requests ahead of the kubelet");
+        }
+    }
+
     fn answer(&self, body: BoxBody<Bytes, io::Error>) -> Response<BoxBody<Bytes, io::Error>> {
         Response::builder()
             .header("x-pod", &self.name)
@@ -275,7 +308,7 @@ impl Pod {
         if stream.read_line(&mut line).await.is_err() || line.is_empty() {
             return;
         }
-        let id = line.trim_start_matches('\x16').trim_end().to_owned();
+        let id = line.trim_start_matches('\x17').trim_end().to_owned();
         self.ledger.received(&id, &self.name, self.service);
         let nth = self.received.fetch_add(1, Ordering::Relaxed) + 1;
         let breaks = || {

@@ -2,6 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -19,7 +20,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use crate::kubernetes::{ELASTI_SERVICES, Kubernetes, PODS, SERVICES, SLICES};
 use crate::ledger::Ledger;
-use crate::pods::{Behaviour, Pod, Stop};
+use crate::pods::{Behaviour, PROBE, Pod, Stop};
 
 pub const SETTLE: Duration = Duration::from_secs(2);
 const OPERATOR: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 0, 0, 3)), 8013);
@@ -317,7 +318,8 @@ fn settings(address: IpAddr, resolvers: &[IpAddr]) -> Settings {
     Settings {
         bind: address,
         admin: SocketAddr::new(address, 8013),
-        proxy: SocketAddr::new(address, 8012),
+        health: SocketAddr::new(address, 8011),
+        proxy: Some(SocketAddr::new(address, 8012)),
         operator: OPERATOR.to_string(),
         resolvers: resolvers.iter().copied().collect(),
         settle: SETTLE,
@@ -346,13 +348,26 @@ fn declare(cluster: &Kubernetes, plan: &Plan) {
     }));
 }
 
+/// The same with a readiness probe, and a container that runs.
+fn probed_pod_object(pod: &Pod) -> Value {
+    let mut object = pod_object(pod, false, false);
+    let http = json!({"port": 8080, "path": format!("/{PROBE}")});
+    let container = json!({"name": "app", "readinessProbe": {"httpGet": http}});
+    object["spec"]["containers"] = json!([container]);
+    object["status"]["containerStatuses"] = json!([{
+        "name": "app", "image": "app", "imageID": "", "ready": false, "started": true, "restartCount": 0,
+        "state": {"running": {"startedAt": "2026-01-01T00:00:00Z"}},
+    }]);
+    object
+}
+
 fn pod_object(pod: &Pod, ready: bool, marked: bool) -> Value {
     let mut condition = json!({"type": "Ready", "status": if ready { "True" } else { "False" }});
     if marked {
         condition["reason"] = json!(names::DRAIN_REASON);
     }
     json!({
-        "apiVersion": "v1", "kind": "Pod", "metadata": {"labels": {"app": pod.service}}, "spec": {"containers": []},
+        "apiVersion": "v1", "kind": "Pod", "metadata": {"labels": {"app": pod.service}, "uid": pod.name}, "spec": {"containers": []},
         "status": {"podIP": pod.address.ip().to_string(), "podIPs": [{"ip": pod.address.ip().to_string()}], "conditions": [condition]},
     })
 }
@@ -392,9 +407,17 @@ async fn run_pod(world: Arc<World>, at: usize, mut behaviour: Behaviour) {
             world.ledger.clone(),
             rng,
         );
-        let (start, slice_lag) = {
+        let (start, slice_lag, probed, warms_up, kubelet_lag) = {
             let mut rng = world.rng.lock();
-            (rng.millis(100, 8000), rng.millis(0, 1000))
+            let (start, slice_lag) = (rng.millis(100, 8000), rng.millis(0, 1000));
+            let probed = !plan.tcp && rng.percent(50);
+            (
+                start,
+                slice_lag,
+                probed,
+                rng.millis(0, 3000),
+                rng.millis(0, 10_000),
+            )
         };
         if behaviour == Behaviour::BlackHole {
             world.network.black_hole(address.ip());
@@ -404,8 +427,16 @@ async fn run_pod(world: Arc<World>, at: usize, mut behaviour: Behaviour) {
             .cluster
             .set(PODS, &pod.name, pod_object(&pod, false, false));
         sleep(start).await;
+        pod.well.store(!probed, Ordering::Relaxed);
         let serving = tokio::spawn(pod.clone().serve());
         tokio::task::yield_now().await;
+        if probed {
+            world.cluster.set(PODS, &pod.name, probed_pod_object(&pod));
+            sleep(warms_up).await;
+            pod.well.store(true, Ordering::Relaxed);
+            sleep(kubelet_lag).await;
+        }
+        pod.ready.store(true, Ordering::Relaxed);
         let marked = {
             let mut live = world.live[at].lock();
             live.pods

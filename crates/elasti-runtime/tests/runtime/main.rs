@@ -9,5 +9,6 @@
 
 mod http_server;
 mod old_certificate;
+mod peer_tls;
 mod sentry;
 mod watch;

@@ -132,7 +132,7 @@ impl State {
             Event::Applied(map) => drop(self.names.insert(map.name_any())),
             Event::Deleted(map) => drop(self.names.remove(&map.name_any())),
             Event::Failed { retry_after, .. } => self.failures.push(retry_after),
-            Event::Calling | Event::Watching => {}
+            Event::Calling | Event::Listing | Event::Watching => {}
         }
     }
 
@@ -233,8 +233,15 @@ async fn an_overloaded_server_is_left_alone_for_as_long_as_it_asks() {
     fixture.until("a list", |state| state.lists == 1).await;
     assert!(started.elapsed() >= Duration::from_secs(7));
     fixture
-        .until("a second list", |state| state.lists == 2)
+        .until("a watch that is refused", |state| state.failures.len() == 2)
         .await;
+    fixture.create("a").await;
+    fixture.until("a", |state| state.has(&["a"])).await;
+    assert_eq!(
+        fixture.state.lock().lists,
+        1,
+        "what is overloaded need not list again"
+    );
     let failures = fixture.state.lock().failures.clone();
     assert_eq!(
         failures,
@@ -256,4 +263,60 @@ async fn failures_are_retried_within_two_seconds_each() {
     assert!(longest.unwrap() < Duration::from_secs(2));
     fixture.server.faults().heal();
     fixture.until("a list", |state| state.lists == 1).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_fails_goes_on_from_where_it_was() {
+    let fixture = Fixture::start(|_| {});
+    fixture.listed().await;
+    fixture.create("a").await;
+    fixture.until("a", |state| state.has(&["a"])).await;
+    let faults = fixture.server.faults();
+    faults.strike(1, watches(), Fault::InternalError);
+    faults.strike(2, watches(), Fault::LoseAnswer);
+    fixture
+        .until("two failures", |state| state.failures.len() == 2)
+        .await;
+    fixture.create("b").await;
+    fixture.until("both", |state| state.has(&["a", "b"])).await;
+    assert_eq!(fixture.state.lock().lists, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_has_lower_versions_than_before_is_listed_again() {
+    let fixture = Fixture::start(|_| {});
+    fixture.listed().await;
+    for name in ["a", "b", "c"] {
+        fixture.create(name).await;
+    }
+    fixture
+        .until("all", |state| state.has(&["a", "b", "c"]))
+        .await;
+    let faults = fixture.server.faults();
+    faults.strike(1, watches(), Fault::InternalError);
+    faults.strike(1, lists(), Fault::StaleRead { versions_back: 2 });
+    fixture
+        .until("a second list", |state| state.lists == 2)
+        .await;
+    assert!(fixture.state.lock().has(&["a", "b", "c"]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_each_page_only_what_matters_is_kept() {
+    let fill = |server: &ApiServer| {
+        let maps: Api<ConfigMap> = Api::default_namespaced(server.client());
+        tokio::spawn(async move {
+            for number in 0..600 {
+                let mut map = ConfigMap::default();
+                map.metadata.name = Some(format!("map-{number:03}"));
+                maps.create(&PostParams::default(), &map).await.unwrap();
+            }
+        });
+    };
+    let matters = |map: &ConfigMap| map.name_any().ends_with("99");
+    let keep = |watch: Watch<ConfigMap>| watch.keep_only(matters).relist_every(1);
+    let fixture = Fixture::start_with(fill, keep);
+    let all = ["099", "199", "299", "399", "499", "599"].map(|end| format!("map-{end}"));
+    let whole = |state: &State| state.lists > 1 && state.names == BTreeSet::from(all.clone());
+    fixture.until("a list in three pages", whole).await;
 }

@@ -148,12 +148,12 @@ impl Describer<'_> {
     fn pod(&self, pod: &Pod, obstacle: &Obstacle) -> Cause {
         let name = &pod.name;
         let describe = self.kubectl(&format!("describe pod {name}"));
-        let sentence = format!("Pod {name} cannot start: {}.", obstacle.message);
+        let sentence = obstacle.sentence(name);
         let container = self
             .stuck_container(name)
             .unwrap_or_else(|| "CONTAINER".to_owned());
         let (message, inspect, fix) = match obstacle.kind {
-            ObstacleKind::ImagePull => (
+            ObstacleKind::ImagePull | ObstacleKind::ImageMissing | ObstacleKind::ImageInvalid => (
                 self.waiting_message(name)
                     .or_else(|| last_message(self.live, name, &["Failed", "InspectFailed"])),
                 vec![describe],
@@ -169,8 +169,16 @@ impl Describer<'_> {
                 vec![describe, "kubectl get nodes".to_owned()],
                 Vec::new(),
             ),
-            ObstacleKind::Refused if pod.uid.is_empty() => return self.refused(obstacle),
-            ObstacleKind::Refused => (None, vec![describe], Vec::new()),
+            _ if pod.uid.is_empty() => return self.refused(obstacle),
+            ObstacleKind::Refused
+            | ObstacleKind::Quota
+            | ObstacleKind::Webhook
+            | ObstacleKind::Config
+            | ObstacleKind::Creating => (None, vec![describe], Vec::new()),
+            ObstacleKind::Initializing => {
+                let logs = self.kubectl(&format!("logs {name} -c {container}"));
+                (None, vec![logs, describe], Vec::new())
+            }
             ObstacleKind::NeverReady => (
                 last_message(self.live, name, &["Unhealthy", "ProbeError"]),
                 vec![self.kubectl(&format!("logs {name}")), describe],
@@ -178,7 +186,7 @@ impl Describer<'_> {
             ),
         };
         Cause {
-            reason: obstacle.kind.reason().as_str().to_owned(),
+            reason: obstacle.reason().as_str().to_owned(),
             // What is in the sentence already need not be said twice.
             message: message.filter(|text| !sentence.contains(text.trim_end_matches('.'))),
             sentence,
@@ -189,13 +197,13 @@ impl Describer<'_> {
 
     /// Pods that the API server refuses.
     fn refused(&self, obstacle: &Obstacle) -> Cause {
-        let quota = obstacle.message.contains("quota");
+        let quota = obstacle.kind == ObstacleKind::Quota;
         let mut inspect = vec![self.kubectl(&format!("describe {}", self.target()))];
         if quota {
             inspect.push(self.kubectl("describe resourcequota"));
         }
         Cause {
-            reason: Reason::PodRefused.as_str().to_owned(),
+            reason: obstacle.reason().as_str().to_owned(),
             sentence: format!(
                 "The API server refuses the pods of {}: {}.",
                 self.target(),

@@ -10,7 +10,9 @@ use super::LiveObjects;
 use super::events::last_message;
 use crate::view::{self, Facts, Lookup};
 use elasti_core::facts::{self, PodFacts, PodId, ServiceFacts, TargetFacts};
-use elasti_core::observed::{Autoscaler, Family, Observed, Owned, Report, SliceRole, SliceShape};
+use elasti_core::observed::{
+    Autoscaler, Family, Observed, Owned, PrivateServiceShape, Report, SliceRole, SliceShape,
+};
 
 /// What the operator's rules and plan are given: all that the live objects tell. What they do not tell counts as in
 /// order.
@@ -30,6 +32,9 @@ pub fn observed(live: &LiveObjects) -> Observed {
     o.rival = facts::rival_among(&live.me, &live.others);
     let service = live.service.found().cloned();
     o.service = service.map(|service| ServiceFacts::from_object(service).service);
+    o.private_service = { o.service.as_ref() }
+        .map(PrivateServiceShape::from)
+        .map_or(Owned::Missing, Owned::Ours);
     let target = live.target.found().map(|object| target(live, object));
     o.target = target
         .as_ref()
@@ -39,6 +44,7 @@ pub fn observed(live: &LiveObjects) -> Observed {
     (o.pods, _) = facts::pods_of_service(
         live.pods.iter().map(PodId::from_object).zip(&pods),
         target.as_ref().map(|(_, target)| (name.as_str(), target)),
+        facts::fail_fast(&live.me.spec),
         live.now,
     );
     // Slices are not looked up: the status tells whether ours redirects.
@@ -85,7 +91,10 @@ fn target(live: &LiveObjects, object: &Value) -> (String, TargetFacts) {
     let recorded = live.me.status.as_ref().and_then(|status| status.replicas);
     let recorded = recorded.and_then(|n| u32::try_from(n).ok());
     target.replicas = target.replicas.or(spec_replicas).or(recorded);
-    let refused = || last_message(live, &reference.name, &["FailedCreate"]);
+    let refused = || {
+        let message = last_message(live, &reference.name, &["FailedCreate"])?;
+        Some(facts::refusal(&message, None))
+    };
     target.refused = target.refused.or_else(refused);
     (metadata.resource_version.unwrap_or_default(), target)
 }

@@ -1,6 +1,6 @@
 //! What is shown of each pod.
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1 as core_v1;
 use serde::Serialize;
 
@@ -23,9 +23,13 @@ pub struct PodView {
 }
 
 impl PodView {
-    pub(super) fn from_object(object: &core_v1::Pod, now: Timestamp) -> Self {
+    pub(super) fn from_object(
+        object: &core_v1::Pod,
+        fail_fast: Option<SignedDuration>,
+        now: Timestamp,
+    ) -> Self {
         let facts = PodFacts::from_object(object);
-        let pod = facts.pod(PodId::from_object(object), now);
+        let pod = facts.pod(PodId::from_object(object), fail_fast, now);
         let state = if pod.terminating {
             "terminating".to_owned()
         } else if facts.ended {

@@ -1,6 +1,6 @@
 //! The last wake of a service, by its parts.
 
-use elasti_api::{ElastiServiceStatus, LastWake, MicroTime, Phase};
+use elasti_api::{ElastiServiceStatus, FailedWake, LastWake, MicroTime, Phase, WakeClient};
 use jiff::Timestamp;
 use serde::Serialize;
 
@@ -12,6 +12,9 @@ use super::stamp;
 pub struct WakeView {
     /// Why it was woken, in one word; absent where only the time is known.
     pub by: Option<String>,
+    /// Whom it was woken for; absent unless resolvers are set to tell it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub client: Option<WakeClient>,
     /// When the wake was asked for.
     pub at: Timestamp,
     /// Its parts, in order; one that was not observed is left out and counts for the next.
@@ -32,11 +35,37 @@ pub struct WakePart {
     pub ms: i64,
 }
 
+/// A wake that failed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct FailedWakeView {
+    /// When it was first seen to have failed.
+    pub at: Timestamp,
+    /// Why, in one word.
+    pub reason: String,
+    /// Why, in one sentence.
+    pub sentence: String,
+}
+
+pub(super) fn failed_wake(status: &ElastiServiceStatus) -> Option<FailedWakeView> {
+    let FailedWake {
+        reason,
+        message,
+        at,
+    } = status.failed_wake.clone()?;
+    Some(FailedWakeView {
+        at: at.0,
+        reason,
+        sentence: message,
+    })
+}
+
 pub(super) fn last_wake(status: &ElastiServiceStatus) -> Option<WakeView> {
     let at = stamp(status.last_scaled_up_time.as_ref());
     let Some(wake) = &status.last_wake else {
         return at.map(|at| WakeView {
             by: None,
+            client: None,
             at,
             parts: Vec::new(),
             cold_start_ms: None,
@@ -51,6 +80,7 @@ pub(super) fn last_wake(status: &ElastiServiceStatus) -> Option<WakeView> {
         started_at,
         ready_at,
         answered_at,
+        client,
     } = wake;
     let mut parts = Vec::new();
     let mut before = asked_at.0;
@@ -70,6 +100,7 @@ pub(super) fn last_wake(status: &ElastiServiceStatus) -> Option<WakeView> {
     let last = answered_at.as_ref().or(ready_at.as_ref());
     Some(WakeView {
         by: Some(by.clone()),
+        client: client.clone(),
         at: asked_at.0,
         parts,
         cold_start_ms: last.map(|end| millis(asked_at.0, end.0)),

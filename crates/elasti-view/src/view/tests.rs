@@ -260,3 +260,33 @@ fn a_tally_begins_with_what_is_shown_and_never_shrinks() {
     assert!((tally.saved.cpu_hours - 2.25).abs() < 1e-9);
     assert!((tally.saved.gib_hours - 5.0).abs() < 1e-9);
 }
+
+/// `kubectl get els` prints the status: a view that sees only the target must not contradict it.
+#[test]
+fn what_the_operator_reports_before_a_missing_target_stands() {
+    let ready = |reason: &str| json!([{"type": "Ready", "status": "False", "reason": reason, "message": "As reported.", "lastTransitionTime": ago(60)}]);
+    for reason in ["Conflict", "ServiceNotFound", "Unsupported"] {
+        let me = service(
+            json!({}),
+            json!({"phase": "Serving", "reason": reason, "conditions": ready(reason)}),
+        );
+        let view = shown(&me, &Lookup::Missing);
+        assert_eq!((view.reason.as_str(), view.trouble), (reason, true));
+        assert_eq!(view.sentence, "As reported.");
+    }
+    let me = service(json!({}), json!({"phase": "Serving", "reason": "Idle"}));
+    assert_eq!(shown(&me, &Lookup::Missing).reason, "TargetNotFound");
+}
+
+/// Its target is put to sleep by another ElastiService, and so it neither sleeps nor saves.
+#[test]
+fn a_conflicting_duplicate_does_not_sleep() {
+    let me = service(
+        json!({}),
+        json!({"phase": "Serving", "reason": "Conflict", "replicas": 0, "lastSleepTime": ago(36_000)}),
+    );
+    let view = shown(&me, &workload(0, 0));
+    assert_eq!(view.asleep.seconds, 0);
+    assert_eq!(view.saved.pod_hours, 0.0);
+    assert_eq!(view.blockers[0].reason, "Conflict");
+}

@@ -37,7 +37,9 @@ async fn an_empty_cluster_and_no_cluster_fail() {
     bare.write("kubeconfig", "apiVersion: v1\nkind: Config\nclusters: [{name: a, cluster: {server: 'http://127.0.0.1:9'}}]\ncontexts: [{name: a, context: {cluster: a, user: a}}]\nusers: [{name: a, user: {}}]\ncurrent-context: a\n");
     let refused = bare.type_in(&["check", "--kubeconfig", "kubeconfig"]).await;
     assert!(
-        refused.contains("FAIL  cluster     the API server does not answer"),
+        refused.contains(
+            "FAIL  cluster     the cluster does not answer: Connection refused; is it running"
+        ),
         "{refused}"
     );
     assert!(refused.ends_with("[exit 1]\n"), "{refused}");
@@ -206,4 +208,49 @@ async fn after_a_move_it_says_what_is_left_to_move() {
     let mut lines = report["checks"].as_array().unwrap().iter();
     let adoption = lines.find(|line| line["check"] == "adoption").unwrap();
     assert_eq!(adoption["verdict"], "fail", "{adoption}");
+}
+
+#[tokio::test]
+async fn before_an_install_the_cluster_and_your_permissions_are_checked() {
+    let sandbox = Sandbox::with_fake_cluster().await;
+    let printed = sandbox.type_in(&["check", "--pre"]).await;
+    assert!(printed.contains("is new enough"), "{printed}");
+    assert!(printed.contains("you may create everything"), "{printed}");
+    assert!(printed.contains("ok: no problems found"), "{printed}");
+    sandbox.become_account("reader").await;
+    let printed = sandbox
+        .type_in(&["check", "--pre", "--kubeconfig", "reader"])
+        .await;
+    assert!(
+        printed.contains("FAIL  permissions you may not create customresourcedefinitions"),
+        "{printed}"
+    );
+    let there = installed().await;
+    let printed = there.type_in(&["check", "--pre"]).await;
+    assert!(
+        printed.contains("Elasti is installed already, as elasti/"),
+        "{printed}"
+    );
+}
+
+#[tokio::test]
+async fn version_shows_program_operator_resolver_and_crd() {
+    let sandbox = installed().await;
+    let printed = sandbox.type_in(&["version"]).await;
+    let version = env!("CARGO_PKG_VERSION");
+    for line in [
+        format!("client    {version}"),
+        format!("operator  {version} (elasti/elasti:{version} in elasti/{OPERATOR})"),
+        "resolver  ".to_owned(),
+        "crd       installed and served".to_owned(),
+    ] {
+        assert!(printed.contains(&line), "{line}: {printed}");
+    }
+    let bare = Sandbox::bare();
+    let printed = bare.type_in(&["version", "--client"]).await;
+    assert!(
+        printed.contains(&format!("client    {version}")),
+        "{printed}"
+    );
+    assert!(!printed.contains("operator"), "{printed}");
 }

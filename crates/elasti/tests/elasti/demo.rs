@@ -4,6 +4,7 @@ use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
+use std::time::Duration;
 
 /// The story, word by word.
 const WORDS: [&str; 12] = [
@@ -178,12 +179,18 @@ impl Drop for Running {
 
 /// What the kubeconfig's server answers.
 fn ask(kubeconfig: &str, path: &str) -> String {
+    send(kubeconfig, "GET", path, "")
+}
+
+/// What it answers to a change; a body is a merge patch.
+fn send(kubeconfig: &str, method: &str, path: &str, body: &str) -> String {
     let server = kubeconfig.split("server: http://").nth(1).unwrap();
     let (address, prefix) = server.lines().next().unwrap().split_once('/').unwrap();
     let mut stream = TcpStream::connect(address).unwrap();
     write!(
         stream,
-        "GET /{prefix}{path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n"
+        "{method} /{prefix}{path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\nContent-Type: application/merge-patch+json\r\nContent-Length: {}\r\n\r\n{body}",
+        body.len()
     )
     .unwrap();
     let mut answer = String::new();
@@ -252,4 +259,91 @@ fn an_interrupted_single_run_has_failed() {
             .success()
     );
     assert_eq!(running.0.wait().unwrap().code(), Some(1));
+}
+
+const DEPLOYMENT: &str = "/apis/apps/v1/namespaces/default/deployments/web";
+const SERVICE: &str = "/apis/elasti.truefoundry.com/v1alpha1/namespaces/default/elastiservices/web";
+
+/// The first ElastiService of README.md, as JSON.
+fn readme_manifest() -> String {
+    let readme = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../README.md");
+    let readme = std::fs::read_to_string(readme).unwrap();
+    let (_, block) = readme.split_once("```yaml\n").unwrap();
+    let (block, _) = block.split_once("```").unwrap();
+    let manifest: serde_json::Value = serde_saphyr::from_str(block).unwrap();
+    assert_eq!(manifest["kind"], "ElastiService");
+    manifest.to_string()
+}
+
+/// Applies README's manifest, puts the service to sleep, deletes what it stands on, breaks it: nothing ends the demo.
+#[test]
+#[allow(clippy::too_many_lines, reason = "one thing after the other")]
+fn nothing_that_a_curious_user_does_ends_it() {
+    let mut running = Running(
+        demo(&["--cold-start", "300ms", "--patience", "20s"])
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap(),
+    );
+    let mut seen = String::new();
+    let mut lines = BufReader::new(running.0.stdout.take().unwrap())
+        .lines()
+        .map(|line| line.unwrap());
+    let mut until = |word: &str| -> String {
+        for line in lines.by_ref() {
+            seen.push_str(&line);
+            seen.push('\n');
+            if line.contains(word) {
+                return line;
+            }
+        }
+        panic!("no {word:?} in:\n{seen}")
+    };
+    let watch = until("Watch:");
+    let file = watch.split_whitespace().find(|word| word.starts_with('/'));
+    let file = file.unwrap().to_owned();
+    assert!(until("Request:").ends_with("# Service web"));
+    let kubeconfig = std::fs::read_to_string(&file).unwrap();
+    let typed = |arguments: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_elasti"));
+        command.args(arguments).args(["--kubeconfig", &file]);
+        let output = command.env_clear().output().unwrap();
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        (
+            output.status.code(),
+            text + &String::from_utf8_lossy(&output.stderr),
+        )
+    };
+    until(" asleep ");
+    let answer = send(&kubeconfig, "PATCH", SERVICE, &readme_manifest());
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    until("ElastiService web was changed; its cooldown is 900 s");
+    let (code, slept) = typed(&["sleep", "web", "--timeout", "60s"]);
+    assert_eq!(code, Some(0), "{slept}");
+    // Its trigger is read within a polling interval.
+    while typed(&["why", "web"]).1.contains("TriggerUnknown") {
+        std::thread::sleep(Duration::from_millis(100));
+    }
+
+    let (code, report) = typed(&["check"]);
+    assert_eq!(code, Some(0), "{report}");
+    assert!(!report.contains("FAIL"), "{report}");
+    let pods = ask(&kubeconfig, "/api/v1/namespaces/elasti/pods");
+    assert_eq!(pods.matches("\"restartCount\":0").count(), 2, "{pods}");
+    assert!(!pods.contains("\"ready\":false"), "1/1: {pods}");
+
+    assert!(send(&kubeconfig, "DELETE", DEPLOYMENT, "").starts_with("HTTP/1.1 200"));
+    until("Deployment web was deleted; it is created again");
+    assert!(send(&kubeconfig, "DELETE", SERVICE, "").starts_with("HTTP/1.1 200"));
+    until("ElastiService web was deleted; it is created again");
+    let broken = r#"{"spec": {"template": {"spec": {"containers": [{"name": "app", "image": "missing:1"}]}}}}"#;
+    assert!(send(&kubeconfig, "PATCH", DEPLOYMENT, broken).starts_with("HTTP/1.1 200"));
+    until("image missing:1 cannot be pulled");
+    until("Your turn");
+    assert_eq!(running.0.try_wait().unwrap(), None, "it still runs");
+    let id = running.0.id().to_string();
+    let sent = Command::new("kill").args(["-INT", &id]).status().unwrap();
+    assert!(sent.success());
+    assert_eq!(running.0.wait().unwrap().code(), Some(0));
 }

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use crate::process::{ResolverProcess, elasti};
 use elasti_testkit::fixture::{self, Fixture, http_get as ask, service, until};
 use serde_json::Value;
-use tokio::net::TcpStream;
+use tokio::net::{TcpListener, TcpStream};
 
 #[tokio::test]
 async fn it_serves_the_first_request_and_says_so_in_json_lines() {
@@ -51,6 +51,47 @@ async fn it_serves_the_first_request_and_says_so_in_json_lines() {
 }
 
 #[tokio::test]
+async fn the_access_log_has_a_json_line_for_each_request_and_connection_and_no_query() {
+    let fixture = Fixture::without_resolver().await;
+    let more = [("ELASTI_RESOLVER_ACCESS_LOG", "1")];
+    let mut resolver = ResolverProcess::start(&fixture, &more).await;
+    let address = fixture.asleep(service("cart")).await;
+    assert_eq!(ask(&address, "/first?token=secret").await.code(), 200);
+    // The app speaks no TLS and closes.
+    let mut tls = TcpStream::connect(&address).await.unwrap();
+    tokio::io::AsyncWriteExt::write_all(&mut tls, &[0x16, 3, 1, 0, 1, 0])
+        .await
+        .unwrap();
+    let mut rest = Vec::new();
+    let _ = tokio::io::AsyncReadExt::read_to_end(&mut tls, &mut rest).await;
+    drop(tls);
+    let mut lines = Vec::new();
+    while lines.len() < 2 {
+        let line = resolver.logs.next_line().await.unwrap().unwrap();
+        assert!(!line.contains("secret"), "{line}");
+        let line: Value = serde_json::from_str(&line).unwrap_or_else(|_| panic!("no JSON: {line}"));
+        if line["log"] == "access" {
+            lines.push(line);
+        }
+    }
+    let [http, tls] = lines.as_slice() else {
+        panic!("{lines:?}");
+    };
+    assert_eq!(
+        (&http["path"], &http["status"]),
+        (&"/first".into(), &200.into())
+    );
+    assert_eq!(
+        (&http["namespace"], &http["service"]),
+        (&"default".into(), &"cart".into())
+    );
+    assert!(http["held_ms"].as_u64() > Some(0), "{http}");
+    assert_eq!(tls["protocol"], "tls");
+    resolver.signal("TERM").await;
+    assert_eq!(resolver.ended().await.code(), Some(0));
+}
+
+#[tokio::test]
 async fn the_first_sigterm_is_not_ready_at_once_and_ends_only_after_the_held_request_is_answered_r15()
  {
     let fixture = Fixture::without_resolver().await;
@@ -68,7 +109,7 @@ async fn the_first_sigterm_is_not_ready_at_once_and_ends_only_after_the_held_req
     let direct = format!("{}:{}", fixture.address, fixture::HTTP.listen);
     until(
         "after the settle time no connection is accepted",
-        async || TcpStream::connect(&direct).await.is_err(),
+        async || TcpListener::bind(&direct).await.is_ok(),
     )
     .await;
     assert!(resolver.child.try_wait().unwrap().is_none(), "it holds on");
@@ -154,5 +195,20 @@ async fn help_names_every_variable() {
     let text = String::from_utf8(printed.stdout).unwrap();
     for one in elasti_resolver::VARIABLES {
         assert!(text.contains(one.name), "{}: {text}", one.name);
+    }
+}
+
+#[tokio::test]
+async fn both_processes_raise_the_soft_limit_of_open_files() {
+    for process in ["resolver", "operator"] {
+        let mut shell = tokio::process::Command::new("/bin/sh");
+        let limited = "ulimit -Sn 256; exec \"$0\" \"$1\"";
+        shell.args(["-c", limited, env!("CARGO_BIN_EXE_elasti"), process]);
+        // It finds no cluster, and ends.
+        shell.env_clear().env("KUBECONFIG", "/nowhere");
+        let printed = shell.output().await.unwrap();
+        let log = String::from_utf8_lossy(&printed.stdout);
+        let raised = "\"message\":\"raised the limit of open files\",\"from\":256";
+        assert!(log.contains(raised), "{process}: {log}");
     }
 }

@@ -131,6 +131,27 @@ server.
           path: token
 {{- end }}
 
+{{/* The Secret with the certificate of both processes. */}}
+{{- define "elasti.tlsSecret" -}}
+{{ .Values.tls.secretName | default (printf "%s-tls" (include "elasti.fullname" .)) }}
+{{- end }}
+
+{{- define "elasti.tlsVolume" -}}
+{{- if .Values.tls.enabled }}
+- name: tls
+  secret:
+    secretName: {{ include "elasti.tlsSecret" . }}
+{{- end }}
+{{- end }}
+
+{{- define "elasti.tlsMount" -}}
+{{- if .Values.tls.enabled }}
+- name: tls
+  mountPath: /var/run/secrets/elasti-tls
+  readOnly: true
+{{- end }}
+{{- end }}
+
 {{/* Scheduling of a component's pods: (list root component selector). */}}
 {{- define "elasti.placement" -}}
 {{- $root := index . 0 -}}

@@ -42,7 +42,7 @@
   verbs: [list, watch]
 - apiGroups: [events.k8s.io]
   resources: [events]
-  verbs: [create, patch]
+  verbs: [create]
 {{- if .Values.dashboard.enabled }}
 # The dashboard shows them.
 - apiGroups: [events.k8s.io]

@@ -163,3 +163,12 @@ fn deep_nesting_is_refused_and_does_not_overflow() {
         "the query is nested too deeply"
     );
 }
+
+#[test]
+fn the_metrics_of_a_query_are_named_once_and_functions_and_labels_are_none() {
+    let metrics = |query: &str| parse(query).map(|query| query.metrics).unwrap_or_default();
+    let one = "sum by (le) (rate(a_total{job=\"x\"}[5m])) / sum(a_total offset 1m) or vector(0)";
+    assert_eq!(metrics(one), ["a_total"]);
+    assert_eq!(metrics("sum(a:b + c) or vector(0)"), ["a:b", "c"]);
+    assert!(metrics("vector(0)").is_empty());
+}

@@ -8,7 +8,7 @@ use crate::model::observe::{key, second_key, uid};
 use crate::model::passing::time_passes;
 use crate::model::requests::{arrives, forwards, one_less, usable_pod, wakes};
 use crate::model::world::{
-    Effect, Keda, Kubelet, NET, Pipe, Pod, Second, TriggerState, World, now,
+    Effect, Keda, Kubelet, NET, Pending, Pipe, Pod, Second, Svc, TriggerState, World, now,
 };
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -31,6 +31,7 @@ pub enum Action {
     // Kubernetes' controllers and nodes.
     Replicate(usize),
     ReplicateLate(usize),
+    PodPasses(usize, usize),
     PodReady(usize, usize),
     PodGone(usize, usize),
     PodFixed(usize, usize),
@@ -130,8 +131,16 @@ fn machinery(config: &Config, w: &World, s: usize, actions: &mut Vec<Action>) {
     for (i, pod) in svc.pods.iter().enumerate() {
         match pod {
             // Assumed: none gets ready out of turn between a scale-down and the end of its pods; nothing could undo it.
-            Pod::Starting | Pod::Stuck | Pod::Up { healthy: false, .. } if svc.owed.is_some() => {}
-            Pod::Starting => actions.push(Action::PodReady(s, i)),
+            Pod::Starting | Pod::Passing | Pod::Stuck | Pod::Up { healthy: false, .. }
+                if svc.owed.is_some() => {}
+            Pod::Starting => {
+                actions.push(Action::PodReady(s, i));
+                // Only a resolver that holds requests probes.
+                if w.res.iter().any(|r| r.routes[s].held > 0) {
+                    actions.push(Action::PodPasses(s, i));
+                }
+            }
+            Pod::Passing => actions.push(Action::PodReady(s, i)),
             Pod::Stuck if config.broken_image => {}
             Pod::Stuck => actions.push(Action::PodFixed(s, i)),
             Pod::Terminating => actions.push(Action::PodGone(s, i)),
@@ -266,9 +275,13 @@ fn faults(w: &World, actions: &mut Vec<Action>) {
             actions.push(Action::Freeze(op));
         }
     }
-    // Assumed: at least one other resolver lives, and every node routes to it or is about to.
-    for r in (0..w.res.len()).filter(|r| w.res[*r].up) {
-        if (0..w.res.len()).any(|other| other != r && in_every_slice(w, other)) {
+    // Assumed: at least one other resolver lives, and every node routes to it or is about to. Under a `Local` policy a
+    // node routes to its own alone, so that one lives while nodes may send to it.
+    let redirects =
+        |svc: &Svc| svc.slice.is_some() || svc.resolvers_at.iter().any(Pipe::has_anything);
+    let needed = w.local && w.svcs.iter().any(redirects);
+    for r in (0..w.res.len()).filter(|r| w.res[*r].up && !needed) {
+        if w.local || (0..w.res.len()).any(|other| other != r && in_every_slice(w, other)) {
             actions.push(Action::ResolverDies(r));
         }
     }
@@ -302,14 +315,13 @@ fn in_every_slice(w: &World, r: usize) -> bool {
         let mut effects = pending.flat_map(|p| &p.effects);
         effects.all(|(effect, _)| !matches!(effect, Effect::EnsureSlice(mask) if !has(*mask)))
     };
-    w.res[r].up
-        && (0..w.svcs.len())
-            .filter(|s| w.svcs[*s].slice.is_some())
-            .all(|s| {
-                let known =
-                    w.svcs[s].slice.is_some_and(has) && w.svcs[s].resolvers_at.iter().all(pipe);
-                known && about_to_be(s) && w.res[r].routes[s].listens
-            })
+    let is_in_slice = |s: usize| {
+        let svc = &w.svcs[s];
+        let known = svc.slice.is_some_and(has) && svc.resolvers_at.iter().all(pipe);
+        svc.slice.is_none() || known && w.res[r].routes[s].listens
+    };
+    // A slice that does not exist yet may be about to.
+    w.res[r].up && (0..w.svcs.len()).all(|s| is_in_slice(s) && about_to_be(s))
 }
 
 fn backends(w: &World, s: usize, n: usize) -> Vec<Backend> {
@@ -356,7 +368,17 @@ pub fn after(config: &Config, before: &World, action: Action) -> Option<World> {
         Action::Wake(r, s, op) => wakes(config, &mut w, r, s, op),
         other => kubernetes_acts(config, &mut w, other),
     };
+    forget_generations(&mut w);
     (happened && w != *before).then_some(w)
+}
+
+/// A target's generation matters only to an operator that remembers one; a state with another is the same.
+fn forget_generations(w: &mut World) {
+    for s in 0..w.svcs.len() {
+        if { w.ops.iter() }.all(|op| !op.memory[s].knows_generation()) {
+            w.svcs[s].generation = 0;
+        }
+    }
 }
 
 /// Kubernetes' controllers and nodes.
@@ -374,6 +396,7 @@ fn kubernetes_acts(config: &Config, w: &mut World, action: Action) -> bool {
             };
             replicate(config, w, s, wanted, true);
         }
+        Action::PodPasses(s, i) => set_pod(w, s, i, Pod::Passing),
         Action::PodReady(s, i) | Action::PodWell(s, i) => {
             set_pod(
                 w,
@@ -426,6 +449,7 @@ fn elasti_acts(config: &Config, w: &mut World, action: Action) -> bool {
             let before = std::mem::replace(&mut w.lease.holder, op);
             w.ops[before].memory = config.operator().memory;
             w.ops[before].promised = config.operator().promised;
+            forget_answers(w);
             w.svcs.iter_mut().for_each(|svc| svc.forget_seen(before));
         }
         Action::Restart(op) => w.ops[op].up = true,
@@ -463,6 +487,10 @@ fn users_act(config: &Config, w: &mut World, action: Action) -> bool {
         Action::RequestWake(s) => {
             w.budget.user_requests -= 1;
             w.svcs[s].wake_request = Some(0);
+            (
+                w.svcs[s].wake_request_served,
+                w.svcs[s].wake_request_answered,
+            ) = (false, false);
         }
         Action::RequestSleep(s) => {
             w.budget.user_requests -= 1;
@@ -495,13 +523,15 @@ fn fault(config: &Config, w: &mut World, action: Action) -> bool {
             w.svcs.iter_mut().for_each(|svc| svc.forget_seen(op));
             w.ops[op] = config.operator();
             w.ops[op].up = false;
+            forget_answers(w);
             remember_ports(w, op);
         }
-        Action::AnswerLost(op) => {
-            applies(config, w, op);
-            w.ops[op].pending = None;
+        Action::AnswerLost(op) => answer_is_lost(config, w, op),
+        Action::Refused(op) => {
+            if let Some(pending) = w.ops[op].pending.take().filter(Pending::scales_down) {
+                w.ops[op].memory[pending.svc].scale_down_refused();
+            }
         }
-        Action::Refused(op) => w.ops[op].pending = None,
         Action::Freeze(op) => w.ops[op].frozen = Some(w.svcs.clone()),
         Action::ResolverDies(r) => {
             w.res[r].up = false;
@@ -563,22 +593,66 @@ fn remember_ports(w: &mut World, op: usize) {
     }
 }
 
+/// The operator does not know whether its next effect came about; the others it does not try.
+fn answer_is_lost(config: &Config, w: &mut World, op: usize) {
+    let Some(pending) = w.ops[op].pending.clone() else {
+        return;
+    };
+    let memory = w.ops[op].memory.clone();
+    applies(config, w, op);
+    (w.ops[op].pending, w.ops[op].memory) = (None, memory);
+    if pending.effects[0].0.scales_down() {
+        // Whose zero it finds, it cannot know either.
+        forget_answers(w);
+    } else if pending.scales_down() {
+        w.ops[op].memory[pending.svc].scale_down_refused();
+    }
+}
+
+/// Which came first, a request or the zero of others, a new leader knows only from the status.
+fn forget_answers(w: &mut World) {
+    for svc in &mut w.svcs {
+        let recorded = svc.status.asleep && svc.status.sleep < svc.wake_request;
+        svc.wake_request_answered &= recorded && svc.status.sleep.is_some();
+        svc.wake_request_served = false;
+    }
+    let requests = w.ops.iter_mut().flat_map(|op| &mut op.wake_requests);
+    for (_, answered) in requests.flatten() {
+        *answered = false;
+    }
+}
+
 fn scale_from_outside(w: &mut World, s: usize, replicas: u8) {
+    if w.svcs[s].replicas.is_some_and(|n| 0 < n && n < replicas) {
+        w.svcs[s].raised = Some(0);
+    }
     w.svcs[s].replicas = Some(replicas);
     w.svcs[s].by_us = false;
     w.svcs[s].written = 0;
     w.svcs[s].lent = None;
     if replicas == 0 {
         w.svcs[s].pods_broken = true;
+        w.svcs[s].wake_request_answered = w.svcs[s].wake_request_served;
+        // What was up only between two reconciles, and not because of a wake of its own, an operator has never seen up.
+        for op in &mut w.ops {
+            let was_up = op.memory[s].replicas.is_some_and(|n| n > 0) || op.wakes[s].is_some();
+            if let Some((_, answered)) = &mut op.wake_requests[s] {
+                *answered |= was_up;
+            }
+        }
         // Someone else has undone our wake; there is none left to protect.
-        (w.svcs[s].woken, w.svcs[s].served) = (None, None);
+        (w.svcs[s].woken, w.svcs[s].served, w.svcs[s].raised) = (None, None, None);
     }
     target_changed(w, s);
 }
 
 pub fn target_changed(w: &mut World, s: usize) {
+    w.svcs[s].generation = w.svcs[s].generation.wrapping_add(1);
     for pending in w.ops.iter_mut().filter_map(|op| op.pending.as_mut()) {
         pending.target_changed |= pending.svc == s;
+    }
+    for cached in w.ops.iter_mut().filter_map(|op| op.frozen.as_mut()) {
+        cached[s].target_outdated = true;
     }
 }
 

@@ -39,6 +39,7 @@ pub enum Mistake {
     TrustsStaleCache,
     WakesOnce,
     SleepsOnOpenStreams,
+    AsksChosenResolversOnly,
     ForgetsWakes,
     CountsFromTheWake,
     SleepRequestsNeverExpire,
@@ -49,6 +50,7 @@ pub enum Mistake {
     SendsTwice,
     ForwardsToMarkedPods,
     ForwardsToAnyService,
+    ForwardsUnprobed,
     OnePoolForAll,
     UnknownIsQuiet,
     UnknownIsActive,
@@ -60,6 +62,9 @@ pub enum Mistake {
     ZeroUnderPromise,
     PromiseOutlivesLease,
     PromisesVictims,
+    FightsAZero,
+    RestoresAtFirstPod,
+    IgnoresRaises,
     DrainsWhole,
     CountsUndoneMarks,
     ForgetsShrink,
@@ -82,6 +87,8 @@ pub struct Config {
     pub services: usize,
     pub nodes: usize,
     pub resolvers: usize,
+    /// How many of the resolvers serve one Service.
+    pub resolvers_per_service: usize,
     pub operators: usize,
     pub keda: bool,
     pub handover: Handover,
@@ -93,6 +100,8 @@ pub struct Config {
     pub rivals: bool,
     /// A second Service selects the same pods.
     pub second: bool,
+    /// The Service has `internalTrafficPolicy: Local`: a node sends only to the pod and the resolver on it.
+    pub local: bool,
     /// An object with our name existed before.
     pub foreign: bool,
     /// KubeElasti left the service asleep, and its operator ends some time after ours has started.
@@ -125,6 +134,7 @@ impl Config {
             services: 1,
             nodes: 1,
             resolvers: 2,
+            resolvers_per_service: 3,
             operators: 1,
             keda: false,
             handover: Handover::Drain,
@@ -132,6 +142,7 @@ impl Config {
             ordered: false,
             rivals: false,
             second: false,
+            local: false,
             foreign: false,
             left: false,
             broken_image: false,
@@ -184,6 +195,7 @@ impl Config {
             blind_limit: SignedDuration::from_hours(1),
             contention_pause: seconds(1),
             promise: seconds(PROMISE),
+            resolvers_per_service: self.resolvers_per_service,
         }
     }
 
@@ -206,9 +218,11 @@ impl Config {
                 name: "scaled".into(),
             }),
             enabled_period: None,
+            enabled_periods: Vec::new(),
             probe_response: Vec::new(),
             paused: None,
             hold: None,
+            wake: None,
             handover: Some(self.handover),
             waiting_page: None,
             unmanaged_services: None,
@@ -242,6 +256,8 @@ impl Config {
             lent: None,
             woken: None,
             served: None,
+            generation: 0,
+            raised: None,
             pods: vec![
                 Pod::Up {
                     ready: true,
@@ -261,11 +277,14 @@ impl Config {
             keda: self.keda.then_some(Keda::Running),
             reading: self.reading,
             wake_request: None,
+            wake_request_served: false,
+            wake_request_answered: false,
             sleep_request: None,
             excused: false,
             pods_broken: false,
             net_gone: false,
             changed: vec![(true, ALL_PODS); self.operators],
+            target_outdated: false,
         };
         if self.left {
             left_asleep(&mut svc);
@@ -283,6 +302,7 @@ impl Config {
             svcs: vec![svc; self.services],
             lease: Lease { holder: 0, age: 0 },
             predecessor: self.left,
+            local: self.local,
             budget: self.budget.clone(),
             broken: Vec::new(),
         }
@@ -294,6 +314,8 @@ impl Config {
             up: true,
             memory: vec![StableSince::fresh(now(), Some(now())); self.services],
             port_allocator: PortAllocator::new(20_000..=20_009, SignedDuration::from_secs(60)),
+            wake_requests: vec![None; self.services],
+            wakes: vec![None; self.services],
             promised: vec![0; self.services],
             pending: None,
             frozen: None,

@@ -6,7 +6,7 @@ use jiff::SignedDuration;
 use crate::model::actions::target_changed;
 use crate::model::config::{COOLDOWN, Config, LEASE, Mistake};
 use crate::model::observe::reconcile;
-use crate::model::world::{Effect, Keda, Kubelet, Pending, Pod, TriggerState, World};
+use crate::model::world::{Effect, Evidence, Keda, Kubelet, Pending, Pod, TriggerState, World};
 
 pub fn reconciles(config: &Config, w: &mut World, op: usize, s: usize) -> bool {
     let leads = w.lease.holder == op && w.lease.age < LEASE;
@@ -16,13 +16,17 @@ pub fn reconciles(config: &Config, w: &mut World, op: usize, s: usize) -> bool {
     let seen = reconcile(config, w, op, s);
     w.ops[op] = seen.op;
     if seen.fresh {
-        w.svcs[s].changed[op] = (false, 0);
-        { w.svcs[s].second.iter_mut() }.for_each(|one| one.changed[op] = false);
+        let svc = &mut w.svcs[s];
+        svc.changed[op] = (false, 0);
+        svc.second
+            .iter_mut()
+            .for_each(|one| one.changed[op] = false);
+        svc.wake_request_served |= svc.wake_request.is_some() && svc.replicas != Some(0);
     }
     if !seen.effects.is_empty() {
         let stale = w.ops[op].frozen.as_ref().filter(|_| !seen.fresh);
         // A write is conditional on the version that was read.
-        let target_changed = stale.is_some_and(|f| f[s].replicas != w.svcs[s].replicas);
+        let target_changed = stale.is_some_and(|f| f[s].target_outdated);
         w.ops[op].pending = Some(Pending {
             svc: s,
             effects: seen.effects,
@@ -42,11 +46,16 @@ pub fn applies(config: &Config, w: &mut World, op: usize) -> bool {
     let (effect, valid_for) = pending.effects.remove(0);
     let s = pending.svc;
     let too_late = valid_for == Some(0) && !config.is(Mistake::OldLeaderGoesOn);
+    let scales_down = effect.scales_down() || pending.scales_down();
     if too_late || !w.svcs[s].exists {
+        w.ops[op].memory[s].scale_down_refused();
         return true;
     }
     judge_write(config, w, s, &effect);
     let accepted = apply_effect(config, w, op, &pending, effect);
+    if !accepted && scales_down {
+        w.ops[op].memory[s].scale_down_refused();
+    }
     if accepted && !pending.effects.is_empty() {
         w.ops[op].pending = Some(pending);
     }
@@ -96,7 +105,16 @@ fn apply_effect(
         Effect::Shrink(to) => return scale_down(config, w, op, pending, to, false),
         Effect::Zero { by_redirect } => return scale_down(config, w, op, pending, 0, by_redirect),
         Effect::RestoreReplicas(to) => return restore_replicas(w, pending, to),
-        Effect::Wake(n) => return scale_up(config, w, s, n, pending.evidence.wake_justified),
+        // A write to the target is conditional on its version.
+        Effect::Wake(_) if pending.target_changed => return false,
+        Effect::Wake(n) => {
+            let scaled = scale_up(config, w, s, n, &pending.evidence);
+            if scaled {
+                w.ops[op].wakes[s] = Some(0);
+                w.svcs[s].wake_request_served = w.svcs[s].wake_request.is_some();
+            }
+            return scaled;
+        }
         Effect::RemoveFinalizer => finalize(w, pending),
         Effect::Status(status) => {
             w.judge(&TraceEvent::StatusWritten {
@@ -219,6 +237,10 @@ fn scale_down(
             .evidence
             .since_ready
             .map(|a| SignedDuration::from_secs(i64::from(a))),
+        since_raised: pending
+            .evidence
+            .since_raised
+            .map(|a| SignedDuration::from_secs(i64::from(a))),
         sleep_requested_since_wake: pending.evidence.sleep_requested_since_wake,
         cooldown: SignedDuration::from_secs(i64::from(COOLDOWN)),
         writer_leads: w.lease.holder == op && w.lease.age < LEASE,
@@ -257,7 +279,7 @@ fn restore_replicas(w: &mut World, pending: &Pending, to: u8) -> bool {
     true
 }
 
-pub fn scale_up(config: &Config, w: &mut World, s: usize, n: u8, justified: bool) -> bool {
+pub fn scale_up(config: &Config, w: &mut World, s: usize, n: u8, evidence: &Evidence) -> bool {
     let Some(from) = w.svcs[s].replicas else {
         return false;
     };
@@ -268,7 +290,8 @@ pub fn scale_up(config: &Config, w: &mut World, s: usize, n: u8, justified: bool
     w.judge(&TraceEvent::Woke {
         from: u32::from(from),
         to: u32::from(n),
-        justified,
+        justified: evidence.wake_justified,
+        against_younger_zero: evidence.against_younger_zero,
     });
     let svc = &mut w.svcs[s];
     (svc.replicas, svc.by_us, svc.written, svc.woken) = (Some(n), true, 0, Some(0));

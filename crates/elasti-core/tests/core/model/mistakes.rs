@@ -3,6 +3,7 @@
 use elasti_api::Phase;
 use elasti_core::Plan;
 use elasti_core::observed::{OtherService, Settings};
+use elasti_core::stable_since::StableSince;
 use jiff::SignedDuration;
 
 use crate::model::config::{Config, Mistake};
@@ -18,6 +19,21 @@ pub fn settings(config: &Config) -> Settings {
             tick_period: never,
             ..right
         };
+    }
+    right
+}
+
+/// What has been observed over time, or what an operator remembers that forgets what others wrote.
+pub fn memory(config: &Config, mut right: StableSince) -> StableSince {
+    match config.mistake {
+        Mistake::FightsAZero => right.served_wake = None,
+        Mistake::IgnoresRaises => right.raised_at = None,
+        Mistake::RestoresAtFirstPod => {
+            let first = right.in_rotation_since.values().min().copied();
+            let others = first.map(|since| ("others".to_owned(), since));
+            right.in_rotation_since.extend(others);
+        }
+        _ => {}
     }
     right
 }

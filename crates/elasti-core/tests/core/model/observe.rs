@@ -3,7 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr};
 
-use elasti_api::{ElastiServiceStatus, Handover, ListenPort, RouteGeneration, ServicePorts, Time};
+use elasti_api::names::condition;
+use elasti_api::{
+    Condition, ElastiServiceStatus, Handover, ListenPort, RouteGeneration, ServicePorts, Time,
+};
 use elasti_core::observed::{
     Author, Autoscaler, Claim, DeletionCost, Endpoint, Family, KedaBefore, KedaPause, Leadership,
     Me, Observed, Obstacle, ObstacleKind, OtherService, Owned, Pod as PodFact, PortsGiven,
@@ -18,7 +21,7 @@ use elasti_core::step::PodRef;
 use elasti_core::{Plan, Step, plan};
 use jiff::{SignedDuration, Timestamp};
 
-use crate::model::config::{Config, GRACE, LEASE, Mistake, SETTLE, TIMEOUT};
+use crate::model::config::{COOLDOWN, Config, GRACE, LEASE, Mistake, SETTLE, TIMEOUT};
 use crate::model::world::{
     Age, Effect, Evidence, Keda, NET, Op, Pod, Status, Svc, TERMINATING, TriggerState, World, ago,
     now,
@@ -55,7 +58,7 @@ fn zero_in(effects: &[(Effect, Option<Age>)]) -> bool {
 fn reconcile_from(config: &Config, world: &World, op: usize, s: usize, read: &Svc) -> Reconciled {
     let mut operator = world.ops[op].clone();
     let mut o = observed(config, world, op, s, read, &mut operator.port_allocator);
-    o.stable_since = operator.memory[s].clone().observe(&o);
+    o.stable_since = crate::model::mistakes::memory(config, operator.memory[s].clone().observe(&o));
     let spec = config.spec();
     let plan = plan(&spec, &o);
     let timed = |step: &Step| {
@@ -63,7 +66,7 @@ fn reconcile_from(config: &Config, world: &World, op: usize, s: usize, read: &Sv
         effect(config, step).map(|effect| (effect, valid_for))
     };
     let mut effects: Vec<(Effect, Option<Age>)> = plan.steps.iter().filter_map(timed).collect();
-    operator.memory[s] = aged(config, o.stable_since.clone().after(&plan.steps), 0);
+    operator.memory[s] = aged(config, o.after(&plan.steps), 0);
     crate::model::mistakes::alter(config, read, &plan, &mut effects);
     let stated = stated(config, &spec, &o, &plan, &read.status);
     if stated != read.status && o.leadership != Leadership::Follower {
@@ -129,7 +132,7 @@ pub fn observed(
         predecessor: (world.predecessor && !config.is(Mistake::IgnoresPredecessor))
             .then(|| "elasti/manager".into()),
         namespace_terminating: false,
-        service: Some(service()),
+        service: Some(public_service(config)),
         target: read.replicas.map(|replicas| target(config, read, replicas)),
         pods: pods(config, op, read),
         endpoints: endpoints(read.pods.len(), read.own.seen),
@@ -145,13 +148,18 @@ pub fn observed(
         resolvers: (0..world.res.len())
             .map(|r| resolver(config, world, r, s, &given, second_ports.as_deref()))
             .collect(),
-        nodes: None,
+        nodes: config.local.then(|| (0..config.nodes).map(node).collect()),
         ports: PortsGiven::Given(given),
         autoscaler: read
             .keda
             .map_or(Autoscaler::None, |keda| Autoscaler::Keda(pause(keda))),
         readings: vec![reading(config, read.reading)],
-        wake_requested_at: None,
+        wake_requested_at: { world.ops[op].wake_requests[s] }
+            // Without a promise to keep, the request alone would keep the pods for a cooldown.
+            .filter(|_| !config.is(Mistake::ForgetsWakes) && !config.is(Mistake::ZeroUnderPromise))
+            .map(|(age, _)| ago(age)),
+        wake_client: None,
+        woken_at: { world.ops[op].wakes[s].map(ago) }.filter(|_| !config.is(Mistake::FightsAZero)),
         promised_until: (world.ops[op].promised[s] > 0 && !config.is(Mistake::ZeroUnderPromise))
             .then(|| now() + SignedDuration::from_secs(i64::from(world.ops[op].promised[s]))),
         may_mark: true,
@@ -164,12 +172,14 @@ fn target(config: &Config, read: &Svc, replicas: u8) -> Target {
     Target {
         replicas: u32::from(replicas),
         version: "1".into(),
-        replicas_by: if read.by_us {
-            Author::Elasti
-        } else {
-            Author::Other("kubectl".into())
+        generation: Some(i64::from(read.generation)),
+        // The record names nothing for a zero through `/scale`.
+        replicas_by: match (replicas, read.by_us) {
+            (0, _) => Author::Unknown,
+            (_, true) => Author::Elasti,
+            (_, false) => Author::Other("kubectl".into()),
         },
-        replicas_at: (read.by_us && !config.is(Mistake::ForgetsWakes)).then(|| ago(read.written)),
+        replicas_at: (replicas > 0 && !config.is(Mistake::ForgetsWakes)).then(|| ago(read.written)),
         stops: match config.ordered {
             _ if config.is(Mistake::DrainsWhole) => StopOrder::Unknown,
             true => StopOrder::HighestAlone,
@@ -222,6 +232,7 @@ fn me(config: &Config, read: &Svc, given: &[ListenPort], second: Option<&[Listen
                 .observed
                 .then_some(u32::from(!read.status.asleep)),
             replicas_before_drain: read.status.before.map(u32::from),
+            contended_since: read.status.contended.map(ago),
         },
     }
 }
@@ -310,6 +321,13 @@ fn service() -> Service {
     }
 }
 
+fn public_service(config: &Config) -> Service {
+    Service {
+        internal_local: config.local,
+        ..service()
+    }
+}
+
 fn address(r: usize) -> IpAddr {
     IpAddr::V4(Ipv4Addr::new(10, 0, 0, u8::try_from(r).unwrap() + 1))
 }
@@ -348,7 +366,7 @@ fn pods(config: &Config, op: usize, read: &Svc) -> Vec<PodFact> {
 fn pod_fact(i: usize, pod: Pod, changed: bool, served: Option<Age>) -> Option<PodFact> {
     let (ready, containers_ready, marked, terminating) = match pod {
         Pod::None => return None,
-        Pod::Starting | Pod::Stuck => (false, false, false, false),
+        Pod::Starting | Pod::Passing | Pod::Stuck => (false, false, false, false),
         Pod::Up {
             ready,
             healthy,
@@ -371,6 +389,7 @@ fn pod_fact(i: usize, pod: Pod, changed: bool, served: Option<Age>) -> Option<Po
         obstacle: (pod == Pod::Stuck).then(|| Obstacle {
             kind: ObstacleKind::CrashLoop,
             message: "it dies".into(),
+            failed: true,
         }),
     })
 }
@@ -394,7 +413,9 @@ fn resolver(
     second: Option<&[ListenPort]>,
 ) -> Resolver {
     let route = &world.res[r].routes[s];
-    let blind = config.is(Mistake::SleepsOnOpenStreams);
+    let in_slice = world.svcs[s].slice.is_some_and(|mask| mask & (1 << r) != 0);
+    let blind = config.is(Mistake::SleepsOnOpenStreams)
+        || config.is(Mistake::AsksChosenResolversOnly) && !in_slice;
     Resolver {
         name: format!("resolver-{r}"),
         addresses: vec![address(r)],
@@ -407,7 +428,7 @@ fn resolver(
             other_routes: { second.into_iter().filter(|_| route.listens_second) }
                 .map(|ports| (SECOND.to_owned(), RouteGeneration::from_ports(ports)))
                 .collect(),
-            held: u32::from(route.held),
+            held: if blind { 0 } else { u32::from(route.held) },
             open: if blind { 0 } else { u32::from(route.open) },
             last_connection: route.last.filter(|_| !blind).map(ago),
             first_answer: None,
@@ -516,6 +537,7 @@ fn stated(
     let previous = ElastiServiceStatus {
         phase: before.phase,
         quiet_since: before.quiet.map(|a| Time(ago(a))),
+        conditions: before.contended.map(contended).into_iter().collect(),
         ..ElastiServiceStatus::default()
     };
     let next = status(spec, o, plan, &previous);
@@ -524,6 +546,8 @@ fn stated(
         .conditions
         .iter()
         .any(|c| c.type_ == "Asleep" && c.status == "True");
+    let contended =
+        { next.conditions.iter() }.find(|c| c.type_ == condition::CONTENDED && c.status == "True");
     let intends_proxy = plan.steps.iter().any(|s| matches!(s, Step::Redirect(_)));
     Status {
         phase: next.phase,
@@ -537,30 +561,58 @@ fn stated(
         wake: stamp(&next.last_scaled_up_time),
         sleep: stamp(&next.last_sleep_time),
         before: next.replicas_before_drain.map(|n| u8::try_from(n).unwrap()),
+        contended: contended.map(|c| age(c.last_transition_time.0, false)),
     }
 }
 
-fn evidence(world: &World, op: usize, s: usize, read: &Svc) -> Evidence {
+fn contended(for_so_long: Age) -> Condition {
+    Condition {
+        type_: condition::CONTENDED.into(),
+        status: "True".into(),
+        reason: "Contended".into(),
+        message: String::new(),
+        observed_generation: Some(1),
+        last_transition_time: Time(ago(for_so_long)),
+    }
+}
+
+pub fn evidence(world: &World, op: usize, s: usize, read: &Svc) -> Evidence {
     let truth = &world.svcs[s];
     let up = || world.res.iter().filter(|r| r.up).map(|r| &r.routes[s]);
     // A deletion may give up once an operator has watched it for the whole timeout.
     let watched = world.ops[op].memory[s].watching_since <= ago(TIMEOUT);
     let attended = watched && read.deleting.is_some_and(|age| age >= TIMEOUT);
     let waits = up().any(|c| c.held > 0);
+    let standing = read.deleting.is_some() || !world.res.iter().any(|r| r.up);
+    let requested = truth.wake_request.or(read.wake_request);
+    let user_asks = requested.is_some() && !truth.wake_request_answered;
+    let asked = world.ops[op].wake_requests[s];
+    let resolver_asks = asked.is_some_and(|(_, answered)| !answered);
+    // A cache that has the zero has a reading from after it, even if that has changed since.
+    let has_zero = read.replicas == Some(0) && !read.target_outdated;
+    let reads_active = has_zero && read.reading == TriggerState::Active;
+    let newer = waits
+        || user_asks
+        || resolver_asks
+        || reads_active
+        || truth.reading == TriggerState::Active;
     Evidence {
         busy: up().any(|c| c.held + c.held_again + c.open > 0),
         silent: up().any(|c| !c.listens || truth.second.is_some() && !c.listens_second),
         reading: truth.reading,
         since_wake: truth.woken,
         since_ready: truth.served,
-        sleep_requested_since_wake: truth
-            .sleep_request
-            .is_some_and(|asked| truth.woken.is_none_or(|woken| asked < woken)),
+        since_raised: truth.raised,
+        sleep_requested_since_wake: truth.sleep_request.is_some_and(|asked| {
+            let mut both = [truth.woken, truth.raised].into_iter().flatten();
+            both.all(|since| asked < since)
+        }),
         wake_justified: waits
+            || asked.is_some()
             || read.wake_request.is_some()
             || read.reading == TriggerState::Active
-            || read.deleting.is_some()
-            || !world.res.iter().any(|r| r.up),
+            || standing,
+        against_younger_zero: !truth.by_us && !newer && !standing,
         redirected: read.slice.is_some_and(|slice| slice & NET == 0),
         zero: read.replicas == Some(0),
         pointless: read.replicas.is_none() || attended,
@@ -603,6 +655,16 @@ pub fn aged(config: &Config, mut seen: StableSince, units: Age) -> StableSince {
     seen.pushed_back
         .iter_mut()
         .for_each(|back| age(&mut back.at, 4));
+    for moment in [&mut seen.replicas_at, &mut seen.raised_at] {
+        moment.iter_mut().for_each(|at| age(at, COOLDOWN));
+    }
+    seen.zero
+        .iter_mut()
+        .for_each(|zero| age(&mut zero.since, COOLDOWN));
+    // As old as the requests that are forgotten.
+    seen.served_wake = { seen.served_wake }
+        .map(|moment| moment - later)
+        .filter(|moment| *moment >= ago(COOLDOWN));
     seen.no_resolver_since
         .iter_mut()
         .for_each(|moment| age(moment, GRACE));

@@ -47,6 +47,14 @@ pub fn time_passes(config: &Config, w: &mut World) -> bool {
             .into_iter()
             .map(|m| aged(config, m, 1))
             .collect();
+        for asked in &mut op.wake_requests {
+            *asked = { *asked }
+                .map(|(age, answered)| (age + 1, answered))
+                .filter(|(age, _)| *age <= COOLDOWN);
+        }
+        for woken in &mut op.wakes {
+            *woken = { *woken }.map(|age| age + 1).filter(|age| *age <= COOLDOWN);
+        }
         for left in &mut op.promised {
             *left = left.saturating_sub(1);
         }
@@ -82,6 +90,7 @@ fn age_service(w: &mut World, s: usize) {
     svc.written = older(svc.written, COOLDOWN);
     svc.woken = svc.woken.map(|age| older(age, COOLDOWN));
     svc.served = svc.served.map(|age| older(age, SETTLE + COOLDOWN));
+    svc.raised = svc.raised.map(|age| older(age, COOLDOWN));
     // The replica controller follows within the settle time, like every other.
     svc.owed = { svc.owed }
         .map(|(to, age)| (to, age + 1))
@@ -92,11 +101,14 @@ fn age_service(w: &mut World, s: usize) {
             .map(|age| age + 1)
             .filter(|age| *age <= COOLDOWN);
     }
+    svc.wake_request_answered &= svc.wake_request.is_some();
+    svc.wake_request_served &= svc.wake_request.is_some();
     svc.deleting = svc.deleting.map(|age| older(age, TIMEOUT));
     let status = &mut svc.status;
     let order = status.wake.cmp(&status.sleep);
     status.quiet = status.quiet.map(|age| older(age, COOLDOWN));
     let oldest = COOLDOWN + 1;
+    status.contended = status.contended.map(|age| older(age, oldest));
     for age in [&mut status.wake, &mut status.sleep] {
         *age = age.map(|age| older(age, oldest));
     }

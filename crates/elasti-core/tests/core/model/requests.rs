@@ -7,7 +7,7 @@ use elasti_core::{WakeDecision, wake};
 use crate::model::actions::{Backend, Outcome};
 use crate::model::config::{Config, Mistake, SHARED_WAITERS};
 use crate::model::effects::scale_up;
-use crate::model::observe::{age, key, observed, pod_index};
+use crate::model::observe::{age, evidence, key, observed, pod_index};
 use crate::model::world::{Pod, World, now};
 
 /// A pod that a resolver may forward to, and whether that is right.
@@ -24,8 +24,13 @@ pub fn usable_pod(config: &Config, w: &World, r: usize, s: usize) -> Option<(boo
     let promised = pods
         .filter(|(i, _)| covered & (1 << i) != 0)
         .any(|(_, p)| p.answers());
-    if ready || promised {
+    let probed = w.svcs[other].pods.contains(&Pod::Passing);
+    if ready || promised || probed {
         return Some((other == s, true));
+    }
+    // Its containers run, which is all that it knows without a probe.
+    if config.is(Mistake::ForwardsUnprobed) && w.svcs[other].pods.contains(&Pod::Starting) {
+        return Some((other == s, false));
     }
     (config.is(Mistake::ForwardsToMarkedPods) && marked).then_some((other == s, false))
 }
@@ -165,18 +170,20 @@ pub fn wakes(config: &Config, w: &mut World, r: usize, s: usize, op: usize) -> b
     } else {
         op
     };
+    w.ops[op].wake_requests[s] = Some((0, false));
     let mut port_allocator = w.ops[op].port_allocator.clone();
     let mut o = observed(config, w, op, s, &w.svcs[s], &mut port_allocator);
     o.stable_since = o.stable_since.clone().observe(&o);
     if config.is(Mistake::PromisesVictims) {
-        o.stable_since.zeroed_at = None;
-        o.target
-            .iter_mut()
-            .for_each(|target| target.replicas_at = None);
+        // As if every pod that a scale-down stops had been seen to stop.
+        o.stable_since.steady = Some(0);
     }
     match wake(&config.spec(), &o) {
         WakeDecision::Scale(n) => {
-            scale_up(config, w, s, u8::try_from(n).unwrap(), true);
+            let evidence = evidence(w, op, s, &w.svcs[s]);
+            if scale_up(config, w, s, u8::try_from(n).unwrap(), &evidence) {
+                w.ops[op].wakes[s] = Some(0);
+            }
         }
         WakeDecision::AlreadyAwake(Some(promise)) => {
             let left = match config.mistake {

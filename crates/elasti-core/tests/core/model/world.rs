@@ -60,6 +60,11 @@ impl Pipe {
         true
     }
 
+    /// It shows something, or is about to.
+    pub fn has_anything(&self) -> bool {
+        self.seen != 0 || self.coming.iter().any(|(mask, _)| *mask != 0)
+    }
+
     /// Time may pass only if no change becomes older than the assumption allows.
     pub fn may_wait(&self, bound: Age) -> bool {
         self.coming.first().is_none_or(|(_, age)| age + 1 < bound)
@@ -76,6 +81,8 @@ impl Pipe {
 pub enum Pod {
     None,
     Starting,
+    /// Its own probe passes, and its kubelet has yet to say so: a resolver that holds requests may know before.
+    Passing,
     /// Never gets ready: the obstacle is known.
     Stuck,
     Up {
@@ -103,7 +110,10 @@ impl Pod {
     }
 
     pub fn living(self) -> bool {
-        matches!(self, Self::Starting | Self::Stuck | Self::Up { .. })
+        matches!(
+            self,
+            Self::Starting | Self::Passing | Self::Stuck | Self::Up { .. }
+        )
     }
 }
 
@@ -147,6 +157,8 @@ pub struct Status {
     pub sleep: Option<Age>,
     /// The replicas before the first scale-down.
     pub before: Option<u8>,
+    /// How long something else has contended.
+    pub contended: Option<Age>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -169,6 +181,10 @@ pub struct Svc {
     pub woken: Option<Age>,
     /// The true age of the first ready pod of that wake.
     pub served: Option<Age>,
+    /// How often the target has been written since a scale-down that no reconcile has seen yet.
+    pub generation: u8,
+    /// The true age of the last scale-up by others from more than zero.
+    pub raised: Option<Age>,
     pub pods: Vec<Pod>,
     pub kubelets: Vec<Kubelet>,
     /// Pod readiness -> the Service's own slices.
@@ -187,6 +203,10 @@ pub struct Svc {
     pub reading: TriggerState,
     /// How long ago a user requested a wake.
     pub wake_request: Option<Age>,
+    /// The leader knows that the target was up since the user's wake request.
+    pub wake_request_served: bool,
+    /// Something else wrote a zero after that.
+    pub wake_request_answered: bool,
     /// How long ago a user requested sleep.
     pub sleep_request: Option<Age>,
     /// Something broke the paths that not even a net can catch.
@@ -197,6 +217,8 @@ pub struct Svc {
     pub net_gone: bool,
     /// For each operator: whether the endpoints have changed since its last reconcile, and which pods have.
     pub changed: Vec<(bool, u8)>,
+    /// Of a frozen cache: the target has been written since.
+    pub target_outdated: bool,
 }
 
 /// A second Service of the same pods: what it has of its own.
@@ -298,8 +320,10 @@ pub struct Evidence {
     pub reading: TriggerState,
     pub since_wake: Option<Age>,
     pub since_ready: Option<Age>,
+    pub since_raised: Option<Age>,
     pub sleep_requested_since_wake: bool,
     pub wake_justified: bool,
+    pub against_younger_zero: bool,
     pub redirected: bool,
     pub zero: bool,
     pub pointless: bool,
@@ -316,11 +340,27 @@ pub struct Pending {
     pub evidence: Evidence,
 }
 
+impl Effect {
+    pub fn scales_down(&self) -> bool {
+        matches!(self, Self::Shrink(_) | Self::Zero { .. })
+    }
+}
+
+impl Pending {
+    pub fn scales_down(&self) -> bool {
+        { self.effects.iter() }.any(|(effect, _)| effect.scales_down())
+    }
+}
+
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Op {
     pub up: bool,
     pub memory: Vec<StableSince>,
     pub port_allocator: PortAllocator,
+    /// For each service: how long ago a resolver last requested a wake of it, and whether others wrote a zero since.
+    pub wake_requests: Vec<Option<(Age, bool)>>,
+    /// For each service: how long ago it scaled it up from zero.
+    pub wakes: Vec<Option<Age>>,
     /// For each service: how long what it promised about it still lasts.
     pub promised: Vec<Age>,
     pub pending: Option<Pending>,
@@ -353,6 +393,8 @@ pub struct World {
     pub lease: Lease,
     /// KubeElasti's operator lives.
     pub predecessor: bool,
+    /// A node sends only to what is on it; pod `i` and resolver `i` are on node `i`.
+    pub local: bool,
     pub budget: Budget,
     pub broken: Vec<Violation>,
 }
@@ -464,7 +506,15 @@ impl World {
     /// the ready ones, or else those that are serving and terminating.
     pub fn destinations(&self, s: usize, n: usize) -> (Vec<usize>, Vec<usize>) {
         let svc = &self.svcs[s];
-        self.chosen(s, svc.pods_at[n].seen, svc.resolvers_at[n].seen)
+        let on_node = match self.local {
+            true => NET | 1 << n | 1 << (usize::from(TERMINATING) + n),
+            false => u8::MAX,
+        };
+        self.chosen(
+            s,
+            svc.pods_at[n].seen & on_node,
+            svc.resolvers_at[n].seen & on_node,
+        )
     }
 
     fn chosen(&self, s: usize, pods: u8, resolvers: u8) -> (Vec<usize>, Vec<usize>) {

@@ -3,7 +3,7 @@
 use elasti_api::{EnabledPeriod, Reason};
 use elasti_core::Observed;
 use elasti_core::desire::{Desire, blockers, desire};
-use elasti_core::observed::{Autoscaler, PortsGiven, Reading, Report};
+use elasti_core::observed::{Autoscaler, PortsGiven, Reading, Report, UserRequest};
 
 use crate::plan_tables::facts::{
     Change, active, ago, asleep, draining, idle, observed, restoring, serving, spec, waking,
@@ -24,6 +24,10 @@ const CHANGES: &[(Change, Option<Reason>)] = &[
     (holding, Some(Reason::Traffic)),
     (
         |o| o.wake_requested_at = Some(ago(5)),
+        Some(Reason::WokenByRequest),
+    ),
+    (
+        |o| o.me.wake_request = UserRequest::At(ago(5)),
         Some(Reason::WakeRequested),
     ),
     (
@@ -87,6 +91,7 @@ fn there_are_no_blockers_exactly_if_it_may_sleep_and_the_first_is_the_reason_of_
             paused.enabled_period = Some(EnabledPeriod {
                 schedule: "0 20 * * *".into(),
                 duration: "1h".into(),
+                time_zone: None,
             });
             let reasons = agree(&paused, &o);
             assert!(reasons.contains(&Reason::Paused), "{reasons:?}");

@@ -45,9 +45,11 @@ pub fn spec() -> ElastiServiceSpec {
         }],
         autoscaler: None,
         enabled_period: None,
+        enabled_periods: Vec::new(),
         probe_response: Vec::new(),
         paused: None,
         hold: None,
+        wake: None,
         handover: None,
         waiting_page: None,
         unmanaged_services: None,
@@ -103,6 +105,8 @@ pub fn idle() -> Observed {
         autoscaler: Autoscaler::None,
         readings: vec![quiet()],
         wake_requested_at: None,
+        wake_client: None,
+        woken_at: None,
         promised_until: None,
         may_mark: true,
         stable_since: stable_since(),
@@ -309,6 +313,7 @@ pub fn target(replicas: u32) -> Target {
     Target {
         replicas,
         version: "7".into(),
+        generation: Some(1),
         replicas_by: Author::Elasti,
         replicas_at: Some(ago(LONG)),
         stops: StopOrder::Unknown,
@@ -359,6 +364,7 @@ fn me() -> Me {
             last_sleep: Some(ago(3 * LONG)),
             replicas: None,
             replicas_before_drain: None,
+            contended_since: None,
         },
     }
 }

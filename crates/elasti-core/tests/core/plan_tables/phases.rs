@@ -45,6 +45,7 @@ fn stuck(o: &mut Observed) {
     o.pods[0].obstacle = Some(Obstacle {
         kind: ObstacleKind::ImagePull,
         message: "no such image".into(),
+        failed: true,
     });
 }
 

@@ -5,7 +5,7 @@ use elasti_core::observed::{
     Author, Autoscaler, Claim, Family, KedaPause, Leadership, Obstacle, ObstacleKind, Owned,
     PortsGiven, Reading, Report, Rival, ServiceKind, StopOrder, UserRequest,
 };
-use elasti_core::step::PodRef;
+use elasti_core::step::{PodRef, Restored};
 use elasti_core::{Observed, Plan, Step};
 use jiff::SignedDuration;
 
@@ -315,6 +315,7 @@ fn a_paused_or_closed_or_unreadable_spec_never_scales_to_zero() {
         Some(EnabledPeriod {
             schedule: schedule.into(),
             duration: duration.into(),
+            time_zone: None,
         })
     };
     let mut paused = spec();
@@ -394,6 +395,24 @@ fn the_resolvers_step_back_as_soon_as_a_ready_pod_is_in_rotation() {
         }),
     ];
     each_fact_counts(restoring, steps_back, broken);
+}
+
+/// With a local traffic policy the other pods' nodes would have nothing.
+#[test]
+fn a_service_with_a_local_policy_is_restored_when_every_pod_is_ready() {
+    let mut o = restoring();
+    crate::plan_tables::facts::in_rotation(&mut o, 3);
+    o.service.as_mut().unwrap().internal_local = true;
+    o.target.as_mut().unwrap().replicas = 2;
+    assert!(Restored::observe(&o).is_err());
+    let second = |since| ("web-2".to_owned(), since);
+    o.stable_since.in_rotation_since.extend([second(ago(1))]);
+    assert!(
+        Restored::observe(&o).is_err(),
+        "its node may not know it yet"
+    );
+    o.stable_since.in_rotation_since.extend([second(ago(3))]);
+    assert!(Restored::observe(&o).is_ok());
 }
 
 /// By then every node knows the ready pod.
@@ -607,7 +626,7 @@ fn a_scale_to_zero_is_recorded_even_if_no_reconcile_observes_it() {
     let plan = planned(&o);
     let sent = |step: &&Step| matches!(step, Step::ScaleToZero(_));
     let expires = plan.steps.iter().find(sent).unwrap().expires();
-    o.stable_since = o.stable_since.clone().after(&plan.steps);
+    o.stable_since = o.after(&plan.steps);
     assert_eq!(o.stable_since.zeroed_at, expires);
     o.now += SignedDuration::from_millis(30);
     o.readings = vec![active()];
@@ -683,6 +702,7 @@ fn pods_that_cannot_start_do_not_count_as_starting() {
     o.pods[0].obstacle = Some(Obstacle {
         kind: ObstacleKind::CrashLoop,
         message: "it dies".into(),
+        failed: true,
     });
     o.stable_since.pod_versions = [("web-1".to_owned(), "1".to_owned())].into();
     assert!(scales_to_zero(&planned(&o)));
@@ -743,6 +763,7 @@ fn a_request_for_sleep_has_no_effect_on_what_came_after_it() {
     paused.enabled_period = Some(EnabledPeriod {
         schedule: "0 20 * * *".into(),
         duration: "1h".into(),
+        time_zone: None,
     });
     assert!(!scales_to_zero(&planned_for(&paused, &o)));
 }

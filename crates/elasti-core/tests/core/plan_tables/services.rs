@@ -89,7 +89,7 @@ fn at_rest_it_has_a_net_and_a_private_service_of_its_own() {
     assert!(
         matches!(
             about_second(&plan)[..],
-            [Step::EnsurePrivateService(_), Step::EnsureNet(net)]
+            [Step::EnsureNet(net), Step::EnsurePrivateService(_)]
                 if net.slices()[0].ports == ports() && net.slices()[0].role == SliceRole::Net
         ),
         "{:?}",
@@ -264,4 +264,38 @@ fn what_cannot_be_managed_is_named_and_blocks_sleep_where_the_spec_says_so() {
     assert!(written.conditions.iter().find(named).is_none());
     o.unmanaged.too_many = true;
     assert_eq!(planned(&o).why.reason, Reason::Unsupported);
+}
+
+#[test]
+fn slices_come_before_what_requests_can_do_without() {
+    let mut o = asleep();
+    o.private_service = Owned::Missing;
+    o.me.finalizer = false;
+    o.wake_requested_at = Some(o.now);
+    o.slice = Owned::Missing;
+    let steps = planned(&o).steps;
+    let names: Vec<&str> = steps.iter().map(Step::name).collect();
+    let expected = ["Wake", "AddFinalizer", "Redirect", "EnsurePrivateService"];
+    assert_eq!(names, expected);
+}
+
+#[test]
+fn without_the_private_service_by_which_resolvers_find_the_pods_nothing_goes_to_sleep() {
+    let missing: [fn(&mut Observed); 2] = [
+        |o| o.private_service = Owned::Missing,
+        |o| o.others[0].private_service = Owned::Missing,
+    ];
+    for change in missing {
+        for facts in [idle(), draining(), drained()] {
+            let mut o = with_second(facts);
+            change(&mut o);
+            let plan = planned(&o);
+            assert_eq!(plan.why.reason, Reason::RouteNotReady, "{plan:?}");
+            let names: Vec<&str> = plan.steps.iter().map(Step::name).collect();
+            for down in ["HoldAutoscaler", "Mark", "Shrink", "ScaleToZero"] {
+                assert!(!names.contains(&down), "{names:?}");
+            }
+            assert_eq!(names.last(), Some(&"EnsurePrivateService"));
+        }
+    }
 }

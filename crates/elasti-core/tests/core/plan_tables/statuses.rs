@@ -1,8 +1,8 @@
 //! What the status says, since when, and that it changes only when something else does.
 
-use elasti_api::{Condition, ElastiServiceStatus, Phase, Time};
-use elasti_core::observed::{Author, Owned, Reading, Remembered, UserRequest};
-use elasti_core::status::status;
+use elasti_api::{Condition, ElastiServiceStatus, Mode, Phase, Time, WakeClient};
+use elasti_core::observed::{Author, Owned, Reading, Remembered, SeenClient, UserRequest};
+use elasti_core::status::{Refusal, status, status_after};
 use elasti_core::{Observed, Plan};
 use jiff::SignedDuration;
 
@@ -158,10 +158,24 @@ fn contended_names_who_scaled_from_or_to_zero_until_elasti_does() {
         condition(&zeroed, "Contended").message,
         "kubectl set replicas to 0."
     );
+    let contended = |o: &mut Observed, seconds: i64, previous: &ElastiServiceStatus| {
+        o.now += SignedDuration::from_secs(seconds);
+        let (_, status) = report_status(o, previous);
+        (condition(&status, "Contended").status.clone(), status)
+    };
     let target = o.target.as_mut().unwrap();
     (target.replicas, target.replicas_by) = (1, Author::Elasti);
-    let (_, woken) = report_status(&mut o, &zeroed);
-    assert_eq!(condition(&woken, "Contended").status, "False");
+    let (stands, _) = contended(&mut o.clone(), 60, &zeroed);
+    assert_eq!(
+        stands, "False",
+        "a wake long after the zero is another matter"
+    );
+    let (again, woken) = contended(&mut o, 5, &zeroed);
+    assert_eq!(again, "True", "the zero may come again");
+    let (again, woken) = contended(&mut o, 9, &woken);
+    assert_eq!(again, "True", "it goes on");
+    let (stands, _) = contended(&mut o, 1, &woken);
+    assert_eq!(stands, "False", "the wake stands");
 }
 
 #[test]
@@ -261,6 +275,55 @@ fn the_last_wake_says_what_woke_it() {
     );
 }
 
+fn seen(at: jiff::Timestamp) -> Option<SeenClient> {
+    let client = WakeClient::http("GET", "/cart", None, "10.1.2.3");
+    Some(SeenClient { at, client })
+}
+
+#[test]
+fn the_last_wake_says_whom_it_was_for_if_a_resolver_told_it_since_the_sleep() {
+    let client = |change: fn(&mut Observed)| woken(change).last_wake.unwrap().client;
+    let told = client(|o| {
+        o.wake_requested_at = Some(o.now);
+        o.wake_client = seen(o.now);
+    });
+    assert_eq!(told, seen(now()).map(|seen| seen.client));
+    let before = client(|o| {
+        o.wake_requested_at = Some(o.now);
+        o.wake_client = seen(ago(7200));
+    });
+    assert_eq!(before, None, "of an earlier wake");
+    let trigger = client(|o| {
+        o.readings = vec![active()];
+        o.wake_client = seen(o.now);
+    });
+    assert_eq!(trigger, None, "a trigger woke it");
+}
+
+#[test]
+fn whom_a_wake_was_for_may_be_told_late_and_only_of_that_wake() {
+    let mut o = asleep();
+    let (_, down) = report_status(&mut o, &ElastiServiceStatus::default());
+    o.stable_since = observed(&o).stable_since;
+    o.now += SignedDuration::from_millis(10);
+    o.target.as_mut().unwrap().replicas = 1;
+    let (_, up) = report_status(&mut o, &down);
+    o.stable_since = observed(&o).stable_since;
+    assert_eq!(up.last_wake.as_ref().unwrap().client, None);
+    o.wake_client = seen(o.now);
+    let (_, told) = report_status(&mut o, &up);
+    assert_eq!(
+        told.last_wake.as_ref().unwrap().client,
+        o.wake_client.as_ref().map(|seen| seen.client.clone())
+    );
+    o.wake_client = Some(SeenClient {
+        at: o.now,
+        client: WakeClient::at("tls", "10.9.9.9"),
+    });
+    let (_, same) = report_status(&mut o, &told);
+    assert_eq!(same, told, "the first one woke it");
+}
+
 #[test]
 fn a_wake_takes_few_writes_and_adds_to_the_time_asleep() {
     let mut o = asleep();
@@ -314,4 +377,54 @@ fn a_wake_during_a_restart_keeps_what_was_written_of_it() {
         after.last_wake, written.last_wake,
         "the rest was not observed"
     );
+}
+
+#[test]
+fn what_is_refused_is_a_condition_until_it_is_not() {
+    let mut o = asleep();
+    let (plan, before) = report_status(&mut o, &ElastiServiceStatus::default());
+    let after = |previous: &ElastiServiceStatus, refusal: &Refusal| {
+        status_after(&spec(), &o, &plan, previous, refusal)
+    };
+    let shown = |status: &ElastiServiceStatus| {
+        let mut conditions = status.conditions.iter();
+        let found = conditions.find(|c| c.type_ == "StepFailed");
+        found.map(|c| (c.reason.clone(), c.message.clone()))
+    };
+    assert_eq!(after(&before, &Refusal::None), before, "nothing to write");
+    let refusal = Refusal::Step {
+        step: "EnsurePrivateService",
+        why: "not allowed: exceeded quota".into(),
+    };
+    let refused = after(&before, &refusal);
+    let message =
+        "EnsurePrivateService is not possible: not allowed: exceeded quota. It is tried again.";
+    let expected = ("EnsurePrivateService".to_owned(), message.to_owned());
+    assert_eq!(shown(&refused), Some(expected));
+    assert_eq!(after(&refused, &refusal), refused, "written once");
+    assert_eq!(
+        after(&refused, &Refusal::Unknown),
+        refused,
+        "it may still be refused"
+    );
+    assert_eq!(shown(&after(&refused, &Refusal::None)), None);
+}
+
+#[test]
+fn what_sleeps_comes_first_and_of_that_what_was_used_last() {
+    let one = |mode: Mode, used: Option<i64>| ElastiServiceStatus {
+        mode: Some(mode),
+        last_active_time: used.map(|seconds| Time(ago(seconds))),
+        ..ElastiServiceStatus::default()
+    };
+    let wanted = [
+        one(Mode::Proxy, Some(10)),
+        one(Mode::Proxy, Some(500)),
+        one(Mode::Proxy, None),
+        one(Mode::Serve, Some(1)),
+        one(Mode::Serve, None),
+    ];
+    let mut sorted: Vec<&ElastiServiceStatus> = wanted.iter().rev().collect();
+    sorted.sort_by_key(|status| elasti_core::status::need(status));
+    assert_eq!(sorted, wanted.iter().collect::<Vec<_>>());
 }

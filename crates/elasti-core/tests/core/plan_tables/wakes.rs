@@ -1,12 +1,16 @@
 //! How wake requests are decided, and with how many replicas.
 
-use elasti_api::{ElastiServiceSpec, Reason};
+use elasti_api::{ElastiServiceSpec, Phase, Reason};
+use elasti_core::observed::UserRequest;
 use elasti_core::observed::{Author, Autoscaler, Claim, Leadership, Owned, Rival, ServiceKind};
 use elasti_core::replicas::on_wake;
+use elasti_core::stable_since::{ObservedZero, SentScaleDown};
 use elasti_core::{Observed, Promise, Step, WakeDecision, wake};
 use jiff::SignedDuration;
 
-use crate::plan_tables::facts::{Change, active, ago, asleep, draining, planned, serving, spec};
+use crate::plan_tables::facts::{
+    Change, active, ago, asleep, draining, now, planned, serving, spec,
+};
 
 fn answer(change: Change) -> WakeDecision {
     let mut o = asleep();
@@ -64,6 +68,95 @@ fn a_wake_is_refused_with_the_reason_where_this_elasti_service_may_not_scale() {
             other => panic!("{reason}: {other:?}"),
         }
     }
+}
+
+#[test]
+fn the_pause_before_the_next_wake_grows_while_something_else_scales_to_zero_again_and_again() {
+    // How long it has been contended, how long ago the last wake was, and whether the next one waits.
+    let cases = [
+        (1, 3, true),
+        (1, 10, false),
+        (25, 12, true),
+        (25, 13, false),
+        (2_000, 639, true),
+        (2_000, 640, false),
+    ];
+    for (contended, woken, waits) in cases {
+        let mut o = asleep();
+        o.me.remembered.contended_since = Some(ago(contended));
+        o.me.remembered.last_wake = Some(ago(woken));
+        let refused = matches!(wake(&spec(), &o), WakeDecision::Refused(why) if why.reason == Reason::Contended);
+        assert_eq!(refused, waits, "{contended} s, {woken} s");
+    }
+}
+
+#[test]
+fn a_zero_by_others_answers_the_requests_before_it_and_no_later_one() {
+    let wakes = |change: Change| {
+        let mut o = asleep();
+        o.stable_since.replicas = Some(1);
+        o.wake_requested_at = Some(ago(5));
+        change(&mut o);
+        planned(&o).steps.first() == Some(&Step::Wake(1))
+    };
+    assert!(!wakes(|_| {}), "requested before the zero");
+    assert!(!wakes(|o| o.woken_at = Some(ago(4))), "and carried out");
+    let ours: Change = |o| {
+        let generation = o
+            .target
+            .as_ref()
+            .and_then(|t| t.generation.map(|now| now - 1));
+        o.stable_since.sent = Some(SentScaleDown { to: 0, generation });
+    };
+    assert!(wakes(ours), "requested while our own zero was sent");
+    let after_ours: Change = |o| {
+        let generation = o
+            .target
+            .as_ref()
+            .and_then(|t| t.generation.map(|now| now - 3));
+        o.stable_since.sent = Some(SentScaleDown { to: 0, generation });
+    };
+    assert!(!wakes(after_ours), "our own zero was not the last change");
+    let later: Change = |o| {
+        o.stable_since.zero = Some(ObservedZero {
+            since: ago(7),
+            by_other: true,
+        });
+    };
+    assert!(wakes(later), "requested after it");
+    let user: Change = |o| {
+        o.wake_requested_at = None;
+        o.me.wake_request = UserRequest::At(ago(5));
+    };
+    assert!(
+        wakes(user),
+        "whether a user's request came before it is not known"
+    );
+    let served: Change = |o| {
+        o.wake_requested_at = None;
+        o.me.wake_request = UserRequest::At(ago(5));
+        o.stable_since.served_wake = Some(ago(5));
+    };
+    assert!(!wakes(served), "it was up since the user's request");
+    assert!(
+        wakes(|o| o.readings = vec![active()]),
+        "a trigger is active"
+    );
+}
+
+#[test]
+fn a_wake_against_a_zero_of_others_needs_facts_that_are_newer() {
+    let plan = |by_other| {
+        let mut o = asleep();
+        o.readings = vec![active()];
+        o.stable_since.zero = Some(ObservedZero {
+            since: ago(7),
+            by_other,
+        });
+        planned(&o)
+    };
+    assert!(plan(true).needs_fresh_facts());
+    assert!(!plan(false).needs_fresh_facts());
 }
 
 #[test]
@@ -171,4 +264,97 @@ fn a_wake_comes_before_everything_else_in_its_plan() {
     o.private_service = Owned::Missing;
     o.resolvers[1].ready = false;
     assert_eq!(planned(&o).steps.first(), Some(&Step::Wake(1)));
+}
+
+/// Which pods a scale-down of ours stops is known once they have begun to terminate, long before the controllers' time
+/// is over; and a scale-up of ours after it stops none.
+#[test]
+fn what_our_scale_down_has_left_is_promised_once_the_others_terminate() {
+    let promised = |change: Change| {
+        let mut o = draining();
+        let mut other = o.pods[0].clone();
+        (other.name, other.terminating) = ("web-2".into(), true);
+        o.pods.push(other);
+        let target = o.target.as_mut().unwrap();
+        (target.generation, target.replicas_at) = (Some(5), Some(ago(1)));
+        let generation = Some(4);
+        o.stable_since.sent = Some(SentScaleDown { to: 1, generation });
+        change(&mut o);
+        o.stable_since = o.stable_since.clone().observe(&o);
+        match wake(&spec(), &o) {
+            WakeDecision::AlreadyAwake(promise) => promise.map(|promise| promise.pods.len()),
+            other => panic!("{other:?}"),
+        }
+    };
+    let raised: Change = |o| {
+        (o.stable_since.sent, o.stable_since.steady) = (None, Some(4));
+        o.stable_since.raising = Some(2);
+        o.target.as_mut().unwrap().replicas = 2;
+    };
+    assert_eq!(promised(|_| {}), Some(1), "the one that stays");
+    assert_eq!(
+        promised(raised),
+        Some(1),
+        "and is not the only one for long"
+    );
+    let broken: &[(&str, Change)] = &[
+        ("one of the two may be stopped", |o| {
+            o.pods[1].terminating = false
+        }),
+        ("something else has changed the target since", |o| {
+            o.target.as_mut().unwrap().generation = Some(6);
+        }),
+        ("something else has scaled it up", |o| {
+            (o.stable_since.sent, o.stable_since.steady) = (None, Some(4));
+            o.target.as_mut().unwrap().replicas = 2;
+        }),
+    ];
+    for (what, change) in broken {
+        assert_eq!(promised(*change), None, "{what}");
+    }
+}
+
+#[test]
+fn a_scale_down_is_forgotten_when_anything_has_changed_the_target_since() {
+    let observed = |change: Change| {
+        let mut o = draining();
+        o.target.as_mut().unwrap().generation = Some(5);
+        o.stable_since.sent = Some(SentScaleDown {
+            to: o.replicas().unwrap(),
+            generation: Some(4),
+        });
+        change(&mut o);
+        o.stable_since.clone().observe(&o).shrunk.is_some()
+    };
+    assert!(observed(|_| {}));
+    assert!(!observed(
+        |o| o.target.as_mut().unwrap().generation = Some(6)
+    ));
+    assert!(!observed(|o| o.target.as_mut().unwrap().generation = None));
+    assert!(!observed(|o| o.target.as_mut().unwrap().replicas = 7));
+}
+
+#[test]
+fn only_a_wake_for_lack_of_resolvers_can_be_put_off() {
+    let mut o = asleep();
+    o.resolvers.clear();
+    o.stable_since.no_resolver_since = Some(ago(60));
+    let plan = planned(&o);
+    assert!(plan.wakes_for_lack_of_resolvers(), "{plan:?}");
+    let later = now() + SignedDuration::from_secs(5);
+    let put_off = plan.without_wake_until(later);
+    assert!(
+        !put_off
+            .steps
+            .iter()
+            .any(|step| matches!(step, Step::Wake(_)))
+    );
+    assert_eq!(
+        (put_off.phase, put_off.requeue_at),
+        (Phase::Asleep, Some(later))
+    );
+    o.readings = vec![active()];
+    let plan = planned(&o);
+    assert!(plan.steps.iter().any(|step| matches!(step, Step::Wake(_))));
+    assert!(!plan.wakes_for_lack_of_resolvers(), "a trigger wakes it");
 }

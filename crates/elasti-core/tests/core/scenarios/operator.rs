@@ -23,6 +23,7 @@ pub struct Operator {
     pub reports: Vec<Report>,
     pub readings: Vec<Reading>,
     pub wake_requested_at: Option<Timestamp>,
+    pub woken_at: Option<Timestamp>,
     pub promised_until: Option<Timestamp>,
 }
 
@@ -40,6 +41,7 @@ impl Operator {
             reports: vec![Report::NotAsked; world.resolvers.len()],
             readings: vec![Reading::Unread; world.spec.triggers.len()],
             wake_requested_at: None,
+            woken_at: None,
             promised_until: None,
         }
     }
@@ -51,11 +53,16 @@ impl Operator {
             self.ask(world);
             reconcile = self.plan(world, world.clock());
         }
-        self.stable_since = reconcile
-            .observed
-            .stable_since
-            .clone()
-            .after(&reconcile.plan.steps);
+        if reconcile.plan.reason_may_be_old {
+            self.ask(world);
+            self.readings.fill(world.trigger.clone());
+            reconcile = self.plan(world, world.clock());
+        }
+        let wakes = |step: &Step| matches!(step, Step::Wake(_));
+        if reconcile.plan.steps.iter().any(wakes) {
+            self.woken_at = Some(world.clock());
+        }
+        self.stable_since = reconcile.observed.after(&reconcile.plan.steps);
         reconcile
     }
 
@@ -66,6 +73,7 @@ impl Operator {
             reports: self.reports.clone(),
             readings: self.readings.clone(),
             wake_requested_at: self.wake_requested_at,
+            woken_at: self.woken_at,
             promised_until: self.promised_until,
         };
         for report in &mut then.reports {
@@ -117,7 +125,10 @@ impl Operator {
         observed.stable_since = self.stable_since.clone().observe(&observed);
         let decision = wake(&world.spec, &observed);
         match &decision {
-            WakeDecision::Scale(replicas) => world.scale(*replicas, Author::Elasti),
+            WakeDecision::Scale(replicas) => {
+                world.scale(*replicas, Author::Elasti);
+                self.woken_at = Some(world.clock());
+            }
             WakeDecision::AlreadyAwake(Some(promise)) => self.promised_until = Some(promise.until),
             WakeDecision::AlreadyAwake(None) | WakeDecision::Refused(_) => {}
         }
@@ -138,8 +149,9 @@ impl Operator {
             target: world.target.as_ref().map(|t| Target {
                 replicas: t.replicas,
                 version: t.version.to_string(),
+                generation: None,
                 replicas_by: t.by.clone(),
-                replicas_at: Some(t.at),
+                replicas_at: Some(t.at).filter(|_| t.by != Author::Unknown),
                 stops: world.stops,
             }),
             pods: pods(world),
@@ -156,6 +168,8 @@ impl Operator {
             autoscaler: world.autoscaler.clone(),
             readings: self.readings.clone(),
             wake_requested_at: self.wake_requested_at,
+            wake_client: None,
+            woken_at: self.woken_at,
             promised_until: self.promised_until,
             may_mark: world.may_mark,
             stable_since: self.stable_since.clone(),
@@ -209,7 +223,7 @@ fn pod(p: &crate::scenarios::world::Pod) -> Pod {
         marked: p.marked,
         deletion_cost: DeletionCost::Unset,
         terminating: p.gone_at.is_some(),
-        obstacle: p.obstacle.clone(),
+        obstacle: p.obstacle.clone().filter(|_| p.gone_at.is_none()),
     }
 }
 

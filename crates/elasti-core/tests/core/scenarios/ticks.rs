@@ -88,9 +88,9 @@ fn something_that_scales_up_during_the_drain_is_named_and_given_way_to() {
         .trigger_reads(quiet())
         .at("08:15:43")
         .scaled_by("kube-controller-manager", 8)
-        .at("08:16:09")
+        .at("08:30:57")
         .scaled_by("kube-controller-manager", 8)
-        .until("08:18");
+        .until("08:48");
     insta::assert_snapshot!(scenario.transcript());
 }
 

@@ -241,7 +241,7 @@ fn pod(pod: &Pod, now: Timestamp) -> core_v1::Pod {
     let reason = pod.marked.then_some(names::DRAIN_REASON);
     // This world knows one obstacle.
     let state = match (&pod.obstacle, pod.starts_at) {
-        (Some(_), _) => json!({"waiting": {"reason": "ImagePullBackOff"}}),
+        (Some(_), _) => json!({"waiting": {"reason": "ImagePullBackOff", "message": "not found"}}),
         (None, Some(_)) => json!({"waiting": {"reason": "ContainerCreating"}}),
         (None, None) => json!({"running": {"startedAt": now}}),
     };

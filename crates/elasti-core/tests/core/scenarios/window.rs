@@ -8,6 +8,7 @@ fn window(schedule: &str, duration: &str) -> Option<EnabledPeriod> {
     Some(EnabledPeriod {
         schedule: schedule.into(),
         duration: duration.into(),
+        time_zone: None,
     })
 }
 

@@ -336,8 +336,9 @@ impl World {
                 pod.version += 1;
                 if pull_fails {
                     pod.obstacle = Some(Obstacle {
-                        kind: elasti_core::observed::ObstacleKind::ImagePull,
+                        kind: elasti_core::observed::ObstacleKind::ImageMissing,
                         message: "image registry/web:9 cannot be pulled".into(),
+                        failed: true,
                     });
                     events.push(WorldEvent::Described(format!(
                         "{} cannot pull its image",

@@ -93,7 +93,7 @@ fn word(text: &str, resolvers: &BTreeSet<String>) -> Value {
         return json!("<Prometheus>");
     }
     // A new operator knows that it was woken lately, but not who asked for it.
-    if text == "WakeRequested" {
+    if text == "WakeRequested" || text == "WokenByRequest" {
         return json!("CoolingDown");
     }
     // Generated names end in something random: web-5d8f7c9b4-x2v9k, web-4kk2d, elasti-web-pvt-4b5e57f6eb-2r9zr.

@@ -155,6 +155,7 @@ impl Observer {
                 quiet_when_decided: self.scenario == Scenario::GoingToSleep,
                 since_wake: None,
                 since_ready: None,
+                since_raised: None,
                 sleep_requested_since_wake: false,
                 cooldown: SignedDuration::ZERO,
                 writer_leads: true,
@@ -168,6 +169,7 @@ impl Observer {
                     self.scenario,
                     Scenario::WakeByRequest | Scenario::WakeByTrigger | Scenario::DeletionAtZero
                 ),
+                against_younger_zero: false,
             }),
             _ => {}
         }

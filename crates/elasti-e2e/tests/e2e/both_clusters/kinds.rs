@@ -72,16 +72,20 @@ fn annotation<'a>(object: &'a Value, name: &str) -> Option<&'a str> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn keda_is_paused_while_the_app_sleeps_and_given_back_when_it_wakes() {
     let env = TestEnv::with(|config| config.rollouts_and_keda = true).await;
+    let cpu = json!({"type": "cpu", "metricType": "Utilization", "metadata": {"value": "70"}});
     let scaled = json!({
         "apiVersion": "keda.sh/v1alpha1", "kind": "ScaledObject",
         "metadata": {"name": "web", "annotations": {"fake-cluster.example/active": "true"}},
-        "spec": {"scaleTargetRef": {"name": "web"}, "minReplicaCount": 1, "maxReplicaCount": 3},
+        "spec": {
+            "scaleTargetRef": {"name": "web"}, "minReplicaCount": 1, "maxReplicaCount": 3, "triggers": [cpu],
+        },
     });
     let home = env.home();
     let path = format!("/apis/keda.sh/v1alpha1/namespaces/{home}/scaledobjects");
     env.api().make(&path, scaled).await;
     let path = format!("{path}/web");
     let mut web = blueprint("web");
+    web.requests = json!({"cpu": "10m"});
     web.spec = json!({"autoscaler": {"type": "keda", "name": "web"}});
     let web = env.build(web).await;
     web.until_serving().await;

@@ -1,7 +1,8 @@
 //! Wakes, whatever the cause.
 
 use elasti_api::Phase;
-use elasti_e2e::{TestEnv, until};
+use elasti_e2e::{App, TestEnv, until};
+use serde_json::json;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_active_trigger_wakes_without_any_visitor() {
@@ -42,5 +43,39 @@ async fn an_app_that_someone_scales_to_zero_is_answered_for_and_one_scaled_up_is
     })
     .await;
     web.visit().await;
+    env.requests().assert_nothing_lost();
+}
+
+/// How often the target's spec was written.
+async fn generation(env: &TestEnv, app: &App) -> Option<i64> {
+    let target = env.api().get(&app.target_path()).await;
+    target["metadata"]["generation"].as_i64()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_zero_by_hand_within_the_cooldown_stands_until_the_next_request() {
+    let env = TestEnv::start().await;
+    let web = env.deploy("web").await;
+    web.until_serving().await;
+    web.fall_asleep().await;
+    web.edit(json!({"cooldownPeriod": 3600})).await;
+    web.visit().await;
+    web.until_serving().await;
+    let woken_by = web.status().await.last_wake.map(|wake| wake.by);
+    assert_eq!(woken_by.as_deref(), Some("Traffic"));
+    let before = generation(&env, &web).await;
+
+    web.scale_by_hand(0).await;
+    web.until_asleep().await;
+    web.until_nodes_follow().await;
+    let zero = generation(&env, &web).await;
+    assert_eq!(zero, before.map(|n| n + 1), "only the user wrote it");
+    let contended = web.condition("Contended").await.map(|(status, _)| status);
+    assert_eq!(contended.as_deref(), Some("True"));
+
+    web.visit().await;
+    web.until_serving().await;
+    let woken = generation(&env, &web).await;
+    assert_eq!(woken, zero.map(|n| n + 1), "one wake, by the next request");
     env.requests().assert_nothing_lost();
 }

@@ -3,16 +3,15 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue};
 use reqwest::{Client, StatusCode, Url};
-use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout};
 
-use super::{QueryError, answer};
+use super::lane::Lane;
+use super::{PrometheusSettings, QueryError, answer};
 use crate::triggers::address::{self, CheckedNames};
 
 /// One query, from the first packet to the last byte.
@@ -21,10 +20,16 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 const MAX_BODY_BYTES: usize = 1 << 20;
 /// Shorter than servers and balancers keep a connection, so that none is used that is just being closed.
 const POOL_IDLE_TIMEOUT: Duration = Duration::from_secs(20);
-/// Queries to one server at a time.
-const CONNECTIONS: usize = 8;
-/// After so many queries in a row without any answer, those that queue are not sent any more.
-const GIVE_UP_AFTER: usize = CONNECTIONS;
+/// Queries of rounds to one server at a time; Prometheus evaluates 20. One namespace alone gets half.
+const ROUND_QUERIES: usize = 12;
+/// The same of what decisions wait for.
+const URGENT_QUERIES: usize = 4;
+/// After so many queries of a namespace in a row without any answer, those that queue are not sent any more.
+const GIVE_UP_AFTER: usize = ROUND_QUERIES / 2;
+/// An answer that was not asked for again is forgotten.
+const REMEMBERED_FOR: Duration = Duration::from_secs(60);
+/// With fewer answers their age does not matter.
+const MIN_ANSWERS: usize = 64;
 /// Headers that describe the connection, not the query.
 const FORBIDDEN_HEADERS: [&str; 8] = [
     "host",
@@ -43,43 +48,62 @@ pub(super) type Headers = BTreeMap<String, String>;
 /// How servers are reached.
 #[derive(Debug)]
 pub(super) struct Clients {
-    default_server: Option<Url>,
-    authorization: Option<HeaderValue>,
-    any_address: bool,
+    settings: PrometheusSettings,
     checked: Client,
     trusted: Client,
 }
 
 impl Clients {
-    pub(super) fn new(
-        default_server: Option<Url>,
-        authorization: Option<HeaderValue>,
-        any_address: bool,
-    ) -> reqwest::Result<Self> {
+    pub(super) fn new(settings: PrometheusSettings) -> reqwest::Result<Self> {
         elasti_runtime::tls::install_provider();
         Ok(Self {
-            default_server,
-            authorization,
-            any_address,
+            settings,
             checked: client(|builder| builder.dns_resolver(CheckedNames))?,
             trusted: client(|builder| builder)?,
         })
     }
 
+    fn is_default(&self, url: &Url) -> bool {
+        self.settings.server.as_ref() == Some(url)
+    }
+
+    /// A trigger may name this server.
+    fn is_allowed(&self, url: &Url) -> bool {
+        let allowed = &self.settings.allowed;
+        let is_below = |one: &Url| {
+            let path = one.path().trim_end_matches('/');
+            let rest = url.path().strip_prefix(path);
+            let below = rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
+            one.origin() == url.origin() && below
+        };
+        allowed.is_empty() || self.is_default(url) || allowed.iter().any(is_below)
+    }
+
+    /// The server is asked with the operator's credential, and not everyone may see what it answers.
+    fn hides_values(&self, url: &Url, given: &Headers) -> bool {
+        let mut given = given.keys();
+        let own = given.any(|name| name.eq_ignore_ascii_case(AUTHORIZATION.as_str()));
+        let secret = self.settings.authorization.is_some() && self.is_default(url) && !own;
+        secret && !self.settings.show_values
+    }
+
     /// The server that a trigger names, or the operator's default.
     pub(super) fn url(&self, written: Option<&str>) -> Result<Url, QueryError> {
         let Some(written) = written else {
-            return self.default_server.clone().ok_or(QueryError::NoServer);
+            return self.settings.server.clone().ok_or(QueryError::NoServer);
         };
         let url = Url::parse(written).map_err(|_| QueryError::BadAddress)?;
         if !matches!(url.scheme(), "http" | "https") || !url.has_host() {
             return Err(QueryError::BadAddress);
         }
-        Ok(url)
+        match self.is_allowed(&url) {
+            true => Ok(url),
+            false => Err(QueryError::NotAllowed),
+        }
     }
 
     fn for_server(&self, url: &Url) -> Result<&Client, QueryError> {
-        if self.any_address || self.default_server.as_ref() == Some(url) {
+        if self.settings.any_address || self.is_default(url) {
             return Ok(&self.trusted);
         }
         address::check_written(url).map_err(QueryError::Forbidden)?;
@@ -89,8 +113,8 @@ impl Clients {
     /// The trigger's headers; the operator's credential goes to the operator's own server only.
     fn headers(&self, url: &Url, given: &Headers) -> Result<HeaderMap, QueryError> {
         let mut headers = HeaderMap::new();
-        if let Some(credential) = &self.authorization
-            && self.default_server.as_ref() == Some(url)
+        if let Some(credential) = &self.settings.authorization
+            && self.is_default(url)
         {
             headers.insert(AUTHORIZATION, credential.clone());
         }
@@ -117,7 +141,7 @@ fn client(
             .no_proxy()
             .retry(reqwest::retry::never())
             .connect_timeout(TIMEOUT)
-            .pool_max_idle_per_host(CONNECTIONS)
+            .pool_max_idle_per_host(ROUND_QUERIES)
             .pool_idle_timeout(POOL_IDLE_TIMEOUT)
             .user_agent(concat!("elasti/", env!("CARGO_PKG_VERSION")));
         change(plain)
@@ -129,17 +153,51 @@ fn client(
     })
 }
 
-/// The last answer about a server's own uptime.
-type Uptime = tokio::sync::Mutex<Option<(Instant, Result<f64, QueryError>)>>;
+/// One query as one namespace asks it; the same query of the same namespace is asked once for all who wait for it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Query {
+    pub(super) headers: Headers,
+    pub(super) text: String,
+    /// Whose turn it takes.
+    pub(super) namespace: Arc<str>,
+    /// A decision waits for it.
+    pub(super) urgent: bool,
+}
+
+/// The last answer to a query, and when it was sent.
+type LastAnswer = tokio::sync::Mutex<Option<(Instant, Result<f64, QueryError>)>>;
 
 /// One server, shared by all its triggers.
 #[derive(Debug)]
 pub(super) struct Server {
     clients: Arc<Clients>,
     url: Url,
-    connections: Semaphore,
-    unanswered: AtomicUsize,
-    uptimes: Mutex<HashMap<(Headers, String), Arc<Uptime>>>,
+    rounds: Arc<Lane>,
+    urgent: Arc<Lane>,
+    /// Queries in a row without an answer, by namespace.
+    unanswered: Mutex<HashMap<Arc<str>, usize>>,
+    answers: Mutex<Answers>,
+}
+
+/// The last answer to each query.
+#[derive(Debug, Default)]
+struct Answers {
+    all: HashMap<Query, Arc<LastAnswer>>,
+    /// When there are so many, the old ones are forgotten.
+    limit: usize,
+}
+
+impl Answers {
+    fn get(&mut self, query: &Query) -> Arc<LastAnswer> {
+        if self.all.len() >= self.limit {
+            self.all.retain(|_, last| {
+                let in_use = Arc::strong_count(last) > 1;
+                in_use || last.try_lock().is_ok_and(|last| is_recent(last.as_ref()))
+            });
+            self.limit = (2 * self.all.len()).max(MIN_ANSWERS);
+        }
+        self.all.entry(query.clone()).or_default().clone()
+    }
 }
 
 impl Server {
@@ -147,61 +205,74 @@ impl Server {
         Self {
             clients,
             url,
-            connections: Semaphore::new(CONNECTIONS),
-            unanswered: AtomicUsize::new(0),
-            uptimes: Mutex::default(),
+            rounds: Lane::new(ROUND_QUERIES),
+            urgent: Lane::new(URGENT_QUERIES),
+            unanswered: Mutex::default(),
+            answers: Mutex::default(),
         }
     }
 
-    /// The sample that a query gives now.
-    pub(super) async fn query(&self, headers: &Headers, query: &str) -> Result<f64, QueryError> {
-        let before = self.unanswered.load(Ordering::Relaxed);
-        let Ok(_permit) = self.connections.acquire().await else {
-            return Err(QueryError::TimedOut);
-        };
-        let unanswered = self.unanswered.load(Ordering::Relaxed);
-        // A query that queued while the server fell silent gives up; a later one tries again.
-        if unanswered.saturating_sub(before) >= GIVE_UP_AFTER {
-            return Err(QueryError::TimedOut);
-        }
-        let result = timeout(TIMEOUT, self.send(headers, query))
-            .await
-            .unwrap_or(Err(QueryError::TimedOut));
-        match &result {
-            Err(QueryError::TimedOut | QueryError::Unreachable) => {
-                self.unanswered.fetch_add(1, Ordering::Relaxed);
-            }
-            _ => self.unanswered.store(0, Ordering::Relaxed),
-        }
-        result
+    /// What it answers to a query with these headers is not for everyone.
+    pub(super) fn hides_values(&self, headers: &Headers) -> bool {
+        self.clients.hides_values(&self.url, headers)
     }
 
-    /// The same for the server's own uptime; one answer serves all whose queries ended before it was requested.
-    pub(super) async fn uptime(
+    /// The sample that a query gives, in an answer to what was sent at `not_before` or later.
+    pub(super) async fn sample(
         &self,
-        headers: &Headers,
-        query: &str,
+        query: Query,
         not_before: Instant,
     ) -> Result<f64, QueryError> {
-        let slot = {
-            let mut uptimes = self.uptimes.lock();
-            uptimes.retain(|_, slot| {
-                let in_use = Arc::strong_count(slot) > 1;
-                in_use || slot.try_lock().is_ok_and(|last| is_recent(last.as_ref()))
-            });
-            let key = (headers.clone(), query.to_owned());
-            uptimes.entry(key).or_default().clone()
+        let last = {
+            let mut answers = self.answers.lock();
+            answers.get(&query)
         };
-        let mut last = slot.lock().await;
-        if let Some((requested, answer)) = &*last
-            && *requested >= not_before
+        let mut last = last.lock().await;
+        if let Some((sent, answer)) = &*last
+            && *sent >= not_before
         {
             return answer.clone();
         }
-        let requested = Instant::now();
-        let answer = self.query(headers, query).await;
-        *last = Some((requested, answer.clone()));
+        let (sent, answer) = self.ask(&query).await;
+        *last = Some((sent, answer.clone()));
         answer
+    }
+
+    /// Asks when it is the namespace's turn; gives also when that was.
+    async fn ask(&self, query: &Query) -> (Instant, Result<f64, QueryError>) {
+        let Query {
+            headers,
+            text,
+            namespace,
+            urgent,
+        } = query;
+        let lane = match urgent {
+            true => &self.urgent,
+            false => &self.rounds,
+        };
+        let before = self.unanswered_in(namespace);
+        let _permit = lane.permit(namespace).await;
+        let sent = Instant::now();
+        let unanswered = self.unanswered_in(namespace);
+        // A query that queued while the server fell silent gives up; a later one tries again.
+        if unanswered.saturating_sub(before) >= GIVE_UP_AFTER {
+            return (sent, Err(QueryError::TimedOut));
+        }
+        let result = timeout(TIMEOUT, self.send(headers, text))
+            .await
+            .unwrap_or(Err(QueryError::TimedOut));
+        let mut unanswered = self.unanswered.lock();
+        match &result {
+            Err(QueryError::TimedOut | QueryError::Unreachable) => {
+                *unanswered.entry(namespace.clone()).or_default() += 1;
+            }
+            _ => drop(unanswered.remove(namespace)),
+        }
+        (sent, result)
+    }
+
+    fn unanswered_in(&self, namespace: &Arc<str>) -> usize {
+        self.unanswered.lock().get(namespace).copied().unwrap_or(0)
     }
 
     async fn send(&self, headers: &Headers, query: &str) -> Result<f64, QueryError> {
@@ -228,7 +299,7 @@ impl Server {
 }
 
 fn is_recent(last: Option<&(Instant, Result<f64, QueryError>)>) -> bool {
-    last.is_some_and(|(requested, _)| requested.elapsed() < Duration::from_secs(60))
+    last.is_some_and(|(sent, _)| sent.elapsed() < REMEMBERED_FOR)
 }
 
 fn query_error(error: &reqwest::Error) -> QueryError {

@@ -4,7 +4,7 @@
 //! The outcome of each case stands in `expected.txt`; `ELASTI_CORPUS=write` rewrites it, for review.
 
 mod http1;
-mod http2;
+pub mod http2;
 mod oracle;
 
 use std::net::IpAddr;

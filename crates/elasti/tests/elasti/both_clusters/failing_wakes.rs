@@ -1,7 +1,7 @@
 //! Wakes that fail: `elasti why` names the cause that was injected, and the command that shows or fixes it.
 
 use elasti_e2e::{App, Blueprint, blueprint, until};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::user::User;
 use crate::transcript::normalised;
@@ -25,6 +25,11 @@ async fn visited(change: impl FnOnce(&mut Blueprint)) -> (User, App) {
     let visited = web.clone();
     tokio::spawn(async move { visited.get().await.map(drop) });
     (user, web)
+}
+
+/// For what would be waited for longer.
+fn fail_fast() -> Value {
+    json!({"hold": {"failFastSeconds": 5}})
 }
 
 /// Waits for the operator's word, and asks why.
@@ -77,7 +82,11 @@ fn stable(line: &str, web: &App) -> String {
 async fn the_image_cannot_be_pulled() {
     // Nothing listens there, on any machine.
     let image = json!({"image": "127.0.0.1:9/missing:1", "imagePullPolicy": "IfNotPresent"});
-    let (user, web) = visited(|web| web.pod = json!({"container": image})).await;
+    let (user, web) = visited(|web| {
+        web.pod = json!({"container": image});
+        web.spec = fail_fast();
+    })
+    .await;
     insta::assert_snapshot!(told_once(&user, &web, "ImagePull").await);
     // `elasti wake` reports the same, at once. Between two pulls the pod is only starting, which is reported first.
     let namespace = web.blueprint.namespace;
@@ -96,14 +105,18 @@ async fn the_image_cannot_be_pulled() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_container_starts_and_dies() {
-    let (user, web) = visited(|web| web.image = "crash-loop:1").await;
+    let (user, web) = visited(|web| {
+        web.image = "crash-loop:1";
+        web.spec = fail_fast();
+    })
+    .await;
     insta::assert_snapshot!(told_once(&user, &web, "CrashLoop").await);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_node_takes_the_pod() {
     let (user, web) = visited(|web| web.pod = json!({"nodeSelector": {"disk": "ssd"}})).await;
-    insta::assert_snapshot!(told_once(&user, &web, "Unschedulable").await);
+    insta::assert_snapshot!(told_once(&user, &web, "NotScheduled").await);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -114,7 +127,11 @@ async fn the_api_server_refuses_the_pod() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_pod_never_becomes_ready() {
-    let (user, web) = visited(|web| web.image = "never-ready:1").await;
+    let (user, web) = visited(|web| {
+        web.image = "never-ready:1";
+        web.spec = fail_fast();
+    })
+    .await;
     insta::assert_snapshot!(told_once(&user, &web, "NeverReady").await);
 }
 

@@ -139,9 +139,9 @@ async fn a_thousand_services_are_one_list_a_kind_and_fit_80_columns() {
         fixture.status(&name, asleep()).await;
     }
     let faults = fixture.env.fake_cluster().server.faults();
-    // `top` also asks where the resolvers are: there is none, so it asks none for held requests.
+    // One of them is for where the resolvers are: there is none, so none is asked for held requests.
     for (arguments, calls) in [
-        (&["list", "-A"] as &[&str], 2),
+        (&["list", "-A"] as &[&str], 3),
         (&["top", "--once", "-A"], 3),
     ] {
         let before = faults.calls();
@@ -203,7 +203,7 @@ async fn without_a_terminal_top_tells_each_change_in_a_line() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn top_asks_the_resolvers_for_held_requests() {
+async fn list_and_top_ask_the_resolvers_for_held_requests() {
     let fixture = Fixture::with(|_| {}).await;
     let web = fixture.env.deploy("web").await;
     web.until_serving().await;
@@ -215,9 +215,72 @@ async fn top_asks_the_resolvers_for_held_requests() {
     let printed = fixture.types(&["top", "--once"]).await;
     assert!(printed.contains("; 2 held; "), "{printed}");
     let listed = fixture.types(&["list", "-o", "json"]).await;
-    assert!(listed.contains("\"heldLive\": false"), "{listed}");
+    assert!(listed.contains("\"heldLive\": true"), "{listed}");
     web.scale_by_hand(1).await;
     for visitor in visitors {
         visitor.await.unwrap();
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn services_are_listed_by_name_and_a_missing_one_is_an_error() {
+    let fixture = a_few().await;
+    let printed = fixture.types(&["list", "web", "els/api"]).await;
+    assert!(
+        printed.contains("\nweb ") && printed.contains("\napi "),
+        "{printed}"
+    );
+    assert!(!printed.contains("cart"), "{printed}");
+    let printed = fixture.types(&["list", "web", "nowhere"]).await;
+    assert!(printed.contains("\nweb "), "{printed}");
+    assert!(
+        printed.contains("elastiservices \"nowhere\" not found"),
+        "{printed}"
+    );
+    assert!(printed.contains("[exit 1]"), "{printed}");
+    let printed = fixture.types(&["pause", "-l", "team=none"]).await;
+    assert!(
+        printed.contains("no ElastiService has the labels team=none"),
+        "{printed}"
+    );
+}
+
+/// Both ask the resolvers, or both show what the operator last reported and say so.
+#[tokio::test(flavor = "multi_thread")]
+async fn list_and_top_show_the_same_held_requests() {
+    let fixture = a_few().await;
+    let held = async |arguments: &[&str]| {
+        let output = fixture.elasti(arguments).output().await.unwrap();
+        let data: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let items = data["items"].as_array().unwrap().clone();
+        let held = items
+            .iter()
+            .map(|one| (one["held"].clone(), one["heldLive"].clone()));
+        held.collect::<Vec<_>>()
+    };
+    let (list, top) = (
+        held(&["list", "-o", "json"]).await,
+        held(&["top", "--sort", "name", "-o", "json"]).await,
+    );
+    assert_eq!(list, top);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_watched_list_prints_a_row_for_each_change() {
+    let fixture = a_few().await;
+    let mut command = fixture.elasti(&["list", "-w", "web"]);
+    let mut child = command
+        .stdout(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let mut next = async || lines.next_line().await.unwrap().unwrap();
+    assert!(next().await.starts_with("NAME"));
+    assert!(next().await.contains("CoolingDown"));
+    fixture.status("web", asleep()).await;
+    let row = timeout(std::time::Duration::from_secs(60), next())
+        .await
+        .unwrap();
+    assert!(row.starts_with("web") && row.contains("Asleep"), "{row}");
 }

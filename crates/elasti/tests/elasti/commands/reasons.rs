@@ -143,6 +143,7 @@ async fn the_last_wake_is_shown_by_its_parts() {
     let wake = json!({"lastScaledUpTime": days_ago(2), "asleepSeconds": 433_000, "lastWake": {
         "by": "Traffic", "askedAt": at(0), "scaledAt": at(9), "scheduledAt": at(21), "startedAt": at(700),
         "readyAt": at(1400), "answeredAt": at(1404),
+        "client": {"protocol": "http", "method": "GET", "path": "/items/7", "userAgent": "curl/8.5.0", "address": "10.244.1.7", "pod": "web-1", "namespace": "shop"},
     }});
     let status = with(
         with(serving("CoolingDown", "The operator's words."), quiet()),
@@ -279,7 +280,8 @@ async fn a_pod_never_becomes_ready() {
     let fixture = Fixture::unattended().await;
     fixture.resolver(true).await;
     fixture.workload("web", 0, json!({})).await;
-    fixture.declare("web", json!({})).await;
+    let fail_fast = json!({"hold": {"failFastSeconds": 1}});
+    fixture.declare("web", fail_fast).await;
     never_ready_pod(&fixture).await;
     let replicas =
         json!({"spec": {"replicas": 1, "template": {"spec": {"nodeSelector": {"no": "where"}}}}});
@@ -289,7 +291,7 @@ async fn a_pod_never_becomes_ready() {
         .patch(&format!("{DEPLOYMENTS}/web"), elasti_e2e::MERGE, replicas)
         .await;
     // The Deployment's own pod waits for a node that does not exist: two causes at once.
-    let sentence = "Pod web-by-hand cannot start: it has not become ready for 60 s.";
+    let sentence = "Pod web-by-hand cannot start: its readiness probe has not passed since its containers started.";
     fixture.status("web", json!({
         "phase": "Waking", "mode": "proxy", "reason": "NeverReady", "replicas": 1, "observedGeneration": 1, "held": 2,
         "lastScaledUpTime": days_ago(1), "triggers": [trigger("quiet", Some("0"), None)], "quietSince": days_ago(9),

@@ -137,3 +137,34 @@ async fn the_live_screen_follows_every_change_and_is_left_as_it_was() {
     let ended = timeout(LIMIT, child.wait()).await.unwrap().unwrap();
     assert_eq!(ended.code(), Some(0));
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn keys_filter_wake_explain_and_quit() {
+    let fixture = two().await;
+    let mut child = on_a_terminal(&fixture, "top", &[]);
+    let mut screen = child.stdout.take().unwrap();
+    let mut keys = child.stdin.take().unwrap();
+    let text = std::sync::Arc::new(std::sync::Mutex::new(String::new()));
+    let seen = text.clone();
+    let reading = tokio::spawn(async move {
+        let mut some = [0_u8; 4096];
+        while let Ok(read @ 1..) = screen.read(&mut some).await {
+            let more = String::from_utf8_lossy(&some[..read]).into_owned();
+            seen.lock().unwrap().push_str(&more);
+        }
+    });
+    let shows = |word: &str| text.lock().unwrap().contains(word);
+    until("it shows both", async || shows("q quit") && shows("Asleep")).await;
+    keys.write_all(b"/web\r").await.unwrap();
+    until("it filters", async || shows("filter \"web\"")).await;
+    keys.write_all(b"w").await.unwrap();
+    until("it tells", async || shows("web: wake requested")).await;
+    let annotation = &fixture.object("web").await["metadata"]["annotations"]["elasti.truefoundry.com/wake-requested"];
+    assert!(annotation.is_string(), "{annotation}");
+    keys.write_all(b"\r").await.unwrap();
+    until("it explains", async || shows("esc back")).await;
+    keys.write_all(b"q").await.unwrap();
+    timeout(LIMIT, reading).await.expect("q ends it").unwrap();
+    let ended = timeout(LIMIT, child.wait()).await.unwrap().unwrap();
+    assert_eq!(ended.code(), Some(0));
+}

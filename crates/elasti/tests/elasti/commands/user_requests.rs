@@ -43,6 +43,20 @@ fn events_sent(fixture: &Fixture) -> usize {
     fixture.env.fake_cluster().server.faults().delivered().len()
 }
 
+/// The command may not watch yet: a status is written until its watch has it.
+async fn until_watched(fixture: &Fixture, status: Value) {
+    let before = events_sent(fixture);
+    let written = std::cell::Cell::new(0_u32);
+    until("the watch has it", async || {
+        written.set(written.get() + 1);
+        let mut status = status.clone();
+        status["held"] = json!(written.get());
+        fixture.status("web", status).await;
+        events_sent(fixture) > before
+    })
+    .await;
+}
+
 fn timeless(printed: &str) -> String {
     let line = |line: &str| match line.split_once(" after ") {
         Some((head, tail)) if tail.ends_with("ms") || tail.ends_with('s') => {
@@ -61,12 +75,37 @@ async fn a_wake_that_comes() {
     let steps = vec![
         status("Waking", "WakeRequested", "A wake was asked for.", true),
         status("Restoring", "WakeRequested", "A wake was asked for.", true),
+        status("Serving", "CoolingDown", "It cools down.", true),
     ];
     let (printed, ()) = tokio::join!(
         fixture.types(&["wake", "web"]),
         play(&fixture, "wake-requested", steps)
     );
     insta::assert_snapshot!(timeless(&printed));
+}
+
+/// A ready pod is not enough: a service that goes back to sleep before it serves was not woken.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_wake_that_falls_back_fails_and_says_why() {
+    let fixture = one(status("Asleep", "Idle", "It sleeps.", true)).await;
+    let (printed, ()) = tokio::join!(fixture.types(&["wake", "web"]), async {
+        let up = status("Restoring", "WakeRequested", "A wake was asked for.", true);
+        play(&fixture, "wake-requested", Vec::new()).await;
+        until_watched(&fixture, up).await;
+        let back = status(
+            "Redirecting",
+            "SleepRequested",
+            "Sleep was requested.",
+            true,
+        );
+        fixture.status("web", back).await;
+    });
+    assert!(
+        printed
+            .contains("default/web: cannot be woken: it went back to sleep: Sleep was requested."),
+        "{printed}"
+    );
+    assert!(printed.contains("[exit 1]"), "{printed}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -153,17 +192,7 @@ async fn a_sleep_that_a_request_cancels() {
     // Between two statuses the watch must see the first.
     let play = async {
         play(&fixture, "sleep-requested", Vec::new()).await;
-        // The command may not watch yet: the statuses are written until its watch has them.
-        let before = events_sent(&fixture);
-        let written = std::cell::Cell::new(0_u32);
-        until("the way down was seen", async || {
-            written.set(written.get() + 1);
-            let mut down = down.clone();
-            down["held"] = json!(written.get());
-            fixture.status("web", down).await;
-            events_sent(&fixture) > before
-        })
-        .await;
+        until_watched(&fixture, down).await;
         fixture.status("web", back).await;
     };
     let (said, ()) = tokio::join!(fixture.types(&["sleep", "web"]), play);

@@ -273,6 +273,7 @@ fn every_metric_exists() {
         "crates/elasti-operator/src/metrics/kept.rs",
         "crates/elasti-operator/src/savings.rs",
         "crates/elasti-resolver/src/metrics.rs",
+        "crates/elasti-resolver/src/metrics/limits.rs",
         "crates/elasti-api/src/names.rs",
     ] {
         sources += &text(file);

@@ -126,10 +126,11 @@ fn example(package: &str, words: &[&str]) -> Result<(), String> {
         return Ok(());
     };
     let name = words.get(at + 1).unwrap_or(&"");
-    let file = format!("crates/{package}/examples/{name}.rs");
-    match root().join(&file).exists() {
+    let folder = format!("crates/{package}/examples/{name}");
+    let files = [format!("{folder}.rs"), format!("{folder}/main.rs")];
+    match files.iter().any(|file| root().join(file).exists()) {
         true => Ok(()),
-        false => Err(format!("{file} does not exist")),
+        false => Err(format!("{folder} does not exist")),
     }
 }
 

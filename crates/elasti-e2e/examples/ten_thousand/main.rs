@@ -1,0 +1,107 @@
+//! What 10,000 sleeping services cost, with 2 operators and 2 resolvers in processes of their own: memory, API calls at
+//! rest, restarts, a rollout of the resolvers under clients, and many wakes at once.
+//! It prints figures: `cargo run --release -p elasti-e2e --example ten_thousand [-- SERVICES]`.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::cast_precision_loss
+)]
+
+mod objects;
+mod processes;
+mod rest;
+mod rollout;
+mod wakes;
+
+use elasti_e2e::TestEnv;
+use elasti_fake_cluster::prometheus::Reading;
+use tokio::time::Instant;
+
+use crate::objects::LOAD;
+use crate::processes::{Installation, Kind, Process};
+
+/// The memory of a process without services is measured with these few.
+const FEW: usize = 20;
+const MANY: usize = 10_000;
+
+#[tokio::main]
+async fn main() {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    match words.as_slice() {
+        [kind, rest @ ..] if Kind::from_word(kind).is_some() => {
+            processes::run(Kind::from_word(kind).unwrap(), rest).await;
+        }
+        [] => measure(MANY).await,
+        [many] => measure(many.parse().expect("how many services")).await,
+        _ => panic!("usage: ten_thousand [SERVICES]"),
+    }
+}
+
+async fn measure(many: usize) {
+    let env = TestEnv::with(|config| {
+        (config.operators, config.resolvers, config.nodes) = (0, 0, 1);
+    })
+    .await;
+    env.fake_cluster().prometheus.set(LOAD, Reading::Value(0.0));
+    let mut installation = Installation::new(&env).await;
+    for kind in [
+        Kind::Operator,
+        Kind::Operator,
+        Kind::Resolver,
+        Kind::Resolver,
+    ] {
+        installation.add(kind).await;
+    }
+    objects::declare(&env, 0..FEW).await;
+    rest::until_written(&env, FEW).await;
+    let before: Vec<usize> = installation.each(Process::resident_kib);
+
+    let started = Instant::now();
+    objects::declare(&env, FEW..FEW + many).await;
+    rest::until_written(&env, FEW + many).await;
+    println!(
+        "{many} services created, all asleep and redirected after {:.1?}",
+        started.elapsed()
+    );
+    for (process, before) in installation.processes.iter().zip(&before) {
+        tell_memory(process, *before, many);
+    }
+    rest::tell(
+        &env,
+        installation.count(Kind::Operator),
+        installation.count(Kind::Resolver),
+    )
+    .await;
+    tell_restarts(&mut installation, &before, many).await;
+    rollout::tell(&env, &mut installation, FEW + many).await;
+    for at_once in [1, 100, 1_000.min(many / 2)] {
+        wakes::tell(&env, at_once).await;
+    }
+    installation.stop();
+}
+
+fn tell_memory(process: &Process, before: usize, many: usize) {
+    let each = |kib: usize| kib.saturating_sub(before) as f64 / many as f64;
+    let (now, most) = (process.resident_kib(), process.most_resident_kib());
+    println!(
+        "{}: {before} KiB without them, {now} KiB now ({:.1} KiB each), at most {most} KiB ({:.1} KiB each)",
+        process.name(),
+        each(now),
+        each(most),
+    );
+}
+
+/// One of each is killed and started again with the same address.
+async fn tell_restarts(installation: &mut Installation, before: &[usize], many: usize) {
+    for index in [0, 2] {
+        let took = installation.restart(index).await;
+        let process = &installation.processes[index];
+        println!(
+            "{} killed and started: ready after {took:.1?}",
+            process.name()
+        );
+        tell_memory(process, before[index], many);
+    }
+}

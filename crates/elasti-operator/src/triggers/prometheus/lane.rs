@@ -1,0 +1,61 @@
+//! Permits to query one server: a few at a time, shared fairly by the namespaces that wait for one.
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use tokio::sync::oneshot;
+
+use crate::turns::Turns;
+
+/// Who waits for a permit.
+#[derive(Debug)]
+pub(super) struct Lane(Mutex<Turns<oneshot::Sender<Permit>>>);
+
+/// One query may be sent as long as this lives.
+#[derive(Debug)]
+pub(super) struct Permit {
+    /// `None` once it is given back.
+    lane: Option<Arc<Lane>>,
+    namespace: Arc<str>,
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        if let Some(lane) = self.lane.take() {
+            lane.0.lock().ended(&self.namespace);
+            lane.grant();
+        }
+    }
+}
+
+impl Lane {
+    pub(super) fn new(permits: usize) -> Arc<Self> {
+        Arc::new(Self(Mutex::new(Turns::new(permits))))
+    }
+
+    /// Waits for the namespace's turn; `None` never happens while the lane lives.
+    pub(super) async fn permit(self: &Arc<Self>, namespace: &Arc<str>) -> Option<Permit> {
+        let (send, receive) = oneshot::channel();
+        self.0.lock().push(namespace, send);
+        self.grant();
+        receive.await.ok()
+    }
+
+    /// Gives out what is free.
+    fn grant(self: &Arc<Self>) {
+        loop {
+            let Some((namespace, waits)) = self.0.lock().next() else {
+                return;
+            };
+            let permit = Permit {
+                lane: Some(self.clone()),
+                namespace,
+            };
+            if let Err(mut unused) = waits.send(permit) {
+                // It gave up meanwhile.
+                unused.lane = None;
+                self.0.lock().ended(&unused.namespace);
+            }
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! What waits for one of a few places, by namespace. Namespaces take turns, and each may have half of the places that the
+//! others do not use: however slow its own work is, some are left for the next namespace.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+
+/// What waits, and how many places each namespace has.
+#[derive(Debug)]
+pub(crate) struct Turns<T> {
+    places: usize,
+    waiting: HashMap<Arc<str>, VecDeque<T>>,
+    /// The namespaces that wait, the next first.
+    order: VecDeque<Arc<str>>,
+    taken: HashMap<Arc<str>, usize>,
+    taken_in_all: usize,
+}
+
+impl<T> Turns<T> {
+    pub(crate) fn new(places: usize) -> Self {
+        Self {
+            places,
+            waiting: HashMap::new(),
+            order: VecDeque::new(),
+            taken: HashMap::new(),
+            taken_in_all: 0,
+        }
+    }
+
+    pub(crate) fn push(&mut self, namespace: &Arc<str>, one: T) {
+        let waiting = self.waiting.entry(namespace.clone()).or_default();
+        if waiting.is_empty() {
+            self.order.push_back(namespace.clone());
+        }
+        waiting.push_back(one);
+    }
+
+    /// The next one, which takes a place; give it back with `ended`.
+    pub(crate) fn next(&mut self) -> Option<(Arc<str>, T)> {
+        let namespace = self.order.remove(self.next_turn()?)?;
+        let waiting = self.waiting.get_mut(&namespace)?;
+        let one = waiting.pop_front()?;
+        match waiting.is_empty() {
+            true => drop(self.waiting.remove(&namespace)),
+            false => self.order.push_back(namespace.clone()),
+        }
+        *self.taken.entry(namespace.clone()).or_default() += 1;
+        self.taken_in_all += 1;
+        Some((namespace, one))
+    }
+
+    /// One that waits could take a place.
+    pub(crate) fn has_next(&self) -> bool {
+        self.next_turn().is_some()
+    }
+
+    /// A place is free again.
+    pub(crate) fn ended(&mut self, namespace: &Arc<str>) {
+        if let Some(taken) = self.taken.get_mut(namespace) {
+            *taken -= 1;
+            self.taken_in_all -= 1;
+            if *taken == 0 {
+                self.taken.remove(namespace);
+            }
+        }
+    }
+
+    /// Nothing waits any more; the places that are taken stay so.
+    pub(crate) fn clear(&mut self) {
+        self.waiting.clear();
+        self.order.clear();
+    }
+
+    /// The first namespace with a place left, as an index.
+    fn next_turn(&self) -> Option<usize> {
+        let has_place = |namespace: &Arc<str>| {
+            let own = self.taken.get(namespace).copied().unwrap_or(0);
+            let left = self.places.saturating_sub(self.taken_in_all - own);
+            own < left.div_ceil(2) && self.taken_in_all < self.places
+        };
+        self.order.iter().position(has_place)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::indexing_slicing)]
+    use super::*;
+
+    fn take_all(turns: &mut Turns<usize>) -> Vec<Arc<str>> {
+        std::iter::from_fn(|| turns.next().map(|(namespace, _)| namespace)).collect()
+    }
+
+    #[test]
+    fn one_namespace_gets_half_and_eight_leave_a_place_for_the_ninth() {
+        let mut turns = Turns::new(16);
+        let hostile: Vec<Arc<str>> = (0..8).map(|n| format!("hostile-{n}").into()).collect();
+        (0..100).for_each(|n| turns.push(&hostile[0], n));
+        assert_eq!(take_all(&mut turns).len(), 8);
+        for namespace in &hostile[1..] {
+            (0..100).for_each(|n| turns.push(namespace, n));
+        }
+        let taken = 8 + take_all(&mut turns).len();
+        assert!(taken < 16, "{taken} of 16 are taken");
+        let shop: Arc<str> = "shop".into();
+        turns.push(&shop, 0);
+        assert_eq!(take_all(&mut turns), std::slice::from_ref(&shop));
+        turns.ended(&shop);
+        turns.ended(&hostile[7]);
+        assert!(!take_all(&mut turns).is_empty(), "their turn comes too");
+    }
+
+    #[test]
+    fn namespaces_take_turns() {
+        let mut turns = Turns::new(16);
+        let (a, b): (Arc<str>, Arc<str>) = ("a".into(), "b".into());
+        (0..3).for_each(|n| turns.push(&a, n));
+        turns.push(&b, 0);
+        assert_eq!(take_all(&mut turns), [&a, &b, &a, &a].map(Arc::clone));
+    }
+}

@@ -1,0 +1,93 @@
+//! What one client can take away from the others: connections of the process, of the admin port, and of the probes.
+
+use std::net::Ipv4Addr;
+
+use elasti_testkit::fixture::{Fixture, HTTP, TestPort, http_get, service, until};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpSocket, TcpStream};
+
+/// A connection from one of several clients.
+async fn connect(from: u8, fixture: &Fixture, port: u16) -> TcpStream {
+    let socket = TcpSocket::new_v4().unwrap();
+    let own = (Ipv4Addr::new(127, 0, 0, from), 0);
+    socket.bind(own.into()).unwrap();
+    let address = (fixture.address, port).into();
+    socket.connect(address).await.unwrap()
+}
+
+/// The status line of a GET.
+async fn ask(stream: &mut TcpStream, path: &str) -> String {
+    let request = format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+    // A connection that was refused is closed by now.
+    let _ = stream.write_all(request.as_bytes()).await;
+    let mut answer = String::new();
+    let _ = stream.read_to_string(&mut answer).await;
+    answer.lines().next().unwrap_or_default().to_owned()
+}
+
+/// With a real clock: a paused one would run through the time that an idle connection has.
+#[tokio::test]
+async fn idle_connections_to_the_admin_port_fail_no_probe() {
+    let fixture = Fixture::start().await;
+    let mut idle = Vec::new();
+    for from in 1..=9 {
+        for _ in 0..40 {
+            idle.push(connect(from, &fixture, 8013).await);
+        }
+    }
+    for path in ["/readyz", "/healthz"] {
+        let mut probe = connect(1, &fixture, 8011).await;
+        assert_eq!(ask(&mut probe, path).await, "HTTP/1.1 200 OK", "{path}");
+    }
+    let mut other = connect(1, &fixture, 8011).await;
+    let metrics = ask(&mut other, "/metrics").await;
+    assert_eq!(metrics, "HTTP/1.1 404 Not Found", "probes only");
+}
+
+#[tokio::test]
+async fn one_client_cannot_take_every_connection_of_the_admin_port() {
+    let fixture = Fixture::start().await;
+    let mut idle = Vec::new();
+    for _ in 0..300 {
+        idle.push(connect(1, &fixture, 8013).await);
+    }
+    let mut other = connect(2, &fixture, 8013).await;
+    assert_eq!(ask(&mut other, "/metrics").await, "HTTP/1.1 200 OK");
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_services_connections_never_take_the_last_files_from_another() {
+    // 20 connections for all.
+    let fixture = Fixture::with(|settings| settings.open_files = 256 + 20).await;
+    let mut noisy = service("noisy");
+    noisy.image = "never-ready:1";
+    let noisy = fixture.asleep(noisy).await;
+    let mut quiet = service("quiet");
+    quiet.ports = vec![TestPort {
+        listen: 20_002,
+        ..HTTP
+    }];
+    let quiet = fixture.asleep(quiet).await;
+    let mut clients = Vec::new();
+    for _ in 0..100 {
+        let mut client = TcpStream::connect(&noisy).await.unwrap();
+        let request = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n";
+        client.write_all(request).await.unwrap();
+        clients.push(client);
+    }
+    until("most of them are held", async || {
+        fixture.resolver().held() == 16
+    })
+    .await;
+    assert_eq!(http_get(&quiet, "/first").await.code(), 200);
+    assert_eq!(
+        fixture.resolver().held(),
+        16,
+        "the others wait in the kernel"
+    );
+    clients.truncate(5);
+    until("those that left make room", async || {
+        fixture.resolver().held() == 5
+    })
+    .await;
+}

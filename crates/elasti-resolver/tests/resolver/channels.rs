@@ -1,0 +1,351 @@
+//! HTTP/2 and gRPC: many streams on few connections, of which none stops another, and what becomes of those that wait.
+
+use std::convert::Infallible;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use elasti_testkit::fixture::{
+    ELASTI, Fixture, HTTP, TestService, http_get, service, small_steps, until,
+};
+use http::{Request, Response};
+use http_body_util::{BodyExt as _, Full};
+use hyper::body::Incoming;
+use hyper::client::conn::http2::{self, SendRequest};
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use serde_json::json;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Notify;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep, timeout};
+
+use crate::corpus::http2::{PREFACE, frame};
+use crate::pods::{hollow, pod_address};
+
+const MIB: usize = 1024 * 1024;
+const SETTINGS: u8 = 4;
+
+/// Ready as soon as the test listens in its pod's place: nothing is released before.
+fn late(name: &'static str) -> TestService {
+    let mut late = hollow(name);
+    late.probed = true;
+    late
+}
+
+type Client = SendRequest<Full<Bytes>>;
+
+async fn client(address: &str) -> Client {
+    let stream = TcpStream::connect(address).await.unwrap();
+    let builder = http2::Builder::new(TokioExecutor::new());
+    let (client, connection) = builder.handshake(TokioIo::new(stream)).await.unwrap();
+    tokio::spawn(async move { drop(connection.await) });
+    client
+}
+
+fn post(path: &str, body: impl Into<Bytes>) -> Request<Full<Bytes>> {
+    Request::post(format!("http://cart.default{path}"))
+        .body(Full::new(body.into()))
+        .unwrap()
+}
+
+/// Serves HTTP/2 in the pod's place, with at most this many streams on a connection.
+async fn serve<F, A>(pod: (IpAddr, u16), streams: u32, answer: F)
+where
+    F: Fn(Request<Incoming>) -> A + Clone + Send + Sync + 'static,
+    A: Future<Output = Bytes> + Send + 'static,
+{
+    let listener = TcpListener::bind(pod).await.unwrap();
+    tokio::spawn(async move {
+        loop {
+            let (stream, _) = listener.accept().await.unwrap();
+            let answer = answer.clone();
+            let service = service_fn(move |request| {
+                let answer = answer(request);
+                async move { Ok::<_, Infallible>(Response::new(Full::new(answer.await))) }
+            });
+            tokio::spawn(async move {
+                let mut server = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
+                server.max_concurrent_streams(streams);
+                drop(server.serve_connection(TokioIo::new(stream), service).await);
+            });
+        }
+    });
+}
+
+/// `/large` is answered with more than any window; all others with the length of what they sent.
+async fn large_or_length(request: Request<Incoming>) -> Bytes {
+    if request.uri().path() == "/large" {
+        return Bytes::from(vec![b'x'; 8 * MIB]);
+    }
+    let sent = request.into_body().collect().await.unwrap().to_bytes();
+    Bytes::from(sent.len().to_string())
+}
+
+/// With a real clock: a paused one would run through the time that a ping has.
+#[tokio::test]
+async fn a_client_that_stops_to_read_stops_no_other_stream_of_its_pod() {
+    let fixture = Fixture::start().await;
+    let address = fixture.asleep(late("cart")).await;
+    let (mut stuck, mut other) = (client(&address).await, client(&address).await);
+    let unread = tokio::spawn(async move { stuck.send_request(post("/large", "")).await });
+    serve(pod_address(&fixture).await, 200, large_or_length).await;
+    let _unread = unread.await.unwrap().unwrap();
+    sleep(Duration::from_secs(1)).await;
+    let read = async {
+        let answer = other.send_request(post("/large", "")).await.unwrap();
+        answer.collect().await.unwrap().to_bytes().len()
+    };
+    assert_eq!(timeout(Duration::from_secs(60), read).await, Ok(8 * MIB));
+}
+
+/// With a real clock: a paused one would run through the time that a ping has.
+#[tokio::test]
+async fn two_thousand_held_calls_on_twenty_channels_are_answered_beside_one_that_never_reads() {
+    const MESSAGE: usize = 64 * 1024 + 5;
+    let fixture = Fixture::start().await;
+    let address = fixture.asleep(late("cart")).await;
+    let mut stuck = client(&address).await;
+    let stuck = tokio::spawn(async move { stuck.send_request(post("/large", "")).await });
+    let mut calls = JoinSet::new();
+    for _ in 0..20 {
+        let channel = client(&address).await;
+        for _ in 0..100 {
+            let mut channel = channel.clone();
+            calls.spawn(async move {
+                let call = post("/echo", vec![b'm'; MESSAGE]);
+                let answer = channel.send_request(call).await.unwrap();
+                answer.collect().await.unwrap().to_bytes()
+            });
+        }
+    }
+    until("all are held", async || fixture.resolver().held() == 2001).await;
+    serve(pod_address(&fixture).await, 200, large_or_length).await;
+    let answers = timeout(Duration::from_secs(120), calls.join_all());
+    for answer in answers.await.unwrap() {
+        assert_eq!(answer, MESSAGE.to_string());
+    }
+    let _never_read = stuck.await.unwrap().unwrap();
+}
+
+/// With a real clock: a paused one would run through the time that a ping has.
+#[tokio::test]
+async fn more_streams_than_a_pod_allows_on_a_connection_get_another_one() {
+    let fixture = Fixture::start().await;
+    let address = fixture.asleep(late("cart")).await;
+    let channel = client(&address).await;
+    let mut calls = JoinSet::new();
+    for _ in 0..30 {
+        let mut channel = channel.clone();
+        calls.spawn(async move { channel.send_request(post("/", "")).await.unwrap().status() });
+    }
+    let (arrived, may_answer) = (Arc::new(AtomicUsize::new(0)), Arc::new(Notify::new()));
+    let (count, gate) = (arrived.clone(), may_answer.clone());
+    serve(pod_address(&fixture).await, 10, move |_| {
+        let (count, gate) = (count.clone(), gate.clone());
+        async move {
+            let answered = gate.notified();
+            count.fetch_add(1, Ordering::Relaxed);
+            answered.await;
+            Bytes::new()
+        }
+    })
+    .await;
+    until("all are with the pod at once", async || {
+        arrived.load(Ordering::Relaxed) == 30
+    })
+    .await;
+    may_answer.notify_waiters();
+    assert_eq!(calls.join_all().await, [200; 30]);
+}
+
+/// A pod that answers the first request of each connection with this frame.
+async fn answer_with(pod: (IpAddr, u16), answer: Vec<u8>) {
+    let listener = TcpListener::bind(pod).await.unwrap();
+    tokio::spawn(async move {
+        loop {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let answer = answer.clone();
+            tokio::spawn(async move {
+                stream.write_all(&frame(SETTINGS, 0, 0, &[])).await.unwrap();
+                let mut preface = [0; PREFACE.len()];
+                if stream.read_exact(&mut preface).await.is_err() {
+                    return; // the kubelet's probe
+                }
+                let mut head = [0; 9];
+                while stream.read_exact(&mut head).await.is_ok() {
+                    let length = u32::from_be_bytes([0, head[0], head[1], head[2]]);
+                    let mut payload = vec![0; length as usize];
+                    stream.read_exact(&mut payload).await.unwrap();
+                    if head[3] == 1 {
+                        stream.write_all(&answer).await.unwrap();
+                    }
+                }
+            });
+        }
+    });
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refused_stream_is_passed_on_so_that_clients_retry() {
+    tokio::spawn(small_steps());
+    let refused = frame(3, 0, 1, &[0, 0, 0, 7]);
+    let left = frame(7, 0, 0, &[0; 8]);
+    for answer in [refused, left] {
+        let fixture = Fixture::start().await;
+        let address = fixture.asleep(late("cart")).await;
+        let mut client = client(&address).await;
+        let call = tokio::spawn(async move { client.send_request(post("/", "")).await });
+        answer_with(pod_address(&fixture).await, answer).await;
+        let error = call.await.unwrap().unwrap_err();
+        let cause = std::error::Error::source(&error).unwrap();
+        let cause = cause.downcast_ref::<h2::Error>().unwrap();
+        assert_eq!(cause.reason(), Some(h2::Reason::REFUSED_STREAM));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_speaks_no_http2_is_not_waited_for() {
+    tokio::spawn(small_steps());
+    let fixture = Fixture::start().await;
+    let address = fixture.asleep(late("cart")).await;
+    let mut client = client(&address).await;
+    let call = tokio::spawn(async move { client.send_request(post("/", "")).await });
+    let listener = TcpListener::bind(pod_address(&fixture).await)
+        .await
+        .unwrap();
+    tokio::spawn(async move {
+        loop {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let _ = stream.read(&mut [0; 24]).await;
+            let _ = stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").await;
+        }
+    });
+    let answer = call.await.unwrap().unwrap();
+    assert_eq!(answer.status(), 502);
+    assert_eq!(answer.headers()["x-elasti-reason"], "PodClosed");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_http2_client_gets_settings_while_its_call_is_held() {
+    tokio::spawn(small_steps());
+    let fixture = Fixture::start().await;
+    let mut never = service("cart");
+    never.image = "never-ready:1";
+    let address = fixture.asleep(never).await;
+    let mut stream = TcpStream::connect(&address).await.unwrap();
+    let hello = [PREFACE, &frame(SETTINGS, 0, 0, &[])].concat();
+    stream.write_all(&hello).await.unwrap();
+    let mut head = [0; 9];
+    let read = timeout(Duration::from_secs(20), stream.read_exact(&mut head));
+    read.await.expect("no SETTINGS").unwrap();
+    assert_eq!(head[3], SETTINGS);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_held_call_ends_with_its_own_timeout() {
+    tokio::spawn(small_steps());
+    let fixture = Fixture::start().await;
+    let mut never = service("cart");
+    never.image = "never-ready:1";
+    let address = fixture.asleep(never).await;
+    let mut client = client(&address).await;
+    let mut call = post("/shop.Cart/Get", "");
+    let headers = call.headers_mut();
+    headers.insert("content-type", "application/grpc".parse().unwrap());
+    headers.insert("grpc-timeout", "3S".parse().unwrap());
+    let asked = Instant::now();
+    let answer = client.send_request(call).await.unwrap();
+    let waited = asked.elapsed();
+    assert_eq!(answer.headers()["grpc-status"], "4");
+    assert_eq!(answer.headers()["x-elasti-reason"], "GrpcTimeout");
+    assert!(
+        waited >= Duration::from_secs(3) && waited < Duration::from_secs(4),
+        "{waited:?}"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_gets_what_is_left_of_a_held_calls_timeout() {
+    tokio::spawn(small_steps());
+    let fixture = Fixture::start().await;
+    let address = fixture.asleep(late("cart")).await;
+    let mut client = client(&address).await;
+    let mut call = post("/shop.Cart/Get", "");
+    let timeout = "600S".parse().unwrap();
+    call.headers_mut().insert("grpc-timeout", timeout);
+    let call = tokio::spawn(async move { client.send_request(call).await });
+    until("it is held", async || fixture.resolver().held() == 1).await;
+    sleep(Duration::from_secs(10)).await;
+    serve(pod_address(&fixture).await, 200, async |request| {
+        Bytes::copy_from_slice(request.headers()["grpc-timeout"].as_bytes())
+    })
+    .await;
+    let answer = call.await.unwrap().unwrap().collect().await.unwrap();
+    let left = String::from_utf8(answer.to_bytes().to_vec()).unwrap();
+    let millis: u32 = left.strip_suffix('m').unwrap().parse().unwrap();
+    assert!((500_000..=590_000).contains(&millis), "{left}");
+}
+
+/// A direct connection: the nodes lead new ones to the pods.
+async fn woken(fixture: &Fixture) -> String {
+    let address = fixture.asleep(service("cart")).await;
+    assert_eq!(http_get(&address, "/").await.code(), 200);
+    format!("{}:{}", fixture.address, HTTP.listen)
+}
+
+#[tokio::test(start_paused = true)]
+async fn connections_end_in_order_when_their_route_goes() {
+    tokio::spawn(small_steps());
+    for deleted in [true, false] {
+        let fixture = Fixture::start().await;
+        let direct = woken(&fixture).await;
+        let mut http2 = client(&direct).await;
+        let answer = http2.send_request(post("/", "")).await.unwrap();
+        drop(answer.collect().await.unwrap());
+        let mut http1 = TcpStream::connect(&direct).await.unwrap();
+        let get = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n";
+        http1.write_all(get).await.unwrap();
+        let mut answer = vec![0; 65_536];
+        let read = http1.read(&mut answer).await.unwrap();
+        assert!(answer[..read].starts_with(b"HTTP/1.1 200"));
+        if deleted {
+            fixture.api_client.delete(&format!("{ELASTI}/cart")).await;
+        } else {
+            let moved = json!([{"name": "http", "port": 80, "listenPort": 20_007}]);
+            fixture.status("cart", json!({"ports": moved})).await;
+        }
+        until("HTTP/2 got GOAWAY", async || http2.is_closed()).await;
+        let ended = timeout(Duration::from_secs(5), http1.read(&mut answer));
+        assert_eq!(ended.await.unwrap().unwrap(), 0, "HTTP/1 is idle, and ends");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_idle_http2_connection_to_a_pod_is_closed() {
+    let steps = tokio::spawn(small_steps());
+    let fixture = Fixture::start().await;
+    let address = fixture.asleep(late("cart")).await;
+    let mut client = client(&address).await;
+    let call = tokio::spawn(async move { client.send_request(post("/", "")).await });
+    let listener = TcpListener::bind(pod_address(&fixture).await)
+        .await
+        .unwrap();
+    let served = loop {
+        let (stream, _) = listener.accept().await.unwrap();
+        if stream.peek(&mut [0]).await.is_ok_and(|read| read > 0) {
+            break stream; // and not the kubelet's probe
+        }
+    };
+    let answer =
+        async |_: Request<Incoming>| Ok::<_, Infallible>(Response::new(Full::<Bytes>::default()));
+    let server = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
+    let ended = tokio::spawn(server.serve_connection(TokioIo::new(served), service_fn(answer)));
+    assert_eq!(call.await.unwrap().unwrap().status(), 200);
+    steps.abort();
+    let ended = timeout(Duration::from_secs(300), ended).await;
+    ended.expect("it stays open").unwrap().unwrap();
+}
