@@ -173,9 +173,10 @@ impl Installation {
         .await;
     }
 
-    /// Installs another chart as this release; it need not become ready.
+    /// Installs another chart as this release.
     pub async fn install_other(&self, chart: &str) {
-        self.helm(&["upgrade", "--install", RELEASE, chart]).await;
+        self.helm(&["upgrade", "--install", RELEASE, chart, "--wait"])
+            .await;
     }
 
     /// Takes the release back to the revision before this one.

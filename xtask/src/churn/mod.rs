@@ -21,8 +21,10 @@ use crate::kubernetes::nodes::{FIRST, Node};
 use crate::{image, paths};
 
 pub(crate) const USAGE: &str = "  churn [--minutes N] [--targets N] [--replicas N] [--resolvers N] [--nodes N] [--proxy-mode iptables|nftables]
-        [--kind deployment|statefulset] [--services N] [--end-seconds N] [--kubeconfig FILE --prometheus URL] [--disturb]
+        [--kind deployment|statefulset|mixed] [--services N] [--policy cluster|local] [--end-seconds N] [--kubeconfig FILE --prometheus URL] [--disturb]
                   bursts at every edge of going to sleep, and constant load, from every real node; counts what is lost;
+                  --kind mixed: beside Deployments also StatefulSets, targets with two Services, apps that end slowly;
+                  --policy local: internalTrafficPolicy Local, one pod a node, the resolver as a DaemonSet;
                   --disturb restarts, upgrades and kills Elasti meanwhile, and takes Prometheus and the API server away
 ";
 
@@ -83,7 +85,9 @@ impl Options {
                 ["--targets", n] => options.size.targets = n.parse().ok()?,
                 ["--replicas", n] => options.size.replicas = n.parse().ok()?,
                 ["--resolvers", n] => options.size.resolvers = n.parse().ok()?,
+                ["--kind", "mixed"] => options.size.mixed = true,
                 ["--kind", kind] => options.size.kind = world::Kind::parse(kind)?,
+                ["--policy", policy] => options.size.local = parse_policy(policy)?,
                 ["--services", n] => options.size.services = n.parse().ok()?,
                 ["--end-seconds", n] => options.size.end_seconds = Some(n.parse().ok()?),
                 ["--nodes", n] => options.nodes = n.parse().ok()?,
@@ -100,12 +104,22 @@ impl Options {
     }
 }
 
+/// Whether a Service's traffic policy is `Local`; `None` where it is no policy.
+fn parse_policy(word: &str) -> Option<bool> {
+    match word {
+        "local" => Some(true),
+        "cluster" => Some(false),
+        _ => None,
+    }
+}
+
 /// Runs the churn; a lost request is an error.
 pub(crate) fn run(options: &Options) -> Result<(), Box<dyn Error>> {
     if let (Some(file), Some(prometheus)) = (&options.kubeconfig, &options.prometheus) {
         layout::use_other(file, prometheus);
     }
-    world::install(&options.mode, options.nodes, options.size.resolvers)?;
+    let (resolvers, values) = (options.size.resolvers, options.size.values());
+    world::install_with(&options.mode, options.nodes, resolvers, values)?;
     if options.size.needs_sample_app() && layout::is_ours() {
         image::import(&image::sample_app()?)?;
     }
@@ -157,14 +171,15 @@ fn fire(
     let mut workers = Vec::new();
     for index in 0..options.size.targets {
         let name = world::target(index);
-        let to = world::addresses(&name, options.size.services)?;
+        let to = world::addresses(&name, options.size.of_target(index).services)?;
         let (requests, timeline) = (requests.to(to), timeline.clone());
         workers.push(thread::spawn(move || {
             bursts(&requests, &timeline, (&name, index), end);
         }));
     }
     let name = world::target(options.size.targets);
-    let constant = requests.to(world::addresses(&name, options.size.services)?);
+    let services = options.size.of_target(options.size.targets).services;
+    let constant = requests.to(world::addresses(&name, services)?);
     workers.push(thread::spawn(move || {
         let duration = end.saturating_duration_since(Instant::now());
         constant.burst(&format!("{name} constant"), CONSTANT_PER_SECOND, duration);

@@ -21,6 +21,9 @@ pub(crate) const CHART: &str = "deploy/helm/elasti";
 /// Where the app listens.
 pub(crate) const APP_PORT: u16 = 8080;
 
+/// Longer than a wake, so that pods that end and pods that start meet.
+const SLOW_END_SECONDS: u32 = 20;
+
 /// How many of what.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Size {
@@ -38,6 +41,10 @@ pub(crate) struct Size {
     pub(crate) probe_seconds: u32,
     /// Whether the resolver runs that probe while a request is held.
     pub(crate) probe_ahead: bool,
+    /// One target after the other is a Deployment, a StatefulSet, one with two Services, one that ends slowly.
+    pub(crate) mixed: bool,
+    /// Services with `internalTrafficPolicy: Local`, one pod a node, and a resolver on every node.
+    pub(crate) local: bool,
 }
 
 impl Default for Size {
@@ -52,6 +59,8 @@ impl Default for Size {
             start_seconds: None,
             probe_seconds: 1,
             probe_ahead: true,
+            mixed: false,
+            local: false,
         }
     }
 }
@@ -59,7 +68,41 @@ impl Default for Size {
 impl Size {
     /// The sample app can end and start slowly, the other one cannot.
     pub(crate) fn needs_sample_app(&self) -> bool {
-        self.end_seconds.is_some() || self.start_seconds.is_some()
+        self.mixed || self.end_seconds.is_some() || self.start_seconds.is_some()
+    }
+
+    /// Values of the chart for it.
+    pub(crate) fn values(&self) -> &'static [&'static str] {
+        match self.local {
+            true => &["elastiResolver.kind=DaemonSet"],
+            false => &[],
+        }
+    }
+
+    /// What the target of this index is made of.
+    pub(crate) fn of_target(self, index: usize) -> Self {
+        if !self.mixed {
+            return self;
+        }
+        let plain = Self {
+            mixed: false,
+            ..self
+        };
+        match index % 4 {
+            0 => plain,
+            1 => Self {
+                kind: Kind::StatefulSet,
+                ..plain
+            },
+            2 => Self {
+                services: 2,
+                ..plain
+            },
+            _ => Self {
+                end_seconds: Some(SLOW_END_SECONDS),
+                ..plain
+            },
+        }
     }
 }
 
@@ -83,18 +126,26 @@ impl Kind {
 /// Brings the node up, gives it the image, and installs or upgrades the chart; a cluster that is not ours is left as it
 /// is, but for the chart.
 pub(crate) fn install(mode: &str, nodes: usize, resolvers: usize) -> Result<(), Box<dyn Error>> {
+    install_with(mode, nodes, resolvers, &[])
+}
+
+/// The same with more values of the chart.
+pub(crate) fn install_with(
+    mode: &str,
+    nodes: usize,
+    resolvers: usize,
+    values: &[&str],
+) -> Result<(), Box<dyn Error>> {
     if !layout::is_ours() {
-        return upgrade(resolvers, &[]);
+        return upgrade(resolvers, values);
     }
     up(mode, nodes)?;
     image::run(&["--load"]).ok_or("image --load is not known")??;
     // The tag is always the same: pods of an older image are replaced only if something else about them changes.
     let built = fs::metadata(image::elasti_tar())?.modified()?;
     let built = built.duration_since(UNIX_EPOCH)?.as_secs();
-    upgrade(
-        resolvers,
-        &[&format!("global.podAnnotations.built=at-{built}")],
-    )
+    let built = format!("global.podAnnotations.built=at-{built}");
+    upgrade(resolvers, &[values, &[&built]].concat())
 }
 
 /// Brings so many nodes up.
@@ -153,13 +204,14 @@ pub(crate) fn target(index: usize) -> String {
 pub(crate) fn create(size: Size, cooldown: u32) -> Result<(), Box<dyn Error>> {
     let mut objects = restricted(NAMESPACE);
     for index in 0..size.targets {
-        let name = target(index);
+        let (name, size) = (target(index), size.of_target(index));
         let workload = workload(&name, size);
         let steered = elasti_service(&name, size, cooldown);
         write!(objects, "---\n{workload}---\n{steered}")?;
     }
     ready::apply(&objects)?;
-    (0..size.targets).try_for_each(|index| wait_for(&target(index), size.kind))
+    let kind = |index| size.of_target(index).kind;
+    (0..size.targets).try_for_each(|index| wait_for(&target(index), kind(index)))
 }
 
 /// Makes a workload that Elasti does not know.
@@ -192,8 +244,19 @@ fn workload(name: &str, size: Size) -> String {
         true => image::SAMPLE_APP,
         false => image::HTTPBIN,
     };
-    let services = (0..services).map(|index| service(name, index));
+    let policy = match size.local {
+        true => "Local",
+        false => "Cluster",
+    };
+    let services = (0..services).map(|index| service(name, index, policy));
     let services: String = services.collect();
+    let affinity = match size.local {
+        true => format!(
+            "\n      affinity: {{podAntiAffinity: {{requiredDuringSchedulingIgnoredDuringExecution: \
+             [{{topologyKey: kubernetes.io/hostname, labelSelector: {{matchLabels: {{app: {name}}}}}}}]}}}}"
+        ),
+        false => String::new(),
+    };
     let governing = match kind {
         Kind::Deployment => String::new(),
         Kind::StatefulSet => format!("\n  serviceName: {name}"),
@@ -209,7 +272,7 @@ spec:
   template:
     metadata: {{labels: {{app: {name}}}}}
     spec:
-      securityContext: {{runAsNonRoot: true, runAsUser: 1000, seccompProfile: {{type: RuntimeDefault}}}}
+      securityContext: {{runAsNonRoot: true, runAsUser: 1000, seccompProfile: {{type: RuntimeDefault}}}}{affinity}
       containers:
         - name: app
           image: {image}
@@ -232,7 +295,7 @@ pub(crate) fn service_name(target: &str, index: usize) -> String {
     }
 }
 
-fn service(target: &str, index: usize) -> String {
+fn service(target: &str, index: usize, policy: &str) -> String {
     let name = service_name(target, index);
     format!(
         "---
@@ -241,6 +304,7 @@ kind: Service
 metadata: {{name: {name}, namespace: {NAMESPACE}}}
 spec:
   selector: {{app: {target}}}
+  internalTrafficPolicy: {policy}
   ports: [{{name: http, port: 80, targetPort: {APP_PORT}}}]
 "
     )

@@ -1,16 +1,13 @@
 //! What happens to an installation of the chart on a real cluster, while requests are held and services are in use.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+mod migration;
+
+use std::sync::atomic::Ordering;
 
 use elasti_api::{Phase, names};
 use elasti_e2e::{App, OPERATOR, RESOLVER, Target, TestEnv, blueprint, until};
 use serde_json::json;
-use tokio::task::{JoinHandle, JoinSet};
-use tokio::time::{Instant, interval, sleep};
-
-use crate::adoption::{left_asleep, left_awake, paused_scaled_object};
+use tokio::task::JoinHandle;
 
 /// An app whose pods are ready only once they are let in; it sleeps.
 async fn asleep_behind_a_door(env: &TestEnv) -> App {
@@ -233,118 +230,6 @@ async fn an_installation_for_one_namespace_sleeps_and_wakes_there_without_cluste
     assert_eq!(beyond.phase().await, None, "it is not managed");
     beyond.visit().await;
     env.requests().assert_nothing_lost();
-    elasti.install(&[]).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "needs a real cluster: cargo xtask e2e"]
-async fn an_installation_adopts_what_kube_elasti_left_asleep() {
-    let env = TestEnv::start().await;
-    let elasti = env.installation();
-    elasti.uninstall().await;
-    let apps = [
-        left_asleep(&env, "one", json!({})).await,
-        left_asleep(&env, "two", json!({"minTargetReplicas": 2})).await,
-    ];
-    elasti.install(&[]).await;
-    for app in &apps {
-        until("the slice leads to our resolvers", async || {
-            app.slice_addresses().await == elasti.resolver_addresses().await
-        })
-        .await;
-        app.until_asleep().await;
-        app.until_nodes_follow().await;
-        app.visit().await;
-    }
-    env.requests().assert_nothing_lost();
-    for app in &apps {
-        env.api().delete(&app.path()).await;
-        until("it is gone", async || app.object().await.is_null()).await;
-        assert!(app.private_service().await.is_null());
-        app.visit().await;
-    }
-    env.requests().assert_nothing_lost();
-}
-
-/// A request a second to each app, from now until `stop`; the request log has them, answered or not.
-fn a_request_a_second(apps: &[App]) -> (Arc<AtomicBool>, JoinHandle<()>) {
-    let (apps, stop) = (apps.to_vec(), Arc::new(AtomicBool::new(false)));
-    let stopped = stop.clone();
-    let coming = tokio::spawn(async move {
-        let (mut sent, mut second) = (JoinSet::new(), interval(Duration::from_secs(1)));
-        while !stopped.load(Ordering::Relaxed) {
-            second.tick().await;
-            for app in apps.clone() {
-                sent.spawn(async move { drop(app.get().await) });
-            }
-        }
-        sent.join_all().await;
-    });
-    (stop, coming)
-}
-
-/// Prints and counts what was lost between two moments, by app and by what the client heard.
-fn lost_between(env: &TestEnv, what: &str, from: Instant, to: Instant) -> usize {
-    let mut all = env.requests().all();
-    all.retain(|entry| (from..to).contains(&entry.sent_at));
-    let mut lost = env.requests().lost();
-    lost.retain(|entry| (from..to).contains(&entry.sent_at));
-    println!("{what}: {} sent, {} lost", all.len(), lost.len());
-    for entry in &lost {
-        let at = entry.sent_at.duration_since(from).as_secs_f64();
-        println!("  {} at {at:.1} s: {:?}", entry.app, entry.outcome);
-    }
-    lost.len()
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "needs a real cluster: cargo xtask e2e"]
-async fn a_release_of_kube_elasti_is_replaced_and_given_back_under_load() {
-    let env = TestEnv::with(|config| config.rollouts_and_keda = true).await;
-    let elasti = env.installation();
-    elasti.uninstall().await;
-    paused_scaled_object(&env, "scaled").await;
-    let keda = json!({"autoscaler": {"type": "keda", "name": "scaled"}});
-    let apps = [
-        left_asleep(&env, "one", json!({})).await,
-        left_asleep(&env, "two", json!({"minTargetReplicas": 2})).await,
-        left_asleep(&env, "three", json!({})).await,
-        left_asleep(&env, "scaled", keda).await,
-        left_awake(&env, "four").await,
-        left_awake(&env, "five").await,
-    ];
-
-    let began = Instant::now();
-    let (stop, coming) = a_request_a_second(&apps);
-    let resolvers_are_ready = async {
-        until("a resolver is ready", async || {
-            !elasti.resolver_addresses().await.is_empty()
-        })
-        .await;
-        Instant::now()
-    };
-    let ((), ready) = tokio::join!(elasti.install(&[]), resolvers_are_ready);
-    for app in &apps {
-        until("it is awake", async || app.replicas().await > 0).await;
-    }
-    // Nothing leads to KubeElasti's resolver any more; the operator follows our resolvers within this time.
-    let adopted = ready + Duration::from_secs(5);
-    sleep(Duration::from_secs(10)).await;
-    let end = Instant::now();
-
-    elasti.uninstall().await;
-    sleep(Duration::from_secs(5)).await;
-    stop.store(true, Ordering::Relaxed);
-    coming.await.unwrap();
-    lost_between(&env, "until our resolvers were ready", began, ready);
-    lost_between(&env, "while the slices were adopted", ready, adopted);
-    let after = lost_between(&env, "from then on", adopted, end);
-    let back = lost_between(&env, "on the way back", end, Instant::now());
-    for app in &apps {
-        assert!(app.replicas().await > 0, "{} sleeps", app.blueprint.name);
-        assert!(app.our_slices().await.is_empty());
-    }
-    assert_eq!((after, back), (0, 0));
     elasti.install(&[]).await;
 }
 

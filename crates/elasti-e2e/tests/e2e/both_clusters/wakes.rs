@@ -61,8 +61,9 @@ async fn a_zero_by_hand_within_the_cooldown_stands_until_the_next_request() {
     web.edit(json!({"cooldownPeriod": 3600})).await;
     web.visit().await;
     web.until_serving().await;
-    let woken_by = web.status().await.last_wake.map(|wake| wake.by);
-    assert_eq!(woken_by.as_deref(), Some("Traffic"));
+    let status = web.status().await;
+    let woken_by = status.last_wake.as_ref().map(|wake| wake.by.as_str());
+    assert_eq!(woken_by, Some("Traffic"), "{status:?}");
     let before = generation(&env, &web).await;
 
     web.scale_by_hand(0).await;
