@@ -46,11 +46,11 @@ pub(crate) fn pause(o: &Observed) -> Option<Why> {
     })
 }
 
-/// When a wake of ours that still stands ends the contention.
+/// When a wake that still stands ends the contention, unless the record names another writer of it.
 pub(crate) fn ends_at(o: &Observed) -> Option<Timestamp> {
-    let ours = o.target.as_ref()?.replicas_by == Author::Elasti;
+    let by_other = matches!(o.target.as_ref()?.replicas_by, Author::Other(_));
     let ends = pause_ends(o.me.remembered.contended_since?, o)?;
-    (ours && o.replicas() != Some(0)).then_some(ends)
+    (!by_other && o.replicas() != Some(0)).then_some(ends)
 }
 
 /// Our wake follows a zero of others closely: if that comes again, it is the same contention.

@@ -141,34 +141,44 @@ fn woken_by(spec: &ElastiServiceSpec, o: &Observed) -> Reason {
     if o.wake_requested_at.is_some_and(|at| Some(at) > slept) {
         return Reason::Traffic;
     }
-    if !is_by_us(o) {
-        // An autoscaler may have followed a wake that another replica was asked for.
-        return if waited_since(slept, o) {
-            Reason::Traffic
-        } else {
-            Reason::Manual
-        };
-    }
-    if o.me.deleting_since.is_some() {
+    let author = author(o);
+    let by_other = matches!(author, Author::Other(_));
+    if !by_other && o.me.deleting_since.is_some() {
         return Reason::Deleting;
     }
-    // Without a reason that this replica knows, it was a wake request to another replica.
-    match desire::must_be_awake(spec, o).map(|why| why.reason) {
-        None | Some(Reason::WokenByRequest) => Reason::Traffic,
-        Some(reason) => reason,
+    let reason = desire::must_be_awake(spec, o).map(|why| why.reason);
+    match (author, reason) {
+        (Author::Elasti | Author::Unknown, Some(Reason::WokenByRequest)) => Reason::Traffic,
+        (Author::Elasti | Author::Unknown, Some(reason)) => reason,
+        // Without a reason that this replica knows, it was a wake request to another replica.
+        (Author::Elasti, None) => Reason::Traffic,
+        // Another replica may have been asked for a wake, or an autoscaler may have followed one.
+        (Author::Unknown | Author::Other(_), _) if waited_since(slept, o) => Reason::Traffic,
+        (Author::Unknown | Author::Other(_), _) => Reason::Manual,
     }
 }
 
-fn is_by_us(o: &Observed) -> bool {
-    o.target.as_ref().map(|t| &t.replicas_by) == Some(&Author::Elasti)
+/// Who scaled it up. After a zero through `/scale` the API server records no writer of the replicas any more, so what
+/// this process did itself counts too.
+fn author(o: &Observed) -> Author {
+    let recorded = o.target.as_ref().map(|t| t.replicas_by.clone());
+    match recorded.unwrap_or(Author::Unknown) {
+        Author::Unknown if o.woken_at.is_some() && o.woken_at >= last_zero(o) => Author::Elasti,
+        recorded => recorded,
+    }
+}
+
+/// When it was last known to be at zero; the status knows only the second.
+fn last_zero(o: &Observed) -> Option<Timestamp> {
+    o.stable_since.zero_at.max(o.me.remembered.last_sleep)
 }
 
 /// Only the resolvers may know what woke it.
 pub(crate) fn needs_reports(o: &Observed) -> bool {
     let woken = crossed(o) == Some(Crossed::Up) && o.wake_requested_at.is_none();
-    let slept = o.me.remembered.last_sleep;
-    let asked = |report: &Report| matches!(report, Report::Seen { at, .. } if Some(*at) > slept);
-    woken && !is_by_us(o) && o.ready_resolvers().any(|r| !asked(&r.report))
+    let zero = last_zero(o);
+    let asked = |report: &Report| matches!(report, Report::Seen { at, .. } if Some(*at) > zero);
+    woken && author(o) != Author::Elasti && o.ready_resolvers().any(|r| !asked(&r.report))
 }
 
 /// A resolver has requests that came after the service was put to sleep.

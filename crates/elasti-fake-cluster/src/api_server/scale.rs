@@ -155,8 +155,11 @@ pub(crate) fn write(
     if let Some(version) = scale.pointer("/metadata/resourceVersion") {
         next.put("/metadata/resourceVersion", version.clone());
     }
-    // A Scale of 0 does not mention replicas at all, so that no manager owns them after it.
-    let ownership = if replicas == 0 && live.value.number(&paths.spec_replicas) != Some(0) {
+    // A Scale of 0 does not mention replicas at all, so that no manager owns them after it. From then on the Scale has
+    // no managers, and the API server does not begin to record them with an update.
+    let ownership = if !managed::is_owned(&live.value, &paths.spec_replicas) {
+        Ownership::Applied
+    } else if replicas == 0 && live.value.number(&paths.spec_replicas) != Some(0) {
         managed::disown(&mut next, &paths.spec_replicas);
         Ownership::Applied
     } else {

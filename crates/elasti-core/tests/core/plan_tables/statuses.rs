@@ -1,7 +1,7 @@
 //! What the status says, since when, and that it changes only when something else does.
 
 use elasti_api::{Condition, ElastiServiceStatus, Mode, Phase, Time, WakeClient};
-use elasti_core::observed::{Author, Owned, Reading, Remembered, SeenClient, UserRequest};
+use elasti_core::observed::{Author, Owned, Reading, Remembered, Report, SeenClient, UserRequest};
 use elasti_core::status::{Refusal, status, status_after};
 use elasti_core::{Observed, Plan};
 use jiff::SignedDuration;
@@ -273,6 +273,60 @@ fn the_last_wake_says_what_woke_it() {
         }),
         "NoResolver"
     );
+}
+
+/// As after every zero through `/scale`: the record names no writer of the replicas.
+fn unrecorded(o: &mut Observed) {
+    let target = o.target.as_mut().unwrap();
+    (target.replicas_by, target.replicas_at) = (Author::Unknown, None);
+}
+
+#[test]
+fn without_a_record_the_last_wake_still_says_what_woke_it() {
+    let by = |change: fn(&mut Observed)| {
+        let woken = woken(|o| {
+            unrecorded(o);
+            change(o);
+        });
+        woken.last_wake.unwrap().by
+    };
+    assert_eq!(by(|o| o.wake_requested_at = Some(o.now)), "Traffic");
+    assert_eq!(by(|o| o.readings = vec![active()]), "TriggerActive");
+    assert_eq!(
+        by(|o| o.me.wake_request = UserRequest::At(o.now)),
+        "WakeRequested"
+    );
+    assert_eq!(by(|o| o.me.deleting_since = Some(o.now)), "Deleting");
+    assert_eq!(by(|o| o.woken_at = Some(o.now)), "Traffic");
+    assert_eq!(by(|_| {}), "Manual");
+    let held = |o: &mut Observed| {
+        let now = o.now;
+        if let Report::Seen { at, held, .. } = &mut o.resolvers[0].report {
+            (*at, *held) = (now, 1);
+        }
+    };
+    assert_eq!(by(held), "Traffic", "another replica got the wake request");
+}
+
+#[test]
+fn only_a_report_from_after_the_zero_tells_what_woke_it() {
+    let asks = |millis_after_zero: i64| {
+        let mut o = asleep();
+        report_status(&mut o, &ElastiServiceStatus::default());
+        o.stable_since = observed(&o).stable_since;
+        let zero = o.now;
+        o.now += SignedDuration::from_millis(300);
+        o.target.as_mut().unwrap().replicas = 1;
+        unrecorded(&mut o);
+        for resolver in &mut o.resolvers {
+            if let Report::Seen { at, .. } = &mut resolver.report {
+                *at = zero + SignedDuration::from_millis(millis_after_zero);
+            }
+        }
+        planned(&o).ask_resolvers
+    };
+    assert!(asks(-100), "within the second of the sleep, but before it");
+    assert!(!asks(100));
 }
 
 fn seen(at: jiff::Timestamp) -> Option<SeenClient> {

@@ -182,15 +182,23 @@ pub(crate) fn after_update(live: &Value, next: &mut Value, shape: Shape<'_>, wri
     write(next, managers);
 }
 
+fn steps(pointer: &str) -> Vec<Step> {
+    let names = pointer.split('/').skip(1);
+    names.map(|name| Step::Field(name.to_owned())).collect()
+}
+
+/// Whether a manager owns one field.
+pub(crate) fn is_owned(object: &Value, pointer: &str) -> bool {
+    let mut field = FieldSet::default();
+    field.insert(&steps(pointer));
+    let owns = |manager: &Manager| !manager.fields.intersection(&field).is_empty();
+    managers(object).iter().any(owns)
+}
+
 /// Takes one field away from every manager.
 pub(crate) fn disown(object: &mut Value, pointer: &str) {
     let mut gone = FieldSet::default();
-    let path: Vec<Step> = pointer
-        .split('/')
-        .skip(1)
-        .map(|name| Step::Field(name.to_owned()))
-        .collect();
-    gone.insert(&path);
+    gone.insert(&steps(pointer));
     let mut managers = managers(object);
     for manager in &mut managers {
         manager.fields = manager.fields.without_trees(&gone);
