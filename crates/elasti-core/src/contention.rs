@@ -21,6 +21,16 @@ pub(crate) fn zeroed_by(o: &Observed) -> Option<&str> {
     }
 }
 
+/// Who wrote the replicas above zero that the target has, if that was something else.
+pub(crate) fn raised_by(o: &Observed) -> Option<&str> {
+    let target = o.target.as_ref().filter(|target| target.replicas > 0)?;
+    match &target.replicas_by {
+        Author::Other(writer) => Some(writer),
+        Author::Elasti => None,
+        Author::Unknown => o.stable_since.by_other.then_some("Something else"),
+    }
+}
+
 /// A request that is still held is a reason to wake it again, and no event tells of it.
 pub(crate) fn needs_reports(o: &Observed) -> bool {
     let Some(zero) = o.stable_since.zero.filter(|zero| zero.by_other) else {
@@ -46,11 +56,10 @@ pub(crate) fn pause(o: &Observed) -> Option<Why> {
     })
 }
 
-/// When a wake that still stands ends the contention, unless the record names another writer of it.
+/// When a wake that still stands ends the contention, unless something else is known to have written it.
 pub(crate) fn ends_at(o: &Observed) -> Option<Timestamp> {
-    let by_other = matches!(o.target.as_ref()?.replicas_by, Author::Other(_));
     let ends = pause_ends(o.me.remembered.contended_since?, o)?;
-    (!by_other && o.replicas() != Some(0)).then_some(ends)
+    (raised_by(o).is_none() && o.replicas()? > 0).then_some(ends)
 }
 
 /// Our wake follows a zero of others closely: if that comes again, it is the same contention.

@@ -7,7 +7,8 @@ use std::collections::BTreeMap;
 use elasti_api::Reason;
 use jiff::{SignedDuration, Timestamp};
 
-use crate::observed::{Author, Autoscaler, Observed, Pod, StopOrder};
+use crate::contention;
+use crate::observed::{Autoscaler, Observed, Pod, StopOrder};
 use crate::stable_since::gap_needed;
 use crate::why::{Why, clock};
 
@@ -59,11 +60,7 @@ pub(crate) fn impossible(o: &Observed) -> Option<Why> {
 
 /// A scale-down of ours is recorded in the status, and nothing else has written the replicas since.
 fn begun(o: &Observed) -> bool {
-    let by_other = o
-        .target
-        .as_ref()
-        .is_some_and(|t| matches!(t.replicas_by, Author::Other(_)));
-    o.me.remembered.replicas_before_drain.is_some() && !by_other
+    o.me.remembered.replicas_before_drain.is_some() && contention::raised_by(o).is_none()
 }
 
 /// The replicas to go back to when a drain by groups is cancelled; `None` if nothing is to be undone, or if something
@@ -91,9 +88,7 @@ pub(crate) fn to_remember(draining: bool, o: &Observed) -> Option<u32> {
 /// Something else scales up whenever a drain has begun: the next one waits, longer each time.
 pub(crate) fn pushed_back(o: &Observed) -> Option<Why> {
     let back = o.stable_since.pushed_back?;
-    let Author::Other(writer) = &o.target.as_ref()?.replicas_by else {
-        return None;
-    };
+    let writer = contention::raised_by(o)?;
     let until = back
         .at
         .checked_add(pause(back.times, o.settings.contention_pause));

@@ -61,6 +61,8 @@ pub struct StableSince {
     pub zeroed_at: Option<Timestamp>,
     /// The replicas at the last reconcile.
     pub replicas: Option<u32>,
+    /// Something else wrote them. The API server's record may not tell: after a zero through `/scale` it names no writer.
+    pub by_other: bool,
     /// Something else scaled the target up again during a drain by groups.
     pub pushed_back: Option<PushedBack>,
     /// When the replicas were last written, by the last reconcile.
@@ -206,6 +208,7 @@ impl StableSince {
             wake: None,
             zeroed_at: None,
             replicas: None,
+            by_other: false,
             pushed_back: None,
             replicas_at: None,
             raised_at: None,
@@ -416,19 +419,35 @@ impl StableSince {
 
     fn observe_replicas(&mut self, o: &Observed) {
         let before = std::mem::replace(&mut self.replicas, o.replicas());
-        let sent = self.sent.take();
+        let (sent, raising) = (self.sent.take(), self.raising);
         self.observe_shrink(sent, o);
         self.observe_zero(before, sent, o);
         let Some(target) = &o.target else {
             return;
         };
-        let by_other = matches!(target.replicas_by, Author::Other(_));
-        let raised = before.is_some_and(|before| 0 < before && before < target.replicas);
-        let undone = sent.is_some() && before == Some(target.replicas);
-        self.observe_raise(before.is_none(), raised, undone, o);
+        let written = std::mem::replace(&mut self.replicas_at, target.replicas_at);
+        let unchanged = before == Some(target.replicas);
+        let undone = unchanged
+            && (sent.is_some() && target.replicas_at > written || was_undone(sent, target));
+        let ours = raising == Some(target.replicas) || sent.is_some_and(|sent| sent.stands(target));
+        self.by_other = match (&target.replicas_by, before) {
+            (Author::Other(_), _) => true,
+            // After a start only the record tells, and what is not zero any more was woken, mostly by us.
+            (Author::Elasti, _) | (Author::Unknown, None | Some(0)) => false,
+            (Author::Unknown, Some(_)) if unchanged => self.by_other || undone,
+            (Author::Unknown, Some(_)) => !ours,
+        };
+        // Without a record, the status tells what stood there before this process started.
+        let known = before.or(o.me.remembered.replicas);
+        let raised = known.is_some_and(|known| 0 < known && known < target.replicas);
+        self.observe_raise(before.is_none(), raised || undone, o);
         if target.replicas == 0 {
             self.pushed_back = None;
-        } else if raised && by_other && o.me.remembered.replicas_before_drain.is_some() {
+        } else if before.is_some()
+            && raised
+            && self.by_other
+            && o.me.remembered.replicas_before_drain.is_some()
+        {
             let times = self.pushed_back.map_or(0, |back| back.times);
             self.pushed_back = Some(PushedBack {
                 times: times.saturating_add(1),
@@ -456,17 +475,15 @@ impl StableSince {
 
     /// Something else scaled up, also if that undid a scale-down of ours which no reconcile observed. After a start it is
     /// not known what stood there before, so its last write counts.
-    fn observe_raise(&mut self, is_first: bool, raised: bool, undone: bool, o: &Observed) {
+    fn observe_raise(&mut self, is_first: bool, raised: bool, o: &Observed) {
         let Some(target) = &o.target else {
             return;
         };
-        let written = std::mem::replace(&mut self.replicas_at, target.replicas_at);
-        let by_other = matches!(target.replicas_by, Author::Other(_));
-        let raised = raised || undone && target.replicas_at > written;
-        let at = match is_first {
-            true => target.replicas_at,
-            false => raised.then_some(o.now),
+        let at = match target.replicas_at.filter(|_| is_first) {
+            Some(at) => Some(at),
+            None => raised.then_some(o.now),
         };
+        let by_other = self.by_other || is_first && target.replicas_by == Author::Unknown;
         if by_other && target.replicas > 0 {
             self.raised_at = self.raised_at.max(at.map(|at| at.min(o.now)));
         }
@@ -646,6 +663,12 @@ pub const TICK_KNOWN_PERIODS: i32 = 3;
 /// next tick.
 pub(crate) fn gap_needed(settings: &Settings) -> SignedDuration {
     settings.margin + settings.settle + settings.margin
+}
+
+/// A scale-down of ours happened and was undone again before a reconcile observed it.
+fn was_undone(sent: Option<SentScaleDown>, target: &Target) -> bool {
+    let before = sent.and_then(|sent| sent.generation);
+    before.is_some() && target.generation > before
 }
 
 /// The earliest and the latest time, from `now` on, of a kubelet's next tick after `last`.

@@ -628,6 +628,7 @@ fn scale_from_outside(w: &mut World, s: usize, replicas: u8) {
     }
     w.svcs[s].replicas = Some(replicas);
     w.svcs[s].by_us = false;
+    w.svcs[s].recorded &= replicas > 0;
     w.svcs[s].written = 0;
     w.svcs[s].lent = None;
     if replicas == 0 {

@@ -251,6 +251,7 @@ impl Config {
             status: Status::default(),
             replicas: Some(u8::try_from(self.nodes).unwrap()),
             by_us: false,
+            recorded: true,
             written: COOLDOWN,
             owed: None,
             lent: None,
@@ -325,7 +326,7 @@ impl Config {
 
 /// As KubeElasti leaves a service: its slice leads to its own resolver, which no law of ours judges.
 fn left_asleep(svc: &mut Svc) {
-    svc.replicas = Some(0);
+    (svc.replicas, svc.recorded) = (Some(0), false);
     svc.pods.fill(Pod::None);
     svc.own = full(0);
     svc.pods_at.fill(full(0));

@@ -252,6 +252,7 @@ fn scale_down(
     svc.lent = svc.lent.or(svc.replicas).filter(|_| to > 0);
     svc.replicas = Some(to);
     svc.by_us = true;
+    svc.recorded &= to > 0;
     svc.written = 0;
     svc.owed = (!by_redirect).then_some((to, 0));
     if by_redirect {

@@ -173,13 +173,13 @@ fn target(config: &Config, read: &Svc, replicas: u8) -> Target {
         replicas: u32::from(replicas),
         version: "1".into(),
         generation: Some(i64::from(read.generation)),
-        // The record names nothing for a zero through `/scale`.
-        replicas_by: match (replicas, read.by_us) {
-            (0, _) => Author::Unknown,
-            (_, true) => Author::Elasti,
-            (_, false) => Author::Other("kubectl".into()),
+        replicas_by: match (read.recorded && replicas > 0, read.by_us) {
+            (false, _) => Author::Unknown,
+            (true, true) => Author::Elasti,
+            (true, false) => Author::Other("kubectl".into()),
         },
-        replicas_at: (replicas > 0 && !config.is(Mistake::ForgetsWakes)).then(|| ago(read.written)),
+        replicas_at: (read.recorded && replicas > 0 && !config.is(Mistake::ForgetsWakes))
+            .then(|| ago(read.written)),
         stops: match config.ordered {
             _ if config.is(Mistake::DrainsWhole) => StopOrder::Unknown,
             true => StopOrder::HighestAlone,

@@ -172,6 +172,8 @@ pub struct Svc {
     /// `spec.replicas` of the target; `None` if it was deleted.
     pub replicas: Option<u8>,
     pub by_us: bool,
+    /// The API server records who writes the replicas: until the first zero, and never again.
+    pub recorded: bool,
     pub written: Age,
     /// To what we scaled down and how long ago, if the replica controller has neither acted on that nor seen it undone.
     pub owed: Option<(u8, Age)>,
