@@ -11,6 +11,7 @@ mod observe;
 mod passing;
 mod requests;
 mod settle;
+mod times;
 mod walks;
 mod world;
 

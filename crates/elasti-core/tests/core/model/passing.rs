@@ -5,7 +5,7 @@ use std::cmp::Ordering;
 use crate::model::actions::needs_replication;
 use crate::model::config::{COOLDOWN, Config, HOLD, LEASE, SETTLE, TIMEOUT};
 use crate::model::observe::aged;
-use crate::model::world::{Kubelet, Second, World, older};
+use crate::model::world::{Effect, Kubelet, Second, Status, Svc, World, older};
 
 /// One unit of time, unless something would then be later than the assumptions allow.
 pub fn time_passes(config: &Config, w: &mut World) -> bool {
@@ -58,8 +58,14 @@ pub fn time_passes(config: &Config, w: &mut World) -> bool {
         for left in &mut op.promised {
             *left = left.saturating_sub(1);
         }
-        for (_, valid_for) in op.pending.iter_mut().flat_map(|p| &mut p.effects) {
+        // What a cache has that stopped following the store, and what is about to be written, has its times all the same:
+        // otherwise what a user requested before a zero would move past it, and be a new request.
+        op.frozen.iter_mut().flatten().for_each(age_times);
+        for (effect, valid_for) in op.pending.iter_mut().flat_map(|p| &mut p.effects) {
             *valid_for = valid_for.map(|left| left.saturating_sub(1));
+            if let Effect::Status(status) = effect {
+                age_status(status);
+            }
         }
     }
     true
@@ -86,15 +92,34 @@ fn age_service(w: &mut World, s: usize) {
         (svc.excused, svc.pods_broken, svc.net_gone) = (false, false, false);
         { svc.second.iter_mut() }.for_each(|one| one.net_gone = false);
     }
+    // The replica controller follows within the settle time, like every other.
+    svc.owed = { svc.owed }
+        .map(|(to, age)| (to, age + 1))
+        .filter(|(_, age)| *age < SETTLE);
+    age_times(svc);
+    for pipe in std::iter::once(&mut svc.own)
+        .chain(&mut svc.pods_at)
+        .chain(&mut svc.resolvers_at)
+        .chain(svc.second.iter_mut().flat_map(Second::pipes_mut))
+    {
+        pipe.tick();
+    }
+    for kubelet in &mut svc.kubelets {
+        *kubelet = match *kubelet {
+            Kubelet::Idle => Kubelet::Idle,
+            Kubelet::Sometime(age) => Kubelet::Sometime(age + 1),
+            Kubelet::In(left) => Kubelet::In(left.saturating_sub(1)),
+        };
+    }
+}
+
+/// Every time that an object of the service tells is one unit longer ago.
+fn age_times(svc: &mut Svc) {
     svc.created = older(svc.created, COOLDOWN);
     svc.written = older(svc.written, COOLDOWN);
     svc.woken = svc.woken.map(|age| older(age, COOLDOWN));
     svc.served = svc.served.map(|age| older(age, SETTLE + COOLDOWN));
     svc.raised = svc.raised.map(|age| older(age, COOLDOWN));
-    // The replica controller follows within the settle time, like every other.
-    svc.owed = { svc.owed }
-        .map(|(to, age)| (to, age + 1))
-        .filter(|(_, age)| *age < SETTLE);
     // A request as old as a cooldown has no effect beyond the cooldown's.
     for user_request in [&mut svc.wake_request, &mut svc.sleep_request] {
         *user_request = user_request
@@ -104,7 +129,10 @@ fn age_service(w: &mut World, s: usize) {
     svc.wake_request_answered &= svc.wake_request.is_some();
     svc.wake_request_served &= svc.wake_request.is_some();
     svc.deleting = svc.deleting.map(|age| older(age, TIMEOUT));
-    let status = &mut svc.status;
+    age_status(&mut svc.status);
+}
+
+fn age_status(status: &mut Status) {
     let order = status.wake.cmp(&status.sleep);
     status.quiet = status.quiet.map(|age| older(age, COOLDOWN));
     let oldest = COOLDOWN + 1;
@@ -119,19 +147,5 @@ fn age_service(w: &mut World, s: usize) {
             Ordering::Greater => status.sleep = Some(COOLDOWN),
             Ordering::Equal => {}
         }
-    }
-    for pipe in std::iter::once(&mut svc.own)
-        .chain(&mut svc.pods_at)
-        .chain(&mut svc.resolvers_at)
-        .chain(svc.second.iter_mut().flat_map(Second::pipes_mut))
-    {
-        pipe.tick();
-    }
-    for kubelet in &mut svc.kubelets {
-        *kubelet = match *kubelet {
-            Kubelet::Idle => Kubelet::Idle,
-            Kubelet::Sometime(age) => Kubelet::Sometime(age + 1),
-            Kubelet::In(left) => Kubelet::In(left.saturating_sub(1)),
-        };
     }
 }
