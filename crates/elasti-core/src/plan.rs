@@ -707,10 +707,13 @@ impl Plan {
 /// Replicas that were just written may have been zero a moment before: a controller that saw the zero still stops pods,
 /// and a pod put back into rotation meanwhile would lose requests. After this moment controllers have caught up.
 pub(crate) fn zero_may_be_acted_on_until(o: &Observed) -> Option<Timestamp> {
-    let written = o.target.as_ref().and_then(|target| target.replicas_at);
-    let recorded = written.and_then(|at| at.checked_add(FIELD_MANAGER_TIME_PRECISION).ok());
-    // The record may be of another process's write; our own writes are known more precisely.
-    let last = recorded.max(o.stable_since.zeroed_at)?;
+    let target = o.target.as_ref().filter(|target| target.replicas > 0);
+    let written = target.and_then(|target| match target.replicas_at {
+        Some(recorded) => recorded.checked_add(FIELD_MANAGER_TIME_PRECISION).ok(),
+        None => o.stable_since.replicas_at,
+    });
+    // That may be another process's write; our own writes are known more precisely.
+    let last = written.max(o.stable_since.zeroed_at)?;
     last.checked_add(o.settings.settle).ok()
 }
 

@@ -65,7 +65,7 @@ pub struct StableSince {
     pub by_other: bool,
     /// Something else scaled the target up again during a drain by groups.
     pub pushed_back: Option<PushedBack>,
-    /// When the replicas were last written, by the last reconcile.
+    /// When the replicas were last written, by the record; without one, when they were first observed as they are.
     pub replicas_at: Option<Timestamp>,
     /// When something else last scaled the target up from more than zero.
     pub raised_at: Option<Timestamp>,
@@ -425,10 +425,13 @@ impl StableSince {
         let Some(target) = &o.target else {
             return;
         };
-        let written = std::mem::replace(&mut self.replicas_at, target.replicas_at);
         let unchanged = before == Some(target.replicas);
-        let undone = unchanged
-            && (sent.is_some() && target.replicas_at > written || was_undone(sent, target));
+        let observed_at = self.replicas_at.filter(|_| unchanged).unwrap_or(o.now);
+        let written = self
+            .replicas_at
+            .replace(target.replicas_at.unwrap_or(observed_at));
+        let rewritten = target.replicas_at.is_some() && target.replicas_at > written;
+        let undone = unchanged && (sent.is_some() && rewritten || was_undone(sent, target));
         let ours = raising == Some(target.replicas) || sent.is_some_and(|sent| sent.stands(target));
         self.by_other = match (&target.replicas_by, before) {
             (Author::Other(_), _) => true,

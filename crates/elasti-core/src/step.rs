@@ -704,7 +704,7 @@ pub fn deletion_deadline(o: &Observed) -> Option<Timestamp> {
         .target
         .as_ref()
         .filter(|t| t.replicas > 0)
-        .and_then(|t| t.replicas_at);
+        .and_then(|t| t.replicas_at.or(o.stable_since.replicas_at));
     let since = deleting
         .max(o.stable_since.watching_since)
         .max(woken.unwrap_or(deleting));
