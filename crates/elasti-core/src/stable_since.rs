@@ -61,7 +61,8 @@ pub struct StableSince {
     pub zeroed_at: Option<Timestamp>,
     /// The replicas at the last reconcile.
     pub replicas: Option<u32>,
-    /// Something else wrote them. The API server's record may not tell: after a zero through `/scale` it names no writer.
+    /// Something else wrote them, or scaled up to them. The API server's record may not tell: after a zero through
+    /// `/scale` it names no writer.
     pub by_other: bool,
     /// Something else scaled the target up again during a drain by groups.
     pub pushed_back: Option<PushedBack>,
@@ -432,13 +433,15 @@ impl StableSince {
             .replace(target.replicas_at.unwrap_or(observed_at));
         let rewritten = target.replicas_at.is_some() && target.replicas_at > written;
         let undone = unchanged && (sent.is_some() && rewritten || was_undone(sent, target));
-        let ours = raising == Some(target.replicas) || sent.is_some_and(|sent| sent.stands(target));
         self.by_other = match (&target.replicas_by, before) {
             (Author::Other(_), _) => true,
             // After a start only the record tells, and what is not zero any more was woken, mostly by us.
             (Author::Elasti, _) | (Author::Unknown, None | Some(0)) => false,
             (Author::Unknown, Some(_)) if unchanged => self.by_other || undone,
-            (Author::Unknown, Some(_)) => !ours,
+            // Only a cancelled drain of ours scales up from more than zero.
+            (Author::Unknown, Some(before)) => {
+                before < target.replicas && raising != Some(target.replicas)
+            }
         };
         // Without a record, the status tells what stood there before this process started.
         let known = before.or(o.me.remembered.replicas);

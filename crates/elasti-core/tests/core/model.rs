@@ -307,6 +307,7 @@ fn drains_by_groups() -> Vec<Config> {
             nodes: 2,
             resolvers: 1,
             ordered: true,
+            keeps_record: true,
             budget: budget(1, 1, 0, 0, 0),
             ..Config::new("an ordered StatefulSet of 2 pods")
         },
@@ -373,6 +374,7 @@ fn lives() -> Vec<Config> {
         },
         Config {
             handover: elasti_api::Handover::Redirect,
+            keeps_record: true,
             budget: budget(2, 1, 0, 1, 0),
             ..Config::new("handover without drain")
         },

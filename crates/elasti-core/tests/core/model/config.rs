@@ -106,6 +106,9 @@ pub struct Config {
     pub foreign: bool,
     /// KubeElasti left the service asleep, and its operator ends some time after ours has started.
     pub left: bool,
+    /// The API server's record names the writer of the replicas also after a zero. The real one does not, and then two
+    /// configurations break a law after several faults (docs/guarantees.md).
+    pub keeps_record: bool,
     /// Pods of the target never get ready.
     pub broken_image: bool,
     /// The first request is a stream that never ends.
@@ -145,6 +148,7 @@ impl Config {
             local: false,
             foreign: false,
             left: false,
+            keeps_record: false,
             broken_image: false,
             endless_stream: false,
             no_restart: false,

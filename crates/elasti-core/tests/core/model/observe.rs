@@ -169,17 +169,17 @@ pub fn observed(
 }
 
 fn target(config: &Config, read: &Svc, replicas: u8) -> Target {
+    let recorded = replicas > 0 && (read.recorded || config.keeps_record);
     Target {
         replicas: u32::from(replicas),
         version: "1".into(),
         generation: Some(i64::from(read.generation)),
-        replicas_by: match (read.recorded && replicas > 0, read.by_us) {
+        replicas_by: match (recorded, read.by_us) {
             (false, _) => Author::Unknown,
             (true, true) => Author::Elasti,
             (true, false) => Author::Other("kubectl".into()),
         },
-        replicas_at: (read.recorded && replicas > 0 && !config.is(Mistake::ForgetsWakes))
-            .then(|| ago(read.written)),
+        replicas_at: (recorded && !config.is(Mistake::ForgetsWakes)).then(|| ago(read.written)),
         stops: match config.ordered {
             _ if config.is(Mistake::DrainsWhole) => StopOrder::Unknown,
             true => StopOrder::HighestAlone,
