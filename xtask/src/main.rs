@@ -20,10 +20,12 @@ mod limit;
 mod names;
 mod paths;
 mod real;
+mod release;
 mod simulate;
 #[path = "../../crates/elasti-api/tests/api/acceptance/table.rs"]
 mod table;
 mod words;
+mod workflows;
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -104,6 +106,11 @@ fn main() -> ExitCode {
             Some(outcome) => outcome,
             None => return usage(),
         },
+        ["release", rest @ ..] => match release::run(rest) {
+            Some(outcome) => outcome,
+            None => return usage(),
+        },
+        ["workflows"] => workflows::run(),
         _ => return usage(),
     };
     match outcome {
@@ -117,7 +124,7 @@ fn main() -> ExitCode {
 
 fn usage() -> ExitCode {
     eprint!(
-        "{USAGE}{}{}{}{}{}{}{}{}",
+        "{USAGE}{}{}{}{}{}{}{}{}{}{}",
         chart::USAGE,
         chart::kustomize::USAGE,
         churn::USAGE,
@@ -125,7 +132,9 @@ fn usage() -> ExitCode {
         image::USAGE,
         e2e::USAGE,
         kubernetes::USAGE,
-        words::USAGE
+        release::USAGE,
+        words::USAGE,
+        workflows::USAGE
     );
     ExitCode::from(2)
 }
