@@ -1,6 +1,8 @@
 //! Project chores: `cargo xtask COMMAND`.
 
+mod argocd;
 mod bench;
+mod book;
 mod campaign;
 mod chart;
 mod checks;
@@ -86,6 +88,10 @@ fn main() -> ExitCode {
             Some(options) => bench::sleep::run(&options),
             None => return usage(),
         },
+        ["book", rest @ ..] => match book::run(rest) {
+            Some(outcome) => outcome,
+            None => return usage(),
+        },
         ["chart"] => chart::run(),
         ["dashboard"] => dashboard::run(),
         ["kustomize"] => chart::kustomize::write(),
@@ -124,7 +130,8 @@ fn main() -> ExitCode {
 
 fn usage() -> ExitCode {
     eprint!(
-        "{USAGE}{}{}{}{}{}{}{}{}{}{}",
+        "{USAGE}{}{}{}{}{}{}{}{}{}{}{}",
+        book::USAGE,
         chart::USAGE,
         chart::kustomize::USAGE,
         churn::USAGE,

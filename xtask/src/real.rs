@@ -9,13 +9,13 @@ use std::process::{Child, Command, Stdio};
 use crate::checks::{Check, Outcome, cargo, run_command};
 use crate::kubernetes::{self, go_programs, packages};
 use crate::{
-    chart, churn, conformance, control_plane::ControlPlane, dashboard, deny, e2e, paths,
+    argocd, chart, churn, conformance, control_plane::ControlPlane, dashboard, deny, e2e, paths,
     workflows,
 };
 
 /// In this order: programs before what runs on them, so that the times of the others are their own.
 /// Most of that waiting is over by then: see `start_building_programs`.
-pub(crate) const CHECKS: [Check; 11] = [
+pub(crate) const CHECKS: [Check; 12] = [
     ("dashboard", dashboard::check),
     ("dependencies", deny::check),
     ("advisories", deny::check_advisories),
@@ -24,6 +24,7 @@ pub(crate) const CHECKS: [Check; 11] = [
     }),
     ("chart", chart::check),
     ("workflows", workflows::check),
+    ("Argo CD health", argocd::check),
     ("real: API server", || on_a_node(api_server)),
     ("real: e2e", || {
         on_a_node(|| e2e::run(&e2e::Options::default()))
