@@ -130,18 +130,17 @@ fn build(options: &Options) -> Result<(), Box<dyn Error>> {
     let folder = folder();
     fs::create_dir_all(&folder)?;
     let platform = Platform::of_this_machine()?;
-    // Both programs are built to the same path, so each is taken before the next one is built.
-    let staging = paths::target().join("release-staging");
-    let tar = image::elasti_as(&options.image.reference(VERSION), &staging)?;
-    fs::rename(tar, folder.join(platform.image_archive()))?;
-    binary::write_archive(&staging, &folder.join(platform.archive()))?;
     for (file, product) in [
         (platform.sbom(), sbom::Product::CommandLine),
         (platform.image_sbom(), sbom::Product::Image),
     ] {
         fs::write(folder.join(file), sbom::generate(product)?)?;
     }
-    Ok(())
+    // Both programs are built to the same path, so each is taken before the next one is built.
+    let staging = paths::target().join("release-staging");
+    let tar = image::elasti_as(&options.image.reference(VERSION), &staging)?;
+    fs::rename(tar, folder.join(platform.image_archive()))?;
+    binary::write_archive(&staging, &folder.join(platform.archive()))
 }
 
 /// What is made once, from the files of every architecture that are in the folder.
