@@ -13,8 +13,12 @@ const LICENCE: &str = "LICENSE";
 
 /// Builds the command line and packs it.
 pub(super) fn write_archive(staging: &Path, archive: &Path) -> Result<(), Box<dyn Error>> {
-    let program = image::command_line()?;
-    if needs_libraries(&fs::read(&program)?)? {
+    pack(&image::command_line()?, staging, archive)
+}
+
+/// Packs a program, if it is a static one; the same program gives the same bytes.
+fn pack(program: &Path, staging: &Path, archive: &Path) -> Result<(), Box<dyn Error>> {
+    if needs_libraries(&fs::read(program)?)? {
         return Err(format!("{} is not static", program.display()).into());
     }
     let files = staging.join("archive");
@@ -62,8 +66,51 @@ fn field<const N: usize>(program: &[u8], at: usize) -> Result<[u8; N], Box<dyn E
 #[cfg(test)]
 mod tests {
     use std::fs;
+    use std::process::Command;
 
-    use super::needs_libraries;
+    use super::{needs_libraries, pack};
+
+    /// The head of a program with one program header of this kind.
+    fn program(kind: u8) -> Vec<u8> {
+        let mut program = vec![0; 64 + 56];
+        program[..6].copy_from_slice(b"\x7fELF\x02\x01");
+        program[32] = 64;
+        program[54] = 56;
+        program[56] = 1;
+        program[64] = kind;
+        program
+    }
+
+    #[test]
+    fn an_archive_has_the_program_and_its_licence_as_plain_files() {
+        let folder = tempfile::tempdir().unwrap();
+        let (built, archive) = (folder.path().join("built"), folder.path().join("a.tar.gz"));
+        fs::write(&built, program(1)).unwrap();
+        pack(&built, &folder.path().join("staging"), &archive).unwrap();
+        let list = Command::new("tar")
+            .args(["--list", "--verbose", "--gzip", "--file"])
+            .arg(&archive)
+            .output()
+            .unwrap();
+        let list = String::from_utf8(list.stdout).unwrap();
+        let entries: Vec<(&str, &str)> = list
+            .lines()
+            .map(|line| (&line[..1], line.rsplit(' ').next().unwrap()))
+            .collect();
+        assert_eq!(entries, [("-", "LICENSE"), ("-", "elasti")]);
+        let first = fs::read(&archive).unwrap();
+        pack(&built, &folder.path().join("staging"), &archive).unwrap();
+        assert_eq!(fs::read(&archive).unwrap(), first);
+    }
+
+    #[test]
+    fn a_program_that_is_not_static_is_not_packed() {
+        let folder = tempfile::tempdir().unwrap();
+        let archive = folder.path().join("a.tar.gz");
+        let own = std::env::current_exe().unwrap();
+        assert!(pack(&own, &folder.path().join("staging"), &archive).is_err());
+        assert!(!archive.exists());
+    }
 
     #[test]
     fn a_program_that_is_linked_dynamically_is_found() {
@@ -74,15 +121,8 @@ mod tests {
 
     #[test]
     fn a_program_without_a_loader_is_static() {
-        let mut program = vec![0; 64 + 56];
-        program[..6].copy_from_slice(b"\x7fELF\x02\x01");
-        program[32] = 64;
-        program[54] = 56;
-        program[56] = 1;
-        program[64] = 1;
-        assert!(!needs_libraries(&program).unwrap());
-        program[64] = 3;
-        assert!(needs_libraries(&program).unwrap());
+        assert!(!needs_libraries(&program(1)).unwrap());
+        assert!(needs_libraries(&program(3)).unwrap());
     }
 
     #[test]
