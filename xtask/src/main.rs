@@ -1,6 +1,8 @@
 //! Project chores: `cargo xtask COMMAND`.
 
+mod argocd;
 mod bench;
+mod book;
 mod campaign;
 mod chart;
 mod checks;
@@ -20,10 +22,12 @@ mod limit;
 mod names;
 mod paths;
 mod real;
+mod release;
 mod simulate;
 #[path = "../../crates/elasti-api/tests/api/acceptance/table.rs"]
 mod table;
 mod words;
+mod workflows;
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -84,6 +88,10 @@ fn main() -> ExitCode {
             Some(options) => bench::sleep::run(&options),
             None => return usage(),
         },
+        ["book", rest @ ..] => match book::run(rest) {
+            Some(outcome) => outcome,
+            None => return usage(),
+        },
         ["chart"] => chart::run(),
         ["dashboard"] => dashboard::run(),
         ["kustomize"] => chart::kustomize::write(),
@@ -104,6 +112,11 @@ fn main() -> ExitCode {
             Some(outcome) => outcome,
             None => return usage(),
         },
+        ["release", rest @ ..] => match release::run(rest) {
+            Some(outcome) => outcome,
+            None => return usage(),
+        },
+        ["workflows"] => workflows::run(),
         _ => return usage(),
     };
     match outcome {
@@ -117,7 +130,8 @@ fn main() -> ExitCode {
 
 fn usage() -> ExitCode {
     eprint!(
-        "{USAGE}{}{}{}{}{}{}{}{}",
+        "{USAGE}{}{}{}{}{}{}{}{}{}{}{}",
+        book::USAGE,
         chart::USAGE,
         chart::kustomize::USAGE,
         churn::USAGE,
@@ -125,7 +139,9 @@ fn usage() -> ExitCode {
         image::USAGE,
         e2e::USAGE,
         kubernetes::USAGE,
-        words::USAGE
+        release::USAGE,
+        words::USAGE,
+        workflows::USAGE
     );
     ExitCode::from(2)
 }

@@ -8,11 +8,14 @@ use std::process::{Child, Command, Stdio};
 
 use crate::checks::{Check, Outcome, cargo, run_command};
 use crate::kubernetes::{self, go_programs, packages};
-use crate::{chart, churn, conformance, control_plane::ControlPlane, dashboard, deny, e2e, paths};
+use crate::{
+    argocd, chart, churn, conformance, control_plane::ControlPlane, dashboard, deny, e2e, paths,
+    workflows,
+};
 
 /// In this order: programs before what runs on them, so that the times of the others are their own.
 /// Most of that waiting is over by then: see `start_building_programs`.
-pub(crate) const CHECKS: [Check; 10] = [
+pub(crate) const CHECKS: [Check; 12] = [
     ("dashboard", dashboard::check),
     ("dependencies", deny::check),
     ("advisories", deny::check_advisories),
@@ -20,6 +23,8 @@ pub(crate) const CHECKS: [Check; 10] = [
         on_a_node(|| kubernetes_command(&["programs"]))
     }),
     ("chart", chart::check),
+    ("workflows", workflows::check),
+    ("Argo CD health", argocd::check),
     ("real: API server", || on_a_node(api_server)),
     ("real: e2e", || {
         on_a_node(|| e2e::run(&e2e::Options::default()))

@@ -71,8 +71,9 @@ const RETIRED: &[Word] = &[
 const EXEMPT: [&str; 3] = ["xtask/src/words.rs", "docs/glossary.md", "CHANGELOG.md"];
 
 /// Kinds of files with words of ours.
-const KINDS: [&str; 13] = [
-    "css", "html", "js", "json", "md", "mjs", "rs", "run", "snap", "toml", "tpl", "txt", "yaml",
+const KINDS: [&str; 15] = [
+    "css", "html", "js", "json", "md", "mjs", "push", "rs", "run", "snap", "toml", "tpl", "txt",
+    "yaml", "yml",
 ];
 
 /// A retired word in a file.

@@ -144,7 +144,7 @@ fn digest(content: &[u8]) -> String {
 }
 
 /// The file without its name and time, compressed as registries keep it.
-fn compressed(file: &Path) -> Result<Vec<u8>, Box<dyn Error>> {
+pub(crate) fn compressed(file: &Path) -> Result<Vec<u8>, Box<dyn Error>> {
     let output = Command::new("gzip")
         .args(["--no-name", "--best", "--stdout"])
         .arg(file)
@@ -166,7 +166,7 @@ fn store(blobs: &Path, content: &[u8]) -> Result<Blob, Box<dyn Error>> {
 }
 
 /// A tar of a folder's content without any trace of when and by whom it was made.
-fn pack(folder: &Path, tar: &Path) -> Result<(), Box<dyn Error>> {
+pub(crate) fn pack(folder: &Path, tar: &Path) -> Result<(), Box<dyn Error>> {
     let output = Command::new("tar")
         .args(["--create", "--sort=name", "--format=ustar"])
         .args(["--owner=0", "--group=0", "--numeric-owner", "--mtime=@0"])

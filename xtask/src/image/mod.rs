@@ -9,6 +9,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use archive::Image;
+pub(crate) use archive::{compressed, pack};
+pub(crate) use programs::{COMMAND_LINE_FEATURES, ELASTI_FEATURES, command_line, host};
 
 use crate::kubernetes::go_programs;
 use crate::kubernetes::nodes::Node;
@@ -41,20 +43,25 @@ pub(crate) fn run(words: &[&str]) -> Option<Result<(), Box<dyn Error>>> {
     })
 }
 
-/// Builds elasti and its image; a fat one is an error.
+/// Builds elasti and its image under the name that tests use.
 pub(crate) fn elasti() -> Result<PathBuf, Box<dyn Error>> {
+    elasti_as(ELASTI, &folder())
+}
+
+/// Builds elasti and its image under a name, in a folder; a fat one is an error.
+pub(crate) fn elasti_as(reference: &str, folder: &Path) -> Result<PathBuf, Box<dyn Error>> {
     // Triggers may ask a Prometheus over https.
     let authorities = [(AUTHORITIES, programs::authorities()?)];
     let image = Image {
-        reference: ELASTI,
+        reference,
         program: &programs::elasti()?,
         path: "elasti",
         links: &[],
         files: &authorities,
     };
-    let tar = image.write(&folder())?;
+    let tar = image.write(folder)?;
     let bytes = fs::metadata(&tar)?.len();
-    println!("{}: {ELASTI}, {bytes} bytes", tar.display());
+    println!("{}: {reference}, {bytes} bytes", tar.display());
     if bytes > MOST_BYTES {
         return Err(format!("the image has more than {MOST_BYTES} bytes").into());
     }

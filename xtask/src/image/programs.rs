@@ -11,10 +11,19 @@ use crate::paths::{self, root};
 
 const STATIC: &str = "-C target-feature=+crt-static";
 
-/// The one binary of the project, small and static.
+/// The demo brings the simulated cluster with it, which is never in the image; nor are the commands that people type.
+pub(crate) const ELASTI_FEATURES: &[&str] = &["--no-default-features"];
+/// Everything.
+pub(crate) const COMMAND_LINE_FEATURES: &[&str] = &[];
+
+/// The one binary of the project as it is in the image, small and static.
 pub(crate) fn elasti() -> Result<PathBuf, Box<dyn Error>> {
-    // The demo brings the simulated cluster with it, which never ships.
-    build("elasti", "image", &["--no-default-features"])
+    build("elasti", "image", ELASTI_FEATURES)
+}
+
+/// The same binary with the commands that people type. It takes the place of the other one in the target folder.
+pub(crate) fn command_line() -> Result<PathBuf, Box<dyn Error>> {
+    build("elasti", "image", COMMAND_LINE_FEATURES)
 }
 
 /// The sample app of tests, which need not be small.
@@ -94,7 +103,7 @@ pub(crate) fn authorities() -> Result<Vec<u8>, Box<dyn Error>> {
 }
 
 /// The triple of this machine.
-fn host() -> Result<String, Box<dyn Error>> {
+pub(crate) fn host() -> Result<String, Box<dyn Error>> {
     let output = Command::new("rustc").arg("-vV").output()?;
     let text = String::from_utf8(output.stdout)?;
     let host = text.lines().find_map(|line| line.strip_prefix("host: "));

@@ -71,6 +71,22 @@ pub(crate) const HTTPBIN: GoProgram = GoProgram {
     link: "",
 };
 
+/// Finds mistakes in the workflows of `.github`.
+pub(crate) const ACTIONLINT: GoProgram = GoProgram {
+    name: "actionlint",
+    version: "v1.7.12",
+    source: Source::Package("github.com/rhysd/actionlint/cmd/actionlint"),
+    link: "",
+};
+
+/// The Lua interpreter that Argo CD has.
+pub(crate) const GLUA: GoProgram = GoProgram {
+    name: "glua",
+    version: "v1.1.1",
+    source: Source::Package("github.com/yuin/gopher-lua/cmd/glua"),
+    link: "",
+};
+
 /// KEDA's operator.
 pub(crate) const KEDA: GoProgram = GoProgram {
     name: "keda",
@@ -105,7 +121,8 @@ pub(crate) const METRICS_SERVER: GoProgram = GoProgram {
 };
 
 /// Everything that a check needs.
-pub(crate) const ALL: [&GoProgram; 5] = [&KUBE, &ETCD, &COREDNS, &HELM, &HTTPBIN];
+pub(crate) const ALL: [&GoProgram; 7] =
+    [&KUBE, &ETCD, &COREDNS, &HELM, &HTTPBIN, &ACTIONLINT, &GLUA];
 
 /// What `up` starts.
 pub(crate) const OF_THE_NODE: [&GoProgram; 3] = [&KUBE, &ETCD, &COREDNS];
