@@ -49,13 +49,24 @@ pub(crate) fn floor(o: &Observed) -> u32 {
     }
 }
 
-/// An ordered StatefulSet stops one pod at a time, so several of them cannot be scaled to zero by one write that is safe.
+/// An ordered StatefulSet stops one pod at a time, so several of them cannot be scaled to zero by one write that is safe;
+/// and it stops none while a lower one is not ready.
 pub(crate) fn impossible(o: &Observed) -> Option<Why> {
-    let many = matches!(o.autoscaler, Autoscaler::Hpa { min_replicas } if min_replicas > 1);
-    (many && stops(o) == StopOrder::HighestAlone).then(|| {
+    if stops(o) != StopOrder::HighestAlone {
+        return None;
+    }
+    if matches!(o.autoscaler, Autoscaler::Hpa { min_replicas } if min_replicas > 1) {
         let sentence = "The HPA keeps more than one pod of a StatefulSet that stops them one after the other; set its `minReplicas` to 1, `podManagementPolicy` to Parallel, or `handover: redirect`.";
-        Why::new(Reason::Unsupported, sentence)
-    })
+        return Some(Why::new(Reason::Unsupported, sentence));
+    }
+    let lower = by_ordinal(o).into_iter().skip(1);
+    let stuck = |pod: &Pod| Some((pod.name.clone(), pod.obstacle.clone().filter(|_| !pod.ready)?));
+    let (pod, obstacle) = lower.filter_map(stuck).next()?;
+    let sentence = format!(
+        "Pod {pod} is not ready: {}. Meanwhile the StatefulSet stops no higher pod; repair it, set `podManagementPolicy` to Parallel, or `handover: redirect`.",
+        obstacle.message
+    );
+    Some(Why::new(obstacle.reason(), sentence))
 }
 
 /// A scale-down of ours is recorded in the status, and nothing else has written the replicas since.
@@ -110,10 +121,12 @@ fn pause(times: u32, first: SignedDuration) -> SignedDuration {
 /// The next group, or what it waits for.
 pub(crate) fn next(o: &Observed) -> Result<Next<'_>, Why> {
     controller_caught_up(o)?;
-    if living(o).any(|pod| !pod.ready) {
+    // A pod that cannot start may stand below those that the controller stops first.
+    if living(o).any(|pod| !pod.ready) && !victims(o)?.is_empty() {
         return Ok(Next::Shrink);
     }
-    let candidates = candidates(o);
+    let mut candidates = candidates(o);
+    candidates.retain(|pod| pod.ready);
     let due = |pod: &Pod| o.stable_since.next_tick(&pod.node, &o.settings, o.now);
     let unknown: Vec<&Pod> = { candidates.iter().copied() }
         .filter(|pod| due(pod).is_none())

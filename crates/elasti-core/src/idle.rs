@@ -4,8 +4,9 @@ use elasti_api::{ElastiServiceSpec, Reason};
 use jiff::{SignedDuration, Timestamp};
 
 use crate::groups;
-use crate::observed::{Author, Observed, Reading, Report};
+use crate::observed::{Author, Observed, Pod, Reading, Report};
 use crate::user_requests;
+use crate::waiting_room::Limits;
 use crate::why::{Why, clock};
 
 /// Since when the service has been quiet, or why it is not.
@@ -52,6 +53,16 @@ pub fn idle(spec: &ElastiServiceSpec, o: &Observed) -> Result<Why, Why> {
     let counted = ready.map_or(start, |ready| ready.max(start));
     let over = counted.checked_add(cooldown).unwrap_or(Timestamp::MAX);
     let seconds = cooldown.as_secs();
+    if let Some(until) = woken.and_then(|woken| start_awaited_until(spec, woken, o))
+        && o.now < until
+        && over < until
+    {
+        let sentence = format!(
+            "No pod has been ready since the service was woken; it may sleep at {} if none is by then.",
+            clock(until)
+        );
+        return Err(Why::new(Reason::CoolingDown, sentence).until(until));
+    }
     if o.now >= over {
         let since = clock(start);
         let sentence = format!(
@@ -101,6 +112,23 @@ fn ready_since(o: &Observed, woken: Timestamp) -> Option<Timestamp> {
     let pods = o.pods.iter().filter(|p| !p.terminating);
     let ready = written.or_else(|| pods.filter_map(|p| p.ready_since).min())?;
     Some(ready.min(o.now))
+}
+
+/// A wake whose pods may still start goes on for as long as a request would be held for it, whatever the cooldown:
+/// otherwise an app that takes longer than its cooldown to start could never be woken without a request.
+fn start_awaited_until(
+    spec: &ElastiServiceSpec,
+    woken: Timestamp,
+    o: &Observed,
+) -> Option<Timestamp> {
+    let living = || o.pods.iter().filter(|pod| !pod.terminating);
+    let may_start = |pod: &Pod| pod.obstacle.as_ref().is_some_and(|one| !one.failed);
+    let others = |pod: &Pod| pod.ready || pod.marked || pod.obstacle.is_some() && !may_start(pod);
+    if ready_since(o, woken).is_some() || !living().any(may_start) || living().any(others) {
+        return None;
+    }
+    let held = Limits::default().room(spec.hold.as_ref()).timeout;
+    woken.checked_add(held).ok()
 }
 
 /// The target was woken, and no pod has been ready since.

@@ -340,6 +340,8 @@ impl StableSince {
             if let Step::ScaleToZero(_) | Step::Shrink(_) = step {
                 self.zeroed_at = step.expires();
                 self.sent = Some(SentScaleDown { to: 0, generation });
+                // Its answer may get lost: until it is observed, pods may be stopped for it.
+                self.steady = None;
             }
             if let Step::Shrink(group) = step {
                 let to = group.replicas();

@@ -4,7 +4,7 @@ use elasti_api::{
     ElastiServiceSpec, ElastiServiceStatus, FailedWake, LastWake, MicroTime, Phase, Reason,
     WakeClient,
 };
-use jiff::{Timestamp, TimestampRound, Unit};
+use jiff::{SignedDuration, Timestamp, TimestampRound, Unit};
 
 use super::{Crossed, crossed, whole_seconds};
 use crate::desire;
@@ -12,6 +12,9 @@ use crate::observed::{Author, Observed, Report};
 use crate::plan::Plan;
 use crate::stable_since::WakeTimeline;
 use crate::user_requests;
+
+/// Another replica passes a wake on at once; one that comes later was asked for when the target was scaled up already.
+const PASSED_ON_WITHIN: SignedDuration = SignedDuration::from_secs(1);
 
 /// The last wake: a new one if the target has just been scaled up from zero, else the previous one, with the time at
 /// which its first pod became ready. All else is written along with other changes.
@@ -28,12 +31,24 @@ pub(super) fn changed(
         if wake.ready_at.is_none() {
             wake.ready_at = seen.ready.map(whole_micros);
         }
-        // Another replica may have got the wake, and tells who it was for a moment later.
+        // Another replica may have got the wake, and tells that, and who it was for, a moment later.
+        if let Some(asked) = passed_on(o, &wake, seen) {
+            wake.by = Reason::Traffic.as_str().to_owned();
+            wake.asked_at = whole_micros(asked.min(seen.scaled));
+        }
         if wake.client.is_none() && wake.by == Reason::Traffic.as_str() {
             wake.client = client(o, o.me.remembered.last_sleep);
         }
     }
     Some(wake)
+}
+
+/// When it was asked for a wake that looked manual until the replica that got it had passed it on.
+fn passed_on(o: &Observed, wake: &LastWake, seen: WakeTimeline) -> Option<Timestamp> {
+    let asked = o.wake_requested_at?;
+    let in_time = seen.scaled.checked_add(PASSED_ON_WITHIN).ok()?;
+    let manual = wake.by == Reason::Manual.as_str();
+    (manual && Some(asked) > o.me.remembered.last_sleep && asked <= in_time).then_some(asked)
 }
 
 /// Whom it was woken for, if a resolver told it since it slept.

@@ -182,7 +182,7 @@ impl WakeEndpoint {
         let passed_on = headers.contains_key(names::PASSED_ON_HEADER);
         let promise = match timeout(ANSWER_TIMEOUT, outcome).await {
             Ok(Ok(WakeOutcome::Scaled)) => {
-                if !passed_on && wake.client.is_some() {
+                if !passed_on {
                     self.tell_leader(wake, headers);
                 }
                 None
@@ -206,7 +206,7 @@ impl WakeEndpoint {
         })
     }
 
-    /// Only the leader writes the status, which says whom a service was woken for.
+    /// Only the leader writes the status, which says what woke a service, and whom it was woken for.
     fn tell_leader(&self, wake: WakeRequest, headers: &HeaderMap) {
         let leader = self.leader.clone();
         let authorization = headers.get(header::AUTHORIZATION).cloned();

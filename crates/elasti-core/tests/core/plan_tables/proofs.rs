@@ -1,6 +1,6 @@
 //! Every clause of every proof: from facts that prove a dangerous step, each single fact is broken in turn.
 
-use elasti_api::{EnabledPeriod, RouteGeneration};
+use elasti_api::{EnabledPeriod, Phase, Reason, RouteGeneration};
 use elasti_core::observed::{
     Author, Autoscaler, Claim, Family, KedaPause, Leadership, Obstacle, ObstacleKind, Owned,
     PortsGiven, Reading, Report, Rival, ServiceKind, StopOrder, UserRequest,
@@ -709,6 +709,29 @@ fn pods_that_cannot_start_do_not_count_as_starting() {
 }
 
 #[test]
+fn a_wake_whose_pods_may_still_start_outlasts_the_cooldown_for_as_long_as_a_request_is_held() {
+    let sleeps = |woken_ago: i64, failed: bool| {
+        let mut o = crate::plan_tables::facts::waking();
+        o.me.remembered.last_wake = Some(ago(woken_ago));
+        o.me.remembered.last_sleep = Some(ago(woken_ago + 3600));
+        o.target.as_mut().unwrap().replicas_at = Some(ago(woken_ago));
+        o.pods[0].obstacle = Some(Obstacle {
+            kind: ObstacleKind::Unschedulable,
+            message: "no node fits".into(),
+            failed,
+        });
+        o.stable_since.pod_versions = [("web-1".to_owned(), "1".to_owned())].into();
+        let mut spec = spec();
+        spec.cooldown_period = 30;
+        spec.hold.get_or_insert_default().timeout_seconds = Some(300);
+        scales_to_zero(&planned_for(&spec, &o))
+    };
+    assert!(!sleeps(299, false), "a node may still be added");
+    assert!(sleeps(300, false), "no request would be held for longer");
+    assert!(sleeps(299, true), "what has failed is not waited for");
+}
+
+#[test]
 fn a_resolver_whose_report_is_too_old_is_asked_again() {
     for mut o in [redirecting(), redirected(), draining(), drained()] {
         for resolver in &mut o.resolvers {
@@ -848,4 +871,46 @@ fn a_cancelled_drain_restores_what_it_took_away_unless_something_else_has_writte
     let mut unread = cancelled;
     unread.readings = vec![Reading::Unread];
     assert!(!restores(&unread), "the next reading decides");
+}
+
+/// A StatefulSet of three; the pod of this number keeps crashing.
+fn crashing(number: usize, stops: StopOrder) -> Observed {
+    let mut o = redirected();
+    o.pods = (0..3)
+        .map(|n| {
+            let mut pod = pod();
+            (pod.name, pod.uid) = (format!("web-{n}"), format!("uid-{n}"));
+            pod
+        })
+        .collect();
+    let crashing = &mut o.pods[number];
+    (crashing.ready, crashing.containers_ready) = (false, false);
+    crashing.obstacle = Some(Obstacle {
+        kind: ObstacleKind::CrashLoop,
+        message: "container web keeps crashing".into(),
+        failed: true,
+    });
+    let target = o.target.as_mut().unwrap();
+    (target.replicas, target.stops) = (3, stops);
+    o
+}
+
+#[test]
+fn a_lower_pod_that_crashes_keeps_no_parallel_stateful_set_from_its_drain() {
+    let plan = planned(&crashing(1, StopOrder::HighestFirst));
+    let marked = plan.steps.iter().find_map(|step| match step {
+        Step::Mark { pods, .. } => Some(pods.iter().map(|p| p.name.as_str()).collect::<Vec<_>>()),
+        _ => None,
+    });
+    assert_eq!(marked, Some(vec!["web-2"]), "{plan:?}");
+}
+
+#[test]
+fn an_ordered_stateful_set_with_a_lower_pod_that_crashes_stays_awake_and_says_why() {
+    let plan = planned(&crashing(1, StopOrder::HighestAlone));
+    assert_eq!(plan.why.reason, Reason::CrashLoop, "{plan:?}");
+    assert!(plan.why.sentence.contains("web-1"), "{plan:?}");
+    assert!(!plan.steps.iter().any(|s| matches!(s, Step::Mark { .. })));
+    let plan = planned(&crashing(2, StopOrder::HighestAlone));
+    assert_eq!(plan.phase, Phase::Draining, "the top one is stopped next");
 }

@@ -378,6 +378,28 @@ fn whom_a_wake_was_for_may_be_told_late_and_only_of_that_wake() {
     assert_eq!(same, told, "the first one woke it");
 }
 
+/// The replica that got the wake passes it on after it has scaled up, so the leader may see the replicas first.
+#[test]
+fn a_wake_that_is_passed_on_a_moment_later_did_not_happen_by_hand() {
+    let by = |asked_after: i64| {
+        let mut o = asleep();
+        let (_, down) = report_status(&mut o, &ElastiServiceStatus::default());
+        o.stable_since = observed(&o).stable_since;
+        o.now += SignedDuration::from_secs(2);
+        o.target.as_mut().unwrap().replicas = 1;
+        unrecorded(&mut o);
+        let (_, up) = report_status(&mut o, &down);
+        o.stable_since = observed(&o).stable_since;
+        assert_eq!(up.last_wake.as_ref().unwrap().by, "Manual");
+        o.now += SignedDuration::from_millis(asked_after);
+        o.wake_requested_at = Some(o.now);
+        let told = report_status(&mut o, &up).1;
+        told.last_wake.unwrap().by
+    };
+    assert_eq!(by(20), "Traffic");
+    assert_eq!(by(1_001), "Manual", "that one came to a target that was up");
+}
+
 #[test]
 fn a_wake_takes_few_writes_and_adds_to_the_time_asleep() {
     let mut o = asleep();

@@ -9,7 +9,7 @@ use elasti_core::{Observed, Promise, Step, WakeDecision, wake};
 use jiff::SignedDuration;
 
 use crate::plan_tables::facts::{
-    Change, active, ago, asleep, draining, now, planned, serving, spec,
+    Change, active, ago, asleep, drained, draining, now, planned, serving, spec,
 };
 
 fn answer(change: Change) -> WakeDecision {
@@ -264,6 +264,24 @@ fn a_wake_comes_before_everything_else_in_its_plan() {
     o.private_service = Owned::Missing;
     o.resolvers[1].ready = false;
     assert_eq!(planned(&o).steps.first(), Some(&Step::Wake(1)));
+}
+
+/// The zero may be applied although its answer got lost, and the cache may still show the replicas before it.
+#[test]
+fn nothing_is_promised_after_a_scale_down_was_sent_that_no_reconcile_has_observed() {
+    let mut o = drained();
+    o.target.as_mut().unwrap().generation = Some(4);
+    o.stable_since.steady = Some(4);
+    let promised = |o: &Observed| match wake(&spec(), o) {
+        WakeDecision::AlreadyAwake(promise) => promise,
+        other => panic!("{other:?}"),
+    };
+    assert!(promised(&o).is_some(), "nothing was sent");
+    let plan = planned(&o);
+    assert!(plan.steps.iter().any(|s| matches!(s, Step::ScaleToZero(_))));
+    o.stable_since = o.after(&plan.steps);
+    o.stable_since = o.stable_since.clone().observe(&o);
+    assert_eq!(promised(&o), None);
 }
 
 /// Which pods a scale-down of ours stops is known once they have begun to terminate, long before the controllers' time
