@@ -60,7 +60,12 @@ pub(crate) fn impossible(o: &Observed) -> Option<Why> {
         return Some(Why::new(Reason::Unsupported, sentence));
     }
     let lower = by_ordinal(o).into_iter().skip(1);
-    let stuck = |pod: &Pod| Some((pod.name.clone(), pod.obstacle.clone().filter(|_| !pod.ready)?));
+    let stuck = |pod: &Pod| {
+        Some((
+            pod.name.clone(),
+            pod.obstacle.clone().filter(|_| !pod.ready)?,
+        ))
+    };
     let (pod, obstacle) = lower.filter_map(stuck).next()?;
     let sentence = format!(
         "Pod {pod} is not ready: {}. Meanwhile the StatefulSet stops no higher pod; repair it, set `podManagementPolicy` to Parallel, or `handover: redirect`.",

@@ -88,8 +88,8 @@ pub fn idle(spec: &ElastiServiceSpec, o: &Observed) -> Result<Why, Why> {
 }
 
 /// When the target was last woken: by the status, by the API server's record of our own scale write
-/// (which is there even if every operator died before the status was written), or just now,
-/// if the status still says that it sleeps.
+/// (which is there even if every operator died before the status was written), just now,
+/// if the status still says that it sleeps, or when this process saw it leave zero.
 fn last_wake(o: &Observed) -> Option<Timestamp> {
     let awake = o.target.as_ref().filter(|t| t.replicas > 0);
     let remembered = &o.me.remembered;
@@ -101,7 +101,15 @@ fn last_wake(o: &Observed) -> Option<Timestamp> {
         // The last write was not a wake but part of a drain.
         .filter(|_| groups::to_restore(o).is_none())
         .and_then(|t| t.replicas_at);
-    remembered.last_wake.max(recorded).map(|at| at.min(o.now))
+    // The status has the same moment in whole seconds.
+    let observed = { o.stable_since.left_zero_at }
+        .filter(|at| awake.is_some() && Some(*at) > remembered.last_wake.map(end_of_second));
+    { remembered.last_wake.max(recorded).max(observed) }.map(|at| at.min(o.now))
+}
+
+fn end_of_second(at: Timestamp) -> Timestamp {
+    let end = at.checked_add(SignedDuration::from_millis(999));
+    end.unwrap_or(Timestamp::MAX)
 }
 
 /// When a pod of the last wake was first ready.

@@ -70,6 +70,9 @@ pub struct StableSince {
     pub replicas_at: Option<Timestamp>,
     /// When something else last scaled the target up from more than zero.
     pub raised_at: Option<Timestamp>,
+    /// When the target was first observed above zero again. The status may not tell of that wake: the answer to its write may
+    /// have been lost, and with it the status.
+    pub left_zero_at: Option<Timestamp>,
     /// The zero that the target is at.
     pub zero: Option<ObservedZero>,
     /// The scale-down that we have begun to send since the last reconcile.
@@ -213,6 +216,7 @@ impl StableSince {
             pushed_back: None,
             replicas_at: None,
             raised_at: None,
+            left_zero_at: None,
             zero: None,
             sent: None,
             shrunk: None,
@@ -321,6 +325,7 @@ impl StableSince {
             .chain(pushed_back)
             .chain(zero)
             .chain(&mut self.raised_at)
+            .chain(&mut self.left_zero_at)
         {
             *since = now.min(*since);
         }
@@ -428,6 +433,9 @@ impl StableSince {
         let Some(target) = &o.target else {
             return;
         };
+        if before == Some(0) && target.replicas > 0 {
+            self.left_zero_at = Some(o.now);
+        }
         let unchanged = before == Some(target.replicas);
         let observed_at = self.replicas_at.filter(|_| unchanged).unwrap_or(o.now);
         let written = self

@@ -88,21 +88,20 @@ impl Ours {
         others: &[(Name, Allocation)],
         observed: &Observed,
     ) -> (Self, Vec<Self>) {
-        let owner = SliceOwner::of_named(&me.uid, observed.rival.as_ref());
-        let named = Self::find(cache, owner, &me.service(), &observed.private_service);
-        let owner = SliceOwner::of_other(&me.uid);
+        let named = Self::find(cache, me, &me.service(), &observed.private_service);
         let others = others.iter().zip(&observed.others);
         let others =
-            others.map(|((name, _), other)| Self::find(cache, owner, name, &other.private_service));
+            others.map(|((name, _), other)| Self::find(cache, me, name, &other.private_service));
         (named, others.collect())
     }
 
     fn find(
         cache: &Cache,
-        owner: SliceOwner<'_>,
+        me: &Declared,
         service: &Name,
         private: &Owned<PrivateServiceShape>,
     ) -> Self {
+        let owner = slices_of(cache, me, service);
         let is_ours = |slice: &&Arc<SliceView>| owner.owns(&slice.facts);
         let slices = cache.slices(service).filter(is_ours);
         let found = cache.service(&private_name(service));
@@ -203,11 +202,9 @@ pub(crate) fn observe(cache: &Cache, me: Arc<Declared>, context: Context) -> Sna
     let (pods, pods_change_at) = pods(cache, &me, &owner, target.as_deref(), now);
     let (autoscaler, scaled_version) = autoscaler(cache, &me);
     let rival = rival(cache, &me);
-    let slices_of = SliceOwner::of_named(&me.uid, rival.as_ref());
-    let named = service_of(cache, (&me, slices_of), &owner, &service_name, &ports);
-    let slices_of_others = SliceOwner::of_other(&me.uid);
+    let named = service_of(cache, &me, &owner, &service_name, &ports);
     let others: Vec<OtherService> = { other_allocations.iter() }
-        .map(|(name, given)| service_of(cache, (&me, slices_of_others), &owner, name, &given.ports))
+        .map(|(name, given)| service_of(cache, &me, &owner, name, &given.ports))
         .collect();
     let mut observed = Observed {
         now,
@@ -358,10 +355,15 @@ impl Ownership {
     }
 }
 
+/// Which slices of a Service are this ElastiService's.
+fn slices_of<'a>(cache: &Cache, me: &'a Declared, service: &Name) -> SliceOwner<'a> {
+    SliceOwner::new(&me.uid, cache.adopts(service, &me.name))
+}
+
 /// One Service of the target's pods: the one that the spec names, or another.
 fn service_of(
     cache: &Cache,
-    (me, slices_of): (&Declared, SliceOwner<'_>),
+    me: &Declared,
     owner: &Ownership,
     name: &Name,
     ports: &PortsGiven,
@@ -383,7 +385,7 @@ fn service_of(
         endpoints,
         endpoints_version: facts::endpoints_version(&found),
         slice: facts::our_slices(
-            slices_of,
+            slices_of(cache, me, name),
             &name.name,
             &found,
             ports,

@@ -9,7 +9,7 @@ use k8s_openapi::api::discovery::v1::{self as discovery_v1, EndpointSlice};
 
 use super::predecessor;
 use super::service::family;
-use crate::observed::{Claim, Endpoint, Family, Owned, PortsGiven, Rival, SliceRole, SliceShape};
+use crate::observed::{Endpoint, Family, Owned, PortsGiven, SliceRole, SliceShape};
 
 /// What is kept of an EndpointSlice.
 #[derive(Clone, Debug, PartialEq)]
@@ -149,18 +149,10 @@ pub struct SliceOwner<'a> {
 }
 
 impl<'a> SliceOwner<'a> {
-    /// Of the Service that the ElastiService names: it adopts what KubeElasti left without an owner, unless another
-    /// ElastiService manages the Service.
+    /// The ElastiService with this uid. What KubeElasti left without an owner is for the one that manages a Service which
+    /// some ElastiService names: KubeElasti made slices for no others.
     #[must_use]
-    pub fn of_named(uid: &'a str, rival: Option<&Rival>) -> Self {
-        let adopts = rival.is_none_or(|rival| rival.claim != Claim::Service);
-        Self { uid, adopts }
-    }
-
-    /// Of another Service of the pods: KubeElasti's slice there would belong to the ElastiService that names it.
-    #[must_use]
-    pub fn of_other(uid: &'a str) -> Self {
-        let adopts = false;
+    pub fn new(uid: &'a str, adopts: bool) -> Self {
         Self { uid, adopts }
     }
 

@@ -5,7 +5,7 @@ use elasti_api::{ElastiService, ListenPort, Phase, Reason};
 use elasti_core::facts::{
     self, FoundSlice, PredecessorFacts, ServiceFacts, SliceFacts, SliceOwner,
 };
-use elasti_core::observed::{Author, Claim, Observed, Owned, PortsGiven, Rival, SliceRole};
+use elasti_core::observed::{Author, Observed, Owned, PortsGiven, SliceRole};
 use elasti_core::{Plan, Step, WakeDecision, wake};
 use k8s_openapi::api::core::v1 as core_v1;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
@@ -39,7 +39,7 @@ fn slice_of(service: &str) -> Value {
 type Change = (&'static str, fn(&mut Value));
 
 /// What a slice is to the ElastiService of this uid.
-fn seen(me_uid: &str, rival: Option<&Rival>, slice: &Value) -> Owned<Vec<SliceRole>> {
+fn seen(me_uid: &str, adopts: bool, slice: &Value) -> Owned<Vec<SliceRole>> {
     let slice: EndpointSlice = serde_json::from_value(slice.clone()).unwrap();
     let facts = SliceFacts::from_object(&slice);
     let labels = slice.metadata.labels.unwrap_or_default();
@@ -56,7 +56,7 @@ fn seen(me_uid: &str, rival: Option<&Rival>, slice: &Value) -> Owned<Vec<SliceRo
         port: 80,
         listen_port: 20_001,
     }]);
-    let me = SliceOwner::of_named(me_uid, rival);
+    let me = SliceOwner::new(me_uid, adopts);
     match facts::our_slices(me, "target", &[found], &given, &[]) {
         Owned::Ours(shapes) => Owned::Ours(shapes.iter().map(|shape| shape.role).collect()),
         Owned::Missing => Owned::Missing,
@@ -94,13 +94,7 @@ fn left_asleep(service: &str, uid: &str) -> (ElastiService, Observed) {
     let mut o = asleep();
     o.me = facts::me(&me.metadata, &status);
     o.ports = PortsGiven::Given(vec![listen.clone()]);
-    o.slice = facts::our_slices(
-        SliceOwner::of_named(uid, None),
-        service,
-        &[found],
-        &o.ports,
-        &[],
-    );
+    o.slice = facts::our_slices(SliceOwner::new(uid, true), service, &[found], &o.ports, &[]);
     o.private_service = facts::private_service(uid, Some(&private));
     o.service = Some(ServiceFacts::from_object(read(service)).service);
     o.target = Some(elasti_core::observed::Target {
@@ -149,7 +143,7 @@ fn the_recorded_slices_are_known_by_their_mark() {
 #[test]
 fn a_slice_without_an_owner_is_adopted_and_one_of_ours_stays_ours() {
     let redirects = Owned::Ours(vec![SliceRole::Redirect]);
-    assert_eq!(seen("me", None, &slice_of("target")), redirects);
+    assert_eq!(seen("me", true, &slice_of("target")), redirects);
     let owner = |uid: &str, kind: &str| {
         let mut slice = slice_of("target");
         slice["metadata"]["ownerReferences"] = json!([{
@@ -157,10 +151,10 @@ fn a_slice_without_an_owner_is_adopted_and_one_of_ours_stays_ours() {
         }]);
         slice
     };
-    assert_eq!(seen("me", None, &owner("me", "ElastiService")), redirects);
-    let another = seen("me", None, &owner("another", "ElastiService"));
+    assert_eq!(seen("me", true, &owner("me", "ElastiService")), redirects);
+    let another = seen("me", true, &owner("another", "ElastiService"));
     assert_eq!(another, Owned::Foreign);
-    let of_service = seen("me", None, &owner("me", "Service"));
+    let of_service = seen("me", true, &owner("me", "Service"));
     assert_eq!(of_service, Owned::Foreign);
 }
 
@@ -190,21 +184,8 @@ fn a_slice_that_differs_in_any_part_of_the_mark_is_foreign() {
     for (what, change) in changes {
         let mut slice = slice_of("target");
         change(&mut slice);
-        assert_eq!(seen("me", None, &slice), Owned::Foreign, "{what}");
+        assert_eq!(seen("me", true, &slice), Owned::Foreign, "{what}");
     }
-}
-
-#[test]
-fn of_two_elastiservices_on_one_service_only_the_older_adopts() {
-    let rival = |claim| Rival {
-        name: "older".into(),
-        claim,
-    };
-    let slice = slice_of("target");
-    let of_service = rival(Claim::Service);
-    assert_eq!(seen("me", Some(&of_service), &slice), Owned::Foreign);
-    let of_target = rival(Claim::Target);
-    assert!(seen("me", Some(&of_target), &slice).ours().is_some());
 }
 
 #[test]
@@ -297,19 +278,14 @@ fn while_its_operator_lives_nothing_is_written_but_a_wake() {
     assert_eq!(wake(&me.spec, &o), WakeDecision::Scale(1));
 }
 
-/// It belongs to the ElastiService that names the Service, not to one whose pods the Service selects too.
 #[test]
-fn a_slice_that_kube_elasti_left_is_adopted_for_the_named_service_only() {
-    let slice: EndpointSlice = serde_json::from_value(slice_of("target")).unwrap();
-    let left = SliceFacts {
-        owner: None,
-        ..SliceFacts::from_object(&slice)
-    };
-    assert!(SliceOwner::of_named("me", None).owns(&left));
-    assert!(!SliceOwner::of_other("me").owns(&left));
-    let ours = SliceFacts {
-        owner: Some("me".into()),
-        ..left
-    };
-    assert!(SliceOwner::of_other("me").owns(&ours));
+fn a_slice_that_kube_elasti_left_is_ours_only_where_we_adopt_it() {
+    let slice = slice_of("target");
+    assert_eq!(seen("me", false, &slice), Owned::Foreign);
+    assert!(seen("me", true, &slice).ours().is_some());
+    let mut ours = slice;
+    ours["metadata"]["ownerReferences"] = json!([{
+        "apiVersion": format!("{}/v1alpha1", names::GROUP), "kind": "ElastiService", "name": "a", "uid": "me",
+    }]);
+    assert!(seen("me", false, &ours).ours().is_some());
 }

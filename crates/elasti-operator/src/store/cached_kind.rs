@@ -6,7 +6,7 @@ use std::sync::Arc;
 use elasti_core::facts::PodFacts;
 
 use super::Cache;
-use super::claims::kinds_of;
+use super::claims::{kinds_of, target_of};
 use crate::name::Name;
 use crate::slim::{Declared, FromObject, NodeView, PodView, ServiceView, SliceView};
 
@@ -77,7 +77,11 @@ impl CachedKind for Declared {
             cache.unclaim(before, touched);
         }
         let before = before.as_deref();
-        if before.is_none_or(|before| before.status.services != self.status.services) {
+        if before.is_none_or(|before| {
+            before.status.services != self.status.services
+                || before.service() != self.service()
+                || target_of(before) != target_of(&self)
+        }) {
             cache.others_changed.insert(name.namespace.clone());
         }
         cache.kinds_changed |= before.is_none_or(|before| {

@@ -6,20 +6,47 @@ use std::sync::Arc;
 use elasti_api::{AutoscalerType, names};
 use jiff::Timestamp;
 
-use super::{Cache, Claims, Others};
+use super::{Cache, Claims};
 use crate::name::{KindName, Name, TargetName};
 use crate::slim::Declared;
 
 impl Cache {
     /// The ElastiService that a Service belongs to: the oldest that names it, or else the one whose pods it selects.
     pub(crate) fn claimant(&self, service: &Name) -> Option<Name> {
-        let named = self.by_service.get(service).and_then(|all| all.first());
-        if let Some((_, name)) = named {
-            return Some(service.sibling(name.clone()));
-        }
-        let user = self.users.get(service)?.first()?;
-        let manages = |others: &Others| others.managed.contains(service);
-        self.others(user).is_some_and(manages).then(|| user.clone())
+        let manages = |user: &Name| {
+            self.others(user)
+                .is_some_and(|all| all.managed.contains(service))
+        };
+        let user = || {
+            self.users
+                .get(service)?
+                .first()
+                .filter(|user| manages(user))
+        };
+        self.manager_by_name(service)
+            .or_else(|| user().cloned())
+            .or_else(|| Some(self.oldest_by_name(service)?.name.clone()))
+    }
+
+    /// The ElastiService that names this Service, unless an older one has its target: then the Service is one of those that
+    /// select the pods of that one.
+    pub(super) fn manager_by_name(&self, service: &Name) -> Option<Name> {
+        let named = self.oldest_by_name(service)?;
+        let oldest = self.oldest_for_target(named);
+        oldest
+            .is_none_or(|(_, name)| *name == named.name.name)
+            .then(|| named.name.clone())
+    }
+
+    /// What KubeElasti left of this Service is for this ElastiService to adopt.
+    pub(crate) fn adopts(&self, service: &Name, me: &Name) -> bool {
+        let is_named = self.by_service.get(service).is_some_and(|c| !c.is_empty());
+        is_named && self.claimant(service).as_ref() == Some(me)
+    }
+
+    fn oldest_by_name(&self, service: &Name) -> Option<&Arc<Declared>> {
+        let (_, name) = self.by_service.get(service)?.first()?;
+        self.declared.get(&service.sibling(name.clone()))
     }
 
     /// The oldest ElastiService with the same Service.

@@ -87,7 +87,7 @@ impl Cache {
                 && facts.owner.is_none()
                 && facts.service.kind != ServiceKind::ExternalName
                 && !facts.service.selector.is_empty()
-                && !self.by_service.contains_key(&view.name)
+                && self.manager_by_name(&view.name).is_none()
         }) {
             let there = services.entry(&view.name.namespace).or_default();
             there.push(view);

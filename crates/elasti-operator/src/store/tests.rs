@@ -262,6 +262,41 @@ fn neither_a_private_service_nor_one_that_another_elastiservice_names_is_another
     assert_eq!(store.cache().claimant(&name("c")), Some(name("c")));
 }
 
+/// Otherwise the Service of the younger one would have no endpoints while the target sleeps.
+#[test]
+fn a_service_that_a_younger_elastiservice_of_the_same_target_names_is_one_of_the_older() {
+    let store = Store::new(vec![None]);
+    let old = declared("a", 1);
+    let mut young = declared("c", 1);
+    young.created = old.created + jiff::SignedDuration::from_secs(1);
+    let own_target = young.clone();
+    let mut spec = (*young.spec).clone();
+    spec.scale_target_ref = old.spec.scale_target_ref.clone();
+    young.spec = spec.into();
+    store.apply_change(None, Change::Set(old));
+    for one in ["a", "c"] {
+        store.apply_change(None, Change::Set(service(one, json!({"app": "a"}))));
+    }
+    assert_eq!(managed(&store, "a"), ["c"]);
+    let adopts = |me: &str| store.cache().adopts(&name("c"), &name(me));
+    assert!(!adopts("a"), "KubeElasti made no slices for it");
+
+    store.apply_change(None, Change::Set(young));
+    assert_eq!(managed(&store, "a"), ["c"]);
+    assert_eq!(store.cache().claimant(&name("c")), Some(name("a")));
+    assert!(adopts("a") && !adopts("c"));
+
+    let mut moved = own_target;
+    moved.version = "2".into();
+    store.apply_change(None, Change::Set(moved));
+    assert!(
+        managed(&store, "a").is_empty(),
+        "it has a target of its own"
+    );
+    assert_eq!(store.cache().claimant(&name("c")), Some(name("c")));
+    assert!(adopts("c"));
+}
+
 #[test]
 fn what_the_status_records_stays_until_nothing_of_ours_is_left() {
     let store = store();
@@ -414,7 +449,7 @@ fn a_kind_that_is_no_longer_followed_leaves_nothing_behind() {
     let me = of_kind("shop", "example.com/v1/App", 1);
     let (kind, target) = (target_of(&me).kind, target_of(&me));
     store.apply_change(None, Change::Set(me.clone()));
-    let object = json!({"metadata": {"name": target.name.name, "namespace": "shop", "uid": "t", "resourceVersion": "1"}});
+    let object = json!({"metadata": {"name": &*target.name.name, "namespace": "shop", "uid": "t", "resourceVersion": "1"}});
     let good = vec![TargetView::from_object(object).unwrap()];
     store.apply_target_change(
         &kind,

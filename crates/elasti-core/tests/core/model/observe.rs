@@ -655,7 +655,11 @@ pub fn aged(config: &Config, mut seen: StableSince, units: Age) -> StableSince {
     seen.pushed_back
         .iter_mut()
         .for_each(|back| age(&mut back.at, 4));
-    for moment in [&mut seen.replicas_at, &mut seen.raised_at] {
+    for moment in [
+        &mut seen.replicas_at,
+        &mut seen.raised_at,
+        &mut seen.left_zero_at,
+    ] {
         moment.iter_mut().for_each(|at| age(at, COOLDOWN));
     }
     seen.zero

@@ -117,9 +117,11 @@ fn age_service(w: &mut World, s: usize) {
 fn age_times(svc: &mut Svc) {
     svc.created = older(svc.created, COOLDOWN);
     svc.written = older(svc.written, COOLDOWN);
-    svc.woken = svc.woken.map(|age| older(age, COOLDOWN));
+    // Longer ago than the oldest request for sleep that counts: which of the two was first stays known.
+    for age in [&mut svc.woken, &mut svc.raised] {
+        *age = age.map(|age| older(age, COOLDOWN + 1));
+    }
     svc.served = svc.served.map(|age| older(age, SETTLE + COOLDOWN));
-    svc.raised = svc.raised.map(|age| older(age, COOLDOWN));
     // A request as old as a cooldown has no effect beyond the cooldown's.
     for user_request in [&mut svc.wake_request, &mut svc.sleep_request] {
         *user_request = user_request

@@ -732,6 +732,23 @@ fn a_wake_whose_pods_may_still_start_outlasts_the_cooldown_for_as_long_as_a_requ
 }
 
 #[test]
+fn a_wake_that_neither_the_status_nor_a_record_tells_of_still_counts() {
+    let sleeps = |replicas_before: u32| {
+        let mut o = drained();
+        let target = o.target.as_mut().unwrap();
+        (target.replicas_by, target.replicas_at) = (Author::Unknown, None);
+        o.stable_since.replicas = Some(replicas_before);
+        o.stable_since.replicas_at = Some(ago(LONG));
+        scales_to_zero(&planned(&o))
+    };
+    assert!(sleeps(1));
+    assert!(
+        !sleeps(0),
+        "the answer to our write was lost, and with it the status"
+    );
+}
+
+#[test]
 fn a_resolver_whose_report_is_too_old_is_asked_again() {
     for mut o in [redirecting(), redirected(), draining(), drained()] {
         for resolver in &mut o.resolvers {

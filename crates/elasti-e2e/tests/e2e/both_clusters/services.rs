@@ -156,3 +156,34 @@ async fn a_service_that_pods_of_another_owner_serve_keeps_the_net_only() {
     assert!(web.replicas().await > 0);
     env.requests().assert_nothing_lost();
 }
+
+/// Of two ElastiServices for one target the older manages it, and with it the Service that the younger names.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_service_of_a_younger_elastiservice_for_the_same_target_is_held_and_wakes_it() {
+    let env = TestEnv::start().await;
+    let web = env.deploy("web").await;
+    let admin = web.add_service("admin", json!({})).await;
+    web.until_serving().await;
+    until_it_has_a_net(&admin).await;
+    // Times of creation are in whole seconds, and of two the same age the first by name is the older.
+    let younger = json!({"scaleTargetRef": {
+        "apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}});
+    sleep(Duration::from_millis(1_100)).await;
+    let mut second = admin.clone();
+    second.blueprint.spec = younger;
+    second.manage().await;
+    until("the younger one says so", async || {
+        second.status().await.reason.as_deref() == Some("Conflict")
+    })
+    .await;
+    web.fall_asleep().await;
+    until_redirected(&admin).await;
+    admin.visit().await;
+    web.until_serving().await;
+    env.api().delete(&second.path()).await;
+    until("it is gone", async || second.object().await.is_null()).await;
+    web.fall_asleep().await;
+    until_redirected(&admin).await;
+    admin.visit().await;
+    env.requests().assert_nothing_lost();
+}
