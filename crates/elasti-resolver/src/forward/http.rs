@@ -52,7 +52,8 @@ pub(crate) async fn forward(
         if gets_waiting_page(&service, &request) {
             let tells = dispatcher.wakes.tells_clients;
             let client = tells.then(|| wake_client::of_request(&request, connection.client()));
-            dispatcher.wake_without_waiting(&service, client.map(Box::new));
+            let port = destination.listen_port;
+            dispatcher.wake_without_waiting(&service, port, client.map(Box::new));
             return Ok(answer::waiting(&service.key, service.delay));
         }
     }
