@@ -138,11 +138,16 @@ impl Dispatcher {
         };
         let own_deadline = attempt.deadline().filter(|own| *own < deadline);
         let deadline = own_deadline.unwrap_or(deadline);
+        let too_late = own_deadline.map_or(Failure::Deadline, |_| Failure::GrpcTimeout);
         let mut tried = BTreeSet::new();
         loop {
-            // It may have disconnected while a pod was tried.
+            // While a pod was tried, which may take seconds, it may have disconnected, or its time may have passed.
             if !tried.is_empty() && attempt.client_disconnected().now_or_never().is_some() {
                 return Err(Failure::ClientDisconnected);
+            }
+            if !tried.is_empty() && Instant::now() >= deadline {
+                released.into_iter().for_each(Released::failed);
+                return Err(too_late);
             }
             let port = service.port(destination.listen_port);
             let port = port.ok_or(Failure::NotManaged)?;
@@ -178,7 +183,7 @@ impl Dispatcher {
                     let port = destination.listen_port;
                     let held = self.hold_attempt(&service, port, deadline, &attempt, &mut message);
                     released = Some(held.await.map_err(|failure| match failure {
-                        Failure::Deadline if own_deadline.is_some() => Failure::GrpcTimeout,
+                        Failure::Deadline => too_late,
                         failure => failure,
                     })?);
                 }

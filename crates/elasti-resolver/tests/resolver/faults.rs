@@ -367,6 +367,30 @@ async fn a_herd_reaches_the_first_pod_in_growing_steps() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_request_for_pods_that_hang_ends_with_its_deadline_and_not_after_every_pod() {
+    let fixture = Fixture::start().await;
+    let mut hanging = hollow("cart");
+    hanging.spec = json!({"hold": {"timeoutSeconds": 4}});
+    let address = fixture.asleep(hanging).await;
+    let mut clients = JoinSet::new();
+    clients.spawn(async move { http_get(&address, "/").await });
+    pods(&fixture, 1).await;
+    fixture.api_client.scale("cart", 5).await;
+    let five = pods(&fixture, 5).await;
+    let _hanging: Vec<_> = five.into_iter().map(hang).collect();
+    until("the first has ended", async || {
+        clients.try_join_next().is_some()
+    })
+    .await;
+    let asked = Instant::now();
+    let answer = http_get(&direct(&fixture), "/").await;
+    assert_eq!(answer.code(), 503, "{answer:?}");
+    assert_eq!(answer.header(names::REASON_HEADER), Some("HoldDeadline"));
+    let took = asked.elapsed();
+    assert!(took < Duration::from_secs(8), "4 s and one try: {took:?}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_open_http2_connection_gets_goaway_once_pods_are_in_rotation_and_its_streams_finish() {
     let fixture = Fixture::start().await;
     tokio::spawn(small_steps());
