@@ -68,6 +68,19 @@ pub(crate) struct Hold {
     urgent: watch::Sender<bool>,
 }
 
+/// How a released request ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    /// A pod has answered.
+    Answered,
+    /// A pod is connected, and no answer will show how busy it is.
+    Connected,
+    /// No pod could be reached.
+    Failed,
+    /// Not known: the client disconnected first.
+    Unknown,
+}
+
 /// A released request; it takes a slot until it is answered, or time has given the slot back. The verdict itself carries it, so that a client
 /// that disconnects in the very moment of its release leaks nothing.
 #[derive(Debug)]
@@ -77,8 +90,7 @@ pub(crate) struct Released {
     ticket: Ticket,
     /// By when it must be answered or refused: time spent before a failed attempt counts too.
     pub(crate) deadline: Instant,
-    /// Whether a pod took it; unknown where the client disconnected first.
-    answered: Option<bool>,
+    end: End,
 }
 
 /// Gives a ticket back on drop.
@@ -223,7 +235,7 @@ impl Hold {
                     key: key.clone(),
                     ticket,
                     deadline: waiter.deadline,
-                    answered: None,
+                    end: End::Unknown,
                 };
                 unsent.extend(waiter.verdict.send(Ok(released)).err());
             }
@@ -258,13 +270,12 @@ impl Hold {
         });
     }
 
-    /// Follows a port's pace by time, for as long as requests wait behind slots that time gives back.
+    /// Follows a port's pace by time, for as long as time gives slots back.
     fn follow_pace(self: &Arc<Self>, state: &mut State, key: &PortKey) {
-        let held = state.held_at(key);
         let Some(gate) = state.gates.get_mut(key) else {
             return;
         };
-        if held == 0 || gate.pace.next_change().is_none() || gate.followed {
+        if gate.pace.next_change().is_none() || gate.followed {
             return;
         }
         gate.followed = true;
@@ -283,9 +294,8 @@ impl Hold {
     /// When time next changes a followed pace; it is not followed any more where there is no such moment.
     fn next_change(&self, key: &PortKey) -> Option<Timestamp> {
         let mut state = self.state.lock();
-        let held = state.held_at(key);
         let gate = state.gates.get_mut(key)?;
-        let next = gate.pace.next_change().filter(|_| held > 0);
+        let next = gate.pace.next_change();
         gate.followed = next.is_some();
         next
     }
@@ -298,7 +308,12 @@ impl Hold {
         }
     }
 
-    fn request_ended(self: &Arc<Self>, key: &PortKey, ticket: Ticket, answered: Option<bool>) {
+    fn request_ended(self: &Arc<Self>, key: &PortKey, ticket: Ticket, end: End) {
+        let answered = match end {
+            End::Answered | End::Connected => Some(true),
+            End::Failed => Some(false),
+            End::Unknown => None,
+        };
         if answered == Some(true)
             && let Some(service) = self.table.service(&key.service)
         {
@@ -310,7 +325,8 @@ impl Hold {
                 Ordering::Relaxed,
             );
         }
-        {
+        // Time gives the slot of a connection back.
+        if end != End::Connected {
             let mut state = self.state.lock();
             if let Some(gate) = state.gates.get_mut(key) {
                 let usable = self.table.usable_pods(key).unwrap_or(0);
@@ -368,18 +384,22 @@ impl Released {
 
     /// A pod has taken the request.
     pub(crate) fn answered(mut self) {
-        self.answered = Some(true);
+        self.end = End::Answered;
+    }
+
+    /// A pod has taken the connection, which was [`Self::written`] before.
+    pub(crate) fn connected(mut self) {
+        self.end = End::Connected;
     }
 
     /// No pod could be reached.
     pub(crate) fn failed(mut self) {
-        self.answered = Some(false);
+        self.end = End::Failed;
     }
 }
 
 impl Drop for Released {
     fn drop(&mut self) {
-        self.hold
-            .request_ended(&self.key, self.ticket, self.answered);
+        self.hold.request_ended(&self.key, self.ticket, self.end);
     }
 }

@@ -62,6 +62,11 @@ pub(crate) trait Attempt: Send + Sync {
         written: impl Fn() + Send + Sync,
     ) -> impl Future<Output = Result<Self::Reached, AttemptError<Self::Message>>> + Send;
 
+    /// A pod was reached: by default, its answer has begun.
+    fn reached(released: Released) {
+        released.answered();
+    }
+
     /// By when the client itself gives up.
     fn deadline(&self) -> Option<Instant> {
         None
@@ -160,9 +165,7 @@ impl Dispatcher {
             match choose(&port.pods, &tried).filter(|_| may_go) {
                 Some(pod) => match attempt.try_pod(&service, pod, message, written).await {
                     Ok(reached) => {
-                        if let Some(released) = released {
-                            released.answered();
-                        }
+                        released.into_iter().for_each(A::reached);
                         return Ok(reached);
                     }
                     Err(AttemptError::Failed(failure)) => return Err(failure),
