@@ -97,11 +97,23 @@ impl App {
         if request.uri().path() == "/grpc.health.v1.Health/Check" {
             return Ok(health(well));
         }
+        let mut answer = http::Response::new(Full::from("here").boxed());
+        let redirect = match request.uri().path() {
+            "/moved" => Some("/healthz"),
+            "/away" => Some("http://login.example/healthz"),
+            "/around" => Some("/around"),
+            _ => None,
+        };
+        if let Some(location) = redirect {
+            *answer.status_mut() = http::StatusCode::FOUND;
+            let location = HeaderValue::from_static(location);
+            answer.headers_mut().insert(header::LOCATION, location);
+            return Ok(answer);
+        }
         let is_probe = request.uri().path() == "/healthz";
         if !is_probe && !well {
             self.early.fetch_add(1, Ordering::Relaxed);
         }
-        let mut answer = http::Response::new(Full::from("here").boxed());
         if !well {
             *answer.status_mut() = http::StatusCode::SERVICE_UNAVAILABLE;
         }
@@ -211,6 +223,40 @@ async fn an_app_that_accepts_before_its_probe_passes_gets_no_early_request() {
     assert_eq!(app.early.load(Ordering::Relaxed), 0);
     assert!(!pod_is_ready(&fixture).await);
     assert_eq!(app.headers.lock()["x-probe"], "ready?");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_probe_that_is_redirected_on_its_host_is_judged_by_the_last_answer() {
+    let fixture = Fixture::start().await;
+    let http = json!({"port": 8080, "path": "/moved"});
+    let address = fixture.asleep(stand_in(probe("httpGet", &http))).await;
+    let visitor = visit(&address);
+    let app = App::default();
+    app.listen(&fixture).await;
+    until("it is probed", async || app.probes() >= 20).await;
+    assert_eq!(app.early.load(Ordering::Relaxed), 0);
+    assert_eq!(fixture.resolver().held(), 1);
+    app.well.store(true, Ordering::Relaxed);
+    assert_eq!(visitor.await.unwrap().body, "here");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_probe_that_is_redirected_to_another_host_passes_and_one_that_goes_round_fails() {
+    for (path, passes) in [("/away", true), ("/around", false)] {
+        let fixture = Fixture::start().await;
+        let http = json!({"port": 8080, "path": path});
+        let address = fixture.asleep(stand_in(probe("httpGet", &http))).await;
+        let visitor = visit(&address);
+        let app = App::default();
+        app.listen(&fixture).await;
+        if passes {
+            assert_eq!(visitor.await.unwrap().code(), 503, "the app's own answer");
+            assert_eq!(app.early.load(Ordering::Relaxed), 1);
+        } else {
+            until("it is probed", async || app.probes() >= 100).await;
+            assert_eq!(fixture.resolver().held(), 1);
+        }
+    }
 }
 
 #[tokio::test(start_paused = true)]
