@@ -357,6 +357,41 @@ async fn failed(fixture: &Fixture) -> u64 {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_a_pod_passed_before_it_was_ready_says_nothing_once_it_is_not() {
+    let fixture = Fixture::start().await;
+    let http = json!({"port": 8080, "path": "/healthz"});
+    let address = fixture.asleep(stand_in(probe("httpGet", &http))).await;
+    let visitor = visit(&address);
+    let app = App::default();
+    app.listen(&fixture).await;
+    app.well.store(true, Ordering::Relaxed);
+    assert_eq!(visitor.await.unwrap().body, "here");
+    // The pods are followed on, because the slices do not show one.
+    let lags = &fixture.fake_cluster.controllers.lags;
+    lags.set_endpoint_slices(Duration::from_secs(500));
+    let pods = fixture.api_client.items(PODS).await;
+    let path = format!(
+        "{PODS}/{}/status",
+        pods[0]["metadata"]["name"].as_str().unwrap()
+    );
+    let set_ready = async |status: &str| {
+        let ready = json!({"status": {"conditions": [{"type": "Ready", "status": status}]}});
+        fixture.api_client.patch(&path, STRATEGIC, ready).await;
+        sleep(Duration::from_millis(500)).await;
+    };
+    set_ready("True").await;
+    assert!(pod_is_ready(&fixture).await);
+    app.well.store(false, Ordering::Relaxed);
+    set_ready("False").await;
+    assert!(!pod_is_ready(&fixture).await);
+    let next = visit(&address);
+    until("the next is held", async || fixture.resolver().held() == 1).await;
+    assert_eq!(app.early.load(Ordering::Relaxed), 0);
+    app.well.store(true, Ordering::Relaxed);
+    assert_eq!(next.await.unwrap().body, "here");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_pod_that_fails_its_probe_again_is_not_used_any_more() {
     let fixture = Fixture::start().await;
     let http = || json!({"port": 8080, "path": "/healthz"});
