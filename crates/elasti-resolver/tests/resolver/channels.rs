@@ -239,25 +239,21 @@ async fn a_pod_that_closes_before_it_speaks_http2_has_seen_nothing_and_is_tried_
     let listener = TcpListener::bind(pod_address(&fixture).await)
         .await
         .unwrap();
-    let mut closed = 0;
-    let served = loop {
-        let (mut stream, _) = listener.accept().await.unwrap();
-        if stream.read(&mut [0]).await.is_ok_and(|read| read > 0) {
-            closed += 1; // and not the kubelet's probe
+    tokio::spawn(async move {
+        let mut came = 0;
+        while let Ok((stream, _)) = listener.accept().await {
+            let read = stream.peek(&mut [0]).await;
+            came += i32::from(read.is_ok_and(|read| read > 0)); // and not the kubelet's probe
+            if came > 2 {
+                let answer = async |_: Request<Incoming>| {
+                    Ok::<_, Infallible>(Response::new(Full::<Bytes>::default()))
+                };
+                let server = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
+                let served = server.serve_connection(TokioIo::new(stream), service_fn(answer));
+                drop(tokio::spawn(served));
+            }
         }
-        if closed == 2 {
-            break loop {
-                let (stream, _) = listener.accept().await.unwrap();
-                if stream.peek(&mut [0]).await.is_ok_and(|read| read > 0) {
-                    break stream;
-                }
-            };
-        }
-    };
-    let answer =
-        async |_: Request<Incoming>| Ok::<_, Infallible>(Response::new(Full::<Bytes>::default()));
-    let server = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
-    tokio::spawn(server.serve_connection(TokioIo::new(served), service_fn(answer)));
+    });
     assert_eq!(call.await.unwrap().unwrap().status(), 200);
 }
 
