@@ -10,7 +10,7 @@ use k8s_openapi::api::core::v1::{Pod, Service, ServicePort};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::ResourceExt as _;
 
-use crate::follow::Change;
+use crate::follow::{Change, Kept};
 use crate::routes::BackendFilter;
 
 /// The pods of one service, with what its Service says about ports.
@@ -33,6 +33,24 @@ pub(crate) struct Probed {
     pub(crate) generation: u64,
     pub(crate) address: IpAddr,
     pub(crate) candidate: Candidate,
+}
+
+/// A pod as it was last read.
+#[derive(Clone, Debug)]
+pub(crate) struct SeenPod {
+    name: String,
+    view: PodView,
+}
+
+impl Kept for SeenPod {
+    type Object = Pod;
+
+    fn of(pod: Pod) -> Self {
+        Self {
+            name: pod.name_any(),
+            view: PodView::from_pod(&pod),
+        }
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -73,26 +91,26 @@ impl StartingPods {
         }
     }
 
-    pub(crate) fn apply(&mut self, change: Change<Pod>) {
+    pub(crate) fn apply(&mut self, change: Change<SeenPod>) {
         match change {
             Change::All(pods) => {
                 let mut before = std::mem::take(&mut self.pods);
-                for pod in &pods {
-                    self.set(pod, before.remove(&pod.name_any()));
+                for pod in pods {
+                    let before = before.remove(&pod.name);
+                    self.set(pod, before);
                 }
             }
             Change::Set(pod) => {
-                let before = self.pods.remove(&pod.name_any());
-                self.set(&pod, before);
+                let before = self.pods.remove(&pod.name);
+                self.set(pod, before);
             }
-            Change::Deleted(pod) => drop(self.pods.remove(&pod.name_any())),
+            Change::Deleted(pod) => drop(self.pods.remove(&pod.name)),
         }
         let known: HashSet<u64> = self.pods.values().map(|pod| pod.generation).collect();
         self.passed.retain(|passed| known.contains(passed));
     }
 
-    fn set(&mut self, pod: &Pod, before: Option<PodView>) {
-        let mut view = PodView::from_pod(pod);
+    fn set(&mut self, SeenPod { name, mut view }: SeenPod, before: Option<PodView>) {
         let before = before.filter(|before| view.waits_on(before));
         view.generation = before.map_or_else(
             || {
@@ -101,7 +119,7 @@ impl StartingPods {
             },
             |before| before.generation,
         );
-        self.pods.insert(pod.name_any(), view);
+        self.pods.insert(name, view);
     }
 
     /// The pods to probe, at most so many: those that have passed, which must be asked again, and then always the same
@@ -218,7 +236,7 @@ mod tests {
 
     use super::*;
 
-    fn pod(name: &str, ready: bool) -> Pod {
+    fn pod(name: &str, ready: bool) -> SeenPod {
         let ready = if ready { "True" } else { "False" };
         let running = json!({"name": "app", "image": "x", "imageID": "", "ready": false, "restartCount": 0,
             "started": true, "state": {"running": {"startedAt": "2026-01-01T00:00:00Z"}}});
@@ -228,7 +246,7 @@ mod tests {
             "status": {"phase": "Running", "podIP": "10.0.0.1", "containerStatuses": [running],
                 "conditions": [{"type": "Ready", "status": ready}]},
         });
-        serde_json::from_value(object).unwrap()
+        SeenPod::of(serde_json::from_value(object).unwrap())
     }
 
     fn is_probed(pods: &StartingPods, name: &str) -> bool {
