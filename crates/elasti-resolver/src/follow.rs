@@ -29,7 +29,7 @@ pub(crate) enum Change<K> {
 pub(crate) trait Kept: Clone + Debug {
     type Object: Resource + DeserializeOwned;
 
-    fn of(object: Self::Object) -> Self;
+    fn from_object(object: Self::Object) -> Self;
 
     /// Of a list, whether this one is kept at all.
     fn is_needed(&self) -> bool {
@@ -40,7 +40,7 @@ pub(crate) trait Kept: Clone + Debug {
 impl Kept for ElastiService {
     type Object = Self;
 
-    fn of(object: Self) -> Self {
+    fn from_object(object: Self) -> Self {
         object
     }
 }
@@ -48,7 +48,7 @@ impl Kept for ElastiService {
 impl Kept for EndpointSlice {
     type Object = Self;
 
-    fn of(object: Self) -> Self {
+    fn from_object(object: Self) -> Self {
         object
     }
 }
@@ -71,7 +71,7 @@ impl<'de, T: Kept> Deserialize<'de> for Item<T> {
         let object = T::Object::deserialize(deserializer)?;
         Ok(Self {
             version: object.meta().resource_version.clone(),
-            kept: T::of(object),
+            kept: T::from_object(object),
         })
     }
 }
@@ -139,7 +139,7 @@ mod tests {
     impl Kept for Even {
         type Object = Pod;
 
-        fn of(object: Pod) -> Self {
+        fn from_object(object: Pod) -> Self {
             Self(object.name_any())
         }
 

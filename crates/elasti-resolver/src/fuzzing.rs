@@ -113,7 +113,7 @@ pub fn routes(input: &[u8]) {
                 let Ok(pod) = serde_json::from_value::<Pod>(value) else {
                     continue;
                 };
-                let seen = SeenPod::of(pod.clone());
+                let seen = SeenPod::from_object(pod.clone());
                 starting.apply(if deleted {
                     Change::Deleted(seen)
                 } else {

@@ -40,7 +40,7 @@ struct PodAddresses {
 impl Kept for PodAddresses {
     type Object = Pod;
 
-    fn of(pod: Pod) -> Self {
+    fn from_object(pod: Pod) -> Self {
         Self {
             name: pod.name_any(),
             addresses: own_addresses(&pod),

@@ -45,7 +45,7 @@ pub(crate) struct SeenPod {
 impl Kept for SeenPod {
     type Object = Pod;
 
-    fn of(pod: Pod) -> Self {
+    fn from_object(pod: Pod) -> Self {
         Self {
             name: pod.name_any(),
             view: PodView::from_pod(&pod),
@@ -246,7 +246,7 @@ mod tests {
             "status": {"phase": "Running", "podIP": "10.0.0.1", "containerStatuses": [running],
                 "conditions": [{"type": "Ready", "status": ready}]},
         });
-        SeenPod::of(serde_json::from_value(object).unwrap())
+        SeenPod::from_object(serde_json::from_value(object).unwrap())
     }
 
     fn is_probed(pods: &StartingPods, name: &str) -> bool {
