@@ -5,6 +5,7 @@
 //! ready after 12. The same probe, run here, knows it after 3.
 
 mod progress;
+mod redirect;
 #[cfg(test)]
 mod tests;
 
@@ -16,18 +17,16 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use crate::facts::{PodFacts, lasting_containers};
 
 pub use progress::{Progress, Slots};
+pub use redirect::{HttpTarget, MOST_REQUESTS, Verdict};
 
 /// What asks a container whether it is ready.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Call {
-    /// `httpGet`: any 2xx or 3xx passes.
+    /// `httpGet`: any 2xx or 3xx passes; a redirect on the same host is followed. No certificate is checked, as by a
+    /// kubelet.
     Http {
-        /// Scheme HTTPS; no certificate is checked, as by a kubelet.
-        tls: bool,
-        /// The port of the pod.
-        port: u16,
-        /// Path and query.
-        path: String,
+        /// What is asked first.
+        target: HttpTarget,
         /// `httpHeaders`.
         headers: Vec<(String, String)>,
     },
@@ -130,9 +129,11 @@ fn of_container(
 fn probe_of(container: &core_v1::Container, probe: &core_v1::Probe) -> Option<Probe> {
     let call = match (&probe.http_get, &probe.tcp_socket, &probe.grpc) {
         (Some(http), None, None) => Call::Http {
-            tls: http.scheme.as_deref() == Some("HTTPS"),
-            port: port(container, &http.port)?,
-            path: http.path.clone().unwrap_or_else(|| "/".to_owned()),
+            target: HttpTarget {
+                tls: http.scheme.as_deref() == Some("HTTPS"),
+                port: port(container, &http.port)?,
+                path: absolute(http.path.as_deref().unwrap_or_default()),
+            },
             headers: { http.http_headers.iter().flatten() }
                 .map(|one| (one.name.clone(), one.value.clone()))
                 .collect(),
@@ -166,6 +167,11 @@ fn probe_of(container: &core_v1::Container, probe: &core_v1::Probe) -> Option<Pr
         successes: number(probe.success_threshold, 1).max(1),
         failures: number(probe.failure_threshold, 3).max(1),
     })
+}
+
+fn absolute(path: &str) -> String {
+    let slash = if path.starts_with('/') { "" } else { "/" };
+    format!("{slash}{path}")
 }
 
 /// A port by its number, or by its name among those of the same container.

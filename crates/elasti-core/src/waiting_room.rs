@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use elasti_api::Hold;
-use jiff::{SignedDuration, Timestamp};
+use jiff::SignedDuration;
 
 use crate::ports::ServiceKey;
 
@@ -189,8 +189,8 @@ pub enum Admission {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Waiter {
     service: ServiceKey,
+    listen_port: u16,
     bytes: u64,
-    deadline: Timestamp,
 }
 
 /// What one service, or the pool, holds.
@@ -239,10 +239,12 @@ impl Load {
     }
 }
 
-/// One service's room. Tickets grow, so their order is the order of arrival.
+/// One service's room. Its ports share its limits, but each has a queue of its own: a port without a pod must not keep the
+/// requests for another one waiting. Tickets grow, so their order is the order of arrival.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 struct Room {
-    tickets: BTreeSet<Ticket>,
+    /// By listen port; a port without waiters has no queue here.
+    queues: BTreeMap<u16, BTreeSet<Ticket>>,
     load: Load,
 }
 
@@ -255,7 +257,6 @@ pub struct WaitingRooms {
     waiters: BTreeMap<Ticket, Waiter>,
     /// A service without waiters has no room here, so this map is as bounded as the waiters.
     rooms: BTreeMap<ServiceKey, Room>,
-    deadlines: BTreeSet<(Timestamp, Ticket)>,
     /// What all rooms together use of the pool.
     pooled: Load,
 }
@@ -273,7 +274,6 @@ impl WaitingRooms {
             next_ticket: 0,
             waiters: BTreeMap::new(),
             rooms: BTreeMap::new(),
-            deadlines: BTreeSet::new(),
             pooled: Load::default(),
         }
     }
@@ -283,17 +283,17 @@ impl WaitingRooms {
         self.admission = admission;
     }
 
-    /// Lets one more request wait, with this many bytes of it in memory.
-    /// A request that was released and found no pod after all comes back here, with what is left of its time.
+    /// Lets one more request wait for a port of a service, with this many bytes of it in memory.
+    /// A request that was released and found no pod after all comes back here.
     ///
     /// # Errors
     /// If a limit would be exceeded, or no requests are admitted. Nothing has changed then.
     pub fn admit(
         &mut self,
         service: &ServiceKey,
+        listen_port: u16,
         limits: &RoomLimits,
         bytes: u64,
-        now: Timestamp,
     ) -> Result<Ticket, Refusal> {
         let before = self.load(service);
         let after = before.with(bytes).ok_or(Refusal::ServiceBytes)?;
@@ -303,16 +303,14 @@ impl WaitingRooms {
 
         let ticket = Ticket(self.next_ticket);
         self.next_ticket = self.next_ticket.saturating_add(1);
-        let deadline = now.checked_add(limits.timeout).unwrap_or(Timestamp::MAX);
         let waiter = Waiter {
             service: service.clone(),
+            listen_port,
             bytes,
-            deadline,
         };
         self.waiters.insert(ticket, waiter);
-        self.deadlines.insert((deadline, ticket));
         let room = self.rooms.entry(service.clone()).or_default();
-        room.tickets.insert(ticket);
+        room.queues.entry(listen_port).or_default().insert(ticket);
         room.load = after;
         self.pooled = self.pooled.minus(before.pooled()).plus(after.pooled());
         Ok(ticket)
@@ -325,61 +323,70 @@ impl WaitingRooms {
         };
         let Waiter {
             service,
+            listen_port,
             bytes,
-            deadline,
         } = waiter;
-        self.deadlines.remove(&(deadline, ticket));
         let before = self.load(&service);
         let after = before.without(bytes);
         self.pooled = self.pooled.minus(before.pooled()).plus(after.pooled());
         if let Some(room) = self.rooms.get_mut(&service) {
-            room.tickets.remove(&ticket);
             room.load = after;
-            if room.tickets.is_empty() {
+            if let Some(queue) = room.queues.get_mut(&listen_port) {
+                queue.remove(&ticket);
+                if queue.is_empty() {
+                    room.queues.remove(&listen_port);
+                }
+            }
+            if room.queues.is_empty() {
                 self.rooms.remove(&service);
             }
         }
         true
     }
 
-    /// The waiters whose deadline has passed, first deadline first. They have left the rooms and must be answered.
+    /// The first waiters for a port in the order of their arrival. They have left the rooms and must be answered.
     #[must_use = "these waiters have left the rooms and must be answered"]
-    pub fn expired(&mut self, now: Timestamp) -> Vec<Ticket> {
-        let due: Vec<Ticket> = self
-            .deadlines
-            .iter()
-            .take_while(|(deadline, _)| *deadline <= now)
-            .map(|(_, ticket)| *ticket)
-            .collect();
-        for ticket in &due {
-            self.leave(*ticket);
-        }
-        due
-    }
-
-    /// The deadline of the next waiter.
-    #[must_use]
-    pub fn next_deadline(&self) -> Option<Timestamp> {
-        self.deadlines.first().map(|(deadline, _)| *deadline)
-    }
-
-    /// The first waiters of a service in the order of their arrival. They have left the rooms and must be forwarded.
-    #[must_use = "these waiters have left the rooms and must be forwarded"]
-    pub fn release(&mut self, service: &ServiceKey, at_most: usize) -> Vec<Ticket> {
-        let Some(room) = self.rooms.get(service) else {
-            return Vec::new();
-        };
-        let first: Vec<Ticket> = room.tickets.iter().take(at_most).copied().collect();
+    pub fn release(
+        &mut self,
+        service: &ServiceKey,
+        listen_port: u16,
+        at_most: usize,
+    ) -> Vec<Ticket> {
+        let queue = self.queue(service, listen_port).into_iter().flatten();
+        let first: Vec<Ticket> = queue.take(at_most).copied().collect();
         for ticket in &first {
             self.leave(*ticket);
         }
         first
     }
 
+    /// Every waiter of a service. They have left the rooms and must be answered.
+    #[must_use = "these waiters have left the rooms and must be answered"]
+    pub fn release_all(&mut self, service: &ServiceKey) -> Vec<Ticket> {
+        let ports = self.ports(service).into_iter();
+        ports
+            .flat_map(|port| self.release(service, port, usize::MAX))
+            .collect()
+    }
+
     /// How many wait for a service.
     #[must_use]
     pub fn held(&self, service: &ServiceKey) -> usize {
-        self.rooms.get(service).map_or(0, |room| room.tickets.len())
+        usize::try_from(self.load(service).requests).unwrap_or(usize::MAX)
+    }
+
+    /// How many wait for a port of a service.
+    #[must_use]
+    pub fn held_at(&self, service: &ServiceKey, listen_port: u16) -> usize {
+        let queue = self.queue(service, listen_port);
+        queue.map_or(0, BTreeSet::len)
+    }
+
+    /// The listen ports of a service that requests wait for.
+    #[must_use]
+    pub fn ports(&self, service: &ServiceKey) -> Vec<u16> {
+        let room = self.rooms.get(service);
+        room.map_or_else(Vec::new, |room| room.queues.keys().copied().collect())
     }
 
     /// How many wait in total.
@@ -388,22 +395,8 @@ impl WaitingRooms {
         self.waiters.len()
     }
 
-    /// The bytes in memory of the requests that wait for a service.
-    #[must_use]
-    pub fn held_bytes(&self, service: &ServiceKey) -> u64 {
-        self.load(service).bytes
-    }
-
-    /// The bytes in memory of all waiting requests.
-    #[must_use]
-    pub fn held_bytes_total(&self) -> u64 {
-        let bytes = self.rooms.values().map(|room| room.load.bytes);
-        bytes.fold(0, u64::saturating_add)
-    }
-
-    /// The services that requests wait for.
-    pub fn services(&self) -> impl Iterator<Item = &ServiceKey> {
-        self.rooms.keys()
+    fn queue(&self, service: &ServiceKey, listen_port: u16) -> Option<&BTreeSet<Ticket>> {
+        self.rooms.get(service)?.queues.get(&listen_port)
     }
 
     fn load(&self, service: &ServiceKey) -> Load {

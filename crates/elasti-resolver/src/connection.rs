@@ -111,13 +111,13 @@ impl Accepted {
             self.proxy.record_arrival(&service.stats);
         }
         let (mut protocol, mut first) = (None, HoldOutcome::NotHeld);
-        if let Some(service) = self.must_wait() {
+        if let Some((service, listen_port)) = self.must_wait() {
             let mut waits_unread = true;
             if service.answers_without_pod() {
                 (protocol, waits_unread) = Box::pin(self.judge(&service)).await;
             }
             if waits_unread {
-                match self.hold(&service).await {
+                match self.hold(&service, listen_port).await {
                     Unread::Ended(outcome) => first = outcome,
                     Unread::Http2 => protocol = Some(Protocol::Http2),
                     Unread::ClientLeft => return,
@@ -156,15 +156,16 @@ impl Accepted {
         service.allow_from.is_some().then_some(service)
     }
 
-    /// The service, if no pod can take this connection now.
-    fn must_wait(&self) -> Option<Arc<Service>> {
+    /// The service and its port, if no pod can take this connection now.
+    fn must_wait(&self) -> Option<(Arc<Service>, u16)> {
         let Route::Service(destination) = &self.route else {
             return None;
         };
         let service = self.proxy.dispatcher.table.service(&destination.key)?;
+        let listen_port = destination.listen_port;
         service
-            .must_wait(destination.listen_port)
-            .then_some(service)
+            .must_wait(listen_port)
+            .then_some((service, listen_port))
     }
 
     /// What a connection speaks whose first request may be answered without a pod, and whether it may wait unread all
@@ -180,7 +181,7 @@ impl Accepted {
 
     /// Waits for a pod, unread. HTTP/2 is not held so: its clients give a connection up that shows no SETTINGS for a
     /// few seconds, and each of its streams has a deadline of its own.
-    async fn hold(&self, service: &Service) -> Unread {
+    async fn hold(&self, service: &Service, listen_port: u16) -> Unread {
         let since = Instant::now();
         let deadline = since + to_std(service.room.timeout);
         let dispatcher = &self.proxy.dispatcher;
@@ -189,7 +190,7 @@ impl Accepted {
             false => None,
         };
         let ended = tokio::select! {
-            held = dispatcher.hold(service, 0, deadline, client) => held,
+            held = dispatcher.hold(service, listen_port, 0, deadline, client) => held,
             () = self.client_disconnected() => Err(Failure::ClientDisconnected),
             () = protocol::speaks_http2(&self.stream), if self.declared() != Declared::Other => {
                 return Unread::Http2;

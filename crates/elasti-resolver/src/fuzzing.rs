@@ -15,13 +15,13 @@ use kube::ResourceExt as _;
 use serde_json::Value;
 
 use crate::clock::Clock;
-use crate::follow::Change;
+use crate::follow::{Change, Kept as _};
 use crate::hold::Hold;
 use crate::host_route::{self, HostRoute};
 use crate::metrics::Metrics;
 use crate::protocol;
 use crate::routes::{BackendFilter, Routes, ServiceDefaults};
-use crate::starting_pods::StartingPods;
+use crate::starting_pods::{SeenPod, StartingPods};
 use crate::table::{RouteTable, Table};
 
 /// The first line may be probe rules in JSON; what follows is a head: its first bytes, and each of its tokens as host and path.
@@ -113,10 +113,11 @@ pub fn routes(input: &[u8]) {
                 let Ok(pod) = serde_json::from_value::<Pod>(value) else {
                     continue;
                 };
+                let seen = SeenPod::from_object(pod.clone());
                 starting.apply(if deleted {
-                    Change::Deleted(pod.clone())
+                    Change::Deleted(seen)
                 } else {
-                    Change::Set(pod.clone())
+                    Change::Set(seen)
                 });
                 let services = table.services();
                 let keys: Vec<_> = { services.iter() }

@@ -3,21 +3,19 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use elasti_api::Reason;
 use elasti_core::ports::ServiceKey;
-use elasti_core::waiting_room::{
-    Admission, Limits, Refusal, ReleasePace, RoomLimits, Ticket, WaitingRooms,
-};
-use jiff::{SignedDuration, Timestamp};
+use elasti_core::waiting_room::{Admission, Limits, Refusal, ReleasePace, Ticket, WaitingRooms};
+use jiff::Timestamp;
 use parking_lot::Mutex;
 use tokio::sync::{oneshot, watch};
 use tokio::time::{Instant, sleep_until, timeout_at};
 
 use crate::clock::Clock;
-use crate::table::{RouteTable, Service, ServiceStats};
+use crate::table::{PortKey, RouteTable, Service, ServiceStats};
 
 /// After a pod that should be ready could not be reached, nothing is released for this long.
 const UNREACHABLE_BACKOFF: Duration = Duration::from_millis(200);
@@ -31,13 +29,13 @@ pub(crate) enum HoldError {
     Deadline,
     /// The pods cannot start.
     Obstacle(Reason),
-    /// The service is not managed any more.
+    /// The service, or its port, is not managed any more.
     Deleted,
 }
 
 type Verdict = Result<Released, HoldError>;
 
-/// How fast one service's waiters are released.
+/// How fast the waiters for one port are released.
 #[derive(Debug, Default)]
 struct Gate {
     pace: ReleasePace,
@@ -57,8 +55,8 @@ struct Waiter {
 struct State {
     rooms: WaitingRooms,
     waiters: HashMap<Ticket, Waiter>,
-    /// Only services with held requests, or with released ones in flight.
-    gates: HashMap<ServiceKey, Gate>,
+    /// Only ports with held requests, or with released ones in flight.
+    gates: HashMap<PortKey, Gate>,
 }
 
 /// All waiting rooms of one resolver.
@@ -70,17 +68,29 @@ pub(crate) struct Hold {
     urgent: watch::Sender<bool>,
 }
 
+/// How a released request ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    /// A pod has answered.
+    Answered,
+    /// A pod is connected, and no answer will show how busy it is.
+    Connected,
+    /// No pod could be reached.
+    Failed,
+    /// Not known: the client disconnected first.
+    Unknown,
+}
+
 /// A released request; it takes a slot until it is answered, or time has given the slot back. The verdict itself carries it, so that a client
 /// that disconnects in the very moment of its release leaks nothing.
 #[derive(Debug)]
 pub(crate) struct Released {
     hold: Arc<Hold>,
-    key: ServiceKey,
+    key: PortKey,
     ticket: Ticket,
     /// By when it must be answered or refused: time spent before a failed attempt counts too.
     pub(crate) deadline: Instant,
-    /// Whether a pod took it; unknown where the client disconnected first.
-    answered: Option<bool>,
+    end: End,
 }
 
 /// Gives a ticket back on drop.
@@ -88,7 +98,9 @@ struct TicketGuard<'a> {
     hold: &'a Hold,
     ticket: Ticket,
     stats: &'a ServiceStats,
-    key: &'a ServiceKey,
+    /// Waiters for the port.
+    waiters: &'a AtomicU32,
+    key: PortKey,
 }
 
 impl Hold {
@@ -123,57 +135,49 @@ impl Hold {
         self.state.lock().rooms.set_admission(admission);
     }
 
-    /// Waits for a pod, with this many bytes in memory, at most until `deadline`. Dropping the future gives the ticket
-    /// back. `admitted` is called once before the wait; it may return why waiting does not help.
+    /// Waits for a pod behind one port, with this many bytes in memory, at most until `deadline`. Dropping the future gives
+    /// the ticket back. `admitted` is called once before the wait; it may return why waiting does not help.
     pub(crate) async fn wait(
         self: &Arc<Self>,
         service: &Service,
+        listen_port: u16,
         bytes: u64,
         deadline: Instant,
         admitted: impl FnOnce() -> Option<Reason>,
     ) -> Result<Released, HoldError> {
-        let Service {
-            key, stats, room, ..
-        } = service;
-        let remaining = deadline.saturating_duration_since(Instant::now());
-        let limits = RoomLimits {
-            timeout: SignedDuration::try_from(remaining).unwrap_or(room.timeout),
-            ..*room
-        };
         let (sender, verdict) = oneshot::channel();
         let waiter = Waiter {
             verdict: sender,
             deadline,
         };
-        let _guard = self.admit(key, stats, &limits, bytes, waiter)?;
+        let guard = self.admit(service, listen_port, bytes, waiter)?;
         if let Some(reason) = admitted() {
             return Err(HoldError::Obstacle(reason));
         }
-        self.advance(key);
+        self.advance(&guard.key);
         match timeout_at(deadline, verdict).await {
             Ok(Ok(verdict)) => verdict,
-            // Without a verdict the sender was dropped: the room had given the request up at its deadline.
             Ok(Err(_)) | Err(_) => Err(HoldError::Deadline),
         }
     }
 
     fn admit<'a>(
         &'a self,
-        key: &'a ServiceKey,
-        stats: &'a ServiceStats,
-        limits: &RoomLimits,
+        service: &'a Service,
+        listen_port: u16,
         bytes: u64,
         waiter: Waiter,
     ) -> Result<TicketGuard<'a>, HoldError> {
+        let port = service.port(listen_port).ok_or(HoldError::Deleted)?;
+        let (stats, key) = (&service.stats, PortKey::new(service, listen_port));
         let mut state = self.state.lock();
         let ticket = state
             .rooms
-            .admit(key, limits, bytes, self.clock.now())
+            .admit(&service.key, listen_port, &service.room, bytes)
             .map_err(HoldError::Refused)?;
         state.waiters.insert(ticket, waiter);
-        if !state.gates.contains_key(key) {
-            state.gates.insert(key.clone(), Gate::default());
-        }
+        state.gates.entry(key.clone()).or_default();
+        port.waiters.fetch_add(1, Ordering::Relaxed);
         if stats.held.fetch_add(1, Ordering::Relaxed) == 0 {
             stats.first_answer_millis.store(0, Ordering::Relaxed);
         }
@@ -183,30 +187,45 @@ impl Hold {
             hold: self,
             ticket,
             stats,
+            waiters: &port.waiters,
             key,
         })
     }
 
-    /// Releases as many requests of a service as its ready pods can take now. The count of pods is read under the lock,
-    /// so that the last caller has the newest table.
-    pub(crate) fn advance(self: &Arc<Self>, key: &ServiceKey) {
+    /// The table has changed: releases what the ready pods of a service can take now, whatever port it waits for.
+    pub(crate) fn advance_all(self: &Arc<Self>, service: &Arc<ServiceKey>) {
+        let ports = self.state.lock().rooms.ports(service);
+        for listen_port in ports {
+            self.advance(&PortKey {
+                service: service.clone(),
+                listen_port,
+            });
+        }
+    }
+
+    /// Releases as many requests for a port as its usable pods can take now; refuses them if the port is gone. The pods
+    /// are counted under the lock, so that the last caller has the newest table.
+    fn advance(self: &Arc<Self>, key: &PortKey) {
         let mut unsent = Vec::new();
         {
             let mut state = self.state.lock();
+            let Some(usable) = self.table.usable_pods(key) else {
+                let gone = state
+                    .rooms
+                    .release(&key.service, key.listen_port, usize::MAX);
+                state.refuse(&gone, HoldError::Deleted);
+                return close_gate(&mut state, key);
+            };
             let State {
                 rooms,
                 waiters,
                 gates,
             } = &mut *state;
-            let Some(gate) = gates.get_mut(key) else {
+            let Some(gate) = gates.get_mut(key).filter(|gate| !gate.paused) else {
                 return;
             };
-            if gate.paused {
-                return;
-            }
-            let ready = self.table.ready_pods(key);
-            let allowance = gate.pace.allowance(ready);
-            for ticket in rooms.release(key, allowance) {
+            let allowance = gate.pace.allowance(usable);
+            for ticket in rooms.release(&key.service, key.listen_port, allowance) {
                 let Some(waiter) = waiters.remove(&ticket) else {
                     continue;
                 };
@@ -216,7 +235,7 @@ impl Hold {
                     key: key.clone(),
                     ticket,
                     deadline: waiter.deadline,
-                    answered: None,
+                    end: End::Unknown,
                 };
                 unsent.extend(waiter.verdict.send(Ok(released)).err());
             }
@@ -228,25 +247,20 @@ impl Hold {
     }
 
     /// Refuses everything that is held for a service: waiting does not help.
-    pub(crate) fn refuse_all(&self, key: &ServiceKey, why: HoldError) {
+    pub(crate) fn refuse_all(&self, service: &ServiceKey, why: HoldError) {
         let mut state = self.state.lock();
-        let waiters = state.rooms.release(key, usize::MAX);
-        for waiter in waiters
-            .iter()
-            .filter_map(|ticket| state.waiters.remove(ticket))
-        {
-            let _ = waiter.verdict.send(Err(why));
-        }
+        let all = state.rooms.release_all(service);
+        state.refuse(&all, why);
     }
 
     /// A ready pod could not be reached: nothing is released for a moment.
-    pub(crate) fn pause_releases(self: &Arc<Self>, key: &ServiceKey) {
+    pub(crate) fn pause_releases(self: &Arc<Self>, key: PortKey) {
         let mut state = self.state.lock();
         let gate = state.gates.entry(key.clone()).or_default();
         if std::mem::replace(&mut gate.paused, true) {
             return;
         }
-        let (hold, key) = (self.clone(), key.clone());
+        let hold = self.clone();
         tokio::spawn(async move {
             tokio::time::sleep(UNREACHABLE_BACKOFF).await;
             if let Some(gate) = hold.state.lock().gates.get_mut(&key) {
@@ -256,13 +270,12 @@ impl Hold {
         });
     }
 
-    /// Follows a service's pace by time, for as long as requests wait behind slots that time gives back.
-    fn follow_pace(self: &Arc<Self>, state: &mut State, key: &ServiceKey) {
-        let held = state.rooms.held(key);
+    /// Follows a port's pace by time, for as long as time gives slots back.
+    fn follow_pace(self: &Arc<Self>, state: &mut State, key: &PortKey) {
         let Some(gate) = state.gates.get_mut(key) else {
             return;
         };
-        if held == 0 || gate.pace.next_change().is_none() || gate.followed {
+        if gate.pace.next_change().is_none() || gate.followed {
             return;
         }
         gate.followed = true;
@@ -279,16 +292,15 @@ impl Hold {
     }
 
     /// When time next changes a followed pace; it is not followed any more where there is no such moment.
-    fn next_change(&self, key: &ServiceKey) -> Option<Timestamp> {
+    fn next_change(&self, key: &PortKey) -> Option<Timestamp> {
         let mut state = self.state.lock();
-        let held = state.rooms.held(key);
         let gate = state.gates.get_mut(key)?;
-        let next = gate.pace.next_change().filter(|_| held > 0);
+        let next = gate.pace.next_change();
         gate.followed = next.is_some();
         next
     }
 
-    fn request_written(self: &Arc<Self>, key: &ServiceKey, ticket: Ticket) {
+    fn request_written(self: &Arc<Self>, key: &PortKey, ticket: Ticket) {
         let mut state = self.state.lock();
         if let Some(gate) = state.gates.get_mut(key) {
             gate.pace.written(ticket, self.clock.now());
@@ -296,9 +308,14 @@ impl Hold {
         }
     }
 
-    fn request_ended(self: &Arc<Self>, key: &ServiceKey, ticket: Ticket, answered: Option<bool>) {
+    fn request_ended(self: &Arc<Self>, key: &PortKey, ticket: Ticket, end: End) {
+        let answered = match end {
+            End::Answered | End::Connected => Some(true),
+            End::Failed => Some(false),
+            End::Unknown => None,
+        };
         if answered == Some(true)
-            && let Some(service) = self.table.service(key)
+            && let Some(service) = self.table.service(&key.service)
         {
             // Only the first since requests were held: the others find it set.
             let _ = service.stats.first_answer_millis.compare_exchange(
@@ -308,21 +325,37 @@ impl Hold {
                 Ordering::Relaxed,
             );
         }
-        {
+        // Time gives the slot of a connection back.
+        if end != End::Connected {
             let mut state = self.state.lock();
             if let Some(gate) = state.gates.get_mut(key) {
-                let ready = self.table.ready_pods(key);
-                gate.pace.ended(ticket, ready, answered);
+                let usable = self.table.usable_pods(key).unwrap_or(0);
+                gate.pace.ended(ticket, usable, answered);
             }
         }
         self.advance(key);
     }
 }
 
-/// A service without held requests needs no gate; its next wake starts at the first pace again.
-fn close_gate(state: &mut State, key: &ServiceKey) {
+impl State {
+    fn held_at(&self, key: &PortKey) -> usize {
+        self.rooms.held_at(&key.service, key.listen_port)
+    }
+
+    /// These have left the rooms, and waiting does not help them.
+    fn refuse(&mut self, tickets: &[Ticket], why: HoldError) {
+        for ticket in tickets {
+            if let Some(waiter) = self.waiters.remove(ticket) {
+                let _ = waiter.verdict.send(Err(why));
+            }
+        }
+    }
+}
+
+/// A port without held requests needs no gate; the next wake starts at the first pace again.
+fn close_gate(state: &mut State, key: &PortKey) {
     let idle = |gate: &Gate| gate.pace.is_idle() && !gate.paused;
-    if state.rooms.held(key) == 0 && state.gates.get(key).is_some_and(idle) {
+    if state.held_at(key) == 0 && state.gates.get(key).is_some_and(idle) {
         state.gates.remove(key);
     }
 }
@@ -332,7 +365,8 @@ impl Drop for TicketGuard<'_> {
         let mut state = self.hold.state.lock();
         state.rooms.leave(self.ticket);
         state.waiters.remove(&self.ticket);
-        close_gate(&mut state, self.key);
+        close_gate(&mut state, &self.key);
+        self.waiters.fetch_sub(1, Ordering::Relaxed);
         self.stats.held.fetch_sub(1, Ordering::Relaxed);
         if state.rooms.held_total() == 0 {
             self.hold
@@ -350,18 +384,22 @@ impl Released {
 
     /// A pod has taken the request.
     pub(crate) fn answered(mut self) {
-        self.answered = Some(true);
+        self.end = End::Answered;
+    }
+
+    /// A pod has taken the connection, which was [`Self::written`] before.
+    pub(crate) fn connected(mut self) {
+        self.end = End::Connected;
     }
 
     /// No pod could be reached.
     pub(crate) fn failed(mut self) {
-        self.answered = Some(false);
+        self.end = End::Failed;
     }
 }
 
 impl Drop for Released {
     fn drop(&mut self) {
-        self.hold
-            .request_ended(&self.key, self.ticket, self.answered);
+        self.hold.request_ended(&self.key, self.ticket, self.end);
     }
 }

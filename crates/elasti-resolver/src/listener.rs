@@ -130,8 +130,7 @@ impl Listeners {
                 return;
             };
             let own = || MAX_CONNECTIONS.saturating_sub(permits.available_permits() + 1);
-            memory::may_accept(&mut self.pressure).await;
-            self.proxy.lifecycle.may_accept(own).await;
+            self.may_accept(own).await;
             let (stream, peer) = match listener.accept().await {
                 Ok(accepted) => accepted,
                 Err(error) => {
@@ -141,6 +140,8 @@ impl Listeners {
                     continue;
                 }
             };
+            // Memory or files may have become short while nothing came.
+            self.may_accept(own).await;
             let Some(route) = self.route(kind) else {
                 continue;
             };
@@ -157,6 +158,12 @@ impl Listeners {
             };
             tokio::spawn(accepted.serve());
         }
+    }
+
+    /// Ends when memory and files allow one more connection of a listener that has `own` ones.
+    async fn may_accept(&mut self, own: impl Fn() -> usize) {
+        memory::may_accept(&mut self.pressure).await;
+        self.proxy.lifecycle.may_accept(own).await;
     }
 
     /// Where a new connection goes; `None` if its service is not managed any more.

@@ -3,8 +3,9 @@
 
 mod call;
 
+use std::collections::HashSet;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use elasti_core::ports::ServiceKey;
@@ -70,37 +71,44 @@ impl Probes {
         mut pods: watch::Receiver<Vec<Probed>>,
         on_result: impl Fn(&Probed, bool),
     ) {
-        let mut known: Vec<Probed> = Vec::new();
+        let mut known: HashSet<u64> = HashSet::new();
         let mut running = FuturesUnordered::new();
         loop {
             let current = pods.borrow_and_update().clone();
             for pod in current {
-                if !known.iter().any(|one| one.is_same(&pod)) {
-                    known.push(pod.clone());
+                if known.insert(pod.generation) {
                     running.push(self.follow_pod(key, pod, pods.clone(), &on_result));
                 }
             }
             tokio::select! {
                 changed = pods.changed() => if changed.is_err() { return },
-                Some(gone) = running.next() => known.retain(|one| !one.is_same(&gone)),
+                Some(gone) = running.next() => drop(known.remove(&gone)),
             }
         }
     }
 
-    /// Probes one pod until it is not one to be probed any more.
+    /// Probes one pod until it is not one to be probed any more; then it counts as one that has not passed.
     async fn follow_pod(
         &self,
         key: &ServiceKey,
         pod: Probed,
         mut pods: watch::Receiver<Vec<Probed>>,
         on_result: &impl Fn(&Probed, bool),
-    ) -> Probed {
-        let gone = |all: &Vec<Probed>| !all.iter().any(|one| one.is_same(&pod));
+    ) -> u64 {
+        let passed = AtomicBool::new(false);
+        let on_change = |pod: &Probed, passes| {
+            passed.store(passes, Ordering::Relaxed);
+            on_result(pod, passes);
+        };
+        let gone = |all: &Vec<Probed>| !all.iter().any(|one| one.generation == pod.generation);
         tokio::select! {
             _ = pods.wait_for(gone) => {}
-            () = self.probe(key, &pod, on_result) => {}
+            () = self.probe(key, &pod, &on_change) => {}
         }
-        pod
+        if passed.load(Ordering::Relaxed) {
+            on_result(&pod, false);
+        }
+        pod.generation
     }
 
     async fn probe(&self, key: &ServiceKey, pod: &Probed, on_result: &impl Fn(&Probed, bool)) {

@@ -157,9 +157,9 @@ fn next_poll(last: Duration) -> Duration {
     (last * 2).min(LAST_POLL)
 }
 
-/// Ends if a connection begins with the preface of HTTP/2.
+/// Ends if a connection begins with the preface of HTTP/2, which is whole soon after its first byte.
 pub(crate) async fn speaks_http2(stream: &TcpStream) {
-    let mut poll = FIRST_POLL;
+    let (mut poll, mut complete_by) = (FIRST_POLL, None);
     let mut bytes = [0; PREFACE.len()];
     while let Ok(length @ 1..) = stream.peek(&mut bytes).await {
         match bytes.get(..length).and_then(sniff) {
@@ -169,6 +169,10 @@ pub(crate) async fn speaks_http2(stream: &TcpStream) {
                 .get(..length)
                 .is_some_and(|start| PREFACE.starts_with(start)) =>
             {
+                let now = Instant::now();
+                if now >= *complete_by.get_or_insert(now + PARTIAL_HEAD_TIMEOUT) {
+                    break;
+                }
                 sleep(poll).await;
                 poll = next_poll(poll);
             }
@@ -250,6 +254,30 @@ mod tests {
             polls += 1;
         }
         assert_eq!(polls, 21);
+    }
+
+    #[cfg(not(feature = "simulation"))]
+    #[tokio::test(start_paused = true)]
+    async fn a_preface_that_takes_longer_than_a_head_may_is_not_waited_for() {
+        use tokio::io::AsyncWriteExt as _;
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        for (pause, in_time) in [(1, true), (6, false)] {
+            let mut client = tokio::net::TcpStream::connect(address).await.unwrap();
+            let (stream, _) = listener.accept().await.unwrap();
+            client.write_all(&PREFACE[..1]).await.unwrap();
+            let send_rest = async {
+                sleep(Duration::from_secs(pause)).await;
+                client.write_all(&PREFACE[1..]).await.unwrap();
+                std::future::pending::<()>().await;
+            };
+            let spoken = tokio::select! {
+                () = speaks_http2(&stream) => true,
+                () = send_rest => false,
+                () = sleep(Duration::from_secs(60)) => false,
+            };
+            assert_eq!(spoken, in_time, "after {pause} s");
+        }
     }
 
     #[test]

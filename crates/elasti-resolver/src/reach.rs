@@ -14,7 +14,7 @@ use crate::ended_hold::EndedHold;
 use crate::hold::{Hold, Released};
 use crate::pod::{Pod, choose};
 use crate::protocol::CountedAs;
-use crate::table::{RouteTable, Service, ServiceStats};
+use crate::table::{Port, PortKey, RouteTable, Service, ServiceStats};
 use crate::wake::WakeTasks;
 
 /// Where a request or a connection is meant to go.
@@ -61,6 +61,11 @@ pub(crate) trait Attempt: Send + Sync {
         message: Self::Message,
         written: impl Fn() + Send + Sync,
     ) -> impl Future<Output = Result<Self::Reached, AttemptError<Self::Message>>> + Send;
+
+    /// A pod was reached: by default, its answer has begun.
+    fn reached(released: Released) {
+        released.answered();
+    }
 
     /// By when the client itself gives up.
     fn deadline(&self) -> Option<Instant> {
@@ -138,26 +143,29 @@ impl Dispatcher {
         };
         let own_deadline = attempt.deadline().filter(|own| *own < deadline);
         let deadline = own_deadline.unwrap_or(deadline);
+        let too_late = own_deadline.map_or(Failure::Deadline, |_| Failure::GrpcTimeout);
         let mut tried = BTreeSet::new();
         loop {
-            // It may have disconnected while a pod was tried.
+            // While a pod was tried, which may take seconds, it may have disconnected, or its time may have passed.
             if !tried.is_empty() && attempt.client_disconnected().now_or_never().is_some() {
                 return Err(Failure::ClientDisconnected);
             }
+            if !tried.is_empty() && Instant::now() >= deadline {
+                released.into_iter().for_each(Released::failed);
+                return Err(too_late);
+            }
             let port = service.port(destination.listen_port);
-            let pods = port.map(|port| &port.pods).ok_or(Failure::NotManaged)?;
-            let may_go = released.is_some() || !service.has_waiters();
+            let port = port.ok_or(Failure::NotManaged)?;
+            let may_go = released.is_some() || !port.has_waiters();
             let written = || {
                 if let Some(released) = &released {
                     released.written();
                 }
             };
-            match choose(pods, &tried).filter(|_| may_go) {
+            match choose(&port.pods, &tried).filter(|_| may_go) {
                 Some(pod) => match attempt.try_pod(&service, pod, message, written).await {
                     Ok(reached) => {
-                        if let Some(released) = released {
-                            released.answered();
-                        }
+                        released.into_iter().for_each(A::reached);
                         return Ok(reached);
                     }
                     Err(AttemptError::Failed(failure)) => return Err(failure),
@@ -171,12 +179,14 @@ impl Dispatcher {
                         released.failed();
                     }
                     if !tried.is_empty() {
-                        self.hold.pause_releases(&service.key);
+                        let port = PortKey::new(&service, destination.listen_port);
+                        self.hold.pause_releases(port);
                         tried.clear();
                     }
-                    let held = self.hold_attempt(&service, deadline, &attempt, &mut message);
+                    let port = destination.listen_port;
+                    let held = self.hold_attempt(&service, port, deadline, &attempt, &mut message);
                     released = Some(held.await.map_err(|failure| match failure {
-                        Failure::Deadline if own_deadline.is_some() => Failure::GrpcTimeout,
+                        Failure::Deadline => too_late,
                         failure => failure,
                     })?);
                 }
@@ -189,6 +199,7 @@ impl Dispatcher {
     async fn hold_attempt<A: Attempt>(
         &self,
         service: &Service,
+        listen_port: u16,
         deadline: Instant,
         attempt: &A,
         message: &mut A::Message,
@@ -197,7 +208,7 @@ impl Dispatcher {
         let first = self.wakes.tells_clients && !service.has_waiters();
         let client = first.then(|| Box::new(attempt.client(message)));
         let held = tokio::select! {
-            held = self.hold(service, attempt.held_bytes(), deadline, client) => held,
+            held = self.hold(service, listen_port, attempt.held_bytes(), deadline, client) => held,
             () = attempt.client_disconnected() => Err(Failure::ClientDisconnected),
         };
         let ended = EndedHold::now(since, held.as_ref().err().copied());
@@ -214,6 +225,7 @@ impl Dispatcher {
     pub(crate) async fn hold(
         &self,
         service: &Service,
+        listen_port: u16,
         bytes: u64,
         deadline: Instant,
         client: Option<Box<WakeClient>>,
@@ -221,12 +233,12 @@ impl Dispatcher {
         if service.refuses_when_down {
             return Err(Failure::Down);
         }
-        let held = self.hold.wait(service, bytes, deadline, || {
+        let wait = self.hold.wait(service, listen_port, bytes, deadline, || {
             self.wakes.ensure_running(&service.key, client);
             // An obstacle known before it came: the others were rejected when it became known.
             service.obstacle.filter(|_| service.ready_pods() == 0)
         });
-        held.await.map_err(Failure::from)
+        wait.await.map_err(Failure::from)
     }
 
     /// Wakes a service for clients that do not wait on their connection. One ticket in its waiting room stands for all
@@ -234,16 +246,19 @@ impl Dispatcher {
     pub(crate) fn wake_without_waiting(
         &self,
         service: &Arc<Service>,
+        listen_port: u16,
         client: Option<Box<WakeClient>>,
     ) {
-        if service.has_waiters() {
+        if service.port(listen_port).is_none_or(Port::has_waiters) {
             return;
         }
         let (dispatcher, service) = (self.clone(), service.clone());
         tokio::spawn(async move {
             let deadline = Instant::now() + to_std(service.room.timeout);
             // The waiting page asks again by itself, so the outcome interests no client.
-            let _ = dispatcher.hold(&service, 0, deadline, client).await;
+            let _ = dispatcher
+                .hold(&service, listen_port, 0, deadline, client)
+                .await;
         });
     }
 }

@@ -340,7 +340,7 @@ impl ClusterWatches {
         let scope = scope.as_deref();
         let api = self.api::<ElastiService>(scope);
         let on_change = |change| self.routes.apply_elasti_services(scope, change);
-        follow(api, None, self.urgent.clone(), on_change).await;
+        follow(api, None, usize::MAX, self.urgent.clone(), on_change).await;
     }
 
     /// Slices carry the labels of their Service, and every private Service carries ours.
@@ -354,7 +354,14 @@ impl ClusterWatches {
             names::SLICE_MANAGED_BY_KUBERNETES
         );
         let on_change = |change| self.routes.apply_slices(scope, change);
-        follow(api, Some(labels), self.urgent.clone(), on_change).await;
+        follow(
+            api,
+            Some(labels),
+            usize::MAX,
+            self.urgent.clone(),
+            on_change,
+        )
+        .await;
     }
 
     /// The slices of the resolvers' own Service name every resolver, ready or not.
@@ -362,6 +369,13 @@ impl ClusterWatches {
         let api = self.api::<EndpointSlice>(Some(&resolvers.namespace));
         let labels = format!("{}={}", names::SERVICE_NAME_LABEL, resolvers.service);
         let on_change = |change| self.routes.apply_peers(change);
-        follow(api, Some(labels), self.urgent.clone(), on_change).await;
+        follow(
+            api,
+            Some(labels),
+            usize::MAX,
+            self.urgent.clone(),
+            on_change,
+        )
+        .await;
     }
 }

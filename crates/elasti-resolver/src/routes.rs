@@ -289,7 +289,7 @@ impl Routes {
         {
             self.metrics.switched(key, after.in_rotation);
         }
-        self.hold.advance(key);
+        self.hold.advance_all(key);
         match after {
             None => {
                 self.metrics.forget(key);
@@ -322,6 +322,7 @@ impl Routes {
             stats,
             pod_states: states,
             protocols,
+            waiters,
             ..
         } = cluster.claimed_mut(key)?;
         for port in slices.iter().flat_map(|slice| &slice.ports) {
@@ -334,6 +335,7 @@ impl Routes {
             .flat_map(|(_, backends)| backends.iter().map(pod_key))
             .collect();
         states.retain(|key, _| wanted.contains(key));
+        waiters.retain(|port, _| ports.iter().any(|(listen, _)| listen.listen_port == *port));
         let mut to_pod = |backend: Backend| Pod {
             state: states.entry(pod_key(&backend)).or_default().clone(),
             promised_until: { promise.as_ref() }.and_then(|promise| promise.covers(&backend.uid)),
@@ -342,6 +344,7 @@ impl Routes {
         let ports = ports.into_iter().map(|(listen, backends)| Port {
             declared: Declared::from_app_protocol(protocols.get(&listen.name).map(String::as_str)),
             pods: backends.into_iter().map(&mut to_pod).collect(),
+            waiters: waiters.entry(listen.listen_port).or_default().clone(),
             listen,
         });
         Some(Service {

@@ -16,7 +16,7 @@ use tokio::sync::watch;
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::follow::{Change, follow};
+use crate::follow::{Change, Kept, follow};
 
 /// Namespaces that are followed for the services of one namespace: those of two specs with nothing in common. Of more,
 /// the pods count as unknown.
@@ -30,6 +30,28 @@ const MAX_UNDECIDED: usize = 32;
 /// A namespace that no connection has asked about for so long is not followed any more.
 const UNUSED_AFTER: Duration = Duration::from_secs(600);
 
+/// What is kept of a pod.
+#[derive(Clone, Debug)]
+struct PodAddresses {
+    name: String,
+    addresses: Vec<IpAddr>,
+}
+
+impl Kept for PodAddresses {
+    type Object = Pod;
+
+    fn from_object(pod: Pod) -> Self {
+        Self {
+            name: pod.name_any(),
+            addresses: own_addresses(&pod),
+        }
+    }
+
+    fn is_needed(&self) -> bool {
+        !self.addresses.is_empty()
+    }
+}
+
 /// The pods of one namespace, by address.
 #[derive(Debug, Default)]
 struct Pods {
@@ -39,22 +61,21 @@ struct Pods {
 }
 
 impl Pods {
-    fn apply(&mut self, change: Change<Pod>) {
+    fn apply(&mut self, change: Change<PodAddresses>) {
         match change {
             Change::All(all) => {
                 self.by_name.clear();
-                all.iter().for_each(|pod| self.set(pod));
+                all.into_iter().for_each(|pod| self.set(pod));
                 self.listed = true;
             }
-            Change::Set(pod) => self.set(&pod),
-            Change::Deleted(pod) => drop(self.by_name.remove(&pod.name_any())),
+            Change::Set(pod) => self.set(pod),
+            Change::Deleted(pod) => drop(self.by_name.remove(&pod.name)),
         }
         // An address may pass from one pod to the next, in either order of their events.
         self.addresses = self.by_name.values().flatten().copied().collect();
     }
 
-    fn set(&mut self, pod: &Pod) {
-        let (name, addresses) = (pod.name_any(), own_addresses(pod));
+    fn set(&mut self, PodAddresses { name, addresses }: PodAddresses) {
         if addresses.is_empty() {
             self.by_name.remove(&name);
         } else if self.by_name.len() < MAX_PODS || self.by_name.contains_key(&name) {
@@ -177,7 +198,7 @@ impl Sources {
         let pods = Arc::<RwLock<Pods>>::default();
         let api: Api<Pod> = Api::namespaced(self.client.clone(), namespace);
         let (known, changed) = (pods.clone(), self.changed.clone());
-        let following = follow(api, None, self.urgent.clone(), move |change| {
+        let following = follow(api, None, MAX_PODS, self.urgent.clone(), move |change| {
             known.write().apply(change);
             changed.send_replace(());
         });

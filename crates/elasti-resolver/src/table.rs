@@ -54,6 +54,12 @@ impl RouteTable {
         service.map_or(0, |service| service.ready_pods())
     }
 
+    /// Pods that this port can use; `None` if the service has no such port.
+    pub(crate) fn usable_pods(&self, key: &PortKey) -> Option<usize> {
+        let service = self.service(&key.service)?;
+        service.port(key.listen_port).map(Port::usable_pods)
+    }
+
     /// The listen port routes to this service.
     pub(crate) fn owns(&self, key: &ServiceKey, listen_port: u16) -> bool {
         let table = self.0.table.read();
@@ -143,6 +149,22 @@ impl Drop for OpenGuard {
     }
 }
 
+/// One port of one service.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct PortKey {
+    pub(crate) service: Arc<ServiceKey>,
+    pub(crate) listen_port: u16,
+}
+
+impl PortKey {
+    pub(crate) fn new(service: &Service, listen_port: u16) -> Self {
+        Self {
+            service: service.key.clone(),
+            listen_port,
+        }
+    }
+}
+
 /// One managed service.
 #[derive(Debug)]
 pub(crate) struct Service {
@@ -174,13 +196,26 @@ pub(crate) struct Port {
     /// By the Service's `appProtocol`, once known.
     pub(crate) declared: Declared,
     pub(crate) pods: Vec<Pod>,
+    /// Held requests for it; outlives every table.
+    pub(crate) waiters: Arc<AtomicU32>,
+}
+
+impl Port {
+    pub(crate) fn usable_pods(&self) -> usize {
+        self.pods.iter().filter(|pod| pod.usable()).count()
+    }
+
+    /// Requests are held for it already, so new ones queue behind them.
+    pub(crate) fn has_waiters(&self) -> bool {
+        self.waiters.load(Ordering::Relaxed) > 0
+    }
 }
 
 impl Service {
     /// Pods that any of its ports can use.
     pub(crate) fn ready_pods(&self) -> usize {
-        let ready = |port: &Port| port.pods.iter().filter(|pod| pod.usable()).count();
-        self.ports.iter().map(ready).max().unwrap_or(0)
+        let usable = self.ports.iter().map(Port::usable_pods);
+        usable.max().unwrap_or(0)
     }
 
     pub(crate) fn port(&self, listen_port: u16) -> Option<&Port> {
@@ -194,14 +229,15 @@ impl Service {
             .is_some_and(|port| port.pods.iter().any(Pod::usable))
     }
 
-    /// Requests are held for it already, so new ones queue behind them.
+    /// Requests are held for it already, whatever their port.
     pub(crate) fn has_waiters(&self) -> bool {
         self.stats.held.load(Ordering::Relaxed) > 0
     }
 
     /// A new connection must wait.
     pub(crate) fn must_wait(&self, listen_port: u16) -> bool {
-        self.has_waiters() || !self.has_usable_pod(listen_port)
+        let waits = self.port(listen_port).is_some_and(Port::has_waiters);
+        waits || !self.has_usable_pod(listen_port)
     }
 
     /// While it sleeps, some requests are answered here: by probe rules, or with the waiting page.
@@ -276,6 +312,7 @@ mod tests {
             },
             declared: Declared::Unknown,
             pods: Vec::new(),
+            waiters: Arc::default(),
         };
         let service = Service {
             key: key(name),

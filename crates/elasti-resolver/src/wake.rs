@@ -288,7 +288,13 @@ impl WakeTasks {
             pods.lock().set_passed(pod, passes);
             publish();
         };
-        let follow = follow(api, Some(labels.join(",")), self.hold.urgent(), on_change);
+        let follow = follow(
+            api,
+            Some(labels.join(",")),
+            usize::MAX,
+            self.hold.urgent(),
+            on_change,
+        );
         let probe = self.probes.run(key, probed, on_result);
         tokio::join!(follow, probe);
     }

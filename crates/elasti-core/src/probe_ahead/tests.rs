@@ -47,9 +47,11 @@ fn readiness(probe: Value) -> Option<Probe> {
 fn the_probe_is_read_as_a_kubelet_reads_it() {
     let plain = Probe {
         call: Call::Http {
-            tls: false,
-            port: 8080,
-            path: "/healthz?full=1".into(),
+            target: HttpTarget {
+                tls: false,
+                port: 8080,
+                path: "/healthz?full=1".into(),
+            },
             headers: vec![],
         },
         timeout: Duration::from_secs(1),
@@ -65,9 +67,11 @@ fn the_probe_is_read_as_a_kubelet_reads_it() {
     });
     let expected = Probe {
         call: Call::Http {
-            tls: true,
-            port: 8443,
-            path: "/".into(),
+            target: HttpTarget {
+                tls: true,
+                port: 8443,
+                path: "/".into(),
+            },
             headers: vec![("Host".into(), "shop".into())],
         },
         timeout: Duration::from_secs(4),
@@ -78,6 +82,11 @@ fn the_probe_is_read_as_a_kubelet_reads_it() {
     };
     assert_eq!(readiness(full), Some(expected));
     let call = |probe: Value| readiness(probe).map(|probe| probe.call);
+    let relative = call(json!({"httpGet": {"port": 8080, "path": "healthz"}}));
+    assert!(
+        matches!(relative, Some(Call::Http { target, .. }) if target.path == "/healthz"),
+        "a kubelet adds the slash"
+    );
     for port in [json!("http"), json!(8080), json!("8080")] {
         let tcp = json!({"tcpSocket": {"port": port}});
         assert_eq!(call(tcp), Some(Call::Tcp { port: 8080 }));

@@ -10,8 +10,9 @@ use super::Ticket;
 ///
 /// Each released request takes a slot. It starts with [`ReleasePace::START`] slots per ready pod. A slot is given back
 /// at the head of the answer, or a [`ReleasePace::STEP`] after the request was written: long polls and subscriptions are
-/// answered late by design. The slots double with each whole batch that was answered, and with each step in which
-/// something was written and no connection failed, up to [`ReleasePace::MOST`]; a failure halves them.
+/// answered late by design. Of a connection that is only relayed no answer is known: its slot is given back by time. The
+/// slots double with each whole batch that was answered, and with each step in which something was written and no
+/// connection failed, up to [`ReleasePace::MOST`]; a failure halves them.
 ///
 /// 10,000 waiters at one pod need 8 + 16 + ... + 512 = 1,016 in 7 rounds, then 9 rounds of 1,024: 16 round trips if it
 /// answers at once, 16 steps = 4 s if it never does, and no single burst.

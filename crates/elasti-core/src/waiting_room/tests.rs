@@ -4,9 +4,8 @@ use proptest::prelude::*;
 
 use super::*;
 
-fn at(second: i64) -> Timestamp {
-    Timestamp::from_second(1_000_000 + second).unwrap()
-}
+/// The listen port of most waiters.
+const PORT: u16 = 20_001;
 
 fn key(service: &str) -> ServiceKey {
     ServiceKey::new("shop", service)
@@ -28,7 +27,7 @@ fn small() -> (WaitingRooms, RoomLimits) {
 fn flood(rooms: &mut WaitingRooms, room: &RoomLimits, service: &str) -> (Vec<Ticket>, Refusal) {
     let mut tickets = Vec::new();
     loop {
-        match rooms.admit(&key(service), room, 0, at(0)) {
+        match rooms.admit(&key(service), PORT, room, 0) {
             Ok(ticket) => tickets.push(ticket),
             Err(refusal) => return (tickets, refusal),
         }
@@ -63,7 +62,7 @@ fn s9_a_flood_never_refuses_another_services_first_request() {
     }
     for n in 0..1_000 {
         let quiet = key(&format!("quiet{n}"));
-        let first = rooms.admit(&quiet, &room, RESERVED_BYTES, at(0));
+        let first = rooms.admit(&quiet, PORT, &room, RESERVED_BYTES);
         assert!(first.is_ok(), "{first:?}");
     }
 }
@@ -73,24 +72,24 @@ fn s9_holds_while_memory_is_high() {
     let (mut rooms, room) = small();
     flood(&mut rooms, &room, "noisy");
     rooms.set_admission(Admission::ReservedOnly);
-    assert!(rooms.admit(&key("quiet"), &room, 1_000, at(0)).is_ok());
-    let second = rooms.admit(&key("quiet"), &room, 0, at(0));
+    assert!(rooms.admit(&key("quiet"), PORT, &room, 1_000).is_ok());
+    let second = rooms.admit(&key("quiet"), PORT, &room, 0);
     assert_eq!(second, Err(Refusal::MemoryHigh));
     rooms.set_admission(Admission::Open);
-    assert!(rooms.admit(&key("quiet"), &room, 0, at(0)).is_ok());
+    assert!(rooms.admit(&key("quiet"), PORT, &room, 0).is_ok());
 }
 
 #[test]
 fn a_first_request_with_more_bytes_than_are_reserved_takes_the_rest_from_the_pool() {
     let (mut rooms, room) = small();
-    let large = rooms.admit(&key("cart"), &room, RESERVED_BYTES + 100, at(0));
+    let large = rooms.admit(&key("cart"), PORT, &room, RESERVED_BYTES + 100);
     assert!(large.is_ok());
-    let larger = rooms.admit(&key("till"), &room, RESERVED_BYTES + 1, at(0));
+    let larger = rooms.admit(&key("till"), PORT, &room, RESERVED_BYTES + 1);
     assert_eq!(larger, Err(Refusal::SharedBytes));
-    assert!(rooms.admit(&key("cart"), &room, 0, at(0)).is_ok());
+    assert!(rooms.admit(&key("cart"), PORT, &room, 0).is_ok());
     assert!(
         rooms
-            .admit(&key("till"), &room, RESERVED_BYTES, at(0))
+            .admit(&key("till"), PORT, &room, RESERVED_BYTES)
             .is_ok()
     );
 }
@@ -100,15 +99,15 @@ fn bytes_of_the_pool_are_shared_by_the_same_threshold() {
     let (mut rooms, room) = small();
     assert!(
         rooms
-            .admit(&key("cart"), &room, RESERVED_BYTES + 50, at(0))
+            .admit(&key("cart"), PORT, &room, RESERVED_BYTES + 50)
             .is_ok()
     );
-    let one_more = rooms.admit(&key("cart"), &room, 1, at(0));
+    let one_more = rooms.admit(&key("cart"), PORT, &room, 1);
     assert_eq!(one_more, Err(Refusal::SharedBytes));
-    assert!(rooms.admit(&key("cart"), &room, 0, at(0)).is_ok());
+    assert!(rooms.admit(&key("cart"), PORT, &room, 0).is_ok());
     assert!(
         rooms
-            .admit(&key("till"), &room, RESERVED_BYTES + 50, at(0))
+            .admit(&key("till"), PORT, &room, RESERVED_BYTES + 50)
             .is_ok()
     );
 }
@@ -128,20 +127,20 @@ fn a_services_own_bounds_come_from_its_hold() {
     let mut rooms = WaitingRooms::new(&limits);
     let cart = key("cart");
     assert_eq!(
-        rooms.admit(&cart, &room, 11, at(0)),
+        rooms.admit(&cart, PORT, &room, 11),
         Err(Refusal::ServiceBytes)
     );
-    assert!(rooms.admit(&cart, &room, 9, at(0)).is_ok());
+    assert!(rooms.admit(&cart, PORT, &room, 9).is_ok());
     assert_eq!(
-        rooms.admit(&cart, &room, 2, at(0)),
+        rooms.admit(&cart, PORT, &room, 2),
         Err(Refusal::ServiceBytes)
     );
-    assert!(rooms.admit(&cart, &room, 1, at(0)).is_ok());
+    assert!(rooms.admit(&cart, PORT, &room, 1).is_ok());
     assert_eq!(
-        rooms.admit(&cart, &room, 0, at(0)),
+        rooms.admit(&cart, PORT, &room, 0),
         Err(Refusal::ServiceFull)
     );
-    assert_eq!(rooms.next_deadline(), Some(at(30)));
+    assert_eq!(room.timeout, SignedDuration::from_secs(30));
 }
 
 #[test]
@@ -164,8 +163,8 @@ fn a_hold_never_outlives_the_resolvers_timeout_and_lets_at_least_one_wait() {
 fn a_size_that_overflows_is_refused() {
     let (mut rooms, mut room) = small();
     room.bytes = u64::MAX;
-    assert!(rooms.admit(&key("cart"), &room, 1, at(0)).is_ok());
-    let giant = rooms.admit(&key("cart"), &room, u64::MAX, at(0));
+    assert!(rooms.admit(&key("cart"), PORT, &room, 1).is_ok());
+    let giant = rooms.admit(&key("cart"), PORT, &room, u64::MAX);
     assert_eq!(giant, Err(Refusal::ServiceBytes));
 }
 
@@ -174,39 +173,43 @@ fn waiters_are_released_in_the_order_of_their_arrival() {
     let (mut rooms, room) = small();
     let mut tickets = Vec::new();
     for _ in 0..5 {
-        tickets.push(rooms.admit(&key("cart"), &room, 0, at(0)).unwrap());
-        rooms.admit(&key("till"), &room, 0, at(0)).ok();
+        tickets.push(rooms.admit(&key("cart"), PORT, &room, 0).unwrap());
+        rooms.admit(&key("till"), PORT, &room, 0).ok();
     }
     rooms.leave(tickets[1]);
-    let first = rooms.release(&key("cart"), 2);
+    let first = rooms.release(&key("cart"), PORT, 2);
     assert_eq!(first, vec![tickets[0], tickets[2]]);
-    let rest = rooms.release(&key("cart"), 10);
+    let rest = rooms.release(&key("cart"), PORT, 10);
     assert_eq!(rest, vec![tickets[3], tickets[4]]);
-    assert_eq!(rooms.release(&key("cart"), 10), vec![]);
+    assert_eq!(rooms.release(&key("cart"), PORT, 10), vec![]);
 }
 
 #[test]
-fn a_waiter_ends_exactly_at_its_deadline() {
+fn each_port_has_a_queue_of_its_own_within_the_limits_of_its_service() {
     let (mut rooms, mut room) = small();
-    let patient = rooms.admit(&key("cart"), &room, 0, at(0)).unwrap();
-    room.timeout = SignedDuration::from_secs(10);
-    let hasty = rooms.admit(&key("cart"), &room, 0, at(5)).unwrap();
-    assert_eq!(rooms.next_deadline(), Some(at(15)));
-    assert_eq!(rooms.expired(at(14)), vec![]);
-    assert_eq!(rooms.expired(at(15)), vec![hasty]);
-    assert_eq!(rooms.next_deadline(), Some(at(60)));
-    assert_eq!(rooms.expired(at(1_000)), vec![patient]);
-    assert_eq!(rooms.next_deadline(), None);
+    room.requests = 4;
+    let cart = key("cart");
+    let mut admit = |port| rooms.admit(&cart, port, &room, 0);
+    let (first, other, second) = (admit(1).unwrap(), admit(2).unwrap(), admit(1).unwrap());
+    let third = admit(1).unwrap();
+    assert_eq!(admit(2), Err(Refusal::ServiceFull));
+    assert_eq!((rooms.held_at(&cart, 1), rooms.held_at(&cart, 2)), (3, 1));
+    assert_eq!((rooms.held(&cart), rooms.ports(&cart)), (4, vec![1, 2]));
+    assert_eq!(rooms.release(&cart, 3, 10), vec![]);
+    assert_eq!(rooms.release(&cart, 1, 2), vec![first, second]);
+    assert_eq!(rooms.release(&key("till"), 1, 10), vec![]);
+    assert_eq!(rooms.release_all(&cart), vec![third, other]);
+    assert_eq!((rooms.held(&cart), rooms.ports(&cart)), (0, vec![]));
 }
 
 #[test]
 fn closing_admission_keeps_those_that_wait() {
     let (mut rooms, room) = small();
-    let ticket = rooms.admit(&key("cart"), &room, 0, at(0)).unwrap();
+    let ticket = rooms.admit(&key("cart"), PORT, &room, 0).unwrap();
     rooms.set_admission(Admission::Closed);
-    let late = rooms.admit(&key("till"), &room, 0, at(0));
+    let late = rooms.admit(&key("till"), PORT, &room, 0);
     assert_eq!(late, Err(Refusal::ShuttingDown));
-    assert_eq!(rooms.release(&key("cart"), 1), vec![ticket]);
+    assert_eq!(rooms.release(&key("cart"), PORT, 1), vec![ticket]);
 }
 
 #[test]
@@ -230,10 +233,10 @@ fn r5_slots_do_not_leak_under_contention() {
     for round in 0..200 {
         let (tickets, _) = flood(&mut rooms, &room, "cart");
         assert_eq!(tickets.len(), 6, "round {round}: slots are missing");
-        // Each waiter ends in two ways at once, as a deadline, a client and a pod race in a busy resolver.
-        let released = rooms.release(&key("cart"), 3);
-        let expired = rooms.expired(at(60));
-        assert_eq!(released.len() + expired.len(), 6);
+        // Each waiter ends in two ways at once, as a refusal, a client and a pod race in a busy resolver.
+        let released = rooms.release(&key("cart"), PORT, 3);
+        let refused = rooms.release_all(&key("cart"));
+        assert_eq!(released.len() + refused.len(), 6);
         for ticket in tickets {
             assert!(!rooms.leave(ticket));
         }
@@ -251,7 +254,7 @@ fn r6_one_cold_service_does_not_starve_the_rest() {
     for n in 0..100 {
         let warm = key(&format!("warm{n}"));
         for request in 0..50 {
-            let admitted = rooms.admit(&warm, &room, 2_000, at(0));
+            let admitted = rooms.admit(&warm, PORT, &room, 2_000);
             assert!(admitted.is_ok(), "{warm} request {request}: {admitted:?}");
         }
     }
@@ -264,13 +267,13 @@ fn r7_two_namespaces_with_one_service_name_do_not_share_a_room() {
         ServiceKey::new("test", "cart"),
         ServiceKey::new("live", "cart"),
     );
-    let in_test = rooms.admit(&test, &room, 7, at(0)).unwrap();
-    let in_live = rooms.admit(&live, &room, 9, at(0)).unwrap();
+    let in_test = rooms.admit(&test, PORT, &room, 7).unwrap();
+    let in_live = rooms.admit(&live, PORT, &room, 9).unwrap();
     assert_eq!((rooms.held(&test), rooms.held(&live)), (1, 1));
-    assert_eq!((rooms.held_bytes(&test), rooms.held_bytes(&live)), (7, 9));
-    assert_eq!(rooms.release(&test, 10), vec![in_test]);
-    assert_eq!(rooms.services().collect::<Vec<_>>(), vec![&live]);
-    assert_eq!(rooms.release(&live, 10), vec![in_live]);
+    assert_eq!((rooms.load(&test).bytes, rooms.load(&live).bytes), (7, 9));
+    assert_eq!(rooms.release(&test, PORT, 10), vec![in_test]);
+    assert_eq!((rooms.held(&test), rooms.held(&live)), (0, 1));
+    assert_eq!(rooms.release(&live, PORT, 10), vec![in_live]);
 }
 
 #[test]
@@ -279,19 +282,29 @@ fn r8_a_client_that_left_frees_its_slot_at_once_and_only_once() {
     let (tickets, _) = flood(&mut rooms, &room, "cart");
     assert!(rooms.leave(tickets[2]));
     assert!(!rooms.leave(tickets[2]));
-    let next = rooms.admit(&key("cart"), &room, 0, at(0)).unwrap();
+    let next = rooms.admit(&key("cart"), PORT, &room, 0).unwrap();
     assert!(!tickets.contains(&next));
-    let full = rooms.admit(&key("cart"), &room, 0, at(0));
+    let full = rooms.admit(&key("cart"), PORT, &room, 0);
     assert_eq!(full, Err(Refusal::SharedFull));
-    assert!(!rooms.release(&key("cart"), 100).contains(&tickets[2]));
+    assert!(!rooms.release(&key("cart"), PORT, 100).contains(&tickets[2]));
 }
 
 #[derive(Clone, Debug)]
 enum Move {
-    Admit { service: u8, bytes: u64 },
+    Admit {
+        service: u8,
+        port: u16,
+        bytes: u64,
+    },
     Leave(usize),
-    Release { service: u8, at_most: usize },
-    Expire(i64),
+    Release {
+        service: u8,
+        port: u16,
+        at_most: usize,
+    },
+    ReleaseAll {
+        service: u8,
+    },
     Admission(Admission),
 }
 
@@ -303,36 +316,46 @@ fn a_move() -> impl Strategy<Value = Move> {
         Just(Admission::Closed)
     ];
     prop_oneof![
-        12 => (0u8..4, bytes).prop_map(|(service, bytes)| Move::Admit { service, bytes }),
+        12 => (0u8..4, 1u16..4, bytes)
+            .prop_map(|(service, port, bytes)| Move::Admit { service, port, bytes }),
         3 => any::<usize>().prop_map(Move::Leave),
-        2 => (0u8..4, 0usize..4).prop_map(|(service, at_most)| Move::Release { service, at_most }),
-        2 => (1i64..40).prop_map(Move::Expire),
+        2 => (0u8..4, 1u16..4, 0usize..4)
+            .prop_map(|(service, port, at_most)| Move::Release { service, port, at_most }),
+        1 => (0u8..4).prop_map(|service| Move::ReleaseAll { service }),
         1 => admission.prop_map(Move::Admission),
     ]
 }
 
-/// What the rooms should hold, counted in the simplest way.
-type Expected = Vec<(Ticket, ServiceKey, u64, Timestamp)>;
+/// One that should wait.
+#[derive(Clone, Debug)]
+struct Expected {
+    ticket: Ticket,
+    service: ServiceKey,
+    port: u16,
+    bytes: u64,
+}
 
-fn check(rooms: &WaitingRooms, expected: &Expected) {
+/// What the rooms should hold, counted in the simplest way.
+fn check(rooms: &WaitingRooms, expected: &[Expected]) {
     let mut pooled = Load::default();
     for n in 0..4 {
         let service = key(&format!("s{n}"));
-        let mine: Vec<_> = expected.iter().filter(|w| w.1 == service).collect();
-        let bytes = mine.iter().map(|w| w.2).sum::<u64>();
+        let mine: Vec<_> = expected.iter().filter(|w| w.service == service).collect();
+        let bytes = mine.iter().map(|w| w.bytes).sum::<u64>();
         assert_eq!(rooms.held(&service), mine.len());
-        assert_eq!(rooms.held_bytes(&service), bytes);
+        assert_eq!(rooms.load(&service).bytes, bytes);
+        let ports: BTreeSet<u16> = mine.iter().map(|w| w.port).collect();
+        assert_eq!(rooms.ports(&service), ports.into_iter().collect::<Vec<_>>());
+        for port in 1..4 {
+            let at_port = mine.iter().filter(|w| w.port == port);
+            assert_eq!(rooms.held_at(&service, port), at_port.count());
+        }
         let requests = mine.len() as u64;
         pooled = pooled.plus(Load { requests, bytes }.pooled());
     }
     assert_eq!(rooms.pooled, pooled);
     assert!(pooled.requests <= rooms.pool.requests && pooled.bytes <= rooms.pool.bytes);
     assert_eq!(rooms.held_total(), expected.len());
-    assert_eq!(
-        rooms.held_bytes_total(),
-        expected.iter().map(|w| w.2).sum::<u64>()
-    );
-    assert_eq!(rooms.next_deadline(), expected.iter().map(|w| w.3).min());
 }
 
 proptest! {
@@ -342,19 +365,18 @@ proptest! {
     ) {
         let (mut rooms, room) = small();
         let empty = rooms.clone();
-        let mut expected = Expected::new();
+        let mut expected: Vec<Expected> = Vec::new();
         let mut gone: Vec<Ticket> = Vec::new();
-        let mut second = 0;
         for next in moves {
             match next {
-                Move::Admit { service, bytes } => {
+                Move::Admit { service, port, bytes } => {
                     let service = key(&format!("s{service}"));
                     let first = rooms.held(&service) == 0;
                     let before = rooms.clone();
-                    match rooms.admit(&service, &room, bytes, at(second)) {
+                    match rooms.admit(&service, port, &room, bytes) {
                         Ok(ticket) => {
                             prop_assert!(rooms.admission != Admission::Closed);
-                            expected.push((ticket, service, bytes, at(second + 60)));
+                            expected.push(Expected { ticket, service, port, bytes });
                         }
                         Err(refusal) => {
                             prop_assert_eq!(&rooms, &before);
@@ -364,27 +386,28 @@ proptest! {
                     }
                 }
                 Move::Leave(n) if !expected.is_empty() => {
-                    let ticket = expected.remove(n % expected.len()).0;
+                    let ticket = expected.remove(n % expected.len()).ticket;
                     prop_assert!(rooms.leave(ticket));
                     gone.push(ticket);
                 }
                 Move::Leave(_) => {}
-                Move::Release { service, at_most } => {
+                Move::Release { service, port, at_most } => {
                     let service = key(&format!("s{service}"));
-                    let mine = expected.iter().filter(|w| w.1 == service);
-                    let first: Vec<Ticket> = mine.take(at_most).map(|w| w.0).collect();
-                    prop_assert_eq!(&rooms.release(&service, at_most), &first);
-                    expected.retain(|w| !first.contains(&w.0));
+                    let mine = expected.iter().filter(|w| w.service == service && w.port == port);
+                    let first: Vec<Ticket> = mine.take(at_most).map(|w| w.ticket).collect();
+                    prop_assert_eq!(&rooms.release(&service, port, at_most), &first);
+                    expected.retain(|w| !first.contains(&w.ticket));
                     gone.extend(first);
                 }
-                Move::Expire(seconds) => {
-                    second += seconds;
-                    let due = rooms.expired(at(second));
+                Move::ReleaseAll { service } => {
+                    let service = key(&format!("s{service}"));
+                    let released = rooms.release_all(&service);
                     for waiter in &expected {
-                        prop_assert_eq!(due.contains(&waiter.0), waiter.3 <= at(second));
+                        let mine = waiter.service == service;
+                        prop_assert_eq!(released.contains(&waiter.ticket), mine);
                     }
-                    expected.retain(|w| !due.contains(&w.0));
-                    gone.extend(due);
+                    expected.retain(|w| w.service != service);
+                    gone.extend(released);
                 }
                 Move::Admission(admission) => rooms.set_admission(admission),
             }
@@ -393,7 +416,9 @@ proptest! {
             }
             check(&rooms, &expected);
         }
-        let _ = rooms.expired(Timestamp::MAX);
+        for n in 0..4 {
+            let _ = rooms.release_all(&key(&format!("s{n}")));
+        }
         rooms.next_ticket = empty.next_ticket;
         rooms.set_admission(Admission::Open);
         prop_assert_eq!(rooms, empty);

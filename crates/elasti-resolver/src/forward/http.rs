@@ -25,6 +25,9 @@ use crate::request_record::RequestRecord;
 use crate::table::{OpenGuard, Service};
 use crate::{waiting_page, wake_client};
 
+/// A pod that closes so many connections in a row before it has spoken HTTP/2 does not speak it.
+const MOST_NOT_HTTP2: u32 = 3;
+
 /// Forwards one request to a pod, holding it first where none is ready. One that was released with its connection was
 /// judged before its wait: only a pod can answer it.
 pub(crate) async fn forward(
@@ -52,7 +55,8 @@ pub(crate) async fn forward(
         if gets_waiting_page(&service, &request) {
             let tells = dispatcher.wakes.tells_clients;
             let client = tells.then(|| wake_client::of_request(&request, connection.client()));
-            dispatcher.wake_without_waiting(&service, client.map(Box::new));
+            let port = destination.listen_port;
+            dispatcher.wake_without_waiting(&service, port, client.map(Box::new));
             return Ok(answer::waiting(&service.key, service.delay));
         }
     }
@@ -65,6 +69,7 @@ pub(crate) async fn forward(
             .then(|| CallDeadline::from_headers(request.headers()))
             .flatten(),
         upgrade: wanted.as_ref().map(|_| hyper::upgrade::on(&mut request)),
+        not_http2: 0,
     };
     prepare(&mut request, &connection.forwarded_for, wanted, || {
         let ServiceKey { namespace, service } = &*destination.key;
@@ -82,6 +87,28 @@ struct HttpAttempt<'a> {
     head_bytes: u64,
     call: Option<CallDeadline>,
     upgrade: Option<OnUpgrade>,
+    /// How often in a row a pod closed before it had spoken HTTP/2.
+    not_http2: u32,
+}
+
+impl HttpAttempt<'_> {
+    /// A pod that starts or ends may close a connection before it has spoken HTTP/2; one that does so again and again
+    /// does not speak it, and is not waited for.
+    fn failed(&mut self, error: SendError) -> AttemptError<Request<Incoming>> {
+        match error {
+            SendError::NotHttp2(request) if self.not_http2 + 1 < MOST_NOT_HTTP2 => {
+                self.not_http2 += 1;
+                AttemptError::Unsent(*request)
+            }
+            SendError::Unsent(request) => {
+                self.not_http2 = 0;
+                AttemptError::Unsent(*request)
+            }
+            SendError::NotHttp2(_) | SendError::Lost => AttemptError::Failed(Failure::PodClosed),
+            SendError::Refused => AttemptError::Failed(Failure::StreamRefused),
+            SendError::Malformed => AttemptError::Failed(Failure::Malformed),
+        }
+    }
 }
 
 impl Attempt for HttpAttempt<'_> {
@@ -119,12 +146,13 @@ impl Attempt for HttpAttempt<'_> {
             call.shorten(request.headers_mut());
         }
         let (mut response, stream, pooled) = if request.version() == Version::HTTP_2 {
-            let (response, stream) = pool.http2.send(address, request, written).await?;
+            let sent = pool.http2.send(address, request, written).await;
+            let (response, stream) = sent.map_err(|error| self.failed(error))?;
             (response, Some(stream), None)
         } else {
             let disconnected = self.connection.client_disconnected();
             let sent = pool.send_http1(address, request, disconnected, written);
-            let (response, sender) = sent.await?;
+            let (response, sender) = sent.await.map_err(|error| self.failed(error))?;
             (response, None, Some((pod.state.clone(), sender)))
         };
         if response.status() == StatusCode::SWITCHING_PROTOCOLS {
@@ -157,17 +185,6 @@ impl Attempt for HttpAttempt<'_> {
 
     async fn client_disconnected(&self) {
         self.connection.client_disconnected().await;
-    }
-}
-
-impl From<SendError> for AttemptError<Request<Incoming>> {
-    fn from(error: SendError) -> Self {
-        match error {
-            SendError::Unsent(request) => Self::Unsent(*request),
-            SendError::Lost => Self::Failed(Failure::PodClosed),
-            SendError::Refused => Self::Failed(Failure::StreamRefused),
-            SendError::Malformed => Self::Failed(Failure::Malformed),
-        }
     }
 }
 

@@ -124,7 +124,7 @@ impl Http2Pool {
             let (mut sender, stream) = match self.get(address).await {
                 Ok(Some(found)) => found,
                 Ok(None) | Err(OpenError::Unreachable) => break,
-                Err(OpenError::NotHttp2) => return Err(SendError::Lost),
+                Err(OpenError::NotHttp2) => return Err(SendError::NotHttp2(Box::new(request))),
             };
             written();
             match sender.try_send_request(request).await {

@@ -29,6 +29,8 @@ pub(crate) type Http1 = http1::SendRequest<Incoming>;
 pub(crate) enum SendError {
     /// No byte of it was sent: another pod may have it.
     Unsent(Box<Request<Incoming>>),
+    /// The same: the pod closed the connection before it had spoken HTTP/2.
+    NotHttp2(Box<Request<Incoming>>),
     /// The pod may have seen it.
     Lost,
     /// The pod has seen it, and refused it before it did anything.

@@ -15,6 +15,7 @@ use crate::answer::Failure;
 use crate::client_stream::disconnected_tcp;
 use crate::connection::Proxy;
 use crate::ended_hold::EndedHold;
+use crate::hold::Released;
 use crate::net::TcpStream;
 use crate::pod::{InFlightGuard, Pod};
 use crate::protocol::{self, CountedAs, Declared, Protocol};
@@ -211,18 +212,26 @@ impl Attempt for TcpAttempt<'_> {
         service: &Service,
         pod: &Pod,
         (): (),
-        _: impl Fn() + Send + Sync,
+        written: impl Fn() + Send + Sync,
     ) -> Result<Reached, AttemptError<()>> {
         // Counted before it is reached: the leader must not see the service idle meanwhile.
         let (open, in_flight) = (OpenGuard::new(&service.stats), pod.begin_request());
         match connect(pod.backend.address).await {
-            Some(stream) => Ok(Reached {
-                pod: stream,
-                _in_flight: in_flight,
-                _open: open,
-            }),
+            Some(stream) => {
+                written();
+                Ok(Reached {
+                    pod: stream,
+                    _in_flight: in_flight,
+                    _open: open,
+                })
+            }
             None => Err(AttemptError::Unsent(())),
         }
+    }
+
+    /// The kernel accepts for a pod, however busy that is.
+    fn reached(released: Released) {
+        released.connected();
     }
 
     async fn client_disconnected(&self) {

@@ -6,10 +6,11 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use elasti_core::probe_ahead::Call;
+use elasti_core::probe_ahead::{Call, HttpTarget, MOST_REQUESTS, Verdict};
 use http::header::{self, HeaderName, HeaderValue};
-use http::{HeaderMap, Request, Uri};
+use http::{HeaderMap, Request, Response, Uri};
 use http_body_util::{BodyExt as _, Empty, Full, Limited};
+use hyper::body::Incoming;
 use hyper::client::conn::{http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use rustls::ClientConfig;
@@ -61,29 +62,50 @@ impl Calls {
     pub(super) async fn pass(&self, address: IpAddr, call: &Call) -> bool {
         let passes = match call {
             Call::Tcp { port } => connect(address, *port).await.map(|_| true),
-            Call::Http {
-                tls,
-                port,
-                path,
-                headers,
-            } => {
-                let request = http_request(SocketAddr::new(address, *port), path, headers);
-                self.http(address, *port, *tls, request).await
-            }
+            Call::Http { target, headers } => self.http(address, target, headers).await,
             Call::Grpc { port, service } => grpc(address, *port, service).await,
         };
         passes.unwrap_or(false)
     }
 
+    /// As a kubelet does: redirects on the same host are followed, and the last answer counts.
     async fn http(
         &self,
         address: IpAddr,
-        port: u16,
-        tls: bool,
-        request: Option<Request<Empty<Bytes>>>,
+        target: &HttpTarget,
+        headers: &[(String, String)],
     ) -> Option<bool> {
-        let (stream, request) = (connect(address, port).await?, request?);
-        match tls {
+        let (mut target, mut headers) = (target.clone(), headers.to_vec());
+        for _ in 0..MOST_REQUESTS {
+            let answer = self.ask(address, &target, &headers).await?;
+            let location = answer.headers().get(header::LOCATION);
+            let location = location.map(|value| String::from_utf8_lossy(value.as_bytes()));
+            match target.judge(address, answer.status().as_u16(), location.as_deref()) {
+                Verdict::Passes(passes) => return Some(passes),
+                Verdict::Follow {
+                    target: next,
+                    keeps_host,
+                } => {
+                    let is_host = |name: &str| name.eq_ignore_ascii_case("host");
+                    headers.retain(|(name, _)| keeps_host || !is_host(name));
+                    target = next;
+                }
+            }
+        }
+        Some(false)
+    }
+
+    /// The answer to one request, whose body does not matter.
+    async fn ask(
+        &self,
+        address: IpAddr,
+        target: &HttpTarget,
+        headers: &[(String, String)],
+    ) -> Option<Response<Incoming>> {
+        let to = SocketAddr::new(address, target.port);
+        let request = http_request(to, &target.path, headers)?;
+        let stream = connect(address, target.port).await?;
+        match target.tls {
             false => send_http(stream, request).await,
             true => {
                 let name = ServerName::IpAddress(address.into());
@@ -106,8 +128,7 @@ fn http_request(
     path: &str,
     headers: &[(String, String)],
 ) -> Option<Request<Empty<Bytes>>> {
-    let slash = if path.starts_with('/') { "" } else { "/" };
-    let uri: Uri = format!("{slash}{path}").parse().ok()?;
+    let uri: Uri = path.parse().ok()?;
     let mut all = HeaderMap::new();
     all.insert(header::HOST, HeaderValue::from_str(&to.to_string()).ok()?);
     all.insert(header::USER_AGENT, USER_AGENT);
@@ -122,17 +143,12 @@ fn http_request(
     Some(request)
 }
 
-/// Any 2xx or 3xx passes; where a redirect leads does not matter.
 async fn send_http(
     stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
     request: Request<Empty<Bytes>>,
-) -> Option<bool> {
+) -> Option<Response<Incoming>> {
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.ok()?;
-    let response = driven(connection, sender.send_request(request))
-        .await
-        .ok()?;
-    let code = response.status().as_u16();
-    Some((200..400).contains(&code))
+    driven(connection, sender.send_request(request)).await.ok()
 }
 
 /// An exchange over a connection that does its work meanwhile. One that ends first may have brought what is waited for.
@@ -253,7 +269,7 @@ mod tests {
     #[test]
     fn a_request_has_what_the_spec_says_and_else_what_a_kubelet_sends() {
         let to = "10.0.0.1:8080".parse().unwrap();
-        let plain = http_request(to, "healthz?full=1", &[]).unwrap();
+        let plain = http_request(to, "/healthz?full=1", &[]).unwrap();
         assert_eq!(plain.uri(), "/healthz?full=1");
         assert_eq!(plain.headers()["host"], "10.0.0.1:8080");
         assert_eq!(plain.headers()["user-agent"], "kube-probe/elasti");

@@ -4,6 +4,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
 
 use elasti_api::{ListenPort, Reason, Time, names};
 use elasti_core::ports::ServiceKey;
@@ -52,6 +53,8 @@ pub(super) struct Claimed {
     pub(super) pod_states: HashMap<PodKey, Arc<PodState>>,
     /// `appProtocol` by port name: slices of a sleeping service name no ports, so the last known one counts.
     pub(super) protocols: HashMap<String, String>,
+    /// How many requests are held for each listen port.
+    pub(super) waiters: HashMap<u16, Arc<AtomicU32>>,
 }
 
 /// The slices of one private Service, by their names, and whose it is.
@@ -122,6 +125,7 @@ impl ClusterState {
                     stats: Arc::default(),
                     pod_states: HashMap::new(),
                     protocols: HashMap::new(),
+                    waiters: HashMap::new(),
                 }
             });
             claimed.claimants.push(name.clone());

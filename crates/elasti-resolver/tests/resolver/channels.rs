@@ -230,6 +230,34 @@ async fn a_pod_that_speaks_no_http2_is_not_waited_for() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_pod_that_closes_before_it_speaks_http2_has_seen_nothing_and_is_tried_again() {
+    tokio::spawn(small_steps());
+    let fixture = Fixture::start().await;
+    let address = fixture.asleep(late("cart")).await;
+    let mut client = client(&address).await;
+    let call = tokio::spawn(async move { client.send_request(post("/", "")).await });
+    let listener = TcpListener::bind(pod_address(&fixture).await)
+        .await
+        .unwrap();
+    tokio::spawn(async move {
+        let mut came = 0;
+        while let Ok((stream, _)) = listener.accept().await {
+            let read = stream.peek(&mut [0]).await;
+            came += i32::from(read.is_ok_and(|read| read > 0)); // and not the kubelet's probe
+            if came > 2 {
+                let answer = async |_: Request<Incoming>| {
+                    Ok::<_, Infallible>(Response::new(Full::<Bytes>::default()))
+                };
+                let server = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
+                let served = server.serve_connection(TokioIo::new(stream), service_fn(answer));
+                drop(tokio::spawn(served));
+            }
+        }
+    });
+    assert_eq!(call.await.unwrap().unwrap().status(), 200);
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_http2_client_gets_settings_while_its_call_is_held() {
     tokio::spawn(small_steps());
     let fixture = Fixture::start().await;

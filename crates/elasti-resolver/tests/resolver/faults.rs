@@ -367,6 +367,71 @@ async fn a_herd_reaches_the_first_pod_in_growing_steps() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_herd_of_tcp_connections_reaches_the_first_pod_in_growing_steps() {
+    let fixture =
+        Fixture::with(|settings| settings.activity_readers = [READER.to_owned()].into()).await;
+    let mut late = hollow("db");
+    late.probed = true;
+    let address = fixture.asleep(late).await;
+    let mut herd = Vec::new();
+    for _ in 0..100 {
+        let mut client = TcpStream::connect(&address).await.unwrap();
+        client.write_all(b"SET a 1\r\n").await.unwrap();
+        herd.push(client);
+    }
+    until("all are held", async || fixture.resolver().held() == 100).await;
+    let listener = TcpListener::bind(pods(&fixture, 1).await[0]).await.unwrap();
+    let arrived = Arc::new(Mutex::new(Vec::new()));
+    let times = arrived.clone();
+    tokio::spawn(async move {
+        loop {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let times = times.clone();
+            tokio::spawn(async move {
+                let mut command = [0; 64];
+                while stream.read(&mut command).await.is_ok_and(|read| read > 0) {
+                    times.lock().push(Instant::now());
+                }
+            });
+        }
+    });
+    // A connection alone tells nothing of how busy the pod is, so time alone lets more go.
+    until("all have arrived", async || arrived.lock().len() == 100).await;
+    let arrived = arrived.lock().clone();
+    for (step, most) in [(1, 8), (2, 8 + 16), (3, 8 + 16 + 32)] {
+        let by = arrived[0] + to_std(ReleasePace::STEP) * step;
+        let came = arrived.iter().filter(|at| **at < by).count();
+        assert!(came <= most, "{came} in {step} steps");
+    }
+    let report = fixture.activity().await;
+    assert!(report.services[0].first_answer_millis_ago.is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_for_pods_that_hang_ends_with_its_deadline_and_not_after_every_pod() {
+    let fixture = Fixture::start().await;
+    let mut hanging = hollow("cart");
+    hanging.spec = json!({"hold": {"timeoutSeconds": 4}});
+    let address = fixture.asleep(hanging).await;
+    let mut clients = JoinSet::new();
+    clients.spawn(async move { http_get(&address, "/").await });
+    pods(&fixture, 1).await;
+    fixture.api_client.scale("cart", 5).await;
+    let five = pods(&fixture, 5).await;
+    let _hanging: Vec<_> = five.into_iter().map(hang).collect();
+    until("the first has ended", async || {
+        clients.try_join_next().is_some()
+    })
+    .await;
+    let asked = Instant::now();
+    let answer = http_get(&direct(&fixture), "/").await;
+    assert_eq!(answer.code(), 503, "{answer:?}");
+    assert_eq!(answer.header(names::REASON_HEADER), Some("HoldDeadline"));
+    let took = asked.elapsed();
+    assert!(took < Duration::from_secs(8), "4 s and one try: {took:?}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_open_http2_connection_gets_goaway_once_pods_are_in_rotation_and_its_streams_finish() {
     let fixture = Fixture::start().await;
     tokio::spawn(small_steps());

@@ -21,6 +21,7 @@ mod hold;
 mod ipv6;
 mod many;
 mod pods;
+mod ports;
 mod probe_ahead;
 mod processes;
 mod refusals;

@@ -97,11 +97,23 @@ impl App {
         if request.uri().path() == "/grpc.health.v1.Health/Check" {
             return Ok(health(well));
         }
+        let mut answer = http::Response::new(Full::from("here").boxed());
+        let redirect = match request.uri().path() {
+            "/moved" => Some("/healthz"),
+            "/away" => Some("http://login.example/healthz"),
+            "/around" => Some("/around"),
+            _ => None,
+        };
+        if let Some(location) = redirect {
+            *answer.status_mut() = http::StatusCode::FOUND;
+            let location = HeaderValue::from_static(location);
+            answer.headers_mut().insert(header::LOCATION, location);
+            return Ok(answer);
+        }
         let is_probe = request.uri().path() == "/healthz";
         if !is_probe && !well {
             self.early.fetch_add(1, Ordering::Relaxed);
         }
-        let mut answer = http::Response::new(Full::from("here").boxed());
         if !well {
             *answer.status_mut() = http::StatusCode::SERVICE_UNAVAILABLE;
         }
@@ -214,6 +226,40 @@ async fn an_app_that_accepts_before_its_probe_passes_gets_no_early_request() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_probe_that_is_redirected_on_its_host_is_judged_by_the_last_answer() {
+    let fixture = Fixture::start().await;
+    let http = json!({"port": 8080, "path": "/moved"});
+    let address = fixture.asleep(stand_in(probe("httpGet", &http))).await;
+    let visitor = visit(&address);
+    let app = App::default();
+    app.listen(&fixture).await;
+    until("it is probed", async || app.probes() >= 20).await;
+    assert_eq!(app.early.load(Ordering::Relaxed), 0);
+    assert_eq!(fixture.resolver().held(), 1);
+    app.well.store(true, Ordering::Relaxed);
+    assert_eq!(visitor.await.unwrap().body, "here");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_probe_that_is_redirected_to_another_host_passes_and_one_that_goes_round_fails() {
+    for (path, passes) in [("/away", true), ("/around", false)] {
+        let fixture = Fixture::start().await;
+        let http = json!({"port": 8080, "path": path});
+        let address = fixture.asleep(stand_in(probe("httpGet", &http))).await;
+        let visitor = visit(&address);
+        let app = App::default();
+        app.listen(&fixture).await;
+        if passes {
+            assert_eq!(visitor.await.unwrap().code(), 503, "the app's own answer");
+            assert_eq!(app.early.load(Ordering::Relaxed), 1);
+        } else {
+            until("it is probed", async || app.probes() >= 100).await;
+            assert_eq!(fixture.resolver().held(), 1);
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_grpc_probe_passes_when_the_health_check_says_serving() {
     let fixture = Fixture::start().await;
     let grpc = probe("grpc", &json!({"port": 8080}));
@@ -308,6 +354,41 @@ async fn failed(fixture: &Fixture) -> u64 {
     let count =
         lines.find_map(|line| line.strip_prefix("elasti_resolver_probe_count{result=\"failed\"} "));
     count.map_or(0, |count| count.parse().unwrap())
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_pod_passed_before_it_was_ready_says_nothing_once_it_is_not() {
+    let fixture = Fixture::start().await;
+    let http = json!({"port": 8080, "path": "/healthz"});
+    let address = fixture.asleep(stand_in(probe("httpGet", &http))).await;
+    let visitor = visit(&address);
+    let app = App::default();
+    app.listen(&fixture).await;
+    app.well.store(true, Ordering::Relaxed);
+    assert_eq!(visitor.await.unwrap().body, "here");
+    // The pods are followed on, because the slices do not show one.
+    let lags = &fixture.fake_cluster.controllers.lags;
+    lags.set_endpoint_slices(Duration::from_secs(500));
+    let pods = fixture.api_client.items(PODS).await;
+    let path = format!(
+        "{PODS}/{}/status",
+        pods[0]["metadata"]["name"].as_str().unwrap()
+    );
+    let set_ready = async |status: &str| {
+        let ready = json!({"status": {"conditions": [{"type": "Ready", "status": status}]}});
+        fixture.api_client.patch(&path, STRATEGIC, ready).await;
+        sleep(Duration::from_millis(500)).await;
+    };
+    set_ready("True").await;
+    assert!(pod_is_ready(&fixture).await);
+    app.well.store(false, Ordering::Relaxed);
+    set_ready("False").await;
+    assert!(!pod_is_ready(&fixture).await);
+    let next = visit(&address);
+    until("the next is held", async || fixture.resolver().held() == 1).await;
+    assert_eq!(app.early.load(Ordering::Relaxed), 0);
+    app.well.store(true, Ordering::Relaxed);
+    assert_eq!(next.await.unwrap().body, "here");
 }
 
 #[tokio::test(start_paused = true)]

@@ -8,7 +8,10 @@ use crate::model::actions::{Backend, Outcome};
 use crate::model::config::{Config, Mistake, SHARED_WAITERS};
 use crate::model::effects::scale_up;
 use crate::model::observe::{age, evidence, key, observed, pod_index};
-use crate::model::world::{Pod, World, now};
+use crate::model::world::{Pod, World};
+
+/// Each modelled Service has one port.
+const LISTEN_PORT: u16 = 20_001;
 
 /// A pod that a resolver may forward to, and whether that is right.
 pub fn usable_pod(config: &Config, w: &World, r: usize, s: usize) -> Option<(bool, bool)> {
@@ -92,7 +95,7 @@ fn admit(config: &Config, w: &mut World, r: usize, s: usize) {
     } else {
         s
     };
-    match rooms.admit(&key(room), &limits().room(None), 0, now()) {
+    match rooms.admit(&key(room), LISTEN_PORT, &limits().room(None), 0) {
         Ok(_) => w.res[r].routes[s].held += 1,
         Err(_) => {
             let first = w.res[r].routes[s].held + w.res[r].routes[s].held_again == 0;
@@ -113,7 +116,9 @@ fn rooms(config: &Config, w: &World, r: usize) -> WaitingRooms {
             s
         };
         for _ in 0..route.held + route.held_again {
-            rooms.admit(&key(room), &limits().room(None), 0, now()).ok();
+            rooms
+                .admit(&key(room), LISTEN_PORT, &limits().room(None), 0)
+                .ok();
         }
     }
     rooms
@@ -136,7 +141,10 @@ pub fn forwards(config: &Config, w: &mut World, r: usize, s: usize, outcome: Out
     } else {
         s
     };
-    if rooms(config, w, r).release(&key(room), 1).is_empty() {
+    if rooms(config, w, r)
+        .release(&key(room), LISTEN_PORT, 1)
+        .is_empty()
+    {
         return false;
     }
     let times = if again { 2 } else { 1 };
