@@ -117,6 +117,14 @@ async fn observe(operator: &Operator, name: &Name) -> Result<Option<Snapshot>, E
                 operator.forget(name);
                 return Ok(None);
             }
+            // It is enqueued again once the kind can be listed.
+            Err(Incomplete::Refused(me, kind)) => {
+                operator
+                    .reporter
+                    .kind_refused(&me, &kind, operator.clock.now())
+                    .await?;
+                return Ok(None);
+            }
             // The list that is still missing enqueues it again.
             Err(Incomplete::NotListed) => return Ok(None),
         }
