@@ -46,7 +46,8 @@ pub(crate) async fn reconcile(operator: &Operator, name: &Name) -> Reconciled {
     operator
         .memories
         .set_stable_since(name, snapshot.stable_since_after(&plan));
-    let applied = operator.writer.apply(&snapshot, &plan).await;
+    let mut applied = operator.writer.apply(&snapshot, &plan).await;
+    applied.unanswered = operator.memories.count_unanswered(name, &applied);
     if applied.has_woken() {
         operator.memories.set_woken(name);
     }
