@@ -42,6 +42,24 @@ impl<T> Turns<T> {
         waiting.push_back(one);
     }
 
+    /// How many of a namespace wait.
+    pub(crate) fn waiting(&self, namespace: &Arc<str>) -> usize {
+        self.waiting.get(namespace).map_or(0, VecDeque::len)
+    }
+
+    /// How many wait in all.
+    pub(crate) fn waiting_in_all(&self) -> usize {
+        self.waiting.values().map(VecDeque::len).sum()
+    }
+
+    /// The last one of the namespace of which most wait, if those are more than `than`.
+    pub(crate) fn take_from_longest(&mut self, than: usize) -> Option<T> {
+        let (_, longest) = { self.waiting.iter_mut() }
+            .max_by_key(|(_, waiting)| waiting.len())
+            .filter(|(_, waiting)| waiting.len() > than.max(1))?;
+        longest.pop_back()
+    }
+
     /// The next one, which takes a place; give it back with `ended`.
     pub(crate) fn next(&mut self) -> Option<(Arc<str>, T)> {
         let namespace = self.order.remove(self.next_turn()?)?;
