@@ -8,6 +8,10 @@ use crate::{ElastiServiceStatus, ProbeResponse, ScaleTargetRef, Trigger};
 
 /// What `cooldownPeriod: 0` and a missing `cooldownPeriod` mean.
 pub const DEFAULT_COOLDOWN_SECONDS: u32 = 900;
+/// Longest `schedule` of a window.
+pub const MAX_SCHEDULE_CHARS: usize = 1024;
+/// Longest `duration` of a window.
+pub const MAX_DURATION_CHARS: usize = 64;
 
 /// What a user writes: which workload sleeps, which Service wakes it, and what shows that it is in use.
 #[derive(CustomResource, KubeSchema, Serialize, Deserialize, Clone, Debug, PartialEq)]
@@ -165,10 +169,12 @@ pub struct EnabledPeriod {
     /// Example: `0 20 * * 1-5` for eight in the evening from Monday to Friday. Default: `0 0 * * *`, every
     /// midnight.
     #[serde(default = "EnabledPeriod::default_schedule")]
+    #[schemars(length(max = MAX_SCHEDULE_CHARS))]
     pub schedule: String,
     /// How long the window stays open, in hours, minutes and seconds by the clock of `timeZone`. Examples: `8h`,
     /// `1h30m`. Default: `24h`.
     #[serde(default = "EnabledPeriod::default_duration")]
+    #[schemars(length(max = MAX_DURATION_CHARS))]
     pub duration: String,
     /// Time zone of `schedule`, as the IANA database names it; daylight saving time is followed. Default: UTC.
     /// Example: `Europe/Berlin`.

@@ -21,7 +21,8 @@ pub use answer_reason::AnswerReason;
 pub use client_text::client_text;
 pub use elasti_service::{
     AllowFrom, Autoscaler, AutoscalerType, DEFAULT_COOLDOWN_SECONDS, ElastiService,
-    ElastiServiceSpec, EnabledPeriod, Handover, Hold, UnmanagedServices, Wake,
+    ElastiServiceSpec, EnabledPeriod, Handover, Hold, MAX_DURATION_CHARS, MAX_SCHEDULE_CHARS,
+    UnmanagedServices, Wake,
 };
 pub use probe_response::{
     HeaderMatch, Method, PathMatch, PathMatchType, ProbeAnswer, ProbeResponse, QueryParamMatch,
@@ -32,7 +33,9 @@ pub use status::{
     ElastiServiceStatus, FailedWake, LastWake, ListenPort, Mode, Phase, ServicePorts, TriggerStatus,
 };
 pub use target::ScaleTargetRef;
-pub use trigger::{DEFAULT_UPTIME_FILTER, PrometheusTrigger, Trigger, TriggerError, TriggerType};
+pub use trigger::{
+    DEFAULT_UPTIME_FILTER, PrometheusTrigger, Trigger, TriggerError, TriggerType, reduce_triggers,
+};
 pub use wake::{PromisedPod, WakeAnswer, WakePromise, WakeRequest};
 pub use wake_client::WakeClient;
 

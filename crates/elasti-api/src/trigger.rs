@@ -9,6 +9,32 @@ use serde_json::Value;
 /// The uptime filter of a Prometheus trigger that has none.
 pub const DEFAULT_UPTIME_FILTER: &str = r#"container="prometheus""#;
 
+/// Longest query, in characters; one that is longer belongs into a recording rule.
+const MAX_QUERY_CHARS: usize = 16 * 1024;
+const MAX_THRESHOLD_CHARS: usize = 64;
+const MAX_ADDRESS_CHARS: usize = 2048;
+const MAX_FILTER_CHARS: usize = 1024;
+const MAX_HEADERS: usize = 32;
+const MAX_HEADER_CHARS: usize = 8192;
+/// A schema cannot limit it.
+const MAX_HEADER_NAME_CHARS: usize = 256;
+/// Settings of one trigger, those that are ignored included.
+const MAX_SETTINGS: usize = 64;
+/// Triggers of one ElastiService.
+const MAX_TRIGGERS: usize = 32;
+/// What the triggers of one ElastiService may take in memory; the limits of each would allow a megabyte and more.
+const MAX_TRIGGERS_BYTES: usize = 32 * 1024;
+/// The settings that a source reads, with the longest text of each.
+const SETTINGS: [(&str, usize); 5] = [
+    ("query", MAX_QUERY_CHARS),
+    ("threshold", MAX_THRESHOLD_CHARS),
+    ("serverAddress", MAX_ADDRESS_CHARS),
+    ("uptimeFilter", MAX_FILTER_CHARS),
+    ("headers", usize::MAX),
+];
+/// As much of what a user wrote is repeated in a sentence.
+const MAX_SHOWN_CHARS: usize = 80;
+
 /// One source of readings that show whether the service is in use.
 #[derive(Serialize, Deserialize, Clone, Debug, PartialEq, Eq, Hash, JsonSchema)]
 #[schemars(extend("required" = ["type", "metadata"]))]
@@ -24,6 +50,10 @@ pub struct Trigger {
     )]
     #[schemars(schema_with = "metadata_schema")]
     pub metadata: BTreeMap<String, Value>,
+    /// Why the settings are not kept; see [`reduce_triggers`].
+    #[serde(skip)]
+    #[schemars(skip)]
+    pub dropped: Option<TriggerError>,
 }
 
 /// The kinds of source.
@@ -45,31 +75,36 @@ fn metadata_schema(_: &mut SchemaGenerator) -> Schema {
         "type": "object",
         "description": "Settings of the source; other keys than those listed are kept and ignored.",
         "x-kubernetes-preserve-unknown-fields": true,
+        "maxProperties": MAX_SETTINGS,
         "required": ["query", "threshold"],
         "properties": {
             "query": {
                 "type": "string",
                 "minLength": 1,
+                "maxLength": MAX_QUERY_CHARS,
                 "description": "PromQL instant query that returns one number, for example `sum(rate(http_requests_total{service=\"my-api\"}[1m])) or vector(0)`. Anything but exactly one finite number counts as unknown, and unknown never puts a service to sleep.",
             },
             "threshold": {
                 "x-kubernetes-preserve-unknown-fields": true,
+                "maxLength": MAX_THRESHOLD_CHARS,
                 "pattern": r"^\s*[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?\s*$",
                 "description": "A number, usually in quotes, for example `\"0.5\"`. Below it the service is quiet; at or above it the service is in use, and a sleeping one is woken.",
             },
             "serverAddress": {
                 "type": "string",
-                "maxLength": 2048,
+                "maxLength": MAX_ADDRESS_CHARS,
                 "pattern": "^(https?://.*)?$",
                 "description": "Address of the Prometheus server, for example `http://prometheus.monitoring:9090`. Default: the server that the operator was installed with.",
             },
             "uptimeFilter": {
                 "type": "string",
+                "maxLength": MAX_FILTER_CHARS,
                 "description": "Label filter that finds the `up` series of the Prometheus server itself; the service sleeps only if that server was up for the whole cooldown. Default: `container=\"prometheus\"`.",
             },
             "headers": {
                 "type": "object",
-                "additionalProperties": { "type": "string" },
+                "maxProperties": MAX_HEADERS,
+                "additionalProperties": { "type": "string", "maxLength": MAX_HEADER_CHARS },
                 "description": "Extra headers of the query, for example `X-Scope-OrgID: my-tenant`.",
             },
         },
@@ -102,7 +137,7 @@ pub struct PrometheusTrigger {
 }
 
 /// Why a trigger's metadata cannot be used; each says what to write instead.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct TriggerError(pub String);
 
 impl std::fmt::Display for TriggerError {
@@ -119,6 +154,9 @@ impl Trigger {
     /// # Errors
     /// A sentence that says what to write where a setting is missing or of the wrong shape.
     pub fn prometheus(&self) -> Result<PrometheusTrigger, TriggerError> {
+        if let Some(error) = &self.dropped {
+            return Err(error.clone());
+        }
         let TriggerType::Prometheus = self.type_;
         Ok(PrometheusTrigger {
             query: self.query()?,
@@ -148,8 +186,8 @@ impl Trigger {
                     "metadata.threshold is missing; write a number in quotes, for example threshold: \"0.5\"".into(),
                 ));
             }
-            Some(Value::String(text)) => (format!("\"{text}\""), text.trim().parse().ok()),
-            Some(other) => (other.to_string(), other.as_f64()),
+            Some(Value::String(text)) => (format!("\"{}\"", shown(text)), text.trim().parse().ok()),
+            Some(other) => (shown(&other.to_string()), other.as_f64()),
         };
         // Rust also parses "NaN" and "infinity" as numbers, which cannot be compared with.
         number.filter(|n: &f64| n.is_finite()).ok_or_else(|| {
@@ -167,7 +205,8 @@ impl Trigger {
             return Ok(Some(address.to_owned()));
         }
         Err(TriggerError(format!(
-            "metadata.serverAddress is \"{address}\"; it must start with http:// or https://, for example http://prometheus.monitoring:9090"
+            "metadata.serverAddress is \"{}\"; it must start with http:// or https://, for example http://prometheus.monitoring:9090",
+            shown(address)
         )))
     }
 
@@ -187,7 +226,8 @@ impl Trigger {
                 Value::String(text) => Ok((name.clone(), text.clone())),
                 // The value may be a secret, so it is not repeated.
                 _ => Err(TriggerError(format!(
-                    "metadata.headers.{name} must be text; put the value in quotes"
+                    "metadata.headers.{} must be text; put the value in quotes",
+                    shown(name)
                 ))),
             })
             .collect()
@@ -206,11 +246,192 @@ impl Trigger {
     }
 }
 
+impl Trigger {
+    /// Keeps only the settings that the source reads, or why they cannot be used.
+    fn reduce(&mut self) {
+        let usable = self.check_sizes().and_then(|()| self.prometheus());
+        match usable {
+            Ok(_) => {
+                let is_read = |key: &str| SETTINGS.iter().any(|(setting, _)| *setting == key);
+                self.metadata.retain(|key, _| is_read(key));
+            }
+            Err(error) => self.drop_settings(error),
+        }
+    }
+
+    fn drop_settings(&mut self, error: TriggerError) {
+        self.metadata = BTreeMap::new();
+        self.dropped = Some(error);
+    }
+
+    fn check_sizes(&self) -> Result<(), TriggerError> {
+        for (key, max) in SETTINGS {
+            if let Some(Value::String(text)) = self.metadata.get(key)
+                && text.chars().count() > max
+            {
+                let help = match key {
+                    "query" => "shorten it, for example with a recording rule",
+                    _ => "shorten it",
+                };
+                let error = format!("metadata.{key} has more than {max} characters; {help}");
+                return Err(TriggerError(error));
+            }
+        }
+        let Some(Value::Object(headers)) = self.metadata.get("headers") else {
+            return Ok(());
+        };
+        let is_longer = |text: &str, max| text.chars().count() > max;
+        let is_long = |(name, value): (&String, &Value)| {
+            is_longer(name, MAX_HEADER_NAME_CHARS)
+                || is_longer(value.as_str().unwrap_or_default(), MAX_HEADER_CHARS)
+        };
+        if headers.len() > MAX_HEADERS || headers.iter().any(is_long) {
+            return Err(TriggerError(format!(
+                "metadata.headers is too large; write at most {MAX_HEADERS} headers of {MAX_HEADER_CHARS} characters"
+            )));
+        }
+        Ok(())
+    }
+
+    /// The bytes of its text.
+    fn size(&self) -> usize {
+        let text = |value: &Value| value.as_str().map_or(0, str::len);
+        let one = |(key, value): (&String, &Value)| key.len() + text(value);
+        let all = self.metadata.iter();
+        all.map(|(key, value)| {
+            let inner = value.as_object().into_iter().flatten().map(one);
+            one((key, value)) + inner.sum::<usize>()
+        })
+        .sum()
+    }
+}
+
+/// Reduces the triggers of one ElastiService to what their sources read, within bounds. Stored objects may contain anything,
+/// and one who may create them must not fill the memory of the process that reads all of them. What is too large
+/// stays as the sentence that says so: its reading is unknown, so that the service does not sleep.
+pub fn reduce_triggers(triggers: &mut Vec<Trigger>) {
+    let count = triggers.len();
+    triggers.truncate(MAX_TRIGGERS);
+    let mut left = MAX_TRIGGERS_BYTES;
+    for trigger in &mut *triggers {
+        trigger.reduce();
+        match left.checked_sub(trigger.size()) {
+            Some(rest) => left = rest,
+            None => trigger.drop_settings(TriggerError(format!(
+                "all triggers together have more than {} KiB of text; shorten the queries, for example with recording rules",
+                MAX_TRIGGERS_BYTES / 1024
+            ))),
+        }
+    }
+    if count > MAX_TRIGGERS
+        && let Some(last) = triggers.last_mut()
+    {
+        last.drop_settings(TriggerError(format!(
+            "spec.triggers has {count} entries; write at most {MAX_TRIGGERS}"
+        )));
+    }
+    triggers.shrink_to_fit();
+}
+
+/// The beginning of what a user wrote, for a sentence.
+fn shown(text: &str) -> String {
+    match text.char_indices().nth(MAX_SHOWN_CHARS) {
+        None => text.to_owned(),
+        Some((end, _)) => format!("{}…", text.get(..end).unwrap_or_default()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::{Value, json};
 
-    use super::{DEFAULT_UPTIME_FILTER, Trigger};
+    use super::{DEFAULT_UPTIME_FILTER, Trigger, reduce_triggers};
+
+    fn reduced(metadata: &[Value]) -> Vec<Trigger> {
+        let mut triggers = metadata.iter().map(trigger).collect();
+        reduce_triggers(&mut triggers);
+        triggers
+    }
+
+    /// The bytes of everything that is kept, by what it would take as JSON.
+    fn kept(triggers: &[Trigger]) -> usize {
+        serde_json::to_string(triggers).unwrap().len()
+    }
+
+    #[test]
+    fn settings_that_no_source_reads_are_not_kept() {
+        let triggers = reduced(&[json!({
+            "query": "q", "threshold": "1", "uptimeFilter": "a", "headers": {"X": "y"}, "note": "n".repeat(1 << 20),
+        })]);
+        let keys: Vec<&str> = triggers[0].metadata.keys().map(String::as_str).collect();
+        assert_eq!(keys, ["headers", "query", "threshold", "uptimeFilter"]);
+        assert_eq!(triggers[0].prometheus().unwrap().query, "q");
+    }
+
+    #[test]
+    fn settings_that_are_too_large_are_kept_as_the_sentence_that_says_so() {
+        let large = "x".repeat(1 << 20);
+        let many: serde_json::Map<String, Value> =
+            (0..33).map(|at| (format!("X-{at}"), json!("a"))).collect();
+        for (metadata, sentence) in [
+            (
+                json!({"query": large, "threshold": "1"}),
+                "metadata.query has more than 16384 characters; shorten it, for example with a recording rule",
+            ),
+            (
+                json!({"query": "q", "threshold": format!("1{}", " ".repeat(1 << 20))}),
+                "metadata.threshold has more than 64 characters; shorten it",
+            ),
+            (
+                json!({"query": "q", "threshold": [large]}),
+                "metadata.threshold is [\"xxx",
+            ),
+            (
+                json!({"query": [large], "threshold": "1"}),
+                "metadata.query must be text",
+            ),
+            (
+                json!({"query": "q", "threshold": "1", "serverAddress": format!("http://{large}")}),
+                "metadata.serverAddress has more than 2048 characters; shorten it",
+            ),
+            (
+                json!({"query": "q", "threshold": "1", "uptimeFilter": large}),
+                "metadata.uptimeFilter has more than 1024 characters; shorten it",
+            ),
+            (
+                json!({"query": "q", "threshold": "1", "headers": {"X": large}}),
+                "metadata.headers is too large; write at most 32 headers of 8192 characters",
+            ),
+            (
+                json!({"query": "q", "threshold": "1", "headers": {large.clone(): "x"}}),
+                "metadata.headers is too large; write at most 32 headers of 8192 characters",
+            ),
+            (
+                json!({"query": "q", "threshold": "1", "headers": many}),
+                "metadata.headers is too large; write at most 32 headers of 8192 characters",
+            ),
+        ] {
+            let triggers = reduced(&[metadata]);
+            let usable = triggers[0].prometheus().map(|_| ());
+            let error = usable.unwrap_err().to_string();
+            assert!(error.starts_with(sentence), "{error}");
+            assert!(error.len() < 400 && kept(&triggers) < 400, "{error}");
+        }
+    }
+
+    #[test]
+    fn all_triggers_together_are_bounded_and_none_is_read_in_place_of_another() {
+        let one = json!({"query": "x".repeat(16_384), "threshold": "1"});
+        let triggers = reduced(&vec![one; 40]);
+        assert_eq!(triggers.len(), 32);
+        assert!(kept(&triggers) < 35_000, "{}", kept(&triggers));
+        let usable = triggers.iter().filter(|one| one.prometheus().is_ok());
+        assert_eq!(usable.count(), 1);
+        let error = |at: usize| triggers[at].prometheus().unwrap_err().to_string();
+        let sentence = "all triggers together have more than 32 KiB of text; shorten";
+        assert!(error(1).starts_with(sentence), "{}", error(1));
+        assert_eq!(error(31), "spec.triggers has 40 entries; write at most 32");
+    }
 
     fn trigger(metadata: &Value) -> Trigger {
         serde_json::from_value(json!({"type": "prometheus", "metadata": metadata})).unwrap()

@@ -445,6 +445,12 @@ impl Plan {
         self.reason_may_be_old || self.steps.iter().any(Step::needs_fresh_facts)
     }
 
+    /// A step of this plan takes pods out of rotation or stops them, because the service is quiet.
+    #[must_use]
+    pub fn takes_down(&self) -> bool {
+        self.steps.iter().any(Step::takes_down)
+    }
+
     /// It wakes the target only because no resolver is ready for some of its clients.
     #[must_use]
     pub fn wakes_for_lack_of_resolvers(&self) -> bool {

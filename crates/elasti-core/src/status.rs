@@ -118,6 +118,27 @@ pub fn status_after(
     next
 }
 
+/// The status of a service of which the facts cannot be read, with what to do about it. Everything else is as it was known.
+#[must_use]
+pub fn status_without_facts(
+    previous: &ElastiServiceStatus,
+    generation: i64,
+    now: Timestamp,
+    reason: Reason,
+    sentence: &str,
+) -> ElastiServiceStatus {
+    let mut next = ElastiServiceStatus {
+        observed_generation: Some(generation),
+        reason: Some(reason.as_str().to_owned()),
+        ..previous.clone()
+    };
+    conditions::set_unreadable(&mut next.conditions, generation, now, reason, sentence);
+    if next != *previous {
+        next.last_reconciled_time = Some(whole_seconds(now));
+    }
+    next
+}
+
 /// The resolvers are about to leave the path, and the reconcile after that writes the status anyway: whether it is quiet
 /// is no reason to write it twice within milliseconds.
 fn restores(plan: &Plan) -> bool {

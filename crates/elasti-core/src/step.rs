@@ -120,6 +120,16 @@ impl Step {
         }
     }
 
+    /// The step takes pods out of rotation or stops them, because the service is quiet.
+    #[must_use]
+    pub fn takes_down(&self) -> bool {
+        match self {
+            Self::Mark { .. } | Self::Shrink(_) | Self::ScaleToZero(_) => true,
+            Self::Other(_, step) => step.takes_down(),
+            _ => false,
+        }
+    }
+
     /// The step keeps a Service's slice as it has to be, whatever became of the steps before it.
     #[must_use]
     pub fn keeps_path(&self) -> bool {

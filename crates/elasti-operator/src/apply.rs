@@ -33,6 +33,9 @@ use crate::term::Terms;
 
 /// One call; the API server answers within a few milliseconds, or it is in trouble.
 const TIMEOUT: Duration = Duration::from_secs(10);
+/// After so many in a row, a step without an answer is told in the status.
+const UNANSWERED_TO_REPORT: u32 = 2;
+const NO_ANSWER_AGAIN: &str = "the API server gave no answer in 10 s, again; usually an admission webhook hangs, so look for one that does not answer: kubectl get validatingwebhookconfigurations,mutatingwebhookconfigurations";
 /// How long a promise waits for a write in flight; a scale to zero ends within a second.
 const PROMISE_TIMEOUT: Duration = Duration::from_secs(1);
 
@@ -43,13 +46,22 @@ pub(crate) struct Applied {
     pub(crate) done: Vec<Step>,
     /// The first step that failed, and why; of those after it only slices were tried.
     pub(crate) failed: Option<(Step, Error)>,
+    /// How often in a row that step got no answer.
+    pub(crate) unanswered: u32,
 }
 
 impl Applied {
-    /// What the API server refused.
+    /// What the API server refused. A webhook that hangs makes it answer later than we wait, so that a step without an
+    /// answer counts too once that is no chance.
     pub(crate) fn refusal(&self) -> Refusal {
         match &self.failed {
             None => Refusal::None,
+            Some((step, Error::NoAnswer(_))) if self.unanswered >= UNANSWERED_TO_REPORT => {
+                Refusal::Step {
+                    step: step.name(),
+                    why: NO_ANSWER_AGAIN.to_owned(),
+                }
+            }
             Some((step, error)) if error.is_refusal() => Refusal::Step {
                 step: step.name(),
                 why: error.to_string(),

@@ -9,7 +9,9 @@ use elasti_core::stable_since::StableSince;
 use jiff::Timestamp;
 use parking_lot::Mutex;
 
+use crate::apply::Applied;
 use crate::clock::Clock;
+use crate::error::Error;
 use crate::name::Name;
 use crate::observe::Memory;
 use crate::slim::Declared;
@@ -28,6 +30,8 @@ pub(crate) struct Memories {
     wake_clients: Mutex<HashMap<Name, SeenClient>>,
     /// When we last scaled each service up from zero.
     wakes: Mutex<HashMap<Name, Timestamp>>,
+    /// The step of each service that got no answer, and how often in a row.
+    unanswered: Mutex<HashMap<Name, (&'static str, u32)>>,
     objects: Mutex<HashMap<Name, Object>>,
 }
 
@@ -51,6 +55,7 @@ impl Memories {
             wake_requests: Mutex::default(),
             wake_clients: Mutex::default(),
             wakes: Mutex::default(),
+            unanswered: Mutex::default(),
             objects: Mutex::default(),
         }
     }
@@ -132,6 +137,27 @@ impl Memories {
         self.wakes.lock().insert(name.clone(), now);
     }
 
+    /// Counts how often in a row the step that failed got no answer.
+    pub(crate) fn count_unanswered(&self, name: &Name, applied: &Applied) -> u32 {
+        let mut unanswered = self.unanswered.lock();
+        match &applied.failed {
+            Some((step, Error::NoAnswer(_))) => {
+                let (last, count) = unanswered.entry(name.clone()).or_insert((step.name(), 0));
+                if *last != step.name() {
+                    (*last, *count) = (step.name(), 0);
+                }
+                *count = count.saturating_add(1);
+                *count
+            }
+            // It was not sent, which says nothing.
+            Some((_, Error::Expired | Error::NotLeader)) => 0,
+            _ => {
+                unanswered.remove(name);
+                0
+            }
+        }
+    }
+
     /// Another ElastiService had the name when it was last reconciled.
     pub(crate) fn is_replaced(&self, me: &Declared) -> bool {
         let objects = self.objects.lock();
@@ -168,12 +194,14 @@ impl Memories {
         self.wake_requests.lock().remove(name);
         self.wake_clients.lock().remove(name);
         self.wakes.lock().remove(name);
+        self.unanswered.lock().remove(name);
         let gone = self.objects.lock().remove(name);
         gone.map(|one| one.services).unwrap_or_default()
     }
 
     /// A term begins or ends: what was seen before it counts for nothing. Gives the services that were remembered.
     pub(crate) fn clear_term(&self) -> Vec<Name> {
+        self.unanswered.lock().clear();
         let mut services = self.services.lock();
         services.drain().map(|(name, _)| name).collect()
     }
@@ -185,6 +213,9 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use elasti_core::Step;
+    use elasti_core::status::Refusal;
+
     use crate::leader::LeaderElection;
     use crate::slim::FromObject as _;
 
@@ -213,6 +244,46 @@ mod tests {
             memories.set_wake_client(&name, WakeClient::at(protocol, "10.1.2.3"), slept);
         }
         assert_eq!(seen(&memories), "tls");
+    }
+
+    #[tokio::test]
+    async fn a_step_without_an_answer_twice_in_a_row_is_reported_with_the_likely_cause() {
+        let terms = Terms::new(LeaderElection::without_lease().subscribe());
+        let memories = Memories::new(Clock::start(), Arc::new(terms));
+        let name = declared("web").name;
+        let refusal = |failed: Option<(Step, Error)>| {
+            let mut applied = Applied {
+                failed,
+                ..Applied::default()
+            };
+            applied.unanswered = memories.count_unanswered(&name, &applied);
+            applied.refusal()
+        };
+        let no_answer = || Error::NoAnswer("the API server did not answer in time".into());
+        let hangs = || Some((Step::AddFinalizer, no_answer()));
+        assert_eq!(refusal(hangs()), Refusal::Unknown, "once may be chance");
+        assert_eq!(
+            refusal(Some((Step::AddFinalizer, Error::Expired))),
+            Refusal::Unknown
+        );
+        let reported = refusal(hangs());
+        let Refusal::Step { step, why } = &reported else {
+            panic!("{reported:?}");
+        };
+        assert_eq!(*step, Step::AddFinalizer.name());
+        assert!(why.contains("usually an admission webhook hangs"), "{why}");
+        assert_eq!(
+            refusal(hangs()),
+            reported,
+            "the sentence stays, so that it is written once"
+        );
+        assert_eq!(
+            refusal(Some((Step::Wake(1), no_answer()))),
+            Refusal::Unknown,
+            "another one"
+        );
+        assert_eq!(refusal(None), Refusal::None);
+        assert_eq!(refusal(hangs()), Refusal::Unknown, "counted anew");
     }
 
     #[tokio::test]

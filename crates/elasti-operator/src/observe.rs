@@ -18,7 +18,7 @@ use elasti_core::stable_since::StableSince;
 use elasti_core::{Plan, plan};
 use jiff::Timestamp;
 
-use crate::name::{Name, TargetName};
+use crate::name::{KindName, Name, TargetName};
 use crate::ports::Allocation;
 use crate::slim::{Declared, PodView, SliceView, TargetView};
 use crate::store::{Cache, KindState, target_of};
@@ -123,6 +123,17 @@ pub(crate) enum Incomplete {
     NotListed,
     /// Its pods and slices, or its scale, must be read first.
     Unread(Arc<Declared>),
+    /// The operator is not allowed to list a kind that it refers to, so that nothing is known of such an object.
+    Refused(Arc<Declared>, RefusedKind),
+}
+
+/// What the operator is not allowed to list.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum RefusedKind {
+    /// The kind of the target.
+    Target(KindName),
+    /// The kind of the autoscaler.
+    Autoscaler(KindName),
 }
 
 impl Snapshot {
@@ -163,6 +174,9 @@ pub(crate) fn find(cache: &Cache, name: &Name) -> Result<Arc<Declared>, Incomple
     let me = cache.declared.get(name).ok_or(Incomplete::Gone)?;
     if !cache.is_listed() || kind_is_pending(cache, me) {
         return Err(Incomplete::NotListed);
+    }
+    if let Some(kind) = refused_kind(cache, me) {
+        return Err(Incomplete::Refused(me.clone(), kind));
     }
     let services = cache.services_of(me);
     let mut views = services.iter().filter_map(|one| cache.service(one));
@@ -257,10 +271,27 @@ fn soonest(others: &[(Name, Allocation)], changes: [Option<Timestamp>; 2]) -> Op
 }
 
 fn kind_is_pending(cache: &Cache, me: &Declared) -> bool {
-    let autoscaler = me.spec.autoscaler.as_ref();
-    let autoscaler = autoscaler.map(|a| crate::store::autoscaler_kind(a.type_));
-    let mut kinds = autoscaler.into_iter().chain([target_of(me).kind]);
-    kinds.any(|kind| cache.kind(&kind) == KindState::Pending)
+    let kinds = autoscaler_of(me).into_iter().map(|(kind, _)| kind);
+    let mut kinds = kinds.chain([target_of(me).kind]);
+    kinds.any(|kind| cache.kind(&kind, &me.name.namespace) == KindState::Pending)
+}
+
+fn autoscaler_of(me: &Declared) -> Option<(KindName, Name)> {
+    let autoscaler = me.spec.autoscaler.as_ref()?;
+    let name = me.name.sibling(autoscaler.name.as_str());
+    Some((crate::store::autoscaler_kind(autoscaler.type_), name))
+}
+
+/// What is cached still counts: who was allowed to read it may be so again soon.
+fn refused_kind(cache: &Cache, me: &Declared) -> Option<RefusedKind> {
+    let is_refused = |kind: &KindName| cache.kind(kind, &me.name.namespace) == KindState::Refused;
+    let target = target_of(me);
+    if is_refused(&target.kind) && cache.target(&target).is_none() {
+        return Some(RefusedKind::Target(target.kind));
+    }
+    let (kind, name) = autoscaler_of(me)?;
+    let is_cached = cache.hpas.contains_key(&name) || cache.scaled.contains_key(&name);
+    (is_refused(&kind) && !is_cached).then_some(RefusedKind::Autoscaler(kind))
 }
 
 fn remembered(me: &Declared) -> Me {

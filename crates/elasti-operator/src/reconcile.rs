@@ -46,7 +46,8 @@ pub(crate) async fn reconcile(operator: &Operator, name: &Name) -> Reconciled {
     operator
         .memories
         .set_stable_since(name, snapshot.stable_since_after(&plan));
-    let applied = operator.writer.apply(&snapshot, &plan).await;
+    let mut applied = operator.writer.apply(&snapshot, &plan).await;
+    applied.unanswered = operator.memories.count_unanswered(name, &applied);
     if applied.has_woken() {
         operator.memories.set_woken(name);
     }
@@ -89,12 +90,16 @@ async fn decide(operator: &Operator, name: &Name) -> Result<Option<(Snapshot, Pl
         plan = snapshot.plan();
     }
     if plan.needs_fresh_facts() {
-        refresh_all(operator, &snapshot).await?;
+        let triggers_read = refresh_all(operator, &snapshot).await?;
         let Some(next) = observe(operator, name).await? else {
             return Ok(None);
         };
         snapshot = next;
         plan = snapshot.plan();
+        // A reading from before does not show that it is quiet now; what brings pods back need not wait for one.
+        if !triggers_read && plan.takes_down() {
+            return Err(Error::Expired);
+        }
     }
     Ok(Some((snapshot, plan)))
 }
@@ -113,6 +118,14 @@ async fn observe(operator: &Operator, name: &Name) -> Result<Option<Snapshot>, E
                 operator.forget(name);
                 return Ok(None);
             }
+            // It is enqueued again once the kind can be listed.
+            Err(Incomplete::Refused(me, kind)) => {
+                operator
+                    .reporter
+                    .kind_refused(&me, &kind, operator.clock.now())
+                    .await?;
+                return Ok(None);
+            }
             // The list that is still missing enqueues it again.
             Err(Incomplete::NotListed) => return Ok(None),
         }
@@ -123,8 +136,9 @@ async fn observe(operator: &Operator, name: &Name) -> Result<Option<Snapshot>, E
 }
 
 /// Before a step that cannot be undone: triggers, objects and resolvers, all past the caches. The resolvers last, because
-/// their reports prove something for a second only, and the triggers first, because their servers may be slow.
-async fn refresh_all(operator: &Operator, snapshot: &Snapshot) -> Result<(), Error> {
+/// their reports prove something for a second only, and the triggers first, because their servers may be slow. Gives whether
+/// those were all read.
+async fn refresh_all(operator: &Operator, snapshot: &Snapshot) -> Result<bool, Error> {
     let Operator {
         cluster,
         readings,
@@ -133,7 +147,7 @@ async fn refresh_all(operator: &Operator, snapshot: &Snapshot) -> Result<(), Err
         ..
     } = operator;
     let me = &snapshot.me;
-    readings.read_now(&me.name).await;
+    let triggers_read = readings.read_now(&me.name).await;
     cluster.queue.progressed(&me.name);
     let (workload, declaration) = futures::join!(
         refresh::workload(cluster, me),
@@ -141,7 +155,7 @@ async fn refresh_all(operator: &Operator, snapshot: &Snapshot) -> Result<(), Err
     );
     workload.and(declaration)?;
     refresh::reports(reports, memories, snapshot).await;
-    Ok(())
+    Ok(triggers_read)
 }
 
 /// Starts to follow what a decision about this service needs beside the watches.
@@ -149,7 +163,7 @@ async fn track(operator: &Operator, me: &Declared) {
     let cooldown = Duration::try_from(idle::cooldown(&me.spec)).unwrap_or_default();
     operator
         .readings
-        .track(&me.name, &me.name.namespace, &me.spec.triggers, cooldown);
+        .track(&me.name, &me.name.namespace, &me.spec, cooldown);
     let memories = &operator.memories;
     let services = operator.cluster.store.cache().services_of(me);
     operator.release_ports(&memories.set_public_services(me, services));

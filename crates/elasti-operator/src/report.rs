@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use elasti_api::names::{condition, event};
 use elasti_api::{ElastiServiceStatus, Mode, Phase, Reason, WakeClient, names};
-use elasti_core::status::status_after;
+use elasti_core::status::{status_after, status_without_facts};
 use elasti_core::{Plan, Step};
+use jiff::Timestamp;
 use kube::Resource as _;
 use kube::api::{Patch, PatchParams};
 use kube::core::Request;
@@ -18,7 +19,7 @@ use crate::apply::Applied;
 use crate::cluster::Cluster;
 use crate::error::Error;
 use crate::metrics::{Metrics, Scaling};
-use crate::observe::Snapshot;
+use crate::observe::{RefusedKind, Snapshot};
 use crate::render;
 use crate::slim::Declared;
 pub(crate) use events::EventQueue;
@@ -75,7 +76,26 @@ impl Reporter {
         if next == *previous || applied.done.iter().any(is_finalized) {
             return Ok(());
         }
-        self.write_status(snapshot, previous, &next).await
+        self.write_status(&snapshot.me, previous, &next).await
+    }
+
+    /// Reports that nothing can be decided, because the operator is not allowed to list a kind. What it did before stays.
+    pub(crate) async fn kind_refused(
+        &self,
+        me: &Declared,
+        kind: &RefusedKind,
+        now: Timestamp,
+    ) -> Result<(), Error> {
+        let (RefusedKind::Target(name) | RefusedKind::Autoscaler(name)) = kind;
+        let found = self.cluster.kinds.get(name);
+        let plural = found.map_or_else(|| name.kind.to_lowercase(), |resource| resource.plural);
+        let (reason, sentence) = what_to_grant(kind, &plural);
+        let generation = me.generation;
+        let next = status_without_facts(&me.status, generation, now, reason, &sentence);
+        match next == *me.status {
+            true => Ok(()),
+            false => self.write_status(me, &me.status, &next).await,
+        }
     }
 
     /// Reports the one write of a wake, on any replica of the operator.
@@ -102,15 +122,15 @@ impl Reporter {
 
     async fn write_status(
         &self,
-        snapshot: &Snapshot,
+        me: &Declared,
         previous: &ElastiServiceStatus,
         next: &ElastiServiceStatus,
     ) -> Result<(), Error> {
-        let name = &snapshot.me.name;
+        let name = &me.name;
         let value = |status: &ElastiServiceStatus| serde_json::to_value(status);
         let before = value(previous).map_err(kube::Error::SerdeError)?;
         let after = value(next).map_err(kube::Error::SerdeError)?;
-        let version = self.current_version(&snapshot.me);
+        let version = self.current_version(me);
         let patch = Patch::Merge(render::status(&version, &before, &after));
         let params = PatchParams {
             field_manager: Some(names::FIELD_MANAGER.into()),
@@ -319,6 +339,29 @@ impl Reporter {
     }
 }
 
+/// The reason and the sentence for a kind that the operator is not allowed to list.
+fn what_to_grant(kind: &RefusedKind, plural: &str) -> (Reason, String) {
+    let (RefusedKind::Target(name) | RefusedKind::Autoscaler(name)) = kind;
+    let resource = match name.group.is_empty() {
+        true => plural.to_owned(),
+        false => format!("{plural}.{}", name.group),
+    };
+    let may_not = format!("The operator may not list {resource}.");
+    let reading = format!("get, list and watch on {resource}");
+    match kind {
+        RefusedKind::Target(_) => (
+            Reason::TargetNotFound,
+            format!(
+                "{may_not} Name them in global.scaleTargets of the chart, or allow its service account {reading}, and get and update on {resource}/scale."
+            ),
+        ),
+        RefusedKind::Autoscaler(_) => (
+            Reason::AutoscalerNotFound,
+            format!("{may_not} Allow its service account {reading}."),
+        ),
+    }
+}
+
 /// Which way a step scales.
 fn scaling(step: &Step) -> Option<Scaling> {
     match step {
@@ -353,4 +396,26 @@ fn message_while_true<'a>(status: &'a ElastiServiceStatus, type_: &str) -> Optio
     conditions
         .find(|c| c.type_ == type_ && c.status == "True")
         .map(|c| c.message.as_str())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::name::KindName;
+
+    #[test]
+    fn what_may_not_be_listed_is_told_with_what_to_grant() {
+        let kind = RefusedKind::Target(KindName::new("", "v1", "ReplicationController"));
+        let (reason, sentence) = what_to_grant(&kind, "replicationcontrollers");
+        assert_eq!(reason, Reason::TargetNotFound);
+        assert_eq!(
+            sentence,
+            "The operator may not list replicationcontrollers. Name them in global.scaleTargets of the chart, or allow its service account get, list and watch on replicationcontrollers, and get and update on replicationcontrollers/scale."
+        );
+        let kind = RefusedKind::Autoscaler(KindName::new("keda.sh", "v1alpha1", "ScaledObject"));
+        let (reason, sentence) = what_to_grant(&kind, "scaledobjects");
+        assert_eq!(reason, Reason::AutoscalerNotFound);
+        let grant = "Allow its service account get, list and watch on scaledobjects.keda.sh.";
+        assert!(sentence.ends_with(grant), "{sentence}");
+    }
 }

@@ -3,7 +3,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use elasti_api::{ElastiService, ElastiServiceSpec, ElastiServiceStatus, ListenPort, names};
+use elasti_api::{
+    ElastiService, ElastiServiceSpec, ElastiServiceStatus, EnabledPeriod, ListenPort,
+    MAX_DURATION_CHARS, MAX_SCHEDULE_CHARS, names, reduce_triggers,
+};
 use elasti_core::facts::{
     self, FoundSlice, PodFacts, PodId, ServiceFacts, SliceFacts, TargetFacts,
 };
@@ -15,6 +18,11 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::Value;
 
 use crate::name::Name;
+
+/// No object in Kubernetes has a longer name; a kind with its group and version may be a little longer.
+const MAX_NAME_BYTES: usize = 512;
+/// More than any object has: 100 finalizers of 160 characters.
+const MAX_FINALIZER_BYTES: usize = 16 * 1024;
 
 /// Something that is kept of a watched object.
 pub(crate) trait FromObject: Sized + Clone + Send + 'static {
@@ -65,9 +73,12 @@ impl FromObject for Declared {
     fn from_object(object: Value) -> Result<Self, serde_json::Error> {
         let ElastiService {
             metadata,
-            spec,
+            mut spec,
             status,
         } = serde_json::from_value(object)?;
+        check_names(&spec)?;
+        check_finalizers(&metadata)?;
+        reduce(&mut spec);
         let status = status.unwrap_or_default();
         let Me {
             created,
@@ -95,6 +106,57 @@ impl FromObject for Declared {
 
     fn name(&self) -> &Name {
         &self.name
+    }
+}
+
+/// Keeps only what decisions need of a spec, within bounds: those who may create ElastiServices must not fill the memory
+/// of an operator that keeps all of them. What is too large becomes an error that the status tells.
+fn reduce(spec: &mut ElastiServiceSpec) {
+    reduce_triggers(&mut spec.triggers);
+    // Only resolvers read it.
+    spec.probe_response = Vec::new();
+    let one = spec.enabled_period.as_mut();
+    for EnabledPeriod {
+        schedule, duration, ..
+    } in one.into_iter().chain(&mut spec.enabled_periods)
+    {
+        for (text, max) in [
+            (schedule, MAX_SCHEDULE_CHARS),
+            (duration, MAX_DURATION_CHARS),
+        ] {
+            if text.chars().count() > max {
+                *text = format!("more than {max} characters");
+            }
+        }
+    }
+}
+
+/// What names no object that could exist cannot be served, whatever it names.
+fn check_names(spec: &ElastiServiceSpec) -> Result<(), serde_json::Error> {
+    let target = &spec.scale_target_ref;
+    let autoscaler = spec.autoscaler.as_ref().map(|one| &one.name);
+    let mut all = [
+        &spec.service,
+        &target.api_version,
+        &target.kind,
+        &target.name,
+    ]
+    .into_iter()
+    .chain(autoscaler);
+    match all.any(|name| name.len() > MAX_NAME_BYTES) {
+        true => Err(serde::de::Error::custom(
+            "a name in the spec is longer than any name in Kubernetes",
+        )),
+        false => Ok(()),
+    }
+}
+
+/// All of them are written back with ours, so they cannot be cut.
+fn check_finalizers(metadata: &ObjectMeta) -> Result<(), serde_json::Error> {
+    let all = metadata.finalizers.iter().flatten();
+    match all.map(String::len).sum::<usize>() > MAX_FINALIZER_BYTES {
+        true => Err(serde::de::Error::custom("it has too many finalizers")),
+        false => Ok(()),
     }
 }
 
@@ -254,5 +316,61 @@ impl FromObject for TargetView {
 
     fn name(&self) -> &Name {
         &self.name
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use serde_json::json;
+
+    use super::*;
+
+    /// An ElastiService with all of this in its spec.
+    fn declared(more: &Value) -> Result<Declared, serde_json::Error> {
+        let target = json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"});
+        let mut spec = json!({"service": "web", "scaleTargetRef": target});
+        let entries = more.as_object().unwrap().clone();
+        spec.as_object_mut().unwrap().extend(entries);
+        let metadata = json!({"name": "web", "namespace": "shop", "resourceVersion": "1"});
+        Declared::from_object(json!({"metadata": metadata, "spec": spec}))
+    }
+
+    #[test]
+    fn of_a_spec_of_a_megabyte_a_few_kilobytes_are_kept_with_what_to_do() {
+        let large = "x".repeat(1 << 20);
+        let metadata = json!({"query": large, "threshold": "1"});
+        let noted = json!({"query": "q", "threshold": "1", "note": large});
+        for more in [
+            json!({"triggers": [{"type": "prometheus", "metadata": metadata}]}),
+            json!({"triggers": [{"type": "prometheus", "metadata": noted}]}),
+            json!({"probeResponse": [{"response": {"status": 200, "body": large}}]}),
+            json!({"enabledPeriod": {"schedule": large, "duration": large}}),
+            json!({"enabledPeriods": [{"schedule": large, "duration": large}]}),
+        ] {
+            let me = declared(&more).unwrap();
+            let kept = format!("{:?}", me.spec).len();
+            assert!(
+                kept < 2048,
+                "{kept} bytes of {:?}",
+                more.as_object().unwrap().keys()
+            );
+        }
+        let triggers = json!([{"type": "prometheus", "metadata": metadata}]);
+        let me = declared(&json!({"triggers": triggers})).unwrap();
+        let error = me.spec.triggers[0].prometheus().unwrap_err().to_string();
+        assert!(error.ends_with("shorten it, for example with a recording rule"));
+        let window = json!({"enabledPeriod": {"schedule": large}});
+        let window = declared(&window).unwrap().spec.enabled_period.clone();
+        assert_eq!(window.unwrap().schedule, "more than 1024 characters");
+    }
+
+    #[test]
+    fn a_name_that_no_object_can_have_is_not_kept() {
+        let large = "x".repeat(1 << 20);
+        assert!(declared(&json!({"service": large})).is_err());
+        let target = json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": large});
+        assert!(declared(&json!({"scaleTargetRef": target})).is_err());
+        assert!(declared(&json!({"autoscaler": {"type": "hpa", "name": large}})).is_err());
     }
 }

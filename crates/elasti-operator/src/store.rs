@@ -82,6 +82,8 @@ pub(crate) enum KindState {
     Pending,
     /// The cluster does not have it.
     Absent,
+    /// The operator is not allowed to list it.
+    Refused,
     /// Its objects are cached.
     Listed,
 }
@@ -150,6 +152,8 @@ pub(crate) struct Cache {
     nodes_refused: bool,
     kinds: HashMap<KindName, KindState>,
     kind_scopes: HashMap<KindName, HashSet<Option<String>>>,
+    /// Where the operator is not allowed to list a kind.
+    refused_kinds: HashMap<KindName, HashSet<Option<String>>>,
     /// Objects that were deleted during a refresh.
     gone_meanwhile: HashSet<Name>,
     refreshes: usize,
@@ -296,7 +300,7 @@ impl Store {
                 cache.put_target(&name, object, &mut touched, Source::Event);
             }
             Change::Gone(name) => cache.remove_target(&full(name), &mut touched),
-            Change::Refused => {}
+            Change::Refused => cache.set_kind_refused(kind, scope, &mut touched),
         }
         cache.refresh_others(&mut touched);
         touched.into_iter().collect()
@@ -339,8 +343,24 @@ impl Store {
             cache.remove_target(&name, &mut touched);
         }
         cache.kind_scopes.remove(kind);
+        cache.refused_kinds.remove(kind);
         cache.kinds.remove(kind);
         cache.refresh_others(&mut touched);
+        touched.into_iter().collect()
+    }
+
+    /// A kind was listed everywhere, and is not refused anywhere.
+    pub(crate) fn is_kind_listed(&self, kind: &KindName) -> bool {
+        let cache = self.cache();
+        cache.kinds.get(kind) == Some(&KindState::Listed) && !cache.refused_kinds.contains_key(kind)
+    }
+
+    /// The operator is not allowed to list a kind in one namespace, or anywhere.
+    pub(crate) fn set_kind_refused(&self, kind: &KindName, scope: Option<&str>) -> Vec<Name> {
+        let mut touched = BTreeSet::new();
+        self.cache
+            .lock()
+            .set_kind_refused(kind, scope, &mut touched);
         touched.into_iter().collect()
     }
 
@@ -470,8 +490,17 @@ impl Cache {
         scope: Option<&str>,
         touched: &mut BTreeSet<Name>,
     ) {
+        let scope = scope.map(str::to_owned);
+        if let Some(refused) = self.refused_kinds.get_mut(kind)
+            && refused.remove(&scope)
+        {
+            if refused.is_empty() {
+                self.refused_kinds.remove(kind);
+            }
+            self.touch_kind(kind, touched);
+        }
         let scopes = self.kind_scopes.entry(kind.clone()).or_default();
-        scopes.insert(scope.map(str::to_owned));
+        scopes.insert(scope);
         if scopes.len() >= self.scopes.len() {
             self.set_kind(kind, KindState::Listed, touched);
         }
@@ -480,9 +509,26 @@ impl Cache {
     fn set_kind(&mut self, kind: &KindName, state: KindState, touched: &mut BTreeSet<Name>) {
         let before = self.kinds.insert(kind.clone(), state);
         if before != Some(state) {
-            let users = self.by_kind.get(kind).into_iter().flatten();
-            touched.extend(users.cloned());
+            self.touch_kind(kind, touched);
         }
+    }
+
+    /// What was cached of it before still counts.
+    fn set_kind_refused(
+        &mut self,
+        kind: &KindName,
+        scope: Option<&str>,
+        touched: &mut BTreeSet<Name>,
+    ) {
+        let refused = self.refused_kinds.entry(kind.clone()).or_default();
+        if refused.insert(scope.map(str::to_owned)) {
+            self.touch_kind(kind, touched);
+        }
+    }
+
+    fn touch_kind(&self, kind: &KindName, touched: &mut BTreeSet<Name>) {
+        let users = self.by_kind.get(kind).into_iter().flatten();
+        touched.extend(users.cloned());
     }
 
     fn touch_target(&self, name: &TargetName, touched: &mut BTreeSet<Name>) {

@@ -52,13 +52,15 @@ pub(crate) struct Watches {
     pub(crate) metrics: Arc<Metrics>,
 }
 
-/// Watches every kind that a service refers to, from when it first does so.
+/// Watches every kind that a service refers to, from when it first does so. The well-known ones stay, once they are listed.
 pub(crate) async fn watch_kinds(watches: Watches) {
     let mut wanted = watches.cluster.store.wanted_kinds();
     let mut followed: HashMap<KindName, Followed> = HashMap::new();
     loop {
         let kinds = wanted.borrow_and_update().clone();
-        let is_wanted = |kind: &KindName| kinds.contains(kind) || kind.is_well_known();
+        let store = &watches.cluster.store;
+        let stays = |kind: &KindName| kind.is_well_known() && store.is_kind_listed(kind);
+        let is_wanted = |kind: &KindName| kinds.contains(kind) || stays(kind);
         let unwanted: Vec<KindName> = { followed.keys() }
             .filter(|kind| !is_wanted(kind))
             .cloned()
@@ -191,6 +193,7 @@ impl Watches {
             path: path(resource, scope),
             labels: None,
             relist_every: 0,
+            optional: true,
         };
         let _counted = self.metrics.watch_started(&resource.plural);
         let heartbeat = self.heartbeats.register();
@@ -223,10 +226,16 @@ impl Watches {
     fn apply_change<K: CachedKind>(&self, kind: &KindName, scope: Option<&str>, change: Change<K>) {
         let Cluster { store, queue, .. } = &*self.cluster;
         self.metrics.change_received(K::RESOURCE, change.as_str());
-        let is_list = matches!(change, Change::All { .. });
+        let (is_list, is_refusal) = (
+            matches!(change, Change::All { .. }),
+            matches!(change, Change::Refused),
+        );
         queue.add_all(&store.apply_change(scope, change));
         if is_list {
             queue.add_all(&store.set_kind_listed(kind, scope));
+        }
+        if is_refusal {
+            queue.add_all(&store.set_kind_refused(kind, scope));
         }
     }
 }
@@ -300,4 +309,68 @@ pub(crate) async fn get(
         view.facts.selector = PodSelector::from_scale(&scale).or(view.facts.selector);
     }
     Ok(Some(view))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use elasti_fake_cluster::api_server::{ApiServer, ApiServerConfig};
+    use elasti_fake_cluster::faults::{Calls, Fault};
+    use serde_json::json;
+
+    use super::*;
+    use crate::slim::Declared;
+
+    async fn until(what: &str, holds: impl Fn() -> bool) {
+        let waited = timeout(Duration::from_secs(600), async {
+            while !holds() {
+                sleep(Duration::from_millis(20)).await;
+            }
+        });
+        waited.await.unwrap_or_else(|_| panic!("never: {what}"));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_kind_that_may_not_be_read_is_asked_for_seldom_and_not_when_no_service_names_it() {
+        let server = ApiServer::new(ApiServerConfig {
+            check_service_accounts: false,
+            ..ApiServerConfig::default()
+        });
+        let calls = || Calls::all().kind("replicasets");
+        let faults = server.faults();
+        faults.strike_randomly(1_000, calls(), Fault::Refuse);
+        let cluster = Arc::new(Cluster::new(server.client(), vec![None], 1));
+        let watches = Watches {
+            cluster: cluster.clone(),
+            heartbeats: Arc::default(),
+            metrics: Arc::new(Metrics::new("elasti")),
+        };
+        let task = tokio::spawn(watch_kinds(watches));
+        let target = json!({"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web"});
+        let me = Declared::from_object(json!({
+            "metadata": {"name": "web", "namespace": "shop", "uid": "web", "resourceVersion": "1"},
+            "spec": {"service": "web", "scaleTargetRef": target},
+        }))
+        .unwrap();
+        cluster.store.apply_change(None, Change::Set(me.clone()));
+        let kind = KindName::new("apps", "v1", "ReplicaSet");
+        let state = || cluster.store.cache().kind(&kind, "shop");
+        until("it is refused", || state() == KindState::Refused).await;
+        let asked = || {
+            let journal = faults.journal();
+            journal
+                .iter()
+                .filter(|call| call.kind == "replicasets")
+                .count()
+        };
+        sleep(Duration::from_secs(600)).await;
+        assert!(asked() <= 24, "{} calls in ten minutes", asked());
+        let gone: Change<Declared> = Change::Gone(me.name);
+        cluster.store.apply_change(None, gone);
+        until("it is not followed", || cluster.kinds.get(&kind).is_none()).await;
+        let before = asked();
+        sleep(Duration::from_secs(600)).await;
+        assert_eq!(asked(), before);
+        task.abort();
+    }
 }

@@ -1,5 +1,6 @@
 //! What waits for one of a few places, by namespace. Namespaces take turns, and each may have half of the places that the
-//! others do not use: however slow its own work is, some are left for the next namespace.
+//! others do not use: however slow its own work is, some are left for the next namespace. Where there are many places, a
+//! number bounds what one namespace may have.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -8,6 +9,7 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub(crate) struct Turns<T> {
     places: usize,
+    most_of_each: usize,
     waiting: HashMap<Arc<str>, VecDeque<T>>,
     /// The namespaces that wait, the next first.
     order: VecDeque<Arc<str>>,
@@ -17,8 +19,14 @@ pub(crate) struct Turns<T> {
 
 impl<T> Turns<T> {
     pub(crate) fn new(places: usize) -> Self {
+        Self::with_most(places, places)
+    }
+
+    /// No namespace gets more than `most_of_each`.
+    pub(crate) fn with_most(places: usize, most_of_each: usize) -> Self {
         Self {
             places,
+            most_of_each,
             waiting: HashMap::new(),
             order: VecDeque::new(),
             taken: HashMap::new(),
@@ -32,6 +40,24 @@ impl<T> Turns<T> {
             self.order.push_back(namespace.clone());
         }
         waiting.push_back(one);
+    }
+
+    /// How many of a namespace wait.
+    pub(crate) fn waiting(&self, namespace: &Arc<str>) -> usize {
+        self.waiting.get(namespace).map_or(0, VecDeque::len)
+    }
+
+    /// How many wait in all.
+    pub(crate) fn waiting_in_all(&self) -> usize {
+        self.waiting.values().map(VecDeque::len).sum()
+    }
+
+    /// The last one of the namespace of which most wait, if those are more than `than`.
+    pub(crate) fn take_from_longest(&mut self, than: usize) -> Option<T> {
+        let (_, longest) = { self.waiting.iter_mut() }
+            .max_by_key(|(_, waiting)| waiting.len())
+            .filter(|(_, waiting)| waiting.len() > than.max(1))?;
+        longest.pop_back()
     }
 
     /// The next one, which takes a place; give it back with `ended`.
@@ -75,7 +101,8 @@ impl<T> Turns<T> {
         let has_place = |namespace: &Arc<str>| {
             let own = self.taken.get(namespace).copied().unwrap_or(0);
             let left = self.places.saturating_sub(self.taken_in_all - own);
-            own < left.div_ceil(2) && self.taken_in_all < self.places
+            let most = left.div_ceil(2).min(self.most_of_each);
+            own < most && self.taken_in_all < self.places
         };
         self.order.iter().position(has_place)
     }
@@ -107,6 +134,18 @@ mod tests {
         turns.ended(&shop);
         turns.ended(&hostile[7]);
         assert!(!take_all(&mut turns).is_empty(), "their turn comes too");
+    }
+
+    #[test]
+    fn where_each_may_have_only_so_many_the_others_get_all_that_is_left() {
+        let mut turns = Turns::with_most(100, 3);
+        let (a, b): (Arc<str>, Arc<str>) = ("a".into(), "b".into());
+        (0..9).for_each(|n| turns.push(&a, n));
+        assert_eq!(take_all(&mut turns).len(), 3);
+        turns.push(&b, 0);
+        assert_eq!(take_all(&mut turns), std::slice::from_ref(&b));
+        turns.ended(&a);
+        assert_eq!(take_all(&mut turns), [a]);
     }
 
     #[test]

@@ -159,7 +159,9 @@ async fn wake_service(
                 Ok(()) => continue,
                 Err(_) => return RETRY,
             },
-            Err(Incomplete::Gone | Incomplete::NotListed) => return RETRY,
+            Err(Incomplete::Gone | Incomplete::NotListed | Incomplete::Refused(..)) => {
+                return RETRY;
+            }
         };
         operator.memories.set_wake_requested(&name);
         match elasti_core::wake(snapshot.spec(), &snapshot.observed) {

@@ -16,6 +16,8 @@ use crate::store::Change;
 
 /// A kind that does not exist any more may come back, but not soon.
 const ABSENT_KIND_RETRY: Duration = Duration::from_secs(30);
+/// A permission that is missing usually stays so until someone reads what is missing.
+const REFUSED_KIND_RETRY_MAX: Duration = Duration::from_secs(120);
 
 /// What to watch.
 #[derive(Clone, Debug)]
@@ -26,6 +28,8 @@ pub(crate) struct WatchSpec {
     pub(crate) labels: Option<String>,
     /// After so many watches in a row everything is listed again, in case an event was lost; 0: never.
     pub(crate) relist_every: u32,
+    /// The operator can go on without: while it may not read them, it asks less and less often.
+    pub(crate) optional: bool,
 }
 
 impl WatchSpec {
@@ -65,13 +69,20 @@ pub(crate) async fn watch<K: FromObject>(
     mut on_change: impl FnMut(Change<K>, &str),
 ) {
     let path = spec.path.clone();
-    let relist_every = spec.relist_every;
+    let WatchSpec {
+        relist_every,
+        optional,
+        ..
+    } = spec;
     // One that cannot be read has a name that counts.
     let keep = move |item: &Item<K>| item.object.as_ref().map_or(true, &keep);
-    let watch = Watch::new(client, spec.collection(), Item::version)
+    let mut watch = Watch::new(client, spec.collection(), Item::version)
         .keep_only(keep)
         .relist_every(relist_every)
         .backoff_for(|error| is_absent(error).then_some(ABSENT_KIND_RETRY));
+    if optional {
+        watch = watch.refused_backoff_max(REFUSED_KIND_RETRY_MAX);
+    }
     let on_event = |event, version: &str| match event {
         Event::Calling => heartbeat.beat(),
         Event::Listing => begin(),

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use futures::TryStreamExt as _;
+use futures::{AsyncReadExt as _, TryStreamExt as _};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ListMeta;
 use kube::Client;
 use kube::api::{ListParams, WatchEvent, WatchParams};
@@ -19,6 +19,11 @@ use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 const LIST_TIMEOUT: Duration = Duration::from_secs(30);
 /// 250 pods of 20 KiB each are 5 MiB on the wire.
 const PAGE_SIZE: u32 = 250;
+/// A page with more is not read to its end, but asked for again with fewer objects: a client that may create objects can
+/// make them as large as the API server allows, which is a megabyte and more.
+const PAGE_BYTES_MAX: u64 = 8 << 20;
+/// By how much such a page is made smaller.
+const PAGE_SHRINKS_BY: u32 = 4;
 const BACKOFF_MIN: Duration = Duration::from_millis(100);
 /// So that an API server that returns is used within 2 s.
 const BACKOFF_MAX: Duration = Duration::from_millis(1500);
@@ -92,6 +97,7 @@ pub struct Watch<K> {
     urgent: Option<(watch::Receiver<bool>, Lifetime)>,
     relist_every: u32,
     backoff_for: fn(&kube::Error) -> Option<Duration>,
+    refused_backoff_max: Duration,
     keep: Box<dyn Fn(&K) -> bool + Send + Sync>,
 }
 
@@ -115,6 +121,7 @@ impl<K: DeserializeOwned + Clone> Watch<K> {
             urgent: None,
             relist_every: 0,
             backoff_for: |_| None,
+            refused_backoff_max: BACKOFF_MAX,
             keep: Box::new(|_| true),
         }
     }
@@ -154,6 +161,13 @@ impl<K: DeserializeOwned + Clone> Watch<K> {
         self
     }
 
+    /// The longest pause while the caller is not allowed to read these, which may last until someone changes that.
+    #[must_use]
+    pub fn refused_backoff_max(mut self, pause: Duration) -> Self {
+        self.refused_backoff_max = pause;
+        self
+    }
+
     /// Follows the collection as long as the future lives. Each event comes with the version that it brought.
     pub async fn run(mut self, mut on_event: impl FnMut(Event<K>, &str)) {
         let mut backoff = BACKOFF_MIN;
@@ -170,7 +184,7 @@ impl<K: DeserializeOwned + Clone> Watch<K> {
             };
             match failed {
                 Some(error) => self.pause_after(error, &mut backoff, &mut on_event).await,
-                None => sleep(next_pause(&mut backoff)).await,
+                None => sleep(next_pause(&mut backoff, BACKOFF_MAX)).await,
             }
         }
     }
@@ -183,7 +197,11 @@ impl<K: DeserializeOwned + Clone> Watch<K> {
         on_event: &mut impl FnMut(Event<K>, &str),
     ) {
         let longer = retry_after(&error).max((self.backoff_for)(&error));
-        let retry_after = next_pause(backoff).max(longer.unwrap_or_default());
+        let longest = match &error {
+            kube::Error::Api(status) if status.code == 403 => self.refused_backoff_max,
+            _ => BACKOFF_MAX,
+        };
+        let retry_after = next_pause(backoff, longest).max(longer.unwrap_or_default());
         on_event(Event::Failed { error, retry_after }, "");
         sleep(retry_after).await;
     }
@@ -321,10 +339,10 @@ async fn is_true(flag: &mut Option<&mut watch::Receiver<bool>>) {
 }
 
 /// Half to whole, so that a thousand clients do not come back at the same moment; the next one is longer.
-fn next_pause(backoff: &mut Duration) -> Duration {
-    let pause = backoff.mul_f64(rand::random_range(0.5..1.0));
-    *backoff = backoff.saturating_mul(2).min(BACKOFF_MAX);
-    pause
+fn next_pause(backoff: &mut Duration, longest: Duration) -> Duration {
+    let pause = (*backoff).min(longest);
+    *backoff = pause.saturating_mul(2).min(longest);
+    pause.mul_f64(rand::random_range(0.5..1.0))
 }
 
 /// The server or the way to it failed, not the request: the same one may succeed later.
@@ -350,8 +368,9 @@ async fn latest_version(client: &Client, collection: &Collection) -> Result<Stri
         limit: Some(1),
         ..list_params(collection)
     };
-    let page: Page<IgnoredAny> = read_page(client, collection, &params).await?;
-    Ok(page.metadata.resource_version.unwrap_or_default())
+    let page = read_page::<Page<IgnoredAny>>(client, collection, &params).await?;
+    let version = page.and_then(|(page, _)| page.metadata.resource_version);
+    Ok(version.unwrap_or_default())
 }
 
 /// How long an overloaded server asks to be left alone.
@@ -388,14 +407,32 @@ async fn list_kept<K: DeserializeOwned>(
 ) -> Result<(String, Vec<K>), kube::Error> {
     let mut objects = Vec::new();
     let mut params = list_params(collection);
+    let mut size = PAGE_SIZE;
     loop {
         before_page();
-        let page: Page<K> = read_page(client, collection, &params).await?;
+        params.limit = Some(size);
+        let Some((page, bytes)) = read_page::<Page<K>>(client, collection, &params).await? else {
+            size = smaller(size)?;
+            continue;
+        };
+        if bytes < PAGE_BYTES_MAX / 4 {
+            size = (size * 2).min(PAGE_SIZE);
+        }
         objects.extend(page.items.into_iter().filter(|object| keep(object)));
         match page.metadata.continue_.filter(|token| !token.is_empty()) {
             Some(token) => params.continue_token = Some(token),
             None => return Ok((page.metadata.resource_version.unwrap_or_default(), objects)),
         }
+    }
+}
+
+/// The size of the page to ask for in place of one that was too large.
+fn smaller(size: u32) -> Result<u32, kube::Error> {
+    match size {
+        0 | 1 => Err(kube::Error::Service(
+            "one object is larger than a page may be".into(),
+        )),
+        size => Ok((size / PAGE_SHRINKS_BY).max(1)),
     }
 }
 
@@ -408,15 +445,28 @@ fn list_params(collection: &Collection) -> ListParams {
     }
 }
 
-async fn read_page<K: DeserializeOwned>(
+/// One page and its size in bytes; `None` if it is too large.
+async fn read_page<P: DeserializeOwned>(
     client: &Client,
     collection: &Collection,
     params: &ListParams,
-) -> Result<Page<K>, kube::Error> {
+) -> Result<Option<(P, u64)>, kube::Error> {
     let request = Request::new(collection.path.as_str())
         .list(params)
         .map_err(kube::Error::BuildRequest)?;
-    match timeout(LIST_TIMEOUT, client.request(request)).await {
+    let read = async {
+        let body = client.request_stream(request).await?;
+        let mut bytes = Vec::new();
+        let read = body.take(PAGE_BYTES_MAX + 1).read_to_end(&mut bytes).await;
+        read.map_err(kube::Error::ReadEvents)?;
+        let length = bytes.len() as u64;
+        if length > PAGE_BYTES_MAX {
+            return Ok(None);
+        }
+        let page = serde_json::from_slice(&bytes).map_err(kube::Error::SerdeError)?;
+        Ok(Some((page, length)))
+    };
+    match timeout(LIST_TIMEOUT, read).await {
         Ok(page) => page,
         Err(late) => Err(kube::Error::Service(late.into())),
     }

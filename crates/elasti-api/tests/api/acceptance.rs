@@ -191,10 +191,11 @@ fn every_limit_and_every_rule_has_a_refused_case() {
 
 /// Pointers to every limit of `spec`, and to every rule.
 fn limits(node: &Value, at: &str) -> Vec<String> {
-    const KEYWORDS: [&str; 9] = [
+    const KEYWORDS: [&str; 10] = [
         "enum",
         "maxItems",
         "maxLength",
+        "maxProperties",
         "maximum",
         "minItems",
         "minLength",

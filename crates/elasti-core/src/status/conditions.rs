@@ -2,6 +2,7 @@
 
 use elasti_api::names::condition;
 use elasti_api::{Condition, ElastiServiceSpec, ElastiServiceStatus, Handover, Reason};
+use jiff::Timestamp;
 
 use super::{Crossed, Refusal, crossed, whole_seconds};
 use crate::contention;
@@ -75,6 +76,39 @@ pub(super) fn refused(
             let message = format!("{step} is not possible: {why}. It is tried again.");
             let fact = Fact::new(condition::STEP_FAILED, true, step, message);
             Some(fact.into_condition(o, previous))
+        }
+    }
+}
+
+/// The facts cannot be read: the service is not ready, and where that is so its target is not found.
+pub(super) fn set_unreadable(
+    conditions: &mut Vec<Condition>,
+    generation: i64,
+    now: Timestamp,
+    reason: Reason,
+    sentence: &str,
+) {
+    let of_target = (reason == Reason::TargetNotFound).then_some(condition::TARGET_FOUND);
+    for type_ in [condition::READY].into_iter().chain(of_target) {
+        let before = conditions.iter().position(|c| c.type_ == type_);
+        let since = before
+            .and_then(|at| conditions.get(at))
+            .filter(|c| c.status == "False")
+            .map_or_else(
+                || whole_seconds(now),
+                |before| before.last_transition_time.clone(),
+            );
+        let next = Condition {
+            type_: type_.to_owned(),
+            status: "False".to_owned(),
+            reason: reason.as_str().to_owned(),
+            message: sentence.to_owned(),
+            observed_generation: Some(generation),
+            last_transition_time: since,
+        };
+        match before.and_then(|at| conditions.get_mut(at)) {
+            Some(before) => *before = next,
+            None => conditions.push(next),
         }
     }
 }

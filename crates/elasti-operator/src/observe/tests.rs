@@ -108,3 +108,36 @@ fn a_workload_of_any_kind_owns_the_pods_that_its_selector_matches() {
     let own = own_pods(kind, vec![target("web", json!({}))], pods());
     assert_eq!(own, ["bare", "made-by-a-set", "zoo"]);
 }
+
+#[test]
+fn a_kind_that_may_not_be_listed_is_told_where_it_is_so_and_until_it_is_listed() {
+    let store = Store::new(vec![Some("shop".into()), Some("zoo".into())]);
+    let me = declared(("apps", "ReplicaSet"));
+    store.apply_change(None, Change::Set(me.clone()));
+    let kind = KindName::new("apps", "v1", "ReplicaSet");
+    let refused = || refused_kind(&store.cache(), &me);
+    let list = || Change::All {
+        good: Vec::new(),
+        broken: Vec::new(),
+    };
+    assert!(kind_is_pending(&store.cache(), &me));
+    store.apply_target_change(&kind, Some("zoo"), Change::Refused);
+    assert_eq!(refused(), None, "another namespace");
+    let touched = store.apply_target_change(&kind, Some("shop"), Change::Refused);
+    assert_eq!(touched, [me.name.clone()]);
+    assert_eq!(refused(), Some(RefusedKind::Target(kind.clone())));
+    assert!(!kind_is_pending(&store.cache(), &me), "so it gets a status");
+    assert!(!store.is_kind_listed(&kind));
+    let touched = store.apply_target_change(&kind, Some("shop"), list());
+    assert_eq!(touched, [me.name.clone()]);
+    assert_eq!(refused(), None);
+    assert!(
+        !kind_is_pending(&store.cache(), &me),
+        "whatever zoo may not"
+    );
+    // What was read before counts, also when it may not be read any more.
+    let target = target("web", json!({}));
+    store.apply_target_change(&kind, Some("shop"), Change::Set(target));
+    store.apply_target_change(&kind, Some("shop"), Change::Refused);
+    assert_eq!(refused(), None);
+}

@@ -354,6 +354,7 @@ fn watch_all(operator: &Arc<Operator>, tasks: &mut JoinSet<()>) {
             path,
             labels: None,
             relist_every: 0,
+            optional: false,
         };
         let declared = spec(ElastiService::url_path(&(), namespace));
         watch_kind::<Declared>(operator, tasks, declared, &scope);
@@ -364,7 +365,10 @@ fn watch_all(operator: &Arc<Operator>, tasks: &mut JoinSet<()>) {
         let pods = spec(Pod::url_path(&(), namespace));
         watch_kind::<PodView>(operator, tasks, pods, &scope);
         if scope.is_none() {
-            let nodes = spec(Node::url_path(&(), None));
+            let nodes = WatchSpec {
+                optional: true,
+                ..spec(Node::url_path(&(), None))
+            };
             watch_kind::<NodeView>(operator, tasks, nodes, &scope);
         }
     }
@@ -373,6 +377,7 @@ fn watch_all(operator: &Arc<Operator>, tasks: &mut JoinSet<()>) {
         path: Pod::url_path(&(), namespace.as_deref()),
         labels: Some(resolver_labels()),
         relist_every: RESOLVER_RELIST_EVERY,
+        optional: false,
     };
     watch_kind::<ResolverPod>(operator, tasks, resolvers, &namespace);
     watch_predecessor(operator, tasks);
@@ -392,6 +397,7 @@ fn watch_predecessor(operator: &Arc<Operator>, tasks: &mut JoinSet<()>) {
         path: Pod::url_path(&(), namespace.as_deref()),
         labels: Some(PREDECESSOR_LABEL.to_owned()),
         relist_every: 0,
+        optional: false,
     };
     watch_kind::<PredecessorPod>(operator, tasks, pods, &namespace);
 }

@@ -73,11 +73,20 @@ impl Cache {
         well_known.chain(others).cloned().collect()
     }
 
-    /// What is known of a kind that a service names. One that the bounds leave out counts as absent.
-    pub(crate) fn kind(&self, kind: &KindName) -> KindState {
-        match self.followed_kinds.contains(kind) {
-            true => self.kinds.get(kind).copied().unwrap_or(KindState::Pending),
-            false => KindState::Absent,
+    /// What is known of a kind that a service in this namespace names. One that the bounds leave out counts as absent.
+    pub(crate) fn kind(&self, kind: &KindName, namespace: &str) -> KindState {
+        if !self.followed_kinds.contains(kind) {
+            return KindState::Absent;
+        }
+        let covers = |scope: &Option<String>| scope.as_deref().is_none_or(|one| one == namespace);
+        let refused = self.refused_kinds.get(kind);
+        if refused.is_some_and(|refused| refused.iter().any(covers)) {
+            return KindState::Refused;
+        }
+        match self.kind_scopes.get(kind) {
+            // A namespace that may not be read keeps no other one waiting.
+            Some(listed) if listed.iter().any(covers) => KindState::Listed,
+            _ => self.kinds.get(kind).copied().unwrap_or(KindState::Pending),
         }
     }
 }

@@ -387,7 +387,7 @@ fn each_version_of_a_kind_is_followed_by_itself_and_both_name_one_workload() {
     assert_eq!(wanted(&store), kinds.into());
     store.set_kind(&target_of(&old).kind, KindState::Absent);
     assert_eq!(
-        store.cache().kind(&target_of(&new).kind),
+        store.cache().kind(&target_of(&new).kind, "aaa"),
         KindState::Pending
     );
     let oldest = store.cache().oldest_for_target(&new).cloned().unwrap();
@@ -417,15 +417,15 @@ fn a_namespace_that_names_many_kinds_leaves_all_others_theirs() {
     );
     let kind = |n| target_of(&bogus(n)).kind;
     assert_eq!(
-        store.cache().kind(&kind(8)),
+        store.cache().kind(&kind(8), "aaa"),
         KindState::Absent,
         "and its status says so"
     );
-    assert_eq!(store.cache().kind(&kind(7)), KindState::Pending);
+    assert_eq!(store.cache().kind(&kind(7), "aaa"), KindState::Pending);
     // Deleting one makes room for the next.
     let touched = store.apply_change::<Declared>(None, Change::Gone(bogus(0).name));
     assert!(touched.contains(&bogus(8).name), "{touched:?}");
-    assert_eq!(store.cache().kind(&kind(8)), KindState::Pending);
+    assert_eq!(store.cache().kind(&kind(8), "aaa"), KindState::Pending);
 }
 
 #[test]
@@ -460,10 +460,10 @@ fn a_kind_that_is_no_longer_followed_leaves_nothing_behind() {
         },
     );
     assert!(store.cache().target(&target).is_some());
-    assert_eq!(store.cache().kind(&kind), KindState::Listed);
+    assert_eq!(store.cache().kind(&kind, "aaa"), KindState::Listed);
     store.forget_kind(&kind);
     assert!(store.cache().target(&target).is_none());
-    assert_eq!(store.cache().kind(&kind), KindState::Pending);
+    assert_eq!(store.cache().kind(&kind, "aaa"), KindState::Pending);
     store.apply_change::<Declared>(None, Change::Gone(me.name));
     assert!(store.cache().named_kinds.is_empty() && wanted(&store).is_empty());
 }

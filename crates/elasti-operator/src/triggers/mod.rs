@@ -6,14 +6,13 @@ pub mod address;
 pub mod prometheus;
 
 use std::collections::{BTreeSet, HashMap};
-use std::convert::Infallible;
 use std::fmt;
 use std::hash::Hash;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use elasti_api::{Trigger, TriggerType};
+use elasti_api::{ElastiServiceSpec, Trigger, TriggerType};
 use elasti_core::observed::Reading;
 use parking_lot::Mutex;
 use tokio::sync::{Notify, mpsc};
@@ -49,8 +48,9 @@ impl Sources {
     fn read_triggers(&self, requests: Vec<ReadRequest>) {
         let mut prometheus = Vec::new();
         for request in requests {
-            match request.trigger.type_ {
-                TriggerType::Prometheus => prometheus.push(request),
+            match request.trigger().map(|one| one.type_) {
+                Some(TriggerType::Prometheus) => prometheus.push(request),
+                None => {}
             }
         }
         self.prometheus.read_triggers(prometheus);
@@ -59,7 +59,9 @@ impl Sources {
 
 /// A trigger to be read now. Dropped without an answer, nothing changes.
 pub(crate) struct ReadRequest {
-    pub(crate) trigger: Trigger,
+    spec: Arc<ElastiServiceSpec>,
+    /// Which of its triggers.
+    index: usize,
     pub(crate) cooldown: Duration,
     /// The service's namespace.
     pub(crate) namespace: Arc<str>,
@@ -73,11 +75,19 @@ pub(crate) struct ReadRequest {
 enum Requester {
     /// A round, which can wait so long for an answer that several share.
     Round(Duration),
-    /// A caller that waits until this is dropped.
-    Caller(#[allow(dead_code, reason = "its end is the message")] mpsc::Sender<Infallible>),
+    /// A caller that waits until this is dropped, and is told if it was not read.
+    Caller(mpsc::Sender<NotRead>),
 }
 
+/// A trigger was not read: its source was not asked.
+struct NotRead;
+
 impl ReadRequest {
+    /// The trigger to read.
+    pub(crate) fn trigger(&self) -> Option<&Trigger> {
+        self.spec.triggers.get(self.index)
+    }
+
     /// A decision waits for it.
     pub(crate) fn is_urgent(&self) -> bool {
         matches!(self.requester, Requester::Caller(_))
@@ -100,13 +110,36 @@ impl ReadRequest {
             }
     }
 
+    /// Its source was not asked, so that nothing new is known: a good reading stays, for as long as it is not old.
+    pub(crate) fn not_read(self, why: String, cause: &'static str) {
+        if let Requester::Caller(caller) = &self.requester {
+            // Another one in it says the same.
+            let _ = caller.try_send(NotRead);
+        }
+        let is_good = |last: &TimedReading| {
+            matches!(last.reading, Reading::Active { .. } | Reading::Quiet { .. })
+        };
+        let keeps = self.slot.last.lock().as_ref().is_some_and(is_good);
+        let reading = Reading::Unknown { why };
+        match keeps {
+            true => self.count(&reading, cause),
+            false => self.answer(reading, cause),
+        }
+    }
+
+    fn count(&self, reading: &Reading, cause: &'static str) {
+        if let Some(trigger) = self.trigger() {
+            let kind = match trigger.type_ {
+                TriggerType::Prometheus => "prometheus",
+            };
+            self.slot.metrics.trigger_read(kind, reading, cause);
+        }
+    }
+
     /// Keeps the reading, unless a later request was answered already. `cause` is from the closed list of this kind's
     /// errors; empty where there is none.
     pub(crate) fn answer(self, reading: Reading, cause: &'static str) {
-        let kind = match self.trigger.type_ {
-            TriggerType::Prometheus => "prometheus",
-        };
-        self.slot.metrics.trigger_read(kind, &reading, cause);
+        self.count(&reading, cause);
         let mut last = self.slot.last.lock();
         let previous = last.as_ref();
         if previous.is_some_and(|previous| previous.requested_at > self.requested_at) {
@@ -162,16 +195,18 @@ struct TimedReading {
 
 /// The triggers of one service, and their readings in the same order.
 struct TrackedTriggers {
-    triggers: Vec<Trigger>,
+    /// Shared with the cache of ElastiServices, because queries may be long.
+    spec: Arc<ElastiServiceSpec>,
     cooldown: Duration,
     namespace: Arc<str>,
     slots: Vec<Arc<Slot>>,
 }
 
 impl TrackedTriggers {
-    fn request(&self, trigger: &Trigger, slot: &Arc<Slot>, requester: Requester) -> ReadRequest {
+    fn request(&self, index: usize, slot: &Arc<Slot>, requester: Requester) -> ReadRequest {
         ReadRequest {
-            trigger: trigger.clone(),
+            spec: self.spec.clone(),
+            index,
             cooldown: self.cooldown,
             namespace: self.namespace.clone(),
             slot: slot.clone(),
@@ -183,10 +218,10 @@ impl TrackedTriggers {
     /// Those that no earlier round still waits for, so that requests to a silent source do not pile up.
     fn requests_of_round(&self, slack: Duration) -> impl Iterator<Item = ReadRequest> {
         let idle = |slot: &&Arc<Slot>| !slot.in_round.swap(true, Ordering::AcqRel);
-        let pairs = self.triggers.iter().zip(&self.slots);
-        pairs
+        let slots = self.slots.iter().enumerate();
+        slots
             .filter(move |(_, slot)| idle(slot))
-            .map(move |(trigger, slot)| self.request(trigger, slot, Requester::Round(slack)))
+            .map(move |(index, slot)| self.request(index, slot, Requester::Round(slack)))
     }
 }
 
@@ -242,13 +277,28 @@ impl<K: Clone + Eq + Ord + Hash + Send + Sync + 'static> Readings<K> {
         (Self { shared, tasks }, receive)
     }
 
-    /// From now on these triggers are read; the same ones again change nothing, others start unread.
-    pub fn track(&self, key: &K, namespace: &str, triggers: &[Trigger], cooldown: Duration) {
+    /// From now on the triggers of this spec are read; the same ones again change nothing, others start unread.
+    pub fn track(
+        &self,
+        key: &K,
+        namespace: &str,
+        spec: &Arc<ElastiServiceSpec>,
+        cooldown: Duration,
+    ) {
         let mut tracked = self.shared.tracked.lock();
-        if let Some(have) = tracked.get(key)
-            && have.triggers == triggers
+        if let Some(have) = tracked.get_mut(key)
             && have.cooldown == cooldown
+            && (Arc::ptr_eq(&have.spec, spec) || have.spec.triggers == spec.triggers)
         {
+            if !Arc::ptr_eq(&have.spec, spec) {
+                // The one of before need not stay in memory.
+                *have = Arc::new(TrackedTriggers {
+                    spec: spec.clone(),
+                    cooldown,
+                    namespace: have.namespace.clone(),
+                    slots: have.slots.clone(),
+                });
+            }
             return;
         }
         let announce = announcer(&self.shared, key);
@@ -261,10 +311,10 @@ impl<K: Clone + Eq + Ord + Hash + Send + Sync + 'static> Readings<K> {
             })
         };
         let new = TrackedTriggers {
-            triggers: triggers.to_vec(),
+            spec: spec.clone(),
             cooldown,
             namespace: namespace.into(),
-            slots: triggers.iter().map(slot).collect(),
+            slots: spec.triggers.iter().map(slot).collect(),
         };
         tracked.insert(key.clone(), Arc::new(new));
         drop(tracked);
@@ -290,20 +340,24 @@ impl<K: Clone + Eq + Ord + Hash + Send + Sync + 'static> Readings<K> {
         tracked.map_or_else(Vec::new, |all| all.slots.iter().map(current).collect())
     }
 
-    /// Reads a service's triggers now, whatever was read before; ends when each was answered or given up, within 10 s.
-    pub async fn read_now(&self, key: &K) {
+    /// Reads a service's triggers now, whatever was read before; ends when each was answered or given up, within 10 s. Not
+    /// all were read if it gives `false`: then a reading may be one from before.
+    pub async fn read_now(&self, key: &K) -> bool {
         let Some(tracked) = self.shared.tracked.lock().get(key).cloned() else {
-            return;
+            return true;
         };
         let (caller, mut answered) = mpsc::channel(1);
-        let pairs = tracked.triggers.iter().zip(&tracked.slots);
-        let requests = pairs.map(|(trigger, slot)| {
-            tracked.request(trigger, slot, Requester::Caller(caller.clone()))
-        });
+        let slots = tracked.slots.iter().enumerate();
+        let requests = slots
+            .map(|(index, slot)| tracked.request(index, slot, Requester::Caller(caller.clone())));
         self.shared.sources.read_triggers(requests.collect());
         drop(caller);
-        // Nothing is ever sent: it ends when the last request is dropped.
-        while answered.recv().await.is_some() {}
+        // It ends when the last request is dropped.
+        let mut all_read = true;
+        while let Some(NotRead) = answered.recv().await {
+            all_read = false;
+        }
+        all_read
     }
 
     /// The service is gone.
@@ -400,20 +454,12 @@ mod tests {
         // No round reads it again.
         readings.tasks[0].abort();
         let trigger = json!({"type": "prometheus", "metadata": {"query": "x", "threshold": "1"}});
-        readings.track(
-            &"a",
-            "shop",
-            &[serde_json::from_value(trigger).unwrap()],
-            Duration::ZERO,
-        );
+        let target = json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": "a"});
+        let spec = json!({"service": "a", "scaleTargetRef": target, "triggers": [trigger]});
+        let spec = Arc::new(serde_json::from_value(spec).unwrap());
+        readings.track(&"a", "shop", &spec, Duration::ZERO);
         let tracked = readings.shared.tracked.lock().get("a").cloned().unwrap();
-        let request = || {
-            tracked.request(
-                &tracked.triggers[0],
-                &tracked.slots[0],
-                Requester::Round(Duration::ZERO),
-            )
-        };
+        let request = || tracked.request(0, &tracked.slots[0], Requester::Round(Duration::ZERO));
         let quiet = |value| Reading::Quiet {
             value,
             threshold: 1.0,

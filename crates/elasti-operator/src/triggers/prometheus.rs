@@ -18,7 +18,7 @@ use tokio::time::{Instant, sleep, timeout_at};
 
 use super::ReadRequest;
 use super::address::Forbidden;
-use server::{Clients, Query, Server};
+use server::{Clients, Lanes, Query, Server};
 
 /// How often the uptime of the server is sampled within the cooldown, at least.
 const UPTIME_SAMPLES: u64 = 10;
@@ -54,6 +54,9 @@ pub enum QueryError {
     /// No whole answer in time.
     #[error("the server did not answer in time")]
     TimedOut,
+    /// It was not asked in time, or too late for an answer: others wait for it too.
+    #[error("its turn to ask the server did not come in time")]
+    NoTurn,
     /// Another code than 200.
     #[error("the server answered with code {0}")]
     Status(u16),
@@ -106,6 +109,7 @@ impl QueryError {
             Self::NotAllowed => "not-allowed",
             Self::Unreachable => "unreachable",
             Self::TimedOut => "timed-out",
+            Self::NoTurn => "no-turn",
             Self::Status(_) => "status",
             Self::TooLarge => "too-large",
             Self::CutShort => "cut-short",
@@ -126,6 +130,9 @@ impl QueryError {
 fn answer(request: ReadRequest, result: Result<Reading, QueryError>) {
     match result {
         Ok(reading) => request.answer(reading, ""),
+        Err(error @ QueryError::NoTurn) => {
+            request.not_read(error.to_string(), error.as_str());
+        }
         Err(error) => {
             let why = error.to_string();
             request.answer(Reading::Unknown { why }, error.as_str());
@@ -152,7 +159,35 @@ pub struct PrometheusSettings {
 #[derive(Debug)]
 pub struct Prometheus {
     clients: Arc<Clients>,
-    servers: Mutex<HashMap<Url, Arc<Server>>>,
+    servers: Mutex<Servers>,
+}
+
+/// The servers that are in use.
+#[derive(Debug, Default)]
+struct Servers {
+    by_address: HashMap<Url, Arc<Server>>,
+    /// By scheme, host and port: another path or parameter is no other server.
+    lanes: HashMap<String, Arc<Lanes>>,
+}
+
+impl Servers {
+    /// Those that are not in use have nothing to remember but an uptime.
+    fn forget_unused(&mut self) {
+        self.by_address
+            .retain(|_, server| Arc::strong_count(server) > 1);
+        self.lanes.retain(|_, lanes| Arc::strong_count(lanes) > 1);
+    }
+
+    fn get(&mut self, clients: &Arc<Clients>, url: &Url) -> Arc<Server> {
+        if let Some(server) = self.by_address.get(url) {
+            return server.clone();
+        }
+        let origin = url.origin().ascii_serialization();
+        let lanes = self.lanes.entry(origin).or_insert_with(Lanes::new).clone();
+        let server = Arc::new(Server::new(clients.clone(), url.clone(), lanes));
+        self.by_address.insert(url.clone(), server.clone());
+        server
+    }
 }
 
 impl Prometheus {
@@ -170,13 +205,11 @@ impl Prometheus {
     /// Reads many triggers, each by itself, so that a slow one delays no other.
     pub(super) fn read_triggers(&self, requests: Vec<ReadRequest>) {
         let mut servers = self.servers.lock();
-        // Those that are not in use have nothing to remember but an uptime.
-        servers.retain(|_, server| Arc::strong_count(server) > 1);
+        servers.forget_unused();
         for request in requests {
             match self.parse(&request) {
                 Ok((url, trigger)) => {
-                    let new = || Arc::new(Server::new(self.clients.clone(), url.clone()));
-                    let server = servers.entry(url.clone()).or_insert_with(new).clone();
+                    let server = servers.get(&self.clients, &url);
                     tokio::spawn(read(server, request, trigger));
                 }
                 Err(error) => answer(request, Err(error)),
@@ -185,8 +218,9 @@ impl Prometheus {
     }
 
     fn parse(&self, request: &ReadRequest) -> Result<(Url, PrometheusTrigger), QueryError> {
-        let trigger = request
-            .trigger
+        let missing = || QueryError::Settings("the trigger is gone".into());
+        let trigger = request.trigger().ok_or_else(missing)?;
+        let trigger = trigger
             .prometheus()
             .map_err(|error| QueryError::Settings(error.0))?;
         let url = self.clients.url(trigger.server_address.as_deref())?;
@@ -194,10 +228,11 @@ impl Prometheus {
     }
 }
 
-/// Reads one trigger, and gives up when it is too late.
+/// Reads one trigger, and gives up when it is too late. A server that is silent ends each query by itself, so that then the
+/// time went by while it waited for its turn.
 async fn read(server: Arc<Server>, request: ReadRequest, trigger: PrometheusTrigger) {
-    let reading = timeout_at(request.deadline(), evaluate(&server, &request, &trigger)).await;
-    answer(request, reading.unwrap_or(Err(QueryError::TimedOut)));
+    let reading = timeout_at(request.deadline(), evaluate(&server, &request, trigger)).await;
+    answer(request, reading.unwrap_or(Err(QueryError::NoTurn)));
 }
 
 /// The reading that a sample gives, if the server was up for the whole cooldown. The uptime is asked for after the sample,
@@ -205,7 +240,7 @@ async fn read(server: Arc<Server>, request: ReadRequest, trigger: PrometheusTrig
 async fn evaluate(
     server: &Arc<Server>,
     request: &ReadRequest,
-    trigger: &PrometheusTrigger,
+    trigger: PrometheusTrigger,
 ) -> Result<Reading, QueryError> {
     let PrometheusTrigger {
         headers,
@@ -214,10 +249,10 @@ async fn evaluate(
         uptime_filter,
         ..
     } = trigger;
-    let (urgent, threshold) = (request.is_urgent(), *threshold);
+    let (urgent, headers) = (request.is_urgent(), Arc::new(headers));
     let query = Query {
         headers: headers.clone(),
-        text: query.clone(),
+        text: query.into(),
         namespace: request.namespace.clone(),
         urgent,
     };
@@ -227,7 +262,7 @@ async fn evaluate(
     sleep(request.slack()).await;
     let uptime = Query {
         headers: headers.clone(),
-        text: uptime_query(uptime_filter, request.cooldown),
+        text: uptime_query(&uptime_filter, request.cooldown).into(),
         namespace: request.namespace.clone(),
         urgent,
     };
@@ -237,7 +272,7 @@ async fn evaluate(
     }
     let active = value >= threshold;
     // The author of an ElastiService chooses the query; what only the operator may read is not for everyone.
-    let value = match server.hides_values(headers) {
+    let value = match server.hides_values(&headers) {
         true => f64::NAN,
         false => value,
     };

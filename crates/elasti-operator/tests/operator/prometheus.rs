@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use crate::scripted_server::{Received, Reply, ScriptedServer, answer, one_series, until};
-use elasti_api::Trigger;
+use elasti_api::{ElastiServiceSpec, Trigger};
 use elasti_core::observed::Reading;
 use elasti_fake_cluster::clock::Clock;
 use elasti_fake_cluster::prometheus::{Prometheus as FakePrometheus, Reading as Served};
@@ -22,6 +22,13 @@ const POLL_INTERVAL: Duration = Duration::from_secs(30);
 
 fn trigger(metadata: Value) -> Trigger {
     serde_json::from_value(json!({"type": "prometheus", "metadata": metadata})).unwrap()
+}
+
+/// A spec with these triggers.
+fn spec(triggers: &[Trigger]) -> Arc<ElastiServiceSpec> {
+    let target = json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": "cart"});
+    let spec = json!({"service": "cart", "scaleTargetRef": target, "triggers": triggers});
+    Arc::new(serde_json::from_value(spec).unwrap())
 }
 
 /// A trigger of the default server with threshold 0.5.
@@ -51,7 +58,7 @@ fn default_server(url: &str) -> PrometheusSettings {
 async fn read(settings: PrometheusSettings, trigger: Trigger) -> Reading {
     let (readings, _changed) = readings(settings);
     let key = "shop/cart".to_owned();
-    readings.track(&key, "shop", &[trigger], COOLDOWN);
+    readings.track(&key, "shop", &spec(&[trigger]), COOLDOWN);
     readings.read_now(&key).await;
     readings.get(&key).remove(0)
 }
@@ -507,7 +514,7 @@ async fn nothing_of_one_answer_survives_into_the_next_r13() {
     .await;
     let (readings, _changed) = readings(default_server(&server.url()));
     let key = "shop/cart".to_owned();
-    readings.track(&key, "shop", &[plain()], COOLDOWN);
+    readings.track(&key, "shop", &spec(&[plain()]), COOLDOWN);
     let no_answer = || Expect::Unknown(NO_ANSWER);
     let expected = [Expect::Quiet, no_answer(), Expect::Active, no_answer()];
     for (at, expect) in expected.into_iter().enumerate() {
@@ -664,7 +671,7 @@ async fn a_round_asks_for_each_uptime_seldom_and_for_few_things_at_once() {
     for (at, key) in keys.iter().enumerate() {
         let cooldown = if at < 25 { COOLDOWN } else { COOLDOWN * 2 };
         let own = trigger(json!({"query": format!("load_{at}"), "threshold": "0.5"}));
-        readings.track(key, "shop", &[own, plain()], cooldown);
+        readings.track(key, "shop", &spec(&[own, plain()]), cooldown);
     }
     until("all are read", async || {
         let quiet = |one: &Reading| matches(&Expect::Quiet, one);
@@ -698,7 +705,7 @@ async fn a_silent_server_delays_only_its_own_services_and_is_not_pressed() {
         } else {
             at_silent.clone()
         };
-        readings.track(&key(at), "shop", &[trigger], COOLDOWN);
+        readings.track(&key(at), "shop", &spec(&[trigger]), COOLDOWN);
     }
     until("the good ones are read", async || {
         (0..100)
@@ -737,14 +744,14 @@ async fn slow_queries_of_one_namespace_make_no_other_reading_old() {
     let slow = |at: usize| trigger(json!({"query": format!("slow_{at}"), "threshold": "0.5"}));
     for object in 0..50 {
         let triggers: Vec<Trigger> = (0..32).map(|at| slow(100 * object + at)).collect();
-        readings.track(&format!("aaa/{object}"), "aaa", &triggers, COOLDOWN);
+        readings.track(&format!("aaa/{object}"), "aaa", &spec(&triggers), COOLDOWN);
     }
     let key = "shop/cart".to_owned();
     until("the neighbour presses the server", async || {
         server.received().len() > 5
     })
     .await;
-    readings.track(&key, "shop", &[plain()], COOLDOWN);
+    readings.track(&key, "shop", &spec(&[plain()]), COOLDOWN);
     until("it is read nonetheless", async || {
         matches(&Expect::Quiet, &readings.get(&key)[0])
     })
@@ -768,7 +775,7 @@ async fn what_a_decision_waits_for_does_not_wait_for_rounds_and_ends() {
     let slow = |at: usize| trigger(json!({"query": format!("slow_{at}"), "threshold": "0.5"}));
     let quick = trigger(json!({"query": "quick", "threshold": "0.5"}));
     let key = "shop/cart".to_owned();
-    readings.track(&key, "shop", &[quick, slow(999)], COOLDOWN);
+    readings.track(&key, "shop", &spec(&[quick, slow(999)]), COOLDOWN);
     until("both are read in a round", async || {
         let read = readings.get(&key);
         read.iter().all(|one| !matches(&Expect::Unread, one))
@@ -777,7 +784,12 @@ async fn what_a_decision_waits_for_does_not_wait_for_rounds_and_ends() {
     // Of the same namespace, so that only the lane helps.
     for object in 0..6 {
         let triggers: Vec<Trigger> = (0..32).map(|at| slow(100 * object + at)).collect();
-        readings.track(&format!("shop/{object}"), "shop", &triggers, COOLDOWN);
+        readings.track(
+            &format!("shop/{object}"),
+            "shop",
+            &spec(&triggers),
+            COOLDOWN,
+        );
     }
     let asked = |query: &str| {
         let received = server.received();
@@ -808,7 +820,7 @@ async fn rounds_go_on_and_only_changes_are_announced() {
     let url = format!("http://{}", prometheus.address);
     let (readings, mut changed) = readings(default_server(&url));
     let key = "shop/cart".to_owned();
-    readings.track(&key, "shop", &[plain()], COOLDOWN);
+    readings.track(&key, "shop", &spec(&[plain()]), COOLDOWN);
     let unread = &readings.get(&key)[0];
     assert!(matches(&Expect::Unread, unread), "{unread:?}");
 
@@ -843,7 +855,7 @@ async fn rounds_go_on_and_only_changes_are_announced() {
     }
 
     let other = trigger(json!({"query": "load", "threshold": "0"}));
-    readings.track(&key, "shop", &[other.clone(), plain()], COOLDOWN);
+    readings.track(&key, "shop", &spec(&[other.clone(), plain()]), COOLDOWN);
     let unread = readings.get(&key);
     assert_eq!(unread.len(), 2);
     assert!(unread.iter().all(|one| matches(&Expect::Unread, one)));
@@ -912,4 +924,84 @@ async fn where_servers_are_listed_no_other_is_asked() {
     );
     let any = read(settings(&[]), at(&url)).await;
     assert!(matches(&Expect::Quiet, &any));
+}
+
+#[tokio::test(start_paused = true)]
+async fn all_addresses_of_one_server_share_its_permits() {
+    let server = server(Reply::Hang(vec![]), up()).await;
+    let (readings, _changed) = readings(PrometheusSettings {
+        any_address: true,
+        ..PrometheusSettings::default()
+    });
+    let at = |number: usize| {
+        let address = format!("{}/?n={number}", server.url());
+        trigger(json!({"query": "load", "threshold": "0.5", "serverAddress": address}))
+    };
+    let triggers: Vec<Trigger> = (0..32).map(at).collect();
+    readings.track(&"aaa/0".to_owned(), "aaa", &spec(&triggers), COOLDOWN);
+    until("it is asked", async || !server.received().is_empty()).await;
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    assert_eq!(server.most_at_once(), 6, "half of all for one namespace");
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_namespace_has_only_so_many_queries_in_flight_whatever_servers_it_names() {
+    let mut silent = Vec::new();
+    for _ in 0..12 {
+        silent.push(server(Reply::Hang(vec![]), up()).await);
+    }
+    let good = server(says("0"), up()).await;
+    let (readings, _changed) = readings(PrometheusSettings {
+        any_address: true,
+        ..default_server(&good.url())
+    });
+    for (at, server) in silent.iter().enumerate() {
+        let slow = |query: usize| {
+            trigger(
+                json!({"query": format!("slow_{query}"), "threshold": "0.5", "serverAddress": server.url()}),
+            )
+        };
+        let triggers: Vec<Trigger> = (0..8).map(slow).collect();
+        readings.track(&format!("aaa/{at}"), "aaa", &spec(&triggers), COOLDOWN);
+    }
+    let connections = || {
+        silent
+            .iter()
+            .map(ScriptedServer::connections)
+            .sum::<usize>()
+    };
+    until("they are asked", async || connections() >= 12).await;
+    let key = "shop/cart".to_owned();
+    readings.track(&key, "shop", &spec(&[plain()]), COOLDOWN);
+    until("a neighbour is read", async || {
+        matches(&Expect::Quiet, &readings.get(&key)[0])
+    })
+    .await;
+    assert_eq!(connections(), 12, "before the first of them ends");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_read_whose_turn_does_not_come_leaves_a_good_reading_and_says_that_it_was_not_read() {
+    let server = ScriptedServer::start(|request| match request.query.as_str() {
+        "load" => says("0"),
+        _ if is_uptime(request) => up(),
+        _ => Reply::Hang(vec![]),
+    })
+    .await;
+    let (readings, _changed) = readings(default_server(&server.url()));
+    let key = "shop/cart".to_owned();
+    readings.track(&key, "shop", &spec(&[plain()]), COOLDOWN);
+    assert!(readings.read_now(&key).await);
+    let hostile: Vec<String> = (0..16).map(|at| format!("aaa-{at}/web")).collect();
+    let slow = |at: usize| trigger(json!({"query": format!("slow_{at}"), "threshold": "0.5"}));
+    let triggers: Vec<Trigger> = (0..8).map(slow).collect();
+    for one in &hostile {
+        let (namespace, _) = one.split_once('/').unwrap();
+        readings.track(one, namespace, &spec(&triggers), COOLDOWN);
+    }
+    let others = futures::future::join_all(hostile.iter().map(|one| readings.read_now(one)));
+    let (_, all_read) = futures::join!(others, readings.read_now(&key));
+    assert!(!all_read);
+    let reading = readings.get(&key).remove(0);
+    assert!(matches(&Expect::Quiet, &reading), "{reading:?}");
 }

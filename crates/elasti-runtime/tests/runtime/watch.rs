@@ -320,3 +320,61 @@ async fn of_each_page_only_what_matters_is_kept() {
     let whole = |state: &State| state.lists > 1 && state.names == BTreeSet::from(all.clone());
     fixture.until("a list in three pages", whole).await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_list_of_large_objects_comes_in_pages_of_a_few_megabytes() {
+    const BYTES_OF_EACH: usize = 900_000;
+    const COUNT: usize = 24;
+    let fixture = Fixture::start(|_| {});
+    fixture.listed().await;
+    for number in 0..COUNT {
+        let mut map = ConfigMap::default();
+        map.metadata.name = Some(format!("map-{number:02}"));
+        let data = [("text".to_owned(), "x".repeat(BYTES_OF_EACH))];
+        map.data = Some(data.into());
+        let params = PostParams::default();
+        fixture.maps.create(&params, &map).await.unwrap();
+    }
+    let collection = Collection {
+        path: "/api/v1/namespaces/default/configmaps".into(),
+        ..Collection::default()
+    };
+    let pages = Arc::new(Mutex::new(Vec::new()));
+    let (begins, counts) = (pages.clone(), pages.clone());
+    let watch = Watch::new(fixture.server.client(), collection, version_of).keep_only(move |_| {
+        *counts.lock().last_mut().unwrap() += 1;
+        true
+    });
+    let listed = Arc::new(Mutex::new(0));
+    let kept = listed.clone();
+    let run = watch.run(move |event, _| match event {
+        Event::Calling => begins.lock().push(0_usize),
+        Event::Listed(maps) => *kept.lock() = maps.len(),
+        _ => {}
+    });
+    let task = tokio::spawn(run);
+    while *listed.lock() == 0 {
+        sleep(Duration::from_millis(20)).await;
+    }
+    task.abort();
+    assert_eq!(*listed.lock(), COUNT);
+    let largest = pages.lock().iter().max().copied().unwrap();
+    assert!(largest * BYTES_OF_EACH <= 8 << 20, "{largest} in one page");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_refused_is_asked_for_less_and_less_often_where_that_may_last() {
+    const LONGEST: Duration = Duration::from_secs(120);
+    let refuse = |server: &ApiServer| {
+        let faults = server.faults();
+        faults.strike_randomly(1_000, lists(), Fault::Refuse);
+    };
+    let fixture = Fixture::start_with(refuse, |watch| watch.refused_backoff_max(LONGEST));
+    fixture
+        .until("twelve refusals", |state| state.failures.len() == 12)
+        .await;
+    let last = fixture.state.lock().failures.last().copied().unwrap();
+    assert!(last >= LONGEST / 2 && last <= LONGEST, "{last:?}");
+    fixture.server.faults().heal();
+    fixture.until("a list", |state| state.lists == 1).await;
+}

@@ -216,6 +216,7 @@ impl Config {
             triggers: vec![Trigger {
                 type_: TriggerType::Prometheus,
                 metadata: std::collections::BTreeMap::default(),
+                dropped: None,
             }],
             autoscaler: self.keda.then(|| Autoscaler {
                 type_: AutoscalerType::Keda,

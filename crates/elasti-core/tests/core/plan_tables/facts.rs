@@ -42,6 +42,7 @@ pub fn spec() -> ElastiServiceSpec {
         triggers: vec![Trigger {
             type_: TriggerType::Prometheus,
             metadata: BTreeMap::default(),
+            dropped: None,
         }],
         autoscaler: None,
         enabled_period: None,

@@ -1,9 +1,9 @@
 //! Every transition of the phase table is shown by two sets of facts, one after the other.
 
 use elasti_api::Phase::{self, Asleep, Draining, Redirecting, Restoring, Serving, Waking};
-use elasti_core::Observed;
 use elasti_core::observed::{Obstacle, ObstacleKind, Owned};
 use elasti_core::phase::{allowed, transitions};
+use elasti_core::{Observed, Step};
 
 use crate::plan_tables::facts::{
     Change, LONG, active, ago, asleep, draining, in_rotation, no_pods, planned, pod, quiet,
@@ -145,4 +145,17 @@ fn serving_never_skips_the_redirect_and_a_sleeping_service_is_not_put_to_sleep()
     ] {
         assert!(!allowed(from, to), "{from:?} to {to:?}");
     }
+}
+
+#[test]
+fn a_plan_takes_pods_down_exactly_if_it_marks_shrinks_or_scales_to_zero() {
+    let mut some = false;
+    for phase in ALL {
+        let plan = planned(&facts_in(phase));
+        let is_down = |step: &Step| ["Mark", "Shrink", "ScaleToZero"].contains(&step.name());
+        let takes_down = plan.steps.iter().any(is_down);
+        assert_eq!(plan.takes_down(), takes_down, "{:?}", plan.phase);
+        some |= takes_down;
+    }
+    assert!(some);
 }

@@ -1,8 +1,8 @@
 //! What the status says, since when, and that it changes only when something else does.
 
-use elasti_api::{Condition, ElastiServiceStatus, Mode, Phase, Time, WakeClient};
+use elasti_api::{Condition, ElastiServiceStatus, Mode, Phase, Reason, Time, WakeClient};
 use elasti_core::observed::{Author, Owned, Reading, Remembered, Report, SeenClient, UserRequest};
-use elasti_core::status::{Refusal, status, status_after};
+use elasti_core::status::{Refusal, status, status_after, status_without_facts};
 use elasti_core::{Observed, Plan};
 use jiff::SignedDuration;
 
@@ -503,4 +503,31 @@ fn what_sleeps_comes_first_and_of_that_what_was_used_last() {
     let mut sorted: Vec<&ElastiServiceStatus> = wanted.iter().rev().collect();
     sorted.sort_by_key(|status| elasti_core::status::need(status));
     assert_eq!(sorted, wanted.iter().collect::<Vec<_>>());
+}
+
+#[test]
+fn where_the_facts_cannot_be_read_the_status_says_so_once_and_keeps_the_rest() {
+    let mut o = asleep();
+    let (_, before) = report_status(&mut o, &ElastiServiceStatus::default());
+    let later = now() + SignedDuration::from_secs(60);
+    let sentence = "The operator may not list replicasets.apps.";
+    let without = |before: &ElastiServiceStatus, at| {
+        status_without_facts(before, 7, at, Reason::TargetNotFound, sentence)
+    };
+    let told = without(&before, later);
+    for type_ in ["Ready", "TargetFound"] {
+        let condition = condition(&told, type_);
+        assert_eq!(
+            (&*condition.status, &*condition.message),
+            ("False", sentence)
+        );
+        assert_eq!(condition.last_transition_time, Time(later));
+    }
+    assert_eq!(told.reason.as_deref(), Some("TargetNotFound"));
+    assert_eq!((told.phase, &told.ports), (before.phase, &before.ports));
+    assert_eq!(told.conditions.len(), before.conditions.len());
+    let again = without(&told, later + SignedDuration::from_secs(60));
+    assert_eq!(again, told, "nothing to write");
+    let new = without(&ElastiServiceStatus::default(), later);
+    assert_eq!(new.conditions.len(), 2);
 }

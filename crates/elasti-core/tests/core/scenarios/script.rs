@@ -630,6 +630,7 @@ fn spec() -> ElastiServiceSpec {
         triggers: vec![Trigger {
             type_: TriggerType::Prometheus,
             metadata: std::collections::BTreeMap::default(),
+            dropped: None,
         }],
         autoscaler: None,
         enabled_period: None,

@@ -1,4 +1,5 @@
-//! Permits to query one server: a few at a time, shared fairly by the namespaces that wait for one.
+//! Permits for queries: a few at a time, shared fairly by the namespaces that wait for one. A query needs one of its
+//! server's and one of those for all servers.
 
 use std::sync::Arc;
 
@@ -31,6 +32,11 @@ impl Drop for Permit {
 impl Lane {
     pub(super) fn new(permits: usize) -> Arc<Self> {
         Arc::new(Self(Mutex::new(Turns::new(permits))))
+    }
+
+    /// No namespace gets more than `most_of_each`.
+    pub(super) fn with_most(permits: usize, most_of_each: usize) -> Arc<Self> {
+        Arc::new(Self(Mutex::new(Turns::with_most(permits, most_of_each))))
     }
 
     /// Waits for the namespace's turn; `None` never happens while the lane lives.

@@ -24,6 +24,11 @@ const POOL_IDLE_TIMEOUT: Duration = Duration::from_secs(20);
 const ROUND_QUERIES: usize = 12;
 /// The same of what decisions wait for.
 const URGENT_QUERIES: usize = 4;
+/// Queries of rounds to all servers at a time, and those of one namespace among them: addresses cost nothing, and each
+/// that does not answer keeps a socket for as long as a query may take.
+const ROUND_QUERIES_EVERYWHERE: (usize, usize) = (256, ROUND_QUERIES);
+/// The same of what decisions wait for.
+const URGENT_QUERIES_EVERYWHERE: (usize, usize) = (64, URGENT_QUERIES);
 /// After so many queries of a namespace in a row without any answer, those that queue are not sent any more.
 const GIVE_UP_AFTER: usize = ROUND_QUERIES / 2;
 /// An answer that was not asked for again is forgotten.
@@ -51,6 +56,9 @@ pub(super) struct Clients {
     settings: PrometheusSettings,
     checked: Client,
     trusted: Client,
+    /// Permits for all servers.
+    rounds: Arc<Lane>,
+    urgent: Arc<Lane>,
 }
 
 impl Clients {
@@ -60,6 +68,14 @@ impl Clients {
             settings,
             checked: client(|builder| builder.dns_resolver(CheckedNames))?,
             trusted: client(|builder| builder)?,
+            rounds: {
+                let (all, each) = ROUND_QUERIES_EVERYWHERE;
+                Lane::with_most(all, each)
+            },
+            urgent: {
+                let (all, each) = URGENT_QUERIES_EVERYWHERE;
+                Lane::with_most(all, each)
+            },
         })
     }
 
@@ -156,8 +172,8 @@ fn client(
 /// One query as one namespace asks it; the same query of the same namespace is asked once for all who wait for it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Query {
-    pub(super) headers: Headers,
-    pub(super) text: String,
+    pub(super) headers: Arc<Headers>,
+    pub(super) text: Arc<str>,
     /// Whose turn it takes.
     pub(super) namespace: Arc<str>,
     /// A decision waits for it.
@@ -167,15 +183,46 @@ pub(super) struct Query {
 /// The last answer to a query, and when it was sent.
 type LastAnswer = tokio::sync::Mutex<Option<(Instant, Result<f64, QueryError>)>>;
 
-/// One server, shared by all its triggers.
+/// What all addresses of one server share, whatever their paths and parameters.
 #[derive(Debug)]
-pub(super) struct Server {
-    clients: Arc<Clients>,
-    url: Url,
+pub(super) struct Lanes {
     rounds: Arc<Lane>,
     urgent: Arc<Lane>,
     /// Queries in a row without an answer, by namespace.
     unanswered: Mutex<HashMap<Arc<str>, usize>>,
+}
+
+impl Lanes {
+    pub(super) fn new() -> Arc<Self> {
+        Arc::new(Self {
+            rounds: Lane::new(ROUND_QUERIES),
+            urgent: Lane::new(URGENT_QUERIES),
+            unanswered: Mutex::default(),
+        })
+    }
+
+    fn unanswered_in(&self, namespace: &Arc<str>) -> usize {
+        self.unanswered.lock().get(namespace).copied().unwrap_or(0)
+    }
+
+    /// Counts how a query of the namespace ended.
+    fn ended(&self, namespace: &Arc<str>, result: &Result<f64, QueryError>) {
+        let mut unanswered = self.unanswered.lock();
+        match result {
+            Err(QueryError::TimedOut | QueryError::Unreachable) => {
+                *unanswered.entry(namespace.clone()).or_default() += 1;
+            }
+            _ => drop(unanswered.remove(namespace)),
+        }
+    }
+}
+
+/// One address of a server, shared by all its triggers.
+#[derive(Debug)]
+pub(super) struct Server {
+    clients: Arc<Clients>,
+    url: Url,
+    lanes: Arc<Lanes>,
     answers: Mutex<Answers>,
 }
 
@@ -201,13 +248,11 @@ impl Answers {
 }
 
 impl Server {
-    pub(super) fn new(clients: Arc<Clients>, url: Url) -> Self {
+    pub(super) fn new(clients: Arc<Clients>, url: Url, lanes: Arc<Lanes>) -> Self {
         Self {
             clients,
             url,
-            rounds: Lane::new(ROUND_QUERIES),
-            urgent: Lane::new(URGENT_QUERIES),
-            unanswered: Mutex::default(),
+            lanes,
             answers: Mutex::default(),
         }
     }
@@ -246,14 +291,17 @@ impl Server {
             namespace,
             urgent,
         } = query;
-        let lane = match urgent {
-            true => &self.urgent,
-            false => &self.rounds,
+        let (lanes, clients) = (&self.lanes, &self.clients);
+        let (lane, everywhere) = match urgent {
+            true => (&lanes.urgent, &clients.urgent),
+            false => (&lanes.rounds, &clients.rounds),
         };
-        let before = self.unanswered_in(namespace);
+        let before = lanes.unanswered_in(namespace);
+        // In this order a namespace that has all it may have of the second one keeps no more of a server than before.
         let _permit = lane.permit(namespace).await;
+        let _everywhere = everywhere.permit(namespace).await;
         let sent = Instant::now();
-        let unanswered = self.unanswered_in(namespace);
+        let unanswered = lanes.unanswered_in(namespace);
         // A query that queued while the server fell silent gives up; a later one tries again.
         if unanswered.saturating_sub(before) >= GIVE_UP_AFTER {
             return (sent, Err(QueryError::TimedOut));
@@ -261,18 +309,8 @@ impl Server {
         let result = timeout(TIMEOUT, self.send(headers, text))
             .await
             .unwrap_or(Err(QueryError::TimedOut));
-        let mut unanswered = self.unanswered.lock();
-        match &result {
-            Err(QueryError::TimedOut | QueryError::Unreachable) => {
-                *unanswered.entry(namespace.clone()).or_default() += 1;
-            }
-            _ => drop(unanswered.remove(namespace)),
-        }
+        lanes.ended(namespace, &result);
         (sent, result)
-    }
-
-    fn unanswered_in(&self, namespace: &Arc<str>) -> usize {
-        self.unanswered.lock().get(namespace).copied().unwrap_or(0)
     }
 
     async fn send(&self, headers: &Headers, query: &str) -> Result<f64, QueryError> {
