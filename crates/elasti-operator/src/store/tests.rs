@@ -414,7 +414,7 @@ fn a_kind_that_is_no_longer_followed_leaves_nothing_behind() {
     let me = of_kind("shop", "example.com/v1/App", 1);
     let (kind, target) = (target_of(&me).kind, target_of(&me));
     store.apply_change(None, Change::Set(me.clone()));
-    let object = json!({"metadata": {"name": target.name.name, "namespace": "shop", "uid": "t", "resourceVersion": "1"}});
+    let object = json!({"metadata": {"name": *target.name.name, "namespace": "shop", "uid": "t", "resourceVersion": "1"}});
     let good = vec![TargetView::from_object(object).unwrap()];
     store.apply_target_change(
         &kind,
