@@ -178,6 +178,7 @@ function facts() {
     ['Asleep', percent(s.asleep.share), 'of its lifetime'],
     ['CPU saved', amount(s.saved.cpuHours), 'CPU-hours'],
     ['Memory saved', amount(s.saved.gibHours), 'GiB-hours'],
+    ...Object.entries(s.saved.resourceHours ?? {}).map(([name, hours]) => ['Resource saved', amount(hours), `${name}-hours`]),
     ['Cold start', length(coldStart?.p50Millis), coldStart ? `p95 ${length(coldStart.p95Millis)} of ${coldStart.count} observed` : 'no wake observed'],
     ['Cooldown', length(s.cooldownSeconds * 1000).replace(' 0 s', ''), 'quiet before sleep'],
     ['Target', s.target.name, s.target.kind],

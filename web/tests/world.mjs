@@ -200,20 +200,24 @@ function condition(type, status, reason, message) {
 
 const wake = (by, seconds) => ({ by, askedAt: micro(seconds), scaledAt: micro(seconds - 0.02), scheduledAt: micro(seconds - 0.1), startedAt: micro(seconds - 0.9), readyAt: micro(seconds - 2.1), answeredAt: micro(seconds - 2.2) });
 
+/** What sleeps of one pod with 250m and 256Mi saved, and what each second of the current one saves. */
+const saved = (seconds) => ({ podSeconds: seconds, cpuMillicoreSeconds: seconds * 250, memoryMebibyteSeconds: seconds * 256 });
+const currentSleep = (since) => ({ since, pods: 1, cpuMillicores: 250, memoryBytes: 268435456 });
+
 /** Statuses as the operator writes them. */
 export const statuses = {
   serving: () => ({
-    phase: 'Serving', mode: 'serve', reason: 'CoolingDown', replicas: 1, held: 0, observedGeneration: 1, quietSince: whole(600), lastScaledUpTime: whole(3600), lastWake: wake('Traffic', 3600), asleepSeconds: 7200,
+    phase: 'Serving', mode: 'serve', reason: 'CoolingDown', replicas: 1, held: 0, observedGeneration: 1, quietSince: whole(600), lastScaledUpTime: whole(3600), lastWake: wake('Traffic', 3600), asleepSeconds: 7200, saved: saved(7200),
     triggers: [{ type: 'prometheus', reading: 'quiet', value: '0.2', threshold: '0.5', since: whole(600) }],
     conditions: [condition('Ready', 'True', 'CoolingDown', `The service has been quiet since ${whole(600)}; it may sleep when the cooldown of 3600 s ends.`), condition('TargetFound', 'True', 'Found', 'The target exists.')],
   }),
   asleep: () => ({
-    phase: 'Asleep', mode: 'proxy', reason: 'Idle', replicas: 0, held: 0, observedGeneration: 1, quietSince: whole(1800), lastSleepTime: whole(900), lastScaledUpTime: whole(7200), lastWake: wake('TriggerActive', 7200), asleepSeconds: 36000,
+    phase: 'Asleep', mode: 'proxy', reason: 'Idle', replicas: 0, held: 0, observedGeneration: 1, quietSince: whole(1800), lastSleepTime: whole(900), lastScaledUpTime: whole(7200), lastWake: wake('TriggerActive', 7200), asleepSeconds: 36000, saved: saved(36000), currentSleep: currentSleep(whole(900)),
     triggers: [{ type: 'prometheus', reading: 'quiet', value: '0', threshold: '0.5', since: whole(1800) }],
     conditions: [condition('Ready', 'True', 'Idle', 'Every trigger has been quiet for the whole cooldown.'), condition('Asleep', 'True', 'Idle', 'Every trigger has been quiet for the whole cooldown.')],
   }),
   stuck: () => ({
-    phase: 'Waking', mode: 'proxy', reason: 'ImagePull', replicas: 1, held: 3, observedGeneration: 1, lastScaledUpTime: whole(60), lastWake: { by: 'Traffic', askedAt: micro(60), scaledAt: micro(59.9) }, asleepSeconds: 600,
+    phase: 'Waking', mode: 'proxy', reason: 'ImagePull', replicas: 1, held: 3, observedGeneration: 1, lastScaledUpTime: whole(60), lastWake: { by: 'Traffic', askedAt: micro(60), scaledAt: micro(59.9) }, asleepSeconds: 600, saved: saved(600),
     triggers: [{ type: 'prometheus', reading: 'unknown', threshold: '0.5', message: 'The server answered 502.', since: whole(60) }],
     conditions: [condition('Ready', 'False', 'ImagePull', 'Pod web-1: image shop/web:9 cannot be pulled.')],
   }),

@@ -30,7 +30,8 @@ pub use probe_response::{
 };
 pub use reason::Reason;
 pub use status::{
-    ElastiServiceStatus, FailedWake, LastWake, ListenPort, Mode, Phase, ServicePorts, TriggerStatus,
+    CurrentSleep, ElastiServiceStatus, FailedWake, LastWake, ListenPort, Mode, Phase, SavedSeconds,
+    ServicePorts, TriggerStatus,
 };
 pub use target::ScaleTargetRef;
 pub use trigger::{

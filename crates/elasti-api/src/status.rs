@@ -1,6 +1,8 @@
 //! The `status` of an ElastiService: the phase that it is in, and why.
 //! No field is an enum in the schema, so that the status of another version is never rejected.
 
+use std::collections::BTreeMap;
+
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, MicroTime, Time};
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
@@ -90,6 +92,51 @@ pub struct ElastiServiceStatus {
     /// For how many seconds the target has slept, up to the last wake.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub asleep_seconds: Option<i64>,
+    /// What each second of the current sleep saves; absent while the target is awake.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub current_sleep: Option<CurrentSleep>,
+    /// What all earlier sleeps saved: added up at the end of each, with the requests that its pods had as it began.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub saved: Option<SavedSeconds>,
+}
+
+/// What each second of a sleep saves: the pods that do not run, and what each of them requested as the sleep began.
+#[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct CurrentSleep {
+    /// Since when it is counted: since the sleep began, or since this version of the operator first saw it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub since: Option<Time>,
+    /// How many pods do not run: `minTargetReplicas` as the sleep began.
+    #[serde(default)]
+    pub pods: u32,
+    /// The CPU that each of them requested, in thousandths of a core.
+    #[serde(default)]
+    pub cpu_millicores: i64,
+    /// The bytes of memory that each of them requested.
+    #[serde(default)]
+    pub memory_bytes: i64,
+    /// Extended resources that each of them requested, for example `nvidia.com/gpu`; at most 8.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub resources: BTreeMap<String, i64>,
+}
+
+/// What sleep has saved: requests times seconds asleep.
+#[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct SavedSeconds {
+    /// Seconds that pods did not run.
+    #[serde(default)]
+    pub pod_seconds: i64,
+    /// Thousandths of CPU cores that were not requested, times seconds.
+    #[serde(default)]
+    pub cpu_millicore_seconds: i64,
+    /// MiB of memory that were not requested, times seconds.
+    #[serde(default)]
+    pub memory_mebibyte_seconds: i64,
+    /// Extended resources that were not requested, times seconds, for example of `nvidia.com/gpu`; at most 8.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub resource_seconds: BTreeMap<String, i64>,
 }
 
 /// The reading of one trigger.

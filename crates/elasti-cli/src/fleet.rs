@@ -134,21 +134,7 @@ impl Fleet {
         namespace: Option<&str>,
         labels: Option<&str>,
     ) -> Result<Self, Failed> {
-        let services: Api<ElastiService> = match namespace {
-            Some(namespace) => cluster.services_in(namespace),
-            None => Api::all(cluster.client.clone()),
-        };
-        let params = ListParams {
-            label_selector: labels.map(str::to_owned),
-            ..ListParams::default()
-        };
-        let listed = services.list(&params).await;
-        let listed =
-            listed.map_err(|error| Call::services("list", namespace, None).refused(&error))?;
-        let mut fleet = Self {
-            services: listed.items,
-            ..Self::default()
-        };
+        let mut fleet = Self::without_targets(cluster, namespace, labels).await?;
         let kinds = fleet.kinds();
         let lists = kinds
             .iter()
@@ -166,6 +152,29 @@ impl Fleet {
             fleet.targets.insert(kind.clone(), seen);
         }
         Ok(fleet)
+    }
+
+    /// Loads the ElastiServices alone; of their targets the statuses tell.
+    pub(crate) async fn without_targets(
+        cluster: &Cluster,
+        namespace: Option<&str>,
+        labels: Option<&str>,
+    ) -> Result<Self, Failed> {
+        let services: Api<ElastiService> = match namespace {
+            Some(namespace) => cluster.services_in(namespace),
+            None => Api::all(cluster.client.clone()),
+        };
+        let params = ListParams {
+            label_selector: labels.map(str::to_owned),
+            ..ListParams::default()
+        };
+        let listed = services.list(&params).await;
+        let listed =
+            listed.map_err(|error| Call::services("list", namespace, None).refused(&error))?;
+        Ok(Self {
+            services: listed.items,
+            ..Self::default()
+        })
     }
 
     /// The kinds of target that the services name.
@@ -197,7 +206,8 @@ impl Fleet {
         views
     }
 
-    fn view(&self, me: &ElastiService, now: Timestamp) -> View {
+    /// What is shown of one of them.
+    pub(crate) fn view(&self, me: &ElastiService, now: Timestamp) -> View {
         let target = &me.spec.scale_target_ref;
         let key = (me.namespace().unwrap_or_default(), target.name.clone());
         let target = match self.targets.get(&Kind::from(target)) {

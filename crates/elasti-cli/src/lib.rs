@@ -17,6 +17,7 @@ mod output;
 mod pause;
 pub mod refusal;
 mod request;
+mod savings;
 mod sleep;
 mod span;
 mod table;
@@ -45,6 +46,7 @@ pub enum Command {
     Man(man::Man),
     Pause(pause::Pause),
     Resume(pause::Resume),
+    Savings(savings::Savings),
     Sleep(sleep::Sleep),
     Top(top::Top),
     Version(version::Version),
@@ -66,6 +68,7 @@ impl Command {
             Self::Man(man) => man.run(cli),
             Self::Pause(pause) => pause.run(),
             Self::Resume(resume) => resume.run(),
+            Self::Savings(savings) => savings.run(),
             Self::Sleep(sleep) => sleep.run(),
             Self::Top(top) => top.run(),
             Self::Version(version) => version.run(),

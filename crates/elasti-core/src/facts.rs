@@ -28,7 +28,7 @@ pub use obstacle::{Patience, Row, SLOW_AFTER, Stall, fail_fast, patience, refusa
 pub(crate) use pod::lasting_containers;
 pub use pod::{PodFacts, PodId, PodOwner, is_ready, named_ports, own_addresses, pods_of_service};
 pub use predecessor::{OPERATOR_LABEL as PREDECESSOR_LABEL, PredecessorFacts};
-pub use requests::Requests;
+pub use requests::{MAX_RESOURCES, Requests};
 pub use resolver::resolver;
 pub use rival::{Claimant, rival, rival_among};
 pub use selector::PodSelector;

@@ -9,7 +9,7 @@ use elasti_api::{
 };
 use jiff::{SignedDuration, Timestamp};
 
-use crate::facts::patience;
+use crate::facts::{Requests, patience};
 use crate::services::Unmanaged;
 use crate::stable_since::StableSince;
 
@@ -379,6 +379,8 @@ pub struct Target {
     pub replicas_at: Option<Timestamp>,
     /// Which pods its controller stops when it is scaled down.
     pub stops: StopOrder,
+    /// What each pod of its template requests.
+    pub requests: Requests,
 }
 
 /// Which pods the target's controller stops when it is scaled down, as Kubernetes 1.34 does it.

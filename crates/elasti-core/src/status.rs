@@ -1,6 +1,7 @@
 //! The status that follows from the facts and the plan.
 //! It reports what was observed, never what is planned, and is written only when something changes.
 
+mod asleep;
 mod conditions;
 mod readings;
 mod wakes;
@@ -26,7 +27,7 @@ pub fn status(
     plan: &Plan,
     previous: &ElastiServiceStatus,
 ) -> ElastiServiceStatus {
-    let times = Timestamps::after(spec, o);
+    let times = Timestamps::after(spec, o, previous);
     let mut next = ElastiServiceStatus {
         last_reconciled_time: previous.last_reconciled_time.clone(),
         last_scaled_up_time: times.last_wake.map(whole_seconds),
@@ -57,7 +58,9 @@ pub fn status(
         triggers: readings::changed(spec, o, &previous.triggers),
         last_wake: wakes::changed(spec, o, previous),
         failed_wake: wakes::failed(o, plan, previous),
-        asleep_seconds: wakes::asleep_seconds(o, previous),
+        asleep_seconds: asleep::asleep_seconds(o, previous),
+        current_sleep: asleep::current(spec, o, previous),
+        saved: asleep::saved(o, previous),
     };
     if unread_since_start(spec, o, plan, previous) {
         next.reason.clone_from(&previous.reason);
@@ -191,7 +194,7 @@ struct Timestamps {
 }
 
 impl Timestamps {
-    fn after(spec: &ElastiServiceSpec, o: &Observed) -> Self {
+    fn after(spec: &ElastiServiceSpec, o: &Observed, previous: &ElastiServiceStatus) -> Self {
         let before = &o.me.remembered;
         let quiet_since = match idle::quiet_since(spec, o) {
             Ok(since) => Some(since),
@@ -212,6 +215,7 @@ impl Timestamps {
         match crossed(o) {
             Some(Crossed::Down) => last_sleep = Some(o.now),
             Some(Crossed::Up) => last_wake = Some(o.now),
+            None if asleep::begins(o, previous) => last_sleep = Some(o.now),
             None => {}
         }
         Self {

@@ -13,6 +13,20 @@ pub struct Price {
     currency: String,
 }
 
+impl Price {
+    /// What so many hours of CPU cores and of GiB of memory cost.
+    #[must_use]
+    pub fn cost(&self, cpu_hours: f64, gib_hours: f64) -> f64 {
+        cpu_hours * self.cpu_hour + gib_hours * self.gib_hour
+    }
+
+    /// The currency, as it was written.
+    #[must_use]
+    pub fn currency(&self) -> &str {
+        &self.currency
+    }
+}
+
 impl FromStr for Price {
     type Err = String;
 

@@ -1,5 +1,7 @@
 //! The JSON of the API: rows of the fleet, one service in detail, and recent activity.
 
+use std::collections::BTreeMap;
+
 use elasti_api::names::condition;
 use jiff::Timestamp;
 use serde::Serialize;
@@ -32,12 +34,15 @@ pub(crate) fn row(state: &FleetState, name: &Name, now: Timestamp) -> Option<Val
         json!({"share": rounded(view.asleep.share)}),
     );
     let saved = view.saved;
+    let resources =
+        { saved.resource_hours.into_iter() }.map(|(name, hours)| (name, rounded(hours)));
     fields.insert(
         "saved".into(),
         json!({
             "podHours": rounded(saved.pod_hours),
             "cpuHours": rounded(saved.cpu_hours),
             "gibHours": rounded(saved.gib_hours),
+            "resourceHours": resources.collect::<BTreeMap<_, _>>(),
         }),
     );
     Some(row)

@@ -217,6 +217,11 @@ impl Series {
         self.value.store(value, Ordering::Relaxed);
     }
 
+    /// At least this: a counter never goes back.
+    pub fn raise(&self, value: i64) {
+        self.value.fetch_max(value, Ordering::Relaxed);
+    }
+
     /// What it stands at; for a histogram, how many were observed.
     #[must_use]
     pub fn get(&self) -> i64 {

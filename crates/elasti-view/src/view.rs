@@ -16,11 +16,12 @@ use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
 
 use elasti_core::desire;
-use elasti_core::facts;
+use elasti_core::facts::{self, Requests};
 use elasti_core::observed::{
     Author, Autoscaler, Leadership, Observed, Owned, PortsGiven, Settings, Standing, StopOrder,
     Target,
 };
+use elasti_core::savings;
 use elasti_core::services::Unmanaged;
 use elasti_core::stable_since::StableSince;
 use elasti_core::why::{TARGET_NOT_FOUND, Why};
@@ -171,15 +172,12 @@ pub fn view(facts: Facts<'_>) -> View {
     let recorded = status.replicas.and_then(|n| u32::try_from(n).ok());
     let replicas = replicas.or(recorded);
     // Another ElastiService puts the target of a conflicting one to sleep.
-    let conflict = status.reason.as_deref() == Some(Reason::Conflict.as_str());
-    let sleeps = replicas == Some(0) && !conflict;
-    let asleep = Asleep::from_status(status, replicas.filter(|_| !conflict), created, now);
+    let sleeps = replicas == Some(0) && !savings::in_conflict(status);
     let blockers = match sleeps {
         true => Vec::new(),
         false => blockers(&facts, status, &observed(&facts, status)),
     };
     let (reason, sentence, trouble) = summary(&facts, status);
-    let requests = target.found().map(|one| one.requests).unwrap_or_default();
     let reference = me.spec.scale_target_ref.canonical();
     View {
         namespace: me.metadata.namespace.clone().unwrap_or_default(),
@@ -220,8 +218,8 @@ pub fn view(facts: Facts<'_>) -> View {
         triggers: triggers(me, status),
         last_wake: last_wake(status),
         failed_wake: failed_wake(status),
-        saved: Saved::within(asleep.seconds, me.spec.min_target_replicas, requests),
-        asleep,
+        asleep: Asleep::from_status(status, replicas, created, now),
+        saved: Saved::from(&savings::saved_seconds(status, replicas, now)),
     }
 }
 
@@ -369,6 +367,7 @@ pub(crate) fn observed(facts: &Facts<'_>, status: &ElastiServiceStatus) -> Obser
             replicas_by: Author::Unknown,
             replicas_at: None,
             stops: StopOrder::Unknown,
+            requests: Requests::default(),
         }),
         pods: Vec::new(),
         endpoints: Vec::new(),

@@ -262,13 +262,17 @@ impl Page {
         }
         self.heading("Saved");
         let asleep = short(jiff::SignedDuration::from_secs(view.asleep.seconds));
-        self.line(&format!(
+        let mut line = format!(
             "  asleep {asleep}, {:.0}% of its lifetime: {} pod-hours, {} CPU-hours, {} GiB-hours",
             view.asleep.share * 100.0,
             amount(view.saved.pod_hours),
             amount(view.saved.cpu_hours),
             amount(view.saved.gib_hours),
-        ));
+        );
+        for (resource, hours) in &view.saved.resource_hours {
+            line.push_str(&format!(", {} {resource}-hours", amount(*hours)));
+        }
+        self.line(&line);
     }
 }
 

@@ -101,6 +101,7 @@ impl TargetFacts {
             replicas_by: self.replicas_by.clone(),
             replicas_at: self.replicas_at,
             stops: self.stops,
+            requests: self.requests.clone(),
         }
     }
 }

@@ -441,3 +441,44 @@ fn the_labels_of_future_pods_are_those_of_the_template() {
     assert_eq!(labels(json!({"template": {}})), Some(BTreeMap::new()));
     assert_eq!(labels(json!({"podTemplate": {}})), None);
 }
+
+#[test]
+fn requests_are_those_of_all_containers_that_stay() {
+    let spec = json!({
+        "containers": [
+            {"resources": {"requests": {"cpu": "1", "memory": "1Gi"}}},
+            {"resources": {"limits": {"cpu": "500m", "nvidia.com/gpu": "2"}}},
+            {},
+        ],
+        "initContainers": [
+            {"restartPolicy": "Always", "resources": {"requests": {"cpu": "100m", "nvidia.com/gpu": 1}}},
+            {"resources": {"requests": {"cpu": "8", "amd.com/gpu": "1"}}},
+        ],
+        "overhead": {"memory": "1Gi"},
+    });
+    let requests = Requests::from_pod_spec(&spec);
+    assert_eq!(requests.cpu_millicores, 1600);
+    assert_eq!(requests.memory_bytes, 2 << 30);
+    let gpus = [("nvidia.com/gpu".to_owned(), 3)];
+    assert_eq!(requests.resources, gpus.into());
+}
+
+#[test]
+fn an_amount_that_cannot_be_read_counts_as_none() {
+    let of = |amounts: Value| {
+        let container = json!({"resources": {"requests": amounts}});
+        Requests::from_pod_spec(&json!({"containers": [container]}))
+    };
+    for amounts in [
+        json!({"cpu": "a lot", "memory": "1GiB", "nvidia.com/gpu": "one"}),
+        json!({"cpu": ["1"], "memory": {}, "nvidia.com/gpu": null}),
+        json!({"cpu": "-1", "memory": "-1Gi", "nvidia.com/gpu": "-1"}),
+        json!({"ephemeral-storage": "1Gi", "hugepages-2Mi": "2Mi", "kubernetes.io/batch": "1"}),
+        json!("none"),
+    ] {
+        assert_eq!(of(amounts.clone()), Requests::default(), "{amounts}");
+    }
+    let endless = of(json!({"cpu": "9e300", "example.com/gpu": "9e300"}));
+    assert_eq!(endless.cpu_millicores, i64::MAX);
+    assert_eq!(endless.resources["example.com/gpu"], i64::MAX);
+}

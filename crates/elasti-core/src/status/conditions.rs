@@ -255,9 +255,14 @@ fn asleep(o: &Observed, plan: &Plan) -> Fact {
     )
 }
 
-fn conflict(o: &Observed, plan: &Plan) -> Fact {
+/// Something else takes precedence.
+pub(super) fn in_conflict(o: &Observed) -> bool {
     let foreign = matches!(o.slice, Owned::Foreign) || matches!(o.private_service, Owned::Foreign);
-    if o.rival.is_some() || o.predecessor.is_some() || foreign {
+    o.rival.is_some() || o.predecessor.is_some() || foreign
+}
+
+fn conflict(o: &Observed, plan: &Plan) -> Fact {
+    if in_conflict(o) {
         return Fact::new(
             condition::CONFLICT,
             true,

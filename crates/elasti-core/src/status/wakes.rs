@@ -1,4 +1,4 @@
-//! The last wake and the time asleep in the status. A time that no operator observed is absent.
+//! The last wake in the status. A time that no operator observed is absent.
 
 use elasti_api::{
     ElastiServiceSpec, ElastiServiceStatus, FailedWake, LastWake, MicroTime, Phase, Reason,
@@ -100,19 +100,6 @@ pub(super) fn failed(
         message: plan.why.sentence.clone(),
         at: same.map_or_else(|| whole_seconds(o.now), |one| one.at),
     })
-}
-
-/// For how long the target has slept in total, up to the last wake.
-pub(super) fn asleep_seconds(o: &Observed, previous: &ElastiServiceStatus) -> Option<i64> {
-    let before = previous.asleep_seconds;
-    let slept = o.me.remembered.last_sleep;
-    match (crossed(o), slept) {
-        (Some(Crossed::Up), Some(slept)) => {
-            let seconds = o.since(slept).as_secs();
-            Some(before.unwrap_or(0).saturating_add(seconds))
-        }
-        _ => before,
-    }
 }
 
 /// What this process has observed of the wake in the status.

@@ -8,6 +8,7 @@ mod many_resolvers;
 mod phases;
 mod predecessor;
 mod proofs;
+mod savings;
 mod services;
 mod statuses;
 mod wakes;

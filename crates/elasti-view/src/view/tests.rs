@@ -8,11 +8,6 @@
 use serde_json::{Value, json};
 
 use super::*;
-use elasti_core::facts::Requests;
-use elasti_core::savings::Tally;
-
-const GIB: f64 = 1_073_741_824.0;
-
 fn now() -> Timestamp {
     "2026-03-02T08:00:00Z".parse().unwrap()
 }
@@ -39,7 +34,11 @@ fn service(spec: Value, status: Value) -> ElastiService {
 }
 
 fn workload(replicas: u32, ready: u32) -> Lookup<Workload> {
-    let resources = json!({"requests": {"cpu": "250m", "memory": "512Mi"}});
+    requesting(replicas, ready, "250m")
+}
+
+fn requesting(replicas: u32, ready: u32, cpu: &str) -> Lookup<Workload> {
+    let resources = json!({"requests": {"cpu": cpu, "memory": "512Mi"}});
     Lookup::Found(Workload::from_object(&json!({
         "spec": {"replicas": replicas, "template": {"spec": {"containers": [{"resources": resources}]}}},
         "status": {"readyReplicas": ready},
@@ -152,13 +151,25 @@ fn an_operator_that_has_just_begun_has_not_read_its_triggers_and_that_is_no_doub
     );
 }
 
-#[test]
-fn sleep_is_counted_with_the_one_that_goes_on_and_saves_what_a_wake_would_run() {
-    let status = json!({
+/// Asleep for two hours, and for three before.
+fn sleeping() -> Value {
+    json!({
         "phase": "Asleep", "mode": "proxy", "reason": "Idle", "replicas": 0, "observedGeneration": 1,
         "lastSleepTime": ago(7200), "asleepSeconds": 10_800, "conditions": [ready("True", "s")],
-    });
-    let view = shown(&service(json!({}), status), &workload(0, 0));
+        "saved": {
+            "podSeconds": 21_600, "cpuMillicoreSeconds": 5_400_000, "memoryMebibyteSeconds": 11_059_200,
+            "resourceSeconds": {"nvidia.com/gpu": 3600},
+        },
+        "currentSleep": {
+            "since": ago(7200), "pods": 2, "cpuMillicores": 250, "memoryBytes": 536_870_912,
+            "resources": {"nvidia.com/gpu": 1},
+        },
+    })
+}
+
+#[test]
+fn sleep_is_counted_with_the_one_that_goes_on_and_saves_what_the_status_adds_up() {
+    let view = shown(&service(json!({}), sleeping()), &workload(0, 0));
     assert_eq!(
         view.asleep,
         Asleep {
@@ -171,11 +182,35 @@ fn sleep_is_counted_with_the_one_that_goes_on_and_saves_what_a_wake_would_run() 
         Saved {
             pod_hours: 10.0,
             cpu_hours: 2.5,
-            gib_hours: 5.0
+            gib_hours: 5.0,
+            resource_hours: [("nvidia.com/gpu".to_owned(), 5.0)].into(),
         }
     );
     assert_eq!(view.since, Some(now() - SignedDuration::from_secs(7200)));
     assert_eq!((view.sleeps_at, view.blockers.len()), (None, 0));
+}
+
+#[test]
+fn a_change_of_requests_changes_nothing_that_was_saved() {
+    let me = service(json!({}), sleeping());
+    let before = shown(&me, &workload(0, 0)).saved;
+    assert_eq!(shown(&me, &requesting(0, 0, "64")).saved, before);
+    let more_pods = service(json!({"minTargetReplicas": 50}), sleeping());
+    assert_eq!(shown(&more_pods, &workload(0, 0)).saved, before);
+    assert_eq!(shown(&me, &Lookup::Unknown).saved, before);
+}
+
+#[test]
+fn what_was_saved_before_it_was_recorded_is_not_invented() {
+    let mut status = sleeping();
+    for field in ["saved", "currentSleep"] {
+        status.as_object_mut().unwrap().remove(field);
+    }
+    let view = shown(&service(json!({}), status), &workload(0, 0));
+    assert_eq!(
+        (view.asleep.seconds, view.saved),
+        (18_000, Saved::default())
+    );
 }
 
 #[test]
@@ -215,50 +250,10 @@ fn a_service_that_nobody_looked_at_and_one_without_a_target_are_trouble() {
 }
 
 #[test]
-fn requests_are_those_of_all_containers_that_stay() {
-    let spec = json!({
-        "containers": [
-            {"resources": {"requests": {"cpu": "1", "memory": "1Gi"}}},
-            {"resources": {"limits": {"cpu": "500m"}}},
-            {},
-        ],
-        "initContainers": [
-            {"restartPolicy": "Always", "resources": {"requests": {"cpu": "100m"}}},
-            {"resources": {"requests": {"cpu": "8"}}},
-        ],
-        "overhead": {"memory": "1Gi"},
-    });
-    let requests = Requests::from_pod_spec(&spec);
-    assert!((requests.cpu_cores - 1.6).abs() < 1e-9);
-    assert!((requests.memory_bytes - 2.0 * GIB).abs() < 1.0);
-}
-
-#[test]
 fn its_data_keeps_its_shape() {
     let me = service(json!({}), serving("CoolingDown", Some(300), "quiet"));
     let view = shown(&me, &workload(2, 1));
     insta::assert_snapshot!(serde_json::to_string_pretty(&view).unwrap());
-}
-
-#[test]
-fn a_tally_begins_with_what_is_shown_and_never_shrinks() {
-    let requests = |cpu_cores| Requests {
-        cpu_cores,
-        memory_bytes: GIB,
-    };
-    let mut tally = Tally::default();
-    tally.grow(7200, 2, requests(0.5));
-    assert_eq!(tally.saved, Saved::within(7200, 2, requests(0.5)));
-    let before = tally;
-    // Woken, and the status does not tell of it yet.
-    tally.grow(3600, 2, requests(0.5));
-    assert_eq!(tally, before);
-    // Smaller pods save less from now on, and take nothing back.
-    tally.grow(10_800, 1, requests(0.25));
-    assert_eq!(tally.seconds, 10_800);
-    assert!((tally.saved.pod_hours - 5.0).abs() < 1e-9);
-    assert!((tally.saved.cpu_hours - 2.25).abs() < 1e-9);
-    assert!((tally.saved.gib_hours - 5.0).abs() < 1e-9);
 }
 
 /// `kubectl get els` prints the status: a view that sees only the target must not contradict it.
@@ -283,10 +278,13 @@ fn what_the_operator_reports_before_a_missing_target_stands() {
 fn a_conflicting_duplicate_does_not_sleep() {
     let me = service(
         json!({}),
-        json!({"phase": "Serving", "reason": "Conflict", "replicas": 0, "lastSleepTime": ago(36_000)}),
+        json!({
+            "phase": "Serving", "reason": "Conflict", "replicas": 0, "lastSleepTime": ago(36_000),
+            "currentSleep": {"since": ago(36_000), "pods": 2, "cpuMillicores": 250},
+        }),
     );
     let view = shown(&me, &workload(0, 0));
     assert_eq!(view.asleep.seconds, 0);
-    assert_eq!(view.saved.pod_hours, 0.0);
+    assert_eq!(view.saved, Saved::default());
     assert_eq!(view.blockers[0].reason, "Conflict");
 }

@@ -17,7 +17,7 @@ pub struct Asleep {
 }
 
 /// All services together.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Totals {
     /// How many there are.
@@ -51,7 +51,7 @@ impl Totals {
             trouble: sum.trouble + usize::from(view.trouble),
             held: sum.held.saturating_add(view.held),
             held_live: sum.held_live && view.held_live,
-            saved: sum.saved + view.saved,
+            saved: sum.saved + &view.saved,
         })
     }
 }

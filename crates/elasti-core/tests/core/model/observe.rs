@@ -7,6 +7,7 @@ use elasti_api::names::condition;
 use elasti_api::{
     Condition, ElastiServiceStatus, Handover, ListenPort, RouteGeneration, ServicePorts, Time,
 };
+use elasti_core::facts::Requests;
 use elasti_core::observed::{
     Author, Autoscaler, Claim, DeletionCost, Endpoint, Family, KedaBefore, KedaPause, Leadership,
     Me, Observed, Obstacle, ObstacleKind, OtherService, Owned, Pod as PodFact, PortsGiven,
@@ -185,6 +186,7 @@ fn target(config: &Config, read: &Svc, replicas: u8) -> Target {
             true => StopOrder::HighestAlone,
             false => StopOrder::UnreadyFirst,
         },
+        requests: Requests::default(),
     }
 }
 

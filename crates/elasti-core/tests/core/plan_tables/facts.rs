@@ -6,6 +6,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use elasti_api::{
     ElastiServiceSpec, ListenPort, RouteGeneration, ScaleTargetRef, Trigger, TriggerType,
 };
+use elasti_core::facts::Requests;
 use elasti_core::observed::{
     Author, Autoscaler, DeletionCost, Endpoint, Family, Leadership, Me, Owned, Pod, PortsGiven,
     PrivateServiceShape, Reading, Remembered, Report, Resolver, Service, ServiceKind, ServicePort,
@@ -318,6 +319,7 @@ pub fn target(replicas: u32) -> Target {
         replicas_by: Author::Elasti,
         replicas_at: Some(ago(LONG)),
         stops: StopOrder::Unknown,
+        requests: Requests::default(),
     }
 }
 

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use elasti_api::{ElastiServiceStatus, RouteGeneration};
+use elasti_core::facts::Requests;
 use elasti_core::observed::{
     Author, Autoscaler, DeletionCost, Leadership, Me, Observed, Owned, Pod, PortsGiven, Reading,
     Remembered, Report, Resolver, Settings, Standing, Target,
@@ -153,6 +154,7 @@ impl Operator {
                 replicas_by: t.by.clone(),
                 replicas_at: Some(t.at).filter(|_| t.by != Author::Unknown),
                 stops: world.stops,
+                requests: Requests::default(),
             }),
             pods: pods(world),
             endpoints: world.endpoints.clone(),

@@ -54,6 +54,8 @@ pub(crate) async fn snapshot(env: &TestEnv, app: &App) -> Value {
             "quietSince",
             "lastWake",
             "asleepSeconds",
+            "currentSleep",
+            "saved",
         ] {
             status.remove(stamp);
         }

@@ -32,6 +32,21 @@ pub fn seconds_ago(seconds: i64) -> String {
         .to_string()
 }
 
+/// What an operator adds to a status of a service whose sleeps of so many pods took so many seconds, until one that
+/// began then. Each pod requested what the fixture's do.
+pub fn saved(pods: i64, seconds: i64, since: Option<String>) -> Value {
+    let current = since.map(|since| {
+        json!({"since": since, "pods": pods, "cpuMillicores": 250, "memoryBytes": 536_870_912})
+    });
+    let seconds = pods * seconds;
+    json!({
+        "currentSleep": current,
+        "saved": {
+            "podSeconds": seconds, "cpuMillicoreSeconds": seconds * 250, "memoryMebibyteSeconds": seconds * 512,
+        },
+    })
+}
+
 /// A simulated cluster and a kubeconfig.
 pub struct Fixture {
     pub env: TestEnv,
@@ -197,7 +212,7 @@ impl Fixture {
     }
 }
 
-fn merge(into: &mut Value, more: &Value) {
+pub fn merge(into: &mut Value, more: &Value) {
     for (key, value) in more.as_object().unwrap() {
         into[key] = value.clone();
     }

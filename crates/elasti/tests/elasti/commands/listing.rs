@@ -7,14 +7,16 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::time::timeout;
 
-use super::fixture::{DEPLOYMENTS, ELASTI, Fixture, days_ago};
+use super::fixture::{DEPLOYMENTS, ELASTI, Fixture, days_ago, merge, saved};
 
 fn asleep() -> Value {
-    json!({
+    let mut status = json!({
         "phase": "Asleep", "mode": "proxy", "reason": "Idle", "replicas": 0, "observedGeneration": 1,
         "lastSleepTime": days_ago(5), "asleepSeconds": 433_000, "lastScaledUpTime": days_ago(7),
         "conditions": [{"type": "Ready", "status": "True", "reason": "Idle", "message": "s", "lastTransitionTime": days_ago(5)}],
-    })
+    });
+    merge(&mut status, &saved(1, 433_000, Some(days_ago(5))));
+    status
 }
 
 fn stuck() -> Value {

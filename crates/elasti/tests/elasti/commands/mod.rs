@@ -7,5 +7,6 @@ mod failing_wakes;
 mod listing;
 mod pausing;
 mod reasons;
+mod savings;
 mod screens;
 mod user_requests;

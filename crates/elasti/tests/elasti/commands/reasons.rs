@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::fixture::{DEPLOYMENTS, ELASTI, Fixture, SERVICES, days_ago, seconds_ago};
+use super::fixture::{DEPLOYMENTS, ELASTI, Fixture, SERVICES, days_ago, saved, seconds_ago};
 
 fn condition(type_: &str, holds: bool, reason: &str, message: &str) -> Value {
     json!({
@@ -147,7 +147,7 @@ async fn the_last_wake_is_shown_by_its_parts() {
     }});
     let status = with(
         with(serving("CoolingDown", "The operator's words."), quiet()),
-        wake,
+        with(wake, saved(1, 433_000, None)),
     );
     why!(one(json!({}), status).await);
 }
@@ -174,11 +174,13 @@ async fn it_sleeps_until_its_window_ends() {
     let spec = json!({"minTargetReplicas": 2, "enabledPeriod": {"schedule": "0 0 1 * *", "duration": "9000h"}});
     fixture.declare("web", spec).await;
     let sentence = "Every trigger has been quiet for longer than the cooldown.";
-    fixture.status("web", json!({
+    let status = json!({
         "phase": "Asleep", "mode": "proxy", "reason": "Idle", "replicas": 0, "observedGeneration": 1,
         "lastSleepTime": days_ago(5), "asleepSeconds": 433_000, "triggers": [trigger("quiet", Some("0"), None)],
         "conditions": [condition("Ready", true, "Idle", sentence)],
-    })).await;
+    });
+    let status = with(status, saved(2, 433_000, Some(days_ago(5))));
+    fixture.status("web", status).await;
     let printed = fixture.types(&["why", "web"]).await;
     // How far the end is away depends on the day of the month.
     let printed: Vec<String> = printed
