@@ -19,7 +19,7 @@ pub enum AnswerReason {
     HoldDeadline,
     /// The image cannot be pulled.
     ImagePull,
-    /// The container starts and dies.
+    /// The container keeps crashing.
     CrashLoop,
     /// No node takes the pod.
     Unschedulable,

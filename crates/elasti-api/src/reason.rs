@@ -81,7 +81,7 @@ pub enum Reason {
     CannotStart,
     /// The image cannot be pulled.
     ImagePull,
-    /// The container starts and dies.
+    /// The container keeps crashing.
     CrashLoop,
     /// No node takes the pod.
     Unschedulable,

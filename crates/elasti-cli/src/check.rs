@@ -33,7 +33,7 @@ pub struct Check {
     access: Access,
     #[command(flatten)]
     output: Output,
-    /// Check a move from KubeElasti: before it what stands against it, after it what is left to move
+    /// Check a migration from KubeElasti: what blocks it before, what is left to do after
     #[arg(long)]
     migration: bool,
     /// Check before an install: is the cluster new enough, and may you install?

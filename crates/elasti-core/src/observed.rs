@@ -520,7 +520,7 @@ pub enum ObstacleKind {
     ImageInvalid,
     /// Something that a container needs is missing, such as a ConfigMap.
     Config,
-    /// The container starts and dies.
+    /// The container keeps crashing.
     CrashLoop,
     /// It runs, but its readiness probe has not passed.
     NeverReady,

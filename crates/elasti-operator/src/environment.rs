@@ -31,10 +31,10 @@ pub struct Flags {
     /// Let one operator among several lead; without it this one leads alone
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_value_t = false, default_missing_value = "true", action = clap::ArgAction::Set)]
     pub leader_elect: bool,
-    /// Accepted for KubeElasti's sake; metrics are served without TLS
+    /// Ignored, for compatibility with KubeElasti; metrics are served without TLS
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_value_t = false, default_missing_value = "true", action = clap::ArgAction::Set)]
     pub metrics_secure: bool,
-    /// Accepted for KubeElasti's sake; metrics and health are served by HTTP/1.1
+    /// Ignored, for compatibility with KubeElasti; metrics and health are served by HTTP/1.1
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_value_t = false, default_missing_value = "true", action = clap::ArgAction::Set)]
     pub enable_http2: bool,
     /// Take wakes from callers without a token, as resolvers of KubeElasti are; anyone in the cluster can then wake
@@ -47,19 +47,19 @@ pub struct Flags {
 /// The flags of the logger that KubeElasti uses: an installation that has set one must still start.
 #[derive(Args, Clone, Debug)]
 struct ZapFlags {
-    /// Accepted for KubeElasti's sake; RUST_LOG filters the log
+    /// Ignored, for compatibility with KubeElasti; RUST_LOG filters the log
     #[arg(long, hide = true, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_value_t = false, default_missing_value = "true", action = clap::ArgAction::Set)]
     zap_devel: bool,
-    /// Accepted for KubeElasti's sake; RUST_LOG filters the log
+    /// Ignored, for compatibility with KubeElasti; RUST_LOG filters the log
     #[arg(long, hide = true, value_name = "ENCODER")]
     zap_encoder: Option<String>,
-    /// Accepted for KubeElasti's sake; RUST_LOG filters the log
+    /// Ignored, for compatibility with KubeElasti; RUST_LOG filters the log
     #[arg(long, hide = true, value_name = "LEVEL")]
     zap_log_level: Option<String>,
-    /// Accepted for KubeElasti's sake; RUST_LOG filters the log
+    /// Ignored, for compatibility with KubeElasti; RUST_LOG filters the log
     #[arg(long, hide = true, value_name = "LEVEL")]
     zap_stacktrace_level: Option<String>,
-    /// Accepted for KubeElasti's sake; RUST_LOG filters the log
+    /// Ignored, for compatibility with KubeElasti; RUST_LOG filters the log
     #[arg(long, hide = true, value_name = "ENCODING")]
     zap_time_encoding: Option<String>,
 }

@@ -92,7 +92,7 @@ impl Operator {
             memory: self.memories.get(name),
             allocation: allocate(&me.service(), true),
             other_allocations,
-            // Nothing can be created in a namespace that is going away, so only a deletion needs to know.
+            // Nothing can be created in a namespace that is being deleted, so only a deletion needs to know.
             namespace_terminating: me.deleting_since.is_some()
                 && self.memories.is_namespace_terminating(&me),
             readings: self.readings.get(name),
@@ -133,7 +133,7 @@ impl Operator {
         }
     }
 
-    /// A private Service is ours, and its changes are no news.
+    /// A private Service is ours, and its changes need no count.
     fn count_service_change(&self, service: &Name, touched: &[Name]) {
         let cache = self.cluster.store.cache();
         let concerned = touched.iter().filter_map(|name| cache.declared.get(name));

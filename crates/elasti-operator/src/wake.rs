@@ -189,7 +189,7 @@ async fn wake_service(
             return RETRY;
         }
     }
-    tracing::warn!(elastiservice = %name, attempts = WAKE_ATTEMPTS, "wake failed: the target is written all the time");
+    tracing::warn!(elastiservice = %name, attempts = WAKE_ATTEMPTS, "wake failed: too many conflicting writes to the target");
     RETRY
 }
 

@@ -177,11 +177,11 @@ fn obstacle(reason: Reason) -> (AnswerReason, &'static str) {
         ),
         Reason::CrashLoop => (
             AnswerReason::CrashLoop,
-            "The service cannot start: its container starts and dies.",
+            "The service cannot start: its container keeps crashing.",
         ),
         Reason::Unschedulable => (
             AnswerReason::Unschedulable,
-            "The service cannot start: no node takes its pod.",
+            "The service cannot start: no node fits its pod.",
         ),
         Reason::PodRefused => (
             AnswerReason::PodRefused,

@@ -103,7 +103,7 @@ impl Lifecycle {
     pub(crate) async fn drain(&self, settle: Duration, out_of_slices: impl Future<Output = ()>) {
         self.stage.send_replace(Stage::Leaving);
         if timeout(OUT_OF_SLICES_TIMEOUT, out_of_slices).await.is_err() {
-            tracing::warn!("still in EndpointSlices; ending all the same");
+            tracing::warn!("drain timed out: still in EndpointSlices");
         }
         for _ in 0..MOST_SETTLE_TIMES {
             let before = self.accepted.load(Ordering::Relaxed);

@@ -38,7 +38,7 @@ pub const VARIABLES: [Variable; 37] = [
     variable(
         "ELASTI_RESOLVER_ALLOW_SAME_NAMESPACE",
         "false",
-        "true: services whose spec has no hold.allowFrom accept pods of their own namespace; with this and the two below unset they accept everybody",
+        "true: services whose spec has no hold.allowFrom accept pods of their own namespace; with this and the two below unset they accept any client",
     ),
     variable(
         "ELASTI_RESOLVER_ALLOW_NAMESPACES",

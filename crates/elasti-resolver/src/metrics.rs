@@ -88,7 +88,7 @@ impl Metrics {
             ),
             requests: registry.histogram(
                 "elasti_resolver_incoming_requests",
-                "Seconds from a request's head to its answer's.",
+                "Seconds from request headers to response headers.",
                 &["namespace", "source", "target", "method", "status", "error"],
             ),
             failures: registry.counter(
@@ -98,7 +98,7 @@ impl Metrics {
             ),
             switches: registry.counter(
                 "elasti_resolver_traffic_switch_count",
-                "Times that a service's traffic changed its way: whether it goes to the resolver since.",
+                "Traffic switches of a service; enabled: whether traffic goes to the resolver since.",
                 &["namespace", "source", "enabled"],
             ),
             wakes: registry.counter(

@@ -8,7 +8,7 @@ use crate::file_limit;
 use crate::sentry::{self, Reports};
 
 /// What the exit codes of every command mean, for its help text.
-pub const CODES: &str = "Exit codes: 0 fine, 1 trouble found or work not done, 2 wrong usage.";
+pub const CODES: &str = "Exit codes: 0 success, 1 problem found or command failed, 2 wrong usage.";
 
 /// Why a command could not do its work.
 #[derive(Debug)]

@@ -245,8 +245,8 @@ fn summary(facts: &Facts<'_>, status: &ElastiServiceStatus) -> (String, String, 
         let created = facts.me.metadata.creation_timestamp.as_ref();
         let late = created.is_none_or(|t| facts.now.duration_since(t.0) > UNSEEN_TIMEOUT);
         let sentence = match late {
-            true => "No operator has looked at it; is one running? See: elasti check",
-            false => "No operator has looked at it yet.",
+            true => "No operator has reconciled it; is one running? See: elasti check",
+            false => "No operator has reconciled it yet.",
         };
         return ("Unseen".to_owned(), sentence.to_owned(), late);
     };

@@ -175,7 +175,7 @@ fn settings(old: &Deployment) -> Vec<Line> {
             ),
             _ => Line::fail(
                 "timeouts",
-                format!("REQ_TIMEOUT is {text}, which is no number of seconds: resolvers do not start"),
+                format!("REQ_TIMEOUT is {text}, not a number of seconds: resolvers do not start"),
                 "set elastiResolver.proxy.env.reqTimeout to a number of seconds",
             ),
         });
@@ -266,12 +266,12 @@ fn adopted(slices: &[EndpointSlice]) -> Line {
     match left.is_empty() {
         true => Line::ok(
             "adoption",
-            "no EndpointSlice leads to a resolver of KubeElasti",
+            "no EndpointSlice routes to a resolver of KubeElasti",
         ),
         false => Line::fail(
             "adoption",
             format!(
-                "these EndpointSlices still lead to resolvers of KubeElasti: {}",
+                "these EndpointSlices still route to resolvers of KubeElasti: {}",
                 some(&left)
             ),
             "elasti why NAME -n NAMESPACE shows what keeps Elasti from adopting them",

@@ -173,7 +173,7 @@ pub fn stall(pod: &core_v1::Pod) -> Option<Stall> {
         let created = pod.metadata.creation_timestamp.as_ref();
         return Some(Stall {
             kind: ObstacleKind::Unschedulable,
-            message: clause(message.unwrap_or("no node takes it")),
+            message: clause(message.unwrap_or("no node fits")),
             since: { condition.last_transition_time.as_ref() }
                 .or(created)
                 .map(|t| t.0),
@@ -215,7 +215,7 @@ fn of_container(container: &core_v1::ContainerStatus, since: Option<Timestamp>) 
         }
         "CrashLoopBackOff" => (
             ObstacleKind::CrashLoop,
-            format!("container {} starts and dies", container.name),
+            format!("container {} keeps crashing", container.name),
         ),
         "CreateContainerConfigError" | "CreateContainerError" => (
             ObstacleKind::Config,

@@ -1,4 +1,4 @@
-//! Which of several ElastiServices for the same Service or target has the say.
+//! Which of several ElastiServices for the same Service or target takes precedence.
 
 use elasti_api::ElastiService;
 use jiff::Timestamp;
@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use super::elasti_service::created;
 use crate::observed::{Claim, Rival};
 
-/// One that claims a Service or a target: by age, then by name, the first has the say.
+/// One that claims a Service or a target: by age, then by name, the first takes precedence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Claimant<'a> {
     /// When it was created.

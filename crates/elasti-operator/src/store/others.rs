@@ -123,7 +123,7 @@ impl Cache {
         found
     }
 
-    /// Those of these Services that select the pods of an ElastiService's target, if it has the say over it.
+    /// Those of these Services that select the pods of an ElastiService's target, if it takes precedence there.
     fn selecting<'a>(
         &self,
         me: &Declared,

@@ -171,7 +171,7 @@ impl Collector {
                     }
                     if std::mem::replace(&mut reached, false) {
                         let host = self.endpoint.host_str();
-                        tracing::warn!(host, why, "spans dropped: the collector is away");
+                        tracing::warn!(host, why, "span export failed; spans dropped");
                     }
                 }
             }

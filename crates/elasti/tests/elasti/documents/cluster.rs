@@ -326,7 +326,7 @@ impl Reader {
         Ok(())
     }
 
-    /// A pod of `payments`, which starts and dies, once it has a life behind it.
+    /// A pod of `payments`, which keeps crashing, once it has a life behind it.
     async fn restarted_pod(&self) -> Result<String, String> {
         until("a container has died and come back", async || {
             let line = "kubectl get pods -l app=payments -o jsonpath='{.items[0].status.containerStatuses[0].restartCount}'";

@@ -104,7 +104,7 @@ fn every_flag_in_the_table_is_one_of_the_operators() {
         .collect();
     for (flag, verdict) in table("Flags of the operator") {
         let help = flags.get(&flag).unwrap_or_else(|| panic!("no {flag}"));
-        let ignored = help.starts_with("Accepted for KubeElasti's sake");
+        let ignored = help.starts_with("Ignored, for compatibility with KubeElasti");
         assert_eq!(ignored, verdict == Verdict::Ignored, "{flag}: {help}");
     }
 }
