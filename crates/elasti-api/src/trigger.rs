@@ -403,7 +403,7 @@ mod tests {
                 "metadata.headers is too large; write at most 32 headers of 8192 characters",
             ),
             (
-                json!({"query": "q", "threshold": "1", "headers": {large.clone(): "x"}}),
+                json!({"query": "q", "threshold": "1", "headers": {large: "x"}}),
                 "metadata.headers is too large; write at most 32 headers of 8192 characters",
             ),
             (

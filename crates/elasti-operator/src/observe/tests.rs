@@ -124,12 +124,12 @@ fn a_kind_that_may_not_be_listed_is_told_where_it_is_so_and_until_it_is_listed()
     store.apply_target_change(&kind, Some("zoo"), Change::Refused);
     assert_eq!(refused(), None, "another namespace");
     let touched = store.apply_target_change(&kind, Some("shop"), Change::Refused);
-    assert_eq!(touched, [me.name.clone()]);
+    assert_eq!(touched, std::slice::from_ref(&me.name));
     assert_eq!(refused(), Some(RefusedKind::Target(kind.clone())));
     assert!(!kind_is_pending(&store.cache(), &me), "so it gets a status");
     assert!(!store.is_kind_listed(&kind));
     let touched = store.apply_target_change(&kind, Some("shop"), list());
-    assert_eq!(touched, [me.name.clone()]);
+    assert_eq!(touched, std::slice::from_ref(&me.name));
     assert_eq!(refused(), None);
     assert!(
         !kind_is_pending(&store.cache(), &me),
