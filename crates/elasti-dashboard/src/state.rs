@@ -350,7 +350,7 @@ impl FleetState {
             name: one.me.spec.scale_target_ref.name.clone(),
         };
         match kept.get(&target) {
-            Some(workload) => Lookup::Found(workload.clone()),
+            Some(workload) => Lookup::Found(*workload),
             None => Lookup::Missing,
         }
     }
