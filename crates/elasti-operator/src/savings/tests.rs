@@ -31,7 +31,7 @@ fn asleep() -> Value {
     })
 }
 
-fn store(status: Value, replicas: u32, cpu: &str) -> Store {
+fn store(status: &Value, replicas: u32, cpu: &str) -> Store {
     let store = Store::new(vec![None]);
     let me = Declared::from_object(json!({
         "metadata": {"name": "web", "namespace": "shop", "uid": "u", "resourceVersion": "1"},
@@ -87,7 +87,7 @@ impl Leader {
 
 #[test]
 fn a_new_leader_counts_what_the_one_before_counted() {
-    let store = store(asleep(), 0, "500m");
+    let store = store(&asleep(), 0, "500m");
     let expected = [1100, 2200, 1100, 1200, 700];
     let mut first = Leader::default();
     assert_eq!(first.scraped(&store.cache(), 0), expected);
@@ -104,14 +104,14 @@ fn a_new_leader_counts_what_the_one_before_counted() {
 
 #[test]
 fn a_change_of_requests_and_then_of_the_leader_changes_nothing_that_was_saved() {
-    let before = Leader::default().scraped(&store(asleep(), 0, "500m").cache(), 0);
-    let changed = store(asleep(), 0, "64");
+    let before = Leader::default().scraped(&store(&asleep(), 0, "500m").cache(), 0);
+    let changed = store(&asleep(), 0, "64");
     assert_eq!(Leader::default().scraped(&changed.cache(), 0), before);
 }
 
 #[test]
 fn the_current_sleep_counts_with_the_requests_of_its_start() {
-    let store = store(asleep(), 0, "64");
+    let store = store(&asleep(), 0, "64");
     let mut leader = Leader::default();
     leader.scraped(&store.cache(), 0);
     let later = leader.scraped(&store.cache(), 10);
@@ -121,8 +121,8 @@ fn the_current_sleep_counts_with_the_requests_of_its_start() {
 #[test]
 fn no_counter_goes_back_between_a_wake_and_the_status_that_records_it() {
     let mut leader = Leader::default();
-    let before = leader.scraped(&store(asleep(), 0, "500m").cache(), 0);
-    let woken = store(asleep(), 2, "500m");
+    let before = leader.scraped(&store(&asleep(), 0, "500m").cache(), 0);
+    let woken = store(&asleep(), 2, "500m");
     assert_eq!(leader.scraped(&woken.cache(), 1), before);
 }
 
@@ -133,6 +133,6 @@ fn a_conflicting_duplicate_saves_nothing() {
     for ended in ["saved", "asleepSeconds"] {
         status.as_object_mut().unwrap().remove(ended);
     }
-    let store = store(status, 0, "500m");
+    let store = store(&status, 0, "500m");
     assert_eq!(Leader::default().scraped(&store.cache(), 0), [0; 5]);
 }
