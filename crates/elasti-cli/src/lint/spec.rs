@@ -150,11 +150,10 @@ impl Gate {
             }
             (Some("boolean"), ..) => "write true or false".to_owned(),
             (Some("object"), ..) => "write a map of fields".to_owned(),
-            (kind, ..) => match node.get("maxLength").and_then(Value::as_u64) {
+            // A threshold: a number, or a text that is one.
+            (None, ..) => "write a number in quotes, for example \"0.5\"".to_owned(),
+            _ => match node.get("maxLength").and_then(Value::as_u64) {
                 Some(most) => format!("write a text of at most {most} characters{}", of_what(node)),
-                None if kind.is_none() => {
-                    "write a number in quotes, for example \"0.5\"".to_owned()
-                }
                 None => format!("write a text{}", of_what(node)),
             },
         }

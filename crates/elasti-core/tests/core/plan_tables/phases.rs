@@ -6,8 +6,8 @@ use elasti_core::phase::{allowed, transitions};
 use elasti_core::{Observed, Step};
 
 use crate::plan_tables::facts::{
-    Change, LONG, active, ago, asleep, draining, in_rotation, no_pods, planned, pod, quiet,
-    redirect, redirecting, restoring, serving, waking,
+    Change, LONG, active, ago, asleep, drained, draining, in_rotation, no_pods, planned, pod,
+    quiet, redirect, redirected, redirecting, restoring, serving, waking,
 };
 
 const ALL: [Phase; 6] = [Serving, Redirecting, Draining, Asleep, Waking, Restoring];
@@ -149,13 +149,16 @@ fn serving_never_skips_the_redirect_and_a_sleeping_service_is_not_put_to_sleep()
 
 #[test]
 fn a_plan_takes_pods_down_exactly_if_it_marks_shrinks_or_scales_to_zero() {
-    let mut some = false;
-    for phase in ALL {
-        let plan = planned(&facts_in(phase));
+    let takes_down = |o: &Observed| {
+        let plan = planned(o);
         let is_down = |step: &Step| ["Mark", "Shrink", "ScaleToZero"].contains(&step.name());
-        let takes_down = plan.steps.iter().any(is_down);
-        assert_eq!(plan.takes_down(), takes_down, "{:?}", plan.phase);
-        some |= takes_down;
+        let expected = plan.steps.iter().any(is_down);
+        assert_eq!(plan.takes_down(), expected, "{:?}", plan.phase);
+        expected
+    };
+    assert!(takes_down(&redirected()), "it marks");
+    assert!(takes_down(&drained()), "it scales to zero");
+    for phase in ALL {
+        assert!(!takes_down(&facts_in(phase)), "{phase:?}");
     }
-    assert!(some);
 }

@@ -171,7 +171,7 @@ async fn every_help_has_an_example_and_the_exit_codes() {
     for command in ["list", "why", "wake", "sleep", "pause", "resume", "top"] {
         let help = fixture.types(&[command, "--help"]).await;
         assert!(help.contains("Example: elasti "), "{help}");
-        assert!(help.contains("Exit codes: 0 fine, 1 trouble"), "{help}");
+        assert!(help.contains("Exit codes: 0 success, 1 problem"), "{help}");
         assert!(help.contains("--kubeconfig"), "{help}");
         assert!(!help.contains('\x1b'), "colour without a terminal: {help}");
     }
