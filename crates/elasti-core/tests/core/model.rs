@@ -307,7 +307,6 @@ fn drains_by_groups() -> Vec<Config> {
             nodes: 2,
             resolvers: 1,
             ordered: true,
-            keeps_record: true,
             budget: budget(1, 1, 0, 0, 0),
             ..Config::new("an ordered StatefulSet of 2 pods")
         },

@@ -106,8 +106,8 @@ pub struct Config {
     pub foreign: bool,
     /// KubeElasti left the service asleep, and its operator ends some time after ours has started.
     pub left: bool,
-    /// The API server's record names the writer of the replicas also after a zero. The real one does not, and then two
-    /// configurations break a law after several faults (docs/guarantees.md).
+    /// The API server's record names the writer of the replicas also after a zero. The real one does not, and then one
+    /// configuration breaks a law after several faults (docs/guarantees.md).
     pub keeps_record: bool,
     /// Pods of the target never get ready.
     pub broken_image: bool,
