@@ -177,7 +177,7 @@ impl Top {
                 _ = ticks.tick() => {
                     watched.fleet.held = held.borrow().clone();
                     ask.send_replace(watched.fleet.ask());
-                    let picture = self.draw(cluster, &watched, &screen).await;
+                    let picture = self.draw(cluster, &watched, &mut screen).await;
                     if picture != drawn {
                         let lines = picture.replace('\n', &format!("{CLEAR_RIGHT}\n"));
                         print(&format!("{HOME}{}{CLEAR_BELOW}", lines.trim_end_matches('\n')))?;
@@ -190,7 +190,7 @@ impl Top {
     }
 
     /// The services, or why one of them is as it is; and below it the keys.
-    async fn draw(&self, cluster: &Cluster, watched: &Watched, screen: &Screen) -> String {
+    async fn draw(&self, cluster: &Cluster, watched: &Watched, screen: &mut Screen) -> String {
         let terminal = Terminal::of_output();
         let room = terminal.rows.saturating_sub(FRAME);
         let mut text: String = match &screen.explained {
@@ -202,6 +202,7 @@ impl Top {
             None => {
                 let now = Timestamp::now();
                 let views = screen.chosen(watched.fleet.views(now));
+                screen.show(&views);
                 self.rows(&views, now, terminal, room, screen)
             }
         };
@@ -228,7 +229,7 @@ impl Top {
             columns: terminal.columns.map(|columns| columns.saturating_sub(MARK)),
             ..terminal
         };
-        let first = screen.first(views.len(), room);
+        let first = screen.first(views, room);
         let shown = views.get(first..).unwrap_or_default();
         let shown = shown.get(..room.min(shown.len())).unwrap_or_default();
         let line = headline(&Totals::from_views(views));
@@ -237,7 +238,7 @@ impl Top {
             .collect();
         let mut text = format!("{}\n\n", terminal.paint(Tone::Strong, &line));
         let table = table(shown, self.scope.all_namespaces, self.output.is_wide(), now);
-        let selected = screen.selected(views.len()).saturating_sub(first);
+        let selected = screen.selected(views).saturating_sub(first);
         for (index, line) in table.lines(narrower).lines().enumerate() {
             let mark = if index == selected + 1 { "> " } else { "  " };
             let _ = writeln!(text, "{mark}{line}");

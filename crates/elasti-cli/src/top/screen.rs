@@ -27,7 +27,10 @@ pub(super) struct Screen {
     filter: String,
     /// Keys are part of the filter.
     typing: bool,
-    selected: usize,
+    /// The selected service: rows change their places at any moment, and a key is for the row that is shown.
+    selected: Option<Chosen>,
+    /// Where it was last shown.
+    row: usize,
     /// The service that is explained.
     pub(super) explained: Option<Chosen>,
     /// What became of the last request.
@@ -40,7 +43,8 @@ impl Screen {
             sort,
             filter: String::new(),
             typing: false,
-            selected: 0,
+            selected: None,
+            row: 0,
             explained: None,
             message: String::new(),
         }
@@ -60,14 +64,26 @@ impl Screen {
         views
     }
 
-    /// The index of the selected row among so many.
-    pub(super) fn selected(&self, rows: usize) -> usize {
-        self.selected.min(rows.saturating_sub(1))
+    /// These rows are shown now; where the selected one is gone, the one in its place is selected.
+    pub(super) fn show(&mut self, views: &[View]) {
+        self.select(self.selected(views), views);
+    }
+
+    /// The index of the selected row.
+    pub(super) fn selected(&self, views: &[View]) -> usize {
+        let is = |view: &View| self.selected.as_ref() == Some(&named(view));
+        let found = views.iter().position(is);
+        found.unwrap_or(self.row.min(views.len().saturating_sub(1)))
     }
 
     /// The first row that is shown where there is room for so many.
-    pub(super) fn first(&self, rows: usize, room: usize) -> usize {
-        (self.selected(rows) + 1).saturating_sub(room.max(1))
+    pub(super) fn first(&self, views: &[View], room: usize) -> usize {
+        (self.selected(views) + 1).saturating_sub(room.max(1))
+    }
+
+    fn select(&mut self, row: usize, views: &[View]) {
+        let row = row.min(views.len().saturating_sub(1));
+        (self.row, self.selected) = (row, views.get(row).map(named));
     }
 
     pub(super) fn footer(&self) -> String {
@@ -86,13 +102,7 @@ impl Screen {
             self.type_filter(key);
             return Action::Nothing;
         }
-        let row = views.get(self.selected(views.len()));
-        let one = self.explained.clone().or_else(|| {
-            row.map(|view| Chosen {
-                namespace: view.namespace.clone(),
-                name: view.name.clone(),
-            })
-        });
+        let one = { self.explained.clone() }.or_else(|| self.selected.clone());
         match (key, one) {
             (Key::Char('q'), _) => return Action::Quit,
             (Key::Char('w'), Some(one)) => return Action::Wake(one),
@@ -109,11 +119,9 @@ impl Screen {
             }
             (Key::Char('s'), _) => self.sort = self.sort.next(),
             (Key::Char('/'), _) => self.typing = true,
-            (Key::Down | Key::Char('j'), _) => {
-                self.selected = (self.selected(views.len()) + 1).min(views.len().saturating_sub(1));
-            }
+            (Key::Down | Key::Char('j'), _) => self.select(self.selected(views) + 1, views),
             (Key::Up | Key::Char('k'), _) => {
-                self.selected = self.selected(views.len()).saturating_sub(1);
+                self.select(self.selected(views).saturating_sub(1), views);
             }
             _ => {}
         }
@@ -131,7 +139,14 @@ impl Screen {
             }
             Key::Up | Key::Down => {}
         }
-        self.selected = 0;
+        (self.selected, self.row) = (None, 0);
+    }
+}
+
+fn named(view: &View) -> Chosen {
+    Chosen {
+        namespace: view.namespace.clone(),
+        name: view.name.clone(),
     }
 }
 
@@ -176,6 +191,7 @@ mod tests {
     fn keys_select_wake_sleep_explain_and_quit() {
         let mut screen = Screen::new(Order::Name);
         let rows = screen.chosen(views());
+        screen.show(&rows);
         assert_eq!(screen.press(Key::Down, &rows), Action::Nothing);
         assert_eq!(
             screen.press(Key::Char('w'), &rows),
@@ -188,7 +204,7 @@ mod tests {
             screen.press(Key::Char('z'), &rows),
             Action::Sleep(chosen("web"))
         );
-        assert_eq!(screen.first(3, 2), 1, "the selected row is in sight");
+        assert_eq!(screen.first(&rows, 2), 1, "the selected row is in sight");
         assert_eq!(
             screen.press(Key::Enter, &rows),
             Action::Explain(chosen("web"))
@@ -199,6 +215,27 @@ mod tests {
         screen.press(Key::Escape, &rows);
         assert_eq!(screen.explained, None);
         assert_eq!(screen.press(Key::Char('q'), &rows), Action::Quit);
+    }
+
+    #[test]
+    fn a_key_is_for_the_service_that_was_shown_as_selected_wherever_its_row_is_now() {
+        let mut screen = Screen::new(Order::Name);
+        let mut rows = screen.chosen(views());
+        screen.show(&rows);
+        screen.press(Key::Down, &rows);
+        rows.reverse();
+        rows.swap(0, 1);
+        let cart = Action::Sleep(chosen("cart"));
+        assert_eq!(screen.press(Key::Char('z'), &rows), cart);
+        rows.retain(|view| view.name != "cart");
+        assert_eq!(
+            screen.press(Key::Char('z'), &rows),
+            cart,
+            "not another one before it is shown"
+        );
+        screen.show(&rows);
+        let next = Action::Sleep(chosen(&rows[1].name));
+        assert_eq!(screen.press(Key::Char('z'), &rows), next);
     }
 
     #[test]
