@@ -8,6 +8,7 @@ use serde::Serialize;
 use crate::access::{Access, block_on};
 use crate::check::definition;
 use crate::check::installation::{Installation, container, place};
+use crate::check::line::{Line, UNREAD, Verdict};
 use crate::output::{Output, print};
 use elasti_runtime::exit::{self, Failed};
 
@@ -26,7 +27,7 @@ pub struct Version {
     output: Output,
 }
 
-/// What was found; a part that is not installed or may not be seen is absent.
+/// What was found; a part that is not installed is absent.
 #[derive(Debug, Serialize)]
 struct Versions {
     client: &'static str,
@@ -41,32 +42,48 @@ struct Versions {
 impl Version {
     pub(crate) fn run(self) -> Result<(), Failed> {
         self.output.without_names()?;
-        let versions = match self.client {
-            true => Versions {
-                client: env!("CARGO_PKG_VERSION"),
-                operator: None,
-                resolver: None,
-                crd: None,
-            },
-            false => block_on(self.ask())?,
+        let none = Versions {
+            client: env!("CARGO_PKG_VERSION"),
+            operator: None,
+            resolver: None,
+            crd: None,
+        };
+        let (versions, all_read) = match self.client {
+            true => (none, true),
+            false => block_on(self.ask(none))?,
         };
         match self.output.is_text() {
-            true => print(&self.text(&versions)),
-            false => self.output.data(&versions),
+            true => print(&self.text(&versions))?,
+            false => self.output.data(&versions)?,
+        }
+        match all_read {
+            true => Ok(()),
+            false => Err(Failed::Reported),
         }
     }
 
-    async fn ask(&self) -> Result<Versions, Failed> {
+    /// The versions, and whether everything could be read. What could not says so in place of a version: it may well be
+    /// installed.
+    async fn ask(&self, none: Versions) -> Result<(Versions, bool), Failed> {
         let cluster = self.access.connect().await?;
         let namespace = self.access.namespace.as_deref();
-        let crd = definition::check(&cluster.client).await;
-        let found = Installation::find(&cluster.client, namespace, &mut Vec::new()).await;
-        Ok(Versions {
-            client: env!("CARGO_PKG_VERSION"),
-            operator: found.operator.as_ref().map(version),
-            resolver: found.resolver.as_ref().map(version),
-            crd: Some(crd.message),
-        })
+        let mut lines = vec![definition::check(&cluster.client).await];
+        let crd = lines.first().map(|line| line.message.clone());
+        let found = Installation::find(&cluster.client, namespace, &mut lines).await;
+        let unread = |word: &str| {
+            let line = lines
+                .iter()
+                .find(|line| line.check == word && is_unread(line));
+            line.map(|line| line.message.clone())
+        };
+        let of = |deployment: Option<&Deployment>, word| deployment.map(version).or(unread(word));
+        let versions = Versions {
+            operator: of(found.operator.as_ref(), "operator"),
+            resolver: of(found.resolver.as_ref(), "resolver"),
+            crd,
+            ..none
+        };
+        Ok((versions, !lines.iter().any(is_unread)))
     }
 
     fn text(&self, versions: &Versions) -> String {
@@ -84,6 +101,10 @@ impl Version {
         }
         text
     }
+}
+
+fn is_unread(line: &Line) -> bool {
+    line.verdict == Verdict::Warn && line.message.starts_with(UNREAD)
 }
 
 /// The version that a Deployment's label says, and its image.

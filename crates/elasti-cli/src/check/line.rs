@@ -30,6 +30,9 @@ pub struct Line {
     pub fix: Option<String>,
 }
 
+/// How the message of a check begins whose objects could not be read.
+pub(crate) const UNREAD: &str = "not checked: ";
+
 impl Line {
     /// The part of the report that it belongs to, and the page that explains it.
     pub(crate) fn section(&self) -> (&'static str, &'static str) {
@@ -84,15 +87,12 @@ impl Line {
         match error {
             kube::Error::Api(status) if status.is_forbidden() => Self::warn(
                 check,
-                format!("not checked: you may not read {what}"),
+                format!("{UNREAD}you may not read {what}"),
                 "run elasti check as someone with that permission",
             ),
             other => Self::warn(
                 check,
-                format!(
-                    "not checked: {what} cannot be read: {}",
-                    refusal::root(other)
-                ),
+                format!("{UNREAD}{what} cannot be read: {}", refusal::root(other)),
                 "try again; if it persists, inspect the API server",
             ),
         }

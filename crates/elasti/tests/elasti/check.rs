@@ -254,3 +254,15 @@ async fn version_shows_program_operator_resolver_and_crd() {
     );
     assert!(!printed.contains("operator"), "{printed}");
 }
+
+#[tokio::test]
+async fn version_says_what_it_may_not_read_instead_of_calling_it_missing() {
+    let sandbox = installed().await;
+    sandbox.become_account("missing").await;
+    let printed = sandbox
+        .type_in(&["version", "--kubeconfig", "missing"])
+        .await;
+    let line = "operator  not checked: you may not read Deployments\n";
+    assert!(printed.contains(line), "{printed}");
+    assert!(printed.ends_with("[exit 1]\n"), "{printed}");
+}
