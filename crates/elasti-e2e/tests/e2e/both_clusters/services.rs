@@ -179,6 +179,7 @@ async fn a_service_of_a_younger_elastiservice_for_the_same_target_is_held_and_wa
     web.fall_asleep().await;
     until_redirected(&admin).await;
     admin.visit().await;
+    web.busy();
     web.until_serving().await;
     env.api().delete(&second.path()).await;
     until("it is gone", async || second.object().await.is_null()).await;
