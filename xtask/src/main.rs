@@ -56,6 +56,9 @@ usage: cargo xtask <command>
                   listens after so long and has a readiness probe of that period
   bench sleep [--runs N] [--nodes N] [--replicas N] [--proxy-mode iptables|nftables]
                   how long a target of so many pods on so many real nodes (6) takes from the end of its cooldown to zero
+  bench without-operator [--nodes N] [--proxy-mode iptables|nftables]
+                  what clients on every real node see while no operator runs: the only pod is killed, then the target
+                  is scaled to zero by hand; prints where each lost request was sent
 ";
 
 fn main() -> ExitCode {
@@ -76,16 +79,8 @@ fn main() -> ExitCode {
             "--etcd",
             etcd,
         ] => conformance::run(Path::new(apiserver), Path::new(etcd)),
-        ["bench", "resolver", options @ ..] => match bench::Options::parse(options) {
-            Some(options) => bench::resolver(options),
-            None => return usage(),
-        },
-        ["bench", "cold-start", options @ ..] => match bench::cold_start::Options::parse(options) {
-            Some(options) => bench::cold_start::run(&options),
-            None => return usage(),
-        },
-        ["bench", "sleep", options @ ..] => match bench::sleep::Options::parse(options) {
-            Some(options) => bench::sleep::run(&options),
+        ["bench", what, options @ ..] => match bench::run(what, options) {
+            Some(outcome) => outcome,
             None => return usage(),
         },
         ["book", rest @ ..] => match book::run(rest) {

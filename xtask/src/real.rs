@@ -110,8 +110,9 @@ fn api_server() -> Result<(), Box<dyn Error>> {
 
 /// Enough for every edge once; a release is given ten minutes.
 fn short_churn() -> Result<(), Box<dyn Error>> {
-    let options = churn::Options::parse(&["--minutes", "2", "--nodes", "3"])
-        .ok_or("churn takes no minutes")?;
+    // Several replicas, so that drains go by groups.
+    let flags = ["--minutes", "2", "--nodes", "3", "--replicas", "3"];
+    let options = churn::Options::parse(&flags).ok_or("churn does not take these flags")?;
     churn::run(&options)
 }
 

@@ -32,7 +32,7 @@ pub(crate) enum Failure {
     )]
     PodClosed,
     /// The ElastiService was deleted, or its port changed, while the client was connected.
-    #[error("Elasti has just stopped to manage this service; a retry goes straight to it.")]
+    #[error("Elasti no longer manages this service; a retry goes straight to it.")]
     Deleted,
     /// The pod refused the stream before it did anything; a client may send it again, whatever it is.
     #[error("The service refused the request before it did anything.")]

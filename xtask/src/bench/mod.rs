@@ -1,11 +1,12 @@
 //! `cargo xtask bench resolver`: the resolver against HAProxy and against no proxy at all, in one run. Every raw output stays in
 //! `target/bench/`.
 
-pub(crate) mod cold_start;
+mod cold_start;
 mod load;
 mod processes;
 mod ratios;
-pub(crate) mod sleep;
+mod sleep;
+mod without_operator;
 
 use std::error::Error;
 use std::fs;
@@ -50,8 +51,19 @@ impl Options {
     }
 }
 
+/// Runs the benchmark of this name; `None` where it or one of its flags is not known.
+pub(crate) fn run(name: &str, options: &[&str]) -> Option<Result<(), Box<dyn Error>>> {
+    Some(match name {
+        "resolver" => resolver(Options::parse(options)?),
+        "cold-start" => cold_start::run(&cold_start::Options::parse(options)?),
+        "sleep" => sleep::run(&sleep::Options::parse(options)?),
+        "without-operator" => without_operator::run(&without_operator::Options::parse(options)?),
+        _ => return None,
+    })
+}
+
 /// Builds the resolver, starts everything, measures, prints the table.
-pub(crate) fn resolver(options: Options) -> Result<(), Box<dyn Error>> {
+fn resolver(options: Options) -> Result<(), Box<dyn Error>> {
     let folder = paths::target().join("bench/resolver");
     fs::create_dir_all(&folder)?;
     processes::require_tools()?;

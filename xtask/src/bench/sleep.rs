@@ -4,6 +4,7 @@ use std::error::Error;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::churn;
 use crate::churn::request_log::RequestLog;
 use crate::churn::timeline::{Edge, Timeline};
 use crate::churn::world::{self, Size};
@@ -11,6 +12,8 @@ use crate::kubernetes::nodes::Node;
 
 const COOLDOWN_SECONDS: u32 = 3;
 const LIMIT: Duration = Duration::from_secs(180);
+/// What users are promised, however many pods and nodes there are.
+const GOAL: Duration = Duration::from_secs(60);
 
 /// How often, and how large.
 #[derive(Clone, Debug)]
@@ -53,6 +56,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Box<dyn Error>> {
         ..Size::default()
     };
     world::create(size, COOLDOWN_SECONDS)?;
+    churn::wait_for_answer(0)?;
     let timeline = Timeline::watch(world::NAMESPACE);
     let target = world::target(0);
     let requests = RequestLog::new(Node::all()).to(vec![world::address(&target)?]);
@@ -66,13 +70,15 @@ pub(crate) fn run(options: &Options) -> Result<(), Box<dyn Error>> {
     let at = |share: usize| took.get(share * (took.len() - 1) / 100);
     let seconds = |span: Option<&Duration>| span.map_or(f64::NAN, Duration::as_secs_f64);
     let (sent, answered, lost) = requests.counts();
+    let in_time = took.iter().filter(|span| **span <= GOAL).count();
     println!(
-        "{} pods on {} nodes, {}: asleep {} times of {}; from the end of the cooldown to zero p50 {:.1} s, max {:.1} s",
+        "{} pods on {} nodes, {}: asleep {} times of {}, {in_time} within {} s; from the end of the cooldown to zero p50 {:.1} s, max {:.1} s",
         options.replicas,
         options.nodes,
         options.mode,
         took.len(),
         options.runs,
+        GOAL.as_secs(),
         seconds(at(50)),
         seconds(at(100)),
     );

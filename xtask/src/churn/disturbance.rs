@@ -12,7 +12,7 @@ use crate::kubernetes::nodes::Node;
 use crate::kubernetes::{self, ready};
 use crate::names;
 
-const OPERATOR: &str = "elasti-operator-controller-manager";
+pub(crate) const OPERATOR: &str = "elasti-operator-controller-manager";
 const RESOLVER: &str = "elasti-resolver";
 
 /// One of them.
@@ -74,7 +74,7 @@ impl Disturbance {
             Self::RestartOperators => restart(OPERATOR),
             Self::RestartResolvers => restart(RESOLVER),
             Self::Upgrade => world::upgrade(resolvers, &["global.podAnnotations.upgraded=yes"]),
-            Self::KillLeader => kill(&leader()?),
+            Self::KillLeader => kill(world::RELEASE, &leader()?),
             Self::StopPrometheus => away("prometheus", Duration::from_secs(20)),
             Self::StopApiServer => {
                 let before = renewed()?;
@@ -84,7 +84,7 @@ impl Disturbance {
             Self::KillResolver => {
                 let label = format!("--selector={}={RESOLVER}", names::RESOLVER_LABEL);
                 let path = "--output=jsonpath={.items[0].metadata.name}";
-                kill(&kubectl(&["get", "pods", &label, path])?)
+                kill(world::RELEASE, &kubectl(&["get", "pods", &label, path])?)
             }
         }
     }
@@ -134,9 +134,9 @@ fn wait_for_renewal(before: &str) -> Result<(), Box<dyn Error>> {
 }
 
 /// SIGKILL, behind Kubernetes' back.
-fn kill(pod: &str) -> Result<(), Box<dyn Error>> {
+pub(crate) fn kill(namespace: &str, pod: &str) -> Result<(), Box<dyn Error>> {
     let path = "--output=jsonpath={.spec.nodeName} {.status.containerStatuses[0].containerID}";
-    let answer = kubectl(&["get", "pod", pod, path])?;
+    let answer = kubectl_in(namespace, &["get", "pod", pod, path])?;
     let (node, id) = answer
         .split_once(' ')
         .ok_or_else(|| format!("{pod} has no container yet"))?;
@@ -163,8 +163,13 @@ fn kill(pod: &str) -> Result<(), Box<dyn Error>> {
 
 /// The output of kubectl in Elasti's own namespace.
 fn kubectl(arguments: &[&str]) -> Result<String, Box<dyn Error>> {
+    kubectl_in(world::RELEASE, arguments)
+}
+
+/// The output of kubectl in a namespace.
+pub(crate) fn kubectl_in(namespace: &str, arguments: &[&str]) -> Result<String, Box<dyn Error>> {
     let output = ready::kubectl(arguments)?
-        .args(["--namespace", world::RELEASE])
+        .args(["--namespace", namespace])
         .stderr(Stdio::inherit())
         .output()?;
     match output.status.success() {

@@ -1,6 +1,7 @@
 //! Targets that fall asleep and wake under fire, on the real node: `cargo xtask churn`.
 
-mod disturbance;
+pub(crate) mod destination;
+pub(crate) mod disturbance;
 pub(crate) mod request;
 pub(crate) mod request_log;
 pub(crate) mod timeline;
@@ -146,7 +147,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Box<dyn Error>> {
 }
 
 /// A new Service answers only when its first slice has reached kube-proxy: that is not Elasti's, and not counted.
-fn wait_for_answer(index: usize) -> Result<(), Box<dyn Error>> {
+pub(crate) fn wait_for_answer(index: usize) -> Result<(), Box<dyn Error>> {
     let name = world::target(index);
     let to = world::address(&name)?;
     let start = Instant::now();
@@ -310,12 +311,13 @@ fn print_lost(entry: &Entry, start: Instant, seen: &[Observation]) {
 fn about(entry: &Entry, start: Instant) -> String {
     let outcome = &entry.outcome;
     format!(
-        "{} ({}) sent at {:.3} s from {} port {}, after {:.3} s",
+        "{} ({}) sent at {:.3} s from {} port {} to {}, after {:.3} s",
         entry.id,
         entry.of,
         outcome.sent_at.duration_since(start).as_secs_f64(),
         entry.node.name(),
         outcome.local_port,
+        destination::describe(outcome.destination),
         outcome.took.as_secs_f64()
     )
 }

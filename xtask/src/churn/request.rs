@@ -3,8 +3,14 @@
 
 use std::fmt;
 use std::io::{self, Read as _, Write as _};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fd::OwnedFd;
+use rustix::io::{Errno, ioctl_fionbio};
+use rustix::net::sockopt::socket_error;
+use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
 /// Above every hold of these runs; a request that takes longer hangs, and counts as lost.
 const TIMEOUT: Duration = Duration::from_secs(150);
@@ -36,6 +42,8 @@ pub(crate) struct Outcome {
     pub(crate) sent_at: Instant,
     pub(crate) took: Duration,
     pub(crate) local_port: u16,
+    /// Of a lost one: the pod or resolver that the node had sent it to, if connection tracking still knows.
+    pub(crate) destination: Option<IpAddr>,
     pub(crate) result: Result<(), Lost>,
 }
 
@@ -46,6 +54,7 @@ impl Outcome {
             sent_at: Instant::now(),
             took: Duration::ZERO,
             local_port: 0,
+            destination: None,
             result: Err(lost),
         }
     }
@@ -55,17 +64,41 @@ impl Outcome {
 pub(crate) fn send(to: SocketAddr, id: &str) -> Outcome {
     let sent_at = Instant::now();
     let mut local_port = 0;
-    let result = TcpStream::connect_timeout(&to, TIMEOUT)
+    let result = connect(to, &mut local_port)
         .map_err(|error| Lost::Connect(error.to_string()))
-        .and_then(|stream| {
-            local_port = stream.local_addr().map_or(0, |address| address.port());
-            exchange(stream, to, id)
-        });
+        .and_then(|stream| exchange(stream, to, id));
     Outcome {
         sent_at,
         took: sent_at.elapsed(),
         local_port,
+        destination: None,
         result,
+    }
+}
+
+/// Connects from a port that is known even if the connection is refused: by it, the node's connection tracking tells where
+/// the request was sent. The standard library keeps the port to itself then.
+fn connect(to: SocketAddr, local_port: &mut u16) -> io::Result<TcpStream> {
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    let socket = rustix::net::socket_with(AddressFamily::INET, SocketType::STREAM, flags, None)?;
+    rustix::net::bind(&socket, &SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)))?;
+    let local: SocketAddr = rustix::net::getsockname(&socket)?.try_into()?;
+    *local_port = local.port();
+    match rustix::net::connect(&socket, &to) {
+        Ok(()) | Err(Errno::INPROGRESS) => {}
+        Err(error) => return Err(error.into()),
+    }
+    wait_for_connection(&socket)?;
+    ioctl_fionbio(&socket, false)?;
+    Ok(TcpStream::from(socket))
+}
+
+fn wait_for_connection(socket: &OwnedFd) -> io::Result<()> {
+    let timeout = Timespec::try_from(TIMEOUT).map_err(io::Error::other)?;
+    let mut writable = [PollFd::new(socket, PollFlags::OUT)];
+    match poll(&mut writable, Some(&timeout))? {
+        0 => Err(io::ErrorKind::TimedOut.into()),
+        _ => Ok(socket_error(socket)??),
     }
 }
 

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant, SystemTime};
 
+use super::destination;
 use super::request::{Lost, Outcome, send};
 use super::timeline::Drain;
 use crate::kubernetes::nodes::Node;
@@ -72,8 +73,9 @@ impl RequestLog {
             let outcome = send_from(node, to, &id);
             if let Err(lost) = &outcome.result {
                 let took = outcome.took.as_secs_f64();
+                let destination = destination::describe(outcome.destination);
                 println!(
-                    "{} LOST {id} ({of}) from {} {took:.3} s after it was sent: {lost}",
+                    "{} LOST {id} ({of}) from {} {took:.3} s after it was sent to {destination}: {lost}",
                     clock(),
                     node.name()
                 );
@@ -137,7 +139,13 @@ impl RequestLog {
 /// Sends from a node, which this thread then stays on.
 fn send_from(node: Node, to: SocketAddr, id: &str) -> Outcome {
     match node.enter() {
-        Ok(()) => send(to, id),
+        Ok(()) => {
+            let mut outcome = send(to, id);
+            if outcome.result.is_err() {
+                outcome.destination = destination::of(node, outcome.local_port);
+            }
+            outcome
+        }
         Err(error) => Outcome::unsent(Lost::Connect(format!("{}: {error}", node.name()))),
     }
 }

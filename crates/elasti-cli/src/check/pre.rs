@@ -12,7 +12,7 @@ use super::installation::{Installation, place};
 use super::line::Line;
 
 /// kube-proxy sends to terminating endpoints since then, on which the safety net stands (docs/net.md).
-const OLDEST_MINOR: u32 = 26;
+const OLDEST_MINOR: u32 = 27;
 
 /// What `helm install` creates: group, resource, and whether it belongs to a namespace.
 const CREATED: [(&str, &str, bool); 8] = [
@@ -40,7 +40,7 @@ pub(super) async fn check(
         lines.push(Line::fail(
             "cluster",
             "the cluster has no EndpointSlices of discovery.k8s.io/v1",
-            "use Kubernetes 1.26 or later",
+            "use Kubernetes 1.27 or later",
         ));
     }
     lines.push(permissions(client, namespace).await);
@@ -121,8 +121,8 @@ mod tests {
 
     #[test]
     fn a_cluster_without_terminating_endpoints_is_too_old() {
-        assert_eq!(age("1", "25").verdict, Verdict::Fail);
-        assert_eq!(age("1", "26").verdict, Verdict::Ok);
+        assert_eq!(age("1", "26").verdict, Verdict::Fail);
+        assert_eq!(age("1", "27").verdict, Verdict::Ok);
         assert_eq!(age("1", "31+").verdict, Verdict::Ok);
     }
 }

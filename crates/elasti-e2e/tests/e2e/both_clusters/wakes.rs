@@ -58,6 +58,7 @@ async fn a_zero_by_hand_within_the_cooldown_stands_until_the_next_request() {
     let web = env.deploy("web").await;
     web.until_serving().await;
     web.fall_asleep().await;
+    web.until_nodes_follow().await;
     web.edit(json!({"cooldownPeriod": 3600})).await;
     web.visit().await;
     web.until_serving().await;
