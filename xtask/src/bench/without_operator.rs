@@ -22,7 +22,7 @@ const RESOLVERS: usize = 2;
 /// Nodes follow an EndpointSlice within this.
 const SETTLE: Duration = Duration::from_secs(2);
 /// How long requests arrive before and after each of the two.
-const REST: Duration = Duration::from_secs(6);
+const PAUSE: Duration = Duration::from_secs(6);
 const LIMIT: Duration = Duration::from_secs(90);
 
 /// Where.
@@ -96,9 +96,9 @@ fn disturb(
     let of = format!("{target} constant");
     // Long enough for all of it; what is held after the last moment is still waited for.
     let sender = thread::spawn(move || {
-        constant.burst(&of, REQUESTS_PER_SECOND, 6 * REST);
+        constant.burst(&of, REQUESTS_PER_SECOND, 6 * PAUSE);
     });
-    thread::sleep(REST);
+    thread::sleep(PAUSE);
     let mut pods: Vec<IpAddr> = timeline.ready_address(target).into_iter().collect();
     let name = kubectl_in(world::NAMESPACE, &["get", "pods", POD_NAME])?;
     let killed = Instant::now();
@@ -110,13 +110,13 @@ fn disturb(
         clock(),
         (back - killed).as_secs_f64()
     );
-    thread::sleep(REST);
+    thread::sleep(PAUSE);
     pods.extend(timeline.ready_address(target));
     let zeroed = Instant::now();
     scale(world::NAMESPACE, target, "0")?;
     println!("{} scaled to zero by hand", clock());
     wait_for(timeline, target, Edge::PodGone, zeroed)?;
-    thread::sleep(REST);
+    thread::sleep(PAUSE);
     let (sent, answered, lost) = requests.counts();
     println!(
         "{} at zero: {sent} sent, {answered} answered, {lost} lost, the rest is held",

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use crate::kubernetes::nodes::Node;
 
 /// The address that took the place of the Service's; `None` if the node does not know the connection any more.
-pub(crate) fn of(node: Node, local_port: u16) -> Option<IpAddr> {
+pub(crate) fn from_conntrack(node: Node, local_port: u16) -> Option<IpAddr> {
     let port = local_port.to_string();
     let mut list = node.command("conntrack");
     let output = list
@@ -14,7 +14,7 @@ pub(crate) fn of(node: Node, local_port: u16) -> Option<IpAddr> {
     replying(&String::from_utf8_lossy(&output.ok()?.stdout))
 }
 
-/// Each line has the two directions of one connection; whoever replies is the source of the second.
+/// Each line has the two directions of one connection; the end that replies is the source of the second.
 fn replying(listed: &str) -> Option<IpAddr> {
     let connection = listed.lines().find(|line| line.contains("dport="))?;
     let mut sources =
