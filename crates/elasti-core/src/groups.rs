@@ -59,6 +59,9 @@ pub(crate) fn impossible(o: &Observed) -> Option<Why> {
         let sentence = "The HPA keeps more than one pod of a StatefulSet that stops them one after the other; set its `minReplicas` to 1, `podManagementPolicy` to Parallel, or `handover: redirect`.";
         return Some(Why::new(Reason::Unsupported, sentence));
     }
+    if let Some(why) = unseen(o) {
+        return Some(why);
+    }
     let lower = by_ordinal(o).into_iter().skip(1);
     let stuck = |pod: &Pod| {
         Some((
@@ -72,6 +75,18 @@ pub(crate) fn impossible(o: &Observed) -> Option<Why> {
         obstacle.message
     );
     Some(Why::new(obstacle.reason(), sentence))
+}
+
+/// The controller stops the highest pod, which no Service may select: only what is selected can be drained.
+fn unseen(o: &Observed) -> Option<Why> {
+    let wanted = usize::try_from(o.replicas()?).unwrap_or(usize::MAX);
+    let seen = living(o).count();
+    (seen < wanted).then(|| {
+        let sentence = format!(
+            "{seen} of the {wanted} pods of the StatefulSet are there and selected by a Service with a cluster IP, and it stops them one after the other; add a Service that selects all of them, set `podManagementPolicy` to Parallel, or `handover: redirect`."
+        );
+        Why::new(Reason::Unsupported, sentence)
+    })
 }
 
 /// A scale-down of ours is recorded in the status, and nothing else has written the replicas since.

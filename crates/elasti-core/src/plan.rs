@@ -6,8 +6,8 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::desire::{self, Desire, desire};
 use crate::observed::{
-    Claim, DeletionCost, Leadership, Observed, Pod, PrivateServiceShape, Report, Service,
-    ServiceKind, Standing, StopOrder, Target,
+    Autoscaler, Claim, DeletionCost, Leadership, Observed, Pod, PrivateServiceShape, Report,
+    Service, ServiceKind, Standing, StopOrder, Target,
 };
 use crate::promise::Promise;
 use crate::step::{
@@ -293,8 +293,7 @@ fn at_zero(spec: &ElastiServiceSpec, service: &Service, desire: Desire, o: &Obse
             let mut plan = Plan::at(Phase::Waking, why);
             plan.reason_may_be_old = may_be_old && contention::zeroed_by(o).is_some();
             plan.steps.push(Step::Wake(replicas::to_wake(spec, o)));
-            plan.steps
-                .extend(autoscaler::release(&o.autoscaler).map(Step::ReleaseAutoscaler));
+            plan.steps.extend(release_autoscaler(o));
             plan
         }
         (Desire::Sleep(why) | Desire::Stay(why), _) => {
@@ -335,8 +334,7 @@ fn why_asleep(why: Why, o: &Observed) -> Why {
 /// Awake: pods back into rotation, then resolvers out of the path.
 fn stay_awake(service: Option<&Service>, why: Why, o: &Observed) -> Plan {
     let mut plan = Plan::at(current_phase(o), why);
-    plan.steps
-        .extend(autoscaler::release(&o.autoscaler).map(Step::ReleaseAutoscaler));
+    plan.steps.extend(release_autoscaler(o));
     plan.unmark(o);
     let restored = plan.restore(service, o);
     plan.each_other(o, |part, view| {
@@ -350,6 +348,19 @@ fn stay_awake(service: Option<&Service>, why: Why, o: &Observed) -> Plan {
         plan.why = stuck;
     }
     plan
+}
+
+/// KubeElasti records nothing beside its pause, which an owner may write just so. At zero it goes with the wake, or KEDA
+/// would undo the wake; that of a target that was awake before it is its owner's.
+fn release_autoscaler(o: &Observed) -> Option<Step> {
+    let Autoscaler::Keda(pause) = &o.autoscaler else {
+        return None;
+    };
+    // A status of KubeElasti has no replicas.
+    let was_at_zero = o.me.remembered.replicas.is_none_or(|n| n == 0);
+    let ours = pause.before.is_some() || o.replicas() == Some(0) || was_at_zero;
+    let released = autoscaler::release(&o.autoscaler).filter(|_| ours)?;
+    Some(Step::ReleaseAutoscaler(released))
 }
 
 /// The phase of a service that is not going to sleep.
@@ -411,8 +422,7 @@ fn finalize(spec: &ElastiServiceSpec, o: &Observed) -> Plan {
             plan.phase = Phase::Waking;
             plan.steps.push(Step::Wake(replicas::to_wake(spec, o)));
         }
-        plan.steps
-            .extend(autoscaler::release(&o.autoscaler).map(Step::ReleaseAutoscaler));
+        plan.steps.extend(release_autoscaler(o));
         plan = plan.restoring_replicas(o);
         plan.unmark(o);
     }

@@ -190,9 +190,10 @@ impl Operator {
         self.terms.begin(term);
         self.cluster.queue.open();
         tracing::info!(services = all.len(), "leader term began");
-        for me in all {
-            self.cluster.queue.add(&me.name);
-        }
+        // Resolvers may have ended together with the leader before: clients of what sleeps come first.
+        let mut names: Vec<Name> = all.iter().map(|me| me.name.clone()).collect();
+        self.cluster.store.cache().sort_by_need(&mut names);
+        self.cluster.queue.add_all(&names);
     }
 
     fn end_term(&self) {

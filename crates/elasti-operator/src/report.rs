@@ -383,7 +383,7 @@ fn action(scaling: Scaling) -> &'static str {
 fn warning_reason(reason: Reason) -> Option<&'static str> {
     match reason {
         stuck if stuck.is_obstacle() => Some(event::WAKE_STUCK),
-        Reason::NoResolver => Some(event::NO_RESOLVER),
+        Reason::NoResolver | Reason::NodesWithoutResolver => Some(event::NO_RESOLVER),
         Reason::Conflict => Some(event::CONFLICT),
         Reason::TicksTooDense => Some(event::CANNOT_DRAIN),
         _ => None,

@@ -83,9 +83,10 @@ pub(crate) fn run(options: &Options) -> Result<(), Box<dyn Error>> {
         seconds(at(100)),
     );
     println!("{sent} requests, {answered} answered, {lost} lost");
-    match lost {
-        0 => Ok(()),
-        lost => Err(format!("{lost} requests were lost").into()),
+    match (lost, options.runs - in_time) {
+        (0, 0) => Ok(()),
+        (0, late) => Err(format!("{late} times it took longer").into()),
+        (lost, _) => Err(format!("{lost} requests were lost").into()),
     }
 }
 

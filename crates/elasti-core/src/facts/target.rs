@@ -77,6 +77,23 @@ impl TargetFacts {
         self
     }
 
+    /// One of its pods can have this label, beside those of its template: a StatefulSet's controller tells them apart so.
+    #[must_use]
+    pub fn labels_one_pod(&self, name: &str, key: &str, value: &str) -> bool {
+        let number = match key {
+            "statefulset.kubernetes.io/pod-name" => {
+                { value.strip_prefix(name) }.and_then(|rest| rest.strip_prefix('-'))
+            }
+            "apps.kubernetes.io/pod-index" => Some(value),
+            _ => None,
+        };
+        let is_stateful_set = matches!(
+            self.stops,
+            StopOrder::HighestAlone | StopOrder::HighestFirst
+        );
+        is_stateful_set && number.is_some_and(|n| n.parse::<u32>().is_ok())
+    }
+
     /// The target after our own write to its scale, before a watch tells of it.
     #[must_use]
     pub fn scaled_by_us(mut self, replicas: u32, now: Timestamp) -> Self {

@@ -1,5 +1,5 @@
 //! Which other Services select the pods of each target, beside the one that its ElastiService names: known from the
-//! labels of the target's pod template, so also while it has no pods. A kind that keeps its template elsewhere has the
+//! labels of the target's pod template, and those by which a StatefulSet tells its pods apart, so also while it has no pods. A kind that keeps its template elsewhere has the
 //! labels that the named Service selects: what selects fewer of them selects those pods, too.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
@@ -141,7 +141,11 @@ impl Cache {
         };
         let selects = |view: &&ServiceView| {
             let mut selector = view.facts.service.selector.iter();
-            selector.all(|(key, value)| labels.get(key) == Some(value))
+            selector.all(|(key, value)| {
+                let of_one_pod =
+                    || target.is_some_and(|t| t.facts.labels_one_pod(&t.name.name, key, value));
+                labels.get(key) == Some(value) || of_one_pod()
+            })
         };
         services.filter(selects).collect()
     }

@@ -6,9 +6,13 @@ use super::*;
 use crate::slim::FromObject as _;
 
 fn declared(name: &str, version: u32) -> Declared {
+    declared_for("Deployment", name, version)
+}
+
+fn declared_for(kind: &str, name: &str, version: u32) -> Declared {
     Declared::from_object(json!({
         "metadata": {"name": name, "namespace": "shop", "uid": name, "resourceVersion": version.to_string()},
-        "spec": {"service": name, "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": name}},
+        "spec": {"service": name, "scaleTargetRef": {"apiVersion": "apps/v1", "kind": kind, "name": name}},
     }))
     .unwrap()
 }
@@ -245,6 +249,29 @@ fn a_service_that_selects_the_pod_template_belongs_to_the_target_with_its_pods_a
     assert_eq!(managed(&store, "a"), ["whole"]);
     assert!(pods(&store, "admin").is_empty());
     assert_eq!(store.cache().claimant(&name("admin")), None);
+}
+
+#[test]
+fn a_service_of_one_pod_of_a_stateful_set_belongs_to_the_target() {
+    let store = store();
+    let kind = KindName::new("apps", "v1", "StatefulSet");
+    let key = "statefulset.kubernetes.io/pod-name";
+    store.apply_change(None, Change::Set(declared_for("StatefulSet", "a", 2)));
+    let mut stateful = target(json!({"app": "a"}));
+    stateful.facts = stateful.facts.for_kind(&kind.group, &kind.kind);
+    store.apply_target_change(&kind, None, Change::Set(stateful));
+    for (service_name, selector) in [
+        ("first", json!({"app": "a", key: "a-0"})),
+        (
+            "numbered",
+            json!({"app": "a", "apps.kubernetes.io/pod-index": "2"}),
+        ),
+        ("of-another", json!({key: "ab-0"})),
+        ("no-pod", json!({"app": "a", key: "a-x"})),
+    ] {
+        store.apply_change(None, Change::Set(service(service_name, selector)));
+    }
+    assert_eq!(managed(&store, "a"), ["first", "numbered"]);
 }
 
 #[test]

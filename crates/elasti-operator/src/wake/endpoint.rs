@@ -42,14 +42,15 @@ const BODY_TIMEOUT: Duration = Duration::from_secs(2);
 const MAX_BODY_BYTES: usize = 4096;
 /// The resolver gives up after 3 s and tries another replica.
 const ANSWER_TIMEOUT: Duration = Duration::from_millis(2500);
-/// A resolver that wakes a thousand services at once is served; one that never stops is not.
+/// For one namespace. A resolver that wakes a thousand services at once is served; one that never stops is not. The
+/// services of one namespace may be woken in vain all the time, which must delay no other's.
 const CALLER_RATE: (f64, f64) = (500.0, 2000.0);
 /// 200 resolvers that all ask for one service within a second are served.
 const SERVICE_RATE: (f64, f64) = (20.0, 200.0);
 /// Services whose rate is limited: 10,000 entries of 200 bytes are 2 MB.
 const MAX_SERVICES: usize = 10_000;
-/// Callers whose rate is limited.
-const MAX_CALLERS: usize = 1024;
+/// Callers and namespaces whose rate is limited: 16,384 entries of 150 bytes are 2.4 MB.
+const MAX_CALLERS: usize = 16_384;
 
 /// The settings of the endpoint.
 #[derive(Clone, Debug)]
@@ -71,7 +72,7 @@ enum Caller {
 pub struct WakeEndpoint {
     callers: Callers,
     allow_anonymous: bool,
-    caller_rate: RateLimiter<Caller>,
+    caller_rate: RateLimiter<(Caller, String)>,
     service_rate: RateLimiter<ServiceKey>,
     wakes: mpsc::Sender<PendingWake>,
     leader: LeaderClient,
@@ -163,10 +164,15 @@ impl WakeEndpoint {
         body: Body,
     ) -> Result<WakeAnswer, Refusal> {
         let caller = self.caller(peer, headers).await?;
-        if !self.caller_rate.allows(&caller) {
+        let wake = parse_body(body).await?;
+        // A caller without a token could name any number of namespaces.
+        let namespace = match caller {
+            Caller::Vouched(_) => wake.namespace.clone(),
+            Caller::Anonymous(_) => String::new(),
+        };
+        if !self.caller_rate.allows(&(caller, namespace)) {
             return Err(Refusal::TooOften);
         }
-        let wake = parse_body(body).await?;
         let service = ServiceKey::new(wake.namespace.as_str(), wake.svc.as_str());
         if !self.service_rate.allows(&service) {
             return Err(Refusal::TooOften);

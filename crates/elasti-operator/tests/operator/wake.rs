@@ -534,6 +534,21 @@ async fn a_service_that_is_asked_for_without_end_is_slowed_down_and_no_other() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_namespace_that_asks_without_end_slows_down_no_other_namespace() {
+    let env = Env::start().await;
+    let token = env.resolver().await;
+    let (_server, address, _tasks) = env.worker(WakeOutcome::AlreadyAwake(None));
+    let mut refused = 0;
+    for at in 0..3000 {
+        let wake = format!(r#"{{"count":1,"svc":"app-{at}","namespace":"noisy"}}"#);
+        refused += usize::from(post(address, Some(&token), &wake).await.code == 429);
+    }
+    assert!(refused > 500, "{refused}");
+    let other = r#"{"count":1,"svc":"cart","namespace":"quiet"}"#;
+    assert_eq!(post(address, Some(&token), other).await.code, 200);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_body_that_is_no_wake_is_refused_and_wakes_nothing() {
     let mut env = Env::start().await;
     let token = env.resolver().await;

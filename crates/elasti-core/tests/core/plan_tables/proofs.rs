@@ -931,3 +931,15 @@ fn an_ordered_stateful_set_with_a_lower_pod_that_crashes_stays_awake_and_says_wh
     let plan = planned(&crashing(2, StopOrder::HighestAlone));
     assert_eq!(plan.phase, Phase::Draining, "the top one is stopped next");
 }
+
+#[test]
+fn an_ordered_stateful_set_of_which_services_select_some_pods_only_stays_awake_and_says_why() {
+    let mut o = crashing(2, StopOrder::HighestAlone);
+    o.pods.truncate(1);
+    let plan = planned(&o);
+    assert_eq!(plan.why.reason, Reason::Unsupported, "{plan:?}");
+    assert!(plan.why.sentence.contains("1 of the 3 pods"), "{plan:?}");
+    assert_ne!(plan.phase, Phase::Draining);
+    o.target.as_mut().unwrap().replicas = 1;
+    assert_eq!(planned(&o).phase, Phase::Draining);
+}

@@ -2,7 +2,9 @@
 
 use elasti_api::{ElastiServiceSpec, Phase, Reason};
 use elasti_core::observed::UserRequest;
-use elasti_core::observed::{Author, Autoscaler, Claim, Leadership, Owned, Rival, ServiceKind};
+use elasti_core::observed::{
+    Author, Autoscaler, Claim, KedaPause, Leadership, Owned, Rival, ServiceKind,
+};
 use elasti_core::replicas::on_wake;
 use elasti_core::stable_since::{ObservedZero, SentScaleDown};
 use elasti_core::{Observed, Promise, Step, WakeDecision, wake};
@@ -375,4 +377,25 @@ fn only_a_wake_for_lack_of_resolvers_can_be_put_off() {
     let plan = planned(&o);
     assert!(plan.steps.iter().any(|step| matches!(step, Step::Wake(_))));
     assert!(!plan.wakes_for_lack_of_resolvers(), "a trigger wakes it");
+}
+
+#[test]
+fn an_owners_pause_at_zero_of_a_running_target_is_left_alone_and_one_from_before_the_wake_is_released()
+ {
+    let paused = |mut o: Observed, recorded: Option<u32>| {
+        o.me.remembered.replicas = recorded;
+        o.autoscaler = Autoscaler::Keda(KedaPause {
+            paused: Some("true".into()),
+            paused_replicas: Some("0".into()),
+            before: None,
+        });
+        let released = |step: &Step| matches!(step, Step::ReleaseAutoscaler(_));
+        planned(&o).steps.iter().any(released)
+    };
+    assert!(!paused(serving(), Some(1)), "its owner has just paused it");
+    assert!(paused(serving(), Some(0)), "KEDA would undo this wake");
+    assert!(paused(serving(), None), "KubeElasti left it so");
+    let mut awake = asleep();
+    awake.readings = vec![active()];
+    assert!(paused(awake, Some(0)), "it is released with the wake");
 }
