@@ -31,8 +31,9 @@ use crate::{deny, image};
 pub(crate) const USAGE: &str = "  kubernetes up [--nodes N] [--proxy-mode iptables|nftables]
                   start a real Kubernetes of N nodes (1) on this machine (as root)
   kubernetes down remove it with every trace
-  kubernetes programs
-                  only install and build what it and `test --real` need, each with its time
+  kubernetes programs [--partners]
+                  only install and build what it and `test --real` need, each with its time; or KEDA, Argo Rollouts
+                  and metrics-server for `e2e --partners`
   kubernetes status | kubeconfig
                   what runs; where the administrator's kubeconfig is
   kubernetes audit
@@ -78,6 +79,7 @@ pub(crate) fn run(words: &[&str]) -> Option<Result<(), Box<dyn Error>>> {
         }
         ["down"] => locked(down),
         ["programs"] => programs(),
+        ["programs", "--partners"] => partners::build(),
         ["status"] => status(),
         ["kubeconfig"] => {
             println!("{}", layout::kubeconfig().display());

@@ -23,6 +23,14 @@ const METRICS_SERVER_PORT: u16 = 19443;
 /// Where KEDA would be installed: it looks for the Secrets of cluster-wide objects there.
 const KEDA_NAMESPACE: &str = "keda";
 
+/// Builds those that are not cached.
+pub(crate) fn build() -> Result<(), Box<dyn Error>> {
+    for program in [&METRICS_SERVER, &ROLLOUTS, &KEDA] {
+        program.path()?;
+    }
+    Ok(())
+}
+
 /// Starts all of them, with their CRDs, and waits until they are ready.
 pub(crate) fn start() -> Result<(), Box<dyn Error>> {
     let mode = ProxyMode::of_cluster().ok_or("no cluster is up; `cargo xtask kubernetes up`")?;
@@ -32,9 +40,7 @@ pub(crate) fn start() -> Result<(), Box<dyn Error>> {
                 .into(),
         );
     }
-    for program in [&METRICS_SERVER, &ROLLOUTS, &KEDA] {
-        program.path()?;
-    }
+    build()?;
     write_keda_certificates()?;
     apply_definitions()?;
     ready::apply(&service_of_metrics_server())?;
