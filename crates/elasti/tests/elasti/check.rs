@@ -168,7 +168,7 @@ async fn with_kube_elasti() -> Sandbox {
     };
     let operator = json!({
         "name": "manager", "image": "example.com/elasti-operator:v0.1.30", "command": ["/manager"],
-        "args": ["--leader-elect", "--metrics-bind-address=0", "--kubeconfig=/etc/kubeconfig"],
+        "args": ["--leader-elect", "--metrics-bind-address=0", "-zap-devel", "--zap-log-level", "debug", "--kubeconfig=/etc/kubeconfig"],
         "env": [{"name": "PROMETHEUS_TRIGGER_AUTHORIZATION_HEADER", "value": "Bearer x"}],
     });
     let resolver = json!({
