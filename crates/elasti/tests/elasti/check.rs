@@ -117,6 +117,18 @@ async fn every_problem_is_named_with_its_fix() {
             "selector": {"app": "web"}, "ports": [{"name": "http", "port": 80}, dns], "internalTrafficPolicy": "Local",
         }}))
         .await;
+    let both = json!(["IPv4", "IPv6"]);
+    sandbox
+        .make(&json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web-admin"}, "spec": {
+            "selector": {"app": "web"}, "ports": [{"port": 81}], "ipFamilies": both, "ipFamilyPolicy": "RequireDualStack",
+        }}))
+        .await;
+    sandbox
+        .patch(
+            &format!("{SERVICES}/web/status"),
+            &json!({"status": {"services": [{"name": "web-admin"}]}}),
+        )
+        .await;
     printed += &format!("policies\n{}\n", trouble(&sandbox, "policies").await);
 
     let nameless = json!({"spec": {"triggers": [{"type": "prometheus", "metadata": {"query": "vector(0)", "threshold": "1"}}]}});
