@@ -1,4 +1,4 @@
-//! What a person asks for by annotation: sleep now, wake now.
+//! What a user requests by annotation: sleep now, wake now.
 
 use std::time::Duration;
 
@@ -13,6 +13,14 @@ async fn ask(env: &TestEnv, web: &App, annotation: &str) {
     let at = env.fake_cluster().server.clock().now() + SignedDuration::from_secs(1);
     let user_request = json!({"metadata": {"annotations": {annotation: at.to_string()}}});
     env.api().patch(&web.path(), MERGE, user_request).await;
+}
+
+/// What Events say about its wakes.
+async fn wake_notes(web: &App) -> Vec<String> {
+    let events = web.events("ElastiService").await;
+    let wakes = events.iter().filter(|event| event["action"] == "Wake");
+    let notes = wakes.filter_map(|event| event["note"].as_str());
+    notes.map(str::to_owned).collect()
 }
 
 /// Asks for sleep, and again where a missing reading on a loaded machine has made the request void.
@@ -51,6 +59,18 @@ async fn a_person_puts_an_app_to_sleep_before_its_cooldown_is_over_and_wakes_it_
 
     ask(&env, &web, WAKE_REQUESTED_ANNOTATION).await;
     web.until_serving().await;
+    until("an Event says that a user asked for it", async || {
+        let notes = wake_notes(&web).await;
+        notes
+            .iter()
+            .any(|note| note.contains("A wake was requested at "))
+    })
+    .await;
+    let notes = wake_notes(&web).await;
+    assert!(
+        !notes.iter().any(|note| note.contains("a request waits")),
+        "{notes:?}"
+    );
     let status = web.status().await;
     let wake = status.last_wake.unwrap();
     assert_eq!(wake.by, "WakeRequested");
