@@ -23,6 +23,18 @@ async fn wake_notes(web: &App) -> Vec<String> {
     notes.map(str::to_owned).collect()
 }
 
+/// Waits for the Event about a wake that a user requested. None says that a request waits: no client is there.
+async fn until_an_event_names_the_request(web: &App) {
+    let says = |note: &String| note.contains("A wake was requested at ");
+    until("an Event names the user's request", async || {
+        wake_notes(web).await.iter().any(says)
+    })
+    .await;
+    let notes = wake_notes(web).await;
+    let waits = |note: &String| note.contains("a request waits");
+    assert!(!notes.iter().any(waits), "{notes:?}");
+}
+
 /// Asks for sleep, and again where a missing reading on a loaded machine has made the request void.
 async fn put_to_sleep(env: &TestEnv, web: &App) {
     for _ in 0..5 {
@@ -59,18 +71,7 @@ async fn a_person_puts_an_app_to_sleep_before_its_cooldown_is_over_and_wakes_it_
 
     ask(&env, &web, WAKE_REQUESTED_ANNOTATION).await;
     web.until_serving().await;
-    until("an Event says that a user asked for it", async || {
-        let notes = wake_notes(&web).await;
-        notes
-            .iter()
-            .any(|note| note.contains("A wake was requested at "))
-    })
-    .await;
-    let notes = wake_notes(&web).await;
-    assert!(
-        !notes.iter().any(|note| note.contains("a request waits")),
-        "{notes:?}"
-    );
+    until_an_event_names_the_request(&web).await;
     let status = web.status().await;
     let wake = status.last_wake.unwrap();
     assert_eq!(wake.by, "WakeRequested");
