@@ -235,7 +235,7 @@ pub struct Hold {
 }
 
 /// The sources that are allowed: a client that matches one of them.
-#[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq, Hash, JsonSchema)]
+#[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq, Hash, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct AllowFrom {
     /// Whether the pods of the ElastiService's own namespace are allowed. Default: false.
@@ -248,9 +248,10 @@ pub struct AllowFrom {
     pub namespaces: Vec<String>,
     /// Blocks of addresses that are allowed, at most 32. Example: `[10.0.0.0/8, "fd00::/8"]`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(
-        length(max = 32),
-        inner(length(max = 49), regex(pattern = r"^[0-9a-fA-F:.]+/[0-9]{1,3}$"))
+    #[schemars(length(max = 32), inner(length(max = 49)))]
+    #[x_kube(
+        validation = Rule::new("self.all(block, block.matches('^[0-9a-fA-F:.]+/[0-9]{1,3}$'))")
+            .message("write each block as an address, '/' and its number of leading bits, for example 10.0.0.0/8, or 192.0.2.7/32 for one address").reason(kube::core::Reason::FieldValueForbidden)
     )]
     pub cidrs: Vec<String>,
 }

@@ -1,6 +1,7 @@
 //! `elasti check`: the health of an installation, with a fix for each problem.
 
 pub(crate) mod definition;
+mod flags;
 mod fleet;
 pub mod installation;
 mod leftovers;

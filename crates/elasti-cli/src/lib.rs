@@ -15,6 +15,7 @@ mod man;
 mod outcome;
 mod output;
 mod pause;
+mod reachability;
 pub mod refusal;
 mod request;
 mod savings;

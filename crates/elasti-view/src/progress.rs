@@ -70,7 +70,7 @@ pub fn of_wake(view: &View, went_up: bool) -> Progress {
     }
 }
 
-/// What keeps a service from sleeping even if a person asks for it.
+/// What keeps a service from sleeping even if a user requests it.
 #[must_use]
 pub fn forbids_sleep(view: &View) -> Option<&Blocker> {
     view.blockers.iter().find(|one| among(&HARD, &one.reason))

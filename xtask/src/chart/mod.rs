@@ -26,7 +26,8 @@ const RENDERINGS: [(&str, Option<&str>); 5] = [
 ];
 
 /// Values that the chart must refuse.
-const REFUSED: [&str; 8] = [
+const REFUSED: [&str; 9] = [
+    "flowSchemas.enabled=sometimes",
     "dashboard.port=web",
     "elastiResolver.replicas=two",
     "elastiResolver.replicas=0",

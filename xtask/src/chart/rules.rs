@@ -48,6 +48,7 @@ pub(crate) fn broken(rendering: &Rendering) -> Vec<String> {
     tokens(rendering, &mut found);
     policies(rendering, &mut found);
     probes(rendering, &mut found);
+    priorities(rendering, &mut found);
     match rendering.name {
         "default" => redundancy(rendering, &mut found),
         "namespaced" => namespaced(rendering, &mut found),
@@ -106,6 +107,41 @@ fn probes(rendering: &Rendering, found: &mut Vec<String>) {
             found.push(format!(
                 "the resolver's {probe} fails before the third time"
             ));
+        }
+    }
+}
+
+/// The writes of the operator, and nothing else, go before what other service accounts ask: only if that is wanted.
+fn priorities(rendering: &Rendering, found: &mut Vec<String>) {
+    let schemas: Vec<&Value> = rendering.of_kind("FlowSchema").collect();
+    if schemas.is_empty() == (rendering.name == "everything") {
+        found.push(format!("there are {} FlowSchemas", schemas.len()));
+    }
+    for schema in schemas {
+        if text(schema, "/spec/priorityLevelConfiguration/name") != "workload-high" {
+            found.push("the FlowSchema names a level that not every cluster has".into());
+        }
+        let precedence = schema.pointer("/spec/matchingPrecedence");
+        let precedence = precedence.and_then(Value::as_u64).unwrap_or(0);
+        if !(1000..9000).contains(&precedence) {
+            found.push("the FlowSchema is before Kubernetes' own, or behind all others".into());
+        }
+        for rule in items(schema, "/spec/rules") {
+            let subject = items(rule, "/subjects").iter();
+            let mut account = subject.map(|one| text(one, "/serviceAccount/name"));
+            if !account.all(|name| name == "elasti-operator-controller-manager") {
+                found.push("the FlowSchema is not for the operator alone".into());
+            }
+            let resources = items(rule, "/resourceRules");
+            let verbs = resources.iter().flat_map(|one| items(one, "/verbs"));
+            let reads: Vec<&Value> = verbs
+                .filter(|verb| ["list", "watch", "*"].iter().any(|one| *verb == one))
+                .collect();
+            let scales = resources.iter().flat_map(|one| items(one, "/resources"));
+            let scales = scales.filter_map(Value::as_str);
+            if !reads.is_empty() || scales.filter(|one| one.ends_with("/scale")).count() != 4 {
+                found.push(format!("the FlowSchema has {reads:?}, or lacks a scale"));
+            }
         }
     }
 }
@@ -262,7 +298,7 @@ fn on_every_node(rendering: &Rendering, found: &mut Vec<String>) {
 }
 
 fn namespaced(rendering: &Rendering, found: &mut Vec<String>) {
-    for kind in ["ClusterRole", "ClusterRoleBinding"] {
+    for kind in ["ClusterRole", "ClusterRoleBinding", "FlowSchema"] {
         if rendering.of_kind(kind).next().is_some() {
             found.push(format!("there is a {kind}"));
         }

@@ -1,10 +1,11 @@
 //! The ElastiServices and what leads their traffic: are the slices of sleeping services where a resolver answers?
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 
 use elasti_api::{ElastiService, Mode, Phase, names};
-use elasti_core::coverage;
 use elasti_core::facts::{ServiceFacts, SliceFacts};
+use elasti_core::observed;
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::api::ListParams;
@@ -14,6 +15,7 @@ use serde::de::DeserializeOwned;
 
 use super::installation::{Installation, ready_addresses};
 use super::line::Line;
+use crate::reachability::{self, Trouble};
 
 /// More would fill the screen.
 const SHOWN: usize = 5;
@@ -150,24 +152,42 @@ impl Fleet {
         });
     }
 
-    /// Services that sleep, but not unnoticed by all of their clients: a line for each way.
+    /// Services that cannot sleep, or not unnoticed by all of their clients: a line for each way. The other Services of
+    /// a target's pods count as the one that the spec names.
     fn check_policies(&self, lines: &mut Vec<Line>) {
-        let mut found: BTreeMap<(String, &str), Vec<String>> = BTreeMap::new();
+        let addresses = { self.ready_resolvers.iter().flatten() };
+        let addresses: Vec<IpAddr> = addresses.filter_map(|one| one.parse().ok()).collect();
+        let addresses = self.ready_resolvers.is_some().then_some(addresses);
+        let mut found: BTreeMap<Trouble, Vec<String>> = BTreeMap::new();
         for me in &self.services {
-            let mut services = self.all_services.iter().flatten();
-            let service = services
-                .find(|one| one.namespace() == me.namespace() && one.name_any() == me.spec.service);
-            let Some(service) = service else { continue };
-            let facts = ServiceFacts::from_object(service.clone());
-            for warning in coverage::warnings(&facts.service) {
-                let key = (warning.sentence, warning.fix);
-                found.entry(key).or_default().push(name(me));
+            let named = me.spec.service.as_str();
+            let recorded = me.status.iter().flat_map(|status| &status.services);
+            let others = recorded.map(|one| one.name.as_str());
+            for service in std::iter::once(named).chain(others) {
+                let Some(facts) = self.service(me, service) else {
+                    continue;
+                };
+                for trouble in reachability::troubles(me, &facts, addresses.as_deref()) {
+                    let trouble = match service == named {
+                        true => trouble,
+                        false => trouble.about(service),
+                    };
+                    found.entry(trouble).or_default().push(name(me));
+                }
             }
         }
-        for ((sentence, fix), names) in found {
-            let message = format!("{}: {}", sentence.trim_end_matches('.'), some(&names));
-            lines.push(Line::warn("policies", message, fix));
+        for (trouble, names) in found {
+            let message = format!("{}: {}", trouble.sentence, some(&names));
+            lines.push(Line::warn("policies", message, trouble.fix));
         }
+    }
+
+    /// A Service of the namespace of an ElastiService.
+    fn service(&self, me: &ElastiService, name: &str) -> Option<observed::Service> {
+        let mut services = self.all_services.iter().flatten();
+        let found =
+            services.find(|one| one.namespace() == me.namespace() && one.name_any() == name);
+        Some(ServiceFacts::from_object(found?.clone()).service)
     }
 
     fn check_prometheus(&self, lines: &mut Vec<Line>) {

@@ -1,11 +1,7 @@
 //! `elasti check --migration`: what stands against a move from KubeElasti, and after it what is left to move.
 
-use std::collections::BTreeSet;
-
-use clap::Args as _;
 use elasti_api::{ElastiService, Mode, names};
 use elasti_core::facts::SliceFacts;
-use elasti_operator::environment::Flags;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -14,6 +10,7 @@ use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
 use kube::{Api, Client, ResourceExt as _};
 use serde_json::Value;
 
+use super::flags;
 use super::fleet::{name, some};
 use super::installation::{Installation, arguments, has_variable, is_operator, variable};
 use super::line::Line;
@@ -40,7 +37,8 @@ pub(super) async fn check(client: &Client, installation: &Installation, lines: &
     }
     if !is_over {
         lines.extend(old.iter().filter(|one| is_operator(one)).map(running));
-        lines.extend(old.iter().filter_map(flags));
+        let operators = old.iter().filter(|one| is_operator(one));
+        lines.extend(operators.map(|one| flags::check(arguments(one))));
         lines.extend(old.iter().flat_map(settings));
     }
     let services: Api<ElastiService> = Api::all(client.clone());
@@ -128,34 +126,6 @@ fn running(old: &Deployment) -> Line {
             "helm upgrade {release} deploy/helm/elasti -n {namespace}; never helm uninstall it, which deletes the CRD and every ElastiService"
         ),
     )
-}
-
-/// Elasti's operator does not start with an argument that it does not know.
-fn flags(old: &Deployment) -> Option<Line> {
-    if !is_operator(old) {
-        return None;
-    }
-    let known = Flags::augment_args(clap::Command::new("operator"));
-    let known: BTreeSet<&str> = known
-        .get_arguments()
-        .filter_map(clap::Arg::get_long)
-        .collect();
-    let unknown: Vec<String> = arguments(old)
-        .iter()
-        .filter(|argument| {
-            let flag = argument.split('=').next().unwrap_or_default();
-            !known.contains(flag.trim_start_matches('-'))
-        })
-        .cloned()
-        .collect();
-    Some(match unknown.as_slice() {
-        [] => Line::ok("flags", "Elasti's operator knows every argument"),
-        some => Line::fail(
-            "flags",
-            format!("Elasti's operator does not start with {}", some.join(" ")),
-            "remove it from elastiController.manager.args",
-        ),
-    })
 }
 
 /// What the resolver's header and time-out become.

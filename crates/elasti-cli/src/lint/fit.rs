@@ -1,14 +1,20 @@
 //! Does an ElastiService fit what is around it: its Service, its target, autoscalers, other ElastiServices?
 //! Pure: it never asks a cluster, and what is unknown is no finding.
 
-use elasti_api::{Autoscaler, AutoscalerType, ElastiServiceSpec, Handover, ScaleTargetRef};
-use elasti_core::coverage;
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use elasti_api::{
+    Autoscaler, AutoscalerType, ElastiService, ElastiServiceSpec, Handover, ScaleTargetRef,
+};
 use elasti_core::facts::{AutoscalerFacts, TemplateFacts};
 use elasti_core::observed::{Service, ServiceKind};
+use elasti_core::services;
 
 use super::document::Document;
 use super::finding::Severity::{Error, Warning};
 use super::finding::{Finding, Rule};
+use crate::reachability::{self, Trouble};
 
 /// An object that a spec names.
 #[derive(Clone, Debug, Default)]
@@ -51,6 +57,10 @@ pub(crate) struct Other {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Around {
     pub(crate) service: Seen<Service>,
+    /// The Services of the namespace, by their names.
+    pub(crate) services: BTreeMap<String, Service>,
+    /// Addresses of the ready resolvers; `None` where they are not known.
+    pub(crate) resolvers: Option<Vec<IpAddr>>,
     /// The target's pod template, if it has one.
     pub(crate) target: Seen<Option<TemplateFacts>>,
     pub(crate) hpas: Listed,
@@ -75,6 +85,7 @@ pub(crate) fn check(
         ));
     };
     check_service(spec, around, &mut report);
+    check_other_services(spec, around, &mut report);
     check_target(spec, around, &mut report);
     check_ports(around, &mut report);
     check_autoscalers(spec, around, &mut report);
@@ -127,16 +138,7 @@ fn check_service(spec: &ElastiServiceSpec, around: &Around, report: Report<'_>) 
             "name a Service with a TCP port",
         );
     }
-    check_traffic(spec, service, report);
-}
-
-/// What of a Service that can be redirected keeps it from being reached, or from sleeping.
-fn check_traffic(spec: &ElastiServiceSpec, service: &Service, report: Report<'_>) {
-    let name = &spec.service;
-    for coverage::Warning { sentence, fix } in coverage::warnings(service) {
-        let message = format!("Service {name}: {}", sentence.trim_end_matches('.'));
-        report((Warning, Rule::Service), SERVICE, message, fix.to_owned());
-    }
+    check_reachability(spec, (name, service), around, report);
     if service.publishes_unready && spec.handover != Some(Handover::Redirect) {
         let message = format!(
             "Service {name} publishes pods that are not ready, so a drain cannot take them out of rotation, and the target stays awake"
@@ -144,6 +146,48 @@ fn check_traffic(spec: &ElastiServiceSpec, service: &Service, report: Report<'_>
         let fix = "remove publishNotReadyAddresses from the Service, or write handover: redirect";
         report((Error, Rule::Service), SERVICE, message, fix.to_owned());
     }
+}
+
+/// The Services that select the target's pods too, and are managed with the one that the spec names.
+fn check_other_services(spec: &ElastiServiceSpec, around: &Around, report: Report<'_>) {
+    let Some(Some(template)) = around.target.found() else {
+        return;
+    };
+    for (name, service) in &around.services {
+        let claimed = around.others.iter().any(|other| other.service == *name);
+        let mut selector = service.selector.iter();
+        let selects = !service.selector.is_empty()
+            && selector.all(|(key, value)| template.labels.get(key) == Some(value));
+        if *name != spec.service && !claimed && selects && services::can_be_held(service) {
+            check_reachability(spec, (name, service), around, report);
+        }
+    }
+}
+
+/// What of a Service that can be redirected keeps it from being reached, or from sleeping.
+fn check_reachability(
+    spec: &ElastiServiceSpec,
+    (name, service): (&str, &Service),
+    around: &Around,
+    report: Report<'_>,
+) {
+    let me = ElastiService::new("", spec.clone());
+    // The family of a Service that names one alone, or none, is the cluster's to choose.
+    let resolvers = around.resolvers.as_deref();
+    let resolvers = resolvers.filter(|_| is_dual_stack(service));
+    for trouble in reachability::troubles(&me, service, resolvers) {
+        let severity = match trouble.keeps_awake {
+            true => Error,
+            false => Warning,
+        };
+        let Trouble { sentence, fix, .. } = trouble.about(name);
+        report((severity, Rule::Service), SERVICE, sentence, fix);
+    }
+}
+
+/// It has both address families.
+pub(crate) fn is_dual_stack(service: &Service) -> bool {
+    service.families.len() > 1
 }
 
 fn check_target(spec: &ElastiServiceSpec, around: &Around, report: Report<'_>) {

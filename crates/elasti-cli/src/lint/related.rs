@@ -1,20 +1,22 @@
 //! The objects that an ElastiService refers to, from the linted files and from the cluster.
 //! Never takes a refusal for an absence.
 
+use std::net::IpAddr;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use elasti_api::ScaleTargetRef;
-use elasti_core::facts::{AutoscalerFacts, ServiceFacts, TemplateFacts};
+use elasti_api::{ScaleTargetRef, names};
+use elasti_core::facts::{AutoscalerFacts, PodFacts, ServiceFacts, TemplateFacts};
+use elasti_core::observed;
 use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
-use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::api::core::v1::{Pod, Service};
 use kube::api::ListParams;
 use kube::core::{DynamicObject, GroupVersionKind};
-use kube::{Api, discovery};
+use kube::{Api, ResourceExt as _, discovery};
 use serde_json::Value;
 
 use super::document::Document;
-use super::fit::{Around, Listed, Other, Seen};
+use super::fit::{Around, Listed, Other, Seen, is_dual_stack};
 use super::spec::is_elasti_service;
 use crate::access::Cluster;
 
@@ -68,6 +70,10 @@ impl Lookup<'_> {
                 Err(error) => related.unread("the Service", &error),
             };
         }
+        self.add_services(&namespace, &mut related.around);
+        if let Some(cluster) = self.cluster {
+            add_resolvers(cluster, &mut related).await;
+        }
         let kind = target.canonical_kind();
         if let Some(found) = self.file(&target.api_version, kind, &namespace, &target.name) {
             related.around.target = Seen::Found(TemplateFacts::from_object(&found.value));
@@ -97,6 +103,20 @@ impl Lookup<'_> {
                 && one.name() == name
                 && self.namespace_of(one) == namespace
         })
+    }
+
+    fn add_services(&self, namespace: &str, around: &mut Around) {
+        let is_service = |one: &&Document| {
+            one.kind() == "Service"
+                && one.api_version() == "v1"
+                && self.namespace_of(one) == namespace
+        };
+        for document in self.documents.iter().filter(is_service) {
+            // The Service that a spec names is reported where it is read; nothing is known of another.
+            if let Ok(found) = serde_json::from_value(document.value.clone()) {
+                around.services.extend(a_users(found));
+            }
+        }
     }
 
     fn add_files(&self, namespace: &str, kind: &str, known: &mut Listed) {
@@ -132,6 +152,37 @@ fn other(service: &Value) -> Option<Other> {
     })
 }
 
+/// A Service with its name, unless it is a private one of ours.
+fn a_users(service: Service) -> Option<(String, observed::Service)> {
+    let name = service.name_any();
+    let facts = ServiceFacts::from_object(service);
+    facts.owner.is_none().then_some((name, facts.service))
+}
+
+/// The resolvers, wherever Elasti is installed. They matter only to Services of two address families.
+async fn add_resolvers(cluster: &Cluster, related: &mut Related) {
+    let around = &related.around;
+    let named = around.service.found().into_iter();
+    if !named.chain(around.services.values()).any(is_dual_stack) {
+        return;
+    }
+    let pods: Api<Pod> = Api::all(cluster.client.clone());
+    let label = format!("{}={}", names::RESOLVER_LABEL, names::RESOLVER_LABEL_VALUE);
+    match pods.list(&ListParams::default().labels(&label)).await {
+        Ok(pods) => {
+            let pods = pods.items.iter().map(PodFacts::from_object);
+            let ready = pods.filter(|pod| pod.ready && !pod.terminating && !pod.ended);
+            let addresses: Vec<IpAddr> = ready.flat_map(|pod| pod.addresses).collect();
+            related.around.resolvers = Some(addresses);
+        }
+        Err(error) => {
+            related
+                .unread
+                .push(format!("cannot list the resolvers: {error}"));
+        }
+    }
+}
+
 async fn from_cluster(
     cluster: &Cluster,
     namespace: &str,
@@ -145,6 +196,15 @@ async fn from_cluster(
         Ok(None) => Seen::Absent,
         Err(error) => related.unread("the Service", &error),
     };
+    match services.list(&ListParams::default()).await {
+        Ok(found) => {
+            let all = found.items.into_iter();
+            related.around.services = all.filter_map(a_users).collect();
+        }
+        Err(error) => related
+            .unread
+            .push(format!("cannot list Services: {error}")),
+    }
     let target = &spec.scale_target_ref;
     let kind = GroupVersionKind::gvk(target.group(), target.version(), target.canonical_kind());
     related.around.target = match dynamic(cluster, namespace, &kind).await {

@@ -1,4 +1,4 @@
-//! What a person asks for by annotation: sleep now, wake now.
+//! What a user requests by annotation: sleep now, wake now.
 
 use std::time::Duration;
 
@@ -13,6 +13,26 @@ async fn ask(env: &TestEnv, web: &App, annotation: &str) {
     let at = env.fake_cluster().server.clock().now() + SignedDuration::from_secs(1);
     let user_request = json!({"metadata": {"annotations": {annotation: at.to_string()}}});
     env.api().patch(&web.path(), MERGE, user_request).await;
+}
+
+/// What Events say about its wakes.
+async fn wake_notes(web: &App) -> Vec<String> {
+    let events = web.events("ElastiService").await;
+    let wakes = events.iter().filter(|event| event["action"] == "Wake");
+    let notes = wakes.filter_map(|event| event["note"].as_str());
+    notes.map(str::to_owned).collect()
+}
+
+/// Waits for the Event about a wake that a user requested. None says that a request waits: no client is there.
+async fn until_an_event_names_the_request(web: &App) {
+    let says = |note: &String| note.contains("A wake was requested at ");
+    until("an Event names the user's request", async || {
+        wake_notes(web).await.iter().any(says)
+    })
+    .await;
+    let notes = wake_notes(web).await;
+    let waits = |note: &String| note.contains("a request waits");
+    assert!(!notes.iter().any(waits), "{notes:?}");
 }
 
 /// Asks for sleep, and again where a missing reading on a loaded machine has made the request void.
@@ -51,6 +71,7 @@ async fn a_person_puts_an_app_to_sleep_before_its_cooldown_is_over_and_wakes_it_
 
     ask(&env, &web, WAKE_REQUESTED_ANNOTATION).await;
     web.until_serving().await;
+    until_an_event_names_the_request(&web).await;
     let status = web.status().await;
     let wake = status.last_wake.unwrap();
     assert_eq!(wake.by, "WakeRequested");

@@ -66,7 +66,7 @@ async fn a_reconcile_while_a_wake_is_being_written_does_not_write_it_again() {
         calls
     };
     until("a wake is being written", async || scales().len() == 1).await;
-    // A person asks for the same, which the leader reconciles at once: a wake that was asked for, and a target at zero.
+    // A user requests the same, which the leader reconciles at once: a wake that was asked for, and a target at zero.
     let at = env.fake_cluster().server.clock().now() + SignedDuration::from_secs(1);
     let user_request =
         json!({"metadata": {"annotations": {WAKE_REQUESTED_ANNOTATION: at.to_string()}}});

@@ -117,6 +117,18 @@ async fn every_problem_is_named_with_its_fix() {
             "selector": {"app": "web"}, "ports": [{"name": "http", "port": 80}, dns], "internalTrafficPolicy": "Local",
         }}))
         .await;
+    let both = json!(["IPv4", "IPv6"]);
+    sandbox
+        .make(&json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web-admin"}, "spec": {
+            "selector": {"app": "web"}, "ports": [{"port": 81}], "ipFamilies": both, "ipFamilyPolicy": "RequireDualStack",
+        }}))
+        .await;
+    sandbox
+        .patch(
+            &format!("{SERVICES}/web/status"),
+            &json!({"status": {"services": [{"name": "web-admin"}]}}),
+        )
+        .await;
     printed += &format!("policies\n{}\n", trouble(&sandbox, "policies").await);
 
     let nameless = json!({"spec": {"triggers": [{"type": "prometheus", "metadata": {"query": "vector(0)", "threshold": "1"}}]}});
@@ -168,7 +180,7 @@ async fn with_kube_elasti() -> Sandbox {
     };
     let operator = json!({
         "name": "manager", "image": "example.com/elasti-operator:v0.1.30", "command": ["/manager"],
-        "args": ["--leader-elect", "--metrics-bind-address=0", "--kubeconfig=/etc/kubeconfig"],
+        "args": ["--leader-elect", "--metrics-bind-address=0", "-zap-devel", "--zap-log-level", "debug", "--kubeconfig=/etc/kubeconfig"],
         "env": [{"name": "PROMETHEUS_TRIGGER_AUTHORIZATION_HEADER", "value": "Bearer x"}],
     });
     let resolver = json!({

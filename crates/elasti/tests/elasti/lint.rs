@@ -1,7 +1,11 @@
 //! `elasti lint`: good and bad files, without and with a cluster.
 
 use crate::sandbox::Sandbox;
+use crate::sandbox::installed::installed;
+use elasti_fake_cluster::clock::Clock;
+use elasti_fake_cluster::prometheus::{Prometheus, Reading};
 use insta::assert_snapshot;
+use jiff::Timestamp;
 use serde_json::{Value, json};
 
 const GOOD: &str = include_str!("../../../../deploy/examples/minimal.yaml");
@@ -120,4 +124,81 @@ async fn a_change_that_the_cluster_would_reject_is_reported() {
     sandbox.write("other.yaml", &serde_saphyr::to_string(&fits).unwrap());
     printed += &sandbox.type_in(&["lint", "other.yaml"]).await;
     assert_snapshot!(printed);
+}
+
+/// Two Services of the same pods: the one that the ElastiService names, and one of both address families.
+const DUAL: &str = "
+apiVersion: v1
+kind: Service
+metadata: {name: my-api}
+spec: {selector: {app: my-api}, ports: [{name: http, port: 80}]}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: my-api-admin}
+spec:
+  selector: {app: my-api}
+  ports: [{name: http, port: 81}, {name: dns, port: 53, protocol: UDP}]
+  ipFamilies: [IPv4, IPv6]
+  ipFamilyPolicy: RequireDualStack
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: my-api}
+spec:
+  selector: {matchLabels: {app: my-api}}
+  template:
+    metadata: {labels: {app: my-api}}
+    spec: {containers: [{name: app, image: 'echo:1', readinessProbe: {tcpSocket: {port: 80}}}]}
+";
+
+#[tokio::test]
+async fn other_services_of_the_targets_pods_are_checked_with_their_address_families() {
+    let sandbox = installed().await;
+    sandbox.write("good.yaml", GOOD);
+    sandbox.write("dual.yaml", DUAL);
+    let printed = sandbox.type_in(&["lint", "good.yaml", "dual.yaml"]).await;
+    for finding in [
+        "error: spec.service: Service my-api-admin: The Service has IPv6, and no ready resolver has an IPv6 address\n    fix: give the resolvers both families, or the Service only one\n",
+        "warning: spec.service: Service my-api-admin: Port 53 of the Service is not TCP",
+    ] {
+        assert!(printed.contains(finding), "{finding}: {printed}");
+    }
+    // Without a cluster no address of a resolver is known.
+    let printed = sandbox
+        .type_in(&["lint", "--offline", "good.yaml", "dual.yaml"])
+        .await;
+    assert!(!printed.contains("IPv6"), "{printed}");
+}
+
+#[tokio::test]
+async fn a_metric_without_series_is_reported_if_a_prometheus_is_named() {
+    let prometheus = Prometheus::start(Clock::starting_at(Timestamp::now()))
+        .await
+        .unwrap();
+    let sandbox = Sandbox::bare();
+    sandbox.write("good.yaml", GOOD);
+    let url = format!("http://{}", prometheus.address);
+    let lint = ["lint", "--offline", "--prometheus", &url, "good.yaml"];
+    let printed = sandbox.type_in(&lint).await;
+    let finding = "warning: spec.triggers[0].metadata.query: metric http_requests_total has no series in Prometheus, so the query always reads as idle";
+    assert!(printed.contains(finding), "{printed}");
+
+    prometheus.set("count(http_requests_total)", Reading::Value(3.0));
+    let printed = sandbox.type_in(&lint).await;
+    assert!(printed.contains("0 errors, 0 warnings"), "{printed}");
+
+    prometheus.set("count(http_requests_total)", Reading::Fails(503));
+    let printed = sandbox.type_in(&lint).await;
+    assert!(
+        printed.contains("Prometheus answered with code 503; check the address of --prometheus"),
+        "{printed}"
+    );
+    drop(prometheus);
+    let printed = sandbox.type_in(&lint).await;
+    assert!(
+        printed.contains("Prometheus does not answer: "),
+        "{printed}"
+    );
+    assert!(!printed.ends_with("[exit 0]\n"), "{printed}");
 }

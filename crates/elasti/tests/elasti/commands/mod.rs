@@ -2,6 +2,7 @@
 
 mod fixture;
 
+mod agreement;
 mod errors;
 mod failing_wakes;
 mod listing;

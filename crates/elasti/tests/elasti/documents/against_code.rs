@@ -146,7 +146,7 @@ fn every_command_is_one_that_exists() {
     faults.none();
 }
 
-/// What is named there runs it: tests/documents, or a check of `cargo xtask test --ci`.
+/// What is named there runs it: tests/elasti/documents, or a check of `cargo xtask test --ci`.
 #[test]
 fn every_command_is_run_by_a_test() {
     let mut faults = Faults::default();

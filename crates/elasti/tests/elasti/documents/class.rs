@@ -5,13 +5,13 @@ use super::commands::Shown;
 /// Who runs it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Class {
-    /// `elasti` alone: tests/documents/fake_cluster.rs, as a process against a simulated cluster.
+    /// `elasti` alone: tests/elasti/documents/fake_cluster.rs, as a process against a simulated cluster.
     FakeCluster,
-    /// With `kubectl` or `helm` in it: tests/documents/cluster.rs, on a real cluster with the chart.
+    /// With `kubectl` or `helm` in it: tests/elasti/documents/cluster.rs, on a real cluster with the chart.
     Cluster,
     /// A sentence that speaks of a command: its help is run, where that command would be.
     Spoken { of_elasti: bool },
-    /// `curl`: tests/documents/fake_cluster.rs, which asks the dashboard that the page has started.
+    /// `curl`: tests/elasti/documents/fake_cluster.rs, which asks the dashboard that the page has started.
     Request,
     /// A chore that a check of `cargo xtask test --ci` runs; the check's name.
     Checked(&'static str),
@@ -20,9 +20,10 @@ pub(super) enum Class {
 }
 
 /// Which check of `cargo xtask test --ci` runs which chore.
-pub(super) const CHECKED: [(&str, &str); 18] = [
+pub(super) const CHECKED: [(&str, &str); 19] = [
     ("cargo xtask test", ".ci/run"),
     ("cargo xtask generate", "generated files"),
+    ("cargo xtask words", "words"),
     ("cargo xtask simulate", "simulation"),
     ("cargo xtask campaign", "crash campaign"),
     ("cargo xtask dashboard", "dashboard"),

@@ -227,7 +227,7 @@ impl Reader {
 
     async fn applies(&self, block: &Block) -> Result<(), String> {
         match objects::parse(block) {
-            // tests/documents/cluster.rs gives them to Helm; src/documents.rs compares them with the chart's.
+            // tests/elasti/documents/cluster.rs gives them to Helm; against_code.rs compares them with the chart's.
             Yaml::Values => Ok(()),
             Yaml::Part(object) => self.apply(&object, "&dryRun=All").await,
             Yaml::Objects(all) => {

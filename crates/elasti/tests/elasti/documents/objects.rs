@@ -75,7 +75,7 @@ pub(crate) fn collection(object: &Value, namespace: &str) -> Result<String, Stri
         "Role" => "roles",
         kind => {
             return Err(format!(
-                "{kind}: say in tests/documents/objects.rs how it is called in the API"
+                "{kind}: say in tests/elasti/documents/objects.rs how it is called in the API"
             ));
         }
     };
