@@ -146,8 +146,8 @@ impl Attempt for HttpAttempt<'_> {
             call.shorten(request.headers_mut());
         }
         let (mut response, stream, pooled) = if request.version() == Version::HTTP_2 {
-            let sent = pool.http2.send(address, request, written).await;
-            let (response, stream) = sent.map_err(|error| self.failed(error))?;
+            let sent = pool.http2.send(address, request, self.deadline(), written);
+            let (response, stream) = sent.await.map_err(|error| self.failed(error))?;
             (response, Some(stream), None)
         } else {
             let disconnected = self.connection.client_disconnected();

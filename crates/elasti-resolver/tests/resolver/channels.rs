@@ -297,6 +297,37 @@ async fn a_held_call_ends_with_its_own_timeout() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_call_ends_with_its_own_timeout_while_its_pod_sends_no_settings() {
+    tokio::spawn(small_steps());
+    let fixture = Fixture::start().await;
+    let address = fixture.asleep(late("cart")).await;
+    let mut client = client(&address).await;
+    let mut held = client.clone();
+    tokio::spawn(async move { held.send_request(post("/", "")).await });
+    let listener = TcpListener::bind(pod_address(&fixture).await)
+        .await
+        .unwrap();
+    let mut silent = Vec::new();
+    loop {
+        let (stream, _) = listener.accept().await.unwrap();
+        let comes = stream.peek(&mut [0]).await.is_ok_and(|read| read > 0);
+        silent.push(stream);
+        if comes {
+            break; // and not the kubelet's probe
+        }
+    }
+    let mut call = post("/shop.Cart/Get", "");
+    let headers = call.headers_mut();
+    headers.insert("content-type", "application/grpc".parse().unwrap());
+    headers.insert("grpc-timeout", "1S".parse().unwrap());
+    let asked = Instant::now();
+    let answer = client.send_request(call).await.unwrap();
+    let waited = asked.elapsed();
+    assert_eq!(answer.headers()["x-elasti-reason"], "GrpcTimeout");
+    assert!(waited < Duration::from_secs(2), "{waited:?}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_pod_gets_what_is_left_of_a_held_calls_timeout() {
     tokio::spawn(small_steps());
     let fixture = Fixture::start().await;
