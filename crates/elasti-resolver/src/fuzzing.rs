@@ -5,22 +5,23 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use elasti_api::{ElastiService, ProbeResponse};
+use elasti_api::ProbeResponse;
 use elasti_core::backends::{AddressPolicy, check_address};
 use elasti_core::probe_response::{ProbeRequest, ProbeRules};
 use elasti_core::waiting_room::Limits;
 use k8s_openapi::api::core::v1::{Pod, Service};
-use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::ResourceExt as _;
 use serde_json::Value;
 
 use crate::clock::Clock;
-use crate::follow::{Change, Kept as _};
+use crate::elasti_service::ElastiServiceView;
+use crate::follow::{Change, Kept};
 use crate::hold::Hold;
 use crate::host_route::{self, HostRoute};
 use crate::metrics::Metrics;
 use crate::protocol;
 use crate::routes::{BackendFilter, Routes, ServiceDefaults};
+use crate::slice::NamedSlice;
 use crate::starting_pods::{SeenPod, StartingPods};
 use crate::table::{RouteTable, Table};
 
@@ -98,10 +99,10 @@ pub fn routes(input: &[u8]) {
             .unwrap_or_default()
             .to_owned();
         match kind.as_str() {
-            "ElastiService" => apply(value, deleted, |change: Change<ElastiService>| {
+            "ElastiService" => apply(value, deleted, |change: Change<ElastiServiceView>| {
                 routes.apply_elasti_services(None, change)
             }),
-            "EndpointSlice" => apply(value, deleted, |change: Change<EndpointSlice>| {
+            "EndpointSlice" => apply(value, deleted, |change: Change<NamedSlice>| {
                 routes.apply_slices(None, change)
             }),
             "Service" => {
@@ -136,12 +137,13 @@ pub fn routes(input: &[u8]) {
     }
 }
 
-fn apply<K: serde::de::DeserializeOwned>(value: Value, deleted: bool, route: impl Fn(Change<K>)) {
+fn apply<K: Kept>(value: Value, deleted: bool, route: impl Fn(Change<K>)) {
     if let Ok(object) = serde_json::from_value(value) {
+        let kept = K::from_object(object);
         route(if deleted {
-            Change::Deleted(object)
+            Change::Deleted(kept)
         } else {
-            Change::Set(object)
+            Change::Set(kept)
         });
     }
 }

@@ -8,6 +8,7 @@ mod answer;
 mod client_stream;
 mod connection;
 mod drain;
+mod elasti_service;
 mod ended_hold;
 mod environment;
 mod follow;
