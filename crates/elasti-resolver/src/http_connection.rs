@@ -139,7 +139,7 @@ fn http1_server() -> http1::Builder {
     server
 }
 
-fn http2_server() -> http2::Builder<TokioExecutor> {
+pub(crate) fn http2_server() -> http2::Builder<TokioExecutor> {
     let mut server = http2::Builder::new(TokioExecutor::new());
     server
         .timer(TokioTimer::new())

@@ -13,7 +13,7 @@ mod ended_hold;
 mod environment;
 mod follow;
 mod forward;
-#[cfg(feature = "fuzzing")]
+#[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
 mod head;
 mod hold;
