@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use elasti_core::waiting_room::RESERVED_BYTES;
 use http::header::{self, HeaderValue};
 use http::{Method, Request, Response, StatusCode, Version};
 use hyper::body::{Body as _, Incoming};
@@ -27,8 +28,10 @@ use crate::reach::{Destination, HoldOutcome};
 use crate::request_record::RequestRecord;
 use crate::table::Service;
 
-/// Bytes of one head, as the waiting rooms count on (`waiting_room::RESERVED_BYTES`).
-const MAX_HEAD_BYTES: usize = 64 * 1024;
+/// Bytes of one head.
+pub(crate) const MAX_HEAD_BYTES: usize = 64 * 1024;
+/// A first request never needs the pool of the waiting rooms.
+const _: () = assert!(MAX_HEAD_BYTES as u64 + STREAM_WINDOW as u64 <= RESERVED_BYTES);
 /// Streams of one client's connection: hyper's default; and resets that were not answered yet.
 const MAX_STREAMS: u32 = 200;
 /// All streams may have a full window unread while they are held, and none of them stops another:
