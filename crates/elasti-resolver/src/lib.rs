@@ -39,6 +39,7 @@ mod sources;
 mod starting_pods;
 mod table;
 mod trace;
+mod unfinished_heads;
 mod waiting_page;
 mod wake;
 mod wake_client;

@@ -172,6 +172,7 @@ impl Attempt for HttpAttempt<'_> {
             _open: open,
             _in_flight: in_flight,
             _stream: stream,
+            _answer: self.connection.answering(),
             connection: pooled,
         };
         let mut response = response.map(|body| Body::from_pod(body, guard));
