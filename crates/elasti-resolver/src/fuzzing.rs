@@ -236,8 +236,11 @@ mod tests {
     #[test]
     fn every_seed_of_every_fuzz_target_passes() {
         let seeds = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/seeds");
-        let targets: [(&str, fn(&[u8])); 3] =
-            [("head", head), ("routes", routes), ("http2", http2)];
+        let targets = [
+            ("head", head as fn(&[u8])),
+            ("routes", routes),
+            ("http2", http2),
+        ];
         for (target, run) in targets {
             for seed in std::fs::read_dir(seeds.join(target)).unwrap() {
                 run(&std::fs::read(seed.unwrap().path()).unwrap());
