@@ -47,7 +47,7 @@ usage: cargo xtask <command>
                   every fault of the simulated cluster at every call of six end-to-end tests: all runs, N of them, or those named so
   crd-conformance --kube-apiserver PATH --etcd PATH
                   run the acceptance table of the CRD against a real API server
-  bench resolver [--rounds N] [--seconds N]
+  bench resolver [--rounds N] [--seconds N] [--threads N]
                   the resolver against HAProxy and against no proxy: requests/s, CPU, latency
                   (needs haproxy, nginx and wrk; installs them where apt-get may)
   bench cold-start [--runs N] [--proxy-mode iptables|nftables] [--start-seconds N] [--probe-seconds N]

@@ -14,10 +14,12 @@ pub use pace::ReleasePace;
 
 /// What each service may hold without using the shared pool: its first request, with up to this many bytes.
 ///
-/// 64 KiB is the most that a resolver reads of one request before it holds it (the head; everything after it stays
-/// unread in the kernel), so a first request never needs the pool, and no flood of another service can cause its refusal (S9).
-/// At worst 10,000 sleeping services x 64 KiB = 640 MiB; a usual head is below 2 KiB: 10,000 x 2 KiB = 20 MiB.
-pub const RESERVED_BYTES: u64 = 64 * 1024;
+/// 128 KiB is the most that a resolver has in memory of one request while it holds it, so a first request never needs
+/// the pool, and no flood of another service can cause its refusal (S9). 64 KiB are its head. 64 KiB are the window of an
+/// HTTP/2 stream, whose body is read as far as that. The body of an HTTP/1 request stays unread in the kernel, but for
+/// what came with the end of its head.
+/// At worst 10,000 sleeping services x 128 KiB = 1,280 MiB; a usual head is below 2 KiB: 10,000 x 2 KiB = 20 MiB.
+pub const RESERVED_BYTES: u64 = 128 * 1024;
 
 /// The limits of one resolver.
 ///
@@ -42,16 +44,17 @@ pub struct Limits {
 }
 
 /// 20,000 shared requests let one busy service hold 10,000 (a half) and cost 20,000 x 4 KiB = 80 MiB while unread.
-/// 128 MiB of shared bytes are 6.5 KiB for each of them, three usual heads; one service may use the half that it
-/// could reach alone. 80 + 128 = 208 MiB: half of what a resolver of 512 MiB has below its watermark of 80 % (410 MiB).
+/// 256 MiB of shared bytes are 13 KiB for each of them, six usual heads; one service may use the half that it could reach
+/// alone, which is 2,000 HTTP/2 streams with a window of 64 KiB each. 80 + 256 = 336 MiB: four fifths of what a resolver
+/// of 512 MiB has below its watermark of 80 % (410 MiB).
 /// 600 s is the default of `REQ_TIMEOUT`.
 impl Default for Limits {
     fn default() -> Self {
         Self {
             shared_requests: 20_000,
-            shared_bytes: 128 * 1024 * 1024,
+            shared_bytes: 256 * 1024 * 1024,
             service_requests: 10_000,
-            service_bytes: 64 * 1024 * 1024,
+            service_bytes: 128 * 1024 * 1024,
             timeout: SignedDuration::from_secs(600),
         }
     }
@@ -59,7 +62,7 @@ impl Default for Limits {
 
 impl Limits {
     /// The limits of one service's room. `spec.hold` may ask for more requests or bytes than the default, because the
-    /// pool limits them all; at least one request may always wait.
+    /// pool limits them all; at least one request may always wait, however large it is.
     #[must_use]
     pub fn room(&self, hold: Option<&Hold>) -> RoomLimits {
         let Hold {
@@ -73,7 +76,7 @@ impl Limits {
         let asked = timeout_seconds.map(|seconds| SignedDuration::from_secs(seconds.into()));
         RoomLimits {
             requests: max_requests.unwrap_or(self.service_requests).max(1),
-            bytes: max_bytes.unwrap_or(self.service_bytes),
+            bytes: max_bytes.unwrap_or(self.service_bytes).max(RESERVED_BYTES),
             timeout: asked.map_or(self.timeout, |asked| asked.min(self.timeout)),
         }
     }

@@ -6,6 +6,7 @@ use elasti_core::ports::ServiceKey;
 use elasti_core::waiting_room::{LimitScope, Refusal};
 use http::header::{self, HeaderName, HeaderValue};
 use http::{HeaderMap, Response, StatusCode};
+use hyper::body::Body as _;
 
 use crate::forward::body::Body;
 use crate::hold::HoldError;
@@ -231,6 +232,22 @@ pub(crate) fn failure(failure: Failure, grpc: bool) -> Response<Body> {
         );
     }
     response
+}
+
+/// The response to an HTTP/1 request whose head is not read to its end, as it is sent.
+pub(crate) fn as_text(why: Failure) -> Vec<u8> {
+    let (parts, body) = failure(why, false).into_parts();
+    let mut text = format!("HTTP/1.1 {}\r\nconnection: close\r\n", parts.status).into_bytes();
+    let length = body.size_hint().exact().unwrap_or(0);
+    text.extend(format!("content-length: {length}\r\n").into_bytes());
+    for (name, value) in &parts.headers {
+        text.extend([name.as_str().as_bytes(), b": ", value.as_bytes(), b"\r\n"].concat());
+    }
+    text.extend(b"\r\n");
+    if let Body::Own(Some(body)) = body {
+        text.extend(body);
+    }
+    text
 }
 
 /// The headers of every response of ours, whatever its body.

@@ -11,6 +11,7 @@ use tokio::time::{Instant, timeout};
 
 use crate::net::{TcpStream, clear_urgent, close_writing, read};
 use crate::protocol::TLS_FIRST_BYTE;
+use crate::unfinished_heads::UnfinishedHead;
 
 /// A client that is still sending when its answer is complete gets this long without a byte to notice the end, and at
 /// most so long in total: closing at once would answer its bytes with a reset, which may destroy the answer on its way.
@@ -19,16 +20,29 @@ const LINGER_MOST: Duration = Duration::from_secs(30);
 
 /// Reads and writes a connection that is shared.
 #[derive(Clone, Debug)]
-pub(crate) struct ClientStream(pub(crate) Arc<TcpStream>);
+pub(crate) struct ClientStream {
+    stream: Arc<TcpStream>,
+    /// Of HTTP/1: reads end with an error where it has no room.
+    head: Option<Arc<UnfinishedHead>>,
+}
 
 impl ClientStream {
+    pub(crate) fn new(stream: TcpStream, head: Option<Arc<UnfinishedHead>>) -> Self {
+        Self {
+            stream: Arc::new(stream),
+            head,
+        }
+    }
+
     /// Ends when the client has closed its side, whether or not its bytes were read.
     pub(crate) async fn disconnected(&self) {
-        disconnected(&self.0).await;
+        disconnected(&self.stream).await;
     }
 
     /// Drops what the client still sends, until it has closed its side or has had its time.
     pub(crate) async fn linger(&mut self) {
+        // What is dropped at once takes no memory.
+        self.head = None;
         let until = Instant::now() + LINGER_MOST;
         let mut dropped = vec![0; 16 * 1024];
         while Instant::now() < until
@@ -74,11 +88,17 @@ impl AsyncRead for ClientStream {
         cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
+        let before = buffer.filled().len();
         loop {
-            ready!(self.0.poll_read_ready(cx))?;
-            match read(&self.0, buffer) {
+            ready!(self.stream.poll_read_ready(cx))?;
+            match read(&self.stream, buffer) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                done => return Poll::Ready(done),
+                done => {
+                    let count = buffer.filled().len().saturating_sub(before);
+                    let fits = self.head.as_ref().is_none_or(|head| head.read(count));
+                    let too_many = || Err(io::ErrorKind::OutOfMemory.into());
+                    return Poll::Ready(if fits { done } else { too_many() });
+                }
             }
         }
     }
@@ -91,8 +111,8 @@ impl AsyncWrite for ClientStream {
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
         loop {
-            ready!(self.0.poll_write_ready(cx))?;
-            match self.0.try_write(bytes) {
+            ready!(self.stream.poll_write_ready(cx))?;
+            match self.stream.try_write(bytes) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 done => return Poll::Ready(done),
             }
@@ -105,8 +125,8 @@ impl AsyncWrite for ClientStream {
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         loop {
-            ready!(self.0.poll_write_ready(cx))?;
-            match self.0.try_write_vectored(slices) {
+            ready!(self.stream.poll_write_ready(cx))?;
+            match self.stream.try_write_vectored(slices) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 done => return Poll::Ready(done),
             }
@@ -122,6 +142,6 @@ impl AsyncWrite for ClientStream {
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Poll::Ready(close_writing(&self.0))
+        Poll::Ready(close_writing(&self.stream))
     }
 }

@@ -28,6 +28,7 @@ use crate::reach::{Destination, Dispatcher, HoldOutcome};
 use crate::sources::Sources;
 use crate::table::{Service, ServiceStats};
 use crate::trace::Tracer;
+use crate::unfinished_heads::UnfinishedHeads;
 use crate::wake_client;
 
 /// A head must be complete by then, and an idle connection ends after it.
@@ -49,6 +50,7 @@ pub(crate) struct Proxy {
     pub(crate) idle_timeout: Option<Duration>,
     pub(crate) access_log: Option<AccessLog>,
     pub(crate) tracer: Option<Tracer>,
+    pub(crate) unfinished_heads: Arc<UnfinishedHeads>,
 }
 
 impl Proxy {

@@ -5,9 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use elasti_api::ElastiService;
 use elasti_runtime::watch::{Collection, Event, Lifetime, Watch};
-use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::{Api, Resource};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer};
@@ -34,22 +32,6 @@ pub(crate) trait Kept: Clone + Debug {
     /// Of a list, whether this one is kept at all.
     fn is_needed(&self) -> bool {
         true
-    }
-}
-
-impl Kept for ElastiService {
-    type Object = Self;
-
-    fn from_object(object: Self) -> Self {
-        object
-    }
-}
-
-impl Kept for EndpointSlice {
-    type Object = Self;
-
-    fn from_object(object: Self) -> Self {
-        object
     }
 }
 

@@ -1,26 +1,39 @@
-//! Entry points of the fuzz targets in `fuzz/`: a head's first bytes, a host, probe rules; and routes from arbitrary objects.
+//! Entry points of the fuzz targets in `fuzz/`: a head's first bytes, a host, probe rules; routes from arbitrary objects;
+//! the frames of an HTTP/2 connection.
 #![expect(clippy::panic, reason = "a broken promise is what a fuzzer looks for")]
 
 use std::collections::BTreeSet;
+use std::convert::Infallible;
+use std::future::poll_fn;
 use std::net::IpAddr;
+use std::pin::pin;
 use std::sync::Arc;
+use std::time::Duration;
 
-use elasti_api::{ElastiService, ProbeResponse};
+use elasti_api::ProbeResponse;
 use elasti_core::backends::{AddressPolicy, check_address};
 use elasti_core::probe_response::{ProbeRequest, ProbeRules};
 use elasti_core::waiting_room::Limits;
+use http::{Request, Response};
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
 use k8s_openapi::api::core::v1::{Pod, Service};
-use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::ResourceExt as _;
 use serde_json::Value;
+use tokio::io::{AsyncWriteExt as _, DuplexStream};
 
 use crate::clock::Clock;
-use crate::follow::{Change, Kept as _};
+use crate::elasti_service::ElastiServiceView;
+use crate::follow::{Change, Kept};
+use crate::forward::http2_pool::STREAM_WINDOW;
 use crate::hold::Hold;
 use crate::host_route::{self, HostRoute};
+use crate::http_connection::http2_server;
 use crate::metrics::Metrics;
 use crate::protocol;
 use crate::routes::{BackendFilter, Routes, ServiceDefaults};
+use crate::slice::NamedSlice;
 use crate::starting_pods::{SeenPod, StartingPods};
 use crate::table::{RouteTable, Table};
 
@@ -98,10 +111,10 @@ pub fn routes(input: &[u8]) {
             .unwrap_or_default()
             .to_owned();
         match kind.as_str() {
-            "ElastiService" => apply(value, deleted, |change: Change<ElastiService>| {
+            "ElastiService" => apply(value, deleted, |change: Change<ElastiServiceView>| {
                 routes.apply_elasti_services(None, change)
             }),
-            "EndpointSlice" => apply(value, deleted, |change: Change<EndpointSlice>| {
+            "EndpointSlice" => apply(value, deleted, |change: Change<NamedSlice>| {
                 routes.apply_slices(None, change)
             }),
             "Service" => {
@@ -136,14 +149,60 @@ pub fn routes(input: &[u8]) {
     }
 }
 
-fn apply<K: serde::de::DeserializeOwned>(value: Value, deleted: bool, route: impl Fn(Change<K>)) {
+fn apply<K: Kept>(value: Value, deleted: bool, route: impl Fn(Change<K>)) {
     if let Ok(object) = serde_json::from_value(value) {
+        let kept = K::from_object(object);
         route(if deleted {
-            Change::Deleted(object)
+            Change::Deleted(kept)
         } else {
-            Change::Set(object)
+            Change::Set(kept)
         });
     }
+}
+
+/// What a client sends after the preface of HTTP/2, whatever it is: its connection ends, after steps in proportion to it.
+/// The clock is paused, so time passes only where nothing else can happen.
+pub fn http2(input: &[u8]) {
+    let builder = &mut tokio::runtime::Builder::new_current_thread();
+    let Ok(runtime) = builder.enable_time().start_paused(true).build() else {
+        panic!("no runtime");
+    };
+    let (client, server) = tokio::io::duplex(STREAM_WINDOW as usize);
+    let (mut reader, mut writer) = tokio::io::split(client);
+    let write = async {
+        // A server that ends the connection early is right.
+        let _ = writer.write_all(protocol::PREFACE).await;
+        let _ = writer.write_all(input).await;
+        let _ = writer.shutdown().await;
+    };
+    let read = async { tokio::io::copy(&mut reader, &mut tokio::io::sink()).await };
+    let talk = async { tokio::join!(serve_echo(server, input.len()), write, read) };
+    runtime.block_on(async {
+        if tokio::time::timeout(HTTP2_END, talk).await.is_err() {
+            panic!("the connection does not end");
+        }
+    });
+}
+
+/// Far beyond every time-out of a connection.
+const HTTP2_END: Duration = Duration::from_secs(3600);
+
+/// Serves one connection; each request gets its own body back.
+async fn serve_echo(stream: DuplexStream, input_bytes: usize) {
+    let echo =
+        async |request: Request<Incoming>| Ok::<_, Infallible>(Response::new(request.into_body()));
+    let served = http2_server().serve_connection(TokioIo::new(stream), service_fn(echo));
+    let mut served = pin!(served);
+    let (mut steps, most) = (0, 1000 + 10 * input_bytes);
+    let ended = poll_fn(|context| {
+        steps += 1;
+        if steps > most {
+            panic!("more than {most} steps for {input_bytes} bytes");
+        }
+        served.as_mut().poll(context)
+    });
+    // With an error as well.
+    drop(ended.await);
 }
 
 /// Every listen port routes to a service that has it, and every pod may be one (S8).
@@ -164,6 +223,28 @@ fn check(table: &Table, filter: &BackendFilter) {
             || address.port() == 0
         {
             panic!("{address} is a backend");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    #[test]
+    fn every_seed_of_every_fuzz_target_passes() {
+        let seeds = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/seeds");
+        let targets = [
+            ("head", head as fn(&[u8])),
+            ("routes", routes),
+            ("http2", http2),
+        ];
+        for (target, run) in targets {
+            for seed in std::fs::read_dir(seeds.join(target)).unwrap() {
+                run(&std::fs::read(seed.unwrap().path()).unwrap());
+            }
         }
     }
 }

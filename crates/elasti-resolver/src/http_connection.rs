@@ -5,12 +5,14 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use elasti_core::waiting_room::{RESERVED_BYTES, Refusal};
 use http::header::{self, HeaderValue};
 use http::{Method, Request, Response, StatusCode, Version};
 use hyper::body::{Body as _, Incoming};
 use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use tokio::io::AsyncWriteExt as _;
 use tokio::sync::Notify;
 
 use crate::answer::{self, Failure};
@@ -26,9 +28,12 @@ use crate::protocol::Protocol;
 use crate::reach::{Destination, HoldOutcome};
 use crate::request_record::RequestRecord;
 use crate::table::Service;
+use crate::unfinished_heads::{AnswerGuard, UnfinishedHead};
 
-/// Bytes of one head, as the waiting rooms count on (`waiting_room::RESERVED_BYTES`).
-const MAX_HEAD_BYTES: usize = 64 * 1024;
+/// Bytes of one head.
+pub(crate) const MAX_HEAD_BYTES: usize = 64 * 1024;
+/// A first request never needs the pool of the waiting rooms.
+const _: () = assert!(MAX_HEAD_BYTES as u64 + STREAM_WINDOW as u64 <= RESERVED_BYTES);
 /// Streams of one client's connection: hyper's default; and resets that were not answered yet.
 const MAX_STREAMS: u32 = 200;
 /// All streams may have a full window unread while they are held, and none of them stops another:
@@ -48,6 +53,8 @@ pub(crate) struct HttpConnection {
     pub(crate) forwarded_for: HeaderValue,
     /// Of HTTP/1 only: hyper itself notices a reset HTTP/2 stream, but not a client that left an unread body behind.
     stream: Option<ClientStream>,
+    /// Of HTTP/1 only.
+    head: Option<Arc<UnfinishedHead>>,
     go_away: Notify,
     /// It has sent a request. Until then a graceful end would close a connection whose request is still unread.
     begun: AtomicBool,
@@ -78,14 +85,17 @@ pub(crate) async fn serve(accepted: Accepted, protocol: Protocol, first: HoldOut
     } = accepted;
     // Responses are written whole; waiting for the client's acknowledgement would only delay them.
     let _ = stream.set_nodelay(true);
-    let stream = ClientStream(Arc::new(stream));
+    let is_http1 = protocol == Protocol::Http1;
+    let head = is_http1.then(|| proxy.unfinished_heads.connection());
+    let stream = ClientStream::new(stream, head.clone());
     let connection = Arc::new(HttpConnection {
         proxy,
         route,
         permit,
         peer: peer.ip(),
         forwarded_for: forwarded_for(peer.ip()),
-        stream: (protocol == Protocol::Http1).then(|| stream.clone()),
+        stream: is_http1.then(|| stream.clone()),
+        head,
         go_away: Notify::new(),
         begun: AtomicBool::new(false),
         uploads: AtomicBool::new(false),
@@ -123,6 +133,7 @@ pub(crate) async fn serve(accepted: Accepted, protocol: Protocol, first: HoldOut
         return;
     }
     let ended = drive!(http1_server().serve_connection(io, service).with_upgrades());
+    connection.refuse_head().await;
     // One that was idle for too long has nothing to say any more.
     if !ended.is_err_and(|error| error.is_timeout()) {
         connection.linger().await;
@@ -139,7 +150,7 @@ fn http1_server() -> http1::Builder {
     server
 }
 
-fn http2_server() -> http2::Builder<TokioExecutor> {
+pub(crate) fn http2_server() -> http2::Builder<TokioExecutor> {
     let mut server = http2::Builder::new(TokioExecutor::new());
     server
         .timer(TokioTimer::new())
@@ -166,6 +177,9 @@ impl HttpConnection {
         let grpc = answer::is_grpc(request.headers()) && request.version() == Version::HTTP_2;
         let method = request.method().clone();
         let uploads = request.version() != Version::HTTP_2 && !request.body().is_end_stream();
+        if let Some(head) = &self.head {
+            head.whole(uploads);
+        }
         let (destination, forwarded) = match (self.destination(&request), first.into_released()) {
             (Ok(destination), Ok(released)) => {
                 let forwarded = forward(self, &destination, request, released, &record).await;
@@ -191,6 +205,15 @@ impl HttpConnection {
         // hyper ends a connection on which a body stays unread; without a warning the next request would cross that end.
         let stays_unread = uploads && matches!(response.body(), Body::Own(_));
         let upgraded = response.status() == StatusCode::SWITCHING_PROTOCOLS;
+        if let Some(head) = &self.head {
+            match response.body() {
+                // What follows is no HTTP.
+                _ if upgraded => head.whole(true),
+                Body::Own(_) => head.answered(),
+                // At its end.
+                Body::Pod(..) => {}
+            }
+        }
         if uploads || upgraded {
             self.uploads.store(uploads && !upgraded, Ordering::Relaxed);
         }
@@ -269,6 +292,22 @@ impl HttpConnection {
         {
             stream.clone().linger().await;
         }
+    }
+
+    /// Tells a client why its head is not read to its end. It may see a reset instead: what it still sends is not read.
+    async fn refuse_head(&self) {
+        if let (Some(stream), Some(head)) = (&self.stream, &self.head)
+            && head.was_refused()
+        {
+            tracing::debug!(client = self.client(), "too many unfinished heads");
+            let answer = answer::as_text(Failure::Refused(Refusal::MemoryHigh));
+            let _ = stream.clone().write_all(&answer).await;
+        }
+    }
+
+    /// The guard of a response that a pod sends.
+    pub(crate) fn answering(&self) -> Option<AnswerGuard> {
+        self.head.clone().map(AnswerGuard)
     }
 
     /// Ends when the client has disconnected.

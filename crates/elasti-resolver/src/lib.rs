@@ -8,11 +8,12 @@ mod answer;
 mod client_stream;
 mod connection;
 mod drain;
+mod elasti_service;
 mod ended_hold;
 mod environment;
 mod follow;
 mod forward;
-#[cfg(feature = "fuzzing")]
+#[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
 mod head;
 mod hold;
@@ -38,6 +39,7 @@ mod sources;
 mod starting_pods;
 mod table;
 mod trace;
+mod unfinished_heads;
 mod waiting_page;
 mod wake;
 mod wake_client;

@@ -20,7 +20,7 @@ pub(crate) enum Protocol {
     Silent,
 }
 
-const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+pub(crate) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 /// A client that sends nothing for this long may wait for the server to speak first, so a pod gets the chance to.
 const SILENCE_TIMEOUT: Duration = Duration::from_millis(200);

@@ -210,6 +210,7 @@ impl Parts {
                 idle_timeout: settings.idle_timeout,
                 access_log: access_log(settings, clock, &metrics),
                 tracer: tracer(settings, clock, &metrics),
+                unfinished_heads: Arc::default(),
             }),
             pressure: current_pressure,
             open_ports: Arc::default(),

@@ -7,24 +7,23 @@ use std::collections::{BTreeSet, HashSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use elasti_api::{AllowFrom, ElastiService, ListenPort, Mode, Phase, Reason, names};
+use elasti_api::{AllowFrom, ListenPort, Mode, Phase};
 use elasti_core::backends::{AddressPolicy, Backend, SliceEndpoint, admit, check_address};
 use elasti_core::ports::ServiceKey;
 use elasti_core::probe_response::ProbeRules;
 use elasti_core::sources::SourceRule;
 use elasti_core::waiting_room::Limits;
-use k8s_openapi::api::discovery::v1::EndpointSlice;
-use kube::ResourceExt as _;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
+use crate::elasti_service::ElastiServiceView;
 use crate::follow::Change;
 use crate::hold::{Hold, HoldError};
 use crate::metrics::Metrics;
 use crate::pod::Pod;
 use crate::promise::Promise;
 use crate::protocol::Declared;
-use crate::slice::SliceView;
+use crate::slice::{NamedSlice, SliceView};
 use crate::starting_pods::StartingPods;
 use crate::table::{Port, RouteTable, Service, Update};
 
@@ -77,10 +76,14 @@ impl Routes {
     }
 
     /// A change among the ElastiServices of one namespace, or of all.
-    pub(crate) fn apply_elasti_services(&self, scope: Option<&str>, change: Change<ElastiService>) {
+    pub(crate) fn apply_elasti_services(
+        &self,
+        scope: Option<&str>,
+        change: Change<ElastiServiceView>,
+    ) {
         let mut cluster = self.cluster.lock();
         let mut touched = BTreeSet::new();
-        let mut set = |cluster: &mut ClusterState, object: &ElastiService| {
+        let mut set = |cluster: &mut ClusterState, object: &ElastiServiceView| {
             let configs = self.parse_configs(object);
             cluster.set_configs(object_name(object), configs, &mut touched);
         };
@@ -103,17 +106,20 @@ impl Routes {
     }
 
     /// A change among the slices of private Services of one namespace, or of all.
-    pub(crate) fn apply_slices(&self, scope: Option<&str>, change: Change<EndpointSlice>) {
+    pub(crate) fn apply_slices(&self, scope: Option<&str>, change: Change<NamedSlice>) {
         let mut cluster = self.cluster.lock();
         let mut touched = BTreeSet::new();
         match change {
             Change::All(all) => {
                 let mut listed: HashSet<(ServiceKey, String)> = HashSet::with_capacity(all.len());
-                for object in &all {
-                    let (private, name) = slice_name(object);
-                    let view = SliceView::from_slice(object);
-                    touched.extend(cluster.set_slice(private.clone(), name.clone(), view));
-                    listed.insert((private, name));
+                for NamedSlice {
+                    service,
+                    name,
+                    view,
+                } in all
+                {
+                    touched.extend(cluster.set_slice(service.clone(), name.clone(), view));
+                    listed.insert((service, name));
                 }
                 for private in cluster.privates(scope) {
                     let gone = |name: &str| {
@@ -124,13 +130,9 @@ impl Routes {
                 }
                 cluster.slices_listed = true;
             }
-            Change::Set(object) => {
-                let (private, name) = slice_name(&object);
-                touched.extend(cluster.set_slice(private, name, SliceView::from_slice(&object)));
-            }
-            Change::Deleted(object) => {
-                let (private, name) = slice_name(&object);
-                touched.extend(cluster.remove_slices(&private, |one| one == name));
+            Change::Set(one) => touched.extend(cluster.set_slice(one.service, one.name, one.view)),
+            Change::Deleted(gone) => {
+                touched.extend(cluster.remove_slices(&gone.service, |one| one == gone.name));
             }
         }
         self.publish(&mut cluster, touched);
@@ -138,19 +140,19 @@ impl Routes {
 
     /// A change among the slices of the resolvers' own Service: a pod that turns out to be a resolver is no backend from
     /// now on.
-    pub(crate) fn apply_peers(&self, change: Change<EndpointSlice>) {
+    pub(crate) fn apply_peers(&self, change: Change<NamedSlice>) {
         let mut cluster = self.cluster.lock();
-        let addresses = |object: &EndpointSlice| {
-            let all = object.endpoints.iter().flat_map(|one| &one.addresses);
+        let addresses = |view: &SliceView| {
+            let all = view.endpoints.iter().map(|one| &one.address);
             all.filter_map(|address| address.parse().ok()).collect()
         };
         match change {
             Change::All(all) => {
-                let named = all.iter().map(|one| (one.name_any(), addresses(one)));
+                let named = all.into_iter().map(|one| (one.name, addresses(&one.view)));
                 cluster.peers = named.collect();
             }
-            Change::Set(one) => drop(cluster.peers.insert(one.name_any(), addresses(&one))),
-            Change::Deleted(one) => drop(cluster.peers.remove(&one.name_any())),
+            Change::Set(one) => drop(cluster.peers.insert(one.name, addresses(&one.view))),
+            Change::Deleted(one) => drop(cluster.peers.remove(&one.name)),
         }
         let mut filter = self.filter.clone();
         filter
@@ -208,11 +210,9 @@ impl Routes {
     }
 
     /// All Services of one ElastiService.
-    fn parse_configs(&self, object: &ElastiService) -> Vec<ServiceConfig> {
+    fn parse_configs(&self, object: &ElastiServiceView) -> Vec<ServiceConfig> {
         let named = self.parse_config(object);
-        let others = object.status.iter().flat_map(|status| &status.services);
-        let others = others.filter(|other| other.name != named.key.service);
-        let mut configs: Vec<ServiceConfig> = others
+        let mut configs: Vec<ServiceConfig> = { object.others.iter() }
             .map(|other| ServiceConfig {
                 key: Arc::new(ServiceKey::new(
                     named.key.namespace.clone(),
@@ -227,15 +227,14 @@ impl Routes {
         configs
     }
 
-    fn parse_config(&self, object: &ElastiService) -> ServiceConfig {
-        let spec = &object.spec;
-        let status = object.status.clone().unwrap_or_default();
-        let key = ServiceKey::new(object.namespace().unwrap_or_default(), spec.service.clone());
-        let (probes, invalid) = ProbeRules::compile(&spec.probe_response);
+    fn parse_config(&self, object: &ElastiServiceView) -> ServiceConfig {
+        let hold = object.hold.as_ref();
+        let key = ServiceKey::new(object.namespace.clone(), object.service.name.clone());
+        let (probes, invalid) = ProbeRules::compile(&object.probe_response);
         for rule in invalid {
             tracing::warn!(service = %key, %rule, "invalid probe rule ignored");
         }
-        let allow_from = spec.hold.as_ref().and_then(|hold| hold.allow_from.as_ref());
+        let allow_from = hold.and_then(|hold| hold.allow_from.as_ref());
         let allow_from = allow_from.or(self.defaults.allow_from.as_ref());
         let allow_from = allow_from.map(|allowed| {
             let (rule, invalid) = SourceRule::new(allowed, &key.namespace);
@@ -244,25 +243,22 @@ impl Routes {
             }
             Arc::new(rule)
         });
-        let reason = status.reason.as_deref().and_then(Reason::from_word);
-        let reason = reason.filter(|_| status.phase == Some(Phase::Waking));
-        let in_rotation = status.mode == Some(Mode::Serve);
-        let holds_when_down = spec.hold.as_ref().and_then(|hold| hold.when_down);
+        let reason = { object.reason }.filter(|_| object.phase == Some(Phase::Waking));
+        let in_rotation = object.mode == Some(Mode::Serve);
+        let holds_when_down = hold.and_then(|hold| hold.when_down);
         ServiceConfig {
             key: Arc::new(key),
-            created: object.metadata.creation_timestamp.clone(),
+            created: object.created.clone(),
             other: false,
-            ports: status.ports,
+            ports: object.service.ports.clone(),
             probes: Arc::new(probes),
-            room: self.defaults.limits.room(spec.hold.as_ref()),
+            room: self.defaults.limits.room(hold),
             in_rotation,
             refuses_when_down: in_rotation && holds_when_down == Some(false),
             obstacle: reason.filter(|reason| reason.is_obstacle()),
             delay: reason.filter(|reason| reason.is_delay()),
-            waiting_page: spec.waiting_page.unwrap_or_default(),
-            probe_ahead: { spec.wake.as_ref() }
-                .and_then(|wake| wake.probe_ahead)
-                .unwrap_or(true),
+            waiting_page: object.waiting_page,
+            probe_ahead: object.probe_ahead,
             allow_from,
         }
     }
@@ -364,14 +360,6 @@ impl Routes {
     }
 }
 
-/// Namespace and name of the private Service, and the name of the slice.
-fn slice_name(object: &EndpointSlice) -> (ServiceKey, String) {
-    let service = object.labels().get(names::SERVICE_NAME_LABEL);
-    let service = service.cloned().unwrap_or_default();
-    let private = ServiceKey::new(object.namespace().unwrap_or_default(), service);
-    (private, object.name_any())
-}
-
 /// The backends of one port. A pod itself is newer than a slice that names it.
 fn backends(
     key: &ServiceKey,
@@ -416,6 +404,6 @@ fn pod_key(backend: &Backend) -> PodKey {
     (backend.pod.clone(), backend.address)
 }
 
-fn object_name(object: &ElastiService) -> Name {
-    (object.namespace().unwrap_or_default(), object.name_any())
+fn object_name(object: &ElastiServiceView) -> Name {
+    (object.namespace.clone(), object.name.clone())
 }

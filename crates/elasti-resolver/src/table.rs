@@ -103,7 +103,7 @@ impl RouteTable {
         done
     }
 
-    #[cfg(feature = "fuzzing")]
+    #[cfg(any(test, feature = "fuzzing"))]
     pub(crate) fn inspect<T>(&self, look: impl FnOnce(&Table) -> T) -> T {
         look(&self.0.table.read())
     }

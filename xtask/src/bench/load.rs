@@ -26,11 +26,17 @@ pub(crate) struct Load {
 }
 
 /// Loads an address for a while; what wrk printed stays in `raw`.
-pub(crate) fn run(address: &str, seconds: u32, raw: &Path) -> Result<Load, Box<dyn Error>> {
+pub(crate) fn run(
+    address: &str,
+    threads: u32,
+    seconds: u32,
+    raw: &Path,
+) -> Result<Load, Box<dyn Error>> {
     let script = raw.with_file_name("figures.lua");
     fs::write(&script, SCRIPT)?;
     let ran = Command::new("wrk")
-        .args(["-t1", &format!("-c{CONNECTIONS}"), &format!("-d{seconds}s")])
+        .args([format!("-t{threads}"), format!("-c{CONNECTIONS}")])
+        .arg(format!("-d{seconds}s"))
         .arg("-s")
         .arg(&script)
         .arg(format!("http://{address}/"))

@@ -25,14 +25,17 @@ pub(crate) struct Options {
     pub(crate) rounds: u32,
     /// Of one measurement.
     pub(crate) seconds: u32,
+    /// Of each proxy, and of the load.
+    pub(crate) threads: u32,
 }
 
 impl Options {
-    /// Parses `[--rounds N] [--seconds N]`.
+    /// Parses `[--rounds N] [--seconds N] [--threads N]`.
     pub(crate) fn parse(arguments: &[&str]) -> Option<Self> {
         let mut options = Self {
             rounds: 7,
             seconds: 4,
+            threads: 1,
         };
         let mut arguments = arguments.iter();
         while let Some(flag) = arguments.next() {
@@ -44,6 +47,8 @@ impl Options {
             match *flag {
                 "--rounds" => options.rounds = number,
                 "--seconds" => options.seconds = number,
+                // wrk gives each of its threads a connection at least.
+                "--threads" if number <= load::CONNECTIONS => options.threads = number,
                 _ => return None,
             }
         }
@@ -69,10 +74,11 @@ fn resolver(options: Options) -> Result<(), Box<dyn Error>> {
     processes::require_tools()?;
     build()?;
     let _backend = Backend::start(&folder)?;
-    let haproxy = Proxy::haproxy(&folder)?;
-    let elasti = Proxy::elasti()?;
+    let threads = options.threads;
+    let haproxy = Proxy::haproxy(&folder, threads)?;
+    let elasti = Proxy::elasti(threads)?;
     println!(
-        "{} rounds of {} s each way; wrk -t1 -c{}; one thread each",
+        "{} rounds of {} s each way; wrk -t{threads} -c{}; threads of each proxy: {threads}",
         options.rounds,
         options.seconds,
         load::CONNECTIONS
@@ -90,7 +96,7 @@ fn resolver(options: Options) -> Result<(), Box<dyn Error>> {
             let raw = folder.join(format!("round-{number}-{}.txt", way.word()));
             let seconds = if number == 0 { 1 } else { options.seconds };
             let before = proxy.map_or(Ok(0), Proxy::cpu_micros)?;
-            let load: Load = load::run(&way.address(), seconds, &raw)?;
+            let load: Load = load::run(&way.address(), threads, seconds, &raw)?;
             let after = proxy.map_or(Ok(0), Proxy::cpu_micros)?;
             round.add(way, load, after.saturating_sub(before));
         }
@@ -122,5 +128,20 @@ fn build() -> Result<(), Box<dyn Error>> {
         Ok(())
     } else {
         Err("the resolver does not build".into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Options;
+
+    #[test]
+    fn the_resolvers_bench_has_threads_within_wrks_connections() {
+        let threads = |arguments: &[&str]| Options::parse(arguments).map(|one| one.threads);
+        assert_eq!(threads(&[]), Some(1));
+        assert_eq!(threads(&["--rounds", "2", "--threads", "4"]), Some(4));
+        for wrong in ["0", "33", "x"] {
+            assert_eq!(threads(&["--threads", wrong]), None, "{wrong}");
+        }
     }
 }

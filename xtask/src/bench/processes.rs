@@ -47,10 +47,8 @@ http {
 }
 ";
 
-/// It does to a head what the resolver does: three forwarding fields.
+/// All but the number of threads. It does to a head what the resolver does: three forwarding fields.
 const HAPROXY: &str = "\
-global
-  nbthread 1
   maxconn 4000
 defaults
   timeout connect 5s
@@ -173,9 +171,10 @@ pub(crate) struct Proxy {
 }
 
 impl Proxy {
-    pub(crate) fn haproxy(folder: &Path) -> Result<Self, Box<dyn Error>> {
+    pub(crate) fn haproxy(folder: &Path, threads: u32) -> Result<Self, Box<dyn Error>> {
         let configuration = folder.join("haproxy.cfg");
-        fs::write(&configuration, HAPROXY)?;
+        let text = format!("global\n  nbthread {threads}\n{HAPROXY}");
+        fs::write(&configuration, text)?;
         let mut command = Command::new("haproxy");
         command.args(["-db", "-q", "-f"]).arg(&configuration);
         Ok(Self {
@@ -183,9 +182,10 @@ impl Proxy {
         })
     }
 
-    pub(crate) fn elasti() -> Result<Self, Box<dyn Error>> {
+    pub(crate) fn elasti(threads: u32) -> Result<Self, Box<dyn Error>> {
         let mut command = Command::new(paths::target().join("image/examples/resolver_alone"));
-        command.args(["1", ELASTI_HTTP, ELASTI_TCP_PORT, BACKEND]);
+        command.arg(threads.to_string());
+        command.args([ELASTI_HTTP, ELASTI_TCP_PORT, BACKEND]);
         Ok(Self {
             process: Owned::start(&mut command, &[ELASTI_HTTP, ELASTI_TCP])?,
         })

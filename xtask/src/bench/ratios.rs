@@ -162,12 +162,12 @@ pub(crate) fn table(rounds: &[Round]) -> String {
     let (http, tcp) = ratio(|own, peer| own.cpu_micros / peer.cpu_micros);
     let _ = writeln!(
         text,
-        "CPU per request  {http:>10.2}  <= 1.50{tcp:>8.2}   <= 1.10"
+        "CPU per request  {http:>10.2}  <= 1.20{tcp:>8.2}   <= 1.10"
     );
     let (http, tcp) = ratio(|own, peer| own.per_second / peer.per_second);
     let _ = writeln!(
         text,
-        "requests/s       {http:>10.2}  >= 0.90{tcp:>8.2}   >= 0.90"
+        "requests/s       {http:>10.2}  >= 0.95{tcp:>8.2}   >= 0.95"
     );
     text
 }

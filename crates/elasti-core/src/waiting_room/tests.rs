@@ -118,7 +118,7 @@ fn a_services_own_bounds_come_from_its_hold() {
     let hold = Hold {
         timeout_seconds: Some(30),
         max_requests: Some(2),
-        max_bytes: Some(10),
+        max_bytes: Some(RESERVED_BYTES + 10),
         when_down: None,
         fail_fast_seconds: None,
         allow_from: None,
@@ -127,10 +127,10 @@ fn a_services_own_bounds_come_from_its_hold() {
     let mut rooms = WaitingRooms::new(&limits);
     let cart = key("cart");
     assert_eq!(
-        rooms.admit(&cart, PORT, &room, 11),
+        rooms.admit(&cart, PORT, &room, RESERVED_BYTES + 11),
         Err(Refusal::ServiceBytes)
     );
-    assert!(rooms.admit(&cart, PORT, &room, 9).is_ok());
+    assert!(rooms.admit(&cart, PORT, &room, RESERVED_BYTES + 9).is_ok());
     assert_eq!(
         rooms.admit(&cart, PORT, &room, 2),
         Err(Refusal::ServiceBytes)
@@ -141,6 +141,32 @@ fn a_services_own_bounds_come_from_its_hold() {
         Err(Refusal::ServiceFull)
     );
     assert_eq!(room.timeout, SignedDuration::from_secs(30));
+}
+
+#[test]
+fn a_first_request_waits_however_few_bytes_its_service_may_hold() {
+    let limits = Limits::default();
+    let hold = Hold {
+        max_bytes: Some(65_536),
+        ..Hold::default()
+    };
+    let room = limits.room(Some(&hold));
+    let mut rooms = WaitingRooms::new(&limits);
+    let first = rooms.admit(&key("cart"), PORT, &room, RESERVED_BYTES);
+    assert!(first.is_ok(), "{first:?}");
+    let second = rooms.admit(&key("cart"), PORT, &room, 1);
+    assert_eq!(second, Err(Refusal::ServiceBytes));
+}
+
+#[test]
+fn the_default_limits_let_one_service_hold_two_thousand_streams_with_full_windows() {
+    let limits = Limits::default();
+    let mut rooms = WaitingRooms::new(&limits);
+    let room = limits.room(None);
+    for at in 0..2_000 {
+        let stream = rooms.admit(&key("cart"), PORT, &room, 64 * 1024 + 1_000);
+        assert!(stream.is_ok(), "{at}: {stream:?}");
+    }
 }
 
 #[test]

@@ -12,6 +12,7 @@ use super::http2_pool::StreamGuard;
 use super::pool::Http1;
 use crate::pod::{InFlightGuard, PodState};
 use crate::table::OpenGuard;
+use crate::unfinished_heads::AnswerGuard;
 
 /// What lives until the response has ended.
 #[derive(Debug)]
@@ -19,6 +20,7 @@ pub(crate) struct ResponseGuard {
     pub(crate) _open: OpenGuard,
     pub(crate) _in_flight: InFlightGuard,
     pub(crate) _stream: Option<StreamGuard>,
+    pub(crate) _answer: Option<AnswerGuard>,
     /// The connection that returns to the pool at the end.
     pub(crate) connection: Option<(Arc<PodState>, Http1)>,
 }

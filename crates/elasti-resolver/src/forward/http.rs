@@ -3,21 +3,21 @@
 use elasti_api::WakeClient;
 use elasti_core::ports::ServiceKey;
 use elasti_core::probe_response::ProbeRequest;
-use elasti_core::waiting_room::RESERVED_BYTES;
 use http::{HeaderValue, Method, Request, Response, StatusCode, Version, header};
-use hyper::body::Incoming;
+use hyper::body::{Body as _, Incoming};
 use hyper::upgrade::OnUpgrade;
 use tokio::time::Instant;
 
 use super::body::{Body, ResponseGuard};
 use super::grpc::CallDeadline;
 use super::headers::{prepare, strip_hop_by_hop, wanted_upgrade, without_user};
+use super::http2_pool::STREAM_WINDOW;
 use super::pool::SendError;
 use super::upgrade::{self, UpgradeGuard};
 use crate::answer::{self, Failure};
 use crate::ended_hold::EndedHold;
 use crate::hold::Released;
-use crate::http_connection::HttpConnection;
+use crate::http_connection::{HttpConnection, MAX_HEAD_BYTES};
 use crate::pod::Pod;
 use crate::protocol::CountedAs;
 use crate::reach::{Attempt, AttemptError, Destination};
@@ -64,7 +64,7 @@ pub(crate) async fn forward(
     let attempt = HttpAttempt {
         connection,
         record,
-        head_bytes,
+        held_bytes: head_bytes + body_bytes(&request),
         call: (request.version() == Version::HTTP_2)
             .then(|| CallDeadline::from_headers(request.headers()))
             .flatten(),
@@ -83,8 +83,8 @@ pub(crate) async fn forward(
 struct HttpAttempt<'a> {
     connection: &'a HttpConnection,
     record: &'a RequestRecord,
-    /// In memory while it waits.
-    head_bytes: u64,
+    /// What may be in memory of it while it waits.
+    held_bytes: u64,
     call: Option<CallDeadline>,
     upgrade: Option<OnUpgrade>,
     /// How often in a row a pod closed before it had spoken HTTP/2.
@@ -116,7 +116,7 @@ impl Attempt for HttpAttempt<'_> {
     type Reached = Response<Body>;
 
     fn held_bytes(&self) -> u64 {
-        self.head_bytes
+        self.held_bytes
     }
 
     fn counted_as(&self) -> CountedAs {
@@ -146,8 +146,8 @@ impl Attempt for HttpAttempt<'_> {
             call.shorten(request.headers_mut());
         }
         let (mut response, stream, pooled) = if request.version() == Version::HTTP_2 {
-            let sent = pool.http2.send(address, request, written).await;
-            let (response, stream) = sent.map_err(|error| self.failed(error))?;
+            let sent = pool.http2.send(address, request, self.deadline(), written);
+            let (response, stream) = sent.await.map_err(|error| self.failed(error))?;
             (response, Some(stream), None)
         } else {
             let disconnected = self.connection.client_disconnected();
@@ -172,6 +172,7 @@ impl Attempt for HttpAttempt<'_> {
             _open: open,
             _in_flight: in_flight,
             _stream: stream,
+            _answer: self.connection.answering(),
             connection: pooled,
         };
         let mut response = response.map(|body| Body::from_pod(body, guard));
@@ -198,7 +199,7 @@ fn refusal<B>(request: &Request<B>, head_bytes: u64) -> Option<Failure> {
         return Some(Failure::Malformed);
     }
     // hyper's buffer may overshoot its bound by one read.
-    (head_bytes > RESERVED_BYTES).then_some(Failure::HeadTooLarge)
+    (head_bytes > MAX_HEAD_BYTES as u64).then_some(Failure::HeadTooLarge)
 }
 
 fn gets_waiting_page<B>(service: &Service, request: &Request<B>) -> bool {
@@ -234,6 +235,17 @@ fn answer_probe<B>(service: &Service, request: &Request<B>) -> Option<Response<B
         headers: &headers,
     };
     service.probes.answer(&probe).map(answer::probe)
+}
+
+/// What may come of a body before a pod takes it. HTTP/2 reads each stream as far as its window; HTTP/1 leaves bodies in
+/// the kernel.
+fn body_bytes(request: &Request<Incoming>) -> u64 {
+    let body = request.body();
+    if request.version() != Version::HTTP_2 || body.is_end_stream() {
+        return 0;
+    }
+    let length = body.size_hint().upper().unwrap_or(u64::MAX);
+    length.min(STREAM_WINDOW.into())
 }
 
 /// The bytes of a head as it came: each header line has four more for `: ` and the line's end.

@@ -16,7 +16,7 @@ use hyper::client::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use parking_lot::Mutex;
 use tokio::sync::watch;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use super::connect;
 use super::pool::SendError;
@@ -113,15 +113,16 @@ pub(crate) struct Http2Pool(Arc<Mutex<State>>);
 
 impl Http2Pool {
     /// Sends a request; `written` is called when a connection has it. A connection that ends in that moment, which
-    /// servers do as they like, costs another try and not another pod.
+    /// servers do as they like, costs another try and not another pod. It waits for a connection until `deadline` at most.
     pub(crate) async fn send(
         &self,
         address: SocketAddr,
         mut request: Request<Incoming>,
+        deadline: Option<Instant>,
         written: impl Fn(),
     ) -> Result<(Response<Incoming>, StreamGuard), SendError> {
         for _ in 0..TRIES {
-            let (mut sender, stream) = match self.get(address).await {
+            let (mut sender, stream) = match self.get_until(address, deadline).await {
                 Ok(Some(found)) => found,
                 Ok(None) | Err(OpenError::Unreachable) => break,
                 Err(OpenError::NotHttp2) => return Err(SendError::NotHttp2(Box::new(request))),
@@ -138,6 +139,21 @@ impl Http2Pool {
             }
         }
         Err(SendError::Unsent(Box::new(request)))
+    }
+
+    async fn get_until(
+        &self,
+        address: SocketAddr,
+        deadline: Option<Instant>,
+    ) -> Result<Option<(Sender, StreamGuard)>, OpenError> {
+        let found = self.get(address);
+        match deadline {
+            Some(deadline) => {
+                let found = timeout_at(deadline, found).await;
+                found.unwrap_or(Err(OpenError::Unreachable))
+            }
+            None => found.await,
+        }
     }
 
     /// A stream on a connection that has room, or on a new one; `None` if there are as many as may be.

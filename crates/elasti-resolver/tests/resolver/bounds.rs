@@ -5,6 +5,7 @@ use std::net::Ipv4Addr;
 use elasti_testkit::fixture::{Fixture, HTTP, TestPort, http_get, service, until};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpSocket, TcpStream};
+use tokio::task::JoinSet;
 
 /// A connection from one of several clients.
 async fn connect(from: u8, fixture: &Fixture, port: u16) -> TcpStream {
@@ -53,6 +54,33 @@ async fn one_client_cannot_take_every_connection_of_the_admin_port() {
     }
     let mut other = connect(2, &fixture, 8013).await;
     assert_eq!(ask(&mut other, "/metrics").await, "HTTP/1.1 200 OK");
+}
+
+/// With a real clock: a paused one would run through the time that a head has.
+#[tokio::test]
+async fn slow_heads_take_no_more_memory_than_their_bound_and_stop_no_usual_head() {
+    let fixture = Fixture::start().await;
+    let start = format!(
+        "GET / HTTP/1.1\r\nHost: x\r\nX-A: {}",
+        "a".repeat(60 * 1024)
+    );
+    let mut slow = JoinSet::new();
+    for _ in 0..400 {
+        let mut one = connect(1, &fixture, 8012).await;
+        let start = start.clone();
+        slow.spawn(async move {
+            let _ = one.write_all(start.as_bytes()).await;
+            let mut answer = [0; 12];
+            one.read_exact(&mut answer).await.map(|_| answer)
+        });
+    }
+    let mut answered = None;
+    while let (None, Some(one)) = (answered, slow.join_next().await) {
+        answered = one.unwrap().ok();
+    }
+    assert_eq!(answered, Some(*b"HTTP/1.1 503"));
+    let mut usual = connect(2, &fixture, 8012).await;
+    assert_eq!(ask(&mut usual, "/").await, "HTTP/1.1 404 Not Found");
 }
 
 #[tokio::test(start_paused = true)]

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
+use elasti_core::waiting_room::Limits;
 use elasti_testkit::fixture::{
     ELASTI, Fixture, HTTP, TestService, http_get, service, small_steps, until,
 };
@@ -294,6 +295,68 @@ async fn a_held_call_ends_with_its_own_timeout() {
         waited >= Duration::from_secs(3) && waited < Duration::from_secs(4),
         "{waited:?}"
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_held_call_counts_with_as_much_of_its_body_as_may_be_in_memory() {
+    tokio::spawn(small_steps());
+    const LARGE: usize = 100 * 1024;
+    let limits = Limits {
+        service_bytes: 7 * 32 * 1024,
+        ..Limits::default()
+    };
+    let fixture = Fixture::with(|settings| settings.limits = limits).await;
+    let mut never = service("cart");
+    never.image = "never-ready:1";
+    let address = fixture.asleep(never).await;
+    let mut client = client(&address).await;
+    let mut calls = JoinSet::new();
+    let mut call = |body| {
+        let mut client = client.clone();
+        calls.spawn(async move { client.send_request(post("/", body)).await });
+    };
+    for _ in 0..3 {
+        call(vec![b'm'; LARGE]);
+    }
+    until("three are held", async || fixture.resolver().held() == 3).await;
+    call(b"small".to_vec());
+    until("a small one too", async || fixture.resolver().held() == 4).await;
+    let refused = client.send_request(post("/", vec![b'm'; LARGE])).await;
+    let refused = refused.unwrap();
+    assert_eq!(refused.status(), 503);
+    assert_eq!(refused.headers()["x-elasti-reason"], "ServiceBytes");
+    assert_eq!(fixture.resolver().held(), 4);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_ends_with_its_own_timeout_while_its_pod_sends_no_settings() {
+    tokio::spawn(small_steps());
+    let fixture = Fixture::start().await;
+    let address = fixture.asleep(late("cart")).await;
+    let mut client = client(&address).await;
+    let mut held = client.clone();
+    tokio::spawn(async move { held.send_request(post("/", "")).await });
+    let listener = TcpListener::bind(pod_address(&fixture).await)
+        .await
+        .unwrap();
+    let mut silent = Vec::new();
+    loop {
+        let (stream, _) = listener.accept().await.unwrap();
+        let comes = stream.peek(&mut [0]).await.is_ok_and(|read| read > 0);
+        silent.push(stream);
+        if comes {
+            break; // and not the kubelet's probe
+        }
+    }
+    let mut call = post("/shop.Cart/Get", "");
+    let headers = call.headers_mut();
+    headers.insert("content-type", "application/grpc".parse().unwrap());
+    headers.insert("grpc-timeout", "1S".parse().unwrap());
+    let asked = Instant::now();
+    let answer = client.send_request(call).await.unwrap();
+    let waited = asked.elapsed();
+    assert_eq!(answer.headers()["x-elasti-reason"], "GrpcTimeout");
+    assert!(waited < Duration::from_secs(2), "{waited:?}");
 }
 
 #[tokio::test(start_paused = true)]
