@@ -26,7 +26,7 @@ const clients = addresses.slice(0, IN_USE).map((address) => setInterval(send, RE
 // The demo wakes every service once; those without clients go back to sleep.
 await until('some services are in use, and the others sleep again', async () => {
   const all = await services();
-  const serving = all.filter((service) => service.phase === 'Serving');
+  const serving = all.filter((service) => service.phase === 'Serving' && service.reason === 'TriggerActive');
   const asleep = all.filter((service) => service.phase === 'Asleep' && service.lastWake !== null);
   return serving.length === IN_USE && asleep.length === COUNT - IN_USE;
 });
