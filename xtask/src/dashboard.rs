@@ -39,11 +39,24 @@ pub(crate) fn check() -> Outcome {
             return Outcome::Skipped(why);
         }
     };
-    // With an example, which has the features of the tests: what those were built from serves again.
-    match cargo("build --workspace --bin elasti --example fake_cluster") {
+    match build() {
         Outcome::Passed => Outcome::from_result(run_tests(&chromium)),
         other => other,
     }
+}
+
+/// With an example, which has the features of the tests: what those were built from serves again.
+pub(crate) fn build() -> Outcome {
+    cargo("build --workspace --bin elasti --example fake_cluster")
+}
+
+/// Runs a script of web/tests that is no test, and leaves its pictures in a folder.
+pub(crate) fn run_script(script: &str, pictures: &Path) -> Result<(), Box<dyn Error>> {
+    let chromium = requirements()?;
+    build().into_result()?;
+    let stage = stage()?;
+    let mut node = node(&chromium, pictures);
+    run_command(node.arg(stage.join(script))).into_result()
 }
 
 /// The browser, once everything that the tests need is there; else what is missing.
@@ -93,8 +106,17 @@ fn install_chromium() {
 
 /// Installs the driver and runs every test.
 fn run_tests(chromium: &Path) -> Result<(), Box<dyn Error>> {
-    let target = paths::target();
-    let stage = target.join("dashboard-tests");
+    let stage = stage()?;
+    println!("$ node --test {}", TESTS.join(" "));
+    let mut node = node(chromium, &paths::target().join("screenshots"));
+    node.args(["--test", "--test-concurrency=1", "--test-reporter=spec"])
+        .args(TESTS.map(|test| stage.join(test)));
+    run_command(&mut node).into_result()
+}
+
+/// A copy of web/tests in the target folder, with the driver of the browser.
+fn stage() -> Result<PathBuf, Box<dyn Error>> {
+    let stage = paths::target().join("dashboard-tests");
     fs::create_dir_all(&stage)?;
     for file in fs::read_dir(root().join("web/tests"))? {
         let file = file?;
@@ -106,21 +128,24 @@ fn run_tests(chromium: &Path) -> Result<(), Box<dyn Error>> {
         .args(["ci", "--no-audit", "--no-fund", "--ignore-scripts"])
         .current_dir(&stage)
         .status()?;
-    if !npm.success() {
-        return Err("npm could not install the browser's driver".into());
+    match npm.success() {
+        true => Ok(stage),
+        false => Err("npm could not install the browser's driver".into()),
     }
-    println!("$ node --test {}", TESTS.join(" "));
+}
+
+/// Node with what web/tests/world.mjs needs.
+fn node(chromium: &Path, pictures: &Path) -> Command {
+    let target = paths::target();
     let mut node = Command::new("node");
-    node.args(["--test", "--test-concurrency=1", "--test-reporter=spec"])
-        .args(TESTS.map(|test| stage.join(test)))
-        .env("ELASTI", target.join("debug/elasti"))
+    node.env("ELASTI", target.join("debug/elasti"))
         .env("FAKE_CLUSTER", target.join("debug/examples/fake_cluster"))
         .env("CRD", root().join("deploy/crd/elastiservices.yaml"))
         .env(
             "GRAFANA",
             root().join("deploy/helm/elasti/files/dashboard.json"),
         )
-        .env("SCREENSHOTS", target.join("screenshots"))
+        .env("SCREENSHOTS", pictures)
         .env("CHROMIUM", chromium);
-    run_command(&mut node).into_result()
+    node
 }

@@ -22,6 +22,7 @@ mod limit;
 mod names;
 mod paths;
 mod real;
+mod recording;
 mod release;
 mod simulate;
 #[path = "../../crates/elasti-api/tests/api/acceptance/table.rs"]
@@ -98,6 +99,10 @@ fn main() -> ExitCode {
             Some(options) => e2e::run(&options),
             None => return usage(),
         },
+        ["recording", rest @ ..] => match recording::run(rest) {
+            Some(outcome) => outcome,
+            None => return usage(),
+        },
         ["words"] => words::run(),
         ["kubernetes", rest @ ..] => match kubernetes::run(rest) {
             Some(outcome) => outcome,
@@ -125,7 +130,7 @@ fn main() -> ExitCode {
 
 fn usage() -> ExitCode {
     eprint!(
-        "{USAGE}{}{}{}{}{}{}{}{}{}{}{}",
+        "{USAGE}{}{}{}{}{}{}{}{}{}{}{}{}",
         book::USAGE,
         chart::USAGE,
         chart::kustomize::USAGE,
@@ -134,6 +139,7 @@ fn usage() -> ExitCode {
         image::USAGE,
         e2e::USAGE,
         kubernetes::USAGE,
+        recording::USAGE,
         release::USAGE,
         words::USAGE,
         workflows::USAGE

@@ -201,7 +201,7 @@ impl Backend for DemoCluster {
 
     fn invitation(&self) -> String {
         let url = self.services.first().map(Service::url).unwrap_or_default();
-        format!("`curl {url}` in another terminal wakes it, and kubectl shows it")
+        format!("`curl {url}` in another terminal wakes it")
     }
 
     async fn restore(&self) -> Vec<String> {

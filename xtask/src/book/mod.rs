@@ -43,6 +43,12 @@ fn build(repository: &str) -> Result<(), Box<dyn Error>> {
         }
         fs::write(to, links::for_site(&text, &page, repository))?;
     }
+    let images = folder.join("src/images");
+    fs::create_dir_all(&images)?;
+    for image in fs::read_dir(root().join("docs/images"))? {
+        let image = image?;
+        fs::copy(image.path(), images.join(image.file_name()))?;
+    }
     run_command(Command::new(program()?).arg("build").arg(&folder)).into_result()?;
     let html = folder.join("html");
     let broken = links::broken(&html)?;

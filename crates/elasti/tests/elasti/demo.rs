@@ -100,23 +100,36 @@ fn the_steps_come_in_order_and_no_request_is_lost() {
     assert!(shortened.is_some(), "{out}");
 }
 
+/// The lines of README's recording.
+fn recorded() -> Vec<String> {
+    let svg = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/images/demo.svg");
+    let svg = std::fs::read_to_string(svg).unwrap();
+    let rows = svg.lines().filter(|row| row.starts_with("<text "));
+    let texts = rows.map(|row| {
+        let parts = row.split('<').filter_map(|part| part.split_once('>'));
+        parts.map(|(_, text)| text).collect::<String>()
+    });
+    let escapes = [("&lt;", "<"), ("&gt;", ">"), ("&amp;", "&")];
+    let plain = |text: String| {
+        let replaced = escapes.iter();
+        replaced.fold(text, |text, (from, to)| text.replace(from, to))
+    };
+    texts.map(plain).collect()
+}
+
 #[test]
-fn the_readme_shows_what_the_demo_prints() {
-    let readme = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../README.md");
-    let readme = std::fs::read_to_string(readme).unwrap();
-    let block = readme
-        .split("```")
-        .find(|block| block.contains("Elasti demo:"));
-    let block = block.expect("README.md has a transcript of the demo");
-    let shown = block
-        .trim()
-        .lines()
-        .skip_while(|line| !line.starts_with("Elasti demo:"));
+fn the_recording_in_the_readme_shows_what_the_demo_prints() {
+    let recorded = recorded();
+    let shown = recorded.iter().skip_while(|line| line.starts_with('$'));
+    let shown: Vec<String> = shown
+        .take_while(|line| !line.starts_with("Your turn"))
+        .map(|line| normalised(line))
+        .collect();
     let (output, out, err) = printed(&["--once"]);
     assert!(output.status.success(), "{out}\n{err}");
-    let shown: Vec<String> = shown.map(normalised).collect();
-    let printed: Vec<String> = out.trim().lines().map(normalised).collect();
-    assert_eq!(shown, printed, "copy this into README.md:\n{out}");
+    let lines = out.lines().filter(|line| !line.is_empty());
+    let printed: Vec<String> = lines.map(normalised).collect();
+    assert_eq!(shown, printed, "run `cargo xtask recording`:\n{out}");
 }
 
 #[test]
