@@ -298,7 +298,8 @@ impl App {
         let address = self.address(self.blueprint.ports[0].1);
         until("the app answers", async || match self.blueprint.image {
             "speaks-first:1" => client::greeting(&address).await.is_ok(),
-            _ => client::get(&address, "/").await.is_ok(),
+            // Not any answer: a machine may have a proxy that answers for addresses that do not exist.
+            _ => { client::get(&address, "/").await }.is_ok_and(|answer| answer.code() == 200),
         })
         .await;
     }

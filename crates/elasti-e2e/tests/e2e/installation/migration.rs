@@ -121,6 +121,7 @@ async fn a_release_of_kube_elasti_is_upgraded_in_place_under_load_and_rolled_bac
     let apps = [&asleep[..], &awake[..]].concat();
     for app in &apps {
         app.until_answering().await;
+        app.until_nodes_follow().await;
     }
 
     let began = Instant::now();
