@@ -14,8 +14,10 @@ async fn fixture() -> Fixture {
         merge(&mut status, &more);
         status
     };
+    // Some minutes in addition, so that those of a slow machine change no figure that is shown.
     let gpus = json!({
-        "saved": {"resourceSeconds": {"nvidia.com/gpu": 7200}},
+        "saved": {"resourceSeconds": {"nvidia.com/gpu": 7200}, "podSeconds": 720,
+            "cpuMillicoreSeconds": 180_000, "memoryMebibyteSeconds": 368_640},
         "asleepSeconds": 3600, "lastSleepTime": days_ago(5),
     });
     let mut model = saved(2, 3600, Some(days_ago(5)));
