@@ -33,8 +33,12 @@ for (const size of ['wide', 'phone']) {
       globalThis.long = [];
       new PerformanceObserver((list) => globalThis.long.push(...list.getEntries().map(({ duration }) => Math.round(duration)))).observe({ type: 'longtask' });
       globalThis.touched = new Set();
+      // Times and ribbons follow the clock, in every row.
       new MutationObserver((list) => {
-        for (const { target } of list) globalThis.touched.add((target.closest ? target : target.parentElement).closest('tr'));
+        for (const { target } of list) {
+          const node = target.closest ? target : target.parentElement;
+          if (!node.closest('time, .ribbon')) globalThis.touched.add(node.closest('tr'));
+        }
       }).observe(document.querySelector('tbody'), { subtree: true, characterData: true, attributes: true });
     });
     const row = page.locator('tbody tr').filter({ has: page.getByRole('link', { name: 'service-0003' }) });
