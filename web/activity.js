@@ -1,6 +1,6 @@
 // Recent wakes, sleeps and failures, failures first.
 
-import { badge, h, say } from './dom.js';
+import { arrange, badge, h, say } from './dom.js';
 import { ago, exact, length, local, many, moment } from './format.js';
 import { blank, loading } from './states.js';
 import { known, now } from './stream.js';
@@ -37,7 +37,7 @@ function part(title, kind) {
   function update(entries) {
     node.hidden = entries.length === 0;
     say(count, entries.length.toLocaleString());
-    count.setAttribute('aria-label', ` ${many(entries.length, 'entry').replace('entrys', 'entries')}`);
+    count.setAttribute('aria-label', ` ${many(entries.length, 'entry', 'entries')}`);
     const kept = new Map();
     const nodes = entries.slice(0, SHOWN).map((entry) => {
       const id = JSON.stringify(entry);
@@ -47,12 +47,7 @@ function part(title, kind) {
     });
     rows.clear();
     for (const [id, row] of kept) rows.set(id, row);
-    let at = list.firstChild;
-    for (const row of nodes) {
-      if (row.node === at) at = at.nextSibling;
-      else list.insertBefore(row.node, at);
-    }
-    while (at) { const next = at.nextSibling; at.remove(); at = next; }
+    arrange(list, nodes.map((row) => row.node));
     tick();
   }
 
@@ -65,6 +60,6 @@ function makeEntry(entry) {
   const time = h('time', { datetime: entry.at, title: exact(at) });
   const link = h('a', { href: `#/services/${encodeURIComponent(entry.namespace)}/${encodeURIComponent(entry.name)}` }, entry.name);
   const took = entry.tookMillis === null || entry.tookMillis === undefined ? null : h('span', { class: 'took' }, length(entry.tookMillis));
-  const node = h('li', {}, badge(entry.failed ? 'Problem' : entry.phase).node, h('div', {}, link, h('span', { class: 'sub' }, ` ${entry.namespace}`), h('p', {}, local(entry.text, now()))), took, time);
+  const node = h('li', {}, badge(entry.failed && entry.phase !== 'Failed' ? 'Problem' : entry.phase).node, h('div', {}, link, h('span', { class: 'sub' }, ` ${entry.namespace}`), h('p', {}, local(entry.text, now()))), took, time);
   return { node, time, at };
 }

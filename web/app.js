@@ -1,9 +1,10 @@
 // The frame: routing by the URL, the bar, banners, keys.
 
-import { h, mark, say } from './dom.js';
+import { mark, say } from './dom.js';
 import { clock } from './format.js';
 import { activity } from './activity.js';
 import { fleet } from './fleet.js';
+import { savings } from './savings.js';
 import { service } from './service.js';
 import { connect, follow, known, mayWrite } from './stream.js';
 
@@ -16,7 +17,8 @@ function route() {
   const words = where.split('/').map((word) => {
     try { return decodeURIComponent(word); } catch { return word; }
   });
-  if (words[0] === 'services' && words.length === 3) return { name: 'service', make: () => service(words[1], words[2]), path: where };
+  if (words[0] === 'services' && words.length === 3) return { name: 'service', make: () => service(words[1], words[2], new URLSearchParams(query)), path: where };
+  if (words[0] === 'savings') return { name: 'savings', make: () => savings(new URLSearchParams(query)), path: where };
   if (words[0] === 'activity') return { name: 'activity', make: activity, path: where };
   return { name: 'fleet', make: () => fleet(new URLSearchParams(query)), path: '' };
 }
@@ -45,7 +47,9 @@ function frame() {
   const link = document.getElementById('link');
   link.dataset.state = known.link;
   say(link, LINKS[known.link]);
-  say(document.getElementById('place'), known.place);
+  const place = document.getElementById('place');
+  say(place, known.place);
+  place.title = known.place;
   const readOnly = document.getElementById('read-only');
   readOnly.hidden = known.link === 'loading' || mayWrite();
   readOnly.title = known.writes ? 'Open the address that elasti dashboard printed to wake and sleep services.' : 'This dashboard is read-only.';
@@ -76,7 +80,9 @@ function problem() {
 
 function keys(event) {
   if (event.ctrlKey || event.metaKey || event.altKey) return;
-  const typing = event.target instanceof HTMLInputElement || event.target instanceof HTMLSelectElement;
+  if (document.querySelector('dialog[open]')) return;
+  const { target } = event;
+  const typing = (target instanceof HTMLInputElement && target.type !== 'checkbox') || target instanceof HTMLSelectElement;
   if (event.key === '/' && !typing) {
     event.preventDefault();
     const search = document.getElementById('search');

@@ -34,6 +34,7 @@ const SHAPES = {
   Restoring: 'M8 1.5 13.5 8H10v6.5H6V8H2.5Z',
   Redirecting: 'M2 3h4.5v10H2ZM9.5 3 15 8l-5.500 5Z',
   Draining: 'M8 14 1.500 2.500h13Z',
+  Failed: 'M3.500 1 8 5.500 12.500 1 15 3.500 10.500 8 15 12.500 12.500 15 8 10.500 3.500 15 1 12.500 5.500 8 1 3.500Z',
   Problem: 'M8 1 15 8 8 15 1 8Z',
   Unknown: 'M3 6.500h10v3H3Z',
 };
@@ -77,6 +78,35 @@ export function announce(line) {
     const place = document.getElementById('announcements');
     place.replaceChildren(h('p', {}, text));
   }, Math.max(200, 3000 - (Date.now() - announcedAt)));
+}
+
+/** A button that copies a text. */
+export function copyButton(label, textOf) {
+  const button = h('button', { type: 'button', class: 'quiet copy', 'aria-label': label, click: async () => {
+    try {
+      await navigator.clipboard.writeText(textOf());
+      say(button, 'Copied');
+    } catch {
+      // Without TLS a browser gives no clipboard.
+      say(button, 'Copy it manually');
+    }
+    setTimeout(() => say(button, 'Copy'), 2000);
+  } }, 'Copy');
+  return button;
+}
+
+/** Puts these nodes into a place, moving only those that are not in order. */
+export function arrange(place, nodes) {
+  let at = place.firstChild;
+  for (const node of nodes) {
+    if (node === at) at = at.nextSibling;
+    else place.insertBefore(node, at);
+  }
+  while (at) {
+    const next = at.nextSibling;
+    at.remove();
+    at = next;
+  }
 }
 
 let toasting;

@@ -1,77 +1,82 @@
 // The fleet: every service in one table. Only changed rows are touched.
 
-import { announce, badge, h, mark, say, toast } from './dom.js';
-import { ago, amount, exact, length, local, many, moment, percent } from './format.js';
-import { ask, key, known, mayWrite, now } from './stream.js';
+import { bulk, checkbox } from './bulk.js';
+import { arrange, h, mark, say } from './dom.js';
+import { exact, moment } from './format.js';
+import { COLUMNS, makeGroup, makeRow } from './row.js';
 import { absent, blank, forbidden, loading, nothing } from './states.js';
-
-const COLUMNS = [
-  { id: 'name', title: 'Service', of: (s) => `${s.name} ${s.namespace}` },
-  { id: 'phase', title: 'Phase', of: (s) => s.phase ?? '' },
-  { id: 'replicas', title: 'Ready', number: true, of: (s) => s.replicas ?? -1 },
-  { id: 'held', title: 'Held', number: true, of: (s) => s.held, hint: 'Requests waiting for a pod' },
-  { id: 'wake', title: 'Last wake', number: true, of: (s) => moment(s.lastWake?.at) ?? 0 },
-  { id: 'cold', title: 'Cold start', number: true, of: (s) => s.coldStart?.p50Millis ?? -1, hint: 'Median and 95th percentile of observed wakes' },
-  { id: 'asleep', title: 'Asleep', number: true, of: (s) => s.asleep?.share ?? -1, hint: 'Share of its lifetime that it has slept' },
-  { id: 'saved', title: 'Saved', number: true, of: (s) => s.saved.cpuHours, hint: 'CPU-hours and GiB-hours that were requested and not used' },
-];
+import { broken, cause, stateOf } from './state.js';
+import { key, known, mayWrite, now } from './stream.js';
+import { strip } from './strip.js';
 
 const GROUPS = {
   all: { title: 'All', has: () => true },
-  awake: { title: 'Awake', has: (s) => s.phase === 'Serving' },
-  asleep: { title: 'Asleep', has: (s) => s.phase === 'Asleep' },
-  moving: { title: 'Transitioning', has: (s) => !['Serving', 'Asleep'].includes(s.phase) },
-  trouble: { title: 'Problems', has: (s) => s.trouble },
+  failed: { title: 'Failed', has: broken },
+  awake: { title: 'Awake', has: (s) => stateOf(s) === 'Serving' },
+  asleep: { title: 'Asleep', has: (s) => stateOf(s) === 'Asleep' },
+  moving: { title: 'Transitioning', has: (s) => !['Serving', 'Asleep', 'Failed'].includes(stateOf(s)) },
 };
 
-/** The page. Sort, filter and search are part of the URL, so it can be shared. */
+/** The page. Sort, filter, search and grouping are part of the URL, so it can be shared. */
 export function fleet(query) {
+  const sortable = COLUMNS.filter((column) => column.value);
   const filters = {
-    sort: COLUMNS.some((column) => column.id === query.get('sort')) ? query.get('sort') : 'name',
+    sort: sortable.some((column) => column.id === query.get('sort')) ? query.get('sort') : '',
     down: query.get('down') === '1',
     text: query.get('q') ?? '',
     group: Object.hasOwn(GROUPS, query.get('group')) ? query.get('group') : 'all',
     namespace: query.get('namespace') ?? '',
+    grouped: query.get('by') === 'namespace',
   };
   const rows = new Map();
-  const figures = makeFigures();
-  const search = h('input', { id: 'search', type: 'search', placeholder: 'Search', 'aria-label': 'Search services by name', autocomplete: 'off', spellcheck: 'false', value: filters.text, input: () => { filters.text = search.value; change(); } });
+  const namespaceRows = new Map();
+  const set = (values) => { Object.assign(filters, values); change(); };
+  const summary = strip((group) => set({ group }));
+  const search = h('input', { id: 'search', type: 'search', placeholder: 'Search', 'aria-label': 'Search services by name', autocomplete: 'off', spellcheck: 'false', value: filters.text, input: () => set({ text: search.value }) });
   const groups = Object.entries(GROUPS).map(([id, group]) => {
     const count = h('span', { class: 'count' });
-    const button = h('button', { type: 'button', class: 'chip', 'data-group': id, click: () => { filters.group = id; change(); } }, group.title, count);
+    const button = h('button', { type: 'button', class: 'chip', 'data-group': id, click: () => set({ group: id }) }, group.title, count);
     return { id, button, count };
   });
-  const namespaces = h('select', { 'aria-label': 'Namespace', change: () => { filters.namespace = namespaces.value; change(); } });
+  const namespaces = h('select', { 'aria-label': 'Namespace', change: () => set({ namespace: namespaces.value }) });
+  const grouping = h('button', { type: 'button', class: 'chip', click: () => set({ grouped: !filters.grouped }) }, 'Group by namespace');
+  const selection = bulk(() => marked());
+  const everything = checkbox('Select all services shown', (on) => selection.set(shown.map(key), on));
   const heads = COLUMNS.map((column) => {
-    const button = h('button', { type: 'button', title: column.hint, click: () => sortBy(column) }, column.title, h('span', { class: 'arrow', 'aria-hidden': 'true' }));
-    return h('th', { role: 'columnheader', scope: 'col', class: `c-${column.id}` }, button);
+    const title = column.value ? h('button', { type: 'button', title: column.hint, click: () => sortBy(column) }, column.title, h('span', { class: 'arrow', 'aria-hidden': 'true' })) : h('span', { title: column.hint }, column.title);
+    return h('th', { role: 'columnheader', scope: 'col', class: `c-${column.id}` }, title);
   });
+  const selecting = h('td', { role: 'cell', class: 'c-select' }, everything.box);
   const doing = h('th', { role: 'columnheader', scope: 'col', class: 'c-do' }, h('span', { class: 'unseen' }, 'Action'));
   const body = h('tbody', { role: 'rowgroup' });
-  const table = h('table', { role: 'table', 'aria-label': 'Services', class: 'fleet-table' }, h('thead', { role: 'rowgroup' }, h('tr', { role: 'row' }, heads, doing)), body);
+  const table = h('table', { role: 'table', 'aria-label': 'Services', class: 'fleet-table' }, h('thead', { role: 'rowgroup' }, h('tr', { role: 'row' }, selecting, heads, doing)), body);
   const place = h('div', { class: 'place-of-table' });
   const tools = h('div', { class: 'tools' },
     h('label', { class: 'search' }, search, h('kbd', { 'aria-hidden': 'true' }, '/')),
-    h('div', { class: 'chips', role: 'group', 'aria-label': 'Filter' }, groups.map((group) => group.button)), namespaces);
+    h('div', { class: 'chips', role: 'group', 'aria-label': 'Filter' }, groups.map((group) => group.button)), namespaces, grouping);
   const memory = h('p', { class: 'fine' });
-  const node = h('div', {}, h('h1', { class: 'unseen', tabindex: '-1' }, 'Fleet'), figures.node, tools, place, memory);
+  const node = h('div', {}, h('h1', { class: 'unseen', tabindex: '-1' }, 'Fleet'), summary.node, tools, selection.node, place, memory);
+  let shown = [];
 
+  // Failures first and then by name, until a column is chosen; its third click leads back.
   function sortBy(column) {
-    if (filters.sort === column.id) filters.down = !filters.down;
-    else Object.assign(filters, { sort: column.id, down: column.number === true });
-    change();
+    const first = column.number === true && !column.up;
+    if (filters.sort !== column.id) set({ sort: column.id, down: first });
+    else if (filters.down === first) set({ down: !first });
+    else set({ sort: '', down: false });
   }
 
   function change() {
     const next = new URLSearchParams();
-    if (filters.sort !== 'name' || filters.down) next.set('sort', filters.sort);
+    if (filters.sort) next.set('sort', filters.sort);
     if (filters.down) next.set('down', '1');
     if (filters.text) next.set('q', filters.text);
     if (filters.group !== 'all') next.set('group', filters.group);
     if (filters.namespace) next.set('namespace', filters.namespace);
+    if (filters.grouped) next.set('by', 'namespace');
     const text = next.toString();
     history.replaceState(null, '', text ? `#/?${text}` : '#/');
-    arrange();
+    drawAll();
   }
 
   function draw(changed) {
@@ -85,12 +90,12 @@ export function fleet(query) {
         else remove(one);
       }
     }
-    arrange();
+    drawAll();
   }
 
   function put(one, service) {
     let row = rows.get(one);
-    if (!row) rows.set(one, row = makeRow(service));
+    if (!row) rows.set(one, row = makeRow(service, (on) => selection.set([one], on)));
     row.update(service);
   }
 
@@ -99,23 +104,24 @@ export function fleet(query) {
     rows.delete(one);
   }
 
-  function arrange() {
+  function drawAll() {
     const state = instead();
-    if (state) {
-      if (place.firstChild?.dataset?.state !== state.dataset.state) place.replaceChildren(state);
-      tools.hidden = known.services.size === 0;
-      figures.node.hidden = known.services.size === 0;
-      memory.hidden = true;
-      if (known.services.size === 0) return;
-    }
-    tools.hidden = figures.node.hidden = memory.hidden = false;
+    const none = known.services.size === 0;
+    if (state && place.firstChild?.dataset?.state !== state.dataset.state) place.replaceChildren(state);
+    tools.hidden = summary.node.hidden = none;
+    memory.hidden = none || state !== null;
+    selecting.hidden = !mayWrite();
+    mark(table, 'data-select', mayWrite());
+    selection.update();
+    if (none) return;
     const services = [...known.services.values()];
-    figures.update(services);
+    summary.update(services);
     drawTools(services);
     if (state) return;
     if (place.firstChild !== table) place.replaceChildren(table);
     order(services.filter(wanted));
-    say(memory, `Cold starts and activity: what this dashboard has observed since ${exact(moment(known.since) ?? now())}, plus the last wake of each service. Time asleep and savings come from the services themselves.`);
+    marked();
+    say(memory, `Ribbons are what the operator recorded of the last 24 hours. Cold starts and activity: what this dashboard has observed since ${exact(moment(known.since) ?? now())}, plus the last wake of each service. Time asleep and savings come from the services themselves.`);
   }
 
   function instead() {
@@ -127,20 +133,20 @@ export function fleet(query) {
       return nothing();
     }
     if ([...known.services.values()].some(wanted)) return null;
-    return blank('no-match', 'No service matches', ['Change or clear the filters.'],
-      h('button', { type: 'button', click: () => { Object.assign(filters, { text: '', group: 'all', namespace: '' }); search.value = ''; change(); search.focus(); } }, 'Show all'));
+    const all = () => { search.value = ''; set({ text: '', group: 'all', namespace: '' }); search.focus(); };
+    return blank('no-match', 'No service matches', ['Change or clear the filters.'], h('button', { type: 'button', click: all }, 'Show all'));
   }
 
   const wanted = (service) => GROUPS[filters.group].has(service)
     && (!filters.namespace || service.namespace === filters.namespace)
-    && filters.text.toLowerCase().split(/\s+/).every((word) => `${key(service)} ${service.service} ${service.reason} ${service.phase}`.toLowerCase().includes(word));
+    && filters.text.toLowerCase().split(/\s+/).every((word) => `${key(service)} ${service.service} ${service.phase} ${stateOf(service)} ${cause(service).reason}`.toLowerCase().includes(word));
 
   function drawTools(services) {
     for (const { id, button, count } of groups) {
       const n = services.filter(GROUPS[id].has).length;
       say(count, n.toLocaleString());
       mark(button, 'aria-pressed', filters.group === id ? 'true' : 'false');
-      mark(button, 'data-some', id === 'trouble' && n > 0);
+      mark(button, 'data-some', id === 'failed' && n > 0);
     }
     const names = [...new Set(services.map((service) => service.namespace))].sort();
     if (namespaces.dataset.names !== names.join()) {
@@ -148,41 +154,64 @@ export function fleet(query) {
       namespaces.replaceChildren(h('option', { value: '' }, 'All namespaces'), ...names.map((name) => h('option', { value: name }, name)));
     }
     namespaces.value = names.includes(filters.namespace) ? filters.namespace : '';
-    namespaces.hidden = names.length < 2;
+    namespaces.hidden = grouping.hidden = names.length < 2;
+    mark(grouping, 'aria-pressed', filters.grouped ? 'true' : 'false');
     COLUMNS.forEach((column, i) => mark(heads[i], 'aria-sort', filters.sort === column.id && (filters.down ? 'descending' : 'ascending')));
+  }
+
+  function compare() {
+    const column = COLUMNS.find((one) => one.id === filters.sort);
+    const sign = filters.down ? -1 : 1;
+    const by = (a, b) => (a < b ? -1 : a > b ? 1 : 0);
+    const value = column ? (s) => column.value(s) : (s) => (broken(s) ? 0 : 1);
+    return (a, b) => sign * by(value(a), value(b)) || by(a.name, b.name) || by(key(a), key(b));
   }
 
   // Rows move in the document only where their order changed.
   function order(services) {
-    const column = COLUMNS.find((one) => one.id === filters.sort);
-    const sign = filters.down ? -1 : 1;
-    const by = (a, b) => (column.number ? a - b : a < b ? -1 : a > b ? 1 : 0);
-    const sorted = services.map((service) => ({ value: column.of(service), name: key(service) }))
-      .sort((a, b) => sign * by(a.value, b.value) || (a.name < b.name ? -1 : 1));
-    let at = body.firstChild;
-    for (const { name } of sorted) {
-      const row = rows.get(name).node;
-      if (row === at) at = at.nextSibling;
-      else body.insertBefore(row, at);
+    shown = services.sort(compare());
+    let nodes = shown.map((service) => rows.get(key(service)).node);
+    if (filters.grouped) {
+      const all = new Map(shown.map((service) => [service.namespace, []]));
+      for (const service of shown) all.get(service.namespace).push(service);
+      const sorted = [...all].sort(([a], [b]) => (a < b ? -1 : 1));
+      shown = sorted.flatMap(([, members]) => members);
+      nodes = sorted.flatMap(([namespace, members]) => {
+        let group = namespaceRows.get(namespace);
+        if (!group) namespaceRows.set(namespace, group = makeGroup(namespace));
+        group.update(members);
+        return [group.node, ...members.map((service) => rows.get(key(service)).node)];
+      });
     }
-    while (at) {
-      const next = at.nextSibling;
-      at.remove();
-      at = next;
-    }
-    mark(table, 'aria-rowcount', sorted.length + 1);
+    arrange(body, nodes);
+    mark(table, 'aria-rowcount', nodes.length + 1);
+  }
+
+  // Rows show whether they are selected.
+  function marked() {
+    for (const row of rows.values()) row.select(selection.has(row.key));
+    const chosen = shown.filter((service) => selection.has(key(service))).length;
+    everything.update(chosen > 0 && chosen === shown.length, chosen > 0);
+  }
+
+  const rowOf = (at) => at?.closest?.('tbody tr:not(.group)');
+  function beside(row, step) {
+    let next = row;
+    do next = step > 0 ? next.nextSibling : next.previousSibling; while (next?.classList.contains('group'));
+    return next;
   }
 
   function pressed(event, typing) {
     if (event.key === 'Escape' && typing) {
-      search.value = filters.text = '';
+      search.value = '';
       search.blur();
-      return change();
+      return set({ text: '' });
     }
+    const row = rowOf(document.activeElement);
+    if (event.key === 'x' && row && !typing && mayWrite()) return row.querySelector('input').click();
     const step = { ArrowDown: 1, ArrowUp: -1, j: 1, k: -1 }[event.key];
     if (!step || (typing && event.key.length === 1) || event.target === namespaces) return undefined;
-    const row = document.activeElement?.closest?.('tbody tr');
-    const next = row ? (step > 0 ? row.nextSibling : row.previousSibling) : step > 0 ? body.firstChild : null;
+    const next = row ? beside(row, step) : step > 0 ? body.querySelector('tr:not(.group)') : null;
     if (!next && !(row && step < 0)) return undefined;
     event.preventDefault();
     return next ? next.querySelector('a').focus() : search.focus();
@@ -190,131 +219,4 @@ export function fleet(query) {
 
   const clockwork = setInterval(() => { for (const row of rows.values()) row.tick(); }, 10000);
   return { node, draw, key: pressed, title: 'Fleet · Elasti', leave: () => clearInterval(clockwork) };
-}
-
-function makeRow(service) {
-  const cell = (id, ...children) => h('td', { role: 'cell', class: `c-${id}`, 'data-label': COLUMNS.find((column) => column.id === id)?.title }, ...children);
-  const link = h('a', { href: `#/services/${encodeURIComponent(service.namespace)}/${encodeURIComponent(service.name)}` }, service.name);
-  const phase = badge(service.phase ?? 'Unknown');
-  const reason = h('span', { class: 'sub' });
-  const [replicas, held, cold, cold95, cpu, gib, share] = Array.from({ length: 7 }, () => h('span'));
-  const wake = h('time');
-  const by = h('span', { class: 'sub' });
-  const bar = h('span', { class: 'share', 'aria-hidden': 'true' }, h('i'));
-  cold95.className = gib.className = 'sub';
-  const heldCell = cell('held', held);
-  const button = h('button', { type: 'button', class: 'do', click: () => act(service.namespace, service.name, button.dataset.what) });
-  const node = h('tr', { role: 'row' },
-    h('th', { role: 'rowheader', scope: 'row', class: 'c-name' }, link, h('span', { class: 'sub' }, service.namespace)),
-    cell('phase', phase.node, reason), cell('replicas', replicas), heldCell, cell('wake', wake, by),
-    cell('cold', cold, cold95), cell('asleep', bar, share), cell('saved', cpu, gib), h('td', { role: 'cell', class: 'c-do' }, button));
-  let last = null;
-
-  function tick() {
-    const at = moment(last.lastWake?.at);
-    say(wake, at === null ? '–' : ago(at, now()));
-  }
-
-  function update(next) {
-    if (next === last) return;
-    if (last && last.phase !== next.phase) {
-      announce(`${next.name} is ${next.phase ?? 'unknown'}`);
-      node.classList.remove('changed');
-      requestAnimationFrame(() => node.classList.add('changed'));
-    }
-    last = next;
-    phase.update(next.phase ?? 'Unknown');
-    say(reason, next.paused && next.reason !== 'Paused' ? `${next.reason}, paused` : next.reason);
-    mark(node, 'data-trouble', next.trouble);
-    mark(reason, 'title', local(next.sentence, now()));
-    say(replicas, next.replicas === null ? '–' : `${next.ready ?? '–'}/${next.replicas}`);
-    say(held, next.held.toLocaleString());
-    mark(heldCell, 'data-some', next.held > 0);
-    const at = moment(next.lastWake?.at);
-    mark(wake, 'datetime', next.lastWake?.at);
-    mark(wake, 'title', at !== null && exact(at));
-    say(by, next.lastWake?.by ?? '');
-    say(cold, length(next.coldStart?.p50Millis));
-    say(cold95, next.coldStart ? `p95 ${length(next.coldStart.p95Millis)}` : '');
-    mark(cold.parentNode, 'title', next.coldStart && `${many(next.coldStart.count, 'wake')} observed`);
-    say(share, percent(next.asleep?.share));
-    bar.firstChild.style.width = `${Math.round((next.asleep?.share ?? 0) * 100)}%`;
-    say(cpu, `${amount(next.saved.cpuHours)} CPU h`);
-    say(gib, `${amount(next.saved.gibHours)} GiB h`);
-    const what = next.phase === 'Asleep' ? 'wake' : next.phase === 'Serving' ? 'sleep' : null;
-    button.hidden = what === null || !mayWrite();
-    if (what && button.dataset.what !== what) {
-      button.dataset.what = what;
-      say(button, what === 'wake' ? 'Wake' : 'Sleep');
-      button.setAttribute('aria-label', `${button.textContent} ${next.name}`);
-    }
-    tick();
-  }
-  return { node, update, tick };
-}
-
-/** Sends a request and shows the result. */
-export async function act(namespace, name, what) {
-  try {
-    const { message } = await ask(namespace, name, what);
-    toast(message);
-  } catch (failure) {
-    toast(failure.message, true);
-  }
-}
-
-/** A note that held requests are not live, and why; hidden while they are. */
-export function lastReported() {
-  const node = h('span', { class: 'last-reported', role: 'note', tabindex: '0' }, 'last reported');
-  function update() {
-    const { state, message } = known.held;
-    node.hidden = state !== 'told';
-    const why = `Last reported by the operator, not live: ${message}`;
-    mark(node, 'title', why);
-    mark(node, 'aria-label', why);
-  }
-  update();
-  return { node, update };
-}
-
-function makeFigures() {
-  const make = (title, hint) => {
-    const value = h('dd');
-    const sub = h('span', { class: 'sub' });
-    return { value, sub, node: h('div', { class: 'figure', title: hint }, h('dt', {}, title), value, h('dd', { class: 'under' }, sub)) };
-  };
-  const asleep = make('Asleep now');
-  const held = make('Held now', 'Requests waiting for a pod');
-  const reported = lastReported();
-  held.sub.after(reported.node);
-  const cold = make('Cold start', 'Median over services with an observed wake');
-  const cpu = make('CPU saved', 'Requested CPU times time asleep');
-  const memory = make('Memory saved', 'Requested memory times time asleep');
-  const money = make('Money saved', 'CPU and memory saved, times the configured price');
-  const node = h('dl', { class: 'figures main-figures' }, [asleep, held, cold, cpu, memory, money].map((figure) => figure.node));
-  const sum = (services, of) => services.reduce((total, service) => total + (of(service) ?? 0), 0);
-
-  function update(services) {
-    const sleeping = services.filter((service) => service.phase === 'Asleep').length;
-    say(asleep.value, `${sleeping.toLocaleString()}`);
-    say(asleep.sub, `of ${many(services.length, 'service')}`);
-    const waiting = services.filter((service) => service.held > 0).length;
-    say(held.value, sum(services, (s) => s.held).toLocaleString());
-    say(held.sub, waiting ? `for ${many(waiting, 'service')}` : 'none waiting');
-    reported.update();
-    const starts = services.map((s) => s.coldStart).filter(Boolean).sort((a, b) => a.p50Millis - b.p50Millis);
-    say(cold.value, starts.length ? length(starts[Math.floor((starts.length - 1) / 2)].p50Millis) : '–');
-    say(cold.sub, starts.length ? `slowest p95 ${length(Math.max(...starts.map((start) => start.p95Millis)))}` : 'no wake observed yet');
-    say(cpu.value, amount(sum(services, (s) => s.saved?.cpuHours)));
-    say(cpu.sub, 'CPU-hours');
-    money.node.hidden = known.price === null;
-    if (known.price !== null) {
-      say(money.value, amount(sum(services, (s) => s.saved.cpuHours) * known.price.cpuHour + sum(services, (s) => s.saved.gibHours) * known.price.gibHour));
-      say(money.sub, known.price.currency);
-    }
-    say(memory.value, amount(sum(services, (s) => s.saved?.gibHours)));
-    say(memory.sub, 'GiB-hours');
-    mark(memory.node, 'title', `Requested memory times time asleep. In total ${amount(sum(services, (s) => s.saved?.podHours))} pod-hours`);
-  }
-  return { node, update };
 }

@@ -2,6 +2,8 @@
 
 const EXACT = new Intl.DateTimeFormat(undefined, { dateStyle: 'medium', timeStyle: 'long' });
 const CLOCK = new Intl.DateTimeFormat(undefined, { hour: '2-digit', minute: '2-digit', second: '2-digit' });
+const DATE = new Intl.DateTimeFormat(undefined, { day: 'numeric', month: 'short', year: 'numeric' });
+const MINUTE = new Intl.DateTimeFormat(undefined, { hour: '2-digit', minute: '2-digit' });
 const DAY = new Intl.DateTimeFormat(undefined, { day: 'numeric', month: 'short', hour: '2-digit', minute: '2-digit' });
 
 /** Milliseconds of an RFC 3339 time, or null. */
@@ -34,13 +36,17 @@ export function length(millis) {
 /** A length of time in whole seconds, for what ticks. */
 export const ticking = (millis) => (Math.abs(millis) < 10000 ? `${Math.max(0, Math.round(millis / 1000))} s` : length(millis));
 
+/** A length of time without the seconds of minutes, for what ticks now and then. */
+export const coarse = (millis) => length(millis).replace(/ \d+ s$/, '');
+
 /** How long ago. */
-export function ago(at, now) {
-  const past = now - at;
-  if (past < 5000) return 'just now';
-  if (past < 3600000) return `${length(past).replace(/ \d+ s$/, '')} ago`;
-  return `${length(past)} ago`;
-}
+export const ago = (at, now) => (now - at < 5000 ? 'just now' : `${coarse(now - at)} ago`);
+
+/** The time of day without seconds. */
+export const minute = (at) => MINUTE.format(at);
+
+/** A date. */
+export const date = (at) => DATE.format(at);
 
 /** A share of 1 in percent. */
 export function percent(share) {
@@ -62,7 +68,7 @@ export function amount(value) {
 }
 
 /** `1 service`, `2 services`. */
-export const many = (n, word) => `${n.toLocaleString()} ${word}${n === 1 ? '' : 's'}`;
+export const many = (n, word, several = `${word}s`) => `${n.toLocaleString()} ${n === 1 ? word : several}`;
 
 /** A sentence with its times in the viewer's zone. */
 export const local = (text, at) => text.replace(/(\d{4}-\d\d-\d\d)[T ](\d\d:\d\d:\d\d(?:\.\d+)?)(?:Z| UTC)/g, (_, day, time) => clock(Date.parse(`${day}T${time}Z`), at));

@@ -42,15 +42,15 @@ test('markup in names, messages, readings, annotations and Events is only ever t
   };
   await harmless();
   await page.getByRole('link', { name: 'odd' }).click();
-  await page.getByRole('heading', { name: 'Events' }).waitFor();
-  await page.locator('summary').click();
+  await page.getByRole('tab', { name: 'Events' }).click();
   await page.locator('.events').getByText('<img src=x').waitFor();
+  await page.getByRole('tab', { name: 'YAML' }).click();
   assert.ok((await page.locator('.yaml pre').innerText()).includes('<img src=x'), 'the annotation is shown as text');
   await harmless();
   await page.goto(`${dashboard.base}#/activity`);
   await page.locator('.failed').getByText('<img src=x').first().waitFor();
   await harmless();
-  for (const path of [`#/services/${encodeURIComponent(MARKUP)}/x`, '#/services/%/%', '#/?q=<b id=owned>&sort=__proto__&group=__proto__', '#/nowhere']) {
+  for (const path of [`#/services/${encodeURIComponent(MARKUP)}/x`, '#/services/%/%', '#/?q=<b id=owned>&sort=__proto__&group=__proto__', '#/savings?by=label=<b id=owned>', '#/nowhere']) {
     await page.goto('about:blank');
     await page.goto(dashboard.base + path);
     await page.locator('h1').first().waitFor({ state: 'attached' });

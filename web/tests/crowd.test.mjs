@@ -2,7 +2,7 @@
 
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
-import { barriers, closeBrowser, openPage, picture, startDashboard, startCluster, statuses, tooWide } from './world.mjs';
+import { barriers, closeBrowser, openPage, picture, startDashboard, startCluster, statuses, tooWide, until } from './world.mjs';
 
 const CROWD = 1000;
 let cluster;
@@ -27,14 +27,20 @@ for (const size of ['wide', 'phone']) {
     const page = await openPage(dashboard.url, { size });
     await page.getByRole('link', { name: 'service-0000' }).waitFor();
     assert.equal(await page.locator('tbody tr').count(), CROWD);
+    // Targets are listed after the services, and change every row once.
+    await until('every target is read', () => page.evaluate(() => [...document.querySelectorAll('tbody .c-replicas')].every((cell) => !cell.textContent.startsWith('–'))));
     await picture(page, `crowd-${size}`);
     // Long tasks are those that a person feels; they are printed, not judged: the machine may be busy.
     await page.evaluate(() => {
       globalThis.long = [];
       new PerformanceObserver((list) => globalThis.long.push(...list.getEntries().map(({ duration }) => Math.round(duration)))).observe({ type: 'longtask' });
       globalThis.touched = new Set();
+      // Times and ribbons follow the clock, in every row.
       new MutationObserver((list) => {
-        for (const { target } of list) globalThis.touched.add((target.closest ? target : target.parentElement).closest('tr'));
+        for (const { target } of list) {
+          const node = target.closest ? target : target.parentElement;
+          if (!node.closest('time, .ribbon')) globalThis.touched.add(node.closest('tr'));
+        }
       }).observe(document.querySelector('tbody'), { subtree: true, characterData: true, attributes: true });
     });
     const row = page.locator('tbody tr').filter({ has: page.getByRole('link', { name: 'service-0003' }) });

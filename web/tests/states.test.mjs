@@ -45,7 +45,7 @@ test('where no resolver can be polled, the page says that the numbers are last r
   const { held } = await (await fetch(`${dashboard.base}api/v1/fleet`)).json();
   assert.equal(held.state, 'told');
   await page.getByRole('link', { name: 'stuck' }).click();
-  await page.getByText('Waking for 3 held requests.').waitFor();
+  await page.getByText('Failed: ImagePull, with 3 requests waiting.').waitFor();
   await note.getByText('last reported').waitFor();
   await sound(page, 'state-last-reported-service');
   const phone = await openPage(dashboard.url, { size: 'phone', dark: true });
@@ -152,7 +152,7 @@ test('the operator serves the same page, read-only', async () => {
   const page = await openPage(operator.base);
   await page.getByRole('link', { name: 'web' }).waitFor();
   await page.getByText('Read only').waitFor();
-  await page.getByText('Money saved').waitFor();
+  await page.getByText(/EUR saved since/).waitFor();
   assert.equal(await page.getByRole('button', { name: /Wake/ }).count(), 0);
   await page.getByRole('link', { name: 'web' }).click();
   await page.getByRole('heading', { name: 'Why', exact: true }).waitFor();
@@ -183,5 +183,6 @@ test('one namespace is one namespace', async () => {
   const page = await openPage(dashboard.url);
   await page.getByRole('link', { name: 'here', exact: true }).waitFor();
   assert.equal(await page.locator('tbody tr').count(), 1);
-  await page.getByText('namespace shop').waitFor();
+  // The header says which cluster it is: the context and the namespace.
+  await page.locator('#place').getByText('fake-cluster, namespace shop').waitFor();
 });

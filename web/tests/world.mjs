@@ -3,6 +3,7 @@
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { mkdtempSync, mkdirSync, readFileSync, rmSync } from 'node:fs';
+import http from 'node:http';
 import net from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -82,14 +83,14 @@ export async function startCluster({ crd = true } = {}) {
     await until('the definition is served', () => cluster.call('GET', `${SERVICES}/elastiservices`).then(() => true, () => false));
   };
 
-  cluster.declare = async (name, { namespace = 'default', spec = {}, status, annotations, replicas = status?.replicas ?? 0 } = {}) => {
+  cluster.declare = async (name, { namespace = 'default', spec = {}, status, annotations, labels, replicas = status?.replicas ?? 0 } = {}) => {
     await cluster.call('POST', `/apis/apps/v1/namespaces/${namespace}/deployments`, {
       metadata: { name },
       spec: { replicas, selector: { matchLabels: { app: name } }, template: { metadata: { labels: { app: name } }, spec: { containers: [{ name: 'app', image: 'echo:1', resources: { requests: { cpu: '500m', memory: '1Gi' } } }] } } },
     });
     const path = `${SERVICES}/namespaces/${namespace}/elastiservices`;
     await cluster.call('POST', path, {
-      apiVersion: 'elasti.truefoundry.com/v1alpha1', kind: 'ElastiService', metadata: { name, annotations },
+      apiVersion: 'elasti.truefoundry.com/v1alpha1', kind: 'ElastiService', metadata: { name, annotations, labels },
       spec: { service: name, scaleTargetRef: { apiVersion: 'apps/v1', kind: 'Deployment', name }, cooldownPeriod: 3600, triggers: [{ type: 'prometheus', metadata: { query: `sum(rate(http_requests_total{service="${name}"}[5m]))`, threshold: '0.5', headers: { Authorization: 'Bearer S3CRET' } } }], ...spec },
     });
     if (status) await cluster.report(name, status, namespace);
@@ -140,6 +141,26 @@ export async function startDemo(...args) {
   const { child, found } = await start(ELASTI, ['demo', ...args], /^Dashboard: +(http:\/\/([^/]+)\/#token=([0-9a-f]+))/);
   const [, url, host, token] = found;
   return { child, url, host, token, base: `http://${host}/`, stop: () => stop(child) };
+}
+
+/** The page of a dashboard over data of the test: a fleet with a past, which a fresh cluster cannot have. */
+export async function startCanned(dashboard, fleet) {
+  const server = http.createServer(async (request, answer) => {
+    if (request.url.startsWith('/api/v1/stream')) {
+      answer.writeHead(200, { 'content-type': 'text/event-stream' });
+      answer.write(`event: fleet\ndata: ${JSON.stringify({ ...fleet, now: new Date().toISOString() })}\n\n`);
+      const beat = setInterval(() => answer.write(`event: beat\ndata: ${JSON.stringify({ now: new Date().toISOString() })}\n\n`), 5000);
+      answer.on('close', () => clearInterval(beat));
+      return;
+    }
+    const file = await fetch(dashboard.base.slice(0, -1) + request.url);
+    const headers = ['content-type', 'content-security-policy'].map((name) => [name, file.headers.get(name)]);
+    answer.writeHead(file.status, Object.fromEntries(headers.filter(([, value]) => value)));
+    answer.end(Buffer.from(await file.arrayBuffer()));
+  });
+  await new Promise((resolve) => { server.listen(0, '127.0.0.1', resolve); });
+  const stop = () => { server.closeAllConnections(); server.close(); };
+  return { base: `http://127.0.0.1:${server.address().port}/`, stop };
 }
 
 /** Waits for a condition. */
@@ -204,20 +225,33 @@ const wake = (by, seconds) => ({ by, askedAt: micro(seconds), scaledAt: micro(se
 const saved = (seconds) => ({ podSeconds: seconds, cpuMillicoreSeconds: seconds * 250, memoryMebibyteSeconds: seconds * 256 });
 const currentSleep = (since) => ({ since, pods: 1, cpuMillicores: 250, memoryBytes: 268435456 });
 
+/** A history: pairs of a state and of the hours for which it has lasted by now. */
+export const past = (...entries) => entries.map(([state, hours]) => ({ state, since: whole(hours * 3600) }));
+
 /** Statuses as the operator writes them. */
 export const statuses = {
   serving: () => ({
-    phase: 'Serving', mode: 'serve', reason: 'CoolingDown', replicas: 1, held: 0, observedGeneration: 1, quietSince: whole(600), lastScaledUpTime: whole(3600), lastWake: wake('Traffic', 3600), asleepSeconds: 7200, saved: saved(7200),
+    phase: 'Serving', mode: 'serve', reason: 'CoolingDown', replicas: 1, held: 0, observedGeneration: 1, quietSince: whole(600), lastScaledUpTime: whole(3600), lastWake: wake('Traffic', 3600), asleepSeconds: 7200, saved: saved(7200), failedWake: null,
+    history: past(['Awake', 23], ['Asleep', 12], ['Waking', 1.05], ['Awake', 1]),
     triggers: [{ type: 'prometheus', reading: 'quiet', value: '0.2', threshold: '0.5', since: whole(600) }],
     conditions: [condition('Ready', 'True', 'CoolingDown', `The service has been quiet since ${whole(600)}; it may sleep when the cooldown of 3600 s ends.`), condition('TargetFound', 'True', 'Found', 'The target exists.')],
   }),
   asleep: () => ({
-    phase: 'Asleep', mode: 'proxy', reason: 'Idle', replicas: 0, held: 0, observedGeneration: 1, quietSince: whole(1800), lastSleepTime: whole(900), lastScaledUpTime: whole(7200), lastWake: wake('TriggerActive', 7200), asleepSeconds: 36000, saved: saved(36000), currentSleep: currentSleep(whole(900)),
+    phase: 'Asleep', mode: 'proxy', reason: 'Idle', replicas: 0, held: 0, observedGeneration: 1, quietSince: whole(1800), lastSleepTime: whole(900), lastScaledUpTime: whole(7200), lastWake: wake('TriggerActive', 7200), asleepSeconds: 36000, saved: saved(36000), currentSleep: currentSleep(whole(900)), failedWake: null,
+    history: past(['Asleep', 40], ['Waking', 9.1], ['Awake', 9], ['Asleep', 6], ['Awake', 2], ['Asleep', 0.25]),
     triggers: [{ type: 'prometheus', reading: 'quiet', value: '0', threshold: '0.5', since: whole(1800) }],
     conditions: [condition('Ready', 'True', 'Idle', 'Every trigger has been quiet for the whole cooldown.'), condition('Asleep', 'True', 'Idle', 'Every trigger has been quiet for the whole cooldown.')],
   }),
+  waking: (seconds = 3) => ({
+    phase: 'Waking', mode: 'proxy', reason: 'Starting', replicas: 1, held: 2, observedGeneration: 1, lastScaledUpTime: whole(seconds), lastWake: { by: 'Traffic', askedAt: micro(seconds), scaledAt: micro(seconds - 0.02), scheduledAt: null, startedAt: null, readyAt: null, answeredAt: null }, asleepSeconds: 600, saved: saved(600), failedWake: null,
+    triggers: [{ type: 'prometheus', reading: 'quiet', value: '0', threshold: '0.5', since: whole(1800) }],
+    conditions: [condition('Ready', 'True', 'Starting', 'Pods are starting.')],
+    history: past(['Asleep', 5], ['Waking', seconds / 3600]),
+  }),
   stuck: () => ({
-    phase: 'Waking', mode: 'proxy', reason: 'ImagePull', replicas: 1, held: 3, observedGeneration: 1, lastScaledUpTime: whole(60), lastWake: { by: 'Traffic', askedAt: micro(60), scaledAt: micro(59.9) }, asleepSeconds: 600, saved: saved(600),
+    phase: 'Waking', mode: 'proxy', reason: 'ImagePull', replicas: 1, held: 3, observedGeneration: 1, lastScaledUpTime: whole(60), lastWake: { by: 'Traffic', askedAt: micro(60), scaledAt: micro(59.9), scheduledAt: null, startedAt: null, readyAt: null, answeredAt: null }, asleepSeconds: 600, saved: saved(600),
+    failedWake: { reason: 'ImagePull', message: 'Pod web-1: image shop/web:9 cannot be pulled.', at: whole(40) },
+    history: past(['Awake', 20], ['Asleep', 8], ['Waking', 60 / 3600], ['Failed', 40 / 3600]),
     triggers: [{ type: 'prometheus', reading: 'unknown', threshold: '0.5', message: 'The server answered 502.', since: whole(60) }],
     conditions: [condition('Ready', 'False', 'ImagePull', 'Pod web-1: image shop/web:9 cannot be pulled.')],
   }),

@@ -16,8 +16,11 @@ pub(crate) const USAGE: &str = "  dashboard       test the dashboard in a headle
 const CHROMIUM: &str = "/usr/bin/chromium";
 /// The oldest Node that the driver of the browser runs on.
 const OLDEST_NODE: u32 = 20;
-const TESTS: [&str; 6] = [
+const TESTS: [&str; 9] = [
     "pages.test.mjs",
+    "fleet.test.mjs",
+    "service.test.mjs",
+    "savings.test.mjs",
     "states.test.mjs",
     "attacks.test.mjs",
     "crowd.test.mjs",

@@ -5,6 +5,7 @@ mod answer_reason;
 mod client_text;
 #[allow(unreachable_pub, reason = "the schema derive copies the structs")]
 mod elasti_service;
+mod history;
 pub mod names;
 mod probe_response;
 mod reason;
@@ -24,6 +25,7 @@ pub use elasti_service::{
     ElastiServiceSpec, EnabledPeriod, Handover, Hold, MAX_DURATION_CHARS, MAX_SCHEDULE_CHARS,
     UnmanagedServices, Wake,
 };
+pub use history::{HistoryEntry, HistoryState};
 pub use probe_response::{
     HeaderMatch, Method, PathMatch, PathMatchType, ProbeAnswer, ProbeResponse, QueryParamMatch,
     ValueMatchType,

@@ -8,6 +8,7 @@ use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer, Serialize};
 
+use crate::history::{HistoryEntry, known_entries};
 use crate::wake_client::WakeClient;
 
 /// What Elasti observed and did. Users read it; Elasti writes it.
@@ -98,6 +99,14 @@ pub struct ElastiServiceStatus {
     /// What all earlier sleeps saved: added up at the end of each, with the requests that its pods had as it began.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub saved: Option<SavedSeconds>,
+    /// The states of the last 24 hours, oldest first, at most 24: where there were more, short ones are left out.
+    #[serde(
+        default,
+        skip_serializing_if = "Vec::is_empty",
+        deserialize_with = "known_entries"
+    )]
+    #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
+    pub history: Vec<HistoryEntry>,
 }
 
 /// What each second of a sleep saves: the pods that do not run, and what each of them requested as the sleep began.

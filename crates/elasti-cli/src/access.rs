@@ -67,6 +67,22 @@ impl Access {
         Ok(Cluster { client, namespace })
     }
 
+    /// The context and its cluster, for people; `None` in a pod without a kubeconfig.
+    pub(crate) fn place(&self) -> Option<String> {
+        let read = match &self.kubeconfig {
+            Some(path) => Kubeconfig::read_from(path),
+            None => Kubeconfig::read(),
+        };
+        let read = read.ok()?;
+        let name = self.context.clone().or(read.current_context)?;
+        let found = read.contexts.into_iter().find(|one| one.name == name);
+        let cluster = found.and_then(|one| one.context).map(|one| one.cluster);
+        Some(match cluster {
+            Some(cluster) if cluster != name => format!("{name} (cluster {cluster})"),
+            _ => name,
+        })
+    }
+
     async fn config(&self) -> Result<Config, Failed> {
         let options = KubeConfigOptions {
             context: self.context.clone(),

@@ -49,11 +49,15 @@ impl Dashboard {
         let mut signals = EndSignals::listen().context("cannot listen for signals")?;
         let namespace = self.access.namespace.clone();
         let cluster = self.access.connect().await?;
+        let shown = match &namespace {
+            Some(namespace) => format!("namespace {namespace}"),
+            None => "all namespaces".to_owned(),
+        };
         let settings = Settings {
             listen: self.listen,
-            place: match &namespace {
-                Some(namespace) => format!("namespace {namespace}"),
-                None => "all namespaces".to_owned(),
+            place: match self.access.place() {
+                Some(place) => format!("{place}, {shown}"),
+                None => shown,
             },
             namespaces: namespace.into_iter().collect(),
             hosts: self.hosts,

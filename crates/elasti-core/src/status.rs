@@ -3,6 +3,7 @@
 
 mod asleep;
 mod conditions;
+mod history;
 mod readings;
 mod wakes;
 
@@ -12,6 +13,7 @@ use elasti_api::names::condition;
 use elasti_api::{ElastiServiceSpec, ElastiServiceStatus, Mode, Phase, Reason, Time};
 use jiff::Timestamp;
 
+pub use history::{HISTORY_SPAN, MAX_HISTORY, forget_older, phase_state, state};
 pub(crate) use wakes::needs_reports;
 
 use crate::observed::{Observed, PortsGiven, Report};
@@ -61,6 +63,7 @@ pub fn status(
         asleep_seconds: asleep::asleep_seconds(o, previous),
         current_sleep: asleep::current(spec, o, previous),
         saved: asleep::saved(o, previous),
+        history: previous.history.clone(),
     };
     if unread_since_start(spec, o, plan, previous) {
         next.reason.clone_from(&previous.reason);
@@ -78,6 +81,7 @@ pub fn status(
         next.held = held(o);
         readings::refresh(spec, o, &mut next.triggers);
         wakes::refresh(o, &mut next.last_wake);
+        history::record(&mut next, o.now);
     }
     next
 }
@@ -138,6 +142,7 @@ pub fn status_without_facts(
     conditions::set_unreadable(&mut next.conditions, generation, now, reason, sentence);
     if next != *previous {
         next.last_reconciled_time = Some(whole_seconds(now));
+        history::record(&mut next, now);
     }
     next
 }

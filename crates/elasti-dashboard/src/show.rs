@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use elasti_api::HistoryState;
 use elasti_api::names::condition;
 use jiff::Timestamp;
 use serde::Serialize;
@@ -29,6 +30,8 @@ pub(crate) fn row(state: &FleetState, name: &Name, now: Timestamp) -> Option<Val
         fields.remove(left_out);
     }
     fields.insert("coldStart".into(), json!(cold_start));
+    fields.insert("history".into(), json!(one.day(now)));
+    fields.insert("labels".into(), json!(one.labels()));
     fields.insert(
         "asleep".into(),
         json!({"share": rounded(view.asleep.share)}),
@@ -88,6 +91,7 @@ pub(crate) fn service(state: &FleetState, name: &Name, now: Timestamp) -> Option
         "coldStart": one.history.cold_starts(),
         "wakes": one.history.wakes(),
         "timeline": one.history.spans(),
+        "history": one.day(now),
         "conditions": conditions.collect::<Vec<_>>(),
         "events": state.events_of(name).collect::<Vec<_>>(),
         "eventsForbidden": state.events_forbidden,
@@ -137,7 +141,12 @@ fn add_activity(state: &FleetState, name: &Name, now: Timestamp, entries: &mut V
             took_millis,
         });
     };
-    for wake in one.history.wakes() {
+    let failed = view.state() == Some(HistoryState::Failed);
+    for (index, wake) in one.history.wakes().iter().enumerate() {
+        // It is told as the failure that it is.
+        if failed && index == 0 && !wake.finished {
+            continue;
+        }
         let word = if wake.finished { "Woken" } else { "Waking" };
         let text = match &wake.by {
             Some(by) => format!("{word} by {by}"),
@@ -163,6 +172,10 @@ fn add_activity(state: &FleetState, name: &Name, now: Timestamp, entries: &mut V
             None,
         );
     }
+    if let Some(wake) = view.failed_wake.as_ref().filter(|_| !view.trouble) {
+        let text = format!("{}: the last wake failed: {}", wake.reason, wake.sentence);
+        add(wake.at, word(&view), true, text, None);
+    }
     for event in state.events_of(name).filter(|event| event.failed) {
         let Some(at) = event.at else { continue };
         let same = view.trouble && at.as_second() >= since.as_second() - SAME_PROBLEM_SECONDS;
@@ -182,7 +195,11 @@ fn add_activity(state: &FleetState, name: &Name, now: Timestamp, entries: &mut V
 pub(crate) fn why(state: &FleetState, name: &Name, now: Timestamp) -> Option<String> {
     let view = state.view(name, now)?;
     let phase = word(&view).to_lowercase();
-    let mut text = format!("{name} is {phase}. {}\n", view.sentence);
+    let is = match view.state() {
+        Some(HistoryState::Failed) => "has",
+        _ => "is",
+    };
+    let mut text = format!("{name} {is} {phase}. {}\n", view.sentence);
     for blocker in &view.blockers {
         text.push_str(&format!("\n{}: {}", blocker.reason, blocker.sentence));
     }

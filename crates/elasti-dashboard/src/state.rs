@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use elasti_api::ElastiService;
+use elasti_api::{ElastiService, HistoryEntry};
 use elasti_view::held::{Ask, HeldState};
 use elasti_view::view::{Facts, Lookup, View, Workload, view};
 use jiff::Timestamp;
@@ -368,6 +368,18 @@ impl ServiceState {
     /// Its conditions, as the status has them.
     pub(crate) fn conditions(&self) -> impl Iterator<Item = &elasti_api::Condition> {
         self.me.status.iter().flat_map(|status| &status.conditions)
+    }
+
+    /// The last day, by its status and by what this process observed.
+    pub(crate) fn day(&self, now: Timestamp) -> Vec<HistoryEntry> {
+        let status = self.me.status.as_ref();
+        let recorded = status.map_or(&[][..], |status| status.history.as_slice());
+        self.history.day(recorded, now)
+    }
+
+    /// Its labels, without those that may be secret.
+    pub(crate) fn labels(&self) -> Option<&Value> {
+        self.object.pointer("/metadata/labels")
     }
 
     /// When it was last put to sleep.

@@ -3,6 +3,7 @@
 
 mod last_wake;
 mod readings;
+mod state;
 #[cfg(test)]
 mod tests;
 mod totals;

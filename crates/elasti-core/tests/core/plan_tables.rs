@@ -4,6 +4,7 @@
 pub mod facts;
 
 mod blockers;
+mod history;
 mod many_resolvers;
 mod phases;
 mod predecessor;

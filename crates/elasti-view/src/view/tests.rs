@@ -5,6 +5,7 @@
     clippy::needless_pass_by_value
 )]
 
+use elasti_api::HistoryState;
 use serde_json::{Value, json};
 
 use super::*;
@@ -247,6 +248,23 @@ fn a_service_that_nobody_looked_at_and_one_without_a_target_are_trouble() {
     let me = service(json!({}), serving("CoolingDown", Some(300), "quiet"));
     let view = shown(&me, &Lookup::Missing);
     assert!(view.trouble && view.reason == "TargetNotFound", "{view:?}");
+}
+
+#[test]
+fn a_wake_that_fails_is_a_failure_until_one_succeeds() {
+    let failed = json!({"reason": "ImagePull", "message": "No such image.", "at": ago(60)});
+    for (phase, ready_is, failed, state) in [
+        ("Waking", "True", Value::Null, HistoryState::Waking),
+        ("Waking", "False", failed.clone(), HistoryState::Failed),
+        ("Asleep", "True", failed.clone(), HistoryState::Failed),
+        ("Waking", "True", failed, HistoryState::Failed),
+        ("Serving", "False", Value::Null, HistoryState::Failed),
+        ("Draining", "True", Value::Null, HistoryState::Awake),
+    ] {
+        let status = json!({"phase": phase, "reason": "x", "failedWake": failed, "conditions": [ready(ready_is, "s")]});
+        let view = shown(&service(json!({}), status), &workload(1, 0));
+        assert_eq!(view.state(), Some(state), "{phase}");
+    }
 }
 
 #[test]

@@ -117,6 +117,9 @@ pub fn full_status(status: &ElastiServiceStatus) -> Vec<String> {
     lines.extend(status.triggers.iter().map(trigger));
     lines.extend(status.last_wake.as_ref().map(wake));
     lines.extend(status.asleep_seconds.map(|n| format!("asleepSeconds {n}")));
+    let states = status.history.iter();
+    let states = states.map(|one| format!("{:?} {}", one.state, clock(one.since.0)));
+    lines.push(format!("history {}", states.collect::<Vec<_>>().join(", ")));
     lines
 }
 
