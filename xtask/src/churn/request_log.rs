@@ -90,7 +90,12 @@ impl RequestLog {
         // Small stacks: hundreds of requests may wait at once.
         let spawned = thread::Builder::new().stack_size(256 << 10).spawn(work);
         match spawned {
-            Ok(handle) => lock(&self.in_flight).push(handle),
+            Ok(handle) => {
+                let mut in_flight = lock(&self.in_flight);
+                // A thread's stack stays mapped as long as its handle is there, and there may be 65,530 mappings.
+                in_flight.retain(|handle| !handle.is_finished());
+                in_flight.push(handle);
+            }
             Err(error) => eprintln!("a request could not be sent: {error}"),
         }
     }
