@@ -68,23 +68,41 @@ pub(crate) fn run(options: &Options) -> Result<(), Box<dyn Error>> {
     let outcome = disturb(&target, &requests, &timeline);
     // Also after a failure: the next run needs operators.
     scale(world::RELEASE, OPERATOR, &operators)?;
-    let pods = outcome?;
+    let deaths = outcome?;
     let answered = wait_for(&timeline, &target, Edge::PodReady, start);
     let entries = requests.close();
     timeline.end();
     world::remove()?;
     answered?;
-    judge(&entries, &pods)
+    judge(&entries, &deaths)
+}
+
+/// A pod that stopped, and how long nodes may have sent to it: until the Service's own slices showed no ready pod.
+struct Death {
+    address: Option<IpAddr>,
+    from: Instant,
+    until: Instant,
+}
+
+impl Death {
+    /// The pod refused this request. The kernel forgets at once where a refused connection was sent, so its time tells:
+    /// as long as there is a ready pod, nodes send to no other place.
+    fn explains(&self, outcome: &Outcome) -> bool {
+        match outcome.destination {
+            Some(_) => outcome.destination == self.address,
+            None => (self.from..=self.until).contains(&outcome.sent_at),
+        }
+    }
 }
 
 const REPLICAS: &str = "--output=jsonpath={.spec.replicas}";
 
-/// Takes the operators away, kills the pod, and scales to zero; gives the addresses of the pods that died.
+/// Takes the operators away, kills the pod, and scales to zero; gives the pods that died.
 fn disturb(
     target: &str,
     requests: &RequestLog,
     timeline: &Timeline,
-) -> Result<Vec<IpAddr>, Box<dyn Error>> {
+) -> Result<Vec<Death>, Box<dyn Error>> {
     scale(world::RELEASE, OPERATOR, "0")?;
     let selector = "--selector=control-plane=controller-manager";
     kubectl_in(
@@ -99,11 +117,16 @@ fn disturb(
         constant.burst(&of, REQUESTS_PER_SECOND, 6 * PAUSE);
     });
     thread::sleep(PAUSE);
-    let mut pods: Vec<IpAddr> = timeline.ready_address(target).into_iter().collect();
+    let address = timeline.ready_address(target);
     let name = kubectl_in(world::NAMESPACE, &["get", "pods", POD_NAME])?;
     let killed = Instant::now();
     disturbance::kill(world::NAMESPACE, &name)?;
-    println!("{} kill -9 of {name} at {pods:?}", clock());
+    println!("{} kill -9 of {name} at {address:?}", clock());
+    let first = Death {
+        address,
+        from: killed,
+        until: wait_for(timeline, target, Edge::OutOfRotation, killed)?,
+    };
     let back = wait_for(timeline, target, Edge::PodReady, killed)?;
     println!(
         "{} ready again after {:.1} s",
@@ -111,10 +134,15 @@ fn disturb(
         (back - killed).as_secs_f64()
     );
     thread::sleep(PAUSE);
-    pods.extend(timeline.ready_address(target));
+    let address = timeline.ready_address(target);
     let zeroed = Instant::now();
     scale(world::NAMESPACE, target, "0")?;
     println!("{} scaled to zero by hand", clock());
+    let second = Death {
+        address,
+        from: zeroed,
+        until: wait_for(timeline, target, Edge::OutOfRotation, zeroed)?,
+    };
     wait_for(timeline, target, Edge::PodGone, zeroed)?;
     thread::sleep(PAUSE);
     let (sent, answered, lost) = requests.counts();
@@ -123,7 +151,7 @@ fn disturb(
         clock()
     );
     sender.join().map_err(|_| "a client panicked")?;
-    Ok(pods)
+    Ok(vec![first, second])
 }
 
 const POD_NAME: &str = "--output=jsonpath={.items[0].metadata.name}";
@@ -167,20 +195,21 @@ fn wait_for_net(target: &str) -> Result<(), Box<dyn Error>> {
     Err(format!("{target} has no net of {RESOLVERS} resolvers").into())
 }
 
-/// Tells where each lost request was sent.
-fn judge(entries: &[Entry], pods: &[IpAddr]) -> Result<(), Box<dyn Error>> {
+/// Tells what refused each lost request.
+fn judge(entries: &[Entry], deaths: &[Death]) -> Result<(), Box<dyn Error>> {
     let lost: Vec<&Outcome> = entries
         .iter()
         .map(|entry| &entry.outcome)
         .filter(|outcome| outcome.result.is_err())
         .collect();
+    let by_pod = |outcome: &Outcome| deaths.iter().any(|death| death.explains(outcome));
     let mut refused: BTreeMap<String, usize> = BTreeMap::new();
     for outcome in &lost {
-        let who = match outcome.destination {
-            Some(address) if pods.contains(&address) => format!("{address}, the dying pod"),
-            other => destination::describe(other),
+        let by = match by_pod(outcome) {
+            true => "the dying pod".into(),
+            false => destination::describe(outcome.destination),
         };
-        *refused.entry(who).or_default() += 1;
+        *refused.entry(by).or_default() += 1;
     }
     let slowest = entries.iter().map(|entry| entry.outcome.took).max();
     println!(
@@ -190,17 +219,10 @@ fn judge(entries: &[Entry], pods: &[IpAddr]) -> Result<(), Box<dyn Error>> {
         lost.len(),
         slowest.unwrap_or_default().as_secs_f64()
     );
-    for (who, count) in &refused {
-        println!("  refused by {who}: {count}");
+    for (by, count) in &refused {
+        println!("  refused by {by}: {count}");
     }
-    let others = { lost.iter() }
-        .filter(|outcome| {
-            !outcome
-                .destination
-                .is_some_and(|address| pods.contains(&address))
-        })
-        .count();
-    match others {
+    match lost.iter().filter(|outcome| !by_pod(outcome)).count() {
         0 => Ok(()),
         others => Err(format!("{others} requests were lost elsewhere than at a dying pod").into()),
     }

@@ -1,6 +1,7 @@
 //! Commands of the pages with `elasti` or curl, and their YAML, on a simulated cluster with an operator and a resolver.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use elasti_e2e::{TestEnv, until};
 use elasti_fake_cluster::prometheus::Reading;
@@ -86,7 +87,12 @@ struct Reader {
 
 impl Reader {
     async fn sits_down(page: &Page, installed: &str) -> Self {
-        let env = TestEnv::with(|config| config.rollouts_and_keda = true).await;
+        let env = TestEnv::with(|config| {
+            config.rollouts_and_keda = true;
+            // A reading counts for three intervals, which a busy machine needs.
+            config.polling_interval = Duration::from_secs(1);
+        })
+        .await;
         let fake_cluster = env.fake_cluster();
         let shell = Shell::new(&[]);
         let config = fake_cluster.kubeconfig();
