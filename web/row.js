@@ -2,7 +2,7 @@
 
 import { ACTIONS, act } from './actions.js';
 import { announce, badge, h, mark, say } from './dom.js';
-import { ago, amount, coarse, exact, length, local, many, moment, percent } from './format.js';
+import { ago, amount, coarse, exact, length, local, many, moment, percent, ticking } from './format.js';
 import { ribbon } from './ribbon.js';
 import { cause, stateOf, upcoming } from './state.js';
 import { checkbox } from './bulk.js';
@@ -53,7 +53,7 @@ export function makeRow(service, select) {
     day.update(last.history, at);
     const next = upcoming(last);
     say(verb, next ? next.verb : '');
-    const text = next ? (next.at > at ? ` in ${coarse(next.at - at)}` : ' now') : stateOf(last) === 'Asleep' ? 'on request' : '–';
+    const text = next ? (next.at > at ? ` in ${next.at - at < 60000 ? ticking(next.at - at) : coarse(next.at - at)}` : ' now') : stateOf(last) === 'Asleep' ? 'on request' : '–';
     say(when, text);
   }
 

@@ -18,7 +18,7 @@ export function cause(service) {
 /** What comes next without traffic: a verb, and when, or null where only an event can bring it. */
 export function upcoming(service) {
   if (service.wakesAt) return { verb: 'wakes', at: moment(service.wakesAt) };
-  if (service.sleepsAt) return { verb: 'sleeps', at: moment(service.sleepsAt) };
+  if (service.sleepsAt && service.phase === 'Serving') return { verb: 'sleeps', at: moment(service.sleepsAt) };
   return null;
 }
 
