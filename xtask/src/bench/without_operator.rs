@@ -77,7 +77,8 @@ pub(crate) fn run(options: &Options) -> Result<(), Box<dyn Error>> {
     judge(&entries, &deaths)
 }
 
-/// A pod that stopped, and how long nodes may have sent to it: until the Service's own slices showed no ready pod.
+/// A pod that stopped, and how long nodes may have sent to it: until they followed the Service's own slices, which showed
+/// no ready pod any more.
 struct Death {
     address: Option<IpAddr>,
     from: Instant,
@@ -125,7 +126,7 @@ fn disturb(
     let first = Death {
         address,
         from: killed,
-        until: wait_for(timeline, target, Edge::OutOfRotation, killed)?,
+        until: wait_for(timeline, target, Edge::OutOfRotation, killed)? + SETTLE,
     };
     let back = wait_for(timeline, target, Edge::PodReady, killed)?;
     println!(
@@ -141,7 +142,7 @@ fn disturb(
     let second = Death {
         address,
         from: zeroed,
-        until: wait_for(timeline, target, Edge::OutOfRotation, zeroed)?,
+        until: wait_for(timeline, target, Edge::OutOfRotation, zeroed)? + SETTLE,
     };
     wait_for(timeline, target, Edge::PodGone, zeroed)?;
     thread::sleep(PAUSE);
