@@ -147,10 +147,12 @@ async fn keda_with_a_minimum_of_one_lets_the_app_sleep_and_scales_it_again_after
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs the real KEDA: cargo xtask e2e --partners"]
 async fn a_zero_that_keda_writes_with_a_minimum_of_zero_stands_until_a_request_comes() {
-    // KEDA is first: Elasti's own cooldown does not end in this test.
+    // KEDA is first: Elasti's own cooldown does not end in this test. KEDA takes back what is woken while its own trigger is
+    // quiet, at its next look: every 30 s by default, every 10 s here.
     let mut web = blueprint("web");
     web.spec = json!({"cooldownPeriod": 3600});
-    let spec = json!({"minReplicaCount": 0, "cooldownPeriod": 1});
+    let spec = json!({"minReplicaCount": 0, "cooldownPeriod": 1, "pollingInterval": 10});
+    let two_polls = Duration::from_secs(20);
     let scaled = Scaled::deploy(web, spec, json!({})).await;
     let web = &scaled.app;
     scaled.until_active().await;
@@ -158,7 +160,7 @@ async fn a_zero_that_keda_writes_with_a_minimum_of_zero_stands_until_a_request_c
     web.idle();
     web.until_asleep().await;
     web.until_nodes_follow().await;
-    sleep(SEVERAL_POLLS).await;
+    sleep(two_polls).await;
     assert_eq!(web.replicas().await, 0, "nothing fights KEDA's zero");
 
     web.visit().await;
@@ -166,7 +168,7 @@ async fn a_zero_that_keda_writes_with_a_minimum_of_zero_stands_until_a_request_c
     web.busy();
     web.until_serving().await;
     scaled.until_active().await;
-    sleep(SEVERAL_POLLS).await;
+    sleep(two_polls).await;
     assert!(web.replicas().await > 0, "KEDA's trigger is active");
     web.visit().await;
     scaled.nothing_lost();

@@ -64,6 +64,8 @@ async fn a_canary_in_progress_sleeps_wakes_with_both_versions_and_goes_on() {
     web.target_spec =
         json!({"strategy": {"canary": {"steps": [{"setWeight": 50}, {"pause": {}}]}}});
     web.spec = json!({"minTargetReplicas": 2});
+    // A rollout of an app that is awake stops pods that nodes still send to, with Elasti or without.
+    web.pod = json!({"container": {"lifecycle": {"preStop": {"sleep": {"seconds": 3}}}}});
     let web = env.build(web).await;
     web.until_serving().await;
     until_rollout(&web, &env, "Healthy").await;
