@@ -1,15 +1,16 @@
 //! Where a node sent a connection: what its connection tracking says of the client's port.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use crate::kubernetes::nodes::Node;
 
 /// The address that took the place of the Service's; `None` if the node does not know the connection any more.
-pub(crate) fn from_conntrack(node: Node, local_port: u16) -> Option<IpAddr> {
-    let port = local_port.to_string();
+pub(crate) fn from_conntrack(node: Node, local_port: u16, to: SocketAddr) -> Option<IpAddr> {
+    let (port, service) = (local_port.to_string(), to.ip().to_string());
     let mut list = node.command("conntrack");
     let output = list
         .args(["-L", "-p", "tcp", "--orig-port-src", &port])
+        .args(["--orig-dst", &service])
         .output();
     replying(&String::from_utf8_lossy(&output.ok()?.stdout))
 }

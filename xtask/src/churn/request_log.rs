@@ -147,7 +147,7 @@ fn send_from(node: Node, to: SocketAddr, id: &str) -> Outcome {
         Ok(()) => {
             let mut outcome = send(to, id);
             if outcome.result.is_err() {
-                outcome.destination = destination::from_conntrack(node, outcome.local_port);
+                outcome.destination = destination::from_conntrack(node, outcome.local_port, to);
             }
             outcome
         }
