@@ -45,5 +45,5 @@ export function forbidden(message) {
 
 /** The CRD is missing. */
 export function absent() {
-  return blank('absent', 'Elasti is not installed here', ['This cluster has no ElastiService CRD. Install the chart, and services appear here at once.'], h('pre', { tabindex: '0', 'aria-label': 'Command' }, 'helm install elasti deploy/helm/elasti --namespace elasti --create-namespace'));
+  return blank('absent', 'Elasti is not installed here', ['This cluster has no ElastiService CRD. Install the chart, and services appear here at once.'], h('pre', { tabindex: '0', 'aria-label': 'Command' }, 'helm install elasti CHART --namespace elasti --create-namespace'));
 }

@@ -16,6 +16,8 @@ pub use duration::{GoDuration, InvalidDuration, parse_go_duration};
 const LARGEST_TURN: SignedDuration = SignedDuration::from_hours(3);
 /// Occurrences within twice that time, for a schedule of every minute.
 const MOST_CANDIDATES: usize = 400;
+/// Windows that follow each other without a gap and are told as one: more than a day of half hours, a month of days.
+const MOST_JOINED: usize = 60;
 
 /// When sleep is allowed: in any of the windows.
 #[derive(Clone, Debug)]
@@ -94,21 +96,40 @@ impl ActiveWindows {
     /// Where `now` lies.
     #[must_use]
     pub fn state_at(&self, now: Timestamp) -> WindowState {
-        let states = || self.0.iter().map(|window| window.state_at(now));
-        let open = states().filter_map(|state| match state {
-            WindowState::Inside { until } => Some(until),
-            WindowState::Outside { .. } => None,
-        });
-        if let Some(until) = open.max() {
-            return WindowState::Inside { until };
+        if let Some(end) = self.open_until(now) {
+            return WindowState::Inside {
+                until: self.end_of_joined(end),
+            };
         }
-        let next = states().filter_map(|state| match state {
+        let states = self.0.iter().map(|window| window.state_at(now));
+        let next = states.filter_map(|state| match state {
             WindowState::Outside { until } => Some(until),
             WindowState::Inside { .. } => None,
         });
         WindowState::Outside {
             until: next.min().unwrap_or(Timestamp::MAX),
         }
+    }
+
+    /// The last end of those that are open.
+    fn open_until(&self, moment: Timestamp) -> Option<Timestamp> {
+        let states = self.0.iter().map(|window| window.state_at(moment));
+        let ends = states.filter_map(|state| match state {
+            WindowState::Inside { until } => Some(until),
+            WindowState::Outside { .. } => None,
+        });
+        ends.max()
+    }
+
+    /// Windows that overlap, or begin as another one ends, are one: nothing is woken in between.
+    fn end_of_joined(&self, mut end: Timestamp) -> Timestamp {
+        for _ in 0..MOST_JOINED {
+            match self.open_until(end) {
+                Some(later) if later > end => end = later,
+                _ => break,
+            }
+        }
+        end
     }
 
     /// A time at which one of them opens, by the clock of its zone and in UTC.
@@ -372,6 +393,38 @@ mod tests {
         assert_eq!(
             windows.describe(evening),
             "2026-03-30 20:00 Europe/Berlin (2026-03-30T18:00:00Z)"
+        );
+    }
+
+    #[test]
+    fn windows_without_a_gap_between_them_are_one() {
+        let spec = spec(serde_json::json!([
+            {"schedule": "0 20 * * *", "duration": "12h"},
+            {"schedule": "0 8 * * 6,0", "duration": "12h"},
+        ]));
+        let windows = ActiveWindows::of_spec(&spec).unwrap().unwrap();
+        // The night to Saturday, the days and nights of the weekend, until Monday morning.
+        let until = at("2026-03-09T08:00:00Z");
+        for text in [
+            "2026-03-06T20:00:00Z",
+            "2026-03-07T02:00:00Z",
+            "2026-03-08T23:00:00Z",
+        ] {
+            let state = windows.state_at(at(text));
+            assert_eq!(state, WindowState::Inside { until }, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_window_that_is_always_open_does_not_close_within_a_month() {
+        let spec = spec(serde_json::json!([{"schedule": "0 0 * * *", "duration": "24h"}]));
+        let windows = ActiveWindows::of_spec(&spec).unwrap().unwrap();
+        let now = at("2026-03-07T02:00:00Z");
+        let month = now + SignedDuration::from_hours(30 * 24);
+        let state = windows.state_at(now);
+        assert!(
+            matches!(state, WindowState::Inside { until } if until > month),
+            "{state:?}"
         );
     }
 

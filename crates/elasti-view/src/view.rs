@@ -37,6 +37,8 @@ pub use workload::Workload;
 
 /// A service without a status this long after its creation is in trouble.
 const UNSEEN_TIMEOUT: SignedDuration = SignedDuration::from_secs(30);
+/// Windows that follow each other are joined only so far, and one that is always open never ends.
+const WAKE_SHOWN_WITHIN: SignedDuration = SignedDuration::from_hours(30 * 24);
 
 /// What is known of one service when it is shown.
 #[derive(Clone, Copy, Debug)]
@@ -108,7 +110,8 @@ pub struct View {
     pub sleeps_at: Option<Timestamp>,
     /// What keeps it from sleeping now; empty while it sleeps.
     pub blockers: Vec<Blocker>,
-    /// When it will be woken by the end of its active window; absent while it is awake, and without a window.
+    /// When it will be woken by the end of its active window; absent while it is awake, without a window, and where the
+    /// window does not end within a month.
     pub wakes_at: Option<Timestamp>,
     /// The last reading of each trigger, in the order of the spec.
     pub triggers: Vec<TriggerView>,
@@ -215,7 +218,8 @@ pub fn view(facts: Facts<'_>) -> View {
             false => sleeps_at(&blockers, now),
         },
         blockers,
-        wakes_at: desire::window_closes(&me.spec, now).filter(|_| sleeps),
+        wakes_at: desire::window_closes(&me.spec, now)
+            .filter(|at| sleeps && at.duration_since(now) < WAKE_SHOWN_WITHIN),
         triggers: triggers(me, status),
         last_wake: last_wake(status),
         failed_wake: failed_wake(status),
