@@ -13,9 +13,10 @@ use crate::kubernetes::layout::{self, NODE_ADDRESS};
 use crate::kubernetes::{go_programs, partners, ready};
 use crate::paths::root;
 
-pub(crate) const USAGE: &str = "  e2e [--only TEXT] [--partners] [--kubeconfig FILE --prometheus URL --readings ADDRESS]
+pub(crate) const USAGE: &str = "  e2e [--only TEXT] [--slow] [--partners] [--kubeconfig FILE --prometheus URL --readings ADDRESS]
                   the end-to-end tests on the installed chart: on the real node of this machine, or on a cluster whose
                   Services this machine reaches, which has the images, and whose Prometheus scrapes ADDRESS;
+                  --slow: with the tests whose apps take minutes to start;
                   --partners: beside the real KEDA, Argo Rollouts and metrics-server instead of stand-ins, and with
                   the tests that need them (on the real node of this machine; builds them once, for minutes)
 ";
@@ -34,6 +35,7 @@ const ONE_BY_ONE: [&str; 3] = ["--test-threads=1", "--ignored", "--nocapture"];
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Options {
     only: Option<String>,
+    slow: bool,
     partners: bool,
     kubeconfig: Option<String>,
     prometheus: Option<String>,
@@ -47,6 +49,10 @@ impl Options {
         let mut words = arguments.iter();
         while let Some(&flag) = words.next() {
             let place = match flag {
+                "--slow" => {
+                    options.slow = true;
+                    continue;
+                }
                 "--partners" => {
                     options.partners = true;
                     continue;
@@ -93,8 +99,9 @@ pub(crate) fn run(options: &Options) -> Result<(), Box<dyn Error>> {
 /// Runs every group of tests; gives those that failed.
 fn run_all(options: &Options) -> Result<Vec<String>, Box<dyn Error>> {
     let mut failed = Vec::new();
+    let slow = options.slow.then_some(&SLOW);
     let beside_partners = options.partners.then_some(&BESIDE_PARTNERS);
-    for tests in TESTS.iter().chain(beside_partners) {
+    for tests in slow.into_iter().chain(&TESTS).chain(beside_partners) {
         // Pages say how to delete every ElastiService, and the CRD.
         if tests.harmful && !layout::is_ours() {
             println!("{tests}: NOT RUN: the commands of the pages would harm a cluster of yours");
@@ -135,6 +142,9 @@ const TESTS: [Tests; 5] = [
         ..Tests::new("elasti", "documents::", &["--nocapture", "--ignored"])
     },
 ];
+
+/// Minutes each, so not in every run; they mostly wait.
+const SLOW: Tests = Tests::new("e2e", "slow::", &[AT_ONCE, "--ignored", "--nocapture"]);
 
 /// What only the real ones can show; their own times are long, so several wait at once.
 const BESIDE_PARTNERS: Tests =

@@ -57,6 +57,9 @@ usage: cargo xtask <command>
                   listens after so long and has a readiness probe of that period
   bench sleep [--runs N] [--nodes N] [--replicas N] [--proxy-mode iptables|nftables]
                   how long a target of so many pods on so many real nodes (6) takes from the end of its cooldown to zero
+  bench late-node [--away-seconds N] [--proxy-mode iptables|nftables]
+                  requests that wait for a pod whose only node appears after so long (120): takes the second of two real
+                  nodes away and starts it again; prints how long after the node was Ready each was answered
   bench without-operator [--nodes N] [--proxy-mode iptables|nftables]
                   what clients on every real node see while no operator runs: the only pod is killed, then the target
                   is scaled to zero by hand; prints where each lost request was sent

@@ -110,8 +110,16 @@ fn api_server() -> Result<(), Box<dyn Error>> {
 
 /// Enough for every edge once; a release is given ten minutes.
 fn short_churn() -> Result<(), Box<dyn Error>> {
-    // Several replicas, so that drains go by groups.
-    let flags = ["--minutes", "2", "--nodes", "3", "--replicas", "3"];
+    // Several replicas, so that drains go by groups, and one target of each sort: a Deployment, a StatefulSet, one with
+    // two Services, one that ends slowly.
+    let flags = [
+        ["--minutes", "2"],
+        ["--nodes", "3"],
+        ["--replicas", "3"],
+        ["--kind", "mixed"],
+        ["--targets", "4"],
+    ];
+    let flags = flags.concat();
     let options = churn::Options::parse(&flags).ok_or("churn does not take these flags")?;
     churn::run(&options)
 }

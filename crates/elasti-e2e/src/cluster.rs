@@ -243,14 +243,28 @@ impl Installation {
         self.api.items(&path).await
     }
 
-    /// The addresses of the resolvers that are ready and not about to end.
-    pub async fn resolver_addresses(&self) -> BTreeSet<String> {
+    /// The resolvers that are ready and not about to end.
+    async fn resolvers(&self) -> Vec<Value> {
         let mut pods = self.pods_by_app(names::RESOLVER_LABEL_VALUE).await;
         pods.retain(|pod| {
             condition(pod, "Ready") && pod["metadata"]["deletionTimestamp"].is_null()
         });
+        pods
+    }
+
+    /// The addresses of the resolvers that are ready and not about to end.
+    pub async fn resolver_addresses(&self) -> BTreeSet<String> {
+        let pods = self.resolvers().await;
         pods.iter()
             .filter_map(|pod| pod["status"]["podIP"].as_str().map(str::to_owned))
+            .collect()
+    }
+
+    /// The nodes that they are on.
+    pub async fn resolver_nodes(&self) -> BTreeSet<String> {
+        let pods = self.resolvers().await;
+        pods.iter()
+            .filter_map(|pod| pod["spec"]["nodeName"].as_str().map(str::to_owned))
             .collect()
     }
 

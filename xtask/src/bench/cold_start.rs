@@ -155,7 +155,7 @@ fn times(
 }
 
 /// Waits until nothing of a target is left.
-fn at_zero(target: &str, run: usize, timeline: &Timeline) -> Result<(), Box<dyn Error>> {
+pub(super) fn at_zero(target: &str, run: usize, timeline: &Timeline) -> Result<(), Box<dyn Error>> {
     let until = Instant::now() + LIMIT;
     while !timeline.is_at_zero(target) {
         if Instant::now() > until {

@@ -2,6 +2,7 @@
 //! `target/bench/`.
 
 mod cold_start;
+mod late_node;
 mod load;
 mod processes;
 mod ratios;
@@ -61,6 +62,7 @@ pub(crate) fn run(name: &str, options: &[&str]) -> Option<Result<(), Box<dyn Err
     Some(match name {
         "resolver" => resolver(Options::parse(options)?),
         "cold-start" => cold_start::run(&cold_start::Options::parse(options)?),
+        "late-node" => late_node::run(&late_node::Options::parse(options)?),
         "sleep" => sleep::run(&sleep::Options::parse(options)?),
         "without-operator" => without_operator::run(&without_operator::Options::parse(options)?),
         _ => return None,

@@ -12,8 +12,9 @@ use rustix::io::{Errno, ioctl_fionbio};
 use rustix::net::sockopt::socket_error;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
-/// Above every hold of these runs; a request that takes longer hangs, and counts as lost.
-const TIMEOUT: Duration = Duration::from_secs(150);
+/// Above every hold of these runs, also of two minutes without a node, and below Elasti's own hold deadline; a request
+/// that takes longer hangs, and counts as lost.
+const TIMEOUT: Duration = Duration::from_secs(300);
 
 /// Why a request got no whole answer of the app's own.
 #[derive(Clone, Debug)]

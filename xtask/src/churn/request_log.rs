@@ -55,7 +55,7 @@ impl RequestLog {
     }
 
     /// Sends one request on a thread of its own.
-    fn send(&self, of: &str) {
+    pub(crate) fn send(&self, of: &str) {
         let mut sent = lock(&self.sent);
         *sent += 1;
         let id = format!("r-{sent}");

@@ -8,6 +8,7 @@ use std::process::{Command, Stdio};
 use std::time::UNIX_EPOCH;
 
 use crate::kubernetes::layout;
+use crate::kubernetes::nodes::Node;
 use crate::kubernetes::{go_programs, ready};
 use crate::paths::root;
 use crate::{image, kubernetes};
@@ -45,6 +46,8 @@ pub(crate) struct Size {
     pub(crate) mixed: bool,
     /// Services with `internalTrafficPolicy: Local`, one pod a node, and a resolver on every node.
     pub(crate) local: bool,
+    /// The only node that its pods fit on; `None`: any.
+    pub(crate) node: Option<Node>,
 }
 
 impl Default for Size {
@@ -61,6 +64,7 @@ impl Default for Size {
             probe_ahead: true,
             mixed: false,
             local: false,
+            node: None,
         }
     }
 }
@@ -250,13 +254,7 @@ fn workload(name: &str, size: Size) -> String {
     };
     let services = (0..services).map(|index| service(name, index, policy));
     let services: String = services.collect();
-    let affinity = match size.local {
-        true => format!(
-            "\n      affinity: {{podAntiAffinity: {{requiredDuringSchedulingIgnoredDuringExecution: \
-             [{{topologyKey: kubernetes.io/hostname, labelSelector: {{matchLabels: {{app: {name}}}}}}}]}}}}"
-        ),
-        false => String::new(),
-    };
+    let placement = placement(name, size);
     let governing = match kind {
         Kind::Deployment => String::new(),
         Kind::StatefulSet => format!("\n  serviceName: {name}"),
@@ -272,7 +270,7 @@ spec:
   template:
     metadata: {{labels: {{app: {name}}}}}
     spec:
-      securityContext: {{runAsNonRoot: true, runAsUser: 1000, seccompProfile: {{type: RuntimeDefault}}}}{affinity}
+      securityContext: {{runAsNonRoot: true, runAsUser: 1000, seccompProfile: {{type: RuntimeDefault}}}}{placement}
       containers:
         - name: app
           image: {image}
@@ -285,6 +283,22 @@ spec:
           readinessProbe: {{httpGet: {{path: /status/200, port: {APP_PORT}}}, periodSeconds: {probe_seconds}}}
 {services}"
     )
+}
+
+/// Where the pods of a workload may be, as lines of their spec.
+fn placement(name: &str, size: Size) -> String {
+    let one_a_node = match size.local {
+        true => format!(
+            "\n      affinity: {{podAntiAffinity: {{requiredDuringSchedulingIgnoredDuringExecution: \
+             [{{topologyKey: kubernetes.io/hostname, labelSelector: {{matchLabels: {{app: {name}}}}}}}]}}}}"
+        ),
+        false => String::new(),
+    };
+    let only_there = match size.node.map(Node::name) {
+        Some(node) => format!("\n      nodeSelector: {{kubernetes.io/hostname: {node}}}"),
+        None => String::new(),
+    };
+    one_a_node + &only_there
 }
 
 /// The Service of this index of a target.

@@ -31,17 +31,20 @@ pub(crate) fn containerd(node: Node) -> Result<(), Box<dyn Error>> {
 
 /// Every node takes pods, names are answered, and Prometheus too.
 pub(crate) fn nodes() -> Result<(), Box<dyn Error>> {
-    for node in Node::all() {
-        let object = format!("node/{}", node.name());
-        wait(&node.suffixed("kubelet"), || {
-            succeeds(&["wait", "--for=condition=Ready", &object, "--timeout=2s"])
-        })?;
-    }
+    Node::all().into_iter().try_for_each(node)?;
     wait("kube-controller-manager", || {
         succeeds(&["get", "serviceaccount", "default", "--namespace=default"])
     })?;
     wait("coredns", || answers(8181, "/ready"))?;
     wait("prometheus", || answers(9090, "/-/ready"))
+}
+
+/// This node takes pods.
+pub(crate) fn node(node: Node) -> Result<(), Box<dyn Error>> {
+    let object = format!("node/{}", node.name());
+    wait(&node.suffixed("kubelet"), || {
+        succeeds(&["wait", "--for=condition=Ready", &object, "--timeout=2s"])
+    })
 }
 
 /// DNS and Prometheus, as Services.

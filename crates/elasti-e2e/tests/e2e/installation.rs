@@ -1,5 +1,6 @@
 //! What happens to an installation of the chart on a real cluster, while requests are held and services are in use.
 
+mod every_node;
 mod migration;
 
 use std::sync::atomic::Ordering;

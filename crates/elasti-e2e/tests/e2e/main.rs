@@ -1,5 +1,5 @@
 //! End-to-end tests: operators, resolvers and clients in a cluster. `cargo xtask e2e` runs those in `both_clusters` and
-//! `installation` on a real one, and with `--partners` those in `partners` too.
+//! `installation` on a real one, with `--slow` those in `slow` too, and with `--partners` those in `partners`.
 #![allow(
     missing_docs,
     clippy::cast_possible_truncation,
@@ -22,6 +22,7 @@ mod neighbours;
 mod partners;
 mod predecessor;
 mod promises;
+mod slow;
 mod slow_starts;
 mod tls;
 mod user_requests;

@@ -1,5 +1,7 @@
 //! The same life for every kind of target, and beside every autoscaler.
 
+use std::sync::atomic::Ordering;
+
 use elasti_api::names;
 use elasti_e2e::{App, Blueprint, MERGE, Target, TestEnv, blueprint, until};
 use serde_json::{Value, json};
@@ -23,6 +25,56 @@ async fn a_stateful_set_sleeps_and_wakes() {
     let mut db = blueprint("db");
     db.target = Target::StatefulSet;
     live(&env, db).await;
+}
+
+/// Out of rotation or deleted, as every pod of a target that sleeps must be.
+fn is_leaving(pod: &Value) -> bool {
+    let conditions = pod["status"]["conditions"].as_array();
+    let mut conditions = conditions.into_iter().flatten();
+    let is_ready = conditions.any(|one| one["type"] == "Ready" && one["status"] == "True");
+    !is_ready || !pod["metadata"]["deletionTimestamp"].is_null()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_ordered_stateful_set_of_three_sleeps_and_wakes_under_requests() {
+    let env = TestEnv::start().await;
+    let mut db = blueprint("db");
+    db.target = Target::StatefulSet;
+    db.replicas = 3;
+    db.target_spec = json!({"podManagementPolicy": "OrderedReady"});
+    db.spec = json!({"minTargetReplicas": 3});
+    let db = env.build(db).await;
+    db.until_serving().await;
+    db.idle();
+    until("the highest pod is taken out", async || {
+        db.replicas().await < 3
+    })
+    .await;
+    // It meets the drain, which is cancelled.
+    db.visit().await;
+    db.until_asleep().await;
+    until("its pods are gone", async || {
+        let pods = env.api().items(&db.pods_path()).await;
+        assert!(pods.iter().all(is_leaving), "back in rotation: {pods:#?}");
+        pods.is_empty()
+    })
+    .await;
+
+    let together: Vec<_> = (0..5).map(|_| db.visitor()).collect();
+    let (stop, coming) = db.visitors();
+    db.busy();
+    for visitor in together {
+        visitor.await.unwrap();
+    }
+    db.until_serving().await;
+    let target = db.target_path();
+    until("all three are ready", async || {
+        env.api().get(&target).await["status"]["readyReplicas"] == 3
+    })
+    .await;
+    stop.store(true, Ordering::Relaxed);
+    coming.await.unwrap();
+    env.requests().assert_nothing_lost();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
