@@ -7,8 +7,12 @@ const MONTH_HOURS = 730.5;
 // What a service saved in its first hours says nothing about a month.
 const PROJECTED_FROM_HOURS = 24;
 
-/** What these hours cost, or null without a price. */
-export const cost = (saved, price) => (price ? saved.cpuHours * price.cpuHour + saved.gibHours * price.gibHour : null);
+/** What these hours cost, or null without a price. A resource without a price costs nothing. */
+export function cost(saved, price) {
+  if (!price) return null;
+  const resources = Object.entries(saved.resourceHours ?? {}).map(([name, hours]) => hours * (price.resourceHours?.[name] ?? 0));
+  return resources.reduce((sum, one) => sum + one, saved.cpuHours * price.cpuHour + saved.gibHours * price.gibHour);
+}
 
 /** How many pods a service would run: as many as its sleeps counted, else as it has now. */
 function pods(service, asleepHours) {

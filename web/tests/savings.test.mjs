@@ -4,6 +4,7 @@ import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { after, before, test } from 'node:test';
 import { barriers, closeBrowser, openPage, picture, startCanned, startCluster, startDashboard, statuses, tooWide, until } from './world.mjs';
+import { cost } from '../sums.js';
 
 const HOUR_MS = 3600000;
 let cluster;
@@ -86,6 +87,14 @@ test('by a label, kept in the address, and as a file in which nothing is a formu
   assert.equal(lines.length, wanted.length);
   wanted.forEach((line, i) => assert.ok(near(lines[i], line), `${lines[i]} instead of ${line}`));
   assert.deepEqual(page.complaints, []);
+});
+
+test('money counts the extended resources that have a price', () => {
+  const saved = { cpuHours: 10, gibHours: 100, resourceHours: { 'nvidia.com/gpu': 5, 'example.com/nic': 7 } };
+  const price = { cpuHour: 1, gibHour: 0.5, currency: 'EUR' };
+  assert.equal(cost(saved, price), 60);
+  assert.equal(cost(saved, { ...price, resourceHours: { 'nvidia.com/gpu': 2 } }), 70);
+  assert.equal(cost(saved, null), null);
 });
 
 /** Whether two lines are alike but for what changes while the test runs. */

@@ -24,7 +24,7 @@ pub struct Complete {
     what: What,
     #[command(flatten)]
     access: Access,
-    /// The words behind `kubectl elasti`, the last one as far as it is typed
+    /// The words that are typed, the last one as far as it is
     #[arg(last = true)]
     words: Vec<String>,
 }
@@ -38,8 +38,8 @@ enum What {
 
 impl Complete {
     pub(crate) fn run(mut self, cli: &Command) -> Result<(), Failed> {
-        if self.what == What::Kubectl {
-            self.access.namespace = namespace_in(&self.words);
+        if let Some(typed) = namespace_in(&self.words) {
+            self.access.namespace = Some(typed);
         }
         // A shell shows nothing but names: what goes wrong is an empty list.
         let names = |what| block_on(names(&self.access, what)).unwrap_or_default();
@@ -75,11 +75,15 @@ async fn names(access: &Access, what: What) -> Result<Vec<String>, Failed> {
 
 /// The namespace that was typed before the last word.
 fn namespace_in(words: &[String]) -> Option<String> {
-    let mut pairs = words.iter().zip(words.iter().skip(1));
-    let found = pairs.find(|(option, _)| *option == "-n" || *option == "--namespace");
-    found
-        .map(|(_, name)| name.clone())
-        .filter(|name| !name.is_empty())
+    let pairs = words.iter().zip(words.iter().skip(1));
+    let parted = { pairs }
+        .filter(|(option, _)| *option == "-n" || *option == "--namespace")
+        .map(|(_, name)| name.as_str());
+    let joined = words
+        .iter()
+        .filter_map(|word| word.strip_prefix("--namespace="));
+    let mut names = parted.chain(joined).filter(|name| !name.is_empty());
+    names.next().map(str::to_owned)
 }
 
 /// What may stand where the last word is.
@@ -125,7 +129,21 @@ fn wanted(cli: &Command, words: &[String]) -> Wanted {
 mod tests {
     use clap::{Arg, Command};
 
-    use super::{Wanted, What, wanted};
+    use super::{Wanted, What, namespace_in, wanted};
+
+    #[test]
+    fn a_namespace_that_is_typed_before_is_found() {
+        for (line, found) in [
+            ("why -n shop ", Some("shop")),
+            ("elasti why --namespace shop w", Some("shop")),
+            ("why --namespace=shop w", Some("shop")),
+            ("why w", None),
+            ("why -n ", None),
+        ] {
+            let words: Vec<String> = line.split(' ').map(str::to_owned).collect();
+            assert_eq!(namespace_in(&words).as_deref(), found, "{line}");
+        }
+    }
 
     #[test]
     fn names_commands_and_options_are_completed_where_they_stand() {

@@ -32,7 +32,8 @@ pub struct Dashboard {
     /// Read-only: no waking, sleeping or pausing from the page
     #[arg(long)]
     read_only: bool,
-    /// Price of a CPU core-hour and a GiB-hour of memory, to show savings in money: 0.03,0.004,EUR
+    /// Price of a CPU core-hour and a GiB-hour of memory, to show savings in money: 0.03,0.004,EUR; and of an hour of
+    /// extended resources: 0.03,0.004,EUR,nvidia.com/gpu=2.1
     #[arg(long, value_name = "CPU,GIB,CURRENCY")]
     price: Option<Price>,
     /// Open the address in the browser

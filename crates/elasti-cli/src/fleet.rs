@@ -206,18 +206,32 @@ impl Fleet {
         views
     }
 
-    /// What is shown of one of them.
-    pub(crate) fn view(&self, me: &ElastiService, now: Timestamp) -> View {
+    /// Another text after each change of a service or of the counts of its target.
+    pub(crate) fn version(&self, namespace: &str, name: &str) -> String {
+        let is = |one: &&ElastiService| {
+            one.namespace().as_deref() == Some(namespace) && one.name_any() == name
+        };
+        let me = self.services.iter().find(is);
+        me.map_or_else(String::new, |me| {
+            format!("{:?} {:?}", me.resource_version(), self.target(me))
+        })
+    }
+
+    fn target(&self, me: &ElastiService) -> &Lookup<Workload> {
         let target = &me.spec.scale_target_ref;
         let key = (me.namespace().unwrap_or_default(), target.name.clone());
-        let target = match self.targets.get(&Kind::from(target)) {
+        match self.targets.get(&Kind::from(target)) {
             Some(Lookup::Found(all)) => all.get(&key).unwrap_or(&Lookup::Missing),
             Some(Lookup::Missing) => &Lookup::Missing,
             Some(Lookup::Unknown) | None => &Lookup::Unknown,
-        };
+        }
+    }
+
+    /// What is shown of one of them.
+    pub(crate) fn view(&self, me: &ElastiService, now: Timestamp) -> View {
         view(Facts {
             me,
-            target,
+            target: self.target(me),
             held: self.held.held(me),
             now,
         })

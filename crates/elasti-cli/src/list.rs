@@ -1,31 +1,31 @@
 //! `elasti list`: every service with its phase, its pods, when it sleeps next and why.
 
+mod changes;
+
 use std::cmp::Reverse;
 
-use anyhow::{Context as _, anyhow};
+use anyhow::anyhow;
 use clap::{Args, ValueEnum};
 use elasti_api::Phase;
-use elasti_runtime::signals::EndSignals;
 use elasti_view::held::HeldState;
 use elasti_view::view::View;
 use jiff::Timestamp;
 use serde::Serialize;
 
-use crate::access::{Cluster, Scope, block_on};
+use crate::access::{Scope, block_on};
 use crate::choice::bare;
 use crate::fleet::Fleet;
 use crate::output::{Format, Output, print, resource_name};
 use crate::span::{age, amount, millis, short};
 use crate::table::{Cell, Table};
 use crate::terminal::{Terminal, Tone};
-use crate::watched::Watched;
 use elasti_runtime::exit::{self, Failed};
 
 /// Lists services: phase, pods, held requests, when each sleeps next, and why.
 ///
 /// READY is ready pods out of desired pods; FOR is the time in this phase; ASLEEP is the share of its lifetime that a
-/// service has slept; NEXT is what happens next without traffic. A reason with a `!` is a problem: `elasti why NAME`
-/// says how to fix it.
+/// service has slept; NEXT is what happens next without traffic. HELD with a `*` is what the operator last reported,
+/// not what the resolvers hold now. A reason with a `!` is a problem: `elasti why NAME` says how to fix it.
 ///
 /// Example: elasti list -A --sort asleep
 #[derive(Args, Debug)]
@@ -42,7 +42,7 @@ pub struct List {
     /// Sort order
     #[arg(long, value_name = "BY", default_value = "name")]
     sort: Order,
-    /// After the list, print a row for each change; Ctrl-C ends it
+    /// After the list, print a row (or a document) for each change; Ctrl-C ends it
     #[arg(short, long)]
     watch: bool,
     #[command(flatten)]
@@ -135,53 +135,6 @@ impl List {
         self.all_found(&fleet)
     }
 
-    /// The rows, and then each that changes, until Ctrl-C.
-    async fn follow(&self, cluster: &Cluster, namespace: Option<&str>) -> Result<(), Failed> {
-        let mut signals = EndSignals::listen().context("cannot listen for signals")?;
-        let mut watched = Watched::start(cluster, namespace, self.selector.as_deref()).await?;
-        watched.fleet.ask_resolvers(cluster).await;
-        self.print(&watched.fleet, namespace)?;
-        let mut previous = self.rows(&watched.fleet);
-        loop {
-            tokio::select! {
-                changed = watched.next() => changed?,
-                () = signals.next() => return Ok(()),
-            }
-            // What was held when the command began says nothing about now.
-            watched.fleet.held = HeldState::Unasked;
-            let next = self.rows(&watched.fleet);
-            let is_new = |row: &&(String, String)| !previous.contains(row);
-            let lines: String = next.iter().filter(is_new).map(|(_, row)| &**row).collect();
-            if !lines.is_empty() {
-                print(&lines)?;
-            }
-            previous = next;
-        }
-    }
-
-    /// What a change of a service is seen by, and its row.
-    fn rows(&self, fleet: &Fleet) -> Vec<(String, String)> {
-        let now = Timestamp::now();
-        let wide = self.output.is_wide();
-        let views = self.views(fleet, now);
-        let row = |view: &View| {
-            let table = table(
-                std::slice::from_ref(view),
-                self.scope.all_namespaces,
-                wide,
-                now,
-            );
-            let lines = table.lines(Terminal::of_output());
-            let row = lines.split_once('\n').map_or("", |(_, row)| row);
-            let state = format!(
-                "{}/{} {:?} {} {:?} {:?}",
-                view.namespace, view.name, view.phase, view.reason, view.replicas, view.ready
-            );
-            (state, row.to_owned())
-        };
-        views.iter().map(row).collect()
-    }
-
     fn views(&self, fleet: &Fleet, now: Timestamp) -> Vec<View> {
         let mut views = fleet.views(now);
         if !self.names.is_empty() {
@@ -208,12 +161,7 @@ impl List {
     fn print(&self, fleet: &Fleet, namespace: Option<&str>) -> Result<(), Failed> {
         let now = Timestamp::now();
         let views = self.views(fleet, now);
-        for unseen in &fleet.unseen {
-            eprintln!("elasti: targets not shown: {unseen}");
-        }
-        if matches!(fleet.held, HeldState::Told { .. }) && self.output.is_text() {
-            eprintln!("elasti: HELD is last reported; the resolvers could not be asked");
-        }
+        self.say_what_is_not_shown(fleet);
         match self.output.format {
             Some(Format::Json | Format::Yaml) => self.output.data(&Views { items: &views }),
             Some(Format::Name) => {
@@ -222,19 +170,37 @@ impl List {
             }
             None | Some(Format::Wide) if views.is_empty() && !self.names.is_empty() => Ok(()),
             None | Some(Format::Wide) if views.is_empty() => {
-                let place =
-                    namespace.map_or_else(String::new, |one| format!(" in namespace {one}"));
-                eprintln!("No ElastiServices found{place}.");
+                self.say_that_none_is_there(namespace);
                 Ok(())
             }
             None | Some(Format::Wide) => {
                 let all = self.scope.all_namespaces;
                 let table = table(&views, all, self.output.is_wide(), now);
-                let mut terminal = Terminal::of_output();
-                // Wide means: everything, whatever the terminal.
-                terminal.columns = terminal.columns.filter(|_| !self.output.is_wide());
-                print(&table.lines(terminal))
+                print(&table.lines(self.terminal()))
             }
+        }
+    }
+
+    /// Wide means: everything, whatever the terminal.
+    fn terminal(&self) -> Terminal {
+        let mut terminal = Terminal::of_output();
+        terminal.columns = terminal.columns.filter(|_| !self.output.is_wide());
+        terminal
+    }
+
+    fn say_what_is_not_shown(&self, fleet: &Fleet) {
+        for unseen in &fleet.unseen {
+            eprintln!("elasti: targets not shown: {unseen}");
+        }
+        if matches!(fleet.held, HeldState::Told { .. }) && self.output.is_text() {
+            eprintln!("elasti: HELD with * is last reported; the resolvers could not be asked");
+        }
+    }
+
+    fn say_that_none_is_there(&self, namespace: Option<&str>) {
+        if self.output.is_text() && self.names.is_empty() {
+            let place = namespace.map_or_else(String::new, |one| format!(" in namespace {one}"));
+            eprintln!("No ElastiServices found{place}.");
         }
     }
 }
@@ -287,7 +253,7 @@ fn narrow(view: &View, now: Timestamp) -> [Cell; 8] {
         Cell::toned(phase(view), tone(view)),
         format!("{}/{}", count(view.ready), count(view.replicas)).into(),
         age(view.since, now).into(),
-        view.held.to_string().into(),
+        held(view).into(),
         format!("{:.0}%", view.asleep.share * 100.0).into(),
         next(view, now).into(),
         reason(view),
@@ -326,6 +292,12 @@ pub(crate) fn tone(view: &View) -> Tone {
         Some(Phase::Waking) => Tone::Alert,
         _ => Tone::Plain,
     }
+}
+
+/// A number that the resolvers have not told just now is marked.
+fn held(view: &View) -> String {
+    let mark = if view.held_live { "" } else { "*" };
+    format!("{}{mark}", view.held)
 }
 
 /// A problem is marked by a sign, for output without colour.

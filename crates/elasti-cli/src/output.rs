@@ -40,6 +40,11 @@ impl Output {
         self.format == Some(Format::Wide)
     }
 
+    /// Text with the usual columns.
+    pub(crate) fn is_default(self) -> bool {
+        self.format.is_none()
+    }
+
     /// Refuses `-o name` where no object is named.
     pub(crate) fn without_names(self) -> Result<(), Failed> {
         match self.format {
@@ -48,6 +53,14 @@ impl Output {
             )),
             _ => Ok(()),
         }
+    }
+
+    /// Prints one of several documents that follow each other.
+    pub(crate) fn document<T: Serialize>(self, data: &T) -> Result<(), Failed> {
+        if self.format == Some(Format::Yaml) {
+            print("---\n")?;
+        }
+        self.data(data)
     }
 
     /// Prints data as JSON or YAML; callers print text and names themselves.

@@ -47,7 +47,8 @@ pub struct Savings {
     /// One row for each service, namespace, or value of a label: service, namespace or label=KEY
     #[arg(long, value_name = "BY", default_value = "service")]
     by: By,
-    /// Price of a CPU core-hour and a GiB-hour of memory, to show savings in money: 0.03,0.004,EUR
+    /// Price of a CPU core-hour and a GiB-hour of memory, to show savings in money: 0.03,0.004,EUR; and of an hour of
+    /// extended resources: 0.03,0.004,EUR,nvidia.com/gpu=2.1
     #[arg(long, value_name = "CPU,GIB,CURRENCY")]
     price: Option<Price>,
     /// Output format

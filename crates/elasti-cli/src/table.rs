@@ -58,9 +58,17 @@ impl Table {
 
     /// The lines, each ended.
     pub(crate) fn lines(&self, terminal: Terminal) -> String {
-        let widths = self.widths(terminal.columns);
+        self.more_lines(&mut Columns::default(), terminal)
+    }
+
+    /// The rows below others in the same columns, each of which grows with a longer text; the headings only above the
+    /// first rows.
+    pub(crate) fn more_lines(&self, columns: &mut Columns, terminal: Terminal) -> String {
+        let above = usize::from(!columns.0.is_empty());
+        columns.grow(&self.rows);
+        let widths = columns.within(terminal.columns);
         let mut text = String::new();
-        for row in &self.rows {
+        for row in self.rows.iter().skip(above) {
             let mut line = String::new();
             let mut owed = 0;
             for (cell, width) in row.iter().zip(&widths) {
@@ -74,20 +82,29 @@ impl Table {
         }
         text
     }
+}
 
-    /// How wide each column may be: as wide as its content, or else the widest give way.
-    fn widths(&self, columns: Option<usize>) -> Vec<usize> {
-        let count = self.rows.iter().map(Vec::len).max().unwrap_or(0);
-        let mut widths = vec![0; count];
-        for row in &self.rows {
-            for (width, cell) in widths.iter_mut().zip(row) {
+/// How wide the longest text of each column is.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Columns(Vec<usize>);
+
+impl Columns {
+    fn grow(&mut self, rows: &[Vec<Cell>]) {
+        for row in rows {
+            self.0.resize(self.0.len().max(row.len()), 0);
+            for (width, cell) in self.0.iter_mut().zip(row) {
                 *width = cell.width().max(*width);
             }
         }
+    }
+
+    /// How wide each column may be: as wide as its content, or else the widest give way.
+    fn within(&self, columns: Option<usize>) -> Vec<usize> {
+        let mut widths = self.0.clone();
         let Some(columns) = columns else {
             return widths;
         };
-        let gaps = GAP * count.saturating_sub(1);
+        let gaps = GAP * widths.len().saturating_sub(1);
         while widths.iter().sum::<usize>() + gaps > columns {
             match widths.iter_mut().max() {
                 Some(widest) if *widest > NARROWEST => *widest -= 1,
@@ -113,7 +130,7 @@ fn cut(text: &str, width: usize) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{Table, cut};
+    use super::{Columns, Table, cut};
     use crate::terminal::Terminal;
 
     fn plain(columns: Option<usize>) -> Terminal {
@@ -134,6 +151,20 @@ mod tests {
             table.lines(plain(None)),
             "NAME           PHASE\nweb            Asleep\na-longer-one   Serving\n"
         );
+    }
+
+    #[test]
+    fn later_rows_are_in_the_columns_of_the_first_and_a_column_grows() {
+        let mut columns = Columns::default();
+        let mut lines = |name: &str| {
+            let mut table = Table::new(&["NAME", "PHASE"]);
+            table.row(vec![name.into(), "Asleep".into()]);
+            table.more_lines(&mut columns, plain(None))
+        };
+        assert_eq!(lines("longer"), "NAME     PHASE\nlonger   Asleep\n");
+        assert_eq!(lines("web"), "web      Asleep\n");
+        assert_eq!(lines("the-longest"), "the-longest   Asleep\n");
+        assert_eq!(lines("web"), "web           Asleep\n");
     }
 
     #[test]

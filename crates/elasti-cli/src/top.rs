@@ -1,6 +1,7 @@
 //! `elasti top`: all services live, problems first, with what sleep has saved.
 //! Watches bring every change; only held requests are polled.
 
+mod explained;
 mod keys;
 mod screen;
 
@@ -27,9 +28,9 @@ use crate::request;
 use crate::span::amount;
 use crate::terminal::{Terminal, Tone};
 use crate::watched::Watched;
-use crate::why;
 use elasti_dashboard::held::{self, Proxy};
 use elasti_runtime::exit::{self, Failed};
+use explained::Explained;
 use keys::Keys;
 use screen::{Action, Screen};
 
@@ -152,6 +153,7 @@ impl Top {
         let mut drawn = String::new();
         let mut keys = Keys::listen();
         let mut screen = Screen::new(self.sort);
+        let mut why = Explained::default();
         let (ask, asked) = watch::channel(watched.fleet.ask());
         let (held_sender, held) = watch::channel(HeldState::Unasked);
         let held_source = Proxy::new(cluster.client.clone());
@@ -177,30 +179,32 @@ impl Top {
                 _ = ticks.tick() => {
                     watched.fleet.held = held.borrow().clone();
                     ask.send_replace(watched.fleet.ask());
-                    let picture = self.draw(cluster, &watched, &mut screen).await;
+                    why.refresh(cluster, screen.explained.as_ref(), &watched.fleet);
+                    let picture = self.draw(&watched, &mut screen, &mut why);
                     if picture != drawn {
                         let lines = picture.replace('\n', &format!("{CLEAR_RIGHT}\n"));
                         print(&format!("{HOME}{}{CLEAR_BELOW}", lines.trim_end_matches('\n')))?;
                         drawn = picture;
                     }
                 }
+                () = why.changed() => ticks.reset_immediately(),
                 ended = watched.next() => ended?,
             }
         }
     }
 
     /// The services, or why one of them is as it is; and below it the keys.
-    async fn draw(&self, cluster: &Cluster, watched: &Watched, screen: &mut Screen) -> String {
+    fn draw(&self, watched: &Watched, screen: &mut Screen, why: &mut Explained) -> String {
         let terminal = Terminal::of_output();
         let room = terminal.rows.saturating_sub(FRAME);
+        let now = Timestamp::now();
         let mut text: String = match &screen.explained {
             Some(one) => {
-                let text = why::explained(cluster, one, terminal).await;
+                let text = why.text(one, now, terminal);
                 let shown = text.lines().take(room);
                 shown.map(|line| format!("{line}\n")).collect()
             }
             None => {
-                let now = Timestamp::now();
                 let views = screen.chosen(watched.fleet.views(now));
                 screen.show(&views);
                 self.rows(&views, now, terminal, room, screen)

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use clap::Args;
 use elasti_dashboard::Explain;
-use elasti_view::explanation::explain;
+use elasti_view::explanation::{LiveObjects, explain};
 use jiff::Timestamp;
 
 use crate::access::{Access, Cluster, block_on};
@@ -47,18 +47,23 @@ pub fn for_page() -> Explain {
     })
 }
 
-/// The text for one service, or why it cannot be shown.
-pub(crate) async fn explained(cluster: &Cluster, one: &Chosen, terminal: Terminal) -> String {
+/// What `why` needs to know about one service, or why it cannot be shown.
+pub(crate) async fn load(cluster: &Cluster, one: &Chosen) -> Result<LiveObjects, String> {
     let cluster = Cluster {
         client: cluster.client.clone(),
         namespace: one.namespace.clone(),
     };
-    match live::load(&cluster, &one.name, Timestamp::now()).await {
-        Ok(live) => text::render(&explain(&live), live.now, terminal),
-        Err(Failed::Other(error)) => format!("{error:#}\n"),
-        Err(Failed::Usage(line)) => format!("{line}\n"),
-        Err(Failed::Reported) => String::new(),
-    }
+    let loaded = live::load(&cluster, &one.name, Timestamp::now()).await;
+    loaded.map_err(|failed| match failed {
+        Failed::Other(error) => format!("{error:#}\n"),
+        Failed::Usage(line) => format!("{line}\n"),
+        Failed::Reported => String::new(),
+    })
+}
+
+/// The text about it.
+pub(crate) fn rendered(live: &LiveObjects, terminal: Terminal) -> String {
+    text::render(&explain(live), live.now, terminal)
 }
 
 impl Why {

@@ -167,6 +167,9 @@ pub fn active_trigger(o: &Observed) -> Option<Why> {
         })
 }
 
+/// What is said until every trigger has been read; it ends by itself.
+pub const UNREAD: &str = "Not every trigger has been read yet.";
+
 /// Not every trigger has been read by this process yet.
 #[must_use]
 pub fn unread(spec: &ElastiServiceSpec, o: &Observed) -> bool {
@@ -188,10 +191,7 @@ fn all_quiet(spec: &ElastiServiceSpec, o: &Observed) -> Result<(), Why> {
         return Err(Why::new(Reason::TriggerUnknown, sentence));
     }
     if unread(spec, o) {
-        return Err(Why::new(
-            Reason::TriggerUnknown,
-            "Not every trigger has been read yet.",
-        ));
+        return Err(Why::new(Reason::TriggerUnknown, UNREAD));
     }
     traffic(o).map_or(Ok(()), Err)
 }

@@ -1,6 +1,7 @@
 //! How far a user request is, a wake or a sleep, as one view after another shows it.
 
 use elasti_api::{Phase, Reason};
+use elasti_core::idle::UNREAD;
 use jiff::{SignedDuration, Timestamp};
 
 use crate::view::{Blocker, View};
@@ -73,7 +74,9 @@ pub fn of_wake(view: &View, went_up: bool) -> Progress {
 /// What keeps a service from sleeping even if a user requests it.
 #[must_use]
 pub fn forbids_sleep(view: &View) -> Option<&Blocker> {
-    view.blockers.iter().find(|one| among(&HARD, &one.reason))
+    // A service that was made a moment ago: its first readings come by themselves.
+    let passes = |one: &Blocker| one.sentence == UNREAD;
+    { view.blockers.iter() }.find(|one| among(&HARD, &one.reason) && !passes(one))
 }
 
 /// How far a sleep is; `went_down` says whether it was seen going to sleep before.
@@ -196,6 +199,8 @@ mod tests {
         assert!(matches!(of_sleep(&busy, false), Progress::Failed(_)));
         let paused = shown("Serving", "Paused", "quiet", true);
         assert!(matches!(of_sleep(&paused, false), Progress::Failed(_)));
+        let new = shown("Serving", "TriggerUnknown", "unknown", false);
+        assert_eq!(of_sleep(&new, false), Progress::Going, "not read yet");
         let draining = shown("Draining", "Draining", "quiet", false);
         assert_eq!(of_sleep(&draining, true), Progress::Going);
         assert_eq!(

@@ -31,7 +31,8 @@ struct DashboardOptions {
     /// A host name that browsers may use for the dashboard, besides an address and localhost
     #[arg(long, value_name = "NAME")]
     dashboard_host: Vec<String>,
-    /// Price of a CPU core-hour and a GiB-hour of memory, to show savings in money: 0.03,0.004,EUR
+    /// Price of a CPU core-hour and a GiB-hour of memory, to show savings in money: 0.03,0.004,EUR; and of an hour of
+    /// extended resources: 0.03,0.004,EUR,nvidia.com/gpu=2.1
     #[arg(long, value_name = "CPU,GIB,CURRENCY")]
     dashboard_price: Option<elasti_dashboard::Price>,
 }

@@ -29,7 +29,7 @@ pub(crate) const USAGE: &str = "  release --dry-run [--image NAME] [--repository
                   is the chart index of the last release, if there was one
   release install
                   install what `--dry-run` made, and nothing else, on a fresh cluster of this machine (as root); a
-                  service sleeps and is woken
+                  service sleeps and is woken; what is typed goes to target/release-staging/transcript.txt
 ";
 
 /// The version of the workspace, which xtask has too.

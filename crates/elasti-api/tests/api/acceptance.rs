@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use table::{Case, Outcome, cases};
 
-fn schema() -> Value {
+pub fn schema() -> Value {
     let crd = serde_json::to_value(ElastiService::crd()).unwrap();
     crd.pointer("/spec/versions/0/schema/openAPIV3Schema")
         .unwrap()

@@ -8,3 +8,4 @@
 
 mod acceptance;
 mod crd;
+mod upgrade;

@@ -120,8 +120,7 @@ impl Group {
     }
 
     fn priced(mut self, price: Option<&Price>) -> Self {
-        let saved = &self.saved;
-        self.cost = price.map(|price| price.cost(saved.cpu_hours, saved.gib_hours));
+        self.cost = price.map(|price| price.cost(&self.saved));
         self
     }
 }

@@ -1,13 +1,15 @@
 //! `elasti list` and `elasti top`: what fits, what is asked for, and what it costs.
 
 use std::process::Stdio;
+use std::time::Duration;
 
 use elasti_e2e::{MERGE, until};
 use serde_json::{Value, json};
-use tokio::io::{AsyncBufReadExt as _, BufReader};
+use tokio::io::{AsyncBufReadExt as _, BufReader, Lines};
+use tokio::process::ChildStdout;
 use tokio::time::timeout;
 
-use super::fixture::{DEPLOYMENTS, ELASTI, Fixture, days_ago, merge, saved};
+use super::fixture::{DEPLOYMENTS, ELASTI, Fixture, days_ago, merge, saved, seconds_ago};
 
 fn asleep() -> Value {
     let mut status = json!({
@@ -285,4 +287,110 @@ async fn a_watched_list_prints_a_row_for_each_change() {
         .await
         .unwrap();
     assert!(row.starts_with("web") && row.contains("Asleep"), "{row}");
+}
+
+/// `elasti list -w` in a process of its own, line by line.
+struct WatchedList {
+    _process: tokio::process::Child,
+    lines: Lines<BufReader<ChildStdout>>,
+}
+
+impl WatchedList {
+    fn start(fixture: &Fixture, arguments: &[&str]) -> Self {
+        let mut command = fixture.elasti(arguments);
+        let mut process = command.kill_on_drop(true).spawn().unwrap();
+        let lines = BufReader::new(process.stdout.take().unwrap()).lines();
+        Self {
+            _process: process,
+            lines,
+        }
+    }
+
+    async fn line(&mut self) -> String {
+        let line = timeout(Duration::from_secs(120), self.lines.next_line()).await;
+        line.expect("it says nothing more").unwrap().unwrap()
+    }
+
+    /// The lines up to this one.
+    async fn until(&mut self, end: &str) -> String {
+        let mut text = String::new();
+        loop {
+            let line = self.line().await;
+            text.push_str(&line);
+            text.push('\n');
+            if line == end {
+                return text;
+            }
+        }
+    }
+}
+
+/// Two services whose ages are counted in seconds, so that they change from one look to the next.
+async fn two_young() -> Fixture {
+    let fixture = Fixture::unattended().await;
+    for name in ["a-much-longer-name", "web"] {
+        fixture.workload(name, 1, json!({})).await;
+        fixture.declare(name, json!({})).await;
+        let mut status = cooling();
+        status["conditions"][0]["lastTransitionTime"] = json!(seconds_ago(3));
+        status["conditions"][1]["lastTransitionTime"] = json!(seconds_ago(3));
+        status["quietSince"] = json!(seconds_ago(3));
+        fixture.status(name, status).await;
+    }
+    fixture
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_watched_list_prints_an_aligned_row_for_each_change_and_only_for_changes() {
+    let fixture = two_young().await;
+    let mut list = WatchedList::start(&fixture, &["list", "-w"]);
+    let heading = list.line().await;
+    let first = [list.line().await, list.line().await];
+    assert!(first[0].starts_with("a-much-longer-name") && first[1].starts_with("web"));
+    // Every age has changed by then.
+    tokio::time::sleep(Duration::from_millis(1500)).await;
+    let mut held = asleep();
+    held["held"] = json!(7);
+    fixture.status("web", held).await;
+    let row = list.line().await;
+    assert!(row.starts_with("web ") && row.contains("Asleep"), "{row}");
+    for (title, text) in [("PHASE", "Asleep"), ("HELD", "7*"), ("REASON", "Idle")] {
+        assert_eq!(heading.find(title), row.find(text), "{heading}\n{row}");
+    }
+    fixture
+        .status("web", json!({"reason": "WakeRequested"}))
+        .await;
+    let row = list.line().await;
+    assert!(
+        row.starts_with("web ") && row.contains("WakeRequested"),
+        "{row}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_watched_list_as_data_is_one_document_for_each_service_and_change() {
+    let fixture = two_young().await;
+    let mut list = WatchedList::start(&fixture, &["list", "-w", "-o", "json"]);
+    let mut next = async || -> Value { serde_json::from_str(&list.until("}").await).unwrap() };
+    assert_eq!(next().await["name"], "a-much-longer-name");
+    assert_eq!(next().await["name"], "web");
+    fixture.status("web", asleep()).await;
+    let changed = next().await;
+    assert_eq!(
+        (&changed["name"], &changed["phase"]),
+        (&json!("web"), &json!("Asleep"))
+    );
+    let mut list = WatchedList::start(&fixture, &["list", "-w", "-o", "yaml", "web"]);
+    assert_eq!(list.line().await, "---");
+    assert_eq!(list.line().await, "namespace: default");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_list_that_is_watched_from_empty_prints_its_heading_with_the_first_row() {
+    let fixture = Fixture::unattended().await;
+    let mut list = WatchedList::start(&fixture, &["list", "-w"]);
+    fixture.workload("web", 1, json!({})).await;
+    fixture.declare("web", json!({})).await;
+    assert!(list.line().await.starts_with("NAME"));
+    assert!(list.line().await.starts_with("web "));
 }

@@ -46,6 +46,8 @@ async fn what_sleep_saved_by_service_namespace_and_label() {
     for arguments in [
         &["savings"] as &[&str],
         &["savings", "web", "--price", price],
+        &["savings", "--price", "0.03,0.004,EUR,nvidia.com/gpu=2.1"],
+        &["savings", "--price", "0.03,0.004,EUR,gpu=2.1"],
         &["savings", "-A", "--by", "namespace"],
         &["savings", "--by", "label=team", "--price", price],
         &["savings", "web", "--by", "label=team", "-o", "json"],

@@ -4,6 +4,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use elasti_e2e::until;
+use elasti_fake_cluster::faults::{Calls, Fault, Verb};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::process::{Child, Command};
@@ -166,5 +167,36 @@ async fn keys_filter_wake_explain_and_quit() {
     keys.write_all(b"q").await.unwrap();
     timeout(LIMIT, reading).await.expect("q ends it").unwrap();
     let ended = timeout(LIMIT, child.wait()).await.unwrap().unwrap();
+    assert_eq!(ended.code(), Some(0));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn keys_do_not_wait_for_what_why_reads() {
+    let fixture = two().await;
+    let faults = fixture.env.fake_cluster().server.faults();
+    for nth in 1..=40 {
+        let events = Calls::all().verb(Verb::List).kind("events");
+        faults.strike(nth, events, Fault::Delay(LIMIT * 10));
+    }
+    let mut child = on_a_terminal(&fixture, "top", &[]);
+    let mut screen = child.stdout.take().unwrap();
+    let mut keys = child.stdin.take().unwrap();
+    let mut text = String::new();
+    let mut until_shown = async |word: &str| {
+        let mut some = [0_u8; 4096];
+        while !text.contains(word) {
+            let read = timeout(LIMIT / 10, screen.read(&mut some)).await;
+            let read = read.unwrap_or_else(|_| panic!("no {word:?}: {text:?}"));
+            text.push_str(&String::from_utf8_lossy(&some[..read.unwrap()]));
+        }
+        text.clear();
+    };
+    until_shown("q quit").await;
+    keys.write_all(b"\r").await.unwrap();
+    until_shown("Reading about").await;
+    keys.write_all(b"\x1b").await.unwrap();
+    until_shown("s sort").await;
+    keys.write_all(b"q").await.unwrap();
+    let ended = timeout(LIMIT / 10, child.wait()).await.unwrap().unwrap();
     assert_eq!(ended.code(), Some(0));
 }
