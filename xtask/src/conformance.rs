@@ -13,7 +13,7 @@ const CRD: &str = "deploy/crd/elastiservices.yaml";
 
 /// Starts etcd and an API server, installs the CRD, and compares every case.
 pub(crate) fn run(apiserver: &Path, etcd: &Path) -> Result<(), Box<dyn Error>> {
-    let plane = ControlPlane::start(apiserver, etcd)?;
+    let plane = ControlPlane::start(apiserver, etcd, "crd-conformance")?;
     install_crd(&plane)?;
     let cases = cases()?;
     let mut wrong = 0_usize;
