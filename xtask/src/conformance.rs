@@ -22,7 +22,7 @@ const SCHEMA_LIMIT: Duration = Duration::from_secs(60);
 
 /// Starts etcd and an API server, upgrades the CRD, installs it anew, and compares every case.
 pub(crate) fn run(apiserver: &Path, etcd: &Path) -> Result<(), Box<dyn Error>> {
-    let plane = ControlPlane::start(apiserver, etcd)?;
+    let plane = ControlPlane::start(apiserver, etcd, "crd-conformance")?;
     upgrade(&plane)?;
     install_crd(&plane, CRD)?;
     let cases = cases()?;

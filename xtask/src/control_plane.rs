@@ -1,4 +1,4 @@
-//! An API server of our own, with etcd and nothing behind it.
+//! An API server of our own, with etcd, and controllers if they are asked for. There are no nodes.
 
 use std::error::Error;
 use std::fs::{self, File};
@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+use crate::kubernetes::configuration::AUDIT_POLICY;
 use crate::kubernetes::{go_programs, ready};
 use crate::paths;
 
@@ -22,8 +23,9 @@ pub(crate) struct ControlPlane {
 }
 
 impl ControlPlane {
-    pub(crate) fn start(apiserver: &Path, etcd: &Path) -> Result<Self, Box<dyn Error>> {
-        let folder = paths::target().join("crd-conformance");
+    /// With its data and logs in a folder of this name.
+    pub(crate) fn start(apiserver: &Path, etcd: &Path, name: &str) -> Result<Self, Box<dyn Error>> {
+        let folder = paths::target().join(name);
         if folder.exists() {
             fs::remove_dir_all(&folder)?;
         }
@@ -47,6 +49,7 @@ impl ControlPlane {
             plane.folder.join("tokens.csv"),
             "admin,admin,admin,system:masters\n",
         )?;
+        fs::write(plane.folder.join("audit-policy.yaml"), AUDIT_POLICY)?;
         // A binary of all components looks at its name to know which one to be.
         let named = plane.folder.join("kube-apiserver");
         std::os::unix::fs::symlink(apiserver.canonicalize()?, &named)?;
@@ -62,6 +65,17 @@ impl ControlPlane {
             plane.folder.display()
         )
         .into())
+    }
+
+    /// What a Deployment, a Service and a namespace need besides nodes.
+    pub(crate) fn start_controllers(&mut self, manager: &Path) -> Result<(), Box<dyn Error>> {
+        let kubeconfig = self.write_kubeconfig()?;
+        self.spawn(manager, &controller_flags(&kubeconfig))
+    }
+
+    /// The calls of ServiceAccounts, a line each.
+    pub(crate) fn audit_log(&self) -> PathBuf {
+        audit_log(&self.folder)
     }
 
     fn spawn(&mut self, program: &Path, flags: &[String]) -> Result<(), Box<dyn Error>> {
@@ -173,5 +187,30 @@ fn apiserver_flags(folder: &Path, etcd: u16, secure: u16) -> Vec<String> {
         "--service-account-issuer=https://kubernetes.default.svc".into(),
         "--service-cluster-ip-range=10.96.0.0/16".into(),
         "--endpoint-reconciler-type=none".into(),
+        format!(
+            "--audit-policy-file={}",
+            folder.join("audit-policy.yaml").display()
+        ),
+        format!("--audit-log-path={}", audit_log(folder).display()),
+        // It stays one file.
+        "--audit-log-maxsize=10000".into(),
+    ]
+}
+
+fn audit_log(folder: &Path) -> PathBuf {
+    folder.join("audit.log")
+}
+
+fn controller_flags(kubeconfig: &Path) -> Vec<String> {
+    vec![
+        format!("--kubeconfig={}", kubeconfig.display()),
+        "--controllers=deployment-controller,replicaset-controller,endpointslice-controller,serviceaccount-controller"
+            .into(),
+        "--leader-elect=false".into(),
+        // The test node's may listen on the usual port.
+        "--secure-port=0".into(),
+        // Thousands of services are created at once.
+        "--kube-api-qps=500".into(),
+        "--kube-api-burst=500".into(),
     ]
 }

@@ -63,6 +63,9 @@ usage: cargo xtask <command>
   bench without-operator [--nodes N] [--proxy-mode iptables|nftables]
                   what clients on every real node see while no operator runs: the only pod is killed, then the target
                   is scaled to zero by hand; prints where each lost request was sent
+  bench ten-thousand [--services N]
+                  so many sleeping services (3000) on a real API server without nodes: memory, calls at rest, restarts, a
+                  rollout of the resolvers and many wakes at once (needs root)
 ";
 
 fn main() -> ExitCode {

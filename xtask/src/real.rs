@@ -97,7 +97,7 @@ fn api_server() -> Result<(), Box<dyn Error>> {
     cargo("build --workspace --example compare").into_result()?;
     for seed in SEEDS {
         // Each sequence needs a server without any object.
-        let plane = ControlPlane::start(&server, &etcd)?;
+        let plane = ControlPlane::start(&server, &etcd, "compare")?;
         let kubeconfig = plane.write_kubeconfig()?;
         let mut compare = Command::new(paths::target().join("debug/examples/compare"));
         compare.arg("--kubeconfig").arg(kubeconfig);

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use elasti_api::names;
@@ -53,6 +53,14 @@ pub(crate) fn has_partners() -> bool {
     variable(PARTNERS).is_some()
 }
 
+/// With this kubeconfig's permissions.
+pub(crate) async fn client(kubeconfig: &Path) -> kube::Client {
+    let file = Kubeconfig::read_from(kubeconfig).unwrap();
+    let options = KubeConfigOptions::default();
+    let config = kube::Config::from_custom_kubeconfig(file, &options).await;
+    kube::Client::try_from(config.unwrap()).unwrap()
+}
+
 /// A real cluster, and one test's own part of it.
 pub(crate) struct Cluster {
     pub(crate) client: kube::Client,
@@ -69,11 +77,8 @@ impl Cluster {
         let kubeconfig = PathBuf::from(variable(KUBECONFIG)?);
         let must = |name| variable(name).unwrap_or_else(|| panic!("{name} is not set"));
         let address: SocketAddr = must(READINGS).parse().unwrap();
-        let file = Kubeconfig::read_from(&kubeconfig).unwrap();
-        let options = KubeConfigOptions::default();
-        let config = kube::Config::from_custom_kubeconfig(file, &options).await;
         Some(Self {
-            client: kube::Client::try_from(config.unwrap()).unwrap(),
+            client: client(&kubeconfig).await,
             prometheus: must(PROMETHEUS),
             readings: Readings::served_at(address),
             kubeconfig,

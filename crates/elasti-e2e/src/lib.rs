@@ -25,7 +25,7 @@ pub use cluster::{Installation, OPERATOR, RESOLVER};
 pub use elasti_testkit::api_client::{ApiClient, MERGE, STRATEGIC};
 pub use pod_watcher::{Edge, PodWatcher};
 pub use request_log::{Entry, RequestLog};
-pub use test_env::{OPERATOR_USER, RESOLVER_USER, TestEnv, TestEnvConfig, times};
+pub use test_env::{NODE, OPERATOR_USER, RESOLVER_USER, TestEnv, TestEnvConfig, times};
 
 use std::time::Duration;
 

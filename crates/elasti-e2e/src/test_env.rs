@@ -1,9 +1,10 @@
 //! A cluster with operators and resolvers: a simulated one with them as pods of the namespace `elasti`, or a real one
-//! with the chart installed. No two environments on one machine share an address or a namespace.
+//! with the chart installed, or a real API server without nodes. No two environments on one machine share an address or
+//! a namespace.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::time::Duration;
@@ -12,8 +13,9 @@ use elasti_api::{WakeAnswer, WakeClient, WakeRequest, names};
 use elasti_core::observed;
 use elasti_fake_cluster::FakeCluster;
 use elasti_fake_cluster::api_server::ApiServerConfig;
+use elasti_fake_cluster::clock::Clock;
 use elasti_fake_cluster::node::NodeConfig;
-use elasti_fake_cluster::prometheus::Reading;
+use elasti_fake_cluster::prometheus::{Prometheus, Reading};
 use jiff::SignedDuration;
 use parking_lot::Mutex;
 use serde_json::json;
@@ -27,7 +29,10 @@ use crate::{ApiClient, STRATEGIC, client, logs, permissions, until};
 const DEFINITION: &str = include_str!("../../../deploy/crd/elastiservices.yaml");
 const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 const BINDINGS: &str = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings";
+const ELASTI_SERVICES: &str = "/apis/elasti.truefoundry.com/v1alpha1/elastiservices";
 const PODS: &str = "/api/v1/namespaces/elasti/pods";
+/// The node of pods that no kubelet has.
+pub const NODE: &str = "this-process";
 /// The operators' service account.
 pub const OPERATOR_USER: &str = "system:serviceaccount:elasti:elasti-operator-controller-manager";
 /// The resolvers' service account.
@@ -129,6 +134,14 @@ enum Backend {
     FakeCluster(Arc<FakeCluster>),
     /// The chart has put operators and resolvers there.
     Cluster(Cluster),
+    /// A real API server and its controllers, without nodes.
+    ApiServer(ApiServer),
+}
+
+/// How it is reached, and what triggers ask.
+struct ApiServer {
+    kubeconfig: String,
+    prometheus: Prometheus,
 }
 
 struct Inner {
@@ -250,11 +263,7 @@ impl TestEnv {
         if config.rollouts_and_keda {
             fake_cluster.install_rollouts_and_keda();
         }
-        let definition = serde_saphyr::from_str(DEFINITION).unwrap();
-        api_client.make(DEFINITIONS, definition).await;
-        make_namespace(&api_client, "elasti").await;
-        make_namespace_ready(&api_client, "default").await;
-        make_accounts(&api_client).await;
+        make_home(&api_client).await;
         if config.only_namespaced_permissions {
             permissions::grant(&api_client, &config.namespaces).await;
         } else {
@@ -276,18 +285,46 @@ impl TestEnv {
         env
     }
 
+    /// On an empty API server whose controllers run and which allows everything. There are no operators and resolvers, no
+    /// pod runs, and nothing forwards a Service's address.
+    pub async fn on_api_server(kubeconfig: &Path) -> Self {
+        let config = TestEnvConfig {
+            operators: 0,
+            resolvers: 0,
+            nodes: 0,
+            ..TestEnvConfig::default()
+        };
+        let api_client = ApiClient(cluster::client(kubeconfig).await);
+        make_home(&api_client).await;
+        // Endpoints of pods whose node is not there are left out of EndpointSlices.
+        let node = json!({"metadata": {"name": NODE}});
+        api_client.make("/api/v1/nodes", node).await;
+        until("ElastiServices are served", async || {
+            api_client.exists(ELASTI_SERVICES).await
+        })
+        .await;
+        let operator_service = make_operator_service(&api_client).await;
+        let backend = Backend::ApiServer(ApiServer {
+            kubeconfig: std::fs::read_to_string(kubeconfig).unwrap(),
+            prometheus: Prometheus::start(Clock::start()).await.unwrap(),
+        });
+        Self::new(backend, config, api_client, operator_service)
+    }
+
     /// The simulated cluster.
     #[must_use]
     pub fn fake_cluster(&self) -> &Arc<FakeCluster> {
         match &self.0.backend {
             Backend::FakeCluster(fake_cluster) => fake_cluster,
-            Backend::Cluster(_) => panic!("this test is for the simulated cluster only"),
+            Backend::Cluster(_) | Backend::ApiServer(_) => {
+                panic!("this test is for the simulated cluster only")
+            }
         }
     }
 
     fn cluster(&self) -> Option<&Cluster> {
         match &self.0.backend {
-            Backend::FakeCluster(_) => None,
+            Backend::FakeCluster(_) | Backend::ApiServer(_) => None,
             Backend::Cluster(cluster) => Some(cluster),
         }
     }
@@ -308,21 +345,23 @@ impl TestEnv {
                 format!("http://{}", fake_cluster.prometheus.address)
             }
             Backend::Cluster(cluster) => cluster.prometheus.clone(),
+            Backend::ApiServer(server) => format!("http://{}", server.prometheus.address),
         }
     }
 
     /// Sets what a query gets from now on.
-    pub(crate) fn set_reading(&self, query: &str, reading: Reading) {
+    pub fn set_reading(&self, query: &str, reading: Reading) {
         match &self.0.backend {
             Backend::FakeCluster(fake_cluster) => fake_cluster.prometheus.set(query, reading),
             Backend::Cluster(cluster) => cluster.readings.set(query, &reading),
+            Backend::ApiServer(server) => server.prometheus.set(query, reading),
         }
     }
 
     /// How many requests to a Service wait at resolvers.
     pub(crate) async fn held_for(&self, namespace: &str, service: &str) -> usize {
         match &self.0.backend {
-            Backend::FakeCluster(_) => self.held(),
+            Backend::FakeCluster(_) | Backend::ApiServer(_) => self.held(),
             Backend::Cluster(_) => self.installation().held_for(namespace, service).await,
         }
     }
@@ -337,6 +376,12 @@ impl TestEnv {
             self.0.config.times.settle
         };
         Duration::try_from(settle).unwrap() + Duration::from_millis(200)
+    }
+
+    /// Whether nothing runs pods and forwards the addresses of Services.
+    #[must_use]
+    pub fn is_without_nodes(&self) -> bool {
+        matches!(self.0.backend, Backend::ApiServer(_))
     }
 
     /// Whether pods are real.
@@ -376,6 +421,7 @@ impl TestEnv {
         match &self.0.backend {
             Backend::FakeCluster(fake_cluster) => fake_cluster.kubeconfig(),
             Backend::Cluster(cluster) => cluster.kubeconfig(),
+            Backend::ApiServer(server) => server.kubeconfig.clone(),
         }
     }
 
@@ -726,12 +772,16 @@ impl TestEnv {
 
     /// A pod of the namespace `elasti` that is ready and runs elsewhere: no kubelet of the simulated cluster has it.
     pub async fn make_pod(&self, name: &str, app: &str, address: Ipv4Addr) {
-        let api_client = &self.0.api_client;
         let pod = json!({
             "metadata": {"name": name, "labels": {"app": app}},
-            "spec": {"nodeName": "this-process", "containers": [{"name": "app", "image": "local"}]},
+            "spec": {"nodeName": NODE, "containers": [{"name": "app", "image": "local"}]},
         });
-        api_client.make(PODS, pod).await;
+        self.0.api_client.make(PODS, pod).await;
+        self.make_pod_ready("elasti", name, address).await;
+    }
+
+    /// Reports a pod that no kubelet has as ready at this address.
+    pub async fn make_pod_ready(&self, namespace: &str, name: &str, address: Ipv4Addr) {
         let yes = |type_: &str| json!({"type": type_, "status": "True"});
         let status = json!({"status": {
             "phase": "Running",
@@ -739,9 +789,8 @@ impl TestEnv {
             "podIPs": [{"ip": address.to_string()}],
             "conditions": [yes("Ready"), yes("ContainersReady"), yes("PodScheduled")],
         }});
-        api_client
-            .patch(&format!("{PODS}/{name}/status"), STRATEGIC, status)
-            .await;
+        let path = format!("/api/v1/namespaces/{namespace}/pods/{name}/status");
+        self.0.api_client.patch(&path, STRATEGIC, status).await;
     }
 
     /// Begins to delete such a pod, as a scale-down does.
@@ -759,6 +808,15 @@ impl TestEnv {
             .await;
         until("the pod is gone", async || !api_client.exists(&path).await).await;
     }
+}
+
+/// What is there before operators and resolvers are.
+async fn make_home(api_client: &ApiClient) {
+    let definition = serde_saphyr::from_str(DEFINITION).unwrap();
+    api_client.make(DEFINITIONS, definition).await;
+    make_namespace(api_client, "elasti").await;
+    make_namespace_ready(api_client, "default").await;
+    make_accounts(api_client).await;
 }
 
 async fn make_namespace(api_client: &ApiClient, name: &str) {

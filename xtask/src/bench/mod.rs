@@ -7,6 +7,7 @@ mod load;
 mod processes;
 mod ratios;
 mod sleep;
+mod ten_thousand;
 mod without_operator;
 
 use std::error::Error;
@@ -64,6 +65,7 @@ pub(crate) fn run(name: &str, options: &[&str]) -> Option<Result<(), Box<dyn Err
         "cold-start" => cold_start::run(&cold_start::Options::parse(options)?),
         "late-node" => late_node::run(&late_node::Options::parse(options)?),
         "sleep" => sleep::run(&sleep::Options::parse(options)?),
+        "ten-thousand" => ten_thousand::run(ten_thousand::services(options)?),
         "without-operator" => without_operator::run(&without_operator::Options::parse(options)?),
         _ => return None,
     })

@@ -41,7 +41,7 @@ fn write_for_node(node: Node) -> Result<(), Box<dyn Error>> {
 }
 
 /// Calls of ordinary ServiceAccounts, for the comparison with their Roles; no others.
-const AUDIT_POLICY: &str = "\
+pub(crate) const AUDIT_POLICY: &str = "\
 apiVersion: audit.k8s.io/v1
 kind: Policy
 omitStages: [RequestReceived]

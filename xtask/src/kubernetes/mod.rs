@@ -4,7 +4,7 @@
 mod audit;
 mod certificates;
 mod components;
-mod configuration;
+pub(crate) mod configuration;
 pub(crate) mod go_programs;
 pub(crate) mod layout;
 mod leftovers;

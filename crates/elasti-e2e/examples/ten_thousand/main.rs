@@ -1,6 +1,7 @@
 //! What 10,000 sleeping services cost, with 2 operators and 2 resolvers in processes of their own: memory, API calls at
 //! rest, restarts, a rollout of the resolvers under clients, and many wakes at once.
-//! It prints figures: `cargo run --release -p elasti-e2e --example ten_thousand [-- SERVICES]`.
+//! It prints figures: `cargo run --release -p elasti-e2e --example ten_thousand [-- SERVICES]` on the simulated cluster,
+//! `cargo xtask bench ten-thousand` on a real API server.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -9,16 +10,21 @@
     clippy::cast_precision_loss
 )]
 
+mod calls;
 mod objects;
+mod pods;
 mod processes;
 mod rest;
 mod rollout;
 mod wakes;
 
+use std::path::Path;
+
 use elasti_e2e::TestEnv;
 use elasti_fake_cluster::prometheus::Reading;
 use tokio::time::Instant;
 
+use crate::calls::Calls;
 use crate::objects::LOAD;
 use crate::processes::{Installation, Kind, Process};
 
@@ -33,19 +39,32 @@ async fn main() {
         [kind, rest @ ..] if Kind::from_word(kind).is_some() => {
             processes::run(Kind::from_word(kind).unwrap(), rest).await;
         }
-        [] => measure(MANY).await,
-        [many] => measure(many.parse().expect("how many services")).await,
-        _ => panic!("usage: ten_thousand [SERVICES]"),
+        [] => on_fake_cluster(MANY).await,
+        [many] => on_fake_cluster(number(many)).await,
+        [many, kubeconfig, audit_log] => {
+            let env = TestEnv::on_api_server(Path::new(kubeconfig)).await;
+            tokio::spawn(pods::run(env.clone()));
+            measure(&env, &Calls::AuditLog(audit_log.into()), number(many)).await;
+        }
+        _ => panic!("usage: ten_thousand [SERVICES [KUBECONFIG AUDIT_LOG]]"),
     }
 }
 
-async fn measure(many: usize) {
+fn number(word: &str) -> usize {
+    word.parse().expect("how many services")
+}
+
+async fn on_fake_cluster(many: usize) {
     let env = TestEnv::with(|config| {
         (config.operators, config.resolvers, config.nodes) = (0, 0, 1);
     })
     .await;
-    env.fake_cluster().prometheus.set(LOAD, Reading::Value(0.0));
-    let mut installation = Installation::new(&env).await;
+    measure(&env, &Calls::Journal(env.clone()), many).await;
+}
+
+async fn measure(env: &TestEnv, calls: &Calls, many: usize) {
+    env.set_reading(LOAD, Reading::Value(0.0));
+    let mut installation = Installation::new(env).await;
     for kind in [
         Kind::Operator,
         Kind::Operator,
@@ -54,13 +73,13 @@ async fn measure(many: usize) {
     ] {
         installation.add(kind).await;
     }
-    objects::declare(&env, 0..FEW).await;
-    rest::until_written(&env, FEW).await;
+    objects::declare(env, 0..FEW).await;
+    rest::until_written(env, calls, FEW).await;
     let before: Vec<usize> = installation.each(Process::resident_kib);
 
     let started = Instant::now();
-    objects::declare(&env, FEW..FEW + many).await;
-    rest::until_written(&env, FEW + many).await;
+    objects::declare(env, FEW..FEW + many).await;
+    rest::until_written(env, calls, FEW + many).await;
     println!(
         "{many} services created, all asleep and redirected after {:.1?}",
         started.elapsed()
@@ -69,17 +88,17 @@ async fn measure(many: usize) {
         tell_memory(process, *before, many);
     }
     rest::tell(
-        &env,
+        calls,
         installation.count(Kind::Operator),
         installation.count(Kind::Resolver),
     )
     .await;
     tell_restarts(&mut installation, &before, many).await;
-    rollout::tell(&env, &mut installation, FEW + many).await;
-    for at_once in [1, 100, 1_000.min(many / 2)] {
-        wakes::tell(&env, at_once).await;
+    rollout::tell(env, &mut installation, FEW + many).await;
+    // Together they are fewer than half of all: the rollout has woken some of the others.
+    for at_once in [1, 100.min(many / 8), 1_000.min(many / 3)] {
+        wakes::tell(env, at_once).await;
     }
-    installation.stop();
 }
 
 fn tell_memory(process: &Process, before: usize, many: usize) {

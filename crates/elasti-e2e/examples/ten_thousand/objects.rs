@@ -2,16 +2,21 @@
 
 use std::ops::Range;
 
-use elasti_e2e::TestEnv;
+use elasti_e2e::{NODE, TestEnv};
 use futures::StreamExt as _;
 use serde_json::{Value, json};
 
-pub(crate) const ELASTI_SERVICES: &str =
+use crate::rest;
+
+pub(crate) const NAMESPACE: &str = "default";
+const ELASTI_SERVICES: &str =
     "/apis/elasti.truefoundry.com/v1alpha1/namespaces/default/elastiservices";
 const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/default/deployments";
 const SERVICES: &str = "/api/v1/namespaces/default/services";
 /// What every trigger reads: idle.
 pub(crate) const LOAD: &str = "load";
+/// Where apps listen.
+pub(crate) const PORT: u16 = 8088;
 /// As many clients create objects.
 const CREATORS: usize = 8;
 
@@ -20,9 +25,13 @@ pub(crate) fn name(number: usize) -> String {
 }
 
 pub(crate) async fn declare(env: &TestEnv, numbers: Range<usize>) {
-    let prometheus = format!("http://{}", env.fake_cluster().prometheus.address);
+    let prometheus = env.prometheus();
     let make = |number: usize| {
-        let [deployment, service, elasti_service] = objects(&name(number), &prometheus);
+        let [mut deployment, service, elasti_service] = objects(&name(number), &prometheus);
+        if env.is_without_nodes() {
+            // Nothing schedules its pods.
+            deployment["spec"]["template"]["spec"]["nodeName"] = json!(NODE);
+        }
         async move {
             env.api().make(DEPLOYMENTS, deployment).await;
             env.api().make(SERVICES, service).await;
@@ -33,17 +42,39 @@ pub(crate) async fn declare(env: &TestEnv, numbers: Range<usize>) {
     all.for_each_concurrent(CREATORS, |one| one).await;
 }
 
-/// Where clients reach a service.
+/// Where clients reach a service that sleeps: at its Service's address, or at a resolver of our slice, where no node
+/// forwards.
 pub(crate) async fn address(env: &TestEnv, number: usize) -> String {
+    if env.is_without_nodes() {
+        return resolver_address(env, number).await;
+    }
     let service = env.api().get(&format!("{SERVICES}/{}", name(number))).await;
     format!("{}:80", service["spec"]["clusterIP"].as_str().unwrap())
+}
+
+/// Takes the resolvers that are ready in turn.
+async fn resolver_address(env: &TestEnv, number: usize) -> String {
+    let of_service = format!("kubernetes.io/service-name={}", name(number));
+    let slices = rest::slices_with(env, &of_service).await;
+    let [slice] = slices.as_slice() else {
+        panic!("{}: {slices:?}", name(number));
+    };
+    let mut ready = slice["endpoints"].as_array().unwrap().clone();
+    ready.retain(|endpoint| endpoint["conditions"]["ready"] == true);
+    assert!(
+        !ready.is_empty(),
+        "{} is not redirected: {slice}",
+        name(number)
+    );
+    let address = ready[number % ready.len()]["addresses"][0].as_str();
+    format!("{}:{}", address.unwrap(), slice["ports"][0]["port"])
 }
 
 fn objects(name: &str, prometheus: &str) -> [Value; 3] {
     let labels = json!({"app": name});
     let container = json!({
-        "name": "app", "image": "echo:1", "ports": [{"containerPort": 8080}],
-        "readinessProbe": {"tcpSocket": {"port": 8080}, "periodSeconds": 1},
+        "name": "app", "image": "echo:1", "ports": [{"containerPort": PORT}],
+        "readinessProbe": {"tcpSocket": {"port": PORT}, "periodSeconds": 1},
     });
     let metadata = json!({"serverAddress": prometheus, "query": LOAD, "threshold": "1"});
     [
@@ -55,7 +86,7 @@ fn objects(name: &str, prometheus: &str) -> [Value; 3] {
         }),
         json!({
             "metadata": {"name": name},
-            "spec": {"selector": labels, "ports": [{"name": "http", "port": 80, "targetPort": 8080}]},
+            "spec": {"selector": labels, "ports": [{"name": "http", "port": 80, "targetPort": PORT}]},
         }),
         json!({
             "apiVersion": "elasti.truefoundry.com/v1alpha1", "kind": "ElastiService",

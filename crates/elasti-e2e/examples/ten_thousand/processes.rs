@@ -4,19 +4,27 @@ use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
+use std::sync::Arc;
 use std::time::Duration;
 
 use elasti_api::names;
 use elasti_e2e::{OPERATOR_USER, RESOLVER_USER, TestEnv, get};
 use kube::config::{AuthInfo, KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
+use parking_lot::Mutex;
 use serde_json::json;
 use tempfile::TempDir;
+use tokio::io::copy_bidirectional;
+use tokio::net::{TcpListener, TcpStream};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::{Instant, sleep};
 
+use crate::pods;
+
 /// How often a process that starts or ends is looked at.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
+/// Where operators take wakes.
+const WAKE_PORT: u16 = 8013;
 /// The longest that one may take to be ready or to end.
 const LIMIT: Duration = Duration::from_mins(5);
 
@@ -83,7 +91,7 @@ pub(crate) async fn run(kind: Kind, words: &[String]) {
     match kind {
         Kind::Operator => {
             let settings = elasti_operator::Settings {
-                wake: SocketAddr::from((address, 8013)),
+                wake: SocketAddr::from((address, WAKE_PORT)),
                 pod_ip: Some(IpAddr::V4(address)),
                 metrics: Some(SocketAddr::from((address, 8080))),
                 health: Some(SocketAddr::from((address, kind.health_port()))),
@@ -121,7 +129,8 @@ pub(crate) async fn run(kind: Kind, words: &[String]) {
 
 /// With the permissions of its own account.
 async fn client(folder: &Path, kind: Kind) -> Client {
-    let mut kubeconfig = Kubeconfig::read_from(folder.join("kubeconfig")).unwrap();
+    let kubeconfig = folder.join(format!("{}.kubeconfig", kind.word()));
+    let mut kubeconfig = Kubeconfig::read_from(kubeconfig).unwrap();
     let token = std::fs::read_to_string(folder.join(format!("{}.own", kind.word()))).unwrap();
     for user in &mut kubeconfig.auth_infos {
         user.auth_info = Some(AuthInfo {
@@ -134,6 +143,17 @@ async fn client(folder: &Path, kind: Kind) -> Client {
         .await
         .unwrap();
     Client::try_from(config).unwrap()
+}
+
+/// Where the API server is. The simulated cluster's address carries a token, which counts more than the user's.
+fn kubeconfig_as(env: &TestEnv, token: &str) -> String {
+    if env.is_without_nodes() {
+        return env.kubeconfig();
+    }
+    let cluster = env.fake_cluster();
+    cluster
+        .server
+        .kubeconfig_with_token(cluster.address(), token)
 }
 
 /// One of them, from outside.
@@ -203,13 +223,15 @@ pub(crate) struct Installation {
     folder: TempDir,
     pub(crate) processes: Vec<Process>,
     made: u8,
+    operators: Arc<Mutex<Vec<Ipv4Addr>>>,
+    /// Where resolvers reach the operators.
+    operator_service: String,
 }
 
 impl Installation {
     /// Writes what the processes need to reach the API server and each other.
     pub(crate) async fn new(env: &TestEnv) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        std::fs::write(folder.path().join("kubeconfig"), env.kubeconfig()).unwrap();
         for kind in [Kind::Operator, Kind::Resolver] {
             let account = format!(
                 "/api/v1/namespaces/elasti/serviceaccounts/{}",
@@ -218,24 +240,38 @@ impl Installation {
             let own = json!({"spec": {"expirationSeconds": 86_400}});
             let shown =
                 json!({"spec": {"audiences": [kind.audience()], "expirationSeconds": 86_400}});
-            for (file, request) in [("own", own), ("shown", shown)] {
+            let file = |name: &str| folder.path().join(format!("{}.{name}", kind.word()));
+            for (name, request) in [("own", own), ("shown", shown)] {
                 let made = env.api().make(&format!("{account}/token"), request).await;
-                let path = folder.path().join(format!("{}.{file}", kind.word()));
-                std::fs::write(path, made["status"]["token"].as_str().unwrap()).unwrap();
+                let token = made["status"]["token"].as_str().unwrap();
+                std::fs::write(file(name), token).unwrap();
+                if name == "own" {
+                    std::fs::write(file("kubeconfig"), kubeconfig_as(env, token)).unwrap();
+                }
             }
         }
+        let operators = Arc::default();
+        let operator_service = match env.is_without_nodes() {
+            true => forward_to(Arc::clone(&operators)).await,
+            false => env.operator_service().to_owned(),
+        };
         Self {
             env: env.clone(),
             folder,
             processes: Vec::new(),
             made: 0,
+            operators,
+            operator_service,
         }
     }
 
     /// One more, ready and with its pod; gives its index.
     pub(crate) async fn add(&mut self, kind: Kind) -> usize {
         self.made += 1;
-        let address = Ipv4Addr::new(127, 253, std::process::id().to_le_bytes()[0], self.made);
+        let address = match self.env.is_without_nodes() {
+            true => pods::address(0, self.made),
+            false => Ipv4Addr::new(127, 253, std::process::id().to_le_bytes()[0], self.made),
+        };
         let pod = format!("elasti-{}-{}", kind.word(), self.made);
         let child = self.spawn(kind, address);
         let process = Process {
@@ -245,6 +281,9 @@ impl Installation {
             child,
         };
         process.until_ready().await;
+        if kind == Kind::Operator {
+            self.operators.lock().push(address);
+        }
         self.env
             .make_pod(&process.pod, kind.pod_label(), address)
             .await;
@@ -271,21 +310,45 @@ impl Installation {
         self.processes.iter().filter(|one| one.kind == kind).count()
     }
 
-    pub(crate) fn stop(&mut self) {
-        for process in &mut self.processes {
-            process.child.kill().unwrap();
-            process.child.wait().unwrap();
-        }
-    }
-
     fn spawn(&self, kind: Kind, address: Ipv4Addr) -> Child {
         let folder: PathBuf = self.folder.path().into();
         Command::new(std::env::current_exe().unwrap())
             .arg(kind.word())
             .arg(address.to_string())
             .arg(folder)
-            .arg(self.env.operator_service())
+            .arg(&self.operator_service)
             .spawn()
             .unwrap()
     }
+}
+
+impl Drop for Installation {
+    /// Also after a failure nothing runs on.
+    fn drop(&mut self) {
+        for process in &mut self.processes {
+            // It may have ended by itself.
+            let _ = process.child.kill();
+            let _ = process.child.wait();
+        }
+    }
+}
+
+/// Forwards connections to the operators in turn, as nodes do for their Service; gives the address.
+async fn forward_to(operators: Arc<Mutex<Vec<Ipv4Addr>>>) -> String {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    tokio::spawn(async move {
+        loop {
+            let (mut resolver, _) = listener.accept().await.unwrap();
+            operators.lock().rotate_left(1);
+            let next = operators.lock()[0];
+            tokio::spawn(async move {
+                if let Ok(mut operator) = TcpStream::connect((next, WAKE_PORT)).await {
+                    // Either side may end at any time.
+                    let _ = copy_bidirectional(&mut resolver, &mut operator).await;
+                }
+            });
+        }
+    });
+    address
 }

@@ -25,7 +25,7 @@ pub(crate) async fn tell(env: &TestEnv, at_once: usize) {
     for number in first..first + at_once {
         addresses.push((objects::name(number), objects::address(env, number).await));
     }
-    let deployments: Api<Deployment> = Api::namespaced(env.api().0.clone(), "default");
+    let deployments: Api<Deployment> = Api::namespaced(env.api().0.clone(), objects::NAMESPACE);
     let listed = deployments.list(&ListParams::default().limit(1)).await;
     let listed = listed.unwrap();
     let version = listed.metadata.resource_version.unwrap();
