@@ -448,6 +448,29 @@ async fn woken_hollow(
     (direct, arrived, permits)
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_call_to_a_pod_that_speaks_no_http2_delays_no_other_request() {
+    tokio::spawn(small_steps());
+    let fixture = Fixture::start().await;
+    let (direct, _, _) = woken_hollow(&fixture, false).await;
+    let before = holds(&fixture).await;
+    let mut client = client(&direct).await;
+    let calls = tokio::spawn(async move {
+        for _ in 0..5 {
+            let answer = client.send_request(post("/", "")).await.unwrap();
+            assert_eq!(answer.status(), 502);
+            assert_eq!(answer.headers()["x-elasti-reason"], "PodClosed");
+        }
+    });
+    while !calls.is_finished() {
+        assert_eq!(http_get(&direct, "/").await.code(), 200);
+        // The paused clock moves only while there is nothing to do.
+        sleep(Duration::from_millis(20)).await;
+    }
+    calls.await.unwrap();
+    assert_eq!(holds(&fixture).await, before, "no request waits");
+}
+
 /// With a real clock: a paused one would run through the time that a ping has.
 #[tokio::test]
 async fn a_call_for_which_its_pod_has_no_stream_left_delays_no_other_request() {
