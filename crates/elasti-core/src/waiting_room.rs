@@ -28,7 +28,8 @@ pub const RESERVED_BYTES: u64 = 128 * 1024;
 /// free in it. One busy service alone thus ends at 1/2 of the pool, two end at 1/3 each, n at 1/(n+1) each, and
 /// 1/(n+1) is always left for the next one; no service needs a fixed share, and none can take everything.
 ///
-/// So at all times: requests <= `shared_requests` + services, bytes <= `shared_bytes` + services x [`RESERVED_BYTES`].
+/// So at all times: requests <= `shared_requests` + services, bytes <= `shared_bytes` + services x [`RESERVED_BYTES`]. Only
+/// requests that come back from a pod that could not be reached may exceed it: they were in memory all the time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Limits {
     /// Requests in the pool.
@@ -93,7 +94,7 @@ pub struct RoomLimits {
     pub timeout: SignedDuration,
 }
 
-/// Identifies one waiting request. Tickets are given in arrival order and never twice.
+/// Identifies one request that waits or waited. Tickets are given in arrival order and never twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ticket(u64);
 
@@ -287,7 +288,6 @@ impl WaitingRooms {
     }
 
     /// Lets one more request wait for a port of a service, with this many bytes of it in memory.
-    /// A request that was released and found no pod after all comes back here.
     ///
     /// # Errors
     /// If a limit would be exceeded, or no requests are admitted. Nothing has changed then.
@@ -306,6 +306,28 @@ impl WaitingRooms {
 
         let ticket = Ticket(self.next_ticket);
         self.next_ticket = self.next_ticket.saturating_add(1);
+        self.insert(ticket, service, listen_port, bytes);
+        Ok(ticket)
+    }
+
+    /// A request that was released, and found no pod after all, waits again: it keeps its turn, before all that came
+    /// later, and its admission, whatever the limits say by now.
+    pub fn admit_again(
+        &mut self,
+        ticket: Ticket,
+        service: &ServiceKey,
+        listen_port: u16,
+        bytes: u64,
+    ) -> Ticket {
+        // Never twice at the same time.
+        self.leave(ticket);
+        self.insert(ticket, service, listen_port, bytes);
+        ticket
+    }
+
+    fn insert(&mut self, ticket: Ticket, service: &ServiceKey, listen_port: u16, bytes: u64) {
+        let before = self.load(service);
+        let after = before.plus(Load { requests: 1, bytes });
         let waiter = Waiter {
             service: service.clone(),
             listen_port,
@@ -316,7 +338,6 @@ impl WaitingRooms {
         room.queues.entry(listen_port).or_default().insert(ticket);
         room.load = after;
         self.pooled = self.pooled.minus(before.pooled()).plus(after.pooled());
-        Ok(ticket)
     }
 
     /// The waiter has left. False if it was no longer waiting; calling it twice is harmless.

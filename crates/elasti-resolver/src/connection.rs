@@ -18,6 +18,7 @@ use crate::ended_hold::EndedHold;
 use crate::forward::http::needs_pod;
 use crate::forward::tcp::{self, Relay};
 use crate::head;
+use crate::hold::Asks;
 use crate::host_route::HostRoute;
 use crate::http_connection;
 use crate::listener::ConnectionPermit;
@@ -185,14 +186,14 @@ impl Accepted {
     /// few seconds, and each of its streams has a deadline of its own.
     async fn hold(&self, service: &Service, listen_port: u16) -> Unread {
         let since = Instant::now();
-        let deadline = since + to_std(service.room.timeout);
+        let asks = Asks::unread(listen_port, since + to_std(service.room.timeout));
         let dispatcher = &self.proxy.dispatcher;
         let client = match dispatcher.wakes.tells_clients && !service.has_waiters() {
             true => Some(Box::new(Box::pin(self.client()).await)),
             false => None,
         };
         let ended = tokio::select! {
-            held = dispatcher.hold(service, listen_port, 0, deadline, client) => held,
+            held = dispatcher.hold(service, asks, client) => held,
             () = self.client_disconnected() => Err(Failure::ClientDisconnected),
             () = protocol::speaks_http2(&self.stream), if self.declared() != Declared::Other => {
                 return Unread::Http2;

@@ -33,6 +33,29 @@ pub(crate) enum HoldError {
     Deleted,
 }
 
+/// How a request is to be held.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Asks {
+    pub(crate) listen_port: u16,
+    /// Of it in memory.
+    pub(crate) bytes: u64,
+    pub(crate) deadline: Instant,
+    /// It was released, and could not be delivered to a pod: it keeps its admission and its turn.
+    pub(crate) before: Option<Ticket>,
+}
+
+impl Asks {
+    /// A connection of which nothing was read.
+    pub(crate) fn unread(listen_port: u16, deadline: Instant) -> Self {
+        Self {
+            listen_port,
+            bytes: 0,
+            deadline,
+            before: None,
+        }
+    }
+}
+
 type Verdict = Result<Released, HoldError>;
 
 /// How fast the waiters for one port are released.
@@ -135,22 +158,17 @@ impl Hold {
         self.state.lock().rooms.set_admission(admission);
     }
 
-    /// Waits for a pod behind one port, with this many bytes in memory, at most until `deadline`. Dropping the future gives
-    /// the ticket back. `admitted` is called once before the wait; it may return why waiting does not help.
+    /// Waits for a pod behind one port, at most until the deadline. Dropping the future gives the ticket back. `admitted`
+    /// is called once before the wait; it may return why waiting does not help.
     pub(crate) async fn wait(
         self: &Arc<Self>,
         service: &Service,
-        listen_port: u16,
-        bytes: u64,
-        deadline: Instant,
+        asks: Asks,
         admitted: impl FnOnce() -> Option<Reason>,
     ) -> Result<Released, HoldError> {
         let (sender, verdict) = oneshot::channel();
-        let waiter = Waiter {
-            verdict: sender,
-            deadline,
-        };
-        let guard = self.admit(service, listen_port, bytes, waiter)?;
+        let deadline = asks.deadline;
+        let guard = self.admit(service, asks, sender)?;
         if let Some(reason) = admitted() {
             return Err(HoldError::Obstacle(reason));
         }
@@ -164,17 +182,25 @@ impl Hold {
     fn admit<'a>(
         &'a self,
         service: &'a Service,
-        listen_port: u16,
-        bytes: u64,
-        waiter: Waiter,
+        asks: Asks,
+        verdict: oneshot::Sender<Verdict>,
     ) -> Result<TicketGuard<'a>, HoldError> {
+        let Asks {
+            listen_port,
+            bytes,
+            deadline,
+            before,
+        } = asks;
+        let waiter = Waiter { verdict, deadline };
         let port = service.port(listen_port).ok_or(HoldError::Deleted)?;
         let (stats, key) = (&service.stats, PortKey::new(service, listen_port));
         let mut state = self.state.lock();
-        let ticket = state
-            .rooms
-            .admit(&service.key, listen_port, &service.room, bytes)
-            .map_err(HoldError::Refused)?;
+        let rooms = &mut state.rooms;
+        let admitted = match before {
+            Some(ticket) => Ok(rooms.admit_again(ticket, &service.key, listen_port, bytes)),
+            None => rooms.admit(&service.key, listen_port, &service.room, bytes),
+        };
+        let ticket = admitted.map_err(HoldError::Refused)?;
         state.waiters.insert(ticket, waiter);
         state.gates.entry(key.clone()).or_default();
         port.waiters.fetch_add(1, Ordering::Relaxed);
@@ -229,7 +255,7 @@ impl Hold {
                 let Some(waiter) = waiters.remove(&ticket) else {
                     continue;
                 };
-                gate.pace.released(ticket);
+                gate.pace.released(ticket, self.clock.now());
                 let released = Released {
                     hold: self.clone(),
                     key: key.clone(),
@@ -298,6 +324,19 @@ impl Hold {
         let next = gate.pace.next_change();
         gate.followed = next.is_some();
         next
+    }
+
+    fn request_begun(&self, key: &PortKey, ticket: Ticket) {
+        if let Some(gate) = self.state.lock().gates.get_mut(key) {
+            gate.pace.begun(ticket);
+        }
+    }
+
+    fn request_stood_aside(self: &Arc<Self>, key: &PortKey, ticket: Ticket) {
+        if let Some(gate) = self.state.lock().gates.get_mut(key) {
+            gate.pace.stood_aside(ticket);
+        }
+        self.advance(key);
     }
 
     fn request_written(self: &Arc<Self>, key: &PortKey, ticket: Ticket) {
@@ -377,6 +416,16 @@ impl Drop for TicketGuard<'_> {
 }
 
 impl Released {
+    /// A pod is tried now.
+    pub(crate) fn begun(&self) {
+        self.hold.request_begun(&self.key, self.ticket);
+    }
+
+    /// The pods were reached and cannot take it yet: it takes no slot until it begins again.
+    pub(crate) fn stands_aside(&self) {
+        self.hold.request_stood_aside(&self.key, self.ticket);
+    }
+
     /// A pod is connected and gets it now.
     pub(crate) fn written(&self) {
         self.hold.request_written(&self.key, self.ticket);
@@ -392,9 +441,10 @@ impl Released {
         self.end = End::Connected;
     }
 
-    /// No pod could be reached.
-    pub(crate) fn failed(mut self) {
+    /// No pod could be reached. With its ticket it can wait again.
+    pub(crate) fn failed(mut self) -> Ticket {
         self.end = End::Failed;
+        self.ticket
     }
 }
 

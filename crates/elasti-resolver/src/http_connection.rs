@@ -19,7 +19,7 @@ use crate::answer::{self, Failure};
 use crate::client_stream::ClientStream;
 use crate::connection::{Accepted, HEADER_TIMEOUT, Proxy, Route};
 use crate::drain::Ending;
-use crate::forward::body::Body;
+use crate::forward::body::{Body, RequestBody};
 use crate::forward::headers::forwarded_for;
 use crate::forward::http::forward;
 use crate::forward::http2_pool::STREAM_WINDOW;
@@ -28,7 +28,7 @@ use crate::protocol::Protocol;
 use crate::reach::{Destination, HoldOutcome};
 use crate::request_record::RequestRecord;
 use crate::table::Service;
-use crate::unfinished_heads::{AnswerGuard, UnfinishedHead};
+use crate::unfinished_heads::UnfinishedHead;
 
 /// Bytes of one head.
 pub(crate) const MAX_HEAD_BYTES: usize = 64 * 1024;
@@ -177,9 +177,9 @@ impl HttpConnection {
         let grpc = answer::is_grpc(request.headers()) && request.version() == Version::HTTP_2;
         let method = request.method().clone();
         let uploads = request.version() != Version::HTTP_2 && !request.body().is_end_stream();
-        if let Some(head) = &self.head {
-            head.whole(uploads);
-        }
+        // It lives until the answer is known, so that what a client sends meanwhile counts as no head.
+        let upload = self.head.as_ref().and_then(|head| head.whole(uploads));
+        let request = request.map(|body| RequestBody::new(body, upload.clone()));
         let (destination, forwarded) = match (self.destination(&request), first.into_released()) {
             (Ok(destination), Ok(released)) => {
                 let forwarded = forward(self, &destination, request, released, &record).await;
@@ -205,14 +205,9 @@ impl HttpConnection {
         // hyper ends a connection on which a body stays unread; without a warning the next request would cross that end.
         let stays_unread = uploads && matches!(response.body(), Body::Own(_));
         let upgraded = response.status() == StatusCode::SWITCHING_PROTOCOLS;
-        if let Some(head) = &self.head {
-            match response.body() {
-                // What follows is no HTTP.
-                _ if upgraded => head.whole(true),
-                Body::Own(_) => head.answered(),
-                // At its end.
-                Body::Pod(..) => {}
-            }
+        // What follows is no HTTP, or is not read.
+        if upgraded || stays_unread {
+            self.head.iter().for_each(|head| head.was_last());
         }
         if uploads || upgraded {
             self.uploads.store(uploads && !upgraded, Ordering::Relaxed);
@@ -260,7 +255,7 @@ impl HttpConnection {
         self.forwarded_for.to_str().unwrap_or_default()
     }
 
-    fn destination(&self, request: &Request<Incoming>) -> Result<Destination, Failure> {
+    fn destination<B>(&self, request: &Request<B>) -> Result<Destination, Failure> {
         match &self.route {
             Route::Service(destination) => Ok(destination.clone()),
             Route::ByHost => {
@@ -303,11 +298,6 @@ impl HttpConnection {
             let answer = answer::as_text(Failure::Refused(Refusal::MemoryHigh));
             let _ = stream.clone().write_all(&answer).await;
         }
-    }
-
-    /// The guard of a response that a pod sends.
-    pub(crate) fn answering(&self) -> Option<AnswerGuard> {
-        self.head.clone().map(AnswerGuard)
     }
 
     /// Ends when the client has disconnected.

@@ -2,20 +2,25 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use elasti_api::WakeClient;
 use elasti_core::ports::ServiceKey;
+use elasti_core::waiting_room::Ticket;
 use futures::FutureExt as _;
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::answer::Failure;
 use crate::clock::to_std;
 use crate::ended_hold::EndedHold;
-use crate::hold::{Hold, Released};
+use crate::hold::{Asks, Hold, Released};
 use crate::pod::{Pod, choose};
 use crate::protocol::CountedAs;
-use crate::table::{Port, PortKey, RouteTable, Service, ServiceStats};
+use crate::table::{OpenGuard, Port, PortKey, RouteTable, Service, ServiceStats};
 use crate::wake::WakeTasks;
+
+/// What every pod was reached for and none could take is tried again after this long.
+pub(crate) const NOT_NOW_BACKOFF: Duration = Duration::from_millis(200);
 
 /// Where a request or a connection is meant to go.
 #[derive(Clone, Debug)]
@@ -67,6 +72,11 @@ pub(crate) trait Attempt: Send + Sync {
         released.answered();
     }
 
+    /// Ends when a pod that could not take it yet may be tried again.
+    fn may_try_again(&self) -> impl Future<Output = ()> + Send {
+        sleep(NOT_NOW_BACKOFF)
+    }
+
     /// By when the client itself gives up.
     fn deadline(&self) -> Option<Instant> {
         None
@@ -81,6 +91,8 @@ pub(crate) trait Attempt: Send + Sync {
 pub(crate) enum AttemptError<M> {
     /// The pod has seen nothing of it: another one may have it.
     Unsent(M),
+    /// The same, and the pod is there: it only cannot take this one yet, which is no reason for others to wait.
+    NotNow(M),
     /// No other pod may be tried.
     Failed(Failure),
 }
@@ -137,21 +149,22 @@ impl Dispatcher {
         mut attempt: A,
         mut message: A::Message,
     ) -> Result<A::Reached, Failure> {
-        let deadline = match &released {
-            Some(released) => released.deadline,
-            None => Instant::now() + to_std(service.room.timeout),
+        let (deadline, too_late) = deadline(&service, released.as_ref(), &attempt);
+        let or_too_late = |failure: Failure| match failure {
+            Failure::Deadline => too_late,
+            failure => failure,
         };
-        let own_deadline = attempt.deadline().filter(|own| *own < deadline);
-        let deadline = own_deadline.unwrap_or(deadline);
-        let too_late = own_deadline.map_or(Failure::Deadline, |_| Failure::GrpcTimeout);
-        let mut tried = BTreeSet::new();
+        let (mut tried, mut unreachable) = (BTreeSet::new(), false);
         loop {
             // While a pod was tried, which may take seconds, it may have disconnected, or its time may have passed.
             if !tried.is_empty() && attempt.client_disconnected().now_or_never().is_some() {
                 return Err(Failure::ClientDisconnected);
             }
             if !tried.is_empty() && Instant::now() >= deadline {
-                released.into_iter().for_each(Released::failed);
+                // A client that gives up early says nothing of the pods.
+                if let Some(released) = released.filter(|_| too_late == Failure::Deadline) {
+                    released.failed();
+                }
                 return Err(too_late);
             }
             let port = service.port(destination.listen_port);
@@ -163,43 +176,48 @@ impl Dispatcher {
                 }
             };
             match choose(&port.pods, &tried).filter(|_| may_go) {
-                Some(pod) => match attempt.try_pod(&service, pod, message, written).await {
-                    Ok(reached) => {
-                        released.into_iter().for_each(A::reached);
-                        return Ok(reached);
+                Some(pod) => {
+                    released.iter().for_each(Released::begun);
+                    match attempt.try_pod(&service, pod, message, written).await {
+                        Ok(reached) => {
+                            released.into_iter().for_each(A::reached);
+                            return Ok(reached);
+                        }
+                        Err(AttemptError::Failed(failure)) => return Err(failure),
+                        Err(AttemptError::Unsent(unsent)) => {
+                            (message, unreachable) = (unsent, true)
+                        }
+                        Err(AttemptError::NotNow(unsent)) => message = unsent,
                     }
-                    Err(AttemptError::Failed(failure)) => return Err(failure),
-                    Err(AttemptError::Unsent(unsent)) => {
-                        message = unsent;
-                        tried.insert(pod.backend.pod.clone());
-                    }
-                },
+                    tried.insert(pod.backend.pod.clone());
+                }
+                None if may_go && !tried.is_empty() && !unreachable => {
+                    released.iter().for_each(Released::stands_aside);
+                    let waited = wait_for_pods(&service, &attempt, deadline).await;
+                    waited.map_err(or_too_late)?;
+                    tried.clear();
+                }
                 None => {
-                    if let Some(released) = released.take() {
-                        released.failed();
-                    }
-                    if !tried.is_empty() {
+                    let before = released.take().map(Released::failed);
+                    if std::mem::take(&mut unreachable) {
                         let port = PortKey::new(&service, destination.listen_port);
                         self.hold.pause_releases(port);
-                        tried.clear();
                     }
-                    let port = destination.listen_port;
-                    let held = self.hold_attempt(&service, port, deadline, &attempt, &mut message);
-                    released = Some(held.await.map_err(|failure| match failure {
-                        Failure::Deadline => too_late,
-                        failure => failure,
-                    })?);
+                    tried.clear();
+                    let turn = (destination.listen_port, before);
+                    let held = self.hold_attempt(&service, turn, deadline, &attempt, &mut message);
+                    released = Some(held.await.map_err(or_too_late)?);
                 }
             }
             service = self.service(&destination.key)?;
         }
     }
 
-    /// Holds a message, and reports the hold.
+    /// Holds a message, and reports the hold; `before` if it was held and released before.
     async fn hold_attempt<A: Attempt>(
         &self,
         service: &Service,
-        listen_port: u16,
+        (listen_port, before): (u16, Option<Ticket>),
         deadline: Instant,
         attempt: &A,
         message: &mut A::Message,
@@ -207,8 +225,14 @@ impl Dispatcher {
         let since = Instant::now();
         let first = self.wakes.tells_clients && !service.has_waiters();
         let client = first.then(|| Box::new(attempt.client(message)));
+        let asks = Asks {
+            listen_port,
+            bytes: attempt.held_bytes(),
+            deadline,
+            before,
+        };
         let held = tokio::select! {
-            held = self.hold(service, listen_port, attempt.held_bytes(), deadline, client) => held,
+            held = self.hold(service, asks, client) => held,
             () = attempt.client_disconnected() => Err(Failure::ClientDisconnected),
         };
         let ended = EndedHold::now(since, held.as_ref().err().copied());
@@ -225,15 +249,13 @@ impl Dispatcher {
     pub(crate) async fn hold(
         &self,
         service: &Service,
-        listen_port: u16,
-        bytes: u64,
-        deadline: Instant,
+        asks: Asks,
         client: Option<Box<WakeClient>>,
     ) -> Result<Released, Failure> {
         if service.refuses_when_down {
             return Err(Failure::Down);
         }
-        let wait = self.hold.wait(service, listen_port, bytes, deadline, || {
+        let wait = self.hold.wait(service, asks, || {
             self.wakes.ensure_running(&service.key, client);
             // An obstacle known before it came: the others were rejected when it became known.
             service.obstacle.filter(|_| service.ready_pods() == 0)
@@ -256,9 +278,39 @@ impl Dispatcher {
         tokio::spawn(async move {
             let deadline = Instant::now() + to_std(service.room.timeout);
             // The waiting page asks again by itself, so the outcome interests no client.
-            let _ = dispatcher
-                .hold(&service, listen_port, 0, deadline, client)
-                .await;
+            let asks = Asks::unread(listen_port, deadline);
+            let _ = dispatcher.hold(&service, asks, client).await;
         });
+    }
+}
+
+/// By when a message must have reached a pod, and what its client is told then.
+fn deadline<A: Attempt>(
+    service: &Service,
+    released: Option<&Released>,
+    attempt: &A,
+) -> (Instant, Failure) {
+    let deadline = match released {
+        Some(released) => released.deadline,
+        None => Instant::now() + to_std(service.room.timeout),
+    };
+    match attempt.deadline().filter(|own| *own < deadline) {
+        Some(own) => (own, Failure::GrpcTimeout),
+        None => (deadline, Failure::Deadline),
+    }
+}
+
+/// Waits until pods that could not take a message yet may be tried again. It counts as open: the leader must not see the
+/// service idle meanwhile.
+async fn wait_for_pods<A: Attempt>(
+    service: &Service,
+    attempt: &A,
+    deadline: Instant,
+) -> Result<(), Failure> {
+    let _open = OpenGuard::new(&service.stats);
+    tokio::select! {
+        () = attempt.may_try_again() => Ok(()),
+        () = attempt.client_disconnected() => Err(Failure::ClientDisconnected),
+        () = sleep_until(deadline) => Err(Failure::Deadline),
     }
 }

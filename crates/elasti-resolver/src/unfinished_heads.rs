@@ -1,8 +1,10 @@
 //! Bounds what unfinished heads of HTTP/1 requests take of the memory of the process: clients may send a head as slowly as
 //! they like for 30 s, on any number of connections.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
+
+use parking_lot::Mutex;
 
 /// What hyper's first buffer has room for is part of what a connection costs, and is not counted.
 const FREE_BYTES: usize = 8 * 1024;
@@ -22,7 +24,8 @@ impl UnfinishedHeads {
         Arc::new(UnfinishedHead {
             all: self.clone(),
             bytes: AtomicUsize::new(0),
-            in_body: AtomicBool::new(false),
+            upload: Mutex::default(),
+            no_more: AtomicBool::new(false),
             refused: AtomicBool::new(false),
         })
     }
@@ -48,15 +51,17 @@ pub(crate) struct UnfinishedHead {
     all: Arc<UnfinishedHeads>,
     /// Read since the last head was whole.
     bytes: AtomicUsize,
-    /// What is read belongs to no head.
-    in_body: AtomicBool,
+    /// While it is open, what is read belongs to no head.
+    upload: Mutex<Weak<OpenUpload>>,
+    /// Nothing that is read belongs to a head any more.
+    no_more: AtomicBool,
     refused: AtomicBool,
 }
 
 impl UnfinishedHead {
     /// So many bytes have been read; false if there is no room for them.
     pub(crate) fn read(&self, count: usize) -> bool {
-        if self.in_body.load(Ordering::Relaxed) {
+        if self.no_more.load(Ordering::Relaxed) || self.upload.lock().strong_count() > 0 {
             return true;
         }
         let before = self.bytes.load(Ordering::Relaxed);
@@ -70,16 +75,19 @@ impl UnfinishedHead {
         fits
     }
 
-    /// A head is whole. If a body follows, what is read belongs to it until its request has been answered.
-    pub(crate) fn whole(&self, body_follows: bool) {
+    /// A head is whole. If a body follows, what is read belongs to it for as long as a part of this lives: until the
+    /// body has ended and its request has been answered, whichever is later.
+    pub(crate) fn whole(&self, body_follows: bool) -> Option<Arc<OpenUpload>> {
         let bytes = self.bytes.swap(0, Ordering::Relaxed);
         self.all.give_back(counted(bytes));
-        self.in_body.store(body_follows, Ordering::Relaxed);
+        let upload = body_follows.then(Arc::default);
+        *self.upload.lock() = upload.as_ref().map(Arc::downgrade).unwrap_or_default();
+        upload
     }
 
-    /// A request has been answered; the next head may come.
-    pub(crate) fn answered(&self) {
-        self.in_body.store(false, Ordering::Relaxed);
+    /// No other head comes.
+    pub(crate) fn was_last(&self) {
+        self.no_more.store(true, Ordering::Relaxed);
     }
 
     pub(crate) fn was_refused(&self) -> bool {
@@ -89,19 +97,13 @@ impl UnfinishedHead {
 
 impl Drop for UnfinishedHead {
     fn drop(&mut self) {
-        self.whole(false);
+        drop(self.whole(false));
     }
 }
 
-/// A response that is being sent; at its end its request has been answered.
-#[derive(Debug)]
-pub(crate) struct AnswerGuard(pub(crate) Arc<UnfinishedHead>);
-
-impl Drop for AnswerGuard {
-    fn drop(&mut self) {
-        self.0.answered();
-    }
-}
+/// A request with a body, of which both the body and the response have a part.
+#[derive(Debug, Default)]
+pub(crate) struct OpenUpload;
 
 fn counted(bytes: usize) -> usize {
     bytes.saturating_sub(FREE_BYTES)
@@ -132,7 +134,7 @@ mod tests {
         let small = all.connection();
         assert!(small.read(FREE_BYTES), "a usual head is always read");
         assert!(!small.read(64 * 1024));
-        open[0].whole(false);
+        drop(open[0].whole(false));
         assert!(all.connection().read(60 * 1024), "a whole head makes room");
         drop((open, small));
         assert_eq!(all.bytes.load(Ordering::Relaxed), 0);
@@ -143,9 +145,21 @@ mod tests {
         let all = Arc::<UnfinishedHeads>::default();
         let one = all.connection();
         assert!(one.read(100));
-        one.whole(true);
+        let body = one.whole(true);
+        let answer = body.clone();
         assert!(one.read(10 * MAX_BYTES));
-        drop(AnswerGuard(one.clone()));
+        drop(answer);
+        assert!(one.read(10 * MAX_BYTES), "it was answered early");
+        drop(body);
         assert!(!one.read(10 * MAX_BYTES));
+    }
+
+    #[test]
+    fn what_follows_the_last_request_is_no_head() {
+        let all = Arc::<UnfinishedHeads>::default();
+        let one = all.connection();
+        drop(one.whole(true));
+        one.was_last();
+        assert!(one.read(10 * MAX_BYTES));
     }
 }

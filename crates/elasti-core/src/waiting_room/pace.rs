@@ -1,6 +1,6 @@
 //! How many waiters may leave at once: by answers, and by time, so that slow answers do not hold up what waits behind them.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -10,7 +10,9 @@ use super::Ticket;
 ///
 /// Each released request takes a slot. It starts with [`ReleasePace::START`] slots per ready pod. A slot is given back
 /// at the head of the answer, or a [`ReleasePace::STEP`] after the request was written: long polls and subscriptions are
-/// answered late by design. Of a connection that is only relayed no answer is known: its slot is given back by time. The
+/// answered late by design. A slot is for what loads a pod: a request that has begun to try none a [`ReleasePace::STEP`]
+/// after its release, because its client has not sent it yet, loses its slot, and takes one again when it begins. So
+/// eight clients that send nothing delay those behind them by one step. Of a connection that is only relayed no answer is known: its slot is given back by time. The
 /// slots double with each whole batch that was answered, and with each step in which something was written and no
 /// connection failed, up to [`ReleasePace::MOST`]; a failure halves them.
 ///
@@ -22,11 +24,23 @@ pub struct ReleasePace {
     /// Since the pace last changed.
     answered: usize,
     /// The released requests that take a slot.
-    slots: BTreeSet<Ticket>,
+    slots: BTreeMap<Ticket, Slot>,
+    /// All that were released, in the order of time; one that has begun or ended leaves its entry behind, which then
+    /// means nothing.
+    released: VecDeque<(Timestamp, Ticket)>,
     /// Those that were written, in the order of time; an answer leaves its entry behind, which then means nothing.
     written: VecDeque<(Timestamp, Ticket)>,
     /// The first write since the pace last changed.
     step_began: Option<Timestamp>,
+}
+
+/// What the request of a slot does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Slot {
+    /// It has tried no pod yet.
+    Waits,
+    /// It tries a pod, or one has it.
+    LoadsPod,
 }
 
 impl ReleasePace {
@@ -43,7 +57,8 @@ impl ReleasePace {
         Self {
             per_pod: Self::START,
             answered: 0,
-            slots: BTreeSet::new(),
+            slots: BTreeMap::new(),
+            released: VecDeque::new(),
             written: VecDeque::new(),
             step_began: None,
         }
@@ -62,13 +77,24 @@ impl ReleasePace {
     }
 
     /// A request was released and takes a slot.
-    pub fn released(&mut self, ticket: Ticket) {
-        self.slots.insert(ticket);
+    pub fn released(&mut self, ticket: Ticket, now: Timestamp) {
+        self.slots.insert(ticket, Slot::Waits);
+        self.released.push_back((now, ticket));
+    }
+
+    /// A released request begins to try a pod: it takes a slot even if time has given its own back.
+    pub fn begun(&mut self, ticket: Ticket) {
+        self.slots.insert(ticket, Slot::LoadsPod);
+    }
+
+    /// A released request waits until a pod can take it, and loads none meanwhile.
+    pub fn stood_aside(&mut self, ticket: Ticket) {
+        self.slots.remove(&ticket);
     }
 
     /// A pod is connected and gets the request now.
     pub fn written(&mut self, ticket: Ticket, now: Timestamp) {
-        if self.slots.contains(&ticket) {
+        if self.slots.contains_key(&ticket) {
             self.written.push_back((now, ticket));
             self.step_began.get_or_insert(now);
         }
@@ -77,7 +103,7 @@ impl ReleasePace {
     /// A released request was answered by a pod (`Some(true)`), could not be delivered to one (`Some(false)`), or its
     /// client has disconnected.
     pub fn ended(&mut self, ticket: Ticket, ready_pods: usize, answered: Option<bool>) {
-        let had_slot = self.slots.remove(&ticket);
+        let had_slot = self.slots.remove(&ticket).is_some();
         match answered {
             Some(false) => self.change(self.per_pod / 2),
             // A slot that time gave back has counted already.
@@ -93,6 +119,14 @@ impl ReleasePace {
 
     /// Time has passed: gives slots back, and opens more.
     pub fn pass(&mut self, now: Timestamp) {
+        while let Some((at, ticket)) = self.released.front().copied()
+            && due(at) <= now
+        {
+            self.released.pop_front();
+            if self.slots.get(&ticket) == Some(&Slot::Waits) {
+                self.slots.remove(&ticket);
+            }
+        }
         while let Some((at, ticket)) = self.written.front().copied()
             && due(at) <= now
         {
@@ -104,11 +138,12 @@ impl ReleasePace {
         }
     }
 
-    /// When [`ReleasePace::pass`] next changes something; `None`: not before another request is written.
+    /// When [`ReleasePace::pass`] next changes something; `None`: not before another request is released or written.
     #[must_use]
     pub fn next_change(&self) -> Option<Timestamp> {
-        let slot = self.written.front().map(|(at, _)| *at);
-        let first = slot.into_iter().chain(self.step_began).min();
+        let fronts = [self.released.front(), self.written.front()];
+        let slots = fronts.into_iter().flatten().map(|(at, _)| *at);
+        let first = slots.chain(self.step_began).min();
         first.map(due)
     }
 
@@ -123,8 +158,8 @@ impl ReleasePace {
     }
 }
 
-fn due(written: Timestamp) -> Timestamp {
-    written
+fn due(since: Timestamp) -> Timestamp {
+    since
         .checked_add(ReleasePace::STEP)
         .unwrap_or(Timestamp::MAX)
 }
@@ -153,8 +188,8 @@ mod tests {
     }
 
     impl Line {
-        /// Releases and writes at most this many; gives their tickets.
-        fn release(&mut self, pods: usize, waiting: usize, now: Timestamp) -> Vec<Ticket> {
+        /// Releases at most this many, whose clients have not sent them yet; gives their tickets.
+        fn release_unsent(&mut self, pods: usize, waiting: usize, now: Timestamp) -> Vec<Ticket> {
             let count = self.pace.allowance(pods).min(waiting);
             let tickets = (0..count).map(|_| {
                 self.next += 1;
@@ -162,7 +197,16 @@ mod tests {
             });
             let tickets: Vec<Ticket> = tickets.collect();
             for ticket in &tickets {
-                self.pace.released(*ticket);
+                self.pace.released(*ticket, now);
+            }
+            tickets
+        }
+
+        /// Releases and writes at most this many; gives their tickets.
+        fn release(&mut self, pods: usize, waiting: usize, now: Timestamp) -> Vec<Ticket> {
+            let tickets = self.release_unsent(pods, waiting, now);
+            for ticket in &tickets {
+                self.pace.begun(*ticket);
                 self.pace.written(*ticket, now);
             }
             tickets
@@ -237,7 +281,8 @@ mod tests {
     fn time_opens_nothing_while_no_pod_takes_a_connection() {
         let mut line = Line::default();
         for ticket in 0..8 {
-            line.pace.released(Ticket(ticket));
+            line.pace.released(Ticket(ticket), at(0));
+            line.pace.begun(Ticket(ticket));
         }
         line.pace.pass(at(60_000));
         assert_eq!((line.pace.allowance(1), line.pace.next_change()), (0, None));
@@ -249,6 +294,44 @@ mod tests {
             0,
             "a failure ends the step, and six slots of four are taken"
         );
+    }
+
+    #[test]
+    fn those_that_try_no_pod_delay_no_other_and_make_nothing_faster() {
+        let mut line = Line::default();
+        for step in 0..20 {
+            let silent = line.release_unsent(1, 100, at(250 * step));
+            assert_eq!(silent.len(), 8);
+            line.pace.pass(at(250 * step + 249));
+            assert_eq!(line.pace.allowance(1), 0);
+            line.pace.pass(at(250 * step + 250));
+        }
+        assert_eq!(line.pace.next_change(), None);
+        line.release(1, 8, at(5_000));
+        line.pace.begun(Ticket(1));
+        line.pace.begun(Ticket(2));
+        line.pace.pass(at(5_250));
+        assert_eq!(
+            line.pace.allowance(1),
+            16 - 2,
+            "what begins late loads a pod as well"
+        );
+    }
+
+    #[test]
+    fn one_that_waits_for_a_pods_room_takes_no_slot_until_it_tries_again() {
+        let mut line = Line::default();
+        let full = line.release_unsent(1, 8, at(0));
+        for ticket in &full {
+            line.pace.begun(*ticket);
+        }
+        assert_eq!(line.pace.allowance(1), 0);
+        for ticket in &full {
+            line.pace.stood_aside(*ticket);
+        }
+        assert_eq!(line.pace.allowance(1), 8);
+        line.pace.begun(full[0]);
+        assert_eq!(line.pace.allowance(1), 7);
     }
 
     #[test]
@@ -265,7 +348,7 @@ mod tests {
     proptest! {
         #[test]
         fn the_pace_never_lets_more_go_than_its_pods_may_have(
-            moves in prop::collection::vec((0u8..5, 0i64..300), 0..500),
+            moves in prop::collection::vec((0u8..8, 0i64..300), 0..500),
             pods in 0usize..50,
         ) {
             let mut line = Line::default();
@@ -279,6 +362,13 @@ mod tests {
                     },
                     3 => if let Some(one) = open.pop() {
                         line.pace.ended(one, pods, None);
+                    },
+                    4 => open.extend(line.release_unsent(pods, 100, at(now))),
+                    5 => if let Some(one) = open.last() {
+                        line.pace.begun(*one);
+                    },
+                    6 => if let Some(one) = open.first() {
+                        line.pace.stood_aside(*one);
                     },
                     _ => {
                         now += millis;

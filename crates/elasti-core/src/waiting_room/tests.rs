@@ -239,6 +239,28 @@ fn closing_admission_keeps_those_that_wait() {
 }
 
 #[test]
+fn one_that_comes_back_keeps_its_turn_and_its_admission() {
+    let (mut rooms, mut room) = small();
+    room.requests = 2;
+    let cart = key("cart");
+    let first = rooms.admit(&cart, PORT, &room, 7).unwrap();
+    assert_eq!(rooms.release(&cart, PORT, 1), vec![first]);
+    let later = rooms.admit(&cart, PORT, &room, 0).unwrap();
+    let last = rooms.admit(&cart, PORT, &room, 0).unwrap();
+    assert_eq!(
+        rooms.admit(&cart, PORT, &room, 0),
+        Err(Refusal::ServiceFull)
+    );
+    for admission in [Admission::ReservedOnly, Admission::Closed] {
+        rooms.set_admission(admission);
+        assert_eq!(rooms.admit_again(first, &cart, PORT, 9), first);
+        assert_eq!((rooms.held(&cart), rooms.load(&cart).bytes), (3, 9));
+    }
+    assert_eq!(rooms.release(&cart, PORT, 10), vec![first, later, last]);
+    assert_eq!(rooms.pooled, Load::default());
+}
+
+#[test]
 fn every_refusal_has_a_reason_a_sentence_and_a_time_to_retry() {
     let mut words = BTreeSet::new();
     for refusal in Refusal::ALL {

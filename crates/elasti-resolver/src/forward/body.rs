@@ -1,4 +1,4 @@
-//! The body of a response: streamed from a pod frame by frame, or a short text of our own.
+//! The bodies of requests and responses: streamed frame by frame, or a short text of our own.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -12,7 +12,50 @@ use super::http2_pool::StreamGuard;
 use super::pool::Http1;
 use crate::pod::{InFlightGuard, PodState};
 use crate::table::OpenGuard;
-use crate::unfinished_heads::AnswerGuard;
+use crate::unfinished_heads::OpenUpload;
+
+/// A request's body, on its way to a pod.
+#[derive(Debug)]
+pub(crate) struct RequestBody {
+    incoming: Incoming,
+    /// Until it has ended.
+    upload: Option<Arc<OpenUpload>>,
+}
+
+impl RequestBody {
+    pub(crate) fn new(incoming: Incoming, upload: Option<Arc<OpenUpload>>) -> Self {
+        Self { incoming, upload }
+    }
+
+    pub(crate) fn upload(&self) -> Option<Arc<OpenUpload>> {
+        self.upload.clone()
+    }
+}
+
+impl http_body::Body for RequestBody {
+    type Data = Bytes;
+    type Error = hyper::Error;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        let Self { incoming, upload } = self.get_mut();
+        let frame = ready!(Pin::new(&mut *incoming).poll_frame(cx));
+        if !matches!(frame, Some(Ok(_))) || http_body::Body::is_end_stream(incoming) {
+            *upload = None;
+        }
+        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        http_body::Body::is_end_stream(&self.incoming)
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        http_body::Body::size_hint(&self.incoming)
+    }
+}
 
 /// What lives until the response has ended.
 #[derive(Debug)]
@@ -20,7 +63,7 @@ pub(crate) struct ResponseGuard {
     pub(crate) _open: OpenGuard,
     pub(crate) _in_flight: InFlightGuard,
     pub(crate) _stream: Option<StreamGuard>,
-    pub(crate) _answer: Option<AnswerGuard>,
+    pub(crate) _upload: Option<Arc<OpenUpload>>,
     /// The connection that returns to the pool at the end.
     pub(crate) connection: Option<(Arc<PodState>, Http1)>,
 }

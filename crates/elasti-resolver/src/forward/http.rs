@@ -4,14 +4,14 @@ use elasti_api::WakeClient;
 use elasti_core::ports::ServiceKey;
 use elasti_core::probe_response::ProbeRequest;
 use http::{HeaderValue, Method, Request, Response, StatusCode, Version, header};
-use hyper::body::{Body as _, Incoming};
+use hyper::body::Body as _;
 use hyper::upgrade::OnUpgrade;
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep};
 
-use super::body::{Body, ResponseGuard};
+use super::body::{Body, RequestBody, ResponseGuard};
 use super::grpc::CallDeadline;
 use super::headers::{prepare, strip_hop_by_hop, wanted_upgrade, without_user};
-use super::http2_pool::STREAM_WINDOW;
+use super::http2_pool::{Http2Pool, STREAM_WINDOW};
 use super::pool::SendError;
 use super::upgrade::{self, UpgradeGuard};
 use crate::answer::{self, Failure};
@@ -20,7 +20,7 @@ use crate::hold::Released;
 use crate::http_connection::{HttpConnection, MAX_HEAD_BYTES};
 use crate::pod::Pod;
 use crate::protocol::CountedAs;
-use crate::reach::{Attempt, AttemptError, Destination};
+use crate::reach::{Attempt, AttemptError, Destination, NOT_NOW_BACKOFF};
 use crate::request_record::RequestRecord;
 use crate::table::{OpenGuard, Service};
 use crate::{waiting_page, wake_client};
@@ -33,7 +33,7 @@ const MOST_NOT_HTTP2: u32 = 3;
 pub(crate) async fn forward(
     connection: &HttpConnection,
     destination: &Destination,
-    mut request: Request<Incoming>,
+    mut request: Request<RequestBody>,
     released: Option<Released>,
     record: &RequestRecord,
 ) -> Result<Response<Body>, Failure> {
@@ -70,6 +70,7 @@ pub(crate) async fn forward(
             .flatten(),
         upgrade: wanted.as_ref().map(|_| hyper::upgrade::on(&mut request)),
         not_http2: 0,
+        full: None,
     };
     prepare(&mut request, &connection.forwarded_for, wanted, || {
         let ServiceKey { namespace, service } = &*destination.key;
@@ -89,16 +90,24 @@ struct HttpAttempt<'a> {
     upgrade: Option<OnUpgrade>,
     /// How often in a row a pod closed before it had spoken HTTP/2.
     not_http2: u32,
+    /// The pool of the last pod, if that could not take it yet.
+    full: Option<Http2Pool>,
 }
 
 impl HttpAttempt<'_> {
     /// A pod that starts or ends may close a connection before it has spoken HTTP/2; one that does so again and again
-    /// does not speak it, and is not waited for.
-    fn failed(&mut self, error: SendError) -> AttemptError<Request<Incoming>> {
+    /// does not speak it, and is not waited for. It may speak HTTP/1.1 all the same, so no other request waits for it.
+    fn failed(&mut self, error: SendError, pool: &Http2Pool) -> AttemptError<Request<RequestBody>> {
+        self.full = None;
         match error {
             SendError::NotHttp2(request) if self.not_http2 + 1 < MOST_NOT_HTTP2 => {
                 self.not_http2 += 1;
-                AttemptError::Unsent(*request)
+                AttemptError::NotNow(*request)
+            }
+            SendError::NotNow(request) => {
+                self.not_http2 = 0;
+                self.full = Some(pool.clone());
+                AttemptError::NotNow(*request)
             }
             SendError::Unsent(request) => {
                 self.not_http2 = 0;
@@ -112,7 +121,7 @@ impl HttpAttempt<'_> {
 }
 
 impl Attempt for HttpAttempt<'_> {
-    type Message = Request<Incoming>;
+    type Message = Request<RequestBody>;
     type Reached = Response<Body>;
 
     fn held_bytes(&self) -> u64 {
@@ -137,9 +146,10 @@ impl Attempt for HttpAttempt<'_> {
         &mut self,
         service: &Service,
         pod: &Pod,
-        mut request: Request<Incoming>,
+        mut request: Request<RequestBody>,
         written: impl Fn() + Send + Sync,
-    ) -> Result<Response<Body>, AttemptError<Request<Incoming>>> {
+    ) -> Result<Response<Body>, AttemptError<Request<RequestBody>>> {
+        let upload = request.body().upload();
         let (open, in_flight) = (OpenGuard::new(&service.stats), pod.begin_request());
         let (pool, address) = (&pod.state.pool, pod.backend.address);
         if let Some(call) = &self.call {
@@ -147,12 +157,14 @@ impl Attempt for HttpAttempt<'_> {
         }
         let (mut response, stream, pooled) = if request.version() == Version::HTTP_2 {
             let sent = pool.http2.send(address, request, self.deadline(), written);
-            let (response, stream) = sent.await.map_err(|error| self.failed(error))?;
+            let sent = sent.await;
+            let (response, stream) = sent.map_err(|error| self.failed(error, &pool.http2))?;
             (response, Some(stream), None)
         } else {
             let disconnected = self.connection.client_disconnected();
             let sent = pool.send_http1(address, request, disconnected, written);
-            let (response, sender) = sent.await.map_err(|error| self.failed(error))?;
+            let sent = sent.await;
+            let (response, sender) = sent.map_err(|error| self.failed(error, &pool.http2))?;
             (response, None, Some((pod.state.clone(), sender)))
         };
         if response.status() == StatusCode::SWITCHING_PROTOCOLS {
@@ -172,12 +184,19 @@ impl Attempt for HttpAttempt<'_> {
             _open: open,
             _in_flight: in_flight,
             _stream: stream,
-            _answer: self.connection.answering(),
+            _upload: upload,
             connection: pooled,
         };
         let mut response = response.map(|body| Body::from_pod(body, guard));
         self.connection.close_if_in_rotation(service, &mut response);
         Ok(response)
+    }
+
+    async fn may_try_again(&self) {
+        match &self.full {
+            Some(pool) => pool.room().await,
+            None => sleep(NOT_NOW_BACKOFF).await,
+        }
     }
 
     fn deadline(&self) -> Option<Instant> {
@@ -239,7 +258,7 @@ fn answer_probe<B>(service: &Service, request: &Request<B>) -> Option<Response<B
 
 /// What may come of a body before a pod takes it. HTTP/2 reads each stream as far as its window; HTTP/1 leaves bodies in
 /// the kernel.
-fn body_bytes(request: &Request<Incoming>) -> u64 {
+fn body_bytes(request: &Request<RequestBody>) -> u64 {
     let body = request.body();
     if request.version() != Version::HTTP_2 || body.is_end_stream() {
         return 0;

@@ -15,11 +15,13 @@ use hyper::body::Incoming;
 use hyper::client::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use parking_lot::Mutex;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
+use super::body::RequestBody;
 use super::connect;
 use super::pool::SendError;
+use crate::reach::NOT_NOW_BACKOFF;
 
 /// What one stream may have unread, towards clients and towards pods. A node answers within a millisecond, so a stream
 /// still carries 64 MiB a second.
@@ -38,7 +40,7 @@ const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 const SETTINGS_TIMEOUT: Duration = Duration::from_secs(3);
 const SETTINGS_POLL_MIN: Duration = Duration::from_millis(1);
 
-type Sender = http2::SendRequest<Incoming>;
+type Sender = http2::SendRequest<RequestBody>;
 type Opening = Shared<BoxFuture<'static, Result<(), OpenError>>>;
 
 /// Why no connection could be opened.
@@ -48,6 +50,8 @@ enum OpenError {
     Unreachable,
     /// It accepts connections, but ended this one before it spoke HTTP/2.
     NotHttp2,
+    /// It accepts connections, but has said nothing on this one in time: it is busy, or waits for what is not HTTP/2.
+    Silent,
 }
 
 /// How much a connection is used.
@@ -56,6 +60,8 @@ struct Usage {
     open: AtomicUsize,
     /// Since the connection was opened.
     begun: AtomicU64,
+    /// The pool's: a stream has ended.
+    room: Arc<Notify>,
 }
 
 /// One open stream; it makes room when it is dropped.
@@ -65,6 +71,7 @@ pub(crate) struct StreamGuard(Arc<Usage>);
 impl Drop for StreamGuard {
     fn drop(&mut self) {
         self.0.open.fetch_sub(1, Ordering::Relaxed);
+        self.0.room.notify_one();
     }
 }
 
@@ -109,7 +116,10 @@ struct State {
 
 /// The HTTP/2 connections to one pod.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Http2Pool(Arc<Mutex<State>>);
+pub(crate) struct Http2Pool {
+    state: Arc<Mutex<State>>,
+    room: Arc<Notify>,
+}
 
 impl Http2Pool {
     /// Sends a request; `written` is called when a connection has it. A connection that ends in that moment, which
@@ -117,14 +127,17 @@ impl Http2Pool {
     pub(crate) async fn send(
         &self,
         address: SocketAddr,
-        mut request: Request<Incoming>,
+        mut request: Request<RequestBody>,
         deadline: Option<Instant>,
         written: impl Fn(),
     ) -> Result<(Response<Incoming>, StreamGuard), SendError> {
         for _ in 0..TRIES {
             let (mut sender, stream) = match self.get_until(address, deadline).await {
                 Ok(Some(found)) => found,
-                Ok(None) | Err(OpenError::Unreachable) => break,
+                Ok(None) | Err(OpenError::Silent) => {
+                    return Err(SendError::NotNow(Box::new(request)));
+                }
+                Err(OpenError::Unreachable) => break,
                 Err(OpenError::NotHttp2) => return Err(SendError::NotHttp2(Box::new(request))),
             };
             written();
@@ -139,6 +152,12 @@ impl Http2Pool {
             }
         }
         Err(SendError::Unsent(Box::new(request)))
+    }
+
+    /// Ends when a stream has ended, so that there may be room for another one, or a little later.
+    pub(crate) async fn room(&self) {
+        // A connection that the pod ended makes room as well, and a SETTINGS frame may.
+        let _ = timeout(NOT_NOW_BACKOFF, self.room.notified()).await;
     }
 
     async fn get_until(
@@ -160,7 +179,7 @@ impl Http2Pool {
     async fn get(&self, address: SocketAddr) -> Result<Option<(Sender, StreamGuard)>, OpenError> {
         loop {
             let opening = {
-                let mut state = self.0.lock();
+                let mut state = self.state.lock();
                 let free = |one: &&Connection| one.has_room() && !one.sender.is_closed();
                 if let Some(found) = state.connections.iter().find(free) {
                     return Ok(Some(found.begin()));
@@ -180,8 +199,8 @@ impl Http2Pool {
     fn open(&self, address: SocketAddr) -> Opening {
         let pool = self.clone();
         let task = tokio::spawn(async move {
-            let opened = open(address).await;
-            let mut state = pool.0.lock();
+            let opened = open(address, pool.room.clone()).await;
+            let mut state = pool.state.lock();
             state.opening = None;
             state.connections.push(opened?);
             if !std::mem::replace(&mut state.watched, true) {
@@ -197,7 +216,7 @@ impl Http2Pool {
     async fn close_idle(self) {
         loop {
             sleep(IDLE_TIMEOUT).await;
-            let mut state = self.0.lock();
+            let mut state = self.state.lock();
             state
                 .connections
                 .retain_mut(|one| !one.sender.is_closed() && !one.is_idle());
@@ -220,7 +239,7 @@ fn was_refused(error: &hyper::Error) -> bool {
     })
 }
 
-async fn open(address: SocketAddr) -> Result<Connection, OpenError> {
+async fn open(address: SocketAddr, room: Arc<Notify>) -> Result<Connection, OpenError> {
     let stream = connect(address).await.ok_or(OpenError::Unreachable)?;
     let (sender, mut connection) = http2::Builder::new(TokioExecutor::new())
         .timer(TokioTimer::new())
@@ -252,11 +271,14 @@ async fn open(address: SocketAddr) -> Result<Connection, OpenError> {
     match timeout(SETTINGS_TIMEOUT, max_streams.wait_for(|most| *most > 0)).await {
         Ok(Ok(_)) => {}
         Ok(Err(_)) => return Err(OpenError::NotHttp2),
-        Err(_) => return Err(OpenError::Unreachable),
+        Err(_) => return Err(OpenError::Silent),
     }
     Ok(Connection {
         sender,
-        usage: Arc::default(),
+        usage: Arc::new(Usage {
+            room,
+            ..Usage::default()
+        }),
         max_streams,
         seen: 0,
     })

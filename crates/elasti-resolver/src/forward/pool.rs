@@ -11,6 +11,7 @@ use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
 use tokio::time::{Instant, sleep_until, timeout};
 
+use super::body::RequestBody;
 use super::connect;
 use super::http2_pool::Http2Pool;
 
@@ -21,16 +22,22 @@ const MAX_IDLE: usize = 100;
 /// A connection is ready again a few microseconds after the response has ended.
 const READY_TIMEOUT: Duration = Duration::from_millis(50);
 
+/// Bytes that one connection may have read of a response and not passed on, and as many written and not sent; the
+/// kernel's buffers come on top. hyper's own bound is about 400 KiB. The head of a response has to fit as well.
+const MAX_BUFFER: usize = 64 * 1024;
+
 /// A connection that speaks HTTP/1.1.
-pub(crate) type Http1 = http1::SendRequest<Incoming>;
+pub(crate) type Http1 = http1::SendRequest<RequestBody>;
 
 /// Why there is no response.
 #[derive(Debug)]
 pub(crate) enum SendError {
     /// No byte of it was sent: another pod may have it.
-    Unsent(Box<Request<Incoming>>),
+    Unsent(Box<Request<RequestBody>>),
     /// The same: the pod closed the connection before it had spoken HTTP/2.
-    NotHttp2(Box<Request<Incoming>>),
+    NotHttp2(Box<Request<RequestBody>>),
+    /// The same: all connections that the pod may have are full, or it has not accepted HTTP/2 yet.
+    NotNow(Box<Request<RequestBody>>),
     /// The pod may have seen it.
     Lost,
     /// The pod has seen it, and refused it before it did anything.
@@ -67,7 +74,7 @@ impl Pool {
     pub(crate) async fn send_http1(
         &self,
         address: SocketAddr,
-        mut request: Request<Incoming>,
+        mut request: Request<RequestBody>,
         client_disconnected: impl Future<Output = ()>,
         written: impl Fn(),
     ) -> Result<(Response<Incoming>, Http1), SendError> {
@@ -137,6 +144,7 @@ impl Pool {
 async fn open_http1(address: SocketAddr) -> Option<Http1> {
     let stream = connect(address).await?;
     let (sender, connection) = http1::Builder::new()
+        .max_buf_size(MAX_BUFFER)
         .handshake(TokioIo::new(stream))
         .await
         .ok()?;

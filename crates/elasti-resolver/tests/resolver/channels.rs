@@ -17,10 +17,11 @@ use hyper::body::Incoming;
 use hyper::client::conn::http2::{self, SendRequest};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::server::conn::auto;
 use serde_json::json;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, Semaphore};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
@@ -386,6 +387,119 @@ async fn woken(fixture: &Fixture) -> String {
     let address = fixture.asleep(service("cart")).await;
     assert_eq!(http_get(&address, "/").await.code(), 200);
     format!("{}:{}", fixture.address, HTTP.listen)
+}
+
+/// How many holds have ended.
+async fn holds(fixture: &Fixture) -> u64 {
+    let metrics = fixture.admin("/metrics").await.body;
+    let counts = metrics
+        .lines()
+        .filter(|line| line.starts_with("elasti_resolver_hold_seconds_count"))
+        .filter_map(|line| line.rsplit_once(' ')?.1.parse::<u64>().ok());
+    counts.sum()
+}
+
+/// Serves what a pod speaks in its place: HTTP/1.1 and, with at most one stream on a connection, HTTP/2. `/slow` has to
+/// wait for a permit.
+async fn serve_narrow(pod: (IpAddr, u16), http2: bool) -> (Arc<AtomicUsize>, Arc<Semaphore>) {
+    let listener = TcpListener::bind(pod).await.unwrap();
+    let (arrived, permits) = (Arc::new(AtomicUsize::new(0)), Arc::new(Semaphore::new(0)));
+    let (count, gate) = (arrived.clone(), permits.clone());
+    tokio::spawn(async move {
+        loop {
+            let (stream, _) = listener.accept().await.unwrap();
+            let (count, gate) = (count.clone(), gate.clone());
+            let service = service_fn(move |request: Request<Incoming>| {
+                let (count, gate) = (count.clone(), gate.clone());
+                async move {
+                    if request.uri().path() == "/slow" {
+                        count.fetch_add(1, Ordering::Relaxed);
+                        gate.acquire().await.unwrap().forget();
+                    }
+                    Ok::<_, Infallible>(Response::new(Full::<Bytes>::default()))
+                }
+            });
+            tokio::spawn(async move {
+                let io = TokioIo::new(stream);
+                if http2 {
+                    let mut server = auto::Builder::new(TokioExecutor::new());
+                    server.http2().max_concurrent_streams(1);
+                    drop(server.serve_connection(io, service).await);
+                } else {
+                    let server = hyper::server::conn::http1::Builder::new();
+                    drop(server.serve_connection(io, service).await);
+                }
+            });
+        }
+    });
+    (arrived, permits)
+}
+
+/// A hollow service that was woken once; gives its direct address and its pod's.
+async fn woken_hollow(
+    fixture: &Fixture,
+    http2: bool,
+) -> (String, Arc<AtomicUsize>, Arc<Semaphore>) {
+    let address = fixture.asleep(hollow("cart")).await;
+    let first = tokio::spawn(async move { http_get(&address, "/").await.code() });
+    let (arrived, permits) = serve_narrow(pod_address(fixture).await, http2).await;
+    assert_eq!(first.await.unwrap(), 200);
+    let direct = format!("{}:{}", fixture.address, HTTP.listen);
+    (direct, arrived, permits)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_to_a_pod_that_speaks_no_http2_delays_no_other_request() {
+    tokio::spawn(small_steps());
+    let fixture = Fixture::start().await;
+    let (direct, _, _) = woken_hollow(&fixture, false).await;
+    let before = holds(&fixture).await;
+    let mut client = client(&direct).await;
+    let calls = tokio::spawn(async move {
+        for _ in 0..5 {
+            let answer = client.send_request(post("/", "")).await.unwrap();
+            assert_eq!(answer.status(), 502);
+            assert_eq!(answer.headers()["x-elasti-reason"], "PodClosed");
+        }
+    });
+    while !calls.is_finished() {
+        assert_eq!(http_get(&direct, "/").await.code(), 200);
+        // The paused clock moves only while there is nothing to do.
+        sleep(Duration::from_millis(20)).await;
+    }
+    calls.await.unwrap();
+    assert_eq!(holds(&fixture).await, before, "no request waits");
+}
+
+/// With a real clock: a paused one would run through the time that a ping has.
+#[tokio::test]
+async fn a_call_for_which_its_pod_has_no_stream_left_delays_no_other_request() {
+    let fixture = Fixture::start().await;
+    let (direct, arrived, permits) = woken_hollow(&fixture, true).await;
+    let before = holds(&fixture).await;
+    let channel = client(&direct).await;
+    let mut calls = JoinSet::new();
+    for _ in 0..70 {
+        let mut channel = channel.clone();
+        calls.spawn(async move {
+            channel
+                .send_request(post("/slow", ""))
+                .await
+                .unwrap()
+                .status()
+        });
+    }
+    until("every stream is taken", async || {
+        arrived.load(Ordering::Relaxed) == 64
+    })
+    .await;
+    for _ in 0..20 {
+        assert_eq!(http_get(&direct, "/").await.code(), 200);
+        sleep(Duration::from_millis(20)).await;
+    }
+    permits.add_permits(70);
+    assert_eq!(calls.join_all().await, [200; 70]);
+    assert_eq!(holds(&fixture).await, before, "no request was held");
 }
 
 #[tokio::test(start_paused = true)]

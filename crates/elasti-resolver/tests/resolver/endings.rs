@@ -65,6 +65,42 @@ async fn an_answer_before_the_end_of_an_upload_is_not_lost_in_a_reset() {
     assert!(answer.ends_with("\r\n\r\nno"), "{answer}");
 }
 
+/// With a real clock, like the others.
+#[tokio::test]
+async fn an_upload_that_is_answered_early_reaches_a_pod_that_reads_on_whole() {
+    let fixture = Fixture::start().await;
+    let address = fixture.asleep(hollow("cart")).await;
+    let client = tokio::spawn(async move {
+        let mut client = TcpStream::connect(&address).await.unwrap();
+        let head = format!("POST / HTTP/1.1\r\nHost: x\r\nContent-Length: {UPLOAD}\r\n\r\n");
+        client.write_all(head.as_bytes()).await.unwrap();
+        let mut answer = Vec::new();
+        while !answer.ends_with(b"\r\n\r\nok") {
+            answer.push(client.read_u8().await.unwrap());
+        }
+        let written = client.write_all(&vec![b'x'; UPLOAD]).await;
+        assert!(written.is_ok(), "{written:?}");
+        client.shutdown().await.unwrap();
+        client.read_to_end(&mut answer).await.unwrap();
+        String::from_utf8(answer).unwrap()
+    });
+    let listener = TcpListener::bind(pod_address(&fixture).await)
+        .await
+        .unwrap();
+    let (mut pod, _) = listener.accept().await.unwrap();
+    let mut received = Vec::new();
+    while !received.ends_with(b"\r\n\r\n") {
+        received.push(pod.read_u8().await.unwrap());
+    }
+    let answer = b"HTTP/1.1 202 Accepted\r\nContent-Length: 2\r\n\r\nok";
+    pod.write_all(answer).await.unwrap();
+    let mut body = vec![0; UPLOAD];
+    pod.read_exact(&mut body).await.unwrap();
+    let answer = client.await.unwrap();
+    assert!(answer.starts_with("HTTP/1.1 202 "), "{answer}");
+    assert_eq!(answer.matches("HTTP/1.1").count(), 1, "{answer}");
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_tls_client_that_closes_its_side_while_held_has_left() {
     let fixture = Fixture::start().await;

@@ -9,11 +9,14 @@ use elasti_testkit::fixture::{
     Fixture, HTTP, PODS, Response, SERVICES, STRATEGIC, TestPort, http_get, send_raw, service,
     until,
 };
+use http_body_util::{BodyExt as _, Empty};
 use serde_json::json;
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
+
+use crate::pods::{hollow, pod_address, serve_in_place};
 
 const NEVER: &str = "never-ready:1";
 
@@ -470,4 +473,28 @@ async fn memory_near_its_limit_lets_only_first_requests_wait_and_then_accepts_no
     assert_eq!(fixture.resolver().held(), 1);
     set_usage(100);
     until("they are served", async || fixture.resolver().held() == 3).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn requests_that_come_back_from_a_pod_they_did_not_reach_stay_admitted() {
+    let group = tempfile::tempdir().unwrap();
+    let set_usage = |current: u32| {
+        std::fs::write(group.path().join("memory.current"), current.to_string()).unwrap();
+    };
+    std::fs::write(group.path().join("memory.max"), "1000").unwrap();
+    set_usage(100);
+    let path = group.path().to_owned();
+    let fixture = Fixture::with(|settings| settings.memory_group = path).await;
+    // Ready at once, though nothing listens there.
+    let address = fixture.asleep(hollow("cart")).await;
+    let mut held = flood(&address, 5).await;
+    let pod = pod_address(&fixture).await;
+    until("all are held", async || fixture.resolver().held() == 5).await;
+    set_usage(850);
+    sleep(Duration::from_secs(5)).await;
+    assert!(held.try_join_next().is_none(), "none was refused");
+    serve_in_place(pod, async |_| http::Response::new(Empty::new().boxed())).await;
+    while let Some(answer) = held.join_next().await {
+        assert_eq!(answer.unwrap().code(), 200);
+    }
 }

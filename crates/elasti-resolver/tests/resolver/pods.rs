@@ -19,7 +19,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 /// A pod that is ready at once and listens nowhere: the test listens in its place.
 pub fn hollow(name: &'static str) -> TestService {
@@ -110,10 +110,10 @@ async fn a_connection_that_the_pod_closed_while_idle_is_not_used_again() {
     }
 }
 
-type PodBody = BoxBody<Bytes, Infallible>;
+pub type PodBody = BoxBody<Bytes, Infallible>;
 
 /// Serves HTTP/1.1 and h2c in the pod's place.
-async fn serve_in_place<F, A>(pod: (IpAddr, u16), answer: F)
+pub async fn serve_in_place<F, A>(pod: (IpAddr, u16), answer: F)
 where
     F: Fn(Request<Incoming>) -> A + Clone + Send + Sync + 'static,
     A: Future<Output = Response<PodBody>> + Send + 'static,
@@ -370,4 +370,71 @@ async fn quick_requests_do_not_wait_for_the_answers_of_slow_ones_before_them() {
         "no slow one was answered before"
     );
     assert_eq!(slow.join_all().await, [200; 40]);
+}
+
+/// Clients that hold a slot of their service and send no whole request.
+async fn slow_clients(address: &str, start: &[u8]) -> Vec<TcpStream> {
+    let mut slow = Vec::new();
+    for _ in 0..8 {
+        let mut client = TcpStream::connect(address).await.unwrap();
+        client.write_all(start).await.unwrap();
+        slow.push(client);
+    }
+    slow
+}
+
+#[tokio::test(start_paused = true)]
+async fn clients_that_send_no_whole_request_delay_no_request_behind_them() {
+    tokio::spawn(small_steps());
+    let half = b"GET / HTTP/1.1\r\nHost: x\r\n".as_slice();
+    for (start, declared) in [(half, None), (b"G", None), (b"", Some("http"))] {
+        let fixture = Fixture::start().await;
+        let mut late = hollow("cart");
+        late.probed = true;
+        late.ports[0].app_protocol = declared;
+        let address = fixture.asleep(late).await;
+        let slow = slow_clients(&address, start).await;
+        until("the slow are held", async || fixture.resolver().held() == 8).await;
+        let mut quick = tokio::task::JoinSet::new();
+        for _ in 0..10 {
+            let address = address.clone();
+            quick.spawn(async move { http_get(&address, "/").await.code() });
+        }
+        until("all are held", async || fixture.resolver().held() == 18).await;
+        serve_in_place(pod_address(&fixture).await, async |_| {
+            Response::new(Empty::new().boxed())
+        })
+        .await;
+        until("the first are released", async || {
+            fixture.resolver().held() < 18
+        })
+        .await;
+        let released = Instant::now();
+        assert_eq!(quick.join_all().await, [200; 10]);
+        let waited = released.elapsed();
+        assert!(waited < Duration::from_secs(3), "{waited:?} for {start:?}");
+        drop(slow);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_response_head_above_its_bound_is_a_502() {
+    let fixture = Fixture::start().await;
+    let address = fixture.asleep(hollow("cart")).await;
+    let client = {
+        let address = address.clone();
+        tokio::spawn(async move { http_get(&address, "/60").await })
+    };
+    serve_in_place(pod_address(&fixture).await, async |request| {
+        let kib: usize = request.uri().path()[1..].parse().unwrap();
+        Response::builder()
+            .header("x-large", "a".repeat(kib * 1024))
+            .body(Empty::new().boxed())
+            .unwrap()
+    })
+    .await;
+    assert_eq!(client.await.unwrap().code(), 200);
+    let answer = http_get(&address, "/100").await;
+    assert_eq!(answer.code(), 502);
+    assert_eq!(answer.header("x-elasti-reason"), Some("PodClosed"));
 }
