@@ -109,7 +109,6 @@ impl Operator {
     /// Caches what a watch delivered, and enqueues the services that it concerns.
     fn apply_change<K: CachedKind>(&self, scope: Option<&str>, change: Change<K>) {
         self.metrics.change_received(K::RESOURCE, change.as_str());
-        let is_list = matches!(change, Change::All { .. });
         let service = match &change {
             Change::Set(object) if K::RESOURCE == ServiceView::RESOURCE => {
                 Some(object.name().clone())
@@ -126,10 +125,6 @@ impl Operator {
         self.cluster.queue.add_all(&touched);
         if K::IS_ELASTI_SERVICE {
             self.forget_gone(touched);
-        }
-        if is_list {
-            // A service that was not listed completely before may be now.
-            self.cluster.enqueue_all();
         }
     }
 
