@@ -6,8 +6,6 @@ mod tasks;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use elasti_runtime::rate_limit::RateLimiter;
-
 use crate::activity::Reports;
 use crate::apply::Writer;
 use crate::clock::Clock;
@@ -21,6 +19,7 @@ use crate::permissions::Permissions;
 use crate::ports::Ports;
 use crate::report::Reporter;
 use crate::settings::Settings;
+use crate::shared_rate::SharedRate;
 use crate::slim::{Declared, ServiceView};
 use crate::store::{CachedKind, Change, Others, target_of};
 use crate::term::{Term, Terms};
@@ -48,7 +47,7 @@ pub(crate) struct Operator {
     permissions: Arc<Permissions>,
     heartbeats: Arc<Heartbeats>,
     /// How fast services are woken because no resolver is ready for them.
-    pub(crate) resolverless_wakes: RateLimiter<()>,
+    pub(crate) resolverless_wakes: SharedRate,
     /// Nothing more is promised.
     closing: AtomicBool,
     /// No more reconcile begins.
