@@ -275,6 +275,22 @@ fn a_service_of_one_pod_of_a_stateful_set_belongs_to_the_target() {
 }
 
 #[test]
+fn a_target_is_compared_with_few_of_the_services_of_its_namespace() {
+    let pod_name = "statefulset.kubernetes.io/pod-name";
+    let all: Vec<ServiceView> = (0..5_000)
+        .map(|n| service("s", json!({"part-of": "shop", "app": n.to_string()})))
+        .chain([service("first", json!({pod_name: "a-0"}))])
+        .collect();
+    let mut by_selector = others::BySelector::default();
+    all.iter().for_each(|one| by_selector.insert(one));
+    let labels = [("part-of", "shop"), ("app", "4000")];
+    let labels = labels.map(|(key, value)| (key.to_owned(), value.to_owned()));
+    let found = by_selector.candidates(&labels.into());
+    let expected: Vec<&ServiceView> = all.iter().skip(4_000).step_by(1_000).collect();
+    assert_eq!(found, expected);
+}
+
+#[test]
 fn neither_a_private_service_nor_one_that_another_elastiservice_names_is_anothers() {
     let store = store();
     let own = json!({"metadata": {"name": "private", "namespace": "shop", "resourceVersion": "1",
