@@ -260,7 +260,11 @@ fn build(
         false => metrics.savings().forget_all(),
     });
     let operator = Operator {
-        ports: Ports::new(settings.ports.clone(), settings.port_quarantine),
+        ports: Ports::new(
+            settings.ports.clone(),
+            settings.port_quarantine,
+            settings.namespaces.len() != 1,
+        ),
         writer: Writer::new(
             cluster.clone(),
             clock,
