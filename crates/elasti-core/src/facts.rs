@@ -34,7 +34,7 @@ pub use rival::{Claimant, rival, rival_among};
 pub use selector::PodSelector;
 pub use service::{ServiceFacts, private_service};
 pub use slice::{FoundSlice, SliceFacts, SliceOwner, endpoints, endpoints_version, our_slices};
-pub use target::{TargetFacts, replicas_of_scale};
+pub use target::{TargetFacts, replicas_of_scale, tells_pods_apart};
 pub use template::TemplateFacts;
 
 use elasti_api::names;

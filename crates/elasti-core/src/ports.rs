@@ -68,13 +68,13 @@ impl WantedPort {
     }
 }
 
-/// Too few listen ports are free.
+/// Too few listen ports are free, or the namespace has its share of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 #[error(
-    "{missing} more listen ports are needed than are free; widen the operator's port range or remove unused ElastiServices"
+    "{missing} more listen ports are needed than this namespace may have; widen the operator's port range or remove unused ElastiServices"
 )]
 pub struct PortsExhausted {
-    /// How many more are needed than are free.
+    /// How many more are needed than are free, or than the namespace may have.
     pub missing: usize,
     /// When the next port leaves quarantine; `None` if none is in it.
     pub requeue_at: Option<Timestamp>,
@@ -97,6 +97,8 @@ pub struct PortAllocator {
     /// The same by listen port.
     owners: BTreeMap<u16, ServiceKey>,
     quarantined: BTreeMap<u16, Quarantined>,
+    /// No namespace gets more than its share.
+    shared: bool,
 }
 
 impl PortAllocator {
@@ -109,11 +111,23 @@ impl PortAllocator {
             given: BTreeMap::new(),
             owners: BTreeMap::new(),
             quarantined: BTreeMap::new(),
+            shared: false,
+        }
+    }
+
+    /// From now on each namespace may have half of the ports that the others leave, those in quarantine counted: however
+    /// many ports one takes, or gives back to take new ones, some are left for the next. It keeps what it has.
+    #[must_use]
+    pub fn shared_by_namespaces(self) -> Self {
+        Self {
+            shared: true,
+            ..self
         }
     }
 
     /// Restores the ports recorded in a status, at start. Returns the entries that cannot be kept: the listen port is
-    /// outside the range, another service's or quarantined, or the service already has a different one for that port.
+    /// outside the range, another service's or quarantined, the service already has a different one for that port, or its
+    /// namespace has its share.
     pub fn remember(&mut self, owner: &ServiceKey, ports: &[ListenPort]) -> Vec<ListenPort> {
         let mut refused = Vec::new();
         for port in ports {
@@ -189,10 +203,28 @@ impl PortAllocator {
             .quarantined
             .get(&port.listen_port)
             .is_some_and(|one| one.owner != *owner || one.port != port.port);
+        let is_counted = self.quarantined.contains_key(&port.listen_port);
         self.range.contains(&port.listen_port)
             && !self.owners.contains_key(&port.listen_port)
             && !has_another
             && !quarantined_for_another
+            && (is_counted || self.left_for(&owner.namespace, Timestamp::MIN) > 0)
+    }
+
+    /// How many more ports a namespace may have, however many are free.
+    fn left_for(&self, namespace: &str, now: Timestamp) -> usize {
+        if !self.shared {
+            return usize::MAX;
+        }
+        let is_own = |owner: &ServiceKey| owner.namespace == namespace;
+        let from = ServiceKey::new(namespace, "");
+        let given = { self.given.range(from..) }.take_while(|(owner, _)| is_own(owner));
+        let given: usize = given.map(|(_, ports)| ports.len()).sum();
+        let quarantined = || self.quarantined.values().filter(|port| port.until > now);
+        let own = given + quarantined().filter(|port| is_own(&port.owner)).count();
+        let of_all = self.owners.len() + quarantined().count();
+        let left_by_others = self.range.len().saturating_sub(of_all - own);
+        left_by_others.div_ceil(2).saturating_sub(own)
     }
 
     /// One free listen port for each of `new`; changes nothing. Those of `dropped` are about to be quarantined.
@@ -205,16 +237,26 @@ impl PortAllocator {
     ) -> Result<Vec<ListenPort>, PortsExhausted> {
         let mut chosen: BTreeMap<u16, &WantedPort> = BTreeMap::new();
         let mut missing = 0;
+        if new.is_empty() {
+            return Ok(Vec::new());
+        }
+        let mut left = self.left_for(&owner.namespace, now);
+        let had = self.had(owner, dropped);
         for wanted in new {
-            let had_it = |listen_port: &u16| self.had(owner, wanted.port, *listen_port, dropped);
+            let had_it = |listen_port: &u16| had.contains(&(wanted.port, *listen_port));
             let free = |listen_port: &u16| {
                 !chosen.contains_key(listen_port)
                     && (self.is_free(*listen_port, now) || had_it(listen_port))
             };
-            let own = dropped.iter().map(|d| d.listen_port);
-            let own = own.chain(self.quarantined.keys().copied()).filter(had_it);
-            match own.chain(self.candidates(owner, wanted.port)).find(free) {
+            let own = dropped.iter().map(|d| d.listen_port).filter(had_it);
+            let before = had.range((wanted.port, 0)..=(wanted.port, u16::MAX));
+            let own = own.chain(before.map(|(_, listen_port)| *listen_port));
+            let found = own.chain(self.candidates(owner, wanted.port)).find(free);
+            // One that it had is counted already.
+            let is_more = found.is_some_and(|listen_port| !had_it(&listen_port));
+            match found.filter(|_| !is_more || left > 0) {
                 Some(listen_port) => {
+                    left -= usize::from(is_more);
                     chosen.insert(listen_port, wanted);
                 }
                 None => missing += 1,
@@ -243,17 +285,13 @@ impl PortAllocator {
             && !self.quarantined.get(&listen_port).is_some_and(quarantined)
     }
 
-    /// This service had this listen port for this very port until just now: what still arrives there is meant for it,
-    /// so it may have it back without a quarantine.
-    fn had(&self, owner: &ServiceKey, port: u16, listen_port: u16, dropped: &[ListenPort]) -> bool {
-        let just_dropped = dropped
-            .iter()
-            .any(|d| d.listen_port == listen_port && d.port == port);
-        let quarantined = self
-            .quarantined
-            .get(&listen_port)
-            .is_some_and(|one| one.owner == *owner && one.port == port);
-        just_dropped || quarantined
+    /// Which listen port this service had for which port until just now, as port and listen port: what still arrives there is
+    /// meant for it, so it may have it back for this very port without a quarantine.
+    fn had(&self, owner: &ServiceKey, dropped: &[ListenPort]) -> BTreeSet<(u16, u16)> {
+        let dropped = dropped.iter().map(|d| (d.port, d.listen_port));
+        let own = { self.quarantined.iter() }.filter(|(_, one)| one.owner == *owner);
+        let own = own.map(|(listen_port, one)| (one.port, *listen_port));
+        dropped.chain(own).collect()
     }
 
     /// The whole range, from a start that depends on the owner and the port only: a restarted operator or another

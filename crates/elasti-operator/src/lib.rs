@@ -24,6 +24,7 @@ mod report;
 mod savings;
 mod scale_locks;
 pub mod settings;
+mod shared_rate;
 mod slim;
 mod store;
 mod targets;

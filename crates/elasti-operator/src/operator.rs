@@ -6,8 +6,6 @@ mod tasks;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use elasti_runtime::rate_limit::RateLimiter;
-
 use crate::activity::Reports;
 use crate::apply::Writer;
 use crate::clock::Clock;
@@ -21,6 +19,7 @@ use crate::permissions::Permissions;
 use crate::ports::Ports;
 use crate::report::Reporter;
 use crate::settings::Settings;
+use crate::shared_rate::SharedRate;
 use crate::slim::{Declared, ServiceView};
 use crate::store::{CachedKind, Change, Others, target_of};
 use crate::term::{Term, Terms};
@@ -48,7 +47,7 @@ pub(crate) struct Operator {
     permissions: Arc<Permissions>,
     heartbeats: Arc<Heartbeats>,
     /// How fast services are woken because no resolver is ready for them.
-    pub(crate) resolverless_wakes: RateLimiter<()>,
+    pub(crate) resolverless_wakes: SharedRate,
     /// Nothing more is promised.
     closing: AtomicBool,
     /// No more reconcile begins.
@@ -109,7 +108,6 @@ impl Operator {
     /// Caches what a watch delivered, and enqueues the services that it concerns.
     fn apply_change<K: CachedKind>(&self, scope: Option<&str>, change: Change<K>) {
         self.metrics.change_received(K::RESOURCE, change.as_str());
-        let is_list = matches!(change, Change::All { .. });
         let service = match &change {
             Change::Set(object) if K::RESOURCE == ServiceView::RESOURCE => {
                 Some(object.name().clone())
@@ -126,10 +124,6 @@ impl Operator {
         self.cluster.queue.add_all(&touched);
         if K::IS_ELASTI_SERVICE {
             self.forget_gone(touched);
-        }
-        if is_list {
-            // A service that was not listed completely before may be now.
-            self.cluster.enqueue_all();
         }
     }
 

@@ -12,11 +12,16 @@ use parking_lot::Mutex;
 use crate::name::Name;
 use crate::slim::{Declared, ServiceView};
 
+/// If none is in quarantine: one that is released meanwhile is free after that, or after this.
+const EXHAUSTED_PAUSE_MIN: SignedDuration = SignedDuration::from_mins(1);
+
 /// The listen ports of one operator.
 #[derive(Debug)]
 pub(crate) struct Ports {
     range: RangeInclusive<u16>,
     quarantine: SignedDuration,
+    /// Services of several namespaces have them.
+    shared: bool,
     allocator: Mutex<PortAllocator>,
 }
 
@@ -29,13 +34,19 @@ pub(crate) struct Allocation {
 }
 
 impl Ports {
-    pub(crate) fn new(range: RangeInclusive<u16>, quarantine: SignedDuration) -> Self {
-        let allocator = PortAllocator::new(range.clone(), quarantine);
-        Self {
+    pub(crate) fn new(
+        range: RangeInclusive<u16>,
+        quarantine: SignedDuration,
+        shared: bool,
+    ) -> Self {
+        let ports = Self {
+            allocator: Mutex::new(PortAllocator::new(range.clone(), quarantine)),
             range,
             quarantine,
-            allocator: Mutex::new(allocator),
-        }
+            shared,
+        };
+        ports.restore(&[]);
+        ports
     }
 
     /// The ports that a Service has, or gets now.
@@ -70,10 +81,14 @@ impl Ports {
                 ports: PortsGiven::Given(given),
                 requeue_at: None,
             },
-            Err(exhausted) => Allocation {
-                ports: PortsGiven::Exhausted,
-                requeue_at: exhausted.requeue_at,
-            },
+            Err(exhausted) => {
+                let pause = self.quarantine.max(EXHAUSTED_PAUSE_MIN);
+                let requeue_at = exhausted.requeue_at.or(now.checked_add(pause).ok());
+                Allocation {
+                    ports: PortsGiven::Exhausted,
+                    requeue_at,
+                }
+            }
         }
     }
 
@@ -82,7 +97,8 @@ impl Ports {
         self.allocator.lock().release(&service_key(service), now);
     }
 
-    /// Starts over with the ports that the statuses show; the first of two with the same port keeps it.
+    /// Starts over with the ports that the statuses show; the first of two with the same port keeps it. No share bounds what
+    /// is in use.
     pub(crate) fn restore(&self, all: &[Arc<Declared>]) {
         let mut allocator = PortAllocator::new(self.range.clone(), self.quarantine);
         for me in all {
@@ -92,7 +108,10 @@ impl Ports {
                 allocator.remember(&service_key(&service), &other.ports);
             }
         }
-        *self.allocator.lock() = allocator;
+        *self.allocator.lock() = match self.shared {
+            true => allocator.shared_by_namespaces(),
+            false => allocator,
+        };
     }
 }
 

@@ -42,7 +42,7 @@ pub(crate) async fn reconcile(operator: &Operator, name: &Name) -> Reconciled {
         Ok(None) => return Reconciled::without_plan(Ok(())),
         Err(error) => return Reconciled::without_plan(Err(error)),
     };
-    let plan = paced(operator, plan, snapshot.observed.now);
+    let plan = paced(operator, plan, &snapshot);
     operator
         .memories
         .set_stable_since(name, snapshot.stable_since_after(&plan));
@@ -66,10 +66,13 @@ pub(crate) async fn reconcile(operator: &Operator, name: &Name) -> Reconciled {
 }
 
 /// Without resolvers everything is woken: so many at once that nodes and the API server can follow, the others later.
-fn paced(operator: &Operator, plan: Plan, now: Timestamp) -> Plan {
-    if !plan.wakes_for_lack_of_resolvers() || operator.resolverless_wakes.allows(&()) {
+/// Namespaces share the pace, because what one of them wakes may be refused and tried again for ever.
+fn paced(operator: &Operator, plan: Plan, snapshot: &Snapshot) -> Plan {
+    let namespace = &snapshot.me.name.namespace;
+    if !plan.wakes_for_lack_of_resolvers() || operator.resolverless_wakes.allows(namespace) {
         return plan;
     }
+    let now = snapshot.observed.now;
     let later = now.checked_add(RESOLVERLESS_WAKE_PAUSE);
     plan.without_wake_until(later.unwrap_or(now))
 }

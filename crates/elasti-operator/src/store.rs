@@ -37,6 +37,8 @@ pub(crate) use refresh::Lists;
 pub(crate) enum Change<K> {
     /// A whole list: these exist, and others that cannot be read; nothing else does.
     All {
+        /// The version of the list itself; empty if there is none.
+        version: String,
         /// Those that could be read.
         good: Vec<K>,
         /// Those that could not: what was cached of them still counts.
@@ -54,7 +56,12 @@ impl<K> Change<K> {
     /// The same change of something made from each object.
     pub(crate) fn map<L>(self, mut make: impl FnMut(K) -> L) -> Change<L> {
         match self {
-            Self::All { good, broken } => Change::All {
+            Self::All {
+                version,
+                good,
+                broken,
+            } => Change::All {
+                version,
                 good: good.into_iter().map(make).collect(),
                 broken,
             },
@@ -140,8 +147,10 @@ pub(crate) struct Cache {
     not_read: HashMap<Name, u64>,
     /// The number of the latest of them.
     last_not_read: u64,
-    /// At which number the last list of a resource in a namespace began.
+    /// At which number the list of a resource in a namespace that is being read began.
     list_began: HashMap<(&'static str, Option<String>), u64>,
+    /// The same of the last one that is complete.
+    list_covers: HashMap<(&'static str, Option<String>), u64>,
     targets: HashMap<TargetName, Arc<TargetView>>,
     pub(crate) hpas: HashMap<Name, u32>,
     pub(crate) scaled: HashMap<Name, ScaledView>,
@@ -163,6 +172,8 @@ pub(crate) struct Cache {
     scopes: Vec<Option<String>>,
     /// Which version each watch has reached.
     watch_versions: HashMap<(&'static str, Option<String>), u64>,
+    /// The same of the watches of targets.
+    target_versions: HashMap<(KindName, Option<String>), u64>,
 }
 
 impl Cache {
@@ -220,21 +231,28 @@ impl Store {
         let mut cache = self.cache.lock();
         let mut touched = BTreeSet::new();
         match change {
-            Change::All { good, broken } => {
+            Change::All {
+                version,
+                good,
+                broken,
+            } => {
+                let key = (K::RESOURCE, scope.map(str::to_owned));
+                let reached = cache.watch_versions.entry(key.clone()).or_default();
+                let source = Source::list(reached, &version);
                 let mut left: HashSet<Name> = names_in::<K>(&cache, scope);
                 for name in &broken {
                     left.remove(name);
                 }
                 for object in good {
                     left.remove(object.name());
-                    object.put(&mut cache, &mut touched, Source::List);
+                    object.put(&mut cache, &mut touched, source);
                 }
                 for name in left {
                     K::gone(&name, &mut cache, &mut touched);
                 }
-                cache.listed.insert((K::RESOURCE, scope.map(str::to_owned)));
+                cache.set_listed(key, &mut touched);
                 if K::NEEDS_SERVICES_FIRST {
-                    cache.set_all_read(scope);
+                    cache.set_all_read::<K>(scope);
                 }
             }
             Change::Set(object) => object.put(&mut cache, &mut touched, Source::Event),
@@ -276,7 +294,12 @@ impl Store {
             name,
         };
         match change {
-            Change::All { good, broken } => {
+            Change::All {
+                version,
+                good,
+                broken,
+            } => {
+                let source = Source::list(cache.target_version(kind, scope), &version);
                 let in_scope = |name: &&TargetName| {
                     name.kind == *kind && scope.is_none_or(|s| *name.name.namespace == *s)
                 };
@@ -288,7 +311,7 @@ impl Store {
                 for object in good {
                     left.remove(&object.name);
                     let name = full(object.name.clone());
-                    cache.put_target(&name, object, &mut touched, Source::List);
+                    cache.put_target(&name, object, &mut touched, source);
                 }
                 for name in left {
                     cache.remove_target(&full(name), &mut touched);
@@ -297,6 +320,8 @@ impl Store {
             }
             Change::Set(object) => {
                 let name = full(object.name.clone());
+                let reached = cache.target_version(kind, scope);
+                *reached = object.version.parse::<u64>().unwrap_or(0).max(*reached);
                 cache.put_target(&name, object, &mut touched, Source::Event);
             }
             Change::Gone(name) => cache.remove_target(&full(name), &mut touched),
@@ -342,6 +367,7 @@ impl Store {
         for name in all.cloned().collect::<Vec<TargetName>>() {
             cache.remove_target(&name, &mut touched);
         }
+        cache.target_versions.retain(|(one, _), _| one != kind);
         cache.kind_scopes.remove(kind);
         cache.refused_kinds.remove(kind);
         cache.kinds.remove(kind);
@@ -437,7 +463,20 @@ impl Cache {
         slices.map(|(_, slice)| slice)
     }
 
-    /// Replaces a target, unless it is newer than that; a list is believed also after a restore, which sets versions back.
+    /// A list is complete. A service that could not be decided on before the first one may be now.
+    fn set_listed(&mut self, key: (&'static str, Option<String>), touched: &mut BTreeSet<Name>) {
+        if self.listed.insert(key) {
+            touched.extend(self.declared.keys().cloned());
+        }
+    }
+
+    /// Which version the watch of a target's kind has reached.
+    fn target_version(&mut self, kind: &KindName, scope: Option<&str>) -> &mut u64 {
+        let key = (kind.clone(), scope.map(str::to_owned));
+        self.target_versions.entry(key).or_default()
+    }
+
+    /// Replaces a target, unless it is newer than that.
     pub(crate) fn put_target(
         &mut self,
         name: &TargetName,
@@ -449,6 +488,9 @@ impl Cache {
         if before
             .is_some_and(|b| b.uid == object.uid && !replaces(&b.version, &object.version, source))
         {
+            return;
+        }
+        if source.is_list() && before.is_some_and(|before| **before == object) {
             return;
         }
         let labels = before.map(|before| &before.facts.pod_labels);

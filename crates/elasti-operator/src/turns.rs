@@ -35,11 +35,21 @@ impl<T> Turns<T> {
     }
 
     pub(crate) fn push(&mut self, namespace: &Arc<str>, one: T) {
+        self.waiting_of(namespace).push_back(one);
+    }
+
+    /// Before all others of its namespace.
+    pub(crate) fn push_first(&mut self, namespace: &Arc<str>, one: T) {
+        self.waiting_of(namespace).push_front(one);
+    }
+
+    /// What waits in a namespace, to which one is about to be added.
+    fn waiting_of(&mut self, namespace: &Arc<str>) -> &mut VecDeque<T> {
         let waiting = self.waiting.entry(namespace.clone()).or_default();
         if waiting.is_empty() {
             self.order.push_back(namespace.clone());
         }
-        waiting.push_back(one);
+        waiting
     }
 
     /// How many of a namespace wait.

@@ -87,7 +87,7 @@ pub(crate) async fn watch<K: FromObject>(
         Event::Calling => heartbeat.beat(),
         Event::Listing => begin(),
         Event::Watching => {}
-        Event::Listed(items) => on_change(all(items), version),
+        Event::Listed(items) => on_change(all(items, version), version),
         // What cannot be read stays as it was known.
         Event::Applied(Item { object, .. }) => {
             if let Ok(object) = object {
@@ -101,7 +101,7 @@ pub(crate) async fn watch<K: FromObject>(
         Event::Failed { error, retry_after } => {
             heartbeat.beat_after(retry_after);
             if is_absent(&error) {
-                on_change(all(Vec::new()), "");
+                on_change(all(Vec::new(), ""), "");
             } else if is_refused(&error) {
                 tracing::warn!(path, %error, "list or watch refused");
                 on_change(Change::Refused, "");
@@ -121,7 +121,7 @@ fn is_refused(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == 403)
 }
 
-fn all<K>(items: Vec<Item<K>>) -> Change<K> {
+fn all<K>(items: Vec<Item<K>>, version: &str) -> Change<K> {
     let (mut good, mut broken) = (Vec::new(), Vec::new());
     for Item { object, .. } in items {
         match object {
@@ -129,7 +129,11 @@ fn all<K>(items: Vec<Item<K>>) -> Change<K> {
             Err(name) => broken.push(name),
         }
     }
-    Change::All { good, broken }
+    Change::All {
+        version: version.to_owned(),
+        good,
+        broken,
+    }
 }
 
 /// Everything that labels select, beside the watch, and the version of that list.

@@ -69,6 +69,11 @@ const URGENT_LIFETIME: Lifetime = Lifetime {
     grace: Duration::from_secs(1),
 };
 
+/// For watches that nothing makes urgent.
+pub(crate) fn never_urgent() -> watch::Receiver<bool> {
+    watch::Sender::new(false).subscribe()
+}
+
 /// Follows the objects that `labels` select, as long as the future lives. Of a list at most so many are kept.
 pub(crate) async fn follow<T: Kept>(
     api: Api<T::Object>,

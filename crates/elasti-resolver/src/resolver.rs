@@ -206,7 +206,7 @@ impl Parts {
                 metrics: metrics.clone(),
                 lifecycle: lifecycle.clone(),
                 host_route,
-                sources: sources(settings, client, &hold),
+                sources: sources(settings, client),
                 idle_timeout: settings.idle_timeout,
                 access_log: access_log(settings, clock, &metrics),
                 tracer: tracer(settings, clock, &metrics),
@@ -252,9 +252,8 @@ fn service_defaults(settings: &Settings) -> ServiceDefaults {
     }
 }
 
-fn sources(settings: &Settings, client: &Client, hold: &Hold) -> Arc<Sources> {
-    let namespaces = settings.namespaces.clone();
-    Arc::new(Sources::new(client.clone(), namespaces, hold.urgent()))
+fn sources(settings: &Settings, client: &Client) -> Arc<Sources> {
+    Arc::new(Sources::new(client.clone(), settings.namespaces.clone()))
 }
 
 fn activity(clock: Clock, table: &RouteTable, listeners: &Listeners) -> ActivityReporter {

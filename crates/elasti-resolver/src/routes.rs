@@ -345,6 +345,7 @@ impl Routes {
         });
         Some(Service {
             key: key.clone(),
+            created: config.created.map(|time| time.0),
             ports: ports.collect(),
             probes: config.probes,
             room: config.room,

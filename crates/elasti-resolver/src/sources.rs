@@ -16,7 +16,7 @@ use tokio::sync::watch;
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::follow::{Change, Kept, follow};
+use crate::follow::{Change, Kept, follow, never_urgent};
 
 /// Namespaces that are followed for the services of one namespace: those of two specs with nothing in common. Of more,
 /// the pods count as unknown.
@@ -104,7 +104,6 @@ pub(crate) struct Sources {
     client: Client,
     /// The namespaces whose pods may be read; empty means all.
     readable: Vec<String>,
-    urgent: watch::Receiver<bool>,
     followed: Mutex<HashMap<String, Followed>>,
     undecided: Mutex<HashMap<IpAddr, usize>>,
     changed: watch::Sender<()>,
@@ -117,15 +116,10 @@ impl std::fmt::Debug for Sources {
 }
 
 impl Sources {
-    pub(crate) fn new(
-        client: Client,
-        readable: Vec<String>,
-        urgent: watch::Receiver<bool>,
-    ) -> Self {
+    pub(crate) fn new(client: Client, readable: Vec<String>) -> Self {
         Self {
             client,
             readable,
-            urgent,
             followed: Mutex::default(),
             undecided: Mutex::default(),
             changed: watch::Sender::default(),
@@ -198,7 +192,8 @@ impl Sources {
         let pods = Arc::<RwLock<Pods>>::default();
         let api: Api<Pod> = Api::namespaced(self.client.clone(), namespace);
         let (known, changed) = (pods.clone(), self.changed.clone());
-        let following = follow(api, None, MAX_PODS, self.urgent.clone(), move |change| {
+        // There may be a thousand of these watches, and nothing that is held waits for them.
+        let following = follow(api, None, MAX_PODS, never_urgent(), move |change| {
             known.write().apply(change);
             changed.send_replace(());
         });

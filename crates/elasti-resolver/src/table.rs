@@ -1,6 +1,6 @@
 //! The routing table: listen port to service, port and pods; host name to service.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -10,6 +10,7 @@ use elasti_core::ports::ServiceKey;
 use elasti_core::probe_response::ProbeRules;
 use elasti_core::sources::SourceRule;
 use elasti_core::waiting_room::RoomLimits;
+use jiff::Timestamp;
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::Notify;
 
@@ -169,6 +170,8 @@ impl PortKey {
 #[derive(Debug)]
 pub(crate) struct Service {
     pub(crate) key: Arc<ServiceKey>,
+    /// When its ElastiService was created.
+    pub(crate) created: Option<Timestamp>,
     pub(crate) ports: Vec<Port>,
     pub(crate) probes: Arc<ProbeRules>,
     pub(crate) room: RoomLimits,
@@ -259,7 +262,8 @@ impl Table {
         self.services.get(self.listen_ports.get(&listen_port)?)
     }
 
-    /// All ports of the touched services become free before one is given, so that two services can exchange theirs.
+    /// All ports of the touched services become free before one is given, so that two services can exchange theirs. A port
+    /// that several claim goes to the one that has it, or else to the oldest: what a status says can be copied.
     fn update(
         &mut self,
         loaded: bool,
@@ -268,6 +272,7 @@ impl Table {
     ) -> Vec<Update> {
         self.loaded = loaded;
         let mut done = Vec::with_capacity(updates.len());
+        let mut had: HashSet<(u16, Arc<ServiceKey>)> = HashSet::new();
         for (key, after) in updates {
             let before = match &after {
                 Some(service) => self.services.insert(key.clone(), service.clone()),
@@ -277,18 +282,26 @@ impl Table {
             for port in ports.map(|port| port.listen.listen_port) {
                 if self.listen_ports.get(&port) == Some(&key) {
                     self.listen_ports.remove(&port);
+                    had.insert((port, key.clone()));
                     touched.insert(port);
                 }
             }
             done.push(Update { key, before, after });
         }
-        for Update { key, after, .. } in &done {
-            for port in after.iter().flat_map(|service| &service.ports) {
-                // A port that two services claim stays with the first: bytes never reach the wrong one.
-                let port = port.listen.listen_port;
-                self.listen_ports.entry(port).or_insert_with(|| key.clone());
-                touched.insert(port);
-            }
+        let claims = done.iter().flat_map(|Update { key, after, .. }| {
+            let ports = after.iter().flat_map(|service| &service.ports);
+            let created = after.as_ref().and_then(|service| service.created);
+            ports.map(move |port| (port.listen.listen_port, created, key))
+        });
+        let mut claims: Vec<(u16, Option<Timestamp>, &Arc<ServiceKey>)> = claims.collect();
+        claims.sort_by_cached_key(|(port, created, key)| {
+            let has_it = had.contains(&(*port, Arc::clone(key)));
+            (!has_it, created.is_none(), *created, Arc::clone(key))
+        });
+        for (port, _, key) in claims {
+            // It stays with the first: bytes never reach the wrong one.
+            self.listen_ports.entry(port).or_insert_with(|| key.clone());
+            touched.insert(port);
         }
         done
     }
@@ -316,6 +329,7 @@ mod tests {
         };
         let service = Service {
             key: key(name),
+            created: None,
             ports: ports.iter().map(port).collect(),
             probes: Arc::default(),
             room: elasti_core::waiting_room::Limits::default().room(None),
@@ -329,6 +343,17 @@ mod tests {
             stats: Arc::default(),
         };
         (key(name), Some(Arc::new(service)))
+    }
+
+    fn created_at(
+        second: i64,
+        name: &str,
+        ports: &[u16],
+    ) -> (Arc<ServiceKey>, Option<Arc<Service>>) {
+        let (key, service) = with_ports(name, ports);
+        let service = Arc::into_inner(service.unwrap()).unwrap();
+        let created = Timestamp::from_second(second).ok();
+        (key, Some(Arc::new(Service { created, ..service })))
     }
 
     fn owner(table: &RouteTable, port: u16) -> Option<String> {
@@ -360,6 +385,29 @@ mod tests {
         table.update(true, vec![with_ports("a", &[2]), with_ports("b", &[1])]);
         assert_eq!(owner(&table, 1).as_deref(), Some("b"));
         assert_eq!(owner(&table, 2).as_deref(), Some("a"));
+    }
+
+    /// Whoever may write the status of an ElastiService can copy the port of another.
+    #[test]
+    fn of_two_that_claim_a_port_in_one_list_the_oldest_gets_it_unless_another_has_it() {
+        let table = RouteTable::default();
+        let list = || {
+            let copied = created_at(9, "aaa", &[1, 2]);
+            let of_none = with_ports("aab", &[1]);
+            vec![
+                copied,
+                of_none,
+                created_at(5, "b", &[1]),
+                created_at(7, "c", &[1]),
+            ]
+        };
+        table.update(true, list());
+        assert_eq!(owner(&table, 1).as_deref(), Some("b"));
+        assert_eq!(owner(&table, 2).as_deref(), Some("aaa"));
+        let before = vec![(key("b"), None), created_at(7, "c", &[1])];
+        table.update(true, before);
+        table.update(true, list());
+        assert_eq!(owner(&table, 1).as_deref(), Some("c"), "it has it");
     }
 
     #[test]

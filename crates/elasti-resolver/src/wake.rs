@@ -90,6 +90,8 @@ pub(crate) struct WakeTasks {
 pub(crate) struct RunningWake {
     /// Tells it that a request is held.
     held: Notify,
+    /// Requests are held, so that its watch must notice silence soon.
+    urgent: watch::Sender<bool>,
     /// Who the first of them is from.
     client: Option<Box<WakeClient>>,
 }
@@ -116,6 +118,7 @@ impl WakeTasks {
         }
         let wake = Arc::new(RunningWake {
             held: Notify::new(),
+            urgent: watch::Sender::new(true),
             client,
         });
         running.insert(key.clone(), wake.clone());
@@ -123,7 +126,7 @@ impl WakeTasks {
     }
 
     async fn run(self: Arc<Self>, key: ServiceKey, wake: Arc<RunningWake>) {
-        let mut watching = std::pin::pin!(self.watch_pods(&key));
+        let mut watching = std::pin::pin!(self.watch_pods(&key, wake.urgent.subscribe()));
         loop {
             tokio::select! {
                 () = &mut watching => {}
@@ -149,6 +152,7 @@ impl WakeTasks {
     /// Sends the wake until the operator has accepted it, and again while requests are still held.
     async fn request_until_awake(&self, key: &ServiceKey, wake: &RunningWake) {
         let mut backoff = BACKOFF_MIN;
+        wake.urgent.send_replace(true);
         while self.hold.held(key) > 0 {
             let result = timeout(ATTEMPT_TIMEOUT, self.request(key, wake))
                 .await
@@ -171,6 +175,7 @@ impl WakeTasks {
                 sleep(POLL_INTERVAL.min(again.saturating_duration_since(Instant::now()))).await;
             }
         }
+        wake.urgent.send_replace(false);
         while self.hold.held(key) == 0 && !self.is_done(key) {
             // A promise may have ended: the next request that is held needs another one at once.
             let _ = timeout(POLL_INTERVAL, wake.held.notified()).await;
@@ -247,7 +252,7 @@ impl WakeTasks {
     }
 
     /// Follows the pods behind a service for as long as the future lives.
-    async fn watch_pods(&self, key: &ServiceKey) {
+    async fn watch_pods(&self, key: &ServiceKey, urgent: watch::Receiver<bool>) {
         let services: Api<Service> = Api::namespaced(self.client.clone(), &key.namespace);
         let private = names::private_service(&key.service);
         let service = loop {
@@ -288,13 +293,7 @@ impl WakeTasks {
             pods.lock().set_passed(pod, passes);
             publish();
         };
-        let follow = follow(
-            api,
-            Some(labels.join(",")),
-            usize::MAX,
-            self.hold.urgent(),
-            on_change,
-        );
+        let follow = follow(api, Some(labels.join(",")), usize::MAX, urgent, on_change);
         let probe = self.probes.run(key, probed, on_result);
         tokio::join!(follow, probe);
     }

@@ -12,6 +12,9 @@ use super::requests::Requests;
 use super::selector::PodSelector;
 use crate::observed::{Author, StopOrder, Target};
 
+const POD_NAME_LABEL: &str = "statefulset.kubernetes.io/pod-name";
+const POD_INDEX_LABEL: &str = "apps.kubernetes.io/pod-index";
+
 /// What is kept of a target.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TargetFacts {
@@ -81,10 +84,8 @@ impl TargetFacts {
     #[must_use]
     pub fn labels_one_pod(&self, name: &str, key: &str, value: &str) -> bool {
         let number = match key {
-            "statefulset.kubernetes.io/pod-name" => {
-                { value.strip_prefix(name) }.and_then(|rest| rest.strip_prefix('-'))
-            }
-            "apps.kubernetes.io/pod-index" => Some(value),
+            POD_NAME_LABEL => { value.strip_prefix(name) }.and_then(|rest| rest.strip_prefix('-')),
+            POD_INDEX_LABEL => Some(value),
             _ => None,
         };
         let is_stateful_set = matches!(
@@ -195,4 +196,10 @@ fn author(record: &[ManagedFieldsEntry]) -> (Author, Option<Timestamp>) {
         None => Author::Unknown,
     };
     (by, entry.time.as_ref().map(|t| t.0))
+}
+
+/// A controller may give this label a value of its own on each pod of one workload.
+#[must_use]
+pub fn tells_pods_apart(key: &str) -> bool {
+    matches!(key, POD_NAME_LABEL | POD_INDEX_LABEL)
 }

@@ -182,6 +182,55 @@ fn too_few_free_ports_leave_the_allocator_unchanged() {
     assert_eq!(port_allocator, before);
 }
 
+/// One Service whose 100 ports get new numbers every second would have all 20,000 in quarantine after 200 s.
+#[test]
+fn a_namespace_that_takes_new_ports_every_second_leaves_half_to_the_others() {
+    let mut port_allocator =
+        PortAllocator::new(DEFAULT_RANGE, DEFAULT_QUARANTINE).shared_by_namespaces();
+    let web = ServiceKey::new("hostile", "web");
+    let mut refused = None;
+    for second in 0..120u16 {
+        let ports: Vec<WantedPort> = (0..100).map(|n| wanted("", 1 + 100 * second + n)).collect();
+        let given = port_allocator.assign(&web, &ports, at(second.into()));
+        refused = refused.or(given.err().map(|_| second));
+        let seen: Vec<ListenPort> = (0..50)
+            .map(|n| second * 50 + n)
+            .map(|n| listen("", n, 10_000 + n))
+            .collect();
+        port_allocator.remember(&ServiceKey::new("hostile", "other"), &seen);
+    }
+    assert!(refused.is_some());
+    let held = port_allocator.owners.len() + port_allocator.quarantined.len();
+    assert_eq!(held, 10_000, "what a status says counts too");
+    for n in 0..50 {
+        let ports = [wanted("http", 80), wanted("grpc", 9090)];
+        let given = port_allocator.assign(&key(&format!("s{n}")), &ports, at(250));
+        assert_eq!(given.map(|g| g.len()), Ok(2));
+    }
+    // Its quarantine ends, and with it the bound.
+    let given = port_allocator.assign(&web, &[wanted("", 80)], at(700));
+    assert_eq!(given.map(|g| g.len()), Ok(1));
+}
+
+#[test]
+fn a_namespace_keeps_the_ports_that_it_has_beyond_its_share() {
+    let mut port_allocator = port_allocator(100..=109);
+    let ports: Vec<WantedPort> = (0..8).map(|n| wanted("", 80 + n)).collect();
+    let before = port_allocator.assign(&key("cart"), &ports, at(0)).unwrap();
+    port_allocator = port_allocator.shared_by_namespaces();
+    let after = port_allocator.assign(&key("cart"), &ports, at(1));
+    assert_eq!(after, Ok(before));
+    let more = port_allocator.assign(&key("till"), &[wanted("", 80)], at(1));
+    assert_eq!(more.map_err(|error| error.missing), Err(1));
+    let other = ServiceKey::new("other", "web");
+    let given = port_allocator.assign(&other, &[wanted("", 80)], at(1));
+    assert_eq!(
+        given.map(|g| g.len()),
+        Ok(1),
+        "one of the two that are left"
+    );
+}
+
 #[test]
 fn an_empty_range_gives_nothing() {
     #[allow(clippy::reversed_empty_ranges)]

@@ -117,6 +117,7 @@ fn a_kind_that_may_not_be_listed_is_told_where_it_is_so_and_until_it_is_listed()
     let kind = KindName::new("apps", "v1", "ReplicaSet");
     let refused = || refused_kind(&store.cache(), &me);
     let list = || Change::All {
+        version: String::new(),
         good: Vec::new(),
         broken: Vec::new(),
     };

@@ -10,7 +10,6 @@ use std::time::Duration;
 use elasti_api::{ElastiService, names};
 use elasti_core::facts::PREDECESSOR_LABEL;
 use elasti_runtime::peer_tls::{ClientConfig, PeerTls, TlsAcceptor, TlsError};
-use elasti_runtime::rate_limit::RateLimiter;
 use k8s_openapi::api::core::v1::{Node, Pod, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::{Client, Resource as _};
@@ -35,6 +34,7 @@ use crate::permissions::{self, Permissions};
 use crate::ports::Ports;
 use crate::report::{EventQueue, Reporter};
 use crate::settings::Settings;
+use crate::shared_rate::SharedRate;
 use crate::slim::{Declared, NodeView, PodView, ServiceView, SliceView};
 use crate::store::{CachedKind, Change, PredecessorPod, ResolverPod};
 use crate::targets;
@@ -260,7 +260,11 @@ fn build(
         false => metrics.savings().forget_all(),
     });
     let operator = Operator {
-        ports: Ports::new(settings.ports.clone(), settings.port_quarantine),
+        ports: Ports::new(
+            settings.ports.clone(),
+            settings.port_quarantine,
+            settings.namespaces.len() != 1,
+        ),
         writer: Writer::new(
             cluster.clone(),
             clock,
@@ -272,7 +276,7 @@ fn build(
         memories: Memories::new(clock, terms.clone()),
         reports: Arc::new(reports),
         heartbeats: Arc::default(),
-        resolverless_wakes: RateLimiter::new(RESOLVERLESS_WAKE_RATE, 1),
+        resolverless_wakes: SharedRate::new(RESOLVERLESS_WAKE_RATE),
         closing: AtomicBool::new(false),
         stopping: AtomicBool::new(false),
         settings,

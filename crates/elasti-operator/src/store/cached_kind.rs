@@ -11,12 +11,28 @@ use crate::name::Name;
 use crate::slim::{Declared, FromObject, NodeView, PodView, ServiceView, SliceView};
 
 /// Where an object comes from.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy)]
 pub(crate) enum Source {
-    /// A list, which replaces everything.
-    List,
+    /// A list at this version; without one it replaces everything.
+    List(Option<u64>),
     /// A single object, which may be older than what is cached.
     Event,
+}
+
+impl Source {
+    /// A list; `reached` is the version that the watch had reached, and from now on that of the list. If the list is
+    /// behind it, etcd was restored from a backup, and its lower versions are the truth.
+    pub(super) fn list(reached: &mut u64, version: &str) -> Self {
+        let Ok(version) = version.parse::<u64>() else {
+            return Self::List(None);
+        };
+        let is_restored = version < std::mem::replace(reached, version);
+        Self::List((!is_restored).then_some(version))
+    }
+
+    pub(super) fn is_list(self) -> bool {
+        matches!(self, Self::List(_))
+    }
 }
 
 /// A kind of object that is cached.
@@ -49,15 +65,17 @@ pub(super) fn names_in<K: CachedKind>(cache: &Cache, scope: Option<&str>) -> Has
     all.into_iter().collect()
 }
 
-/// Whether `new` may replace `old`: the API server's versions grow, wherever they can be compared.
+/// Whether `new` may replace `old`: the API server's versions grow, wherever they can be compared. What is older in a list
+/// that knows the newer version was restored; what is newer than the list itself was written while its pages were read.
 pub(super) fn replaces(old: &str, new: &str, source: Source) -> bool {
-    if source == Source::List {
+    let (Ok(old), Ok(new)) = (old.parse::<u64>(), new.parse::<u64>()) else {
         return true;
-    }
-    match (old.parse::<u64>(), new.parse::<u64>()) {
-        (Ok(old), Ok(new)) => new >= old,
-        _ => true,
-    }
+    };
+    let is_known_to_list = match source {
+        Source::List(list) => list.is_none_or(|list| old <= list),
+        Source::Event => false,
+    };
+    new >= old || is_known_to_list
 }
 
 impl CachedKind for Declared {
@@ -116,6 +134,9 @@ impl CachedKind for ServiceView {
         {
             return;
         }
+        if source.is_list() && before.is_some_and(|before| **before == self) {
+            return;
+        }
         let name = self.name.clone();
         if before.is_none_or(|before| before.facts != self.facts) {
             cache.others_changed.insert(name.namespace.clone());
@@ -161,7 +182,11 @@ impl CachedKind for SliceView {
             {
                 return;
             }
-            if service.as_ref() != Some(previous) {
+            let same_owner = service.as_ref() == Some(previous);
+            if source.is_list() && same_owner && before.is_some_and(|before| **before == self) {
+                return;
+            }
+            if !same_owner {
                 Self::gone(&self.name, cache, touched);
             }
         }
@@ -203,18 +228,22 @@ impl CachedKind for PodView {
     fn put(mut self, cache: &mut Cache, touched: &mut BTreeSet<Name>, source: Source) {
         let selected_before = cache.services_of_pod.get(&self.name).cloned();
         let selected_before = selected_before.unwrap_or_default();
-        for service in &selected_before {
-            let before = cache.pods.get(service).and_then(|p| p.get(&self.name.name));
-            if before
-                .is_some_and(|b| b.uid == self.uid && !replaces(&b.version, &self.version, source))
-            {
-                return;
-            }
+        let cached = |service: &Name| cache.pods.get(service)?.get(&self.name.name);
+        let before: Vec<&Arc<PodView>> = selected_before.iter().filter_map(cached).collect();
+        let is_newer =
+            |b: &&Arc<PodView>| b.uid == self.uid && !replaces(&b.version, &self.version, source);
+        if before.iter().any(is_newer) {
+            return;
         }
+        let is_same = |b: &&Arc<PodView>| b.uid == self.uid && b.version == self.version;
+        let is_known = source.is_list() && before.iter().all(is_same);
         let selected = match self.facts.ended {
             true => Vec::new(),
             false => cache.services_that_select(&self),
         };
+        if selected_before == selected && is_known {
+            return;
+        }
         if selected_before != selected {
             Self::gone(&self.name, cache, touched);
         }

@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use elasti_api::names;
+use elasti_core::facts::tells_pods_apart;
 use elasti_core::observed::ServiceKind;
 use elasti_core::services::{MOST_SERVICES, can_be_held};
 
@@ -80,7 +81,7 @@ impl Cache {
     }
 
     fn find_others(&self, namespaces: &HashSet<Arc<str>>) -> BTreeMap<Name, Others> {
-        let mut services: HashMap<&str, Vec<&ServiceView>> = HashMap::new();
+        let mut services: HashMap<&str, BySelector<'_>> = HashMap::new();
         for view in self.services.values().filter(|view| {
             let facts = &view.facts;
             namespaces.contains(&view.name.namespace)
@@ -90,7 +91,7 @@ impl Cache {
                 && self.manager_by_name(&view.name).is_none()
         }) {
             let there = services.entry(&view.name.namespace).or_default();
-            there.push(view);
+            there.insert(view);
         }
         let mut declared: Vec<&Arc<Declared>> = { self.declared.values() }
             .filter(|me| namespaces.contains(&me.name.namespace))
@@ -102,7 +103,7 @@ impl Cache {
         for me in declared {
             let there = services.get(&*me.name.namespace);
             let mut others = Others::default();
-            for view in self.selecting(me, there.into_iter().flatten().copied()) {
+            for view in self.selecting(me, there) {
                 match can_be_held(&view.facts.service) {
                     true if taken.insert(&view.name) => others.managed.push(view.name.clone()),
                     true => {}
@@ -127,7 +128,7 @@ impl Cache {
     fn selecting<'a>(
         &self,
         me: &Declared,
-        services: impl Iterator<Item = &'a ServiceView>,
+        services: Option<&BySelector<'a>>,
     ) -> Vec<&'a ServiceView> {
         let oldest = [self.oldest_for_service(me), self.oldest_for_target(me)];
         if { oldest.into_iter().flatten() }.any(|(_, name)| *name != me.name.name) {
@@ -147,7 +148,10 @@ impl Cache {
                 labels.get(key) == Some(value) || of_one_pod()
             })
         };
-        services.filter(selects).collect()
+        let candidates = services.map(|all| all.candidates(labels));
+        { candidates.into_iter().flatten() }
+            .filter(selects)
+            .collect()
     }
 
     /// Caches the pods and slices of Services that are managed now, and forgets those of others.
@@ -188,5 +192,35 @@ impl Cache {
         }
         self.index_selector(service);
         self.set_not_read(service);
+    }
+}
+
+/// The Services of a namespace, each by one pair of its selector: with thousands of them and as many ElastiServices not each
+/// one can be compared with each other.
+#[derive(Debug, Default)]
+pub(super) struct BySelector<'a> {
+    by_pair: HashMap<(&'a str, &'a str), Vec<&'a ServiceView>>,
+    /// Those that select by nothing but what tells the pods of one target apart.
+    of_one_pod: Vec<&'a ServiceView>,
+}
+
+impl<'a> BySelector<'a> {
+    /// The pair with the fewest Services under it keeps the lookup short.
+    pub(super) fn insert(&mut self, view: &'a ServiceView) {
+        let selector = &view.facts.service.selector;
+        let pairs = selector.iter().map(|(key, value)| (&**key, &**value));
+        let shared = pairs.filter(|(key, _)| !tells_pods_apart(key));
+        let size = |pair: &(&'a str, &'a str)| self.by_pair.get(pair).map_or(0, Vec::len);
+        match shared.min_by_key(size) {
+            Some(pair) => self.by_pair.entry(pair).or_default().push(view),
+            None => self.of_one_pod.push(view),
+        }
+    }
+
+    /// All that can select pods with these labels, beside those that tell the pods apart.
+    pub(super) fn candidates(&self, labels: &BTreeMap<String, String>) -> Vec<&'a ServiceView> {
+        let pairs = labels.iter().map(|(key, value)| (&**key, &**value));
+        let found = pairs.filter_map(|pair| self.by_pair.get(&pair));
+        found.flatten().chain(&self.of_one_pod).copied().collect()
     }
 }

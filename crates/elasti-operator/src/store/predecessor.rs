@@ -38,7 +38,8 @@ impl CachedKind for PredecessorPod {
         let Some(facts) = self.facts else {
             return Self::gone(&self.name, cache, touched);
         };
-        if cache.predecessors.insert(self.name, facts).is_none() {
+        let before = cache.predecessors.insert(self.name, facts.clone());
+        if before != Some(facts) {
             touched.extend(cache.declared.keys().cloned());
         }
     }
@@ -50,8 +51,8 @@ impl CachedKind for PredecessorPod {
     }
 
     /// What must not be seen cannot be waited for.
-    fn refused(cache: &mut Cache, _: &mut BTreeSet<Name>) {
-        cache.listed.insert((Self::RESOURCE, None));
+    fn refused(cache: &mut Cache, touched: &mut BTreeSet<Name>) {
+        cache.set_listed((Self::RESOURCE, None), touched);
     }
 
     fn names(cache: &Cache) -> Vec<Name> {

@@ -21,11 +21,11 @@ impl Store {
         let mut cache = self.cache.lock();
         let key = (K::RESOURCE, scope.map(str::to_owned));
         let reached = cache.watch_versions.entry(key).or_default();
-        *reached = match change {
-            // After a restore from a backup the versions start over.
-            Change::All { .. } => version,
-            Change::Set(_) | Change::Gone(_) | Change::Refused => version.max(*reached),
-        };
+        match change {
+            // A list is compared with what was reached before it.
+            Change::All { .. } => {}
+            Change::Set(_) | Change::Gone(_) | Change::Refused => *reached = version.max(*reached),
+        }
     }
 
     /// A list of `K` begins: a Service that is managed only from now on is not covered by its first pages.
@@ -176,15 +176,19 @@ impl Cache {
         self.not_read.insert(service.clone(), self.last_not_read);
     }
 
-    /// Whole lists of pods and of slices cover every Service there that was indexed before both of them began.
-    pub(super) fn set_all_read(&mut self, scope: Option<&str>) {
+    /// A list of `K` is complete. Whole lists of pods and of slices cover every Service there that was indexed before both of
+    /// them began; one that is still being read covers nothing.
+    pub(super) fn set_all_read<K: CachedKind>(&mut self, scope: Option<&str>) {
         let key = |what| (what, scope.map(str::to_owned));
+        let began = self.list_began.remove(&key(K::RESOURCE));
+        let covers = began.unwrap_or(self.last_not_read);
+        self.list_covers.insert(key(K::RESOURCE), covers);
         let kinds = [PodView::RESOURCE, SliceView::RESOURCE].map(key);
-        if !kinds.iter().all(|kind| self.listed.contains(kind)) {
+        let [Some(pods), Some(slices)] = kinds.map(|kind| self.list_covers.get(&kind).copied())
+        else {
             return;
-        }
-        let began = kinds.iter().filter_map(|kind| self.list_began.get(kind));
-        let covered = began.min().copied().unwrap_or(self.last_not_read);
+        };
+        let covered = pods.min(slices);
         let elsewhere = |service: &Name| scope.is_some_and(|scope| *service.namespace != *scope);
         self.not_read
             .retain(|service, number| *number > covered || elsewhere(service));

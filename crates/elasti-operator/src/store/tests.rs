@@ -275,6 +275,22 @@ fn a_service_of_one_pod_of_a_stateful_set_belongs_to_the_target() {
 }
 
 #[test]
+fn a_target_is_compared_with_few_of_the_services_of_its_namespace() {
+    let pod_name = "statefulset.kubernetes.io/pod-name";
+    let all: Vec<ServiceView> = (0..5_000)
+        .map(|n| service("s", json!({"part-of": "shop", "app": n.to_string()})))
+        .chain([service("first", json!({pod_name: "a-0"}))])
+        .collect();
+    let mut by_selector = others::BySelector::default();
+    all.iter().for_each(|one| by_selector.insert(one));
+    let labels = [("part-of", "shop"), ("app", "4000")];
+    let labels = labels.map(|(key, value)| (key.to_owned(), value.to_owned()));
+    let found = by_selector.candidates(&labels.into());
+    let expected: Vec<&ServiceView> = all.iter().skip(4_000).step_by(1_000).collect();
+    assert_eq!(found, expected);
+}
+
+#[test]
 fn neither_a_private_service_nor_one_that_another_elastiservice_names_is_anothers() {
     let store = store();
     let own = json!({"metadata": {"name": "private", "namespace": "shop", "resourceVersion": "1",
@@ -482,6 +498,7 @@ fn a_kind_that_is_no_longer_followed_leaves_nothing_behind() {
         &kind,
         None,
         Change::All {
+            version: String::new(),
             good,
             broken: vec![],
         },
@@ -508,19 +525,130 @@ fn after_a_restore_a_list_of_targets_is_believed_although_its_versions_are_lower
     store.apply_target_change(&deployment(), None, Change::Set(at("900")));
     store.apply_target_change(&deployment(), None, Change::Set(at("500")));
     assert_eq!(version(), "900", "an event that is late");
-    let list = Change::All {
-        good: vec![at("500")],
-        broken: vec![],
-    };
-    store.apply_target_change(&deployment(), None, list);
+    let list = |list: &str, target: &str| list_at(list, vec![at(target)]);
+    store.apply_target_change(&deployment(), None, list("500", "500"));
     assert_eq!(version(), "500");
+    // One that has grown past what was reached knows what it shows, too.
+    store.apply_target_change(&deployment(), None, list("600", "450"));
+    assert_eq!(version(), "450");
+}
+
+#[test]
+fn a_list_leaves_what_was_written_while_its_pages_were_read() {
+    let store = store();
+    let name = target_of(&declared("a", 1));
+    let scaled = |version: &str, replicas| {
+        let mut view = target(json!({}));
+        (view.version, view.facts.replicas) = (version.into(), Some(replicas));
+        view
+    };
+    let replicas = || store.cache().target(&name).unwrap().facts.replicas;
+    store.apply_target_change(&deployment(), None, list_at("10", vec![scaled("9", 0)]));
+    store.put_target(&name, scaled("13", 1));
+    store.apply_target_change(&deployment(), None, list_at("12", vec![scaled("9", 0)]));
+    assert_eq!(replicas(), Some(1), "the list is older than our write");
+    store.apply_target_change(&deployment(), None, list_at("14", vec![scaled("14", 0)]));
+    assert_eq!(replicas(), Some(0));
+    let labels = json!({"part-of": "shop", "app": "a"});
+    store.apply_change(None, list_at("10", vec![pod("p", 9, labels.clone())]));
+    store.apply_change(None, Change::Set(pod("p", 13, labels.clone())));
+    store.apply_change(None, list_at("12", vec![pod("p", 9, labels)]));
+    assert_eq!(pods(&store, "a"), ["p@13"]);
+}
+
+fn list_at<K>(version: &str, good: Vec<K>) -> Change<K> {
+    Change::All {
+        version: version.into(),
+        good,
+        broken: Vec::new(),
+    }
 }
 
 fn nothing<K>() -> Change<K> {
-    Change::All {
-        good: Vec::new(),
-        broken: Vec::new(),
+    list_at("", Vec::new())
+}
+
+fn slice(name: &str, service: &str, version: u32) -> SliceView {
+    SliceView::from_object(json!({
+        "metadata": {"name": name, "namespace": "shop", "uid": name, "resourceVersion": version.to_string(),
+            "labels": {"kubernetes.io/service-name": service}},
+        "addressType": "IPv4", "endpoints": [],
+    }))
+    .unwrap()
+}
+
+#[test]
+fn a_list_touches_all_services_once_and_then_only_those_that_it_changes() {
+    let store = store();
+    let of = |one: &str| json!({"part-of": "shop", "app": one});
+    let both = [name("a"), name("b")];
+    let list = |store: &Store, b: u32| {
+        let list = vec![pod("of-a", 1, of("a")), pod("of-b", b, of("b"))];
+        store.apply_change(None, list_at("9", list))
+    };
+    assert_eq!(list(&store, 1), both, "they may not have been decided on");
+    assert!(list(&store, 1).is_empty());
+    assert_eq!(list(&store, 2), [name("b")]);
+    let touched = store.apply_change(None, list_at("9", vec![pod("of-b", 2, of("b"))]));
+    assert_eq!(touched, [name("a")], "its pod is gone");
+    let services = || {
+        let all = ["a", "b"].map(|one| service(one, of(one)));
+        store.apply_change(None, list_at("9", all.to_vec()))
+    };
+    assert_eq!(services(), both);
+    assert!(services().is_empty());
+    let slices = |version| store.apply_change(None, list_at("9", vec![slice("s", "a", version)]));
+    assert_eq!(slices(1), both);
+    assert!(slices(1).is_empty());
+    assert_eq!(slices(2), [name("a")]);
+    let targets = |version: &str| {
+        let mut one = target(json!({}));
+        one.version = version.into();
+        store.apply_target_change(&deployment(), None, list_at("9", vec![one]))
+    };
+    assert_eq!(targets("1"), both, "their kind may have been unknown");
+    assert!(targets("1").is_empty());
+    assert_eq!(targets("2"), [name("a")]);
+}
+
+#[test]
+fn a_list_again_finds_the_pod_of_a_service_that_selects_it_since() {
+    let store = store();
+    let labels = json!({"part-of": "shop", "app": "a"});
+    store.apply_change(None, list_at("9", vec![pod("p", 1, labels.clone())]));
+    store.apply_change(None, Change::Set(declared("whole", 1)));
+    store.apply_change(
+        None,
+        Change::Set(service("whole", json!({"part-of": "shop"}))),
+    );
+    assert!(pods(&store, "whole").is_empty());
+    let touched = store.apply_change(None, list_at("9", vec![pod("p", 1, labels)]));
+    assert_eq!(touched, [name("a"), name("whole")]);
+    assert_eq!(pods(&store, "whole"), ["p@1"]);
+}
+
+#[test]
+fn a_list_that_is_still_being_read_covers_no_service_that_is_new_since_the_last_one() {
+    let store = store();
+    for _ in 0..2 {
+        store.begin_list::<SliceView>(None);
+        store.apply_change(None, nothing::<SliceView>());
+        store.begin_list::<PodView>(None);
+        store.apply_change(None, nothing::<PodView>());
     }
+    assert!(store.cache().is_read(&name("a")));
+    // The watches were away meanwhile.
+    store.apply_change(None, Change::Set(declared("new", 1)));
+    store.apply_change(None, Change::Set(service("new", json!({"app": "new"}))));
+    store.begin_list::<PodView>(None);
+    store.begin_list::<SliceView>(None);
+    store.apply_change(None, nothing::<SliceView>());
+    assert!(
+        !store.cache().is_read(&name("new")),
+        "its pods are being paged"
+    );
+    store.apply_change(None, nothing::<PodView>());
+    assert!(store.cache().is_read(&name("new")));
 }
 
 #[test]

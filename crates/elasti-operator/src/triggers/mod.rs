@@ -32,8 +32,8 @@ const STALE_AFTER_ROUNDS: u32 = 3;
 const SLACK_PART: u32 = 30;
 /// A trigger that has no answer by then is unknown: after that a decision goes on without it.
 const READ_NOW_TIMEOUT: Duration = Duration::from_secs(10);
-/// The same in a round, of which the next one asks again.
-const ROUND_TIMEOUT: Duration = Duration::from_secs(30);
+/// The same in a round: by default the next one comes 27 s later at the earliest, and asks first for what got no turn.
+const ROUND_TIMEOUT: Duration = Duration::from_secs(26);
 
 /// Every kind of source.
 #[derive(Debug)]
@@ -123,7 +123,7 @@ impl ReadRequest {
         let reading = Reading::Unknown { why };
         match keeps {
             true => self.count(&reading, cause),
-            false => self.answer(reading, cause),
+            false => self.keep(reading, cause),
         }
     }
 
@@ -139,6 +139,13 @@ impl ReadRequest {
     /// Keeps the reading, unless a later request was answered already. `cause` is from the closed list of this kind's
     /// errors; empty where there is none.
     pub(crate) fn answer(self, reading: Reading, cause: &'static str) {
+        let mut answered = self.slot.answered.lock();
+        *answered = (*answered).max(Some(self.requested_at));
+        drop(answered);
+        self.keep(reading, cause);
+    }
+
+    fn keep(self, reading: Reading, cause: &'static str) {
         self.count(&reading, cause);
         let mut last = self.slot.last.lock();
         let previous = last.as_ref();
@@ -181,6 +188,8 @@ type Announce = dyn Fn() + Send + Sync;
 /// The place of one trigger's reading.
 struct Slot {
     last: Mutex<Option<TimedReading>>,
+    /// When the last request was made to which the source itself gave the answer: those that wait for longest go first.
+    answered: Mutex<Option<Instant>>,
     /// A round has requested it, and has no answer yet.
     in_round: AtomicBool,
     announce: Arc<Announce>,
@@ -305,6 +314,7 @@ impl<K: Clone + Eq + Ord + Hash + Send + Sync + 'static> Readings<K> {
         let slot = |_| {
             Arc::new(Slot {
                 last: Mutex::default(),
+                answered: Mutex::default(),
                 in_round: AtomicBool::new(false),
                 announce: announce.clone(),
                 metrics: self.shared.sources.metrics.clone(),
@@ -426,10 +436,13 @@ async fn run_rounds<K: Eq + Ord + Hash>(shared: Arc<Shared<K>>) {
 }
 
 impl<K> Shared<K> {
+    /// Not all may get their turn within a round, so the oldest reading comes first; a new trigger has none.
     fn read_tracked(&self, triggers: &[Arc<TrackedTriggers>]) {
         let slack = self.interval / SLACK_PART;
         let requests = triggers.iter().flat_map(|all| all.requests_of_round(slack));
-        self.sources.read_triggers(requests.collect());
+        let mut requests: Vec<ReadRequest> = requests.collect();
+        requests.sort_by_cached_key(|request| *request.slot.answered.lock());
+        self.sources.read_triggers(requests);
     }
 }
 

@@ -11,9 +11,11 @@ use std::time::Duration;
 
 use elasti_api::PrometheusTrigger;
 use elasti_core::observed::Reading;
+use futures::FutureExt as _;
 use parking_lot::Mutex;
 use reqwest::Url;
 use reqwest::header::HeaderValue;
+use tokio::task::unconstrained;
 use tokio::time::{Instant, sleep, timeout_at};
 
 use super::ReadRequest;
@@ -202,17 +204,25 @@ impl Prometheus {
         })
     }
 
-    /// Reads many triggers, each by itself, so that a slow one delays no other.
+    /// Reads many triggers, each by itself, so that a slow one delays no other; they wait for their turns in this order.
     pub(super) fn read_triggers(&self, requests: Vec<ReadRequest>) {
+        let mut readings = Vec::with_capacity(requests.len());
         let mut servers = self.servers.lock();
         servers.forget_unused();
         for request in requests {
             match self.parse(&request) {
                 Ok((url, trigger)) => {
                     let server = servers.get(&self.clients, &url);
-                    tokio::spawn(read(server, request, trigger));
+                    readings.push(Box::pin(read(server, request, trigger)));
                 }
                 Err(error) => answer(request, Err(error)),
+            }
+        }
+        drop(servers);
+        for mut reading in readings {
+            // It queues here, because tasks do not begin in the order in which they are spawned.
+            if unconstrained(reading.as_mut()).now_or_never().is_none() {
+                tokio::spawn(reading);
             }
         }
     }
@@ -255,6 +265,7 @@ async fn evaluate(
         text: query.into(),
         namespace: request.namespace.clone(),
         urgent,
+        completes: false,
     };
     let value = server.sample(query, request.requested_at).await?;
     let sampled_at = Instant::now();
@@ -265,6 +276,7 @@ async fn evaluate(
         text: uptime_query(&uptime_filter, request.cooldown).into(),
         namespace: request.namespace.clone(),
         urgent,
+        completes: true,
     };
     let up = server.sample(uptime, sampled_at).await;
     if up.map_err(|error| QueryError::Uptime(Box::new(error)))? != 1.0 {

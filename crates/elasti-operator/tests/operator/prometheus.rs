@@ -763,6 +763,28 @@ async fn slow_queries_of_one_namespace_make_no_other_reading_old() {
     }
 }
 
+/// Otherwise the same ones would get no turn in any round, and their services would never sleep.
+#[tokio::test(start_paused = true)]
+async fn where_a_round_is_too_short_for_all_those_with_the_oldest_readings_go_first() {
+    // 6 at a time, 3 s each: fewer than 50 in a round.
+    let server = ScriptedServer::start(|request| match is_uptime(request) {
+        true => up(),
+        false => Reply::After(Duration::from_secs(3), answer(200, "", one_series("0"))),
+    })
+    .await;
+    let (readings, _changed) = readings(default_server(&server.url()));
+    let keys: Vec<String> = (0..60).map(|n| format!("shop/{n}")).collect();
+    for key in &keys {
+        let query = format!("load{{of=\"{key}\"}}");
+        let own = trigger(json!({"query": query, "threshold": "0.5"}));
+        readings.track(key, "shop", &spec(&[own]), COOLDOWN);
+    }
+    tokio::time::sleep(6 * POLL_INTERVAL).await;
+    let is_quiet = |key: &&String| matches!(readings.get(key).as_slice(), [Reading::Quiet { .. }]);
+    let quiet = keys.iter().filter(is_quiet).count();
+    assert_eq!(quiet, keys.len());
+}
+
 #[tokio::test(start_paused = true)]
 async fn what_a_decision_waits_for_does_not_wait_for_rounds_and_ends() {
     let server = ScriptedServer::start(|request| match request.query.as_str() {

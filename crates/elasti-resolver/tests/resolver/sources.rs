@@ -2,9 +2,11 @@
 
 use std::net::Ipv4Addr;
 use std::sync::atomic::{AtomicU8, Ordering};
+use std::time::Duration;
 
 use bytes::Bytes;
 use elasti_api::names;
+use elasti_fake_cluster::faults::{Call, Verb};
 use elasti_testkit::fixture::{
     ELASTI, Fixture, MERGE, PODS, READER, Response, STRATEGIC, http_get, in_namespace, service,
     small_steps, until,
@@ -186,6 +188,39 @@ async fn the_pods_of_an_allowed_namespace_come_in_and_lose_that_with_their_addre
         get_from(client, &address, "cart").await.code() == 403
     })
     .await;
+}
+
+/// There may be a thousand of them, and one held request is enough.
+#[tokio::test(start_paused = true)]
+async fn a_held_request_renews_no_watch_of_sources_sooner() {
+    let fixture = Fixture::start().await;
+    fixture.namespace("web").await;
+    let client = client_address();
+    let allowed = json!({"namespaces": ["web"], "cidrs": [format!("{client}/32")]});
+    let mut never = restricted("cart", &allowed);
+    never.image = "never-ready:1";
+    fixture.asleep(never).await;
+    let address = listen_port(&fixture);
+    assert_refused(&get_from(client_address(), &address, "cart").await);
+    let mut held = connect_from(client, &address).await;
+    held.write_all(b"GET / HTTP/1.1\r\nHost: cart\r\n\r\n")
+        .await
+        .unwrap();
+    until("it is held", async || fixture.resolver().held() == 1).await;
+    let faults = fixture.fake_cluster.server.faults();
+    let watches = || {
+        let calls = faults.journal().into_iter();
+        let of_sources = |call: &Call| {
+            let Call { verb, kind, .. } = call;
+            (*verb, &**kind, &*call.namespace) == (Verb::Watch, "pods", "web")
+        };
+        calls.filter(of_sources).count()
+    };
+    let before = watches();
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert_eq!(fixture.resolver().held(), 1);
+    let renewed = watches() - before;
+    assert!((1..=5).contains(&renewed), "{renewed} in a minute");
 }
 
 #[tokio::test(start_paused = true)]

@@ -39,10 +39,21 @@ impl Lane {
         Arc::new(Self(Mutex::new(Turns::with_most(permits, most_of_each))))
     }
 
-    /// Waits for the namespace's turn; `None` never happens while the lane lives.
-    pub(super) async fn permit(self: &Arc<Self>, namespace: &Arc<str>) -> Option<Permit> {
+    /// Waits for the namespace's turn, within the namespace before all others if it is `first`; `None` never happens while the
+    /// lane lives.
+    pub(super) async fn permit(
+        self: &Arc<Self>,
+        namespace: &Arc<str>,
+        first: bool,
+    ) -> Option<Permit> {
         let (send, receive) = oneshot::channel();
-        self.0.lock().push(namespace, send);
+        {
+            let mut turns = self.0.lock();
+            match first {
+                true => turns.push_first(namespace, send),
+                false => turns.push(namespace, send),
+            }
+        }
         self.grant();
         receive.await.ok()
     }

@@ -178,6 +178,8 @@ pub(super) struct Query {
     pub(super) namespace: Arc<str>,
     /// A decision waits for it.
     pub(super) urgent: bool,
+    /// A reading that has its sample waits for it: behind the samples of all others it would come too late.
+    pub(super) completes: bool,
 }
 
 /// The last answer to a query, and when it was sent.
@@ -290,6 +292,7 @@ impl Server {
             text,
             namespace,
             urgent,
+            completes,
         } = query;
         let (lanes, clients) = (&self.lanes, &self.clients);
         let (lane, everywhere) = match urgent {
@@ -298,8 +301,8 @@ impl Server {
         };
         let before = lanes.unanswered_in(namespace);
         // In this order a namespace that has all it may have of the second one keeps no more of a server than before.
-        let _permit = lane.permit(namespace).await;
-        let _everywhere = everywhere.permit(namespace).await;
+        let _permit = lane.permit(namespace, *completes).await;
+        let _everywhere = everywhere.permit(namespace, *completes).await;
         let sent = Instant::now();
         let unanswered = lanes.unanswered_in(namespace);
         // A query that queued while the server fell silent gives up; a later one tries again.
