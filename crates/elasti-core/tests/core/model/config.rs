@@ -58,7 +58,6 @@ pub enum Mistake {
     IgnoresRival,
     RemovesFinalizerAtOnce,
     KeepsKedaPaused,
-    ForgetsLeftPause,
     StatusFromIntent,
     ZeroUnderPromise,
     PromiseOutlivesLease,

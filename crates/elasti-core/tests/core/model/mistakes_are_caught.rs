@@ -156,15 +156,6 @@ fn other_safety_mistakes() -> Vec<Case> {
             "S14",
             with(|c| (c.keda, c.budget.readings, c.budget.clients) = (true, 1, 0)),
         ),
-        (
-            Mistake::ForgetsLeftPause,
-            "S14",
-            with(|c| {
-                (c.left, c.keda, c.resolvers) = (true, true, 1);
-                // It is awake at the end, and was woken by a request before KubeElasti's operator had ended.
-                (c.reading, c.budget.clients) = (TriggerState::Active, 1);
-            }),
-        ),
         (Mistake::StatusFromIntent, "S15", base(0, 0)),
         (Mistake::ZeroUnderPromise, "S17", with(|c| c.resolvers = 1)),
         (

@@ -236,7 +236,7 @@ fn me(config: &Config, read: &Svc, given: &[ListenPort], second: Option<&[Listen
                 .observed
                 .then_some(u32::from(!read.status.asleep)),
             replicas_before_drain: read.status.before.map(u32::from),
-            pause_left: read.status.pause_left && !config.is(Mistake::ForgetsLeftPause),
+            pause_left: read.status.pause_left,
             contended_since: read.status.contended.map(ago),
         },
     }
