@@ -58,6 +58,9 @@ pub struct ElastiServiceStatus {
     /// The replicas before a drain by groups lowered them; restored if the drain is cancelled.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replicas_before_drain: Option<i32>,
+    /// A pause of KEDA that KubeElasti left has outlived its sleep and is to be removed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pause_left: Option<bool>,
     /// How many requests waited for a pod when this status was last written: a recent count, not a
     /// live one.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -56,10 +56,12 @@ pub(crate) fn pause(o: &Observed) -> Option<Why> {
     })
 }
 
-/// When a wake that still stands ends the contention, unless something else is known to have written it.
+/// When a wake that still stands ends the contention, unless something else is known to have woken it. What changes the
+/// replicas of an awake target, an HPA for example, leaves the wake standing.
 pub(crate) fn ends_at(o: &Observed) -> Option<Timestamp> {
     let ends = pause_ends(o.me.remembered.contended_since?, o)?;
-    (raised_by(o).is_none() && o.replicas()? > 0).then_some(ends)
+    let woken_by_other = o.me.remembered.woken_by_other && raised_by(o).is_some();
+    (!woken_by_other && o.replicas()? > 0).then_some(ends)
 }
 
 /// Our wake follows a zero of others closely: if that comes again, it is the same contention.

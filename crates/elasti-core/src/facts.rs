@@ -27,7 +27,9 @@ pub use elasti_service::{has_finalizer, me, user_request};
 pub use obstacle::{Patience, Row, SLOW_AFTER, Stall, fail_fast, patience, refusal, stall};
 pub(crate) use pod::lasting_containers;
 pub use pod::{PodFacts, PodId, PodOwner, is_ready, named_ports, own_addresses, pods_of_service};
-pub use predecessor::{OPERATOR_LABEL as PREDECESSOR_LABEL, PredecessorFacts};
+pub use predecessor::{
+    OPERATOR_LABEL as PREDECESSOR_LABEL, PredecessorFacts, is_predecessor_resolver,
+};
 pub use requests::{MAX_RESOURCES, Requests};
 pub use resolver::resolver;
 pub use rival::{Claimant, rival, rival_among};

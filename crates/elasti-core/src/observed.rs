@@ -179,6 +179,8 @@ pub struct Remembered {
     pub last_active: Option<Timestamp>,
     /// `status.lastScaledUpTime`.
     pub last_wake: Option<Timestamp>,
+    /// `status.lastWake.by` is `Manual`: something else scaled it up from zero.
+    pub woken_by_other: bool,
     /// `status.lastWake.readyAt`: when a pod of the last wake was first ready.
     pub ready_after_wake: Option<Timestamp>,
     /// `status.lastSleepTime`.
@@ -187,6 +189,8 @@ pub struct Remembered {
     pub replicas: Option<u32>,
     /// `status.replicasBeforeDrain`.
     pub replicas_before_drain: Option<u32>,
+    /// `status.pauseLeft`.
+    pub pause_left: bool,
     /// Since when the condition `Contended` has been true.
     pub contended_since: Option<Timestamp>,
 }
@@ -201,6 +205,8 @@ impl From<&ElastiServiceStatus> for Remembered {
             quiet_since: stamp(&status.quiet_since),
             last_active: stamp(&status.last_active_time),
             last_wake: stamp(&status.last_scaled_up_time),
+            woken_by_other: { status.last_wake.as_ref() }
+                .is_some_and(|wake| wake.by == Reason::Manual.as_str()),
             ready_after_wake: status
                 .last_wake
                 .as_ref()
@@ -211,6 +217,7 @@ impl From<&ElastiServiceStatus> for Remembered {
             replicas_before_drain: status
                 .replicas_before_drain
                 .and_then(|n| u32::try_from(n).ok()),
+            pause_left: status.pause_left == Some(true),
             contended_since: { status.conditions.iter() }
                 .find(|c| c.type_ == condition::CONTENDED && c.status == "True")
                 .map(|c| c.last_transition_time.0),

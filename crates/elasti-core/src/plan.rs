@@ -5,6 +5,7 @@ use elasti_api::{ElastiServiceSpec, Handover, Phase, Reason};
 use jiff::{SignedDuration, Timestamp};
 
 use crate::desire::{self, Desire, desire};
+use crate::facts::predecessor;
 use crate::observed::{
     Autoscaler, Claim, DeletionCost, Leadership, Observed, Pod, PrivateServiceShape, Report,
     Service, ServiceKind, Standing, StopOrder, Target,
@@ -356,11 +357,21 @@ fn release_autoscaler(o: &Observed) -> Option<Step> {
     let Autoscaler::Keda(pause) = &o.autoscaler else {
         return None;
     };
-    // A status of KubeElasti has no replicas.
-    let was_at_zero = o.me.remembered.replicas.is_none_or(|n| n == 0);
-    let ours = pause.before.is_some() || o.replicas() == Some(0) || was_at_zero;
+    let ours = pause.before.is_some() || o.replicas() == Some(0) || leaves_pause(o);
     let released = autoscaler::release(&o.autoscaler).filter(|_| ours)?;
     Some(Step::ReleaseAutoscaler(released))
+}
+
+/// The target was at zero under a pause that KubeElasti records nowhere. Once it is awake the status keeps that until the
+/// pause is gone: its release may fail, or has to wait for the end of KubeElasti's operator.
+pub(crate) fn leaves_pause(o: &Observed) -> bool {
+    let Autoscaler::Keda(pause) = &o.autoscaler else {
+        return false;
+    };
+    let before = &o.me.remembered;
+    // A status of KubeElasti has no replicas.
+    let was_at_zero = before.replicas.is_none_or(|n| n == 0);
+    predecessor::left_pause(pause) && (was_at_zero || before.pause_left)
 }
 
 /// The phase of a service that is not going to sleep.
@@ -459,6 +470,14 @@ impl Plan {
     #[must_use]
     pub fn takes_down(&self) -> bool {
         self.steps.iter().any(Step::takes_down)
+    }
+
+    /// A step of this plan must not stand on readings from before: they do not show that the service is quiet now, nor
+    /// that a trigger is active since the zero that something else wrote. What brings pods back otherwise need not wait.
+    #[must_use]
+    pub fn needs_fresh_readings(&self) -> bool {
+        let by_old_reading = self.reason_may_be_old && self.why.reason == Reason::TriggerActive;
+        by_old_reading || self.takes_down()
     }
 
     /// It wakes the target only because no resolver is ready for some of its clients.

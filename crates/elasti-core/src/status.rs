@@ -17,7 +17,7 @@ pub use history::{HISTORY_SPAN, MAX_HISTORY, forget_older, phase_state, state};
 pub(crate) use wakes::needs_reports;
 
 use crate::observed::{Observed, PortsGiven, Report};
-use crate::plan::{Plan, drains};
+use crate::plan::{self, Plan, drains};
 use crate::step::Step;
 use crate::{groups, idle, services, user_requests};
 
@@ -48,6 +48,7 @@ pub fn status(
             o,
         )
         .and_then(|n| i32::try_from(n).ok()),
+        pause_left: (o.replicas() > Some(0) && plan::leaves_pause(o)).then_some(true),
         ports: match &o.ports {
             PortsGiven::Given(ports) => ports.clone(),
             PortsGiven::Exhausted => o.me.remembered.ports.clone(),

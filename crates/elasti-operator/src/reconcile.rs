@@ -99,8 +99,7 @@ async fn decide(operator: &Operator, name: &Name) -> Result<Option<(Snapshot, Pl
         };
         snapshot = next;
         plan = snapshot.plan();
-        // A reading from before does not show that it is quiet now; what brings pods back need not wait for one.
-        if !triggers_read && plan.takes_down() {
+        if !triggers_read && plan.needs_fresh_readings() {
             return Err(Error::Expired);
         }
     }

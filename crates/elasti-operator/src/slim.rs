@@ -253,18 +253,23 @@ impl PodView {
     }
 }
 
-impl FromObject for PodView {
-    fn from_object(object: Value) -> Result<Self, serde_json::Error> {
-        let object: core_v1::Pod = serde_json::from_value(object)?;
+impl From<core_v1::Pod> for PodView {
+    fn from(object: core_v1::Pod) -> Self {
         let facts = PodFacts::from_object(&object);
         let metadata = object.metadata;
-        Ok(Self {
+        Self {
             name: Name::from_metadata(&metadata),
             uid: metadata.uid.unwrap_or_default(),
             version: metadata.resource_version.unwrap_or_default(),
             labels: metadata.labels.unwrap_or_default(),
             facts,
-        })
+        }
+    }
+}
+
+impl FromObject for PodView {
+    fn from_object(object: Value) -> Result<Self, serde_json::Error> {
+        serde_json::from_value::<core_v1::Pod>(object).map(Self::from)
     }
 
     fn name(&self) -> &Name {

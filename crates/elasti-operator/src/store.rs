@@ -157,6 +157,8 @@ pub(crate) struct Cache {
     pub(crate) resolvers: BTreeMap<Name, Arc<PodView>>,
     /// Living pods of KubeElasti's operator.
     predecessors: BTreeMap<Name, PredecessorFacts>,
+    /// Those of the resolvers that are KubeElasti's.
+    predecessor_resolvers: BTreeSet<Name>,
     nodes: BTreeSet<Name>,
     nodes_refused: bool,
     kinds: HashMap<KindName, KindState>,

@@ -13,6 +13,9 @@ pub const OPERATOR_LABEL: &str = "control-plane=controller-manager";
 const COMMAND: &str = "/manager";
 /// A variable that no other operator has.
 const VARIABLE: &str = "ELASTI_OPERATOR_DEPLOYMENT_NAME";
+/// The first argument of our own resolver's container, and a variable that KubeElasti's never had.
+const OUR_RESOLVER: &str = "resolver";
+const OUR_RESOLVERS_VARIABLE: &str = "ELASTI_RESOLVER_TOKEN_FILE";
 /// The variable, and the arguments, that restrict it to some namespaces.
 const NAMESPACES_VARIABLE: &str = "WATCH_NAMESPACES";
 const NAMESPACES_ARGUMENTS: [&str; 2] = ["--watch-namespaces=", "--watch-namespace="];
@@ -71,8 +74,13 @@ impl PredecessorFacts {
         if matches!(phase, Some("Succeeded" | "Failed")) {
             return None;
         }
-        let mut containers = pod.spec.as_ref()?.containers.iter();
-        containers.find_map(of_container)
+        Self::from_spec(pod.spec.as_ref()?)
+    }
+
+    /// Reads the spec of a pod, or of a Deployment's template; `None` if it makes no such pod.
+    #[must_use]
+    pub fn from_spec(spec: &core_v1::PodSpec) -> Option<Self> {
+        spec.containers.iter().find_map(of_container)
     }
 
     /// It manages ElastiServices of this namespace.
@@ -80,6 +88,18 @@ impl PredecessorFacts {
     pub fn serves(&self, namespace: &str) -> bool {
         self.namespaces.is_empty() || self.namespaces.iter().any(|one| one == namespace)
     }
+}
+
+/// Of pods with the label of resolvers: it is KubeElasti's, and its address is its own.
+#[must_use]
+pub fn is_predecessor_resolver(spec: &core_v1::PodSpec) -> bool {
+    let ours = |container: &core_v1::Container| {
+        let mut variables = container.env.iter().flatten();
+        let first = container.args.iter().flatten().next();
+        first.is_some_and(|one| one == OUR_RESOLVER)
+            || variables.any(|one| one.name == OUR_RESOLVERS_VARIABLE)
+    };
+    spec.host_network != Some(true) && !spec.containers.iter().any(ours)
 }
 
 fn of_container(container: &core_v1::Container) -> Option<PredecessorFacts> {

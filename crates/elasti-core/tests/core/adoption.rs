@@ -262,6 +262,30 @@ fn a_living_operator_of_kube_elasti_is_known_and_so_are_its_namespaces() {
 }
 
 #[test]
+fn a_resolver_of_kube_elasti_is_told_from_ours_and_has_an_address_of_its_own() {
+    let is_its = |spec: Value| {
+        let spec: core_v1::PodSpec = serde_json::from_value(spec).unwrap();
+        facts::is_predecessor_resolver(&spec)
+    };
+    let variables = json!([{"name": "HEADER_FOR_HOST", "value": "Host"}]);
+    let its = json!({"containers": [{"name": "resolver", "env": variables}]});
+    assert!(is_its(its.clone()));
+    let mut on_the_node = its.clone();
+    on_the_node["hostNetwork"] = json!(true);
+    assert!(
+        !is_its(on_the_node),
+        "everything on the node has its address"
+    );
+    let mut ours = its.clone();
+    ours["containers"][0]["args"] = json!(["resolver"]);
+    assert!(!is_its(ours));
+    let mut with_token = its;
+    with_token["containers"][0]["env"] =
+        json!([{"name": "ELASTI_RESOLVER_TOKEN_FILE", "value": "/var/run/token"}]);
+    assert!(!is_its(with_token));
+}
+
+#[test]
 fn while_its_operator_lives_nothing_is_written_but_a_wake() {
     let (me, mut o) = left_asleep(ASLEEP[0].0, ASLEEP[0].1);
     o.predecessor = Some("elasti/manager-0".into());

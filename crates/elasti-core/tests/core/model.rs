@@ -372,6 +372,13 @@ fn lives() -> Vec<Config> {
             ..Config::new("a service that KubeElasti left asleep")
         },
         Config {
+            left: true,
+            keda: true,
+            resolvers: 1,
+            budget: budget(1, 1, 0, 0, 0),
+            ..Config::new("a service with KEDA that KubeElasti left asleep")
+        },
+        Config {
             handover: elasti_api::Handover::Redirect,
             keeps_record: true,
             budget: budget(2, 1, 0, 1, 0),

@@ -325,7 +325,9 @@ async fn serve(
     };
     let metrics = operator.metrics.clone();
     let client = operator.cluster.client.clone();
-    let endpoint = WakeEndpoint::new(client, callers, send, leader, metrics);
+    let cluster = operator.cluster.clone();
+    let endpoint = WakeEndpoint::new(client, callers, send, leader, metrics)
+        .with_tokenless(move |peer| cluster.store.cache().has_predecessor_resolver(peer));
     tasks.spawn(endpoint.with_tls(tls).serve(wakes));
     tasks.spawn(wake::run(operator.clone(), pending));
     if let Some(address) = settings.metrics {

@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 
-use elasti_core::facts::PodFacts;
+use elasti_core::facts::{PodFacts, is_predecessor_resolver};
+use k8s_openapi::api::core::v1::Pod;
 
 use super::Cache;
 use super::claims::{kinds_of, target_of};
@@ -281,15 +282,22 @@ impl CachedKind for PodView {
 
 /// A resolver's pod, as opposed to the pods of services.
 #[derive(Clone, Debug)]
-pub(crate) struct ResolverPod(PodView);
+pub(crate) struct ResolverPod {
+    pod: PodView,
+    by_predecessor: bool,
+}
 
 impl FromObject for ResolverPod {
     fn from_object(object: serde_json::Value) -> Result<Self, serde_json::Error> {
-        PodView::from_object(object).map(Self)
+        let pod: Pod = serde_json::from_value(object)?;
+        Ok(Self {
+            by_predecessor: pod.spec.as_ref().is_some_and(is_predecessor_resolver),
+            pod: PodView::from(pod),
+        })
     }
 
     fn name(&self) -> &Name {
-        &self.0.name
+        &self.pod.name
     }
 }
 
@@ -298,7 +306,10 @@ impl CachedKind for ResolverPod {
     const CONCERNS_ALL: bool = true;
 
     fn put(self, cache: &mut Cache, touched: &mut BTreeSet<Name>, source: Source) {
-        let mut pod = self.0;
+        let Self {
+            mut pod,
+            by_predecessor,
+        } = self;
         let before = cache.resolvers.get(&pod.name);
         if before.is_some_and(|b| b.uid == pod.uid && !replaces(&b.version, &pod.version, source)) {
             return;
@@ -317,6 +328,10 @@ impl CachedKind for ResolverPod {
             (addresses.clone(), *ready, *terminating, p.uid.clone())
         };
         let same = before.is_some_and(|b| matters(b) == matters(&pod));
+        match by_predecessor {
+            true => cache.predecessor_resolvers.insert(pod.name.clone()),
+            false => cache.predecessor_resolvers.remove(&pod.name),
+        };
         cache.resolvers.insert(pod.name.clone(), Arc::new(pod));
         if !same {
             touched.extend(cache.declared.keys().cloned());
@@ -324,6 +339,7 @@ impl CachedKind for ResolverPod {
     }
 
     fn gone(name: &Name, cache: &mut Cache, touched: &mut BTreeSet<Name>) {
+        cache.predecessor_resolvers.remove(name);
         if cache.resolvers.remove(name).is_some() {
             touched.extend(cache.declared.keys().cloned());
         }

@@ -68,10 +68,13 @@ enum Caller {
     Anonymous(IpAddr),
 }
 
+/// Whether wakes without a token are taken from this address now.
+type Tokenless = Box<dyn Fn(IpAddr) -> bool + Send + Sync>;
+
 /// The endpoint.
 pub struct WakeEndpoint {
     callers: Callers,
-    allow_anonymous: bool,
+    tokenless: Tokenless,
     caller_rate: RateLimiter<(Caller, String)>,
     service_rate: RateLimiter<ServiceKey>,
     wakes: mpsc::Sender<PendingWake>,
@@ -102,7 +105,7 @@ impl WakeEndpoint {
         } = settings;
         Self {
             callers: Callers::new(client, names::WAKE_AUDIENCE, callers),
-            allow_anonymous,
+            tokenless: Box::new(move |_| allow_anonymous),
             caller_rate: RateLimiter::new(CALLER_RATE, MAX_CALLERS),
             service_rate: RateLimiter::new(SERVICE_RATE, MAX_SERVICES),
             wakes,
@@ -110,6 +113,14 @@ impl WakeEndpoint {
             metrics,
             tls: None,
         }
+    }
+
+    /// Takes wakes without a token also from these addresses: those of KubeElasti's resolvers.
+    #[must_use]
+    pub fn with_tokenless(mut self, from: impl Fn(IpAddr) -> bool + Send + Sync + 'static) -> Self {
+        let others = self.tokenless;
+        self.tokenless = Box::new(move |peer| others(peer) || from(peer));
+        self
     }
 
     /// Serves over TLS as well.
@@ -221,7 +232,7 @@ impl WakeEndpoint {
 
     async fn caller(&self, peer: IpAddr, headers: &HeaderMap) -> Result<Caller, Refusal> {
         match headers.get(header::AUTHORIZATION) {
-            None if self.allow_anonymous => Ok(Caller::Anonymous(peer)),
+            None if (self.tokenless)(peer.to_canonical()) => Ok(Caller::Anonymous(peer)),
             None => Err(Refusal::NoToken),
             Some(shown) => {
                 let token = shown

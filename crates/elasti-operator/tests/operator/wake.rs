@@ -1,7 +1,8 @@
 //! The wake endpoint: wakes are taken from resolvers only, and "received" means that the scale was written.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use crate::scripted_server::small_steps;
@@ -61,6 +62,27 @@ impl Env {
         allow_anonymous: bool,
         capacity: usize,
     ) -> Self {
+        Self::build(server, client, allow_anonymous, capacity, |endpoint| {
+            endpoint
+        })
+        .await
+    }
+
+    async fn with_endpoint(
+        server: ApiServer,
+        change: impl FnOnce(WakeEndpoint) -> WakeEndpoint,
+    ) -> Self {
+        let client = server.client();
+        Self::build(server, client, false, 16, change).await
+    }
+
+    async fn build(
+        server: ApiServer,
+        client: kube::Client,
+        allow_anonymous: bool,
+        capacity: usize,
+        change: impl FnOnce(WakeEndpoint) -> WakeEndpoint,
+    ) -> Self {
         let (send, wakes) = mpsc::channel(capacity);
         let settings = WakeSettings {
             callers: [RESOLVER.to_owned()].into(),
@@ -70,6 +92,7 @@ impl Env {
         let leader = watch::Sender::new(None);
         let client_of_leader = LeaderClient::new(leader.subscribe(), None).unwrap();
         let endpoint = WakeEndpoint::new(client, settings, send, client_of_leader, metrics);
+        let endpoint = change(endpoint);
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let mut tasks = JoinSet::new();
@@ -421,6 +444,24 @@ async fn callers_without_a_token_are_served_only_where_a_flag_allows_it() {
         post(address, Some("guess"), &wake_of("cart")).await.code,
         401
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_a_token_wakes_are_taken_from_living_resolvers_of_kube_elasti_only() {
+    let living = Arc::new(AtomicBool::new(true));
+    let lives = living.clone();
+    let env = Env::with_endpoint(ApiServer::new(ApiServerConfig::default()), |endpoint| {
+        let is_its = |peer: IpAddr| peer == IpAddr::V4(Ipv4Addr::LOCALHOST);
+        endpoint.with_tokenless(move |peer| is_its(peer) && lives.load(Ordering::Relaxed))
+    });
+    let (server, address, _tasks) = env.await.worker(WakeOutcome::Scaled);
+    assert_eq!(post(address, None, &wake_of("cart")).await.code, 200);
+    let guess = post(address, Some("guess"), &wake_of("cart")).await;
+    assert_eq!(guess.code, 401, "a token that is shown is still checked");
+    let reviewed = reviews(&server);
+    living.store(false, Ordering::Relaxed);
+    assert_eq!(post(address, None, &wake_of("cart")).await.code, 401);
+    assert_eq!(reviews(&server), reviewed);
 }
 
 #[tokio::test(start_paused = true)]

@@ -296,7 +296,8 @@ fn faults(w: &World, actions: &mut Vec<Action>) {
                 actions.push(Action::KubeletSyncs(s, i));
             }
         }
-        if svc.keda == Some(Keda::Pinned) && svc.replicas.is_some_and(|n| n > 0) {
+        let pinned = matches!(svc.keda, Some(Keda::Pinned | Keda::Left));
+        if pinned && svc.replicas.is_some_and(|n| n > 0) {
             actions.push(Action::KedaActs(s));
         }
     }

@@ -280,7 +280,10 @@ impl Config {
             private: false,
             second: self.second.then(|| self.second_service()),
             foreign: self.foreign,
-            keda: self.keda.then_some(Keda::Running),
+            keda: self.keda.then_some(match self.left {
+                true => Keda::Left,
+                false => Keda::Running,
+            }),
             reading: self.reading,
             wake_request: None,
             wake_request_served: false,

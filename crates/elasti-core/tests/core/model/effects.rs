@@ -310,7 +310,7 @@ fn finalize(w: &mut World, pending: &Pending) {
         awake_or_pointless: svc.replicas != Some(0) && svc.lent.is_none()
             || pending.evidence.pointless
             || !svc.by_us,
-        keda_paused_by_us: matches!(svc.keda, Some(Keda::Held | Keda::Pinned)),
+        keda_paused_by_us: svc.keda.is_some_and(Keda::is_paused),
     };
     w.judge(&event);
     w.svcs[s].finalizer = false;

@@ -5,7 +5,8 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use elasti_api::names::condition;
 use elasti_api::{
-    Condition, ElastiServiceStatus, Handover, ListenPort, RouteGeneration, ServicePorts, Time,
+    Condition, ElastiServiceStatus, Handover, ListenPort, Reason, RouteGeneration, ServicePorts,
+    Time,
 };
 use elasti_core::facts::Requests;
 use elasti_core::observed::{
@@ -226,6 +227,7 @@ fn me(config: &Config, read: &Svc, given: &[ListenPort], second: Option<&[Listen
                 .wake
                 .map(ago)
                 .filter(|_| !config.is(Mistake::ForgetsWakes)),
+            woken_by_other: read.status.woken_by_other,
             // As after a restart: only the pods show when they became ready.
             ready_after_wake: None,
             last_sleep: read.status.sleep.map(ago),
@@ -234,6 +236,7 @@ fn me(config: &Config, read: &Svc, given: &[ListenPort], second: Option<&[Listen
                 .observed
                 .then_some(u32::from(!read.status.asleep)),
             replicas_before_drain: read.status.before.map(u32::from),
+            pause_left: read.status.pause_left,
             contended_since: read.status.contended.map(ago),
         },
     }
@@ -451,10 +454,10 @@ fn pause(keda: Keda) -> KedaPause {
             paused_replicas: None,
             before,
         },
-        Keda::Pinned => KedaPause {
+        Keda::Pinned | Keda::Left => KedaPause {
             paused: Some("true".into()),
             paused_replicas: Some("0".into()),
-            before,
+            before: before.filter(|_| keda == Keda::Pinned),
         },
     }
 }
@@ -561,8 +564,13 @@ fn stated(
         observed: next.observed_generation == Some(1),
         quiet: stamp(&next.quiet_since),
         wake: stamp(&next.last_scaled_up_time),
+        woken_by_other: match next.last_wake {
+            Some(wake) => wake.by == Reason::Manual.as_str(),
+            None => before.woken_by_other,
+        },
         sleep: stamp(&next.last_sleep_time),
         before: next.replicas_before_drain.map(|n| u8::try_from(n).unwrap()),
+        pause_left: next.pause_left == Some(true),
         contended: contended.map(|c| age(c.last_transition_time.0, false)),
     }
 }

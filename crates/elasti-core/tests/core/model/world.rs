@@ -140,6 +140,14 @@ pub enum Keda {
     Running,
     Held,
     Pinned,
+    /// Pinned by KubeElasti, which records nothing beside it.
+    Left,
+}
+
+impl Keda {
+    pub fn is_paused(self) -> bool {
+        self != Self::Running
+    }
 }
 
 /// The part of the status that decisions read.
@@ -154,9 +162,13 @@ pub struct Status {
     pub observed: bool,
     pub quiet: Option<Age>,
     pub wake: Option<Age>,
+    /// Something else has woken it.
+    pub woken_by_other: bool,
     pub sleep: Option<Age>,
     /// The replicas before the first scale-down.
     pub before: Option<u8>,
+    /// A pause that KubeElasti left is still to be released.
+    pub pause_left: bool,
     /// How long something else has contended.
     pub contended: Option<Age>,
 }
@@ -438,7 +450,7 @@ impl World {
                 .all(|r| model.will_wake(&r.routes[s])),
             held_bound: model.held_bound(),
             at_rest: false,
-            keda_paused_by_us: matches!(svc.keda, Some(Keda::Held | Keda::Pinned)),
+            keda_paused_by_us: svc.keda.is_some_and(Keda::is_paused),
         }
     }
 

@@ -363,10 +363,12 @@ fn me() -> Me {
             quiet_since: Some(ago(LONG)),
             last_active: Some(ago(LONG)),
             last_wake: Some(ago(2 * LONG)),
+            woken_by_other: false,
             ready_after_wake: None,
             last_sleep: Some(ago(3 * LONG)),
             replicas: None,
             replicas_before_drain: None,
+            pause_left: false,
             contended_since: None,
         },
     }

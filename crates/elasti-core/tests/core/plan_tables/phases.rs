@@ -154,6 +154,7 @@ fn a_plan_takes_pods_down_exactly_if_it_marks_shrinks_or_scales_to_zero() {
         let is_down = |step: &Step| ["Mark", "Shrink", "ScaleToZero"].contains(&step.name());
         let expected = plan.steps.iter().any(is_down);
         assert_eq!(plan.takes_down(), expected, "{:?}", plan.phase);
+        assert_eq!(plan.needs_fresh_readings(), expected, "{:?}", plan.phase);
         expected
     };
     assert!(takes_down(&redirected()), "it marks");

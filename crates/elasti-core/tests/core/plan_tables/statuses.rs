@@ -179,6 +179,29 @@ fn contended_names_who_scaled_from_or_to_zero_until_elasti_does() {
 }
 
 #[test]
+fn a_raise_of_an_awake_target_does_not_prolong_contended_and_one_from_zero_does() {
+    let by = |writer: &str| Author::Other(writer.into());
+    let set = |o: &mut Observed, replicas: u32, writer: Author| {
+        let target = o.target.as_mut().unwrap();
+        (target.replicas, target.replicas_by) = (replicas, writer);
+    };
+    for (woken_by, status_after) in [(Author::Elasti, "False"), (by("kubectl"), "True")] {
+        let mut o = serving();
+        let (_, written) = report_status(&mut o, &ElastiServiceStatus::default());
+        set(&mut o, 0, by("kubectl"));
+        let (_, written) = report_status(&mut o, &written);
+        set(&mut o, 1, woken_by);
+        o.now += SignedDuration::from_secs(5);
+        let (_, written) = report_status(&mut o, &written);
+        assert_eq!(condition(&written, "Contended").status, "True");
+        set(&mut o, 3, by("hpa"));
+        o.now += SignedDuration::from_secs(60);
+        let (_, written) = report_status(&mut o, &written);
+        assert_eq!(condition(&written, "Contended").status, status_after);
+    }
+}
+
+#[test]
 fn a_held_count_alone_is_no_reason_to_write() {
     let mut o = asleep();
     let (_, before) = report_status(&mut o, &ElastiServiceStatus::default());

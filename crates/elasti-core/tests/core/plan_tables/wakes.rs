@@ -1,12 +1,13 @@
 //! How wake requests are decided, and with how many replicas.
 
-use elasti_api::{ElastiServiceSpec, Phase, Reason};
+use elasti_api::{ElastiServiceSpec, ElastiServiceStatus, Phase, Reason};
 use elasti_core::observed::UserRequest;
 use elasti_core::observed::{
-    Author, Autoscaler, Claim, KedaPause, Leadership, Owned, Rival, ServiceKind,
+    Author, Autoscaler, Claim, KedaPause, Leadership, Owned, Remembered, Rival, ServiceKind,
 };
 use elasti_core::replicas::on_wake;
 use elasti_core::stable_since::{ObservedZero, SentScaleDown};
+use elasti_core::status::status;
 use elasti_core::{Observed, Promise, Step, WakeDecision, wake};
 use jiff::SignedDuration;
 
@@ -159,6 +160,24 @@ fn a_wake_against_a_zero_of_others_needs_facts_that_are_newer() {
     };
     assert!(plan(true).needs_fresh_facts());
     assert!(!plan(false).needs_fresh_facts());
+    assert!(
+        plan(true).needs_fresh_readings(),
+        "the reading may be from before the zero"
+    );
+    assert!(!plan(false).needs_fresh_readings());
+}
+
+#[test]
+fn a_wake_for_a_request_that_is_held_at_a_zero_of_others_does_not_wait_for_readings() {
+    let mut o = asleep();
+    o.stable_since.zero = Some(ObservedZero {
+        since: ago(7),
+        by_other: true,
+    });
+    crate::plan_tables::facts::report(&mut o, |_, held, _, _| *held = 1);
+    let plan = planned(&o);
+    assert_eq!(plan.why.reason, Reason::Traffic);
+    assert!(plan.needs_fresh_facts() && !plan.needs_fresh_readings());
 }
 
 #[test]
@@ -398,4 +417,43 @@ fn an_owners_pause_at_zero_of_a_running_target_is_left_alone_and_one_from_before
     let mut awake = asleep();
     awake.readings = vec![active()];
     assert!(paused(awake, Some(0)), "it is released with the wake");
+}
+
+#[test]
+fn a_pause_that_was_left_is_released_until_that_succeeds_also_after_the_other_operators_end() {
+    let releases = |o: &Observed| {
+        let released = |step: &Step| matches!(step, Step::ReleaseAutoscaler(_));
+        planned(o).steps.iter().any(released)
+    };
+    let pause = |paused: &str| {
+        Autoscaler::Keda(KedaPause {
+            paused: Some(paused.into()),
+            paused_replicas: Some("0".into()),
+            before: None,
+        })
+    };
+    for (predecessor, recorded) in [
+        (None, Some(0)),
+        (None, None),
+        (Some("elasti/manager-0".to_owned()), Some(0)),
+        (Some("elasti/manager-0".to_owned()), None),
+    ] {
+        let mut o = serving();
+        o.predecessor.clone_from(&predecessor);
+        o.me.remembered.replicas = recorded;
+        o.autoscaler = pause("true");
+        assert_eq!(releases(&o), predecessor.is_none());
+        // The release was refused or had to wait, and the status says that the target is awake.
+        let mut written = ElastiServiceStatus::default();
+        for _ in 0..2 {
+            written = status(&spec(), &o, &planned(&o), &written);
+            assert_eq!(written.replicas, Some(1));
+            o.me.remembered = Remembered::from(&written);
+        }
+        o.predecessor = None;
+        assert!(releases(&o), "{predecessor:?}, {recorded:?}");
+        o.autoscaler = pause("false");
+        let done = status(&spec(), &o, &planned(&o), &written);
+        assert_eq!((releases(&o), done.pause_left), (false, None));
+    }
 }
