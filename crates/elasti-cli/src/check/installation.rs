@@ -1,6 +1,7 @@
 //! Operator and resolver: where they are, whether they are ready, who leads, and whether wake requests arrive.
 
 use elasti_api::names;
+use elasti_core::facts::PredecessorFacts;
 use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, DeploymentSpec, DeploymentStatus};
 use k8s_openapi::api::coordination::v1::Lease;
@@ -90,12 +91,15 @@ fn is_ours(deployment: &Deployment, part: Part) -> bool {
         .is_some_and(|one| one == part.word())
 }
 
-/// KubeElasti's own have its images, and other arguments.
+/// Operators of many projects have the label of KubeElasti's; no other resolver has that of its resolver.
 fn is_predecessor(deployment: &Deployment, part: Part) -> bool {
-    let image = container(deployment).and_then(|one| one.image.as_deref());
-    let of_elasti = image.is_some_and(|image| image.contains("elasti"))
-        || deployment.name_any().contains("elasti");
-    of_elasti && !is_ours(deployment, part)
+    let template = deployment.spec.as_ref().map(|spec| &spec.template);
+    let pod = template.and_then(|template| template.spec.as_ref());
+    let of_kube_elasti = match part {
+        Part::Operator => pod.and_then(PredecessorFacts::from_spec).is_some(),
+        Part::Resolver => true,
+    };
+    of_kube_elasti && !is_ours(deployment, part)
 }
 
 pub(crate) fn account(deployment: &Deployment) -> String {
@@ -591,20 +595,25 @@ mod tests {
     }
 
     #[test]
-    fn the_predecessor_is_told_apart_by_its_arguments() {
-        let deployment = |args: &[&str], image: &str| -> Deployment {
-            let container = json!({"name": "manager", "args": args, "image": image});
+    fn the_predecessor_is_told_apart_by_its_mark_and_its_arguments() {
+        let deployment = |args: &[&str], variable: &str| -> Deployment {
+            let container = json!({
+                "name": "manager", "command": ["/manager"], "args": args,
+                "image": "docker.elastic.co/eck/elasticsearch-operator:1",
+                "env": [{"name": variable, "value": "x"}],
+            });
             serde_json::from_value(json!({
-                "metadata": {"name": "some"},
+                "metadata": {"name": "elasticsearch-operator-controller-manager"},
                 "spec": {"selector": {}, "template": {"spec": {"containers": [container]}}},
             }))
             .unwrap()
         };
-        let ours = deployment(&["operator", "--leader-elect"], "elasti/elasti:1");
+        let its = "ELASTI_OPERATOR_DEPLOYMENT_NAME";
+        let ours = deployment(&["operator", "--leader-elect"], its);
         assert!(is_ours(&ours, Part::Operator) && !is_predecessor(&ours, Part::Operator));
-        let old = deployment(&["--leader-elect"], "tfy.example/elasti-operator:0.1.30");
+        let old = deployment(&["--leader-elect"], its);
         assert!(!is_ours(&old, Part::Operator) && is_predecessor(&old, Part::Operator));
-        let foreign = deployment(&["--leader-elect"], "example.com/other:1");
-        assert!(!is_predecessor(&foreign, Part::Operator));
+        let foreign = deployment(&["--leader-elect"], "OPERATOR_NAME");
+        assert!(!is_predecessor(&foreign, Part::Operator), "elasticsearch");
     }
 }

@@ -20,8 +20,14 @@ const RELEASE_NAMESPACE: &str = "meta.helm.sh/release-namespace";
 const INSTANCE_LABEL: &str = "app.kubernetes.io/instance";
 /// Labels of KubeElasti's metrics that Elasti's do not have, because clients could add series without end.
 const GONE_LABELS: [&str; 3] = ["requestURI", "sourceHost", "targetHost"];
+/// A value of `extractionType` that no longer occurs.
+const GONE_VALUE: &str = "cache-miss";
+/// The framework of KubeElasti's operator, and of many others, has metrics with this prefix.
+const GONE_METRICS: &str = "controller_runtime_";
 /// What every expression about KubeElasti's metrics contains.
 const METRICS: &str = "elasti_";
+/// What every expression about KubeElasti contains.
+const PROJECT: &str = "elasti";
 
 /// A Helm release: namespace and name.
 type Release = (String, String);
@@ -249,7 +255,7 @@ fn adopted(slices: &[EndpointSlice]) -> Line {
     }
 }
 
-/// Alerts and recording rules that use labels which are gone.
+/// Alerts and recording rules that use what is gone of KubeElasti's metrics.
 async fn alerts(client: &Client) -> Vec<Line> {
     const CHECK: &str = "alerts";
     let kind = GroupVersionKind::gvk("monitoring.coreos.com", "v1", "PrometheusRule");
@@ -268,43 +274,50 @@ async fn alerts(client: &Client) -> Vec<Line> {
                 rule.namespace().unwrap_or_default(),
                 rule.name_any()
             );
-            let uses = gone_labels(&rule.data);
+            let uses = gone(&rule.data);
             uses.into_iter()
-                .map(move |label| format!("{place} ({label})"))
+                .map(move |what| format!("{place} ({what})"))
         })
         .collect();
     vec![match broken.is_empty() {
-        true => Line::ok(CHECK, "no PrometheusRule uses a label that is gone"),
+        true => Line::ok(CHECK, "no PrometheusRule uses what is gone of the metrics"),
         false => Line::warn(
             CHECK,
             format!(
-                "these PrometheusRules use labels that Elasti's metrics do not have: {}",
+                "these PrometheusRules use metrics, labels or values that Elasti does not have: {}",
                 some(&broken)
             ),
-            "docs/metrics.md says which labels replace them; look at dashboards too, which cannot be checked here",
+            "docs/metrics.md says what replaces them; look at dashboards too, which cannot be checked here",
         ),
     }]
 }
 
-/// Which of the labels that are gone the rules of a PrometheusRule use together with our metrics.
-fn gone_labels(rule: &Value) -> Vec<&'static str> {
+/// Which labels, values and metrics that are gone the rules of a PrometheusRule use where they are about KubeElasti.
+fn gone(rule: &Value) -> Vec<&str> {
     let groups = rule.pointer("/spec/groups").and_then(Value::as_array);
     let rules = groups
         .into_iter()
         .flatten()
         .filter_map(|group| group.get("rules")?.as_array());
-    let expressions: Vec<&str> = rules
+    let mut found: Vec<&str> = rules
         .flatten()
         .filter_map(|rule| rule.get("expr")?.as_str())
-        .filter(|expression| expression.contains(METRICS))
+        .flat_map(gone_in)
         .collect();
-    let uses = |label: &&&str| {
-        expressions.iter().any(|expression| {
-            let mut words = expression.split(|c: char| !c.is_alphanumeric() && c != '_');
-            words.any(|word| word == **label)
-        })
+    found.sort_unstable();
+    found.dedup();
+    found
+}
+
+fn gone_in(expression: &str) -> Vec<&str> {
+    let is_name = |c: char| c.is_alphanumeric() || c == '_';
+    let (of_ours, of_project) = (expression.contains(METRICS), expression.contains(PROJECT));
+    let is_gone = |word: &&str| {
+        of_ours && GONE_LABELS.contains(word) || of_project && word.starts_with(GONE_METRICS)
     };
-    GONE_LABELS.iter().filter(uses).copied().collect()
+    let words = expression.split(|c: char| !is_name(c));
+    let value = (of_ours && expression.contains(GONE_VALUE)).then_some(GONE_VALUE);
+    words.filter(is_gone).chain(value).collect()
 }
 
 #[cfg(test)]
@@ -353,7 +366,9 @@ mod tests {
     fn only_expressions_about_our_metrics_are_looked_at() {
         let rule =
             |expr: &str| json!({"spec": {"groups": [{"rules": [{"alert": "A", "expr": expr}]}]}});
-        let found = |expr: &str| gone_labels(&rule(expr));
+        let found = |expr: &str| -> Vec<String> {
+            gone(&rule(expr)).into_iter().map(str::to_owned).collect()
+        };
         let by =
             "sum by (requestURI, namespace) (rate(elasti_resolver_incoming_requests_count[5m]))";
         assert_eq!(found(by), ["requestURI"]);
@@ -361,6 +376,12 @@ mod tests {
         assert_eq!(found(matched), ["targetHost"]);
         assert!(found(r#"elasti_operator_mode{crd_name="shop/web"} == 1"#).is_empty());
         assert!(found("sum by (requestURI) (http_requests_total)").is_empty());
-        assert!(gone_labels(&json!({})).is_empty());
+        let missed =
+            r#"rate(elasti_resolver_host_extraction_count{extractionType="cache-miss"}[5m]) > 1"#;
+        assert_eq!(found(missed), ["cache-miss"]);
+        let errors = r#"rate(controller_runtime_reconcile_errors_total{controller="elastiservice"}[5m]) > 0"#;
+        assert_eq!(found(errors), ["controller_runtime_reconcile_errors_total"]);
+        assert!(found(r#"controller_runtime_active_workers{job="other"} > 0"#).is_empty());
+        assert!(gone(&json!({})).is_empty());
     }
 }

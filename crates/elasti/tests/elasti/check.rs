@@ -181,7 +181,10 @@ async fn with_kube_elasti() -> Sandbox {
     let operator = json!({
         "name": "manager", "image": "example.com/elasti-operator:v0.1.30", "command": ["/manager"],
         "args": ["--leader-elect", "--metrics-bind-address=0", "-zap-devel", "--zap-log-level", "debug", "--kubeconfig=/etc/kubeconfig"],
-        "env": [{"name": "PROMETHEUS_TRIGGER_AUTHORIZATION_HEADER", "value": "Bearer x"}],
+        "env": [
+            {"name": "ELASTI_OPERATOR_DEPLOYMENT_NAME", "value": OPERATOR},
+            {"name": "PROMETHEUS_TRIGGER_AUTHORIZATION_HEADER", "value": "Bearer x"},
+        ],
     });
     let resolver = json!({
         "name": "proxy", "image": "example.com/elasti-resolver:v0.1.30", "command": ["/resolver"],
