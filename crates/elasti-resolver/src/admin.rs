@@ -48,9 +48,10 @@ pub(crate) struct Admin {
     pub(crate) activity: ActivityReporter,
 }
 
-/// Routes are loaded, and the resolver is not ending.
+/// Routes are loaded and listened to, and the resolver is not ending. A resolver that was killed may still be named by
+/// EndpointSlices, and nodes send to it as soon as it is ready again.
 pub(crate) fn is_ready(table: &RouteTable, lifecycle: &Lifecycle) -> bool {
-    table.is_loaded() && lifecycle.is_serving()
+    table.first_ports_are_open() && lifecycle.is_serving()
 }
 
 /// Serves for as long as the future lives.

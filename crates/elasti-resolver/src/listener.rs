@@ -88,6 +88,7 @@ impl Listeners {
                     _ => {}
                 }
             }
+            table.ports_are_followed();
             let count = i64::try_from(failed.len()).unwrap_or(i64::MAX);
             self.proxy.metrics.ports_failed.set(count);
         }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use elasti_api::{ListenPort, Reason};
 use elasti_core::backends::Candidate as _;
@@ -26,15 +26,48 @@ pub(crate) struct RouteTable(Arc<Shared>);
 #[derive(Debug, Default)]
 struct Shared {
     table: RwLock<Table>,
-    /// Listen ports that may have been added or removed since the listeners last looked.
-    changed_ports: Mutex<BTreeSet<u16>>,
+    changed_ports: Mutex<ChangedPorts>,
     changed: Notify,
+    /// Once true, it stays so: a port that is added later makes no resolver unready.
+    first_ports_open: AtomicBool,
+}
+
+/// Listen ports that may have been added or removed, for the listeners.
+#[derive(Debug, Default)]
+struct ChangedPorts {
+    waiting: BTreeSet<u16>,
+    /// The listeners are opening and closing the last ones.
+    in_progress: bool,
+}
+
+impl ChangedPorts {
+    fn take(&mut self) -> BTreeSet<u16> {
+        let ports = std::mem::take(&mut self.waiting);
+        self.in_progress |= !ports.is_empty();
+        ports
+    }
 }
 
 impl RouteTable {
     /// The first complete list of every kind has arrived.
     pub(crate) fn is_loaded(&self) -> bool {
         self.0.table.read().loaded
+    }
+
+    /// The listeners have opened the ports of the first complete lists, or have tried to.
+    pub(crate) fn first_ports_are_open(&self) -> bool {
+        let open = &self.0.first_ports_open;
+        if !open.load(Ordering::Relaxed) && self.is_loaded() {
+            let changed = self.0.changed_ports.lock();
+            let followed = changed.waiting.is_empty() && !changed.in_progress;
+            open.store(followed, Ordering::Relaxed);
+        }
+        open.load(Ordering::Relaxed)
+    }
+
+    /// The listeners have done what [`Self::changed_ports`] told last.
+    pub(crate) fn ports_are_followed(&self) {
+        self.0.changed_ports.lock().in_progress = false;
     }
 
     pub(crate) fn service(&self, key: &ServiceKey) -> Option<Arc<Service>> {
@@ -79,7 +112,7 @@ impl RouteTable {
     pub(crate) async fn changed_ports(&self) -> Vec<(u16, bool)> {
         loop {
             let changed = self.0.changed.notified();
-            let ports = std::mem::take(&mut *self.0.changed_ports.lock());
+            let ports = self.0.changed_ports.lock().take();
             if !ports.is_empty() {
                 let table = self.0.table.read();
                 let routed = |port| (port, table.listen_ports.contains_key(&port));
@@ -96,9 +129,11 @@ impl RouteTable {
         updates: Vec<(Arc<ServiceKey>, Option<Arc<Service>>)>,
     ) -> Vec<Update> {
         let mut touched = BTreeSet::new();
+        // Held until the ports wait, so that no probe finds routes loaded before that.
+        let mut changed = self.0.changed_ports.lock();
         let done = self.0.table.write().update(loaded, updates, &mut touched);
         if !touched.is_empty() {
-            self.0.changed_ports.lock().extend(touched);
+            changed.waiting.extend(touched);
             self.0.changed.notify_one();
         }
         done
@@ -378,6 +413,30 @@ mod tests {
         assert!(table.service(&key("service-8")).is_some());
     }
 
+    #[tokio::test]
+    async fn it_is_ready_when_the_ports_of_the_first_lists_are_open_and_stays_so() {
+        let table = RouteTable::default();
+        table.update(false, vec![with_ports("a", &[1])]);
+        table.changed_ports().await;
+        table.ports_are_followed();
+        assert!(!table.first_ports_are_open(), "the lists are not complete");
+        table.update(true, vec![with_ports("b", &[2])]);
+        assert!(!table.first_ports_are_open(), "nothing listens on 2");
+        table.changed_ports().await;
+        assert!(!table.first_ports_are_open(), "2 is being opened");
+        table.ports_are_followed();
+        assert!(table.first_ports_are_open());
+        table.update(true, vec![with_ports("c", &[3])]);
+        assert!(table.first_ports_are_open());
+    }
+
+    #[test]
+    fn without_any_route_it_is_ready_at_once() {
+        let table = RouteTable::default();
+        table.update(true, Vec::new());
+        assert!(table.first_ports_are_open());
+    }
+
     #[test]
     fn two_services_can_exchange_their_ports() {
         let table = RouteTable::default();
@@ -387,7 +446,7 @@ mod tests {
         assert_eq!(owner(&table, 2).as_deref(), Some("a"));
     }
 
-    /// Whoever may write the status of an ElastiService can copy the port of another.
+    /// A tenant that may write the status of its ElastiService can copy the port of another.
     #[test]
     fn of_two_that_claim_a_port_in_one_list_the_oldest_gets_it_unless_another_has_it() {
         let table = RouteTable::default();

@@ -31,6 +31,7 @@ pub(crate) fn lasts(text: &str) -> Option<&'static str> {
     match words.as_slice() {
         _ if has("--help") || has("--once") => None,
         ["elasti", "top", ..] if !has("-o") => Some("asleep"),
+        ["elasti", "list", ..] if has("-w") => Some("NAME"),
         ["elasti", "dashboard", ..] => Some("Dashboard: http"),
         ["elasti", "demo", ..] => Some("asleep"),
         ["kubectl", ..] if has("port-forward") => Some("Forwarding from"),
