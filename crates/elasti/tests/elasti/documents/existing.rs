@@ -190,8 +190,13 @@ fn set(assignment: &str, values: &Value) -> Result<(), String> {
 }
 
 /// The kinds that docs speak of, as kubectl takes them.
-const KINDS: [&str; 34] = [
+const KINDS: [&str; 39] = [
     "all",
+    "role",
+    "rolebinding",
+    "serviceaccount",
+    "clusterrole",
+    "clusterrolebinding",
     "els",
     "elastiservice",
     "elastiservices",
