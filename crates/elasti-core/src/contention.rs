@@ -22,7 +22,7 @@ pub(crate) fn zeroed_by(o: &Observed) -> Option<&str> {
 }
 
 /// Who wrote the replicas above zero that the target has, if that was something else.
-pub(crate) fn raised_by(o: &Observed) -> Option<&str> {
+pub(crate) fn written_by(o: &Observed) -> Option<&str> {
     let target = o.target.as_ref().filter(|target| target.replicas > 0)?;
     match &target.replicas_by {
         Author::Other(writer) => Some(writer),
@@ -59,7 +59,7 @@ pub(crate) fn pause(o: &Observed) -> Option<Why> {
 /// When a wake that still stands ends the contention, unless something else is known to have written it.
 pub(crate) fn ends_at(o: &Observed) -> Option<Timestamp> {
     let ends = pause_ends(o.me.remembered.contended_since?, o)?;
-    (raised_by(o).is_none() && o.replicas()? > 0).then_some(ends)
+    (written_by(o).is_none() && o.replicas()? > 0).then_some(ends)
 }
 
 /// Our wake follows a zero of others closely: if that comes again, it is the same contention.

@@ -91,7 +91,7 @@ fn unseen(o: &Observed) -> Option<Why> {
 
 /// A scale-down of ours is recorded in the status, and nothing else has written the replicas since.
 fn begun(o: &Observed) -> bool {
-    o.me.remembered.replicas_before_drain.is_some() && contention::raised_by(o).is_none()
+    o.me.remembered.replicas_before_drain.is_some() && contention::written_by(o).is_none()
 }
 
 /// The replicas to go back to when a drain by groups is cancelled; `None` if nothing is to be undone, or if something
@@ -119,7 +119,7 @@ pub(crate) fn to_remember(draining: bool, o: &Observed) -> Option<u32> {
 /// Something else scales up whenever a drain has begun: the next one waits, longer each time.
 pub(crate) fn pushed_back(o: &Observed) -> Option<Why> {
     let back = o.stable_since.pushed_back?;
-    let writer = contention::raised_by(o)?;
+    let writer = contention::written_by(o)?;
     let until = back
         .at
         .checked_add(pause(back.times, o.settings.contention_pause));
@@ -182,11 +182,20 @@ const TICK_POLL_INTERVAL: SignedDuration = SignedDuration::from_millis(200);
 pub(crate) fn controller_caught_up(o: &Observed) -> Result<(), Why> {
     let wanted = o.replicas().and_then(|n| usize::try_from(n).ok());
     if stops(o) == StopOrder::Unsettled || Some(living(o).count()) != wanted {
-        let sentence = "The target's controller has not followed its last change yet.";
-        return Err(Why::new(Reason::Draining, sentence));
+        return Err(Why::new(Reason::Draining, NOT_FOLLOWED));
     }
     others_stopped(o)
 }
+
+/// The last pod of an ordered StatefulSet goes alone: if several were out of rotation, its controller would stop none.
+pub(crate) fn last_is_alone(o: &Observed) -> Result<(), Why> {
+    if stops(o) == StopOrder::HighestAlone && living(o).count() > 1 {
+        return Err(Why::new(Reason::Draining, NOT_FOLLOWED));
+    }
+    Ok(())
+}
+
+const NOT_FOLLOWED: &str = "The target's controller has not followed its last change yet.";
 
 /// An ordered StatefulSet stops no pod while another one terminates.
 pub(crate) fn others_stopped(o: &Observed) -> Result<(), Why> {

@@ -249,6 +249,9 @@ pub fn unfair(config: &Config, w: &World, actions: &mut Vec<Action>) {
             if svc.replicas.is_some_and(|n| 0 < n && n < all) {
                 actions.push(Action::OutsideScale(s, all));
             }
+            // As a user does who wants fewer while a drain takes some away.
+            let fewer = svc.replicas.filter(|n| 1 < *n && *n < all);
+            actions.extend(fewer.map(|n| Action::OutsideScale(s, n - 1)));
         }
         if w.budget.user_requests > 0 {
             actions.extend([Action::RequestWake(s), Action::RequestSleep(s)]);

@@ -67,6 +67,7 @@ pub enum Mistake {
     IgnoresRaises,
     DrainsWhole,
     CountsUndoneMarks,
+    UndoesOthersScaleDowns,
     ForgetsShrink,
     SecondServiceInTheDark,
     DrainsTheFirstServiceOnly,

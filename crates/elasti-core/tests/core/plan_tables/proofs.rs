@@ -2,9 +2,10 @@
 
 use elasti_api::{EnabledPeriod, Phase, Reason, RouteGeneration};
 use elasti_core::observed::{
-    Author, Autoscaler, Claim, Family, KedaPause, Leadership, Obstacle, ObstacleKind, Owned,
+    Author, Autoscaler, Claim, Family, KedaPause, Leadership, Obstacle, ObstacleKind, Owned, Pod,
     PortsGiven, Reading, Report, Rival, ServiceKind, StopOrder, UserRequest,
 };
+use elasti_core::stable_since::SentScaleDown;
 use elasti_core::step::{PodRef, Restored};
 use elasti_core::{Observed, Plan, Step};
 use jiff::SignedDuration;
@@ -890,8 +891,30 @@ fn a_cancelled_drain_restores_what_it_took_away_unless_something_else_has_writte
     assert!(!restores(&unread), "the next reading decides");
 }
 
-/// A StatefulSet of three; the pod of this number keeps crashing.
-fn crashing(number: usize, stops: StopOrder) -> Observed {
+/// The API server's record names no writer of replicas after the first sleep.
+#[test]
+fn a_cancelled_drain_leaves_what_something_else_has_lowered_meanwhile() {
+    let restores = |replicas: u32, generation: i64| {
+        let mut o = group_drained();
+        o.me.remembered.replicas_before_drain = Some(5);
+        o.readings = vec![active()];
+        let target = o.target.as_mut().unwrap();
+        (target.replicas, target.generation) = (replicas, Some(generation));
+        (target.replicas_by, target.replicas_at) = (Author::Unknown, None);
+        o.stable_since.replicas = Some(5);
+        o.stable_since.sent = Some(SentScaleDown {
+            to: 4,
+            generation: Some(1),
+        });
+        planned(&o).steps.first() == Some(&Step::RestoreReplicas(5))
+    };
+    assert!(restores(4, 2), "it is as we left it");
+    assert!(!restores(2, 3), "a user scaled down to 2");
+    assert!(!restores(2, 2), "our scale-down was refused for that");
+}
+
+/// A StatefulSet of three that is idle and redirected.
+fn stateful_set(stops: StopOrder) -> Observed {
     let mut o = redirected();
     o.pods = (0..3)
         .map(|n| {
@@ -900,6 +923,14 @@ fn crashing(number: usize, stops: StopOrder) -> Observed {
             pod
         })
         .collect();
+    let target = o.target.as_mut().unwrap();
+    (target.replicas, target.stops) = (3, stops);
+    o
+}
+
+/// The same; the pod of this number keeps crashing.
+fn crashing(number: usize, stops: StopOrder) -> Observed {
+    let mut o = stateful_set(stops);
     let crashing = &mut o.pods[number];
     (crashing.ready, crashing.containers_ready) = (false, false);
     crashing.obstacle = Some(Obstacle {
@@ -907,19 +938,53 @@ fn crashing(number: usize, stops: StopOrder) -> Observed {
         message: "container web keeps crashing".into(),
         failed: true,
     });
-    let target = o.target.as_mut().unwrap();
-    (target.replicas, target.stops) = (3, stops);
     o
+}
+
+fn marked(plan: &Plan) -> Option<Vec<&str>> {
+    plan.steps.iter().find_map(|step| match step {
+        Step::Mark { pods, .. } => Some(pods.iter().map(|p| p.name.as_str()).collect()),
+        _ => None,
+    })
+}
+
+/// Its controller would stop neither, until the kubelets' ticks have put both back into rotation.
+#[test]
+fn the_last_pod_of_an_ordered_stateful_set_leaves_only_when_the_others_are_gone() {
+    let mut o = stateful_set(StopOrder::HighestAlone);
+    o.target.as_mut().unwrap().replicas = 1;
+    o.pods.truncate(2);
+    assert_eq!(marked(&planned(&o)), None, "something else scaled it to 1");
+    o.pods[1].terminating = true;
+    assert_eq!(marked(&planned(&o)), Some(vec!["web-0"]));
+
+    let drained = |change: Change| {
+        let mut o = drained();
+        o.target.as_mut().unwrap().stops = StopOrder::HighestAlone;
+        let mut other = Pod {
+            name: "web-2".into(),
+            ..o.pods[0].clone()
+        };
+        other.uid = "uid-2".into();
+        o.pods.push(other);
+        change(&mut o);
+        o.stable_since.pod_versions = { o.pods.iter() }
+            .filter(|pod| !pod.terminating)
+            .map(|pod| (pod.name.clone(), pod.version.clone()))
+            .collect();
+        scales_to_zero(&planned(&o))
+    };
+    assert!(!drained(|_| {}), "both are out of rotation");
+    assert!(!drained(|o| o.pods[1].terminating = true));
+    assert!(drained(|o| o.pods.truncate(1)));
+    let other_kind: Change = |o| o.target.as_mut().unwrap().stops = StopOrder::Unknown;
+    assert!(drained(other_kind), "its controller stops both at once");
 }
 
 #[test]
 fn a_lower_pod_that_crashes_keeps_no_parallel_stateful_set_from_its_drain() {
     let plan = planned(&crashing(1, StopOrder::HighestFirst));
-    let marked = plan.steps.iter().find_map(|step| match step {
-        Step::Mark { pods, .. } => Some(pods.iter().map(|p| p.name.as_str()).collect::<Vec<_>>()),
-        _ => None,
-    });
-    assert_eq!(marked, Some(vec!["web-2"]), "{plan:?}");
+    assert_eq!(marked(&plan), Some(vec!["web-2"]), "{plan:?}");
 }
 
 #[test]
