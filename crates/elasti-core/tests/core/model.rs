@@ -318,6 +318,15 @@ fn drains_by_groups() -> Vec<Config> {
             ..Config::new("something else scales up during the drain")
         },
         Config {
+            nodes: 2,
+            resolvers: 1,
+            ordered: true,
+            dense: true,
+            min_ready: 3,
+            budget: budget(0, 1, 0, 0, 0),
+            ..Config::new("an ordered StatefulSet with minReadySeconds")
+        },
+        Config {
             nodes: 3,
             resolvers: 1,
             ordered: true,

@@ -98,6 +98,14 @@ fn group_mistakes() -> Vec<Case> {
             with(|c| (c.nodes, c.ordered) = (2, true)),
         ),
         (
+            Mistake::StopsAboveUnavailablePods,
+            "S2",
+            with(|c| {
+                (c.nodes, c.resolvers, c.ordered, c.dense, c.min_ready) = (2, 1, true, true, 3);
+                (c.budget.clients, c.budget.faults) = (0, 1);
+            }),
+        ),
+        (
             Mistake::UndoesOthersScaleDowns,
             "S5",
             with(|c| {
@@ -245,7 +253,11 @@ fn every_mistake_is_caught_by_its_law() {
     for (mistake, law, config) in cases.filter(|(mistake, ..)| named(mistake)) {
         println!("{mistake:?} must break {law}");
         // What takes many steps is seen where a fair run leads.
-        let takes_long = [Mistake::PromiseOutlivesLease, Mistake::IgnoresRaises];
+        let takes_long = [
+            Mistake::PromiseOutlivesLease,
+            Mistake::IgnoresRaises,
+            Mistake::StopsAboveUnavailablePods,
+        ];
         let in_fair_run = law == "S14" || takes_long.contains(&mistake);
         let property = if law.starts_with('S') && !in_fair_run {
             "safe"

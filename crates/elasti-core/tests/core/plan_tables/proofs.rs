@@ -997,6 +997,95 @@ fn an_ordered_stateful_set_with_a_lower_pod_that_crashes_stays_awake_and_says_wh
     assert_eq!(plan.phase, Phase::Draining, "the top one is stopped next");
 }
 
+/// An ordered StatefulSet whose lowest pod was evicted and is ready again, after `change`.
+fn renewed(ready_seconds: i64, change: Change) -> Plan {
+    let mut o = stateful_set(StopOrder::HighestAlone);
+    o.target.as_mut().unwrap().min_ready_seconds = 30;
+    o.pods[0].ready_since = Some(ago(ready_seconds));
+    o.me.remembered.ready_after_wake = Some(ago(LONG));
+    change(&mut o);
+    planned(&o)
+}
+
+/// Its controller stops a pod only when every lower one is available, and by then a tick may have undone the mark.
+#[test]
+fn an_ordered_stateful_set_is_drained_when_every_lower_pod_has_been_ready_for_long_enough() {
+    for ready_seconds in [0, 5, 30] {
+        let plan = renewed(ready_seconds, |_| {});
+        assert_eq!(marked(&plan), None, "{ready_seconds} s");
+        assert_eq!(plan.why.reason, Reason::Starting, "{plan:?}");
+        assert!(plan.why.sentence.contains("web-0"), "{plan:?}");
+        let available = ago(ready_seconds) + SignedDuration::from_secs(31);
+        assert_eq!(plan.why.until, Some(available), "{plan:?}");
+    }
+    let unknown = renewed(5, |o| o.pods[0].ready_since = None);
+    assert_eq!(marked(&unknown), None, "Kubernetes never counts it");
+    let fine: &[(&str, i64, Change)] = &[
+        ("long enough", 31, |_| {}),
+        ("no such setting", 0, |o| {
+            o.target.as_mut().unwrap().min_ready_seconds = 0;
+        }),
+        ("only the highest is new", 60, |o| {
+            o.pods[2].ready_since = Some(now());
+        }),
+        ("its controller stops pods at once", 0, |o| {
+            o.target.as_mut().unwrap().stops = StopOrder::HighestFirst;
+        }),
+    ];
+    for (what, ready_seconds, change) in fine {
+        let plan = renewed(*ready_seconds, *change);
+        assert!(
+            marked(&plan).is_some_and(|pods| pods.contains(&"web-2")),
+            "{what}: {plan:?}"
+        );
+    }
+}
+
+#[test]
+fn a_pod_of_an_ordered_stateful_set_that_was_unmarked_must_be_available_before_a_higher_one_goes() {
+    let plan = renewed(60, |o| o.pods[1].ready_since = Some(ago(2)));
+    assert_eq!(marked(&plan), None, "removing a mark made it ready anew");
+    assert!(plan.why.sentence.contains("web-1"), "{plan:?}");
+    let missing = renewed(5, |o| o.pods.truncate(1));
+    assert_eq!(missing.why.reason, Reason::Starting, "{missing:?}");
+    let last = renewed(5, |o| {
+        o.pods.truncate(1);
+        o.target.as_mut().unwrap().replicas = 1;
+    });
+    assert_eq!(marked(&last), Some(vec!["web-0"]), "nothing is below it");
+}
+
+/// The highest of two pods of an ordered StatefulSet is marked: the scale-down to one is due.
+fn highest_drained() -> Observed {
+    let mut o = group_drained();
+    let target = o.target.as_mut().unwrap();
+    (target.stops, target.min_ready_seconds) = (StopOrder::HighestAlone, 30);
+    for name in [&mut o.pods[1].name, &mut o.endpoints[1].pod] {
+        "web-0".clone_into(name);
+    }
+    o.stable_since.pod_versions.remove("web-2");
+    o.stable_since
+        .pod_versions
+        .insert("web-0".into(), o.pods[1].version.clone());
+    o
+}
+
+#[test]
+fn the_highest_pod_of_an_ordered_stateful_set_goes_only_if_its_controller_stops_it_at_once() {
+    let broken: &[(&str, Change)] = &[
+        ("a lower pod is not ready", |o| o.pods[1].ready = false),
+        ("a lower pod is not available yet", |o| {
+            o.pods[1].ready_since = Some(ago(30));
+        }),
+        ("another pod terminates", |o| {
+            let mut other = o.pods[1].clone();
+            (other.name, other.terminating) = ("web-2".into(), true);
+            o.pods.push(other);
+        }),
+    ];
+    each_fact_counts(highest_drained, shrinks, broken);
+}
+
 #[test]
 fn an_ordered_stateful_set_of_which_services_select_some_pods_only_stays_awake_and_says_why() {
     let mut o = crashing(2, StopOrder::HighestAlone);
