@@ -22,7 +22,7 @@ pub(crate) fn zeroed_by(o: &Observed) -> Option<&str> {
 }
 
 /// Who wrote the replicas above zero that the target has, if that was something else.
-pub(crate) fn raised_by(o: &Observed) -> Option<&str> {
+pub(crate) fn written_by(o: &Observed) -> Option<&str> {
     let target = o.target.as_ref().filter(|target| target.replicas > 0)?;
     match &target.replicas_by {
         Author::Other(writer) => Some(writer),
@@ -60,7 +60,7 @@ pub(crate) fn pause(o: &Observed) -> Option<Why> {
 /// replicas of an awake target, an HPA for example, leaves the wake standing.
 pub(crate) fn ends_at(o: &Observed) -> Option<Timestamp> {
     let ends = pause_ends(o.me.remembered.contended_since?, o)?;
-    let woken_by_other = o.me.remembered.woken_by_other && raised_by(o).is_some();
+    let woken_by_other = o.me.remembered.woken_by_other && written_by(o).is_some();
     (!woken_by_other && o.replicas()? > 0).then_some(ends)
 }
 

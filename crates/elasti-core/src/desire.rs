@@ -40,12 +40,13 @@ const WAKES: [Rule; 6] = [
 ];
 
 /// What prevents sleep but wakes nothing; the first that holds is reported.
-const KEEPS_AWAKE: [Rule; 7] = [
+const KEEPS_AWAKE: [Rule; 8] = [
     misconfigured,
     |_, o| some_would_not_be_answered(o),
     |spec, o| idle::idle(spec, o).err(),
     |_, o| resolvers_respond(o).err(),
     |spec, o| pods_are_stable(spec, o).err(),
+    |spec, o| groups::not_available_yet(o).filter(|_| drains(spec, o)),
     |spec, o| groups::impossible(o).filter(|_| drains(spec, o)),
     |spec, o| groups::pushed_back(o).filter(|_| drains(spec, o)),
 ];

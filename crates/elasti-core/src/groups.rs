@@ -49,6 +49,41 @@ pub(crate) fn floor(o: &Observed) -> u32 {
     }
 }
 
+/// An ordered StatefulSet stops no pod until every lower one has been ready for its `minReadySeconds`; by then a kubelet's
+/// tick may have undone the mark. It also starts none until then.
+pub(crate) fn not_available_yet(o: &Observed) -> Option<Why> {
+    let target = o.target.as_ref()?;
+    let seconds = target.min_ready_seconds;
+    if target.stops != StopOrder::HighestAlone || seconds == 0 {
+        return None;
+    }
+    let complete = living(o).count() >= usize::try_from(target.replicas).unwrap_or(usize::MAX);
+    let lower = by_ordinal(o).into_iter().skip(usize::from(complete));
+    let late = lower.filter(|pod| pod.ready).find_map(|pod| {
+        let available = available_at(pod, seconds);
+        available
+            .is_none_or(|at| o.now < at)
+            .then_some((pod, available))
+    });
+    let (pod, until) = late?;
+    let sentence = format!(
+        "The StatefulSet neither starts nor stops a higher pod until {} has been ready for {seconds} s (`minReadySeconds`).",
+        pod.name
+    );
+    let why = Why::new(Reason::Starting, sentence);
+    Some(Why { until, ..why })
+}
+
+/// When a pod counts as available to every clock; `None` if it never does, because nothing tells since when it is ready.
+fn available_at(pod: &Pod, min_ready_seconds: u32) -> Option<Timestamp> {
+    let needed = SignedDuration::from_secs(i64::from(min_ready_seconds));
+    let at = pod.ready_since?.checked_add(needed + READY_TIME_PRECISION);
+    Some(at.unwrap_or(Timestamp::MAX))
+}
+
+/// The API server keeps the time of condition `Ready` in whole seconds.
+const READY_TIME_PRECISION: SignedDuration = SignedDuration::from_secs(1);
+
 /// An ordered StatefulSet stops one pod at a time, so several of them cannot be scaled to zero by one write that is safe;
 /// and it stops none while a lower one is not ready.
 pub(crate) fn impossible(o: &Observed) -> Option<Why> {
@@ -91,7 +126,7 @@ fn unseen(o: &Observed) -> Option<Why> {
 
 /// A scale-down of ours is recorded in the status, and nothing else has written the replicas since.
 fn begun(o: &Observed) -> bool {
-    o.me.remembered.replicas_before_drain.is_some() && contention::raised_by(o).is_none()
+    o.me.remembered.replicas_before_drain.is_some() && contention::written_by(o).is_none()
 }
 
 /// The replicas to go back to when a drain by groups is cancelled; `None` if nothing is to be undone, or if something
@@ -119,7 +154,7 @@ pub(crate) fn to_remember(draining: bool, o: &Observed) -> Option<u32> {
 /// Something else scales up whenever a drain has begun: the next one waits, longer each time.
 pub(crate) fn pushed_back(o: &Observed) -> Option<Why> {
     let back = o.stable_since.pushed_back?;
-    let writer = contention::raised_by(o)?;
+    let writer = contention::written_by(o)?;
     let until = back
         .at
         .checked_add(pause(back.times, o.settings.contention_pause));
@@ -182,11 +217,20 @@ const TICK_POLL_INTERVAL: SignedDuration = SignedDuration::from_millis(200);
 pub(crate) fn controller_caught_up(o: &Observed) -> Result<(), Why> {
     let wanted = o.replicas().and_then(|n| usize::try_from(n).ok());
     if stops(o) == StopOrder::Unsettled || Some(living(o).count()) != wanted {
-        let sentence = "The target's controller has not followed its last change yet.";
-        return Err(Why::new(Reason::Draining, sentence));
+        return Err(Why::new(Reason::Draining, NOT_FOLLOWED));
     }
     others_stopped(o)
 }
+
+/// The last pod of an ordered StatefulSet goes alone: if several were out of rotation, its controller would stop none.
+pub(crate) fn last_is_alone(o: &Observed) -> Result<(), Why> {
+    if stops(o) == StopOrder::HighestAlone && living(o).count() > 1 {
+        return Err(Why::new(Reason::Draining, NOT_FOLLOWED));
+    }
+    Ok(())
+}
+
+const NOT_FOLLOWED: &str = "The target's controller has not followed its last change yet.";
 
 /// An ordered StatefulSet stops no pod while another one terminates.
 pub(crate) fn others_stopped(o: &Observed) -> Result<(), Why> {
@@ -213,7 +257,9 @@ pub(crate) fn victims(o: &Observed) -> Result<Vec<&Pod>, Why> {
         StopOrder::UnreadyFirst => Ok(unready),
         StopOrder::HighestFirst => Ok(from_top().take(above_floor).collect()),
         StopOrder::HighestAlone => match (unready.as_slice(), from_top().next()) {
-            ([one], Some(top)) if one.name == top.name => Ok(vec![top]),
+            ([one], Some(top)) if one.name == top.name => {
+                not_available_yet(o).map_or(Ok(vec![top]), Err)
+            }
             _ => {
                 let sentence = "A lower pod of the StatefulSet is not ready, so it would not stop a higher one.";
                 Err(Why::new(Reason::Draining, sentence))

@@ -386,6 +386,8 @@ pub struct Target {
     pub replicas_at: Option<Timestamp>,
     /// Which pods its controller stops when it is scaled down.
     pub stops: StopOrder,
+    /// `spec.minReadySeconds`: for so long a pod must have been `Ready` to count as available.
+    pub min_ready_seconds: u32,
     /// What each pod of its template requests.
     pub requests: Requests,
 }
@@ -400,7 +402,7 @@ pub enum StopOrder {
     Unsettled,
     /// Pods that are not ready first: a Deployment whose pods all belong to one ReplicaSet, or a ReplicaSet.
     UnreadyFirst,
-    /// The highest ordinal, alone, and only while every lower pod is ready and none terminates: a StatefulSet whose
+    /// The highest ordinal, alone, and only while every lower pod is available and none terminates: a StatefulSet whose
     /// `podManagementPolicy` is `OrderedReady`.
     HighestAlone,
     /// The highest ordinals at once, ready or not: a StatefulSet whose `podManagementPolicy` is `Parallel`.

@@ -263,6 +263,9 @@ fn go_to_sleep(spec: &ElastiServiceSpec, service: &Service, idle: Why, o: &Obser
         if groups::apply(o) {
             return plan.shrink(&redirected, o);
         }
+        if let Err(why) = groups::last_is_alone(o) {
+            return plan.waiting(why);
+        }
         let pods = pod_refs(o, |p| p.ready && !p.terminating);
         if !pods.is_empty() {
             plan.steps.push(Step::Mark {

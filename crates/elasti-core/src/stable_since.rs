@@ -61,8 +61,7 @@ pub struct StableSince {
     pub zeroed_at: Option<Timestamp>,
     /// The replicas at the last reconcile.
     pub replicas: Option<u32>,
-    /// Something else wrote them, or scaled up to them. The API server's record may not tell: after a zero through
-    /// `/scale` it names no writer.
+    /// Something else wrote them. The API server's record may not tell: after a zero through `/scale` it names no writer.
     pub by_other: bool,
     /// Something else scaled the target up again during a drain by groups.
     pub pushed_back: Option<PushedBack>,
@@ -75,7 +74,7 @@ pub struct StableSince {
     pub left_zero_at: Option<Timestamp>,
     /// The zero that the target is at.
     pub zero: Option<ObservedZero>,
-    /// The scale-down that we have begun to send since the last reconcile.
+    /// The scale-down that we have begun to send since the last reconcile, or that none has observed yet.
     pub sent: Option<SentScaleDown>,
     /// Our last scale-down to more than zero, as long as nothing has changed the target since.
     pub shrunk: Option<SentScaleDown>,
@@ -115,8 +114,19 @@ pub struct SentScaleDown {
 impl SentScaleDown {
     /// It was the last change of the target's spec, so what stands there now is ours.
     fn stands(&self, target: &Target) -> bool {
+        let ours = self.generation.is_none() || self.one_change_since(target);
+        ours && self.to == target.replicas
+    }
+
+    /// The target's spec has changed once since, by this or by a write of others because of which this was refused.
+    fn one_change_since(&self, target: &Target) -> bool {
         let next = self.generation.map(|before| before + 1);
-        self.to == target.replicas && (next.is_none() || next == target.generation)
+        next.is_some() && next == target.generation
+    }
+
+    /// The target is shown as it was before.
+    fn is_unseen(&self, target: &Target) -> bool {
+        self.generation.is_some() && target.generation == self.generation
     }
 }
 
@@ -433,6 +443,8 @@ impl StableSince {
         let Some(target) = &o.target else {
             return;
         };
+        // Its answer was lost, and the cache lags behind it.
+        self.sent = sent.filter(|sent| sent.is_unseen(target));
         if before == Some(0) && target.replicas > 0 {
             self.left_zero_at = Some(o.now);
         }
@@ -448,10 +460,7 @@ impl StableSince {
             // After a start only the record tells, and what is not zero any more was woken, mostly by us.
             (Author::Elasti, _) | (Author::Unknown, None | Some(0)) => false,
             (Author::Unknown, Some(_)) if unchanged => self.by_other || undone,
-            // Only a cancelled drain of ours scales up from more than zero.
-            (Author::Unknown, Some(before)) => {
-                before < target.replicas && raising != Some(target.replicas)
-            }
+            (Author::Unknown, Some(_)) => !self.has_written(sent, raising, target),
         };
         // Without a record, the status tells what stood there before this process started.
         let known = before.or(o.me.remembered.replicas);
@@ -470,6 +479,19 @@ impl StableSince {
                 at: o.now,
             });
         }
+    }
+
+    /// The replicas are other ones than at the last reconcile because of a scale-down of ours, because we restored what a
+    /// cancelled drain took away, or because of a wake after a zero of ours that no reconcile observed.
+    fn has_written(
+        &self,
+        sent: Option<SentScaleDown>,
+        raising: Option<u32>,
+        target: &Target,
+    ) -> bool {
+        let lowered = sent.or(self.shrunk).is_some_and(|one| one.stands(target));
+        let woken = sent.is_some_and(|one| one.to == 0 && !one.one_change_since(target));
+        lowered || woken || raising == Some(target.replicas)
     }
 
     /// Whether pods may still be stopped for our last scale-down.

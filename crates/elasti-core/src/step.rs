@@ -382,6 +382,7 @@ impl Drained {
             )?;
         }
         let window = o.stable_since.tick_window(&o.pods, &o.settings, o.now);
+        groups::last_is_alone(o)?;
         groups::others_stopped(o)?;
         Self::unless_seen(o, tick_of(window, o)?)
     }

@@ -372,6 +372,7 @@ pub(crate) fn observed(facts: &Facts<'_>, status: &ElastiServiceStatus) -> Obser
             replicas_by: Author::Unknown,
             replicas_at: None,
             stops: StopOrder::Unknown,
+            min_ready_seconds: 0,
             requests: Requests::default(),
         }),
         pods: Vec::new(),

@@ -36,6 +36,8 @@ pub struct TargetFacts {
     pub selector: Option<PodSelector>,
     /// Which pods its controller stops first; known after `for_kind`.
     pub stops: StopOrder,
+    /// For how long a pod must have been `Ready` to count as available.
+    pub min_ready_seconds: u32,
     /// Which they are if it is a Deployment, or a StatefulSet.
     as_deployment: StopOrder,
     as_stateful_set: StopOrder,
@@ -58,6 +60,7 @@ impl TargetFacts {
             pod_labels: object.pointer("/spec/template").map(pod_labels),
             selector: PodSelector::from_object(object),
             stops: StopOrder::Unknown,
+            min_ready_seconds: number(object, "/spec/minReadySeconds").unwrap_or(0),
             as_deployment: of_deployment(metadata, object),
             as_stateful_set: of_stateful_set(object),
         }
@@ -119,6 +122,7 @@ impl TargetFacts {
             replicas_by: self.replicas_by.clone(),
             replicas_at: self.replicas_at,
             stops: self.stops,
+            min_ready_seconds: self.min_ready_seconds,
             requests: self.requests.clone(),
         }
     }

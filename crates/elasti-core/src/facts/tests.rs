@@ -313,7 +313,7 @@ fn a_target_says_which_pods_its_controller_stops_first() {
     let rollout = json!({"status": {"observedGeneration": 4, "replicas": 4, "updatedReplicas": 1}});
     let lags = json!({"status": {"observedGeneration": 3, "replicas": 3, "updatedReplicas": 3}});
     let parallel = json!({"spec": {"podManagementPolicy": "Parallel"}});
-    let ordered = json!({"spec": {"podManagementPolicy": "OrderedReady"}});
+    let ordered = json!({"spec": {"podManagementPolicy": "OrderedReady", "minReadySeconds": 30}});
     let apps = "apps";
     for (group, kind, object, expected) in [
         (apps, "Deployment", &settled, StopOrder::UnreadyFirst),
@@ -330,7 +330,10 @@ fn a_target_says_which_pods_its_controller_stops_first() {
             ..ObjectMeta::default()
         };
         let facts = TargetFacts::from_object(&metadata, object).for_kind(group, kind);
-        assert_eq!(facts.target("1").stops, expected, "{kind}: {object}");
+        let target = facts.target("1");
+        assert_eq!(target.stops, expected, "{kind}: {object}");
+        let min_ready = if *object == ordered { 30 } else { 0 };
+        assert_eq!(target.min_ready_seconds, min_ready, "{kind}: {object}");
     }
 }
 

@@ -285,7 +285,7 @@ fn other_writers() -> Vec<Config> {
     ]
 }
 
-/// Two pods that cannot go together.
+/// Pods that cannot go together.
 fn drains_by_groups() -> Vec<Config> {
     vec![
         Config {
@@ -316,6 +316,22 @@ fn drains_by_groups() -> Vec<Config> {
             dense: true,
             budget: budget(0, 0, 2, 0, 0),
             ..Config::new("something else scales up during the drain")
+        },
+        Config {
+            nodes: 2,
+            resolvers: 1,
+            ordered: true,
+            dense: true,
+            min_ready: 3,
+            budget: budget(0, 1, 0, 0, 0),
+            ..Config::new("an ordered StatefulSet with minReadySeconds")
+        },
+        Config {
+            nodes: 3,
+            resolvers: 1,
+            ordered: true,
+            budget: budget(0, 0, 1, 1, 0),
+            ..Config::new("a user scales down during the drain of 3 pods")
         },
     ]
 }

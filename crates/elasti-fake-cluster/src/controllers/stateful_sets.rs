@@ -45,7 +45,7 @@ impl Controller for StatefulSets {
         let owner = &set.value;
         if !is_going(owner) {
             let pods = controlled(client, Kind::PODS, owner);
-            // In order, no pod is stopped while one that stays is not ready.
+            // In order, no pod is stopped while one that stays is not available.
             let filled = fill(client, owner, &pods)?;
             let shrunk = match filled || is_parallel(owner) {
                 true => shrink(client, owner, &pods)?,
@@ -83,7 +83,12 @@ fn is_parallel(owner: &Value) -> bool {
     owner.text("/spec/podManagementPolicy") == "Parallel"
 }
 
-/// Creates the next missing pod; true when all are there and ready.
+fn is_available_in(client: &ControllerClient, owner: &Value, pod: &Value) -> bool {
+    let min_ready = owner.number("/spec/minReadySeconds").unwrap_or(0);
+    is_available(client, pod, min_ready)
+}
+
+/// Creates the next missing pod; true when all are there and available.
 fn fill(client: &ControllerClient, owner: &Value, pods: &[Arc<Stored>]) -> Result<bool, ApiError> {
     let mut settled = true;
     for number in 0..wanted(owner) {
@@ -96,7 +101,7 @@ fn fill(client: &ControllerClient, owner: &Value, pods: &[Arc<Stored>]) -> Resul
                 )?;
                 settled = false;
             }
-            Some(pod) if is_ready(&pod.value) && !is_going(&pod.value) => {}
+            Some(pod) if is_available_in(client, owner, &pod.value) && !is_going(&pod.value) => {}
             Some(_) => settled = false,
             None => {
                 client.create(
@@ -114,8 +119,8 @@ fn fill(client: &ControllerClient, owner: &Value, pods: &[Arc<Stored>]) -> Resul
     Ok(settled)
 }
 
-/// Deletes the highest pod too many; true when there is none. In order, one that is not ready is deleted only if every
-/// lower pod is ready, and none while another one terminates.
+/// Deletes the highest pod too many; true when there is none. In order, one that is not available is deleted only if every
+/// lower pod is available, and none while another one terminates.
 fn shrink(
     client: &ControllerClient,
     owner: &Value,
@@ -126,11 +131,12 @@ fn shrink(
         .filter(|pod| ordinal(&pod.value) >= wanted(owner))
         .collect();
     extra.sort_by_key(|pod| std::cmp::Reverse(ordinal(&pod.value)));
-    let unready = pods.iter().filter(|pod| !is_ready(&pod.value));
-    let first_unready = unready.map(|pod| ordinal(&pod.value)).min();
+    let available = |pod: &Stored| is_available_in(client, owner, &pod.value);
+    let unavailable = pods.iter().filter(|pod| !available(pod));
+    let first_unavailable = unavailable.map(|pod| ordinal(&pod.value)).min();
     for pod in &extra {
-        let waits = first_unready.is_some_and(|lowest| lowest < ordinal(&pod.value));
-        if waits && !is_ready(&pod.value) && !is_parallel(owner) {
+        let waits = first_unavailable.is_some_and(|lowest| lowest < ordinal(&pod.value));
+        if waits && !available(pod) && !is_parallel(owner) {
             break;
         }
         if !is_going(&pod.value) {
@@ -193,10 +199,11 @@ fn report(client: &ControllerClient, key: &Key) -> Result<Option<Duration>, ApiE
     };
     let owner = &set.value;
     let pods = controlled(client, Kind::PODS, owner);
-    let min_ready = owner.number("/spec/minReadySeconds").unwrap_or(0);
     let count = |test: &dyn Fn(&Value) -> bool| {
         i64::try_from(pods.iter().filter(|pod| test(&pod.value)).count()).unwrap_or(0)
     };
+    let ready = count(&|pod| is_ready(pod) && !is_going(pod));
+    let available = count(&|pod| is_available_in(client, owner, pod) && !is_going(pod));
     let current = revision(owner);
     let updated = count(&|pod| pod.text(REVISION) == current && !is_going(pod));
     let done = updated == count(&|_| true);
@@ -208,13 +215,14 @@ fn report(client: &ControllerClient, key: &Key) -> Result<Option<Duration>, ApiE
     };
     let status = compact(json!({
         "replicas": pods.len(),
-        "readyReplicas": unless_zero(count(&|pod| is_ready(pod) && !is_going(pod))),
-        "availableReplicas": count(&|pod| is_available(client, pod, min_ready) && !is_going(pod)),
+        "readyReplicas": unless_zero(ready),
+        "availableReplicas": available,
         "currentReplicas": unless_zero(count(&|pod| pod.text(REVISION) == before)),
         "updatedReplicas": unless_zero(updated),
         "currentRevision": before, "updateRevision": current,
         "observedGeneration": owner.number("/metadata/generation"), "collisionCount": 0,
     }));
     client.put_status(Kind::STATEFUL_SETS, owner, status)?;
-    Ok(None)
+    // No event tells when a pod has been ready for long enough.
+    Ok((available < ready).then(|| Duration::from_secs(1)))
 }

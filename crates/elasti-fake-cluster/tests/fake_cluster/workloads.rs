@@ -363,6 +363,55 @@ async fn an_ordered_stateful_set_deletes_no_unready_pod_above_another_until_that
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_ordered_stateful_set_deletes_no_pod_until_every_lower_one_has_been_ready_for_long_enough()
+ {
+    let (_fake_cluster, api_client) = a_fake_cluster().await;
+    let sets = "/apis/apps/v1/namespaces/default/statefulsets";
+    let mut object = probed("db", 3);
+    object["kind"] = json!("StatefulSet");
+    object["spec"]["serviceName"] = json!("db");
+    object["spec"]["minReadySeconds"] = json!(30);
+    let began = Instant::now();
+    api_client.make(sets, object).await;
+    let status = async || api_client.get(&format!("{sets}/db")).await.1["status"].clone();
+    until("three are ready", async || {
+        status().await["readyReplicas"] == 3
+    })
+    .await;
+    let took = began.elapsed().as_secs();
+    assert!(
+        (58..70).contains(&took),
+        "each waits for the lower: {took} s"
+    );
+    until("three are available", async || {
+        status().await["availableReplicas"] == 3
+    })
+    .await;
+
+    let uid = async || api_client.get(&format!("{PODS}/db-0")).await.1["metadata"]["uid"].clone();
+    let old = uid().await;
+    api_client.delete(&format!("{PODS}/db-0")).await;
+    until("the lowest is ready again", async || {
+        let (code, pod) = api_client.get(&format!("{PODS}/db-0")).await;
+        let renewed = code == 200 && pod["metadata"]["uid"] != old;
+        renewed && status().await["readyReplicas"] == 3
+    })
+    .await;
+    let ready_at = Instant::now();
+    api_client
+        .patch(&format!("{PODS}/db-2/status"), STRATEGIC, unready())
+        .await;
+    let two = json!({"spec": {"replicas": 2}});
+    api_client.patch(&format!("{sets}/db"), MERGE, two).await;
+    until("the highest is gone", async || {
+        api_client.get(&format!("{PODS}/db-2")).await.0 == 404
+    })
+    .await;
+    let waited = ready_at.elapsed().as_secs();
+    assert!((28..34).contains(&waited), "{waited} s");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_replica_set_deletes_pods_that_are_not_ready_first_then_those_of_the_lower_cost() {
     let (_fake_cluster, api_client) = a_fake_cluster().await;
     api_client.make(DEPLOYMENTS, probed("web", 3)).await;

@@ -35,6 +35,27 @@ impl Others {
     pub(crate) fn all(&self) -> impl Iterator<Item = &Name> {
         self.managed.iter().chain(&self.left)
     }
+
+    /// Keeps as many as can be managed, those that the status records first: one of them may be redirected while the
+    /// target sleeps, and none would answer for it.
+    fn bound(&mut self, recorded: &[Name]) {
+        let is_new = |service: &Name| !recorded.contains(service);
+        self.managed
+            .sort_by_cached_key(|one| (is_new(one), one.clone()));
+        self.too_many = self.managed.len() >= MOST_SERVICES;
+        self.managed.truncate(MOST_SERVICES - 1);
+        self.managed.sort();
+        let left = recorded.iter().filter(|one| !self.managed.contains(one));
+        self.left = left.cloned().collect();
+    }
+}
+
+/// The other Services that the status of an ElastiService records.
+fn recorded(me: &Declared) -> Vec<Name> {
+    let services = me.status.services.iter();
+    services
+        .map(|one| me.name.sibling(one.name.as_str()))
+        .collect()
 }
 
 impl Cache {
@@ -110,15 +131,9 @@ impl Cache {
                     false => others.unmanaged.push(view.name.clone()),
                 }
             }
-            others.managed.sort();
             others.unmanaged.sort();
             others.unmanaged.truncate(MOST_NAMED);
-            others.too_many = others.managed.len() >= MOST_SERVICES;
-            others.managed.truncate(MOST_SERVICES - 1);
-            let recorded = me.status.services.iter();
-            let recorded = recorded.map(|one| me.name.sibling(one.name.as_str()));
-            let left = recorded.filter(|one| !others.managed.contains(one));
-            others.left = left.collect();
+            others.bound(&recorded(me));
             found.insert(me.name.clone(), others);
         }
         found

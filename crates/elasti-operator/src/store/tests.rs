@@ -380,6 +380,33 @@ fn services_that_cannot_be_held_are_named_and_more_than_sixteen_are_too_many() {
     assert_eq!((others().managed.len(), others().too_many), (15, true));
 }
 
+/// Otherwise the slice of one that is redirected would go while the target sleeps.
+#[test]
+fn one_service_too_many_takes_the_place_of_none_that_the_status_records() {
+    let store = store();
+    let select = |name: &str| {
+        store.apply_change(None, Change::Set(service(name, json!({"app": "a"}))));
+    };
+    let recorded: Vec<String> = (10..25).map(|n| format!("s{n}")).collect();
+    recorded.iter().for_each(|name| select(name));
+    let mut me = declared("a", 2);
+    let services: Vec<_> = { recorded.iter() }
+        .map(|name| json!({"name": name, "ports": []}))
+        .collect();
+    me.status = Arc::new(serde_json::from_value(json!({"services": services})).unwrap());
+    store.apply_change(None, Change::Set(me));
+    select("early");
+    let others = store.cache().others(&name("a")).cloned().unwrap();
+    assert_eq!(managed(&store, "a"), recorded);
+    assert_eq!((others.left, others.too_many), (vec![], true));
+    store.apply_change::<ServiceView>(None, Change::Gone(name("s17")));
+    let with_early = |name: &&str| managed(&store, "a").contains(&(*name).to_owned());
+    assert!(
+        ["early", "s10", "s24"].iter().all(with_early),
+        "one place is free"
+    );
+}
+
 #[test]
 fn a_finalized_elasti_service_waits_for_its_end_and_never_comes_back() {
     let store = Store::new(vec![None]);

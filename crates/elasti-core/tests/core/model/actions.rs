@@ -249,6 +249,9 @@ pub fn unfair(config: &Config, w: &World, actions: &mut Vec<Action>) {
             if svc.replicas.is_some_and(|n| 0 < n && n < all) {
                 actions.push(Action::OutsideScale(s, all));
             }
+            // As a user does who wants fewer while a drain takes some away.
+            let fewer = svc.replicas.filter(|n| 1 < *n && *n < all);
+            actions.extend(fewer.map(|n| Action::OutsideScale(s, n - 1)));
         }
         if w.budget.user_requests > 0 {
             actions.extend([Action::RequestWake(s), Action::RequestSleep(s)]);
@@ -262,11 +265,11 @@ pub fn unfair(config: &Config, w: &World, actions: &mut Vec<Action>) {
         }
     }
     if w.budget.faults > 0 {
-        faults(w, actions);
+        faults(config, w, actions);
     }
 }
 
-fn faults(w: &World, actions: &mut Vec<Action>) {
+fn faults(config: &Config, w: &World, actions: &mut Vec<Action>) {
     for (op, operator) in w.ops.iter().enumerate().filter(|(_, operator)| operator.up) {
         actions.push(Action::Crash(op));
         if operator.pending.is_some() {
@@ -289,6 +292,8 @@ fn faults(w: &World, actions: &mut Vec<Action>) {
         for (i, pod) in svc.pods.iter().enumerate() {
             match pod {
                 Pod::Starting => actions.push(Action::PodSticks(s, i)),
+                // Assumed, as of a pod that gets ready: the controller would wait for it past a tick.
+                Pod::Up { healthy: true, .. } if config.min_ready > 0 && svc.owed.is_some() => {}
                 Pod::Up { healthy: true, .. } => actions.push(Action::PodSickens(s, i)),
                 _ => {}
             }
@@ -343,7 +348,7 @@ pub fn needs_replication(config: &Config, w: &World, s: usize) -> bool {
     let svc = &w.svcs[s];
     let wanted = usize::from(svc.replicas.unwrap_or(0));
     let living = svc.pods.iter().filter(|p| p.living()).count();
-    !svc.stops(config.ordered, wanted).is_empty()
+    !svc.stops(config.order(), wanted).is_empty()
         || wanted > living && svc.pods.contains(&Pod::None)
 }
 
@@ -547,6 +552,10 @@ fn fault(config: &Config, w: &mut World, action: Action) -> bool {
         }
         Action::PodSticks(s, i) => set_pod(w, s, i, Pod::Stuck),
         Action::PodSickens(s, i) => {
+            // As of a pod that gets ready: the target's status counts it before a write that was decided before.
+            if config.min_ready > 0 {
+                target_changed(w, s);
+            }
             let marked = w.svcs[s].pods[i].marked();
             w.svcs[s].pods_broken = true;
             set_pod(
@@ -665,6 +674,7 @@ fn set_pod(w: &mut World, s: usize, i: usize, pod: Pod) {
         target_changed(w, s);
         let svc = &mut w.svcs[s];
         svc.served = svc.served.or(svc.woken.map(|_| 0));
+        svc.ready_for[i] = 0;
     }
     w.svcs[s].pods[i] = pod;
     w.svcs[s].pod_changed(i);
@@ -690,7 +700,7 @@ fn undo_mark(w: &mut World, s: usize, i: usize) {
 fn replicate(config: &Config, w: &mut World, s: usize, wanted: u8, for_us: bool) {
     let wanted = usize::from(wanted);
     w.svcs[s].owed = None;
-    for i in w.svcs[s].stops(config.ordered, wanted) {
+    for i in w.svcs[s].stops(config.order(), wanted) {
         if for_us {
             let excused = w.svcs[s].excused || w.svcs[s].pods_broken;
             w.judge(&TraceEvent::PodStopped {

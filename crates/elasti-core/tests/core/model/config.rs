@@ -9,8 +9,8 @@ use elasti_core::stable_since::StableSince;
 use jiff::SignedDuration;
 
 use crate::model::world::{
-    ALL_PODS, Age, Budget, Keda, Kubelet, Lease, Op, Pipe, Pod, Res, RouteState, Second, Status,
-    Svc, TriggerState, World, now,
+    ALL_PODS, Age, Budget, Keda, Kubelet, Lease, Op, Order, Pipe, Pod, Res, RouteState, Second,
+    Status, Svc, TriggerState, World, now,
 };
 
 pub const SETTLE: Age = 2;
@@ -66,7 +66,9 @@ pub enum Mistake {
     RestoresAtFirstPod,
     IgnoresRaises,
     DrainsWhole,
+    StopsAboveUnavailablePods,
     CountsUndoneMarks,
+    UndoesOthersScaleDowns,
     ForgetsShrink,
     SecondServiceInTheDark,
     DrainsTheFirstServiceOnly,
@@ -96,6 +98,8 @@ pub struct Config {
     pub dense: bool,
     /// The target is a StatefulSet that stops its pods one after the other.
     pub ordered: bool,
+    /// `minReadySeconds` of the target.
+    pub min_ready: Age,
     /// The second ElastiService claims the same Service as the first.
     pub rivals: bool,
     /// A second Service selects the same pods.
@@ -143,6 +147,7 @@ impl Config {
             handover: Handover::Drain,
             dense: false,
             ordered: false,
+            min_ready: 0,
             rivals: false,
             second: false,
             local: false,
@@ -184,6 +189,24 @@ impl Config {
         let gap = 1 + SETTLE + 1 + 1;
         let nodes = if self.dense { 1 } else { self.nodes };
         gap * u8::try_from(nodes).unwrap()
+    }
+
+    /// Which pods the target's controller stops.
+    pub fn order(&self) -> Order {
+        match self.ordered {
+            true => Order::HighestAlone {
+                min_ready: self.min_ready,
+            },
+            false => Order::UnreadyFirst,
+        }
+    }
+
+    /// The age at which nothing tells any more for how long a pod has been ready. Without `minReadySeconds` nothing does.
+    pub fn most_ready(&self) -> Age {
+        match self.min_ready {
+            0 => 0,
+            needed => (needed + 1).max(SETTLE + COOLDOWN),
+        }
     }
 
     pub fn settings(&self) -> Settings {
@@ -272,6 +295,7 @@ impl Config {
                 };
                 self.nodes
             ],
+            ready_for: vec![self.most_ready(); self.nodes],
             kubelets: vec![Kubelet::Idle; self.nodes],
             own: full(self.nodes),
             pods_at: vec![full(self.nodes); self.nodes],

@@ -6,7 +6,9 @@ use jiff::SignedDuration;
 use crate::model::actions::target_changed;
 use crate::model::config::{COOLDOWN, Config, LEASE, Mistake};
 use crate::model::observe::reconcile;
-use crate::model::world::{Effect, Evidence, Keda, Kubelet, Pending, Pod, TriggerState, World};
+use crate::model::world::{
+    Effect, Evidence, Keda, Kubelet, Order, Pending, Pod, TriggerState, World,
+};
 
 pub fn reconciles(config: &Config, w: &mut World, op: usize, s: usize) -> bool {
     let leads = w.lease.holder == op && w.lease.age < LEASE;
@@ -189,6 +191,7 @@ fn unmark(w: &mut World, s: usize, i: usize) {
             marked: false,
         };
         w.svcs[s].kubelets[i] = Kubelet::Idle;
+        w.svcs[s].ready_for[i] = 0;
         w.svcs[s].pod_changed(i);
     }
 }
@@ -222,7 +225,7 @@ fn scale_down(
         return false;
     }
     // All at once, also where the controller will stop them one after the other.
-    let stopped = w.svcs[s].stops(false, usize::from(to));
+    let stopped = w.svcs[s].stops(Order::UnreadyFirst, usize::from(to));
     let facts = ScaledDown {
         nodes: views_of(w, s, &stopped),
         pods_in_slices: { stopped.iter() }.any(|i| w.svcs[s].own.seen & (1 << *i) != 0),

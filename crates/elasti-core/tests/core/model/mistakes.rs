@@ -29,6 +29,7 @@ pub fn memory(config: &Config, mut right: StableSince) -> StableSince {
         Mistake::FightsAZero => right.served_wake = None,
         Mistake::IgnoresRaises => right.raised_at = None,
         Mistake::ForgetsWakes => right.left_zero_at = None,
+        Mistake::UndoesOthersScaleDowns => right.by_other = false,
         Mistake::RestoresAtFirstPod => {
             let first = right.in_rotation_since.values().min().copied();
             let others = first.map(|since| ("others".to_owned(), since));

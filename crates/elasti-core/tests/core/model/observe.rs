@@ -187,6 +187,10 @@ fn target(config: &Config, read: &Svc, replicas: u8) -> Target {
             true => StopOrder::HighestAlone,
             false => StopOrder::UnreadyFirst,
         },
+        min_ready_seconds: match config.mistake {
+            Mistake::StopsAboveUnavailablePods => 0,
+            _ => u32::from(config.min_ready),
+        },
         requests: Requests::default(),
     }
 }
@@ -363,12 +367,16 @@ fn version(changed: bool) -> String {
 
 fn pods(config: &Config, op: usize, read: &Svc) -> Vec<PodFact> {
     let served = { read.served }.filter(|_| !config.is(Mistake::CountsFromTheWake));
+    let since = |i: usize| match config.min_ready {
+        0 => served,
+        _ => Some(read.ready_for[i]),
+    };
     let pods = read.pods.iter().enumerate();
-    pods.filter_map(|(i, pod)| pod_fact(i, *pod, read.changed[op].1 & (1 << i) != 0, served))
+    pods.filter_map(|(i, pod)| pod_fact(i, *pod, read.changed[op].1 & (1 << i) != 0, since(i)))
         .collect()
 }
 
-fn pod_fact(i: usize, pod: Pod, changed: bool, served: Option<Age>) -> Option<PodFact> {
+fn pod_fact(i: usize, pod: Pod, changed: bool, ready_for: Option<Age>) -> Option<PodFact> {
     let (ready, containers_ready, marked, terminating) = match pod {
         Pod::None => return None,
         Pod::Starting | Pod::Passing | Pod::Stuck => (false, false, false, false),
@@ -386,7 +394,7 @@ fn pod_fact(i: usize, pod: Pod, changed: bool, served: Option<Age>) -> Option<Po
         node: node(i),
         started: ready,
         ready,
-        ready_since: served.filter(|_| ready).map(ago),
+        ready_since: ready_for.filter(|_| ready).map(ago),
         containers_ready,
         marked,
         deletion_cost: DeletionCost::Unset,

@@ -32,7 +32,7 @@ pub fn time_passes(config: &Config, w: &mut World) -> bool {
         w.lease.age = older(w.lease.age, LEASE);
     }
     for s in 0..w.svcs.len() {
-        age_service(w, s);
+        age_service(config, w, s);
     }
     for route in w.res.iter_mut().flat_map(|r| &mut r.routes) {
         route.last = route.last.map(|age| older(age, COOLDOWN.max(SETTLE)));
@@ -60,7 +60,7 @@ pub fn time_passes(config: &Config, w: &mut World) -> bool {
         }
         // What a cache has that stopped following the store, and what is about to be written, has its times all the same:
         // otherwise what a user requested before a zero would move past it, and be a new request.
-        op.frozen.iter_mut().flatten().for_each(age_times);
+        { op.frozen.iter_mut().flatten() }.for_each(|svc| age_times(config, svc));
         for (effect, valid_for) in op.pending.iter_mut().flat_map(|p| &mut p.effects) {
             *valid_for = valid_for.map(|left| left.saturating_sub(1));
             if let Effect::Status(status) = effect {
@@ -71,7 +71,7 @@ pub fn time_passes(config: &Config, w: &mut World) -> bool {
     true
 }
 
-fn age_service(w: &mut World, s: usize) {
+fn age_service(config: &Config, w: &mut World, s: usize) {
     // An excuse ends when every node has applied what is published, and all of it answers.
     let svc = &w.svcs[s];
     let up_to_date = std::iter::once(&svc.own)
@@ -96,7 +96,7 @@ fn age_service(w: &mut World, s: usize) {
     svc.owed = { svc.owed }
         .map(|(to, age)| (to, age + 1))
         .filter(|(_, age)| *age < SETTLE);
-    age_times(svc);
+    age_times(config, svc);
     for pipe in std::iter::once(&mut svc.own)
         .chain(&mut svc.pods_at)
         .chain(&mut svc.resolvers_at)
@@ -114,7 +114,10 @@ fn age_service(w: &mut World, s: usize) {
 }
 
 /// Every time that an object of the service tells is one unit longer ago.
-fn age_times(svc: &mut Svc) {
+fn age_times(config: &Config, svc: &mut Svc) {
+    for age in &mut svc.ready_for {
+        *age = older(*age, config.most_ready());
+    }
     svc.created = older(svc.created, COOLDOWN);
     svc.written = older(svc.written, COOLDOWN);
     // Longer ago than the oldest request for sleep that counts: which of the two was first stays known.

@@ -200,6 +200,8 @@ pub struct Svc {
     /// The true age of the last scale-up by others from more than zero.
     pub raised: Option<Age>,
     pub pods: Vec<Pod>,
+    /// For how long each pod has been ready, as its kubelet has it: a mark that a tick undoes changes nothing.
+    pub ready_for: Vec<Age>,
     pub kubelets: Vec<Kubelet>,
     /// Pod readiness -> the Service's own slices.
     pub own: Pipe,
@@ -563,6 +565,15 @@ fn is_empty(view: &NodeView) -> bool {
     view.pods.is_empty() && view.resolvers.is_empty()
 }
 
+/// Which pods a target's controller stops.
+#[derive(Clone, Copy, Debug)]
+pub enum Order {
+    /// Those that are not ready first.
+    UnreadyFirst,
+    /// The highest alone, while every lower one has been ready for longer than `minReadySeconds`.
+    HighestAlone { min_ready: Age },
+}
+
 impl Svc {
     /// This pod is ready, or a node or the Service's own slices show it as ready, or are about to.
     pub fn in_rotation(&self, i: usize) -> bool {
@@ -577,25 +588,30 @@ impl Svc {
     }
 
     /// The pods that the target's controller stops now for a scale to `wanted`, as Kubernetes chooses them.
-    pub fn stops(&self, ordered: bool, wanted: usize) -> Vec<usize> {
+    pub fn stops(&self, order: Order, wanted: usize) -> Vec<usize> {
         let mut living: Vec<usize> = (0..self.pods.len())
             .filter(|i| self.pods[*i].living())
             .collect();
         if living.len() <= wanted {
             return Vec::new();
         }
-        if !ordered {
+        let Order::HighestAlone { min_ready } = order else {
             // Those that are not ready first, and of the others the youngest.
             living.sort_by_key(|i| (self.pods[*i].ready(), std::cmp::Reverse(*i)));
             living.truncate(living.len() - wanted);
             return living;
-        }
-        let stays_ready = self.pods[..wanted].iter().all(|pod| pod.ready());
-        let first_unready = self.pods.iter().position(|p| p.living() && !p.ready());
+        };
+        let available = |i: usize| {
+            let ready = self.pods[i].ready();
+            ready && (min_ready == 0 || self.ready_for[i] > min_ready)
+        };
+        let stays = (0..wanted).all(available);
+        let first_unavailable =
+            (0..self.pods.len()).find(|i| self.pods[*i].living() && !available(*i));
         let top = (wanted..self.pods.len()).rfind(|i| self.pods[*i] != Pod::None);
         let stopped = top.filter(|i| {
-            let pod = self.pods[*i];
-            stays_ready && pod.living() && (pod.ready() || first_unready == Some(*i))
+            let may_go = available(*i) || first_unavailable == Some(*i);
+            stays && self.pods[*i].living() && may_go
         });
         stopped.into_iter().collect()
     }

@@ -319,6 +319,7 @@ pub fn target(replicas: u32) -> Target {
         replicas_by: Author::Elasti,
         replicas_at: Some(ago(LONG)),
         stops: StopOrder::Unknown,
+        min_ready_seconds: 0,
         requests: Requests::default(),
     }
 }

@@ -2,9 +2,10 @@
 
 use elasti_api::{EnabledPeriod, Phase, Reason, RouteGeneration};
 use elasti_core::observed::{
-    Author, Autoscaler, Claim, Family, KedaPause, Leadership, Obstacle, ObstacleKind, Owned,
+    Author, Autoscaler, Claim, Family, KedaPause, Leadership, Obstacle, ObstacleKind, Owned, Pod,
     PortsGiven, Reading, Report, Rival, ServiceKind, StopOrder, UserRequest,
 };
+use elasti_core::stable_since::SentScaleDown;
 use elasti_core::step::{PodRef, Restored};
 use elasti_core::{Observed, Plan, Step};
 use jiff::SignedDuration;
@@ -890,8 +891,30 @@ fn a_cancelled_drain_restores_what_it_took_away_unless_something_else_has_writte
     assert!(!restores(&unread), "the next reading decides");
 }
 
-/// A StatefulSet of three; the pod of this number keeps crashing.
-fn crashing(number: usize, stops: StopOrder) -> Observed {
+/// The API server's record names no writer of replicas after the first sleep.
+#[test]
+fn a_cancelled_drain_leaves_what_something_else_has_lowered_meanwhile() {
+    let restores = |replicas: u32, generation: i64| {
+        let mut o = group_drained();
+        o.me.remembered.replicas_before_drain = Some(5);
+        o.readings = vec![active()];
+        let target = o.target.as_mut().unwrap();
+        (target.replicas, target.generation) = (replicas, Some(generation));
+        (target.replicas_by, target.replicas_at) = (Author::Unknown, None);
+        o.stable_since.replicas = Some(5);
+        o.stable_since.sent = Some(SentScaleDown {
+            to: 4,
+            generation: Some(1),
+        });
+        planned(&o).steps.first() == Some(&Step::RestoreReplicas(5))
+    };
+    assert!(restores(4, 2), "it is as we left it");
+    assert!(!restores(2, 3), "a user scaled down to 2");
+    assert!(!restores(2, 2), "our scale-down was refused for that");
+}
+
+/// A StatefulSet of three that is idle and redirected.
+fn stateful_set(stops: StopOrder) -> Observed {
     let mut o = redirected();
     o.pods = (0..3)
         .map(|n| {
@@ -900,6 +923,14 @@ fn crashing(number: usize, stops: StopOrder) -> Observed {
             pod
         })
         .collect();
+    let target = o.target.as_mut().unwrap();
+    (target.replicas, target.stops) = (3, stops);
+    o
+}
+
+/// The same; the pod of this number keeps crashing.
+fn crashing(number: usize, stops: StopOrder) -> Observed {
+    let mut o = stateful_set(stops);
     let crashing = &mut o.pods[number];
     (crashing.ready, crashing.containers_ready) = (false, false);
     crashing.obstacle = Some(Obstacle {
@@ -907,19 +938,53 @@ fn crashing(number: usize, stops: StopOrder) -> Observed {
         message: "container web keeps crashing".into(),
         failed: true,
     });
-    let target = o.target.as_mut().unwrap();
-    (target.replicas, target.stops) = (3, stops);
     o
+}
+
+fn marked(plan: &Plan) -> Option<Vec<&str>> {
+    plan.steps.iter().find_map(|step| match step {
+        Step::Mark { pods, .. } => Some(pods.iter().map(|p| p.name.as_str()).collect()),
+        _ => None,
+    })
+}
+
+/// Its controller would stop neither, until the kubelets' ticks have put both back into rotation.
+#[test]
+fn the_last_pod_of_an_ordered_stateful_set_leaves_only_when_the_others_are_gone() {
+    let mut o = stateful_set(StopOrder::HighestAlone);
+    o.target.as_mut().unwrap().replicas = 1;
+    o.pods.truncate(2);
+    assert_eq!(marked(&planned(&o)), None, "something else scaled it to 1");
+    o.pods[1].terminating = true;
+    assert_eq!(marked(&planned(&o)), Some(vec!["web-0"]));
+
+    let drained = |change: Change| {
+        let mut o = drained();
+        o.target.as_mut().unwrap().stops = StopOrder::HighestAlone;
+        let mut other = Pod {
+            name: "web-2".into(),
+            ..o.pods[0].clone()
+        };
+        other.uid = "uid-2".into();
+        o.pods.push(other);
+        change(&mut o);
+        o.stable_since.pod_versions = { o.pods.iter() }
+            .filter(|pod| !pod.terminating)
+            .map(|pod| (pod.name.clone(), pod.version.clone()))
+            .collect();
+        scales_to_zero(&planned(&o))
+    };
+    assert!(!drained(|_| {}), "both are out of rotation");
+    assert!(!drained(|o| o.pods[1].terminating = true));
+    assert!(drained(|o| o.pods.truncate(1)));
+    let other_kind: Change = |o| o.target.as_mut().unwrap().stops = StopOrder::Unknown;
+    assert!(drained(other_kind), "its controller stops both at once");
 }
 
 #[test]
 fn a_lower_pod_that_crashes_keeps_no_parallel_stateful_set_from_its_drain() {
     let plan = planned(&crashing(1, StopOrder::HighestFirst));
-    let marked = plan.steps.iter().find_map(|step| match step {
-        Step::Mark { pods, .. } => Some(pods.iter().map(|p| p.name.as_str()).collect::<Vec<_>>()),
-        _ => None,
-    });
-    assert_eq!(marked, Some(vec!["web-2"]), "{plan:?}");
+    assert_eq!(marked(&plan), Some(vec!["web-2"]), "{plan:?}");
 }
 
 #[test]
@@ -930,6 +995,95 @@ fn an_ordered_stateful_set_with_a_lower_pod_that_crashes_stays_awake_and_says_wh
     assert!(!plan.steps.iter().any(|s| matches!(s, Step::Mark { .. })));
     let plan = planned(&crashing(2, StopOrder::HighestAlone));
     assert_eq!(plan.phase, Phase::Draining, "the top one is stopped next");
+}
+
+/// An ordered StatefulSet whose lowest pod was evicted and is ready again, after `change`.
+fn renewed(ready_seconds: i64, change: Change) -> Plan {
+    let mut o = stateful_set(StopOrder::HighestAlone);
+    o.target.as_mut().unwrap().min_ready_seconds = 30;
+    o.pods[0].ready_since = Some(ago(ready_seconds));
+    o.me.remembered.ready_after_wake = Some(ago(LONG));
+    change(&mut o);
+    planned(&o)
+}
+
+/// Its controller stops a pod only when every lower one is available, and by then a tick may have undone the mark.
+#[test]
+fn an_ordered_stateful_set_is_drained_when_every_lower_pod_has_been_ready_for_long_enough() {
+    for ready_seconds in [0, 5, 30] {
+        let plan = renewed(ready_seconds, |_| {});
+        assert_eq!(marked(&plan), None, "{ready_seconds} s");
+        assert_eq!(plan.why.reason, Reason::Starting, "{plan:?}");
+        assert!(plan.why.sentence.contains("web-0"), "{plan:?}");
+        let available = ago(ready_seconds) + SignedDuration::from_secs(31);
+        assert_eq!(plan.why.until, Some(available), "{plan:?}");
+    }
+    let unknown = renewed(5, |o| o.pods[0].ready_since = None);
+    assert_eq!(marked(&unknown), None, "Kubernetes never counts it");
+    let fine: &[(&str, i64, Change)] = &[
+        ("long enough", 31, |_| {}),
+        ("no such setting", 0, |o| {
+            o.target.as_mut().unwrap().min_ready_seconds = 0;
+        }),
+        ("only the highest is new", 60, |o| {
+            o.pods[2].ready_since = Some(now());
+        }),
+        ("its controller stops pods at once", 0, |o| {
+            o.target.as_mut().unwrap().stops = StopOrder::HighestFirst;
+        }),
+    ];
+    for (what, ready_seconds, change) in fine {
+        let plan = renewed(*ready_seconds, *change);
+        assert!(
+            marked(&plan).is_some_and(|pods| pods.contains(&"web-2")),
+            "{what}: {plan:?}"
+        );
+    }
+}
+
+#[test]
+fn a_pod_of_an_ordered_stateful_set_that_was_unmarked_must_be_available_before_a_higher_one_goes() {
+    let plan = renewed(60, |o| o.pods[1].ready_since = Some(ago(2)));
+    assert_eq!(marked(&plan), None, "removing a mark made it ready anew");
+    assert!(plan.why.sentence.contains("web-1"), "{plan:?}");
+    let missing = renewed(5, |o| o.pods.truncate(1));
+    assert_eq!(missing.why.reason, Reason::Starting, "{missing:?}");
+    let last = renewed(5, |o| {
+        o.pods.truncate(1);
+        o.target.as_mut().unwrap().replicas = 1;
+    });
+    assert_eq!(marked(&last), Some(vec!["web-0"]), "nothing is below it");
+}
+
+/// The highest of two pods of an ordered StatefulSet is marked: the scale-down to one is due.
+fn highest_drained() -> Observed {
+    let mut o = group_drained();
+    let target = o.target.as_mut().unwrap();
+    (target.stops, target.min_ready_seconds) = (StopOrder::HighestAlone, 30);
+    for name in [&mut o.pods[1].name, &mut o.endpoints[1].pod] {
+        "web-0".clone_into(name);
+    }
+    o.stable_since.pod_versions.remove("web-2");
+    o.stable_since
+        .pod_versions
+        .insert("web-0".into(), o.pods[1].version.clone());
+    o
+}
+
+#[test]
+fn the_highest_pod_of_an_ordered_stateful_set_goes_only_if_its_controller_stops_it_at_once() {
+    let broken: &[(&str, Change)] = &[
+        ("a lower pod is not ready", |o| o.pods[1].ready = false),
+        ("a lower pod is not available yet", |o| {
+            o.pods[1].ready_since = Some(ago(30));
+        }),
+        ("another pod terminates", |o| {
+            let mut other = o.pods[1].clone();
+            (other.name, other.terminating) = ("web-2".into(), true);
+            o.pods.push(other);
+        }),
+    ];
+    each_fact_counts(highest_drained, shrinks, broken);
 }
 
 #[test]

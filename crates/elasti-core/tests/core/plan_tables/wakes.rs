@@ -373,6 +373,79 @@ fn a_scale_down_is_forgotten_when_anything_has_changed_the_target_since() {
     assert!(!observed(|o| o.target.as_mut().unwrap().replicas = 7));
 }
 
+/// The replicas change from the first number to the second, in the target's generation 5 or another, after this process
+/// has sent a scale-down or a restore in generation 4: whether something else wrote them.
+fn by_other(
+    (before, now): (u32, u32),
+    generation: i64,
+    sent: Option<u32>,
+    raising: Option<u32>,
+) -> bool {
+    let mut o = draining();
+    let target = o.target.as_mut().unwrap();
+    (target.replicas, target.generation) = (now, Some(generation));
+    (target.replicas_by, target.replicas_at) = (Author::Unknown, None);
+    o.stable_since.replicas = Some(before);
+    o.stable_since.raising = raising;
+    o.stable_since.sent = sent.map(|to| SentScaleDown {
+        to,
+        generation: Some(4),
+    });
+    o.stable_since.clone().observe(&o).by_other
+}
+
+#[test]
+fn replicas_without_a_recorded_writer_are_ours_only_if_this_process_has_just_written_them() {
+    for (what, replicas, generation, sent, raising) in [
+        ("a scale-down", (5, 4), 5, Some(4), None),
+        ("a zero", (5, 0), 5, Some(0), None),
+        (
+            "a wake after a zero that was not observed",
+            (5, 1),
+            6,
+            Some(0),
+            None,
+        ),
+        ("a restore", (4, 5), 5, None, Some(5)),
+        ("a wake", (0, 1), 5, None, None),
+        ("nothing", (5, 5), 4, Some(4), None),
+    ] {
+        assert!(!by_other(replicas, generation, sent, raising), "{what}");
+    }
+    for (what, replicas, generation, sent, raising) in [
+        ("a user scales up", (2, 5), 5, None, None),
+        ("a user scales down", (5, 2), 5, None, None),
+        ("after our scale-down", (5, 2), 6, Some(4), None),
+        ("to the same number after it", (5, 4), 6, Some(4), None),
+        ("so that our zero was refused", (5, 2), 5, Some(0), None),
+        ("so that our restore was refused", (4, 2), 5, None, Some(5)),
+        ("after our restore", (4, 2), 6, None, Some(5)),
+    ] {
+        assert!(by_other(replicas, generation, sent, raising), "{what}");
+    }
+}
+
+/// The answer was lost, and the cache showed the change only after another reconcile.
+#[test]
+fn a_scale_down_is_ours_also_if_it_is_observed_late() {
+    for (replicas, by_other) in [(4, false), (0, true)] {
+        let mut o = draining();
+        let target = o.target.as_mut().unwrap();
+        (target.replicas, target.generation) = (5, Some(4));
+        (target.replicas_by, target.replicas_at) = (Author::Unknown, None);
+        o.stable_since.replicas = Some(5);
+        o.stable_since.sent = Some(SentScaleDown {
+            to: 4,
+            generation: Some(4),
+        });
+        o.stable_since = o.stable_since.clone().observe(&o);
+        let target = o.target.as_mut().unwrap();
+        (target.replicas, target.generation) = (replicas, Some(5));
+        let seen = o.stable_since.clone().observe(&o);
+        assert_eq!(seen.by_other, by_other, "{replicas}");
+    }
+}
+
 #[test]
 fn only_a_wake_for_lack_of_resolvers_can_be_put_off() {
     let mut o = asleep();

@@ -154,6 +154,7 @@ impl Operator {
                 replicas_by: t.by.clone(),
                 replicas_at: Some(t.at).filter(|_| t.by != Author::Unknown),
                 stops: world.stops,
+                min_ready_seconds: 0,
                 requests: Requests::default(),
             }),
             pods: pods(world),
