@@ -193,7 +193,9 @@ impl List {
             eprintln!("elasti: targets not shown: {unseen}");
         }
         if matches!(fleet.held, HeldState::Told { .. }) && self.output.is_text() {
-            eprintln!("elasti: HELD with * is last reported; the resolvers could not be asked");
+            eprintln!(
+                "elasti: HELD with * is the last reported value; the resolvers could not be asked"
+            );
         }
     }
 

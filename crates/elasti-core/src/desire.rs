@@ -157,6 +157,9 @@ fn wake_requested(spec: &ElastiServiceSpec, o: &Observed) -> Option<Why> {
 
 fn outside_window(spec: &ElastiServiceSpec, o: &Observed) -> Option<Why> {
     let windows = ActiveWindows::of_spec(spec).ok()??;
+    if windows.is_open(o.now) {
+        return None;
+    }
     match windows.state_at(o.now) {
         WindowState::Inside { .. } => None,
         WindowState::Outside { until } => {
@@ -203,6 +206,20 @@ fn some_would_not_be_answered(o: &Observed) -> Option<Why> {
 fn gap_for_long(o: &Observed) -> Option<Why> {
     let since = o.stable_since.gap_since?;
     coverage::gap(o).filter(|_| o.since(since) >= o.settings.resolver_grace)
+}
+
+/// When the grace time for resolvers ends, after which a sleeping service is woken. No event tells of it, and what else
+/// is told first may have no end.
+pub(crate) fn grace_ends(o: &Observed) -> Option<Timestamp> {
+    if o.replicas() != Some(0) {
+        return None;
+    }
+    let since = &o.stable_since;
+    let began = [since.no_resolver_since, since.gap_since]
+        .into_iter()
+        .flatten();
+    let ends = began.filter_map(|at| at.checked_add(o.settings.resolver_grace).ok());
+    ends.filter(|moment| *moment > o.now).min()
 }
 
 fn resolvers_respond(o: &Observed) -> Result<(), Why> {

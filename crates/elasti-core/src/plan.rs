@@ -56,6 +56,7 @@ pub fn plan(spec: &ElastiServiceSpec, o: &Observed) -> Plan {
     plan.requeue_at = earliest(plan.requeue_at, user_requests::sleep_due(o));
     let contention_ends = contention::ends_at(o).filter(|moment| *moment > o.now);
     plan.requeue_at = earliest(plan.requeue_at, contention_ends);
+    plan.requeue_at = earliest(plan.requeue_at, desire::grace_ends(o));
     plan.requeue_at = plan.requeue_at.map(|moment| moment.max(o.now));
     plan
 }

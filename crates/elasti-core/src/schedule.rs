@@ -93,6 +93,11 @@ impl ActiveWindows {
         Ok((!windows.is_empty()).then_some(Self(windows)))
     }
 
+    /// One of them is open. Quicker than to ask until when.
+    pub(crate) fn is_open(&self, now: Timestamp) -> bool {
+        self.open_until(now).is_some()
+    }
+
     /// Where `now` lies.
     #[must_use]
     pub fn state_at(&self, now: Timestamp) -> WindowState {

@@ -185,7 +185,8 @@ impl Operator {
         self.cluster.queue.open();
         tracing::info!(services = all.len(), "leader term began");
         // Resolvers may have ended together with the leader before: clients of what sleeps come first.
-        let mut names: Vec<Name> = all.iter().map(|me| me.name.clone()).collect();
+        // Read again: what has come since the first reading found a closed queue.
+        let mut names = self.cluster.store.elasti_services();
         self.cluster.store.cache().sort_by_need(&mut names);
         self.cluster.queue.add_all(&names);
     }

@@ -51,7 +51,9 @@ pub(crate) async fn reconcile(operator: &Operator, name: &Name) -> Reconciled {
     if applied.has_woken() {
         operator.memories.set_woken(name);
     }
-    if applied.has_not_scaled_down() {
+    // An earlier one without an answer may still take effect.
+    let pending = snapshot.observed.stable_since.sent.is_some();
+    if applied.has_not_scaled_down() && !pending {
         operator.memories.set_scale_down_refused(name);
     }
     let reported = operator.reporter.report(&snapshot, &plan, &applied).await;

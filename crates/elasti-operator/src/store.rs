@@ -544,8 +544,13 @@ impl Cache {
             self.touch_kind(kind, touched);
         }
         let scopes = self.kind_scopes.entry(kind.clone()).or_default();
-        scopes.insert(scope);
-        if scopes.len() >= self.scopes.len() {
+        let is_first = scopes.insert(scope);
+        let everywhere = scopes.len() >= self.scopes.len();
+        // Services of this namespace may have been decided by what was refused in another one before.
+        if is_first {
+            self.touch_kind(kind, touched);
+        }
+        if everywhere {
             self.set_kind(kind, KindState::Listed, touched);
         }
     }

@@ -11,7 +11,7 @@ use elasti_core::ports::ServiceKey;
 use elasti_core::waiting_room::{Admission, Limits, Refusal, ReleasePace, Ticket, WaitingRooms};
 use jiff::Timestamp;
 use parking_lot::Mutex;
-use tokio::sync::{oneshot, watch};
+use tokio::sync::{Semaphore, SemaphorePermit, oneshot, watch};
 use tokio::time::{Instant, sleep_until, timeout_at};
 
 use crate::clock::Clock;
@@ -82,9 +82,13 @@ struct State {
     gates: HashMap<PortKey, Gate>,
 }
 
+/// Messages that wait for room at pods that were reached, outside of the waiting rooms: 512 x 128 KiB = 64 MiB.
+const MAX_ASIDE: usize = 512;
+
 /// All waiting rooms of one resolver.
 #[derive(Debug)]
 pub(crate) struct Hold {
+    aside: Semaphore,
     clock: Clock,
     table: RouteTable,
     state: Mutex<State>,
@@ -129,6 +133,7 @@ struct TicketGuard<'a> {
 impl Hold {
     pub(crate) fn new(limits: &Limits, clock: Clock, table: RouteTable) -> Arc<Self> {
         Arc::new(Self {
+            aside: Semaphore::new(MAX_ASIDE),
             clock,
             table,
             state: Mutex::new(State {
@@ -138,6 +143,11 @@ impl Hold {
             }),
             urgent: watch::Sender::new(false),
         })
+    }
+
+    /// A place outside of the waiting rooms, where none is limited by its service; `None` if all are taken.
+    pub(crate) fn stand_aside(&self) -> Option<SemaphorePermit<'_>> {
+        self.aside.try_acquire().ok()
     }
 
     /// True while anything is held, for watches that must notice silence sooner then.

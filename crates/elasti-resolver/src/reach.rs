@@ -175,6 +175,8 @@ impl Dispatcher {
                     released.written();
                 }
             };
+            // Every pod was reached, and has no room.
+            let full = may_go && !tried.is_empty() && !unreachable;
             match choose(&port.pods, &tried).filter(|_| may_go) {
                 Some(pod) => {
                     released.iter().for_each(Released::begun);
@@ -191,7 +193,7 @@ impl Dispatcher {
                     }
                     tried.insert(pod.backend.pod.clone());
                 }
-                None if may_go && !tried.is_empty() && !unreachable => {
+                None if full && let Some(_place) = self.hold.stand_aside() => {
                     released.iter().for_each(Released::stands_aside);
                     let waited = wait_for_pods(&service, &attempt, deadline).await;
                     waited.map_err(or_too_late)?;
@@ -199,7 +201,8 @@ impl Dispatcher {
                 }
                 None => {
                     let before = released.take().map(Released::failed);
-                    if std::mem::take(&mut unreachable) {
+                    // Without the pause it would be tried again at once, for as long as the pods are full.
+                    if std::mem::take(&mut unreachable) || full {
                         let port = PortKey::new(&service, destination.listen_port);
                         self.hold.pause_releases(port);
                     }

@@ -59,8 +59,9 @@ impl RouteTable {
         let open = &self.0.first_ports_open;
         if !open.load(Ordering::Relaxed) && self.is_loaded() {
             let changed = self.0.changed_ports.lock();
-            let followed = changed.waiting.is_empty() && !changed.in_progress;
-            open.store(followed, Ordering::Relaxed);
+            if changed.waiting.is_empty() && !changed.in_progress {
+                open.store(true, Ordering::Relaxed);
+            }
         }
         open.load(Ordering::Relaxed)
     }

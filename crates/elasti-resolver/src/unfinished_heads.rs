@@ -88,6 +88,8 @@ impl UnfinishedHead {
     /// No other head comes.
     pub(crate) fn was_last(&self) {
         self.no_more.store(true, Ordering::Relaxed);
+        let bytes = self.bytes.swap(0, Ordering::Relaxed);
+        self.all.give_back(counted(bytes));
     }
 
     pub(crate) fn was_refused(&self) -> bool {

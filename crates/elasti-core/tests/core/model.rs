@@ -330,6 +330,7 @@ fn drains_by_groups() -> Vec<Config> {
             nodes: 3,
             resolvers: 1,
             ordered: true,
+            no_crash: true,
             budget: budget(0, 0, 1, 1, 0),
             ..Config::new("a user scales down during the drain of 3 pods")
         },

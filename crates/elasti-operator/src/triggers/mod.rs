@@ -152,7 +152,10 @@ impl ReadRequest {
         if previous.is_some_and(|previous| previous.requested_at > self.requested_at) {
             return;
         }
-        let changed = previous.is_none_or(|previous| differs(&previous.reading, &reading));
+        // One that is too old counts as unknown, and what was decided by that is to be decided anew.
+        let stale = |previous: &TimedReading| previous.is_older_than(self.slot.stale_after);
+        let changed =
+            previous.is_none_or(|previous| stale(previous) || differs(&previous.reading, &reading));
         *last = Some(TimedReading {
             reading,
             requested_at: self.requested_at,
@@ -192,6 +195,7 @@ struct Slot {
     answered: Mutex<Option<Instant>>,
     /// A round has requested it, and has no answer yet.
     in_round: AtomicBool,
+    stale_after: Duration,
     announce: Arc<Announce>,
     metrics: Arc<Metrics>,
 }
@@ -200,6 +204,12 @@ struct Slot {
 struct TimedReading {
     reading: Reading,
     requested_at: Instant,
+}
+
+impl TimedReading {
+    fn is_older_than(&self, age: Duration) -> bool {
+        self.requested_at.elapsed() > age
+    }
 }
 
 /// The triggers of one service, and their readings in the same order.
@@ -311,11 +321,13 @@ impl<K: Clone + Eq + Ord + Hash + Send + Sync + 'static> Readings<K> {
             return;
         }
         let announce = announcer(&self.shared, key);
+        let stale_after = self.shared.stale_after();
         let slot = |_| {
             Arc::new(Slot {
                 last: Mutex::default(),
                 answered: Mutex::default(),
                 in_round: AtomicBool::new(false),
+                stale_after,
                 announce: announce.clone(),
                 metrics: self.shared.sources.metrics.clone(),
             })
@@ -336,10 +348,10 @@ impl<K: Clone + Eq + Ord + Hash + Send + Sync + 'static> Readings<K> {
     #[must_use]
     pub fn get(&self, key: &K) -> Vec<Reading> {
         let tracked = self.shared.tracked.lock().get(key).cloned();
-        let stale_after = self.shared.interval.saturating_mul(STALE_AFTER_ROUNDS);
+        let stale_after = self.shared.stale_after();
         let current = |slot: &Arc<Slot>| match &*slot.last.lock() {
             None => Reading::Unread,
-            Some(last) if last.requested_at.elapsed() > stale_after => Reading::Unknown {
+            Some(last) if last.is_older_than(stale_after) => Reading::Unknown {
                 why: format!(
                     "its last reading is more than {} s old",
                     stale_after.as_secs()
@@ -436,6 +448,11 @@ async fn run_rounds<K: Eq + Ord + Hash>(shared: Arc<Shared<K>>) {
 }
 
 impl<K> Shared<K> {
+    /// A reading older than this counts as unknown.
+    fn stale_after(&self) -> Duration {
+        self.interval.saturating_mul(STALE_AFTER_ROUNDS)
+    }
+
     /// Not all may get their turn within a round, so the oldest reading comes first; a new trigger has none.
     fn read_tracked(&self, triggers: &[Arc<TrackedTriggers>]) {
         let slack = self.interval / SLACK_PART;

@@ -22,10 +22,6 @@ const MAX_IDLE: usize = 100;
 /// A connection is ready again a few microseconds after the response has ended.
 const READY_TIMEOUT: Duration = Duration::from_millis(50);
 
-/// Bytes that one connection may have read of a response and not passed on, and as many written and not sent; the
-/// kernel's buffers come on top. hyper's own bound is about 400 KiB. The head of a response has to fit as well.
-const MAX_BUFFER: usize = 64 * 1024;
-
 /// A connection that speaks HTTP/1.1.
 pub(crate) type Http1 = http1::SendRequest<RequestBody>;
 
@@ -144,7 +140,6 @@ impl Pool {
 async fn open_http1(address: SocketAddr) -> Option<Http1> {
     let stream = connect(address).await?;
     let (sender, connection) = http1::Builder::new()
-        .max_buf_size(MAX_BUFFER)
         .handshake(TokioIo::new(stream))
         .await
         .ok()?;

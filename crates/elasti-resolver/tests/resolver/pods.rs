@@ -416,25 +416,3 @@ async fn clients_that_send_no_whole_request_delay_no_request_behind_them() {
         drop(slow);
     }
 }
-
-#[tokio::test(start_paused = true)]
-async fn a_response_head_above_its_bound_is_a_502() {
-    let fixture = Fixture::start().await;
-    let address = fixture.asleep(hollow("cart")).await;
-    let client = {
-        let address = address.clone();
-        tokio::spawn(async move { http_get(&address, "/60").await })
-    };
-    serve_in_place(pod_address(&fixture).await, async |request| {
-        let kib: usize = request.uri().path()[1..].parse().unwrap();
-        Response::builder()
-            .header("x-large", "a".repeat(kib * 1024))
-            .body(Empty::new().boxed())
-            .unwrap()
-    })
-    .await;
-    assert_eq!(client.await.unwrap().code(), 200);
-    let answer = http_get(&address, "/100").await;
-    assert_eq!(answer.code(), 502);
-    assert_eq!(answer.header("x-elasti-reason"), Some("PodClosed"));
-}

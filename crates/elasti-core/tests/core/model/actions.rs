@@ -271,7 +271,9 @@ pub fn unfair(config: &Config, w: &World, actions: &mut Vec<Action>) {
 
 fn faults(config: &Config, w: &World, actions: &mut Vec<Action>) {
     for (op, operator) in w.ops.iter().enumerate().filter(|(_, operator)| operator.up) {
-        actions.push(Action::Crash(op));
+        if !config.no_crash {
+            actions.push(Action::Crash(op));
+        }
         if operator.pending.is_some() {
             actions.extend([Action::AnswerLost(op), Action::Refused(op)]);
         } else if operator.frozen.is_none() {

@@ -119,6 +119,9 @@ pub struct Config {
     pub endless_stream: bool,
     /// A crashed operator stays down.
     pub no_restart: bool,
+    /// No operator crashes: the next one cannot tell a lower number of others from one that its predecessor wrote
+    /// (docs/guarantees.md).
+    pub no_crash: bool,
     /// The trigger's reading at the start.
     pub reading: TriggerState,
     pub budget: Budget,
@@ -157,6 +160,7 @@ impl Config {
             broken_image: false,
             endless_stream: false,
             no_restart: false,
+            no_crash: false,
             reading: TriggerState::Quiet,
             budget: NO_BUDGET,
             mistake: Mistake::None,

@@ -3,7 +3,8 @@
 use elasti_api::{ElastiServiceSpec, ElastiServiceStatus, Phase, Reason};
 use elasti_core::observed::UserRequest;
 use elasti_core::observed::{
-    Author, Autoscaler, Claim, KedaPause, Leadership, Owned, Remembered, Rival, ServiceKind,
+    Author, Autoscaler, Claim, KedaPause, Leadership, Owned, Reading, Remembered, Rival,
+    ServiceKind,
 };
 use elasti_core::replicas::on_wake;
 use elasti_core::stable_since::{ObservedZero, SentScaleDown};
@@ -469,6 +470,17 @@ fn only_a_wake_for_lack_of_resolvers_can_be_put_off() {
     let plan = planned(&o);
     assert!(plan.steps.iter().any(|step| matches!(step, Step::Wake(_))));
     assert!(!plan.wakes_for_lack_of_resolvers(), "a trigger wakes it");
+}
+
+#[test]
+fn the_end_of_the_grace_for_resolvers_is_met_whatever_else_keeps_it_asleep() {
+    let mut o = asleep();
+    o.resolvers.clear();
+    o.stable_since.no_resolver_since = Some(ago(10));
+    o.readings = vec![Reading::Unknown { why: "down".into() }];
+    let ends = now() + SignedDuration::from_secs(20);
+    let plan = planned(&o);
+    assert!(plan.requeue_at.is_some_and(|at| at <= ends), "{plan:?}");
 }
 
 #[test]
