@@ -4,7 +4,6 @@ import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { after, before, test } from 'node:test';
 import { barriers, closeBrowser, openPage, picture, startCanned, startCluster, startDashboard, statuses, tooWide, until } from './world.mjs';
-import { cost } from '../sums.js';
 
 const HOUR_MS = 3600000;
 let cluster;
@@ -89,12 +88,15 @@ test('by a label, kept in the address, and as a file in which nothing is a formu
   assert.deepEqual(page.complaints, []);
 });
 
-test('money counts the extended resources that have a price', () => {
-  const saved = { cpuHours: 10, gibHours: 100, resourceHours: { 'nvidia.com/gpu': 5, 'example.com/nic': 7 } };
-  const price = { cpuHour: 1, gibHour: 0.5, currency: 'EUR' };
-  assert.equal(cost(saved, price), 60);
-  assert.equal(cost(saved, { ...price, resourceHours: { 'nvidia.com/gpu': 2 } }), 70);
-  assert.equal(cost(saved, null), null);
+test('money counts the extended resources that have a price', async () => {
+  const page = await openPage(canned.base);
+  const costs = await page.evaluate(async () => {
+    const { cost } = await import('/sums.js');
+    const saved = { cpuHours: 10, gibHours: 100, resourceHours: { 'nvidia.com/gpu': 5, 'example.com/nic': 7 } };
+    const price = { cpuHour: 1, gibHour: 0.5, currency: 'EUR' };
+    return [cost(saved, price), cost(saved, { ...price, resourceHours: { 'nvidia.com/gpu': 2 } }), cost(saved, null)];
+  });
+  assert.deepEqual(costs, [60, 70, null]);
 });
 
 /** Whether two lines are alike but for what changes while the test runs. */
