@@ -81,14 +81,26 @@ fn names(rendering: &Rendering, found: &mut Vec<String>) {
     }
 }
 
-/// An empty selector of namespaces selects all of them.
+/// The namespaces that may scrape are those that networkPolicy.monitoringNamespaceSelector selects, and none by default: to
+/// Kubernetes an empty selector of namespaces would be all of them.
 fn policies(rendering: &Rendering, found: &mut Vec<String>) {
+    let wanted = match rendering.name {
+        "everything" => Some(json!({"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}})),
+        _ => None,
+    };
     for policy in rendering.of_kind("NetworkPolicy") {
         let rules = items(policy, "/spec/ingress").iter();
-        let mut peers = rules.flat_map(|rule| items(rule, "/from"));
-        if peers.any(|peer| peer.get("namespaceSelector") == Some(&json!({}))) {
+        let peers = rules.flat_map(|rule| items(rule, "/from"));
+        let mut selectors = peers.filter_map(|peer| peer.get("namespaceSelector"));
+        let wrong = match &wanted {
+            Some(wanted) => selectors.next() != Some(wanted) || selectors.next().is_some(),
+            None => selectors.next().is_some(),
+        };
+        if wrong {
             let name = text(policy, "/metadata/name");
-            found.push(format!("NetworkPolicy {name} admits every namespace"));
+            found.push(format!(
+                "NetworkPolicy {name} admits other namespaces than the values say"
+            ));
         }
     }
 }
@@ -434,4 +446,34 @@ fn metrics_in(path: &Path) -> Result<BTreeSet<String>, Box<dyn Error>> {
     let ours =
         |word: &&str| word.starts_with("elasti_resolver_") || word.starts_with("elasti_operator_");
     Ok(words.filter(ours).map(str::to_owned).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_policy_that_admits_namespaces_which_no_value_selects_is_found() {
+        let all = json!({});
+        let monitoring = json!({"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}});
+        let broken = |name, selector: Option<&Value>| {
+            let ours = json!({"podSelector": {"matchLabels": {"app": "elasti"}}});
+            let selected = selector.map(|one| json!({"namespaceSelector": one}));
+            let from: Vec<Value> = [ours].into_iter().chain(selected).collect();
+            let policy = json!({
+                "kind": "NetworkPolicy", "metadata": {"name": "elasti-resolver"},
+                "spec": {"ingress": [{"ports": [{"port": "proxy"}]}, {"from": from}]},
+            });
+            let objects = vec![policy];
+            let mut found = Vec::new();
+            policies(&Rendering { name, objects }, &mut found);
+            !found.is_empty()
+        };
+        assert!(!broken("daemonset", None), "an empty value admits none");
+        assert!(broken("daemonset", Some(&all)));
+        assert!(broken("daemonset", Some(&monitoring)));
+        assert!(!broken("everything", Some(&monitoring)));
+        assert!(broken("everything", None));
+        assert!(broken("everything", Some(&all)));
+    }
 }
