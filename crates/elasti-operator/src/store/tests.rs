@@ -465,6 +465,35 @@ fn each_version_of_a_kind_is_followed_by_itself_and_both_name_one_workload() {
 }
 
 #[test]
+fn a_kind_that_is_refused_in_one_namespace_is_listed_for_the_services_of_another() {
+    let scopes = ["aaa", "bbb"].map(|one| Some(one.to_owned()));
+    let store = Store::new(scopes.to_vec());
+    let [here, there] =
+        ["aaa", "bbb"].map(|namespace| of_kind(namespace, "example.com/v1/Gadget", 1));
+    for me in [&here, &there] {
+        store.apply_change(Some(&me.name.namespace), Change::Set(me.clone()));
+    }
+    let kind = target_of(&here).kind;
+    let state = |namespace: &str| store.cache().kind(&kind, namespace);
+    assert_eq!(state("aaa"), KindState::Pending);
+    let touched = store.set_kind_refused(&kind, Some("bbb"));
+    assert!(touched.contains(&there.name));
+    assert_eq!(state("bbb"), KindState::Refused);
+    assert_eq!(state("aaa"), KindState::Pending, "not known yet");
+    let touched = store.set_kind_listed(&kind, Some("aaa"));
+    assert!(touched.contains(&here.name), "it waits for that");
+    assert_eq!(state("aaa"), KindState::Listed);
+    assert_eq!(state("bbb"), KindState::Refused);
+    // The list comes again and again; nothing has changed by that.
+    assert!(store.set_kind_listed(&kind, Some("aaa")).is_empty());
+    let touched = store.set_kind_listed(&kind, Some("bbb"));
+    assert!(touched.contains(&there.name), "someone has allowed it");
+    for namespace in ["aaa", "bbb"] {
+        assert_eq!(state(namespace), KindState::Listed);
+    }
+}
+
+#[test]
 fn a_namespace_that_names_many_kinds_leaves_all_others_theirs() {
     let store = Store::new(vec![None]);
     let bogus = |n: i64| of_kind("aaa", &format!("g{n}.example/v1/Kind{n}"), n);
