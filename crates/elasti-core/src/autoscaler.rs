@@ -15,18 +15,22 @@ pub fn is_held(autoscaler: &Autoscaler) -> bool {
 
 /// The annotations that pause KEDA at its current replicas, if they are missing.
 ///
-/// `paused-replicas` must not be written yet: KEDA would scale to it at once, before the pods are drained.
+/// `paused-replicas` must not be written yet: KEDA would scale to it at once, before the pods are drained. A pause that is
+/// `left` from a sleep of before is not kept as its owner's: it would be restored after every wake.
 #[must_use]
-pub fn hold(autoscaler: &Autoscaler) -> Option<KedaPause> {
+pub fn hold(autoscaler: &Autoscaler, left: bool) -> Option<KedaPause> {
     let Autoscaler::Keda(pause) = autoscaler else {
         return None;
     };
     if is_held(autoscaler) && pause.before.is_some() {
         return None;
     }
-    let before = pause.before.clone().unwrap_or_else(|| KedaBefore {
-        paused: pause.paused.clone(),
-        paused_replicas: pause.paused_replicas.clone(),
+    let before = pause.before.clone().unwrap_or_else(|| match left {
+        true => KedaBefore::default(),
+        false => KedaBefore {
+            paused: pause.paused.clone(),
+            paused_replicas: pause.paused_replicas.clone(),
+        },
     });
     Some(KedaPause {
         paused: Some("true".into()),
@@ -79,13 +83,13 @@ mod tests {
     fn keda_is_held_then_pinned_then_released() {
         let untouched = keda(KedaPause::default());
         assert!(!is_held(&untouched));
-        let held = hold(&untouched).unwrap();
+        let held = hold(&untouched, false).unwrap();
         assert_eq!(
             (held.paused.as_deref(), held.paused_replicas.as_deref()),
             (Some("true"), None)
         );
         let held = keda(held);
-        assert!(is_held(&held) && hold(&held).is_none());
+        assert!(is_held(&held) && hold(&held, false).is_none());
         let pinned = pin(&held).unwrap();
         assert_eq!(pinned.paused_replicas.as_deref(), Some("0"));
         let pinned = keda(pinned);
@@ -119,7 +123,7 @@ mod tests {
             paused_replicas: Some("3".into()),
             before: None,
         };
-        let held = hold(&keda(users.clone())).unwrap();
+        let held = hold(&keda(users.clone()), false).unwrap();
         assert_eq!(
             held.paused_replicas, None,
             "KEDA would act on paused-replicas while we drain"
@@ -142,6 +146,9 @@ mod tests {
     fn an_hpa_needs_nothing() {
         let hpa = Autoscaler::Hpa { min_replicas: 2 };
         assert!(is_held(&hpa));
-        assert_eq!((hold(&hpa), pin(&hpa), release(&hpa)), (None, None, None));
+        assert_eq!(
+            (hold(&hpa, false), pin(&hpa), release(&hpa)),
+            (None, None, None)
+        );
     }
 }

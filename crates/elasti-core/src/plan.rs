@@ -254,7 +254,7 @@ fn go_to_sleep(spec: &ElastiServiceSpec, service: &Service, idle: Why, o: &Obser
     }
     plan.each_other(o, Plan::follow_down);
     plan.steps
-        .extend(autoscaler::hold(&o.autoscaler).map(Step::HoldAutoscaler));
+        .extend(autoscaler::hold(&o.autoscaler, leaves_pause(o)).map(Step::HoldAutoscaler));
     let redirected = match Redirected::observe(&routed, o) {
         Ok(redirected) => redirected,
         Err(why) => return plan.waiting(why),

@@ -13,7 +13,7 @@ use elasti_core::{Observed, Promise, Step, WakeDecision, wake};
 use jiff::SignedDuration;
 
 use crate::plan_tables::facts::{
-    Change, active, ago, asleep, drained, draining, now, planned, serving, spec,
+    Change, active, ago, asleep, drained, draining, idle, now, planned, serving, spec,
 };
 
 fn answer(change: Change) -> WakeDecision {
@@ -541,4 +541,39 @@ fn a_pause_that_was_left_is_released_until_that_succeeds_also_after_the_other_op
         let done = status(&spec(), &o, &planned(&o), &written);
         assert_eq!((releases(&o), done.pause_left), (false, None));
     }
+}
+
+#[test]
+fn a_pause_that_was_left_is_not_kept_as_its_owners_by_the_next_sleep() {
+    let pause = KedaPause {
+        paused: Some("true".into()),
+        paused_replicas: Some("0".into()),
+        before: None,
+    };
+    let restored_after = |recorded: Option<u32>, pause_left: bool| {
+        let mut o = idle();
+        o.me.remembered.replicas = recorded;
+        o.me.remembered.pause_left = pause_left;
+        o.autoscaler = Autoscaler::Keda(pause.clone());
+        // It was woken, and is idle again before the release has succeeded.
+        let steps = planned(&o).steps;
+        let held = steps.into_iter().find_map(|step| match step {
+            Step::HoldAutoscaler(held) => Some(held),
+            _ => None,
+        });
+        o.autoscaler = Autoscaler::Keda(held.unwrap());
+        o.readings = vec![active()];
+        let released = |step| match step {
+            Step::ReleaseAutoscaler(released) => Some(released),
+            _ => None,
+        };
+        planned(&o).steps.into_iter().find_map(released).unwrap()
+    };
+    let none = KedaPause {
+        paused: Some("false".into()),
+        ..KedaPause::default()
+    };
+    assert_eq!(restored_after(None, false), none, "KubeElasti wrote it");
+    assert_eq!(restored_after(Some(1), true), none, "its release failed");
+    assert_eq!(restored_after(Some(1), false), pause, "it is its owner's");
 }
