@@ -480,8 +480,46 @@ impl Plan {
     /// that a trigger is active since the zero that something else wrote. What brings pods back otherwise need not wait.
     #[must_use]
     pub fn needs_fresh_readings(&self) -> bool {
+        self.steps
+            .iter()
+            .any(|step| self.step_needs_fresh_readings(step))
+    }
+
+    /// The same about one of its steps. An autoscaler that is released would wake the target, too.
+    fn step_needs_fresh_readings(&self, step: &Step) -> bool {
         let by_old_reading = self.reason_may_be_old && self.why.reason == Reason::TriggerActive;
-        by_old_reading || self.takes_down()
+        let wakes = matches!(step, Step::Wake(_) | Step::ReleaseAutoscaler(_));
+        step.takes_down() || (by_old_reading && wakes)
+    }
+
+    /// Only those of its steps that keep the path of a Service, and are safe on the facts that it was made by: they need
+    /// not wait until readings have come.
+    #[must_use]
+    pub fn ahead_of_readings(&self) -> Self {
+        let mut ahead = self.clone();
+        ahead
+            .steps
+            .retain(|step| step.keeps_path() && !step.needs_fresh_facts());
+        ahead
+    }
+
+    /// The same plan for when triggers could not be read anew: what needs that waits for another attempt, and nothing else
+    /// does.
+    #[must_use]
+    pub fn without_fresh_readings(mut self, now: Timestamp) -> Self {
+        if !self.needs_fresh_readings() {
+            return self;
+        }
+        let mut steps = std::mem::take(&mut self.steps);
+        steps.retain(|step| !self.step_needs_fresh_readings(step));
+        self.steps = steps;
+        if self.phase == Phase::Waking {
+            self.phase = Phase::Asleep;
+        }
+        let again = now.checked_add(READ_AGAIN_PAUSE).ok();
+        self.requeue_at = earliest(self.requeue_at, again);
+        self.why = Why::new(Reason::TriggerUnknown, NOT_READ_AGAIN);
+        self
     }
 
     /// It wakes the target only because no resolver is ready for some of its clients.
@@ -761,6 +799,10 @@ const FIELD_MANAGER_TIME_PRECISION: SignedDuration = SignedDuration::from_secs(1
 
 /// How soon to ask a resolver again.
 pub(crate) const ASK_INTERVAL: SignedDuration = SignedDuration::from_secs(5);
+/// How soon triggers are read again whose server had no turn for them: each attempt waits for up to 10 s.
+const READ_AGAIN_PAUSE: SignedDuration = SignedDuration::from_secs(5);
+/// What waits is said without a count or a time: it is the same sentence after each attempt, and written once.
+const NOT_READ_AGAIN: &str = "Not every trigger could be read again right before the next step: the turn to ask its server did not come in time.";
 /// How soon to ask again while nothing answers for the service.
 const ASK_INTERVAL_UNANSWERED: SignedDuration = SignedDuration::from_secs(1);
 

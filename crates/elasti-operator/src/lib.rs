@@ -6,6 +6,7 @@ mod autoscalers;
 mod cluster;
 pub mod environment;
 mod error;
+mod gather;
 mod health;
 mod held_counts;
 pub mod leader;

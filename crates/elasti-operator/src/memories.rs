@@ -80,7 +80,20 @@ impl Memories {
         self.services.lock().insert(name.clone(), memory);
     }
 
-    pub(crate) fn set_scale_down_refused(&self, name: &Name) {
+    /// What became of a plan; `before` is what had been stable for how long when it was made.
+    pub(crate) fn set_applied(&self, name: &Name, before: &StableSince, applied: &mut Applied) {
+        applied.unanswered = self.count_unanswered(name, applied);
+        if applied.has_woken() {
+            self.set_woken(name);
+        }
+        // An earlier scale-down without an answer may still take effect.
+        let pending = before.sent.is_some();
+        if applied.has_not_scaled_down() && !pending {
+            self.set_scale_down_refused(name);
+        }
+    }
+
+    fn set_scale_down_refused(&self, name: &Name) {
         if let Some(memory) = self.services.lock().get_mut(name) {
             memory.stable_since.scale_down_refused();
         }
@@ -138,7 +151,7 @@ impl Memories {
     }
 
     /// Counts how often in a row the step that failed got no answer.
-    pub(crate) fn count_unanswered(&self, name: &Name, applied: &Applied) -> u32 {
+    fn count_unanswered(&self, name: &Name, applied: &Applied) -> u32 {
         let mut unanswered = self.unanswered.lock();
         match &applied.failed {
             Some((step, Error::NoAnswer(_))) => {
@@ -214,6 +227,7 @@ mod tests {
 
     use super::*;
     use elasti_core::Step;
+    use elasti_core::stable_since::SentScaleDown;
     use elasti_core::status::Refusal;
 
     use crate::leader::LeaderElection;
@@ -284,6 +298,39 @@ mod tests {
         );
         assert_eq!(refusal(None), Refusal::None);
         assert_eq!(refusal(hangs()), Refusal::Unknown, "counted anew");
+    }
+
+    #[tokio::test]
+    async fn a_scale_down_without_an_answer_stays_pending_and_one_that_was_refused_does_not() {
+        let terms = Terms::new(LeaderElection::without_lease().subscribe());
+        let memories = Memories::new(Clock::start(), Arc::new(terms));
+        let name = declared("web").name;
+        let nothing = memories.get(&name).stable_since;
+        let mut sent = nothing.clone();
+        sent.sent = Some(SentScaleDown {
+            to: 0,
+            generation: Some(3),
+        });
+        // Whether the scale-down is still pending after a plan that did not scale down.
+        let pending_after = |before: &StableSince, failed: Option<(Step, Error)>| {
+            // As it is set before the steps are sent.
+            memories.set_stable_since(&name, sent.clone());
+            let mut applied = Applied {
+                failed,
+                ..Applied::default()
+            };
+            memories.set_applied(&name, before, &mut applied);
+            memories.get(&name).stable_since.sent.is_some()
+        };
+        let refused = || Some((Step::AddFinalizer, Error::Refused("by a webhook".into())));
+        assert!(!pending_after(&nothing, refused()), "it was never sent");
+        assert!(!pending_after(&nothing, None));
+        for failed in [None, refused()] {
+            assert!(
+                pending_after(&sent, failed),
+                "one of before may still take effect"
+            );
+        }
     }
 
     #[tokio::test]

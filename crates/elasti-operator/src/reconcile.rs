@@ -1,19 +1,16 @@
 //! One reconcile of one service: observe, plan, apply, report.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use elasti_core::{Plan, idle};
+use elasti_core::Plan;
 use jiff::{SignedDuration, Timestamp};
 
+use crate::apply::Applied;
 use crate::error::Error;
+use crate::gather::{self, Facts, Gathered};
 use crate::name::Name;
-use crate::observe::{Incomplete, Snapshot};
+use crate::observe::Snapshot;
 use crate::operator::Operator;
-use crate::refresh;
-use crate::slim::Declared;
-
-/// A watch may bring something that was not read at any moment; more often in a row is not chance.
-const OBSERVE_ATTEMPTS: usize = 3;
 
 /// How much later a wake is tried again that was one too many: the burst is there again.
 const RESOLVERLESS_WAKE_PAUSE: SignedDuration = SignedDuration::from_secs(5);
@@ -36,34 +33,75 @@ impl Reconciled {
 
 /// Reconciles one service.
 pub(crate) async fn reconcile(operator: &Operator, name: &Name) -> Reconciled {
+    match observe_and_act(operator, name).await {
+        Ok(Some(reconciled)) => reconciled,
+        Ok(None) => Reconciled::without_plan(Ok(())),
+        Err(error) => Reconciled::without_plan(Err(error)),
+    }
+}
+
+/// `None` if there was nothing to decide; an error if the facts could not be gathered.
+async fn observe_and_act(operator: &Operator, name: &Name) -> Result<Option<Reconciled>, Error> {
     let started = Instant::now();
-    let (snapshot, plan) = match decide(operator, name).await {
-        Ok(Some(decided)) => decided,
-        Ok(None) => return Reconciled::without_plan(Ok(())),
-        Err(error) => return Reconciled::without_plan(Err(error)),
+    let gathered = gather::cached(operator, name).await?;
+    let Some(cached) = facts(operator, gathered).await? else {
+        return Ok(None);
     };
-    let plan = paced(operator, plan, &snapshot);
-    operator
-        .memories
-        .set_stable_since(name, snapshot.stable_since_after(&plan));
-    let mut applied = operator.writer.apply(&snapshot, &plan).await;
-    applied.unanswered = operator.memories.count_unanswered(name, &applied);
-    if applied.has_woken() {
-        operator.memories.set_woken(name);
-    }
-    // An earlier one without an answer may still take effect.
-    let pending = snapshot.observed.stable_since.sent.is_some();
-    if applied.has_not_scaled_down() && !pending {
-        operator.memories.set_scale_down_refused(name);
-    }
+    keep_paths_ahead_of_readings(operator, &cached).await;
+    let gathered = gather::fresh(operator, cached).await?;
+    let Some(Facts {
+        snapshot,
+        readings_are_fresh,
+    }) = facts(operator, gathered).await?
+    else {
+        return Ok(None);
+    };
+    let plan = paced(operator, decide(&snapshot, readings_are_fresh), &snapshot);
+    let mut applied = apply(operator, &snapshot, &plan).await;
+    let before = &snapshot.observed.stable_since;
+    operator.memories.set_applied(name, before, &mut applied);
     let reported = operator.reporter.report(&snapshot, &plan, &applied).await;
     let outcome = applied.outcome().and(reported);
     operator
         .metrics
         .reconciled(name, started.elapsed(), outcome.as_ref().err());
-    Reconciled {
+    Ok(Some(Reconciled {
         outcome,
         requeue_at: snapshot.requeue_at(&plan),
+    }))
+}
+
+/// The facts, if any were gathered; a kind that may not be listed is reported.
+async fn facts(operator: &Operator, gathered: Gathered) -> Result<Option<Facts>, Error> {
+    match gathered {
+        Gathered::Facts(facts) => Ok(Some(facts)),
+        Gathered::Refused(me, kind) => {
+            let now = operator.clock.now();
+            operator.reporter.kind_refused(&me, &kind, now).await?;
+            Ok(None)
+        }
+        Gathered::Nothing => Ok(None),
+    }
+}
+
+/// Fresh readings may take 10 s, which the path of a Service does not wait for. A step that fails comes again, and is
+/// reported, with the plan that is made by them.
+async fn keep_paths_ahead_of_readings(operator: &Operator, cached: &Facts) {
+    let plan = cached.snapshot.plan();
+    if plan.needs_fresh_readings() {
+        let ahead = plan.ahead_of_readings();
+        if !ahead.steps.is_empty() {
+            drop(apply(operator, &cached.snapshot, &ahead).await);
+        }
+    }
+}
+
+/// The plan; what must not stand on readings from before is not in it if there are no others.
+fn decide(snapshot: &Snapshot, readings_are_fresh: bool) -> Plan {
+    let plan = snapshot.plan();
+    match readings_are_fresh {
+        true => plan,
+        false => plan.without_fresh_readings(snapshot.observed.now),
     }
 }
 
@@ -79,102 +117,9 @@ fn paced(operator: &Operator, plan: Plan, snapshot: &Snapshot) -> Plan {
     plan.without_wake_until(later.unwrap_or(now))
 }
 
-/// Observes and plans; where the plan asks for it, refreshes what it depends on and plans again.
-async fn decide(operator: &Operator, name: &Name) -> Result<Option<(Snapshot, Plan)>, Error> {
-    operator.forget_replaced(name);
-    let Some(mut snapshot) = observe(operator, name).await? else {
-        return Ok(None);
-    };
-    let mut plan = snapshot.plan();
-    if plan.ask_resolvers {
-        refresh::reports(&operator.reports, &operator.memories, &snapshot).await;
-        let Some(next) = observe(operator, name).await? else {
-            return Ok(None);
-        };
-        snapshot = next;
-        plan = snapshot.plan();
-    }
-    if plan.needs_fresh_facts() {
-        let triggers_read = refresh_all(operator, &snapshot).await?;
-        let Some(next) = observe(operator, name).await? else {
-            return Ok(None);
-        };
-        snapshot = next;
-        plan = snapshot.plan();
-        if !triggers_read && plan.needs_fresh_readings() {
-            return Err(Error::Expired);
-        }
-    }
-    Ok(Some((snapshot, plan)))
-}
-
-/// The facts as they are cached; what was never read is read first. `None` if there is nothing to decide.
-async fn observe(operator: &Operator, name: &Name) -> Result<Option<Snapshot>, Error> {
-    for _ in 0..OBSERVE_ATTEMPTS {
-        operator.cluster.queue.progressed(name);
-        match operator.snapshot(name) {
-            Ok(snapshot) => {
-                track(operator, &snapshot.me).await;
-                return Ok(Some(snapshot));
-            }
-            Err(Incomplete::Unread(me)) => refresh::first_read(&operator.cluster, &me).await?,
-            Err(Incomplete::Gone) => {
-                operator.forget(name);
-                return Ok(None);
-            }
-            // It is enqueued again once the kind can be listed.
-            Err(Incomplete::Refused(me, kind)) => {
-                operator
-                    .reporter
-                    .kind_refused(&me, &kind, operator.clock.now())
-                    .await?;
-                return Ok(None);
-            }
-            // The list that is still missing enqueues it again.
-            Err(Incomplete::NotListed) => return Ok(None),
-        }
-    }
-    Err(Error::Conflict(
-        "it changes faster than it can be read".into(),
-    ))
-}
-
-/// Before a step that cannot be undone: triggers, objects and resolvers, all past the caches. The resolvers last, because
-/// their reports prove something for a second only, and the triggers first, because their servers may be slow. Gives whether
-/// those were all read.
-async fn refresh_all(operator: &Operator, snapshot: &Snapshot) -> Result<bool, Error> {
-    let Operator {
-        cluster,
-        readings,
-        reports,
-        memories,
-        ..
-    } = operator;
-    let me = &snapshot.me;
-    let triggers_read = readings.read_now(&me.name).await;
-    cluster.queue.progressed(&me.name);
-    let (workload, declaration) = futures::join!(
-        refresh::workload(cluster, me),
-        refresh::declaration(cluster, me),
-    );
-    workload.and(declaration)?;
-    refresh::reports(reports, memories, snapshot).await;
-    Ok(triggers_read)
-}
-
-/// Starts to follow what a decision about this service needs beside the watches.
-async fn track(operator: &Operator, me: &Declared) {
-    let cooldown = Duration::try_from(idle::cooldown(&me.spec)).unwrap_or_default();
-    operator
-        .readings
-        .track(&me.name, &me.name.namespace, &me.spec, cooldown);
-    let memories = &operator.memories;
-    let services = operator.cluster.store.cache().services_of(me);
-    operator.release_ports(&memories.set_public_services(me, services));
-    // Only a deletion needs to know, so namespaces are not watched.
-    if me.deleting_since.is_some() && !memories.is_namespace_terminating(me) {
-        let (client, namespace) = (&operator.cluster.client, &me.name.namespace);
-        let terminating = refresh::is_terminating(client, namespace).await;
-        memories.set_namespace_terminating(me, terminating);
-    }
+/// Carries the plan out. What its steps end is remembered before, because they may take effect without an answer.
+async fn apply(operator: &Operator, snapshot: &Snapshot, plan: &Plan) -> Applied {
+    let (name, memories) = (&snapshot.me.name, &operator.memories);
+    memories.set_stable_since(name, snapshot.stable_since_after(plan));
+    operator.writer.apply(snapshot, plan).await
 }

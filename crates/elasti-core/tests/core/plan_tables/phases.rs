@@ -1,13 +1,16 @@
 //! Every transition of the phase table is shown by two sets of facts, one after the other.
 
 use elasti_api::Phase::{self, Asleep, Draining, Redirecting, Restoring, Serving, Waking};
-use elasti_core::observed::{Obstacle, ObstacleKind, Owned};
+use elasti_api::Reason;
+use elasti_core::observed::{Autoscaler, KedaBefore, KedaPause, Obstacle, ObstacleKind, Owned};
 use elasti_core::phase::{allowed, transitions};
-use elasti_core::{Observed, Step};
+use elasti_core::stable_since::ObservedZero;
+use elasti_core::{Observed, Plan, Step};
+use jiff::SignedDuration;
 
 use crate::plan_tables::facts::{
-    Change, LONG, active, ago, asleep, drained, draining, in_rotation, no_pods, planned, pod,
-    quiet, redirect, redirected, redirecting, restoring, serving, waking,
+    Change, LONG, active, ago, asleep, drained, draining, in_rotation, net, no_pods, now, planned,
+    pod, quiet, redirect, redirected, redirecting, restoring, serving, waking,
 };
 
 const ALL: [Phase; 6] = [Serving, Redirecting, Draining, Asleep, Waking, Restoring];
@@ -162,4 +165,60 @@ fn a_plan_takes_pods_down_exactly_if_it_marks_shrinks_or_scales_to_zero() {
     for phase in ALL {
         assert!(!takes_down(&facts_in(phase)), "{phase:?}");
     }
+}
+
+#[test]
+fn where_triggers_cannot_be_read_anew_only_what_stands_on_their_readings_waits() {
+    let names = |plan: &Plan| -> Vec<&'static str> {
+        let names = plan.steps.iter().map(Step::name);
+        names.collect()
+    };
+    // Idle and redirected: the mark waits, and nothing else does.
+    let mut o = redirected();
+    o.me.finalizer = false;
+    o.autoscaler = Autoscaler::Keda(KedaPause::default());
+    let plan = planned(&o);
+    assert_eq!(names(&plan), ["AddFinalizer", "HoldAutoscaler", "Mark"]);
+    let waits = plan.without_fresh_readings(now());
+    assert_eq!(names(&waits), ["AddFinalizer", "HoldAutoscaler"]);
+    assert_eq!(waits.phase, Phase::Draining);
+    assert_eq!(waits.why.reason, Reason::TriggerUnknown);
+    let again = waits.requeue_at.unwrap();
+    assert!(again > now() && again <= now() + SignedDuration::from_secs(10));
+    assert_eq!(drained_without_readings(), Vec::<&str>::new());
+    // At a zero that something else wrote, for a reading that may be older: the slice goes to the resolvers.
+    let mut o = asleep();
+    o.readings = vec![active()];
+    o.slice = Owned::Ours(vec![net()]);
+    o.autoscaler = Autoscaler::Keda(KedaPause {
+        paused: Some("true".into()),
+        paused_replicas: None,
+        before: Some(KedaBefore::default()),
+    });
+    o.stable_since.zero = Some(ObservedZero {
+        since: ago(7),
+        by_other: true,
+    });
+    let plan = planned(&o);
+    assert_eq!(names(&plan), ["Wake", "Redirect", "ReleaseAutoscaler"]);
+    assert_eq!(names(&plan.ahead_of_readings()), ["Redirect"]);
+    let waits = plan.without_fresh_readings(now());
+    assert_eq!(
+        (names(&waits), waits.phase),
+        (vec!["Redirect"], Phase::Asleep)
+    );
+    // What needs no readings is the same with and without them.
+    for phase in ALL {
+        let plan = planned(&facts_in(phase));
+        assert_eq!(
+            plan.clone().without_fresh_readings(now()),
+            plan,
+            "{phase:?}"
+        );
+    }
+}
+
+fn drained_without_readings() -> Vec<&'static str> {
+    let plan = planned(&drained()).without_fresh_readings(now());
+    plan.steps.iter().map(Step::name).collect()
 }
