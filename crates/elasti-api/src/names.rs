@@ -108,8 +108,10 @@ pub mod condition {
     pub const UNMANAGED_SERVICES: &str = "UnmanagedServices";
     /// The API server refuses something that Elasti has to write; absent while it does not.
     pub const STEP_FAILED: &str = "StepFailed";
+    /// Metrics of triggers have no series, and their queries fall back on a value that is always there; absent while not.
+    pub const METRICS_MISSING: &str = "MetricsMissing";
     /// All of them, in the order in which they are shown.
-    pub const ALL: [&str; 9] = [
+    pub const ALL: [&str; 10] = [
         READY,
         TARGET_FOUND,
         TRIGGERS_HEALTHY,
@@ -119,6 +121,7 @@ pub mod condition {
         CONTENDED,
         UNMANAGED_SERVICES,
         STEP_FAILED,
+        METRICS_MISSING,
     ];
 }
 
@@ -148,6 +151,8 @@ pub mod event {
     pub const WRONG_POD_STOPPED: &str = "WrongPodStopped";
     /// The API server refuses something that Elasti has to write.
     pub const STEP_FAILED: &str = "StepFailed";
+    /// Metrics of a trigger have no series, so that it always reads the value that its query falls back on.
+    pub const METRICS_MISSING: &str = "MetricsMissing";
 }
 
 /// Longest name of a Service: a DNS label.

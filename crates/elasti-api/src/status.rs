@@ -45,7 +45,8 @@ pub struct ElastiServiceStatus {
     /// Conditions by the Kubernetes conventions: `Ready` is the summary; `TargetFound`, `TriggersHealthy`,
     /// `TrafficRedirected`, `Asleep`, `Conflict` and `Contended` give the details. `UnmanagedServices`, if present,
     /// names Services that lose their endpoints while the target sleeps. `StepFailed`, if present, says what the API
-    /// server refuses to write: a webhook, a quota or a missing permission.
+    /// server refuses to write: a webhook, a quota or a missing permission. `MetricsMissing`, if present, names metrics
+    /// of triggers that have no series.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,
@@ -169,8 +170,12 @@ pub struct TriggerStatus {
     /// Why the reading is unknown, in one sentence.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
-    /// Since when the trigger has had this reading.
+    /// Since when the trigger has had this reading. Until the operator says otherwise it still has: at most 90 s pass
+    /// between two reads, then it is unknown, by default.
     pub since: Time,
+    /// When `value` was read. Later values on the same side of the threshold are not written by themselves.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub read_at: Option<Time>,
 }
 
 /// One wake, from the first request to the first response. A time that was not observed is absent.

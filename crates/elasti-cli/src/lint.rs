@@ -3,7 +3,6 @@
 mod document;
 mod finding;
 mod fit;
-mod promql;
 mod related;
 mod series;
 mod spec;

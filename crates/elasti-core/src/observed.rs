@@ -58,6 +58,8 @@ pub struct Observed {
     pub autoscaler: Autoscaler,
     /// One reading for each trigger, in the spec's order.
     pub readings: Vec<Reading>,
+    /// What is told beside each of them.
+    pub reading_details: Vec<ReadingDetails>,
     /// When a resolver last asked this process for a wake.
     pub wake_requested_at: Option<Timestamp>,
     /// Whom this process was asked to wake it for, first since it slept; told by resolvers that are set to.
@@ -754,6 +756,16 @@ pub enum Reading {
     },
     /// This process has not read it yet: no sleep, but nothing to report either.
     Unread,
+}
+
+/// What is told beside a trigger's reading. Nothing is decided by it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ReadingDetails {
+    /// When the reading was requested from its source: it was true no earlier.
+    pub read_at: Option<Timestamp>,
+    /// Metrics of the query that have had no series for a week, while it falls back on a value that is always there;
+    /// `None` if that is not known.
+    pub without_series: Option<Vec<String>>,
 }
 
 /// Times that the operator's settings fix.

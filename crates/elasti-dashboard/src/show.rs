@@ -26,7 +26,7 @@ pub(crate) fn row(state: &FleetState, name: &Name, now: Timestamp) -> Option<Val
     let mut row = serde_json::to_value(&view).ok()?;
     let fields = row.as_object_mut()?;
     // Whether held requests are live is the same for all services and sent once.
-    for left_out in ["triggers", "blockers", "heldLive"] {
+    for left_out in ["triggers", "warnings", "blockers", "heldLive"] {
         fields.remove(left_out);
     }
     fields.insert("coldStart".into(), json!(cold_start));
@@ -71,6 +71,7 @@ pub(crate) fn service(state: &FleetState, name: &Name, now: Timestamp) -> Option
                 | condition::CONTENDED
                 | condition::UNMANAGED_SERVICES
                 | condition::STEP_FAILED
+                | condition::METRICS_MISSING
         );
         let neutral = matches!(
             c.type_.as_str(),

@@ -6,7 +6,9 @@ use elasti_core::schedule::parse_go_duration;
 use elasti_fake_cluster::node::Visits;
 use elasti_fake_cluster::prometheus::Reading;
 
-/// The metric, up to the service's name.
+/// The metric.
+const NAME: &str = "http_requests_total";
+/// The same, up to the service's name.
 const METRIC: &str = "http_requests_total{service=\"";
 
 /// What a query asks of the metric.
@@ -36,6 +38,10 @@ fn parse(query: &str) -> Option<Asked<'_>> {
 /// The reading of a query, from the requests that reached the nodes.
 pub(crate) fn reading(query: &str, nodes: &[Visits]) -> Option<Reading> {
     let Some(asked) = parse(query) else {
+        // The operator asks whether the metric has any series.
+        if query.starts_with("count(") && query.contains(NAME) {
+            return Some(Reading::Value(1.0));
+        }
         // What no series answers.
         let is_zero = query.trim_end().ends_with("vector(0)");
         return is_zero.then_some(Reading::Value(0.0));

@@ -10,8 +10,8 @@ use elasti_api::{AutoscalerType, ElastiServiceSpec};
 use elasti_core::facts::{self, Claimant, FoundSlice, PodOwner, PodSelector, SliceOwner};
 use elasti_core::observed::{
     Autoscaler, Endpoint, Leadership, Me, Observed, OtherService, Owned, Pod, PortsGiven,
-    PrivateServiceShape, Reading, Remembered, Report, Resolver, Rival, SeenClient, Settings,
-    Standing,
+    PrivateServiceShape, Reading, ReadingDetails, Remembered, Report, Resolver, Rival, SeenClient,
+    Settings, Standing,
 };
 use elasti_core::services::Unmanaged;
 use elasti_core::stable_since::StableSince;
@@ -43,6 +43,7 @@ pub(crate) struct Context {
     pub(crate) other_allocations: Vec<(Name, Allocation)>,
     pub(crate) namespace_terminating: bool,
     pub(crate) readings: Vec<Reading>,
+    pub(crate) reading_details: Vec<ReadingDetails>,
     pub(crate) wake_requested_at: Option<Timestamp>,
     pub(crate) wake_client: Option<SeenClient>,
     pub(crate) woken_at: Option<Timestamp>,
@@ -202,6 +203,7 @@ pub(crate) fn observe(cache: &Cache, me: Arc<Declared>, context: Context) -> Sna
         other_allocations,
         namespace_terminating,
         readings,
+        reading_details,
         wake_requested_at,
         wake_client,
         woken_at,
@@ -240,6 +242,7 @@ pub(crate) fn observe(cache: &Cache, me: Arc<Declared>, context: Context) -> Sna
         ports,
         autoscaler,
         readings,
+        reading_details,
         wake_requested_at,
         wake_client,
         woken_at,

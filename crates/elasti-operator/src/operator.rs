@@ -6,6 +6,8 @@ mod tasks;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use elasti_core::observed::ReadingDetails;
+
 use crate::activity::Reports;
 use crate::apply::Writer;
 use crate::clock::Clock;
@@ -85,6 +87,17 @@ impl Operator {
         let other_allocations = { others.into_iter().flat_map(Others::all) }
             .map(|one| (one.clone(), allocate(one, managed(one))))
             .collect();
+        let (readings, reading_details) = { self.readings.last(name).into_iter() }
+            .map(|last| {
+                let read_at = last.age.and_then(|age| now.checked_sub(age).ok());
+                let without_series = last.without_series;
+                let details = ReadingDetails {
+                    read_at,
+                    without_series,
+                };
+                (last.reading, details)
+            })
+            .unzip();
         let context = Context {
             now,
             leadership: self.terms.leadership(),
@@ -94,7 +107,8 @@ impl Operator {
             // Nothing can be created in a namespace that is being deleted, so only a deletion needs to know.
             namespace_terminating: me.deleting_since.is_some()
                 && self.memories.is_namespace_terminating(&me),
-            readings: self.readings.get(name),
+            readings,
+            reading_details,
             wake_requested_at: self.memories.wake_requested_at(name),
             wake_client: self.memories.wake_client(name),
             woken_at: self.memories.woken_at(name),

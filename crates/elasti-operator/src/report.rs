@@ -285,6 +285,7 @@ impl Reporter {
         for (type_, reason) in [
             (condition::CONTENDED, event::CONTENDED),
             (condition::STEP_FAILED, event::STEP_FAILED),
+            (condition::METRICS_MISSING, event::METRICS_MISSING),
         ] {
             if let Some(message) = message_while_true(next, type_)
                 && message_while_true(previous, type_).is_none()

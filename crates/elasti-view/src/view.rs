@@ -115,6 +115,8 @@ pub struct View {
     pub wakes_at: Option<Timestamp>,
     /// The last reading of each trigger, in the order of the spec.
     pub triggers: Vec<TriggerView>,
+    /// What is probably a mistake, in sentences: a metric of a trigger that has no series.
+    pub warnings: Vec<String>,
     /// The last wake.
     pub last_wake: Option<WakeView>,
     /// The last wake that failed; absent as soon as one has succeeded.
@@ -221,6 +223,9 @@ pub fn view(facts: Facts<'_>) -> View {
         wakes_at: desire::window_closes(&me.spec, now)
             .filter(|at| sleeps && at.duration_since(now) < WAKE_SHOWN_WITHIN),
         triggers: triggers(me, status),
+        warnings: { condition_of(status, condition::METRICS_MISSING).into_iter() }
+            .map(|c| c.message.clone())
+            .collect(),
         last_wake: last_wake(status),
         failed_wake: failed_wake(status),
         asleep: Asleep::from_status(status, replicas, created, now),
@@ -388,6 +393,7 @@ pub(crate) fn observed(facts: &Facts<'_>, status: &ElastiServiceStatus) -> Obser
         ports: PortsGiven::Given(status.ports.clone()),
         autoscaler: Autoscaler::None,
         readings: readings(me, status),
+        reading_details: Vec::new(),
         wake_requested_at: None,
         wake_client: None,
         woken_at: None,

@@ -10,7 +10,6 @@ use serde_json::Value;
 
 use super::document::Document;
 use super::finding::{Finding, Rule, Severity};
-use super::promql;
 
 const TIMEOUT: Duration = Duration::from_secs(10);
 /// The count of one metric is one series.
@@ -51,7 +50,7 @@ impl Series {
         let mut found = Vec::new();
         for (index, trigger) in spec.triggers.iter().enumerate() {
             let query = trigger.metadata.get("query").and_then(Value::as_str);
-            let Some(Ok(query)) = query.map(promql::parse) else {
+            let Some(Ok(query)) = query.map(elasti_promql::parse) else {
                 continue;
             };
             for name in &query.metrics {
@@ -81,7 +80,7 @@ impl Series {
             return Ok(*known);
         }
         let mut url = self.url.clone();
-        { url.query_pairs_mut() }.append_pair("query", &format!("count({metric})"));
+        { url.query_pairs_mut() }.append_pair("query", &elasti_promql::count_of(metric));
         let sent = self.client.get(url).send().await;
         let answer = sent.map_err(|error| {
             let why = crate::refusal::root(&error);

@@ -14,7 +14,7 @@ use serde_json::Value;
 use super::document::Document;
 use super::finding::Severity::{Error, Warning};
 use super::finding::{Finding, Rule};
-use super::{promql, window};
+use super::window;
 
 /// The keys of a Prometheus trigger.
 const TRIGGER_KEYS: [&str; 5] = [
@@ -397,7 +397,7 @@ fn check_triggers(
             check_address(document, &format!("{path}.serverAddress"), written, found);
         }
         let filter = format!("up{{{}}}", settings.uptime_filter);
-        if let Err(wrong) = promql::parse(&filter) {
+        if let Err(wrong) = elasti_promql::parse(&filter) {
             let mut finding = Finding::new(
                 document,
                 (Error, Rule::Promql),
@@ -433,7 +433,7 @@ fn check_query(
     query: &str,
     found: &mut Vec<Finding>,
 ) {
-    let read = match promql::parse(query) {
+    let read = match elasti_promql::parse(query) {
         Ok(read) => read,
         Err(wrong) => {
             let message = format!("{} (character {} of the query)", wrong.what, wrong.at + 1);

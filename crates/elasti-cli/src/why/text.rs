@@ -30,7 +30,7 @@ pub(crate) fn render(explanation: &Explanation, now: Timestamp, terminal: Termin
     page.standing(explanation);
     page.causes(&explanation.causes);
     page.pods(&explanation.pods, view);
-    page.triggers(&view.triggers);
+    page.triggers(&view.triggers, &view.warnings);
     page.sleep(view);
     page.wake(view.last_wake.as_ref());
     page.failed_wake(view);
@@ -148,7 +148,7 @@ impl Page {
         }
     }
 
-    fn triggers(&mut self, triggers: &[TriggerView]) {
+    fn triggers(&mut self, triggers: &[TriggerView], warnings: &[String]) {
         self.heading("Triggers");
         if triggers.is_empty() {
             self.line("  none: without a trigger it is never put to sleep");
@@ -157,15 +157,18 @@ impl Page {
             let since = trigger.since.map_or_else(String::new, |since| {
                 format!(" for {}", short(self.now.duration_since(since)))
             });
+            let read = trigger.read_at.map_or_else(String::new, |at| {
+                format!(", read {} ago", short(self.now.duration_since(at)))
+            });
             let line = match (trigger.reading.as_str(), &trigger.value, &trigger.threshold) {
                 ("active", Some(value), Some(threshold)) => {
-                    format!("active{since}: {value} >= {threshold}")
+                    format!("active{since}: {value} >= {threshold}{read}")
                 }
                 ("quiet", Some(value), Some(threshold)) => {
-                    format!("quiet{since}: {value} < {threshold}")
+                    format!("quiet{since}: {value} < {threshold}{read}")
                 }
                 ("unread", _, _) => "not read yet".to_owned(),
-                (reading, _, _) => format!("{reading}{since}"),
+                (reading, _, _) => format!("{reading}{since}{read}"),
             };
             self.line(&format!("  {index}  {}  {line}", trigger.kind));
             if let Some(query) = &trigger.query {
@@ -174,6 +177,9 @@ impl Page {
             if let Some(message) = &trigger.message {
                 self.line(&format!("     {message}"));
             }
+        }
+        for warning in warnings {
+            self.line(&format!("  Warning: {warning}"));
         }
     }
 

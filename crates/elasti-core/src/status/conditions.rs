@@ -4,7 +4,7 @@ use elasti_api::names::condition;
 use elasti_api::{Condition, ElastiServiceSpec, ElastiServiceStatus, Handover, Reason};
 use jiff::Timestamp;
 
-use super::{Crossed, Refusal, crossed, whole_seconds};
+use super::{Crossed, Refusal, crossed, readings, whole_seconds};
 use crate::contention;
 use crate::coverage;
 use crate::observed::{Author, Observed, Owned, Reading};
@@ -38,6 +38,7 @@ pub(super) fn conditions(
     ];
     { facts.into_iter().chain(unmanaged(spec, o)) }
         .map(|fact| fact.into_condition(o, &previous.conditions))
+        .chain(metrics_missing(spec, o, &previous.conditions))
         .collect()
 }
 
@@ -187,6 +188,32 @@ fn unmanaged(spec: &ElastiServiceSpec, o: &Observed) -> Option<Fact> {
         reason,
         message,
     ))
+}
+
+/// Metrics that a query can do without, so that a wrong name reads as quiet for ever; no condition where there are none.
+/// What was said of this spec stays until it is known anew, and at zero: there the service's own pods report nothing.
+fn metrics_missing(
+    spec: &ElastiServiceSpec,
+    o: &Observed,
+    previous: &[Condition],
+) -> Option<Condition> {
+    let found = readings::without_series(spec, o).filter(|_| o.replicas() != Some(0));
+    let Some(found) = found else {
+        let mut previous = previous.iter();
+        let same = |c: &&Condition| {
+            c.type_ == condition::METRICS_MISSING && c.observed_generation == Some(o.me.generation)
+        };
+        return previous.find(same).cloned();
+    };
+    if found.is_empty() {
+        return None;
+    }
+    let message = format!(
+        "{} A wrong name lets it sleep while it is in use: check the names, and that the app is scraped.",
+        found.join(" ")
+    );
+    let fact = Fact::new(condition::METRICS_MISSING, true, "NoSeries", message);
+    Some(fact.into_condition(o, previous))
 }
 
 fn found(o: &Observed) -> Fact {

@@ -31,6 +31,7 @@ pub(super) fn changed(
                 threshold: None,
                 message: None,
                 since: whole_seconds(o.now),
+                read_at: None,
             },
         }
     })
@@ -39,8 +40,8 @@ pub(super) fn changed(
 
 /// Fills in the values and messages, which are written along with other changes.
 pub(super) fn refresh(spec: &ElastiServiceSpec, o: &Observed, entries: &mut [TriggerStatus]) {
-    let readings = spec.triggers.iter().zip(&o.readings);
-    for (entry, (trigger, reading)) in entries.iter_mut().zip(readings) {
+    let readings = spec.triggers.iter().zip(&o.readings).enumerate();
+    for (entry, (index, (trigger, reading))) in entries.iter_mut().zip(readings) {
         (entry.value, entry.threshold, entry.message) = match reading {
             Reading::Active { value, threshold } | Reading::Quiet { value, threshold } => {
                 let value = value.is_finite().then(|| value.to_string());
@@ -49,7 +50,28 @@ pub(super) fn refresh(spec: &ElastiServiceSpec, o: &Observed, entries: &mut [Tri
             Reading::Unknown { why } => (None, threshold(trigger), Some(format!("{why}."))),
             Reading::Unread => continue,
         };
+        let read_at = o.reading_details.get(index).and_then(|one| one.read_at);
+        entry.read_at = read_at.map(whole_seconds);
     }
+}
+
+/// Triggers whose metrics have no series although their queries have a value, one sentence each; `None` if that is not
+/// known of every trigger.
+pub(super) fn without_series(spec: &ElastiServiceSpec, o: &Observed) -> Option<Vec<String>> {
+    if o.reading_details.len() != spec.triggers.len() {
+        return None;
+    }
+    let mut sentences = Vec::new();
+    for (index, one) in o.reading_details.iter().enumerate() {
+        let metrics = one.without_series.as_ref()?;
+        if !metrics.is_empty() {
+            let names = metrics.join(", ");
+            sentences.push(format!(
+                "Trigger {index} reads only what its query falls back on: Prometheus has had no series of {names} for 7 days."
+            ));
+        }
+    }
+    Some(sentences)
 }
 
 const UNKNOWN: &str = "unknown";

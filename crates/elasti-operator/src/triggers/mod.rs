@@ -4,6 +4,7 @@
 
 pub mod address;
 pub mod prometheus;
+mod series;
 
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
@@ -21,6 +22,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::metrics::Metrics;
 use prometheus::Prometheus;
+use series::SeriesCheck;
 
 /// Changed services that wait to be received; those behind them wait too, each service once.
 const CHANGED_CAPACITY: usize = 64;
@@ -67,7 +69,7 @@ pub(crate) struct ReadRequest {
     pub(crate) namespace: Arc<str>,
     /// The reading must not be older.
     pub(crate) requested_at: Instant,
-    slot: Arc<Slot>,
+    pub(crate) slot: Arc<Slot>,
     requester: Requester,
 }
 
@@ -122,7 +124,10 @@ impl ReadRequest {
         let keeps = self.slot.last.lock().as_ref().is_some_and(is_good);
         let reading = Reading::Unknown { why };
         match keeps {
-            true => self.count(&reading, cause),
+            true => {
+                self.count(&reading, cause);
+                self.slot.announce_if_stale();
+            }
             false => self.keep(reading, cause),
         }
     }
@@ -159,6 +164,7 @@ impl ReadRequest {
         *last = Some(TimedReading {
             reading,
             requested_at: self.requested_at,
+            is_told_stale: false,
         });
         drop(last);
         if changed {
@@ -189,8 +195,10 @@ fn differs(before: &Reading, now: &Reading) -> bool {
 type Announce = dyn Fn() + Send + Sync;
 
 /// The place of one trigger's reading.
-struct Slot {
+pub(crate) struct Slot {
     last: Mutex<Option<TimedReading>>,
+    /// Metrics of the trigger that have no series.
+    pub(crate) series: SeriesCheck,
     /// When the last request was made to which the source itself gave the answer: those that wait for longest go first.
     answered: Mutex<Option<Instant>>,
     /// A round has requested it, and has no answer yet.
@@ -200,10 +208,45 @@ struct Slot {
     metrics: Arc<Metrics>,
 }
 
+impl Slot {
+    /// A good reading that was kept counts as unknown once it is old, which is a change, too.
+    fn announce_if_stale(&self) {
+        let mut last = self.last.lock();
+        let Some(last) = last.as_mut().filter(|last| !last.is_told_stale) else {
+            return;
+        };
+        if last.is_older_than(self.stale_after) {
+            last.is_told_stale = true;
+            (self.announce)();
+        }
+    }
+
+    /// Keeps what a check of the metrics has found.
+    pub(crate) fn set_without_series(&self, metrics: Vec<String>) {
+        if self.series.set_without_series(metrics) {
+            (self.announce)();
+        }
+    }
+}
+
+/// The last reading of a trigger, with what is told beside it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LastReading {
+    /// The reading; unread if there is none, unknown once it is old.
+    pub reading: Reading,
+    /// How long ago it was requested: it was true no earlier.
+    pub age: Option<Duration>,
+    /// Metrics of the query that have had no series for a week, while it falls back on a value that is always there;
+    /// `None` if that is not known.
+    pub without_series: Option<Vec<String>>,
+}
+
 /// A reading, and when it was requested: it was true no earlier than then.
 struct TimedReading {
     reading: Reading,
     requested_at: Instant,
+    /// It has been announced that it is old by now.
+    is_told_stale: bool,
 }
 
 impl TimedReading {
@@ -325,6 +368,7 @@ impl<K: Clone + Eq + Ord + Hash + Send + Sync + 'static> Readings<K> {
         let slot = |_| {
             Arc::new(Slot {
                 last: Mutex::default(),
+                series: SeriesCheck::default(),
                 answered: Mutex::default(),
                 in_round: AtomicBool::new(false),
                 stale_after,
@@ -347,17 +391,31 @@ impl<K: Clone + Eq + Ord + Hash + Send + Sync + 'static> Readings<K> {
     /// The readings in the order of the triggers; unread as long as there is none, unknown once it is old.
     #[must_use]
     pub fn get(&self, key: &K) -> Vec<Reading> {
+        { self.last(key).into_iter() }
+            .map(|last| last.reading)
+            .collect()
+    }
+
+    /// The same, with what is told beside each.
+    #[must_use]
+    pub fn last(&self, key: &K) -> Vec<LastReading> {
         let tracked = self.shared.tracked.lock().get(key).cloned();
         let stale_after = self.shared.stale_after();
-        let current = |slot: &Arc<Slot>| match &*slot.last.lock() {
-            None => Reading::Unread,
-            Some(last) if last.is_older_than(stale_after) => Reading::Unknown {
-                why: format!(
-                    "its last reading is more than {} s old",
-                    stale_after.as_secs()
-                ),
-            },
-            Some(last) => last.reading.clone(),
+        let current = |slot: &Arc<Slot>| {
+            let last = slot.last.lock();
+            let age = last.as_ref().map(|last| last.requested_at.elapsed());
+            let reading = match &*last {
+                None => Reading::Unread,
+                Some(last) if last.is_older_than(stale_after) => Reading::Unknown {
+                    why: stale(stale_after),
+                },
+                Some(last) => last.reading.clone(),
+            };
+            LastReading {
+                reading,
+                age,
+                without_series: slot.series.without_series(),
+            }
         };
         tracked.map_or_else(Vec::new, |all| all.slots.iter().map(current).collect())
     }
@@ -387,6 +445,12 @@ impl<K: Clone + Eq + Ord + Hash + Send + Sync + 'static> Readings<K> {
         self.shared.tracked.lock().remove(key);
         self.shared.changed.lock().remove(key);
     }
+}
+
+/// The same words for as long as it is old, or the status would be written again and again.
+fn stale(after: Duration) -> String {
+    let seconds = after.as_secs();
+    format!("its last reading is stale, more than {seconds} s old")
 }
 
 /// Notes a change. The reference is weak, because what it refers to holds this.
@@ -471,40 +535,96 @@ mod tests {
 
     use super::*;
 
-    #[tokio::test(start_paused = true)]
-    async fn an_old_reading_becomes_unknown_and_a_late_answer_is_ignored() {
-        let prometheus = Prometheus::new(PrometheusSettings::default()).unwrap();
-        let (readings, _changed) = Readings::start(
-            Sources {
+    /// One trigger of which no round reads anything.
+    struct Env {
+        readings: Readings<&'static str>,
+        changed: mpsc::Receiver<&'static str>,
+        tracked: Arc<TrackedTriggers>,
+    }
+
+    impl Env {
+        fn start() -> Self {
+            let prometheus = Prometheus::new(PrometheusSettings::default()).unwrap();
+            let sources = Sources {
                 prometheus,
                 metrics: Arc::new(Metrics::new("elasti")),
-            },
-            Duration::from_secs(30),
-        );
-        // No round reads it again.
-        readings.tasks[0].abort();
-        let trigger = json!({"type": "prometheus", "metadata": {"query": "x", "threshold": "1"}});
-        let target = json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": "a"});
-        let spec = json!({"service": "a", "scaleTargetRef": target, "triggers": [trigger]});
-        let spec = Arc::new(serde_json::from_value(spec).unwrap());
-        readings.track(&"a", "shop", &spec, Duration::ZERO);
-        let tracked = readings.shared.tracked.lock().get("a").cloned().unwrap();
-        let request = || tracked.request(0, &tracked.slots[0], Requester::Round(Duration::ZERO));
-        let quiet = |value| Reading::Quiet {
+            };
+            let (readings, changed) = Readings::start(sources, Duration::from_secs(30));
+            readings.tasks[0].abort();
+            let trigger =
+                json!({"type": "prometheus", "metadata": {"query": "x", "threshold": "1"}});
+            let target = json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": "a"});
+            let spec = json!({"service": "a", "scaleTargetRef": target, "triggers": [trigger]});
+            let spec = Arc::new(serde_json::from_value(spec).unwrap());
+            readings.track(&"a", "shop", &spec, Duration::ZERO);
+            let tracked = readings.shared.tracked.lock().get("a").cloned().unwrap();
+            Self {
+                readings,
+                changed,
+                tracked,
+            }
+        }
+
+        fn request(&self) -> ReadRequest {
+            let round = Requester::Round(Duration::ZERO);
+            self.tracked.request(0, &self.tracked.slots[0], round)
+        }
+
+        /// Whether a change has been announced since the last time.
+        async fn is_announced(&mut self) -> bool {
+            let next = tokio::time::timeout(Duration::from_millis(10), self.changed.recv());
+            next.await.is_ok()
+        }
+    }
+
+    fn quiet(value: f64) -> Reading {
+        Reading::Quiet {
             value,
             threshold: 1.0,
-        };
+        }
+    }
 
-        let early = request();
+    fn stale_reading() -> Reading {
+        let why = "its last reading is stale, more than 90 s old".to_owned();
+        Reading::Unknown { why }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_old_reading_becomes_unknown_and_a_late_answer_is_ignored() {
+        let env = Env::start();
+        let early = env.request();
         sleep(Duration::from_secs(1)).await;
-        request().answer(quiet(0.2), "");
+        env.request().answer(quiet(0.2), "");
         early.answer(quiet(0.1), "");
-        assert_eq!(readings.get(&"a"), [quiet(0.2)]);
+        assert_eq!(env.readings.get(&"a"), [quiet(0.2)]);
 
         sleep(Duration::from_secs(90)).await;
-        assert_eq!(readings.get(&"a"), [quiet(0.2)]);
+        assert_eq!(env.readings.get(&"a"), [quiet(0.2)]);
         sleep(Duration::from_secs(1)).await;
-        let why = "its last reading is more than 90 s old".to_owned();
-        assert_eq!(readings.get(&"a"), [Reading::Unknown { why }]);
+        assert_eq!(env.readings.get(&"a"), [stale_reading()]);
+        let last = env.readings.last(&"a").remove(0);
+        assert_eq!(last.age, Some(Duration::from_secs(91)));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_reading_is_announced_when_it_is_found_stale_and_when_the_same_comes_after_that() {
+        let mut env = Env::start();
+        let no_turn = || "no turn".to_owned();
+        env.request().answer(quiet(0.0), "");
+        assert!(env.is_announced().await, "the first one");
+        sleep(Duration::from_secs(60)).await;
+        env.request().not_read(no_turn(), "no-turn");
+        assert!(!env.is_announced().await, "it is not old yet");
+        sleep(Duration::from_secs(31)).await;
+        env.request().not_read(no_turn(), "no-turn");
+        assert!(env.is_announced().await, "it counts as unknown by now");
+        assert_eq!(env.readings.get(&"a"), [stale_reading()]);
+        env.request().not_read(no_turn(), "no-turn");
+        assert!(!env.is_announced().await, "once is enough");
+        env.request().answer(quiet(0.0), "");
+        assert!(env.is_announced().await, "it counts again");
+        assert_eq!(env.readings.get(&"a"), [quiet(0.0)]);
+        env.request().answer(quiet(0.0), "");
+        assert!(!env.is_announced().await, "nothing has changed");
     }
 }

@@ -3,6 +3,7 @@
 
 mod answer;
 mod lane;
+mod series;
 mod server;
 
 use std::collections::HashMap;
@@ -241,8 +242,14 @@ impl Prometheus {
 /// Reads one trigger, and gives up when it is too late. A server that is silent ends each query by itself, so that then the
 /// time went by while it waited for its turn.
 async fn read(server: Arc<Server>, request: ReadRequest, trigger: PrometheusTrigger) {
+    let check = series::Check::begin(&server, &request, &trigger);
     let reading = timeout_at(request.deadline(), evaluate(&server, &request, trigger)).await;
-    answer(request, reading.unwrap_or(Err(QueryError::NoTurn)));
+    let reading = reading.unwrap_or(Err(QueryError::NoTurn));
+    answer(request, reading);
+    // Nothing waits for it: the request has been answered.
+    if let Some(check) = check {
+        check.run(&server).await;
+    }
 }
 
 /// The reading that a sample gives, if the server was up for the whole cooldown. The uptime is asked for after the sample,

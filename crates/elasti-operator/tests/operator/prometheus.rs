@@ -479,10 +479,13 @@ async fn the_question_is_that_of_the_contract() {
     }));
     assert!(matches(&Expect::Quiet, &read(settings, trigger).await));
     let received = server.received();
-    // A round may have asked too.
+    // A round may have asked too, and then whether x has series.
     let query = "sum(rate(x{a=\"b&c\"}[1m])) or vector(0)";
     let uptime = "min_over_time((max(up{job=\"prom\"}) or vector(0))[900s:60s])";
-    let queries: BTreeSet<&str> = received.iter().map(|one| one.query.as_str()).collect();
+    let queries: BTreeSet<&str> = { received.iter() }
+        .map(|one| one.query.as_str())
+        .filter(|query| !query.starts_with("count("))
+        .collect();
     assert_eq!(queries, [query, uptime].into());
     for one in &received {
         assert_eq!(one.path, "/tenant/1/api/v1/query");
@@ -1026,4 +1029,114 @@ async fn a_read_whose_turn_does_not_come_leaves_a_good_reading_and_says_that_it_
     assert!(!all_read);
     let reading = readings.get(&key).remove(0);
     assert!(matches(&Expect::Quiet, &reading), "{reading:?}");
+}
+
+/// What a server has of these metrics: none ever, series now, or series that have ended.
+fn series_server(known: &'static [(&'static str, bool)]) -> impl Fn(&Received) -> Reply {
+    move |request: &Received| {
+        let query = request.query.as_str();
+        let Some(metric) = query.strip_prefix("count(") else {
+            return says(if is_uptime(request) { "1" } else { "0" });
+        };
+        let past = metric.starts_with("last_over_time(");
+        let found = known
+            .iter()
+            .any(|(name, now)| metric.contains(name) && (past || *now));
+        match found {
+            true => says("3"),
+            false => result("vector", "[]"),
+        }
+    }
+}
+
+fn counts(server: &ScriptedServer) -> usize {
+    let received = server.received();
+    { received.iter() }
+        .filter(|one| one.query.starts_with("count("))
+        .count()
+}
+
+#[tokio::test(start_paused = true)]
+async fn metrics_that_a_query_can_do_without_are_named_if_they_have_had_no_series() {
+    let server =
+        ScriptedServer::start(series_server(&[("requests_total", true), ("ended", false)])).await;
+    let (readings, mut changed) = readings(default_server(&server.url()));
+    let key = "shop/cart".to_owned();
+    let queries = [
+        "sum(requests_total) or vector(0)",
+        "sum(reqests_total) + sum(other_name) or vector(0)",
+        "sum(ended) or vector(0)",
+        "sum(no_fallback)",
+    ];
+    let triggers: Vec<Trigger> = queries
+        .iter()
+        .map(|query| trigger(json!({"query": query, "threshold": "0.5"})))
+        .collect();
+    readings.track(&key, "shop", &spec(&triggers), COOLDOWN);
+    let found = || -> Vec<Option<Vec<String>>> {
+        let last = readings.last(&key).into_iter();
+        last.map(|last| last.without_series).collect()
+    };
+    until("every metric is checked", async || {
+        found().iter().all(Option::is_some)
+    })
+    .await;
+    let none = || Some(Vec::new());
+    let wrong = Some(vec!["reqests_total".to_owned(), "other_name".to_owned()]);
+    assert_eq!(found(), [none(), wrong.clone(), none(), none()]);
+    let is_quiet = |one: &Reading| matches!(one, Reading::Quiet { .. });
+    assert!(readings.get(&key).iter().all(is_quiet), "it is a warning");
+    assert!(changed.recv().await.is_some());
+    // Not every round asks, and what had series once is not asked for again.
+    let asked = counts(&server);
+    assert_eq!(asked, 1 + 4 + 2);
+    for _ in 0..2 {
+        assert_eq!(counts(&server), asked);
+        tokio::time::advance(Duration::from_secs(1700)).await;
+        tokio::time::sleep(2 * POLL_INTERVAL).await;
+    }
+    tokio::time::advance(Duration::from_secs(100)).await;
+    tokio::time::sleep(2 * POLL_INTERVAL).await;
+    assert_eq!(
+        counts(&server),
+        asked + 4,
+        "after an hour, the missing ones"
+    );
+    assert_eq!(found()[1], wrong);
+    // Another query is another trigger.
+    let right = trigger(json!({"query": queries[0], "threshold": "0.5"}));
+    readings.track(&key, "shop", &spec(&[right]), COOLDOWN);
+    until("it is checked anew", async || found() == [none()]).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_a_certain_answer_or_the_right_to_see_values_nothing_is_said_of_metrics() {
+    let query = trigger(json!({"query": "sum(wrong) or vector(0)", "threshold": "0.5"}));
+    let key = "shop/cart".to_owned();
+    let failing = ScriptedServer::start(|request| match request.query.starts_with("count(") {
+        true => Reply::Bytes(answer(503, "", "")),
+        false => says(if is_uptime(request) { "1" } else { "0" }),
+    })
+    .await;
+    let (unsure, _changed) = readings(default_server(&failing.url()));
+    unsure.track(&key, "shop", &spec(std::slice::from_ref(&query)), COOLDOWN);
+    until("it was asked", async || counts(&failing) > 0).await;
+    tokio::time::sleep(Duration::from_secs(100)).await;
+    assert_eq!(counts(&failing), 1);
+    assert_eq!(unsure.last(&key)[0].without_series, None);
+    // With the operator's credential, whether a metric exists is not for the author of a trigger.
+    let secret = ScriptedServer::start(series_server(&[])).await;
+    let settings = PrometheusSettings {
+        authorization: Some("Bearer x".parse().unwrap()),
+        ..default_server(&secret.url())
+    };
+    let (hidden, _changed) = readings(settings);
+    hidden.track(&key, "shop", &spec(&[query]), COOLDOWN);
+    until("it is read", async || {
+        matches(&Expect::Quiet, &hidden.get(&key)[0])
+    })
+    .await;
+    tokio::time::sleep(Duration::from_secs(100)).await;
+    assert_eq!(counts(&secret), 0);
+    assert_eq!(hidden.last(&key)[0].without_series, None);
 }

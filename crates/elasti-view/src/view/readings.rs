@@ -27,6 +27,8 @@ pub struct TriggerView {
     pub message: Option<String>,
     /// Since when it has read so.
     pub since: Option<Timestamp>,
+    /// When the value was read. Later ones on the same side of the threshold are not recorded by themselves.
+    pub read_at: Option<Timestamp>,
 }
 
 /// The readings that the status records. A status without any is of an operator that did not write them yet: then its
@@ -103,6 +105,7 @@ pub(super) fn triggers(me: &ElastiService, status: &ElastiServiceStatus) -> Vec<
                     .and_then(|one| one.message.clone())
                     .or_else(|| written.as_ref().err().map(ToString::to_string)),
                 since: recorded.map(|one| one.since.0),
+                read_at: recorded.and_then(|one| one.read_at.as_ref().map(|at| at.0)),
             }
         })
         .collect()

@@ -57,7 +57,7 @@ fn shown(me: &ElastiService, target: &Lookup<Workload>) -> View {
 }
 
 fn trigger(reading: &str) -> Value {
-    json!({"type": "prometheus", "reading": reading, "value": "0.2", "threshold": "0.5", "since": ago(300)})
+    json!({"type": "prometheus", "reading": reading, "value": "0.2", "threshold": "0.5", "since": ago(300), "readAt": ago(12)})
 }
 
 fn ready(status: &str, message: &str) -> Value {

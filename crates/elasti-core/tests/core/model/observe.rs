@@ -88,6 +88,13 @@ fn reconcile_from(config: &Config, world: &World, op: usize, s: usize, read: &Sv
     }
 }
 
+fn wanted_port() -> WantedPort {
+    WantedPort {
+        name: String::new(),
+        port: 80,
+    }
+}
+
 /// The facts as operator `op` reads them.
 pub fn observed(
     config: &Config,
@@ -97,10 +104,7 @@ pub fn observed(
     read: &Svc,
     port_allocator: &mut PortAllocator,
 ) -> Observed {
-    let wanted = [WantedPort {
-        name: String::new(),
-        port: 80,
-    }];
+    let wanted = [wanted_port()];
     let given = port_allocator
         .assign(&key(s), &wanted, now())
         .expect("the model's range is wide enough");
@@ -156,6 +160,7 @@ pub fn observed(
             .keda
             .map_or(Autoscaler::None, |keda| Autoscaler::Keda(pause(keda))),
         readings: vec![reading(config, read.reading)],
+        reading_details: Vec::new(),
         wake_requested_at: { world.ops[op].wake_requests[s] }
             // Without a promise to keep, the request alone would keep the pods for a cooldown.
             .filter(|_| !config.is(Mistake::ForgetsWakes) && !config.is(Mistake::ZeroUnderPromise))

@@ -106,6 +106,7 @@ pub fn idle() -> Observed {
         ports: PortsGiven::Given(ports()),
         autoscaler: Autoscaler::None,
         readings: vec![quiet()],
+        reading_details: Vec::new(),
         wake_requested_at: None,
         wake_client: None,
         woken_at: None,

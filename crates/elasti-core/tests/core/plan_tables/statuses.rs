@@ -1,7 +1,9 @@
 //! What the status says, since when, and that it changes only when something else does.
 
 use elasti_api::{Condition, ElastiServiceStatus, Mode, Phase, Reason, Time, WakeClient};
-use elasti_core::observed::{Author, Owned, Reading, Remembered, Report, SeenClient, UserRequest};
+use elasti_core::observed::{
+    Author, Owned, Reading, ReadingDetails, Remembered, Report, SeenClient, UserRequest,
+};
 use elasti_core::status::{Refusal, status, status_after, status_without_facts};
 use elasti_core::{Observed, Plan};
 use jiff::SignedDuration;
@@ -240,6 +242,87 @@ fn a_trigger_is_written_when_its_reading_changes_and_its_value_along_with_other_
     assert_eq!(entry(&doubt), ("unknown".into(), None, o.now));
     let message = doubt.triggers.first().unwrap().message.as_deref();
     assert_eq!(message, Some("no answer."));
+}
+
+#[test]
+fn when_a_value_was_read_is_written_with_it_and_is_no_reason_to_write() {
+    let read = |o: &mut Observed, seconds: i64| {
+        let read_at = Some(ago(seconds));
+        o.reading_details = vec![ReadingDetails {
+            read_at,
+            without_series: Some(Vec::new()),
+        }];
+    };
+    let read_at = |status: &ElastiServiceStatus| {
+        let written = status.triggers.first().unwrap();
+        written.read_at.as_ref().map(|at| at.0)
+    };
+    let mut o = serving();
+    read(&mut o, 12);
+    let (_, first) = report_status(&mut o, &ElastiServiceStatus::default());
+    assert_eq!(read_at(&first), Some(ago(12)));
+    read(&mut o, 0);
+    let (_, same) = report_status(&mut o, &first);
+    assert_eq!(same, first, "a later reading is no reason to write");
+    // It is told also of a reading that is stale by now, once.
+    read(&mut o, 100);
+    o.readings = vec![Reading::Unknown {
+        why: "its last reading is stale, more than 90 s old".into(),
+    }];
+    let (_, stale) = report_status(&mut o, &same);
+    assert_eq!(read_at(&stale), Some(ago(100)));
+    let (_, rest) = report_status(&mut o, &stale);
+    assert_eq!(rest, stale);
+}
+
+#[test]
+fn metrics_without_series_are_a_condition_that_no_restart_and_no_sleep_ends() {
+    let named = |o: &mut Observed, metrics: Option<&[&str]>| {
+        let own = |names: &[&str]| names.iter().map(|one| (*one).to_owned()).collect();
+        o.reading_details = vec![ReadingDetails {
+            read_at: None,
+            without_series: metrics.map(own),
+        }];
+    };
+    let message = |status: &ElastiServiceStatus| {
+        let mut conditions = status.conditions.iter();
+        let found = conditions.find(|c| c.type_ == "MetricsMissing");
+        found.map(|c| c.message.clone())
+    };
+    let mut o = serving();
+    named(&mut o, Some(&[]));
+    let (_, right) = report_status(&mut o, &ElastiServiceStatus::default());
+    assert_eq!(message(&right), None);
+    named(&mut o, Some(&["reqests_total", "load"]));
+    let (_, wrong) = report_status(&mut o, &right);
+    let said = message(&wrong).unwrap();
+    assert!(
+        said.starts_with("Trigger 0 reads only what its query falls back on")
+            && said.contains("reqests_total, load"),
+        "{said}"
+    );
+    let ready = wrong.conditions.iter().find(|c| c.type_ == "Ready");
+    assert_eq!(ready.unwrap().status, "True", "it is a warning");
+    let (_, rest) = report_status(&mut o, &wrong);
+    assert_eq!(rest, wrong);
+    // Not known again yet, after a restart.
+    named(&mut o, None);
+    let (_, restarted) = report_status(&mut o, &wrong);
+    assert_eq!(restarted, wrong);
+    o.reading_details.clear();
+    let (_, begun) = report_status(&mut o, &wrong);
+    assert_eq!(begun, wrong, "no trigger is read yet");
+    named(&mut o, None);
+    let mut changed = o.clone();
+    changed.me.generation += 1;
+    assert_eq!(message(&report_status(&mut changed, &wrong).1), None);
+    named(&mut o, Some(&[]));
+    assert_eq!(message(&report_status(&mut o, &wrong).1), None, "mended");
+    // At zero the service's own pods report nothing.
+    let mut o = asleep();
+    named(&mut o, Some(&["load"]));
+    let (_, asleep) = report_status(&mut o, &ElastiServiceStatus::default());
+    assert_eq!(message(&asleep), None);
 }
 
 #[test]

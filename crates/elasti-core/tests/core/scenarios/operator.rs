@@ -170,6 +170,7 @@ impl Operator {
             ports: ports(world),
             autoscaler: world.autoscaler.clone(),
             readings: self.readings.clone(),
+            reading_details: Vec::new(),
             wake_requested_at: self.wake_requested_at,
             wake_client: None,
             woken_at: self.woken_at,

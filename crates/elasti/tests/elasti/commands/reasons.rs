@@ -86,6 +86,34 @@ async fn a_trigger_gives_no_reading() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn how_old_a_reading_is_and_which_metrics_have_no_series_is_told() {
+    let mut status = with(serving("CoolingDown", "The operator's words."), quiet());
+    status["triggers"][0]["readAt"] = json!(seconds_ago(12 * 60 + 30));
+    let missing = "Trigger 0 reads only what its query falls back on.";
+    let warning = condition("MetricsMissing", true, "NoSeries", missing);
+    status["conditions"].as_array_mut().unwrap().push(warning);
+    let fixture = one(json!({}), status).await;
+    let said = fixture.types(&["why", "web"]).await;
+    assert!(
+        said.contains("quiet for 24h: 0.2 < 0.5, read 12m"),
+        "{said}"
+    );
+    assert!(said.contains(&format!("  Warning: {missing}")), "{said}");
+    assert!(!said.contains("Problems"), "{said}");
+    let message = "its last reading is stale, more than 90 s old.";
+    let mut unknown = trigger("unknown", None, Some(message));
+    unknown["readAt"] = json!(seconds_ago(200));
+    let status = with(
+        serving("TriggerUnknown", "The operator's words."),
+        json!({"triggers": [unknown]}),
+    );
+    fixture.status("web", status).await;
+    let said = fixture.types(&["why", "web"]).await;
+    assert!(said.contains("unknown for 24h, read 3m"), "{said}");
+    assert!(said.contains(message), "{said}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn it_has_no_trigger_reading_yet() {
     let status = with(
         serving("CoolingDown", "The operator's words."),

@@ -1,7 +1,7 @@
 //! Queries that are well formed and queries that are not, with the place of the fault.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-use super::{Query, parse};
+use super::{Query, metrics_behind_a_fallback, parse};
 
 /// The query with `»` before the character of the error, and its message.
 fn error_of(query: &str) -> String {
@@ -171,4 +171,14 @@ fn the_metrics_of_a_query_are_named_once_and_functions_and_labels_are_none() {
     assert_eq!(metrics(one), ["a_total"]);
     assert_eq!(metrics("sum(a:b + c) or vector(0)"), ["a:b", "c"]);
     assert!(metrics("vector(0)").is_empty());
+}
+
+#[test]
+fn only_a_query_with_a_fallback_hides_that_its_metric_has_no_series() {
+    let hidden = metrics_behind_a_fallback;
+    assert_eq!(hidden("sum(rate(a[5m])) or vector(0)"), ["a"]);
+    assert_eq!(hidden("sum(a) + sum(b) or vector(0)"), ["a", "b"]);
+    assert!(hidden("sum(rate(a[5m]))").is_empty(), "it has no value");
+    assert!(hidden("vector(1)").is_empty(), "it names no metric");
+    assert!(hidden("sum(").is_empty());
 }

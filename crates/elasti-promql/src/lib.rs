@@ -1,4 +1,4 @@
-//! PromQL as far as a file can show it: is it well formed, and can it give exactly one number?
+//! PromQL as far as its text can show it: is it well formed, can it give exactly one number, and which metrics does it name?
 
 mod functions;
 mod tokens;
@@ -8,9 +8,11 @@ use tokens::{Kind, Token};
 
 /// What is wrong, and where: `at` counts characters of the query from 0.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Wrong {
-    pub(crate) at: usize,
-    pub(crate) what: String,
+pub struct Wrong {
+    /// The character.
+    pub at: usize,
+    /// What is wrong with it.
+    pub what: String,
 }
 
 impl Wrong {
@@ -22,19 +24,36 @@ impl Wrong {
 
 /// What a well-formed query gives.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Query {
+pub struct Query {
     /// It has a value even where no series exists.
-    pub(crate) always: bool,
+    pub always: bool,
     /// It never has more than one.
-    pub(crate) single: bool,
+    pub single: bool,
     /// Functions that Prometheus does not have, and where.
-    pub(crate) unknown: Vec<Wrong>,
+    pub unknown: Vec<Wrong>,
     /// The metrics that it names, each once.
-    pub(crate) metrics: Vec<String>,
+    pub metrics: Vec<String>,
 }
 
-/// Reads a query; a fault is the first one.
-pub(crate) fn parse(text: &str) -> Result<Query, Wrong> {
+/// The metrics without which the query has a value only by what it falls back on, such as `or vector(0)`. None if it has
+/// no value without them, or is not well formed.
+#[must_use]
+pub fn metrics_behind_a_fallback(query: &str) -> Vec<String> {
+    let read = parse(query).ok().filter(|query| query.always);
+    read.map_or_else(Vec::new, |query| query.metrics)
+}
+
+/// The query for how many series a metric has now.
+#[must_use]
+pub fn count_of(metric: &str) -> String {
+    format!("count({metric})")
+}
+
+/// Reads a query.
+///
+/// # Errors
+/// If it is not well formed or gives no vector; the fault is the first one.
+pub fn parse(text: &str) -> Result<Query, Wrong> {
     let mut parser = Parser {
         tokens: tokens::split(text)?,
         next: 0,
