@@ -5,6 +5,7 @@ use std::time::Duration;
 use elasti_api::names;
 use elasti_e2e::{OPERATOR_USER, TestEnv, until};
 use elasti_fake_cluster::faults::{Calls, Fault, Verb};
+use elasti_fake_cluster::prometheus::Reading;
 use jiff::SignedDuration;
 use serde_json::json;
 
@@ -112,5 +113,107 @@ async fn with_a_server_that_is_slower_than_reports_are_fresh_it_sleeps_nonethele
     web.fall_asleep().await;
     prometheus.set_delay(Duration::ZERO);
     web.visit().await;
+    env.requests().assert_nothing_lost();
+}
+
+/// Queries of others, or too many of its own, can keep a service from being read anew for as long as they last.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn while_triggers_get_no_turn_a_service_at_zero_is_redirected_and_wakes_once_they_do() {
+    let env = TestEnv::with(|config| {
+        // No reading is stale before the end.
+        config.polling_interval = Duration::from_secs(100);
+    })
+    .await;
+    let prometheus = env.prometheus();
+    // Two of a namespace are asked at a time: the last ones are not asked within the 10 s of an attempt.
+    let triggers: Vec<serde_json::Value> = (0..8)
+        .map(|at| {
+            let query = format!("slow_{at} or vector(5)");
+            json!({"type": "prometheus", "metadata": {
+                "query": query, "threshold": "1", "serverAddress": prometheus,
+            }})
+        })
+        .collect();
+    let stub = &env.fake_cluster().prometheus;
+    stub.compute(|query| query.starts_with("slow_").then_some(Reading::Value(5.0)));
+    let web = env
+        .build(elasti_e2e::Blueprint {
+            spec: json!({"triggers": triggers}),
+            ..elasti_e2e::blueprint("web")
+        })
+        .await;
+    web.until_serving().await;
+    until("its triggers are active", async || {
+        web.status().await.reason.as_deref() == Some("TriggerActive")
+    })
+    .await;
+    stub.set_delay(Duration::from_secs(4));
+    // Its trigger is active, but may have been so before that only.
+    web.scale_by_hand(0).await;
+    until("its requests go to the resolvers", async || {
+        web.status().await.mode == Some(elasti_api::Mode::Proxy)
+    })
+    .await;
+    assert_eq!(web.replicas().await, 0, "an old reading has not woken it");
+    stub.set_delay(Duration::ZERO);
+    until("it is woken", async || web.replicas().await > 0).await;
+    env.requests().assert_nothing_lost();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_slice_that_cannot_be_written_delays_neither_another_service_nor_another_namespace() {
+    let env = TestEnv::start().await;
+    env.namespace("aaa").await;
+    let web = env.deploy("web").await;
+    let admin = web.add_service("admin", json!({})).await;
+    let neighbour = env
+        .build(elasti_e2e::Blueprint {
+            namespace: "aaa",
+            ..elasti_e2e::blueprint("shop")
+        })
+        .await;
+    for app in [&web, &admin, &neighbour] {
+        until("it has its net", async || {
+            !app.our_slices().await.is_empty()
+        })
+        .await;
+    }
+    neighbour.fall_asleep().await;
+    let faults = env.fake_cluster().server.faults();
+    let slices = || Calls::writes().kind("endpointslices").user(OPERATOR_USER);
+    // None of the neighbour's from now on.
+    faults.strike_randomly(
+        1000,
+        slices().namespace(neighbour.blueprint.namespace),
+        Fault::Refuse,
+    );
+    env.add_resolver().await;
+    env.kill_resolver(0).await;
+    for app in [&web, &admin] {
+        until("it follows the resolvers", async || {
+            app.slice_addresses().await == env.resolver_addresses()
+        })
+        .await;
+    }
+    assert_ne!(neighbour.slice_addresses().await, env.resolver_addresses());
+    // One of the two Services of the app, once.
+    let home = web.blueprint.namespace;
+    faults.strike(1, slices().namespace(home), Fault::Refuse);
+    web.fall_asleep().await;
+    let calls = faults.journal();
+    let written: Vec<_> = { calls.iter() }
+        .filter(|call| call.kind == "endpointslices" && call.namespace == home)
+        .filter(|call| call.user == OPERATOR_USER && call.verb == Verb::Patch)
+        .collect();
+    let refused = written.iter().position(|call| call.code == 403).unwrap();
+    let (refused, next) = (written[refused], written[refused + 1]);
+    assert_ne!(refused.name, next.name, "the other one goes on at once");
+    assert_eq!(next.code, 200);
+    faults.heal();
+    until("the neighbour follows, too", async || {
+        neighbour.slice_addresses().await == env.resolver_addresses()
+    })
+    .await;
+    tokio::join!(web.visit(), admin.visit(), neighbour.visit());
     env.requests().assert_nothing_lost();
 }
