@@ -120,7 +120,7 @@ impl ReadRequest {
             matches!(last.reading, Reading::Active { .. } | Reading::Quiet { .. })
         };
         let keeps = self.slot.last.lock().as_ref().is_some_and(is_good);
-        let reading = Reading::Unknown { why };
+        let reading = Reading::unknown(why);
         match keeps {
             true => self.count(&reading, cause),
             false => self.keep(reading, cause),
@@ -180,7 +180,7 @@ fn differs(before: &Reading, now: &Reading) -> bool {
     match (before, now) {
         (Reading::Active { threshold: a, .. }, Reading::Active { threshold: b, .. })
         | (Reading::Quiet { threshold: a, .. }, Reading::Quiet { threshold: b, .. }) => a != b,
-        (Reading::Unknown { why: a }, Reading::Unknown { why: b }) => a != b,
+        (Reading::Unknown { .. }, Reading::Unknown { .. }) => before != now,
         (Reading::Unread, Reading::Unread) => false,
         _ => true,
     }
@@ -351,12 +351,10 @@ impl<K: Clone + Eq + Ord + Hash + Send + Sync + 'static> Readings<K> {
         let stale_after = self.shared.stale_after();
         let current = |slot: &Arc<Slot>| match &*slot.last.lock() {
             None => Reading::Unread,
-            Some(last) if last.is_older_than(stale_after) => Reading::Unknown {
-                why: format!(
-                    "its last reading is more than {} s old",
-                    stale_after.as_secs()
-                ),
-            },
+            Some(last) if last.is_older_than(stale_after) => Reading::unknown(format!(
+                "its last reading is more than {} s old",
+                stale_after.as_secs()
+            )),
             Some(last) => last.reading.clone(),
         };
         tracked.map_or_else(Vec::new, |all| all.slots.iter().map(current).collect())
@@ -504,7 +502,7 @@ mod tests {
         sleep(Duration::from_secs(90)).await;
         assert_eq!(readings.get(&"a"), [quiet(0.2)]);
         sleep(Duration::from_secs(1)).await;
-        let why = "its last reading is more than 90 s old".to_owned();
-        assert_eq!(readings.get(&"a"), [Reading::Unknown { why }]);
+        let why = "its last reading is more than 90 s old";
+        assert_eq!(readings.get(&"a"), [Reading::unknown(why)]);
     }
 }

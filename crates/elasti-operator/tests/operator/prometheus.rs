@@ -115,7 +115,7 @@ enum Expect {
 fn matches(expect: &Expect, reading: &Reading) -> bool {
     match (expect, reading) {
         (Expect::Active, Reading::Active { .. }) | (Expect::Quiet, Reading::Quiet { .. }) => true,
-        (Expect::Unknown(part), Reading::Unknown { why }) => why.contains(part),
+        (Expect::Unknown(part), Reading::Unknown { why, .. }) => why.contains(part),
         (Expect::Unread, Reading::Unread) => true,
         _ => false,
     }
@@ -465,6 +465,9 @@ async fn a_server_that_was_not_up_for_the_whole_cooldown_is_not_believed() {
                 matches(&Expect::Unknown(part), &reading),
                 "{name}, {value}: {reading:?}"
             );
+            let low = value == "0" && part.contains("whole cooldown");
+            let said = matches!(reading, Reading::Unknown { quiet_now, .. } if quiet_now);
+            assert_eq!(said, low, "{name}, {value}: {reading:?}");
         }
     }
 }
@@ -535,7 +538,8 @@ async fn a_redirect_is_not_followed() {
         assert_eq!(
             reading,
             Reading::Unknown {
-                why: format!("the server answered with code {code}")
+                why: format!("the server answered with code {code}"),
+                quiet_now: false,
             }
         );
         assert_eq!(other.connections(), 0);

@@ -8,7 +8,7 @@ use jiff::SignedDuration;
 
 use crate::plan_tables::facts::{
     active, ago, asleep, draining, finalize, net, now, observed, planned, quiet, redirecting,
-    report, restoring, serving, spec, waking,
+    report, restoring, serving, spec, unknown, waking,
 };
 
 /// The status for these facts after another; the facts then remember it, as the next reconcile would.
@@ -233,9 +233,7 @@ fn a_trigger_is_written_when_its_reading_changes_and_its_value_along_with_other_
     o.me.generation += 1;
     let (_, news) = report_status(&mut o, &same);
     assert_eq!(entry(&news), ("active".into(), Some("40".into()), now()));
-    o.readings = vec![Reading::Unknown {
-        why: "no answer".into(),
-    }];
+    o.readings = vec![unknown("no answer")];
     let (_, doubt) = report_status(&mut o, &news);
     assert_eq!(entry(&doubt), ("unknown".into(), None, o.now));
     let message = doubt.triggers.first().unwrap().message.as_deref();
