@@ -62,4 +62,12 @@ mod tests {
             }
         }
     }
+
+    #[test]
+    fn as_it_was_sent_it_fakes_a_line_and_controls_a_terminal() {
+        let sent = "/\n{\"level\":\"ERROR\"} \u{1b}[2J";
+        let (raw, safe) = (format!("GET {sent}"), client_text(sent.as_bytes(), 100));
+        assert_eq!((raw.lines().count(), safe.lines().count()), (2, 1));
+        assert!(raw.contains('\u{1b}') && !safe.contains('\u{1b}'));
+    }
 }

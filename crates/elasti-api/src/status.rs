@@ -167,7 +167,7 @@ pub struct TriggerStatus {
     /// The threshold that the value is compared with.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub threshold: Option<String>,
-    /// Why the reading is unknown, in one sentence.
+    /// Why the reading is unknown, or why a quiet one says nothing about the whole cooldown, in one sentence.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
     /// Since when the trigger has had this reading. Until the operator says otherwise it still has: at most 90 s pass

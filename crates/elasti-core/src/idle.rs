@@ -9,6 +9,10 @@ use crate::user_requests;
 use crate::waiting_room::Limits;
 use crate::why::{Why, clock};
 
+/// How long a request to sleep counts while a source has not been up for the whole cooldown: since when its trigger has
+/// been quiet is not known then, and so not whether the request came after that.
+const WAIVES_UPTIME: SignedDuration = SignedDuration::from_mins(10);
+
 /// Since when the service has been quiet, or why it is not.
 ///
 /// # Errors
@@ -23,9 +27,13 @@ pub fn quiet_since(spec: &ElastiServiceSpec, o: &Observed) -> Result<Timestamp, 
         Some(since) => since,
         None => o.now,
     };
-    // Something else that scales it up counts on its pods.
-    let counted = last_connection(o).max(o.stable_since.raised_at);
-    Ok(counted.map_or(remembered, |at| remembered.max(at.min(o.now))))
+    Ok(last_use(o).map_or(remembered, |at| remembered.max(at)))
+}
+
+/// The last connection, or when something else scaled it up: whoever did counts on its pods.
+fn last_use(o: &Observed) -> Option<Timestamp> {
+    let used = last_connection(o).max(o.stable_since.raised_at);
+    used.map(|at| at.min(o.now))
 }
 
 /// Quiet for the whole cooldown, and neither created, woken nor ready after a wake within it; or a user requested
@@ -34,21 +42,19 @@ pub fn quiet_since(spec: &ElastiServiceSpec, o: &Observed) -> Result<Timestamp, 
 /// # Errors
 /// If not, with the reason and the moment from which it could be.
 pub fn idle(spec: &ElastiServiceSpec, o: &Observed) -> Result<Why, Why> {
-    let quiet = quiet_since(spec, o)?;
+    let quiet = quiet_since(spec, o);
     let cooldown = cooldown(spec);
     let woken = last_wake(o);
     // Times that another clock wrote may be ahead of ours. They count as they are: clamped to `now`
     // they would move with every reconcile, and the status with them.
     let requested = user_requests::wake_requested_at(o);
-    let starts = [Some(quiet), Some(o.me.created), woken, requested];
+    let used = quiet.as_ref().ok().copied().or_else(|| last_use(o));
+    let starts = [used, Some(o.me.created), woken, requested];
     let start = starts.into_iter().flatten().max().unwrap_or(o.now);
-    if let Some(at) = user_requests::sleep_requested_after(o, start) {
-        let sentence = format!(
-            "Sleep was requested at {}; every trigger is quiet and no request has arrived since.",
-            clock(at)
-        );
-        return Ok(Why::new(Reason::SleepRequested, sentence));
+    if let Some(why) = sleep_requested(spec, quiet.is_ok(), start, o) {
+        return Ok(why);
     }
+    let quiet = quiet?;
     let ready = woken.and_then(|woken| ready_since(o, woken));
     let counted = ready.map_or(start, |ready| ready.max(start));
     let over = counted.checked_add(cooldown).unwrap_or(Timestamp::MAX);
@@ -85,6 +91,27 @@ pub fn idle(spec: &ElastiServiceSpec, o: &Observed) -> Result<Why, Why> {
         clock(over),
     );
     Err(Why::new(Reason::CoolingDown, sentence).until(over))
+}
+
+/// A user requested sleep after the service was last used.
+fn sleep_requested(
+    spec: &ElastiServiceSpec,
+    quiet_for_cooldown: bool,
+    used: Timestamp,
+    o: &Observed,
+) -> Option<Why> {
+    all_quiet_now(spec, o).ok()?;
+    let at = user_requests::sleep_requested_after(o, used)?;
+    let sentence = format!(
+        "Sleep was requested at {}; every trigger is quiet and no request has arrived since.",
+        clock(at)
+    );
+    let why = Why::new(Reason::SleepRequested, sentence);
+    if quiet_for_cooldown {
+        return Some(why);
+    }
+    let ends = at.checked_add(WAIVES_UPTIME).ok()?;
+    (o.now < ends).then(|| why.until(ends))
 }
 
 /// When the target was last woken: by the status, by the API server's record of our own scale write
@@ -176,12 +203,24 @@ pub fn unread(spec: &ElastiServiceSpec, o: &Observed) -> bool {
     o.readings.len() != spec.triggers.len() || o.readings.contains(&Reading::Unread)
 }
 
+/// Every trigger is quiet, from a source that was up for the whole cooldown, and no request is there.
 fn all_quiet(spec: &ElastiServiceSpec, o: &Observed) -> Result<(), Why> {
+    unused(spec, o, false)
+}
+
+/// The same at this moment, which is all that a user's request to sleep needs.
+fn all_quiet_now(spec: &ElastiServiceSpec, o: &Observed) -> Result<(), Why> {
+    unused(spec, o, true)
+}
+
+fn unused(spec: &ElastiServiceSpec, o: &Observed, now_is_enough: bool) -> Result<(), Why> {
     if let Some(active) = active_trigger(o) {
         return Err(active);
     }
     for (index, reading) in o.readings.iter().enumerate() {
-        if let Reading::Unknown { why } = reading {
+        if let Reading::Unknown { why, quiet_now } = reading
+            && !(*quiet_now && now_is_enough)
+        {
             let sentence = format!("Trigger {index} has no usable reading: {why}.");
             return Err(Why::new(Reason::TriggerUnknown, sentence));
         }

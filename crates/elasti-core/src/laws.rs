@@ -220,7 +220,8 @@ pub struct ScaledDown {
     pub busy_when_decided: bool,
     /// A ready resolver did not respond or did not have the route when it was decided.
     pub resolver_silent_when_decided: bool,
-    /// Every trigger was truly quiet when it was decided.
+    /// Every trigger was truly quiet when it was decided, for as long as its source was up at least if a user requested
+    /// sleep, else for the whole cooldown.
     pub quiet_when_decided: bool,
     /// How long ago the last wake was when it was decided.
     pub since_wake: Option<SignedDuration>,

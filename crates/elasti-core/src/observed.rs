@@ -753,6 +753,9 @@ pub enum Reading {
     Unknown {
         /// One clause that says why.
         why: String,
+        /// The sample is below the threshold, but its source was not up for the whole cooldown. That is enough for a
+        /// user's request to sleep, which waives waiting times, and for nothing else.
+        quiet_now: bool,
     },
     /// This process has not read it yet: no sleep, but nothing to report either.
     Unread,
@@ -766,6 +769,14 @@ pub struct ReadingDetails {
     /// Metrics of the query that have had no series for a week, while it falls back on a value that is always there;
     /// `None` if that is not known.
     pub without_series: Option<Vec<String>>,
+}
+
+impl Reading {
+    /// No usable reading, with one clause that says why.
+    pub fn unknown(why: impl Into<String>) -> Self {
+        let (why, quiet_now) = (why.into(), false);
+        Self::Unknown { why, quiet_now }
+    }
 }
 
 /// Times that the operator's settings fix.

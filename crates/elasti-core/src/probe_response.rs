@@ -311,7 +311,9 @@ impl Compiler {
         if self.expressions > MAX_EXPRESSIONS {
             return Err(RuleError::TooManyExpressions);
         }
-        let compiled = compile(expression, false).or_else(|_| compile(expression, true));
+        let most = MAX_EXPRESSION_BYTES;
+        let ascii = compile(expression, false, most);
+        let compiled = ascii.or_else(|_| compile(expression, true, most));
         compiled.map_err(|error| match error {
             regex::Error::CompiledTooBig(_) => RuleError::ExpressionTooLarge(expression.to_owned()),
             other => RuleError::Expression {
@@ -324,11 +326,11 @@ impl Compiler {
 
 /// Without Unicode `\w`, `\d` and `\s` mean ASCII, as in Go, and need a fiftieth of the memory;
 /// an expression with explicit Unicode classes is compiled with it.
-fn compile(expression: &str, unicode: bool) -> Result<Regex, regex::Error> {
+fn compile(expression: &str, unicode: bool, most_bytes: usize) -> Result<Regex, regex::Error> {
     RegexBuilder::new(expression)
         .unicode(unicode)
-        .size_limit(MAX_EXPRESSION_BYTES)
-        .dfa_size_limit(MAX_EXPRESSION_BYTES)
+        .size_limit(most_bytes)
+        .dfa_size_limit(most_bytes)
         .build()
 }
 

@@ -378,4 +378,14 @@ mod tests {
         assert!(declared(&json!({"scaleTargetRef": target})).is_err());
         assert!(declared(&json!({"autoscaler": {"type": "hpa", "name": large}})).is_err());
     }
+
+    /// The chart gives an operator 256 MiB.
+    #[test]
+    fn kept_whole_two_thousand_large_objects_would_not_fit_into_an_operator() {
+        let (objects, memory) = (2_000, 256 << 20);
+        let more = json!({"probeResponse": [{"response": {"status": 200, "body": "x".repeat(200 << 10)}}]});
+        let kept = format!("{:?}", declared(&more).unwrap().spec).len();
+        assert!(objects * kept < memory / 16, "{kept}");
+        assert!(objects * more.to_string().len() > memory);
+    }
 }

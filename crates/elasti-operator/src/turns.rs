@@ -166,4 +166,23 @@ mod tests {
         turns.push(&b, 0);
         assert_eq!(take_all(&mut turns), [&a, &b, &a, &a].map(Arc::clone));
     }
+
+    /// What the queues, the workers and the permits would do without turns: the neighbour has those of the other one.
+    #[test]
+    fn in_one_queue_a_neighbour_waits_for_all_that_came_before_it() {
+        let before = |neighbour: &str| {
+            let mut turns = Turns::new(2);
+            let (hostile, neighbour) = (Arc::<str>::from("hostile"), Arc::<str>::from(neighbour));
+            (0..500).for_each(|n| turns.push(&hostile, n));
+            turns.push(&neighbour, 500);
+            let ended = std::iter::from_fn(|| {
+                let (namespace, one) = turns.next()?;
+                turns.ended(&namespace);
+                Some(one)
+            });
+            ended.take_while(|one| *one != 500).count()
+        };
+        assert_eq!(before("shop"), 1);
+        assert_eq!(before("hostile"), 500);
+    }
 }

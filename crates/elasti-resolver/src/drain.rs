@@ -270,4 +270,19 @@ mod tests {
         lifecycle.drain(settle, std::future::pending()).await;
         assert!(lifecycle.closing().begins().now_or_never().is_some());
     }
+
+    #[test]
+    fn without_a_bound_one_listener_takes_every_connection_from_the_others() {
+        for (bounded, another) in [(true, true), (false, false)] {
+            let lifecycle = Lifecycle::new(256 + 20);
+            let mut busy = Vec::new();
+            // One whose own connections do not count has no bound.
+            let may = |open: usize| lifecycle.may_accept(move || if bounded { open } else { 0 });
+            while may(busy.len()).now_or_never().is_some() {
+                busy.push(lifecycle.count_connection());
+            }
+            let accepted = lifecycle.may_accept(|| 0).now_or_never();
+            assert_eq!(accepted.is_some(), another, "{} are open", busy.len());
+        }
+    }
 }

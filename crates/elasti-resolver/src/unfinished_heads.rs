@@ -13,9 +13,19 @@ const FREE_BYTES: usize = 8 * 1024;
 const MAX_BYTES: usize = 16 * 1024 * 1024;
 
 /// Those of all connections.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct UnfinishedHeads {
     bytes: AtomicUsize,
+    most: usize,
+}
+
+impl Default for UnfinishedHeads {
+    fn default() -> Self {
+        Self {
+            bytes: AtomicUsize::new(0),
+            most: MAX_BYTES,
+        }
+    }
 }
 
 impl UnfinishedHeads {
@@ -34,7 +44,7 @@ impl UnfinishedHeads {
     fn take(&self, bytes: usize) -> bool {
         let add = |taken: usize| {
             let after = taken.checked_add(bytes)?;
-            (after <= MAX_BYTES).then_some(after)
+            (after <= self.most).then_some(after)
         };
         let (set, fetch) = (Ordering::Relaxed, Ordering::Relaxed);
         bytes == 0 || self.bytes.fetch_update(set, fetch, add).is_ok()
@@ -163,5 +173,22 @@ mod tests {
         drop(one.whole(true));
         one.was_last();
         assert!(one.read(10 * MAX_BYTES));
+    }
+
+    /// As many connections as one listener may have, and the memory that the chart gives a resolver.
+    #[test]
+    fn without_a_bound_slow_heads_take_more_memory_than_a_resolver_has() {
+        let (connections, memory) = (16_384, 512 << 20);
+        for (most, takes) in [(MAX_BYTES, false), (usize::MAX, true)] {
+            let all = Arc::new(UnfinishedHeads {
+                most,
+                ..UnfinishedHeads::default()
+            });
+            let open: Vec<_> = (0..connections).map(|_| all.connection()).collect();
+            for one in &open {
+                one.read(60 * 1024);
+            }
+            assert_eq!(all.bytes.load(Ordering::Relaxed) > memory, takes);
+        }
     }
 }

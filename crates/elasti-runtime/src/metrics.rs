@@ -324,4 +324,23 @@ mod tests {
         family.forget(&["shop", "7"]);
         assert!(!registry.encode().contains("service=\"7\""));
     }
+
+    /// Why no label comes from a client's text.
+    #[test]
+    fn a_label_that_clients_choose_makes_a_series_of_each_value() {
+        for (label, series) in [("made-up", 1), ("", 1_000)] {
+            let registry = Registry::default();
+            let family = registry.counter("requests", "Requests.", &["host"]);
+            for at in 0..1_000 {
+                let host = match label {
+                    "" => format!("made-up-{at}.default"),
+                    fixed => fixed.to_owned(),
+                };
+                family.with(&[host.as_str()]).increment();
+            }
+            let text = registry.encode();
+            let lines = text.lines().filter(|line| !line.starts_with('#'));
+            assert_eq!(lines.count(), series);
+        }
+    }
 }

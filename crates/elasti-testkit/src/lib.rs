@@ -15,4 +15,5 @@ pub mod fixture;
 pub mod operator_stub;
 pub mod predecessor_metrics;
 pub mod sentry_stub;
+pub mod test_names;
 pub mod tls;

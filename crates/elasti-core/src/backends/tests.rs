@@ -439,3 +439,16 @@ proptest! {
         }
     }
 }
+
+/// The slice is judged as one of the namespace that it names.
+#[test]
+fn where_namespaces_did_not_count_a_slice_could_name_a_neighbours_pod() {
+    let mut foreign = endpoint("10.0.0.1");
+    foreign.namespace = "bank".into();
+    if let Some(pod) = &mut foreign.target {
+        pod.namespace = "bank".into();
+    }
+    assert_eq!(judge(&foreign), Err(NotABackend::ForeignNamespace));
+    let unchecked = admit(&foreign, "bank", &resolvers(), AddressPolicy::default());
+    assert!(unchecked.is_ok_and(|backend| backend.usable()));
+}

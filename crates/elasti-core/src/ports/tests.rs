@@ -416,3 +416,21 @@ proptest! {
         prop_assert_eq!(restarted.assign(&mine, &ports, now), Ok(given));
     }
 }
+
+#[test]
+fn without_shares_one_namespace_takes_every_listen_port() {
+    for (shared, left) in [(false, 0), (true, 50)] {
+        let mut port_allocator = port_allocator(100..=199);
+        if shared {
+            port_allocator = port_allocator.shared_by_namespaces();
+        }
+        let hostile = |n: u16| ServiceKey::new("hostile", format!("s{n}"));
+        for n in 0..100 {
+            let _ = port_allocator.assign(&hostile(n), &[wanted("", 80)], at(0));
+        }
+        let free = (100..=199).filter(|port| port_allocator.owner_of(*port).is_none());
+        assert_eq!(free.count(), left);
+        let neighbour = port_allocator.assign(&key("cart"), &[wanted("", 80)], at(1));
+        assert_eq!(neighbour.is_ok(), shared);
+    }
+}

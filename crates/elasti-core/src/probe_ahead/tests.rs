@@ -336,3 +336,14 @@ fn a_namespace_has_a_hundred_probes_a_second_of_its_own() {
         Duration::ZERO
     );
 }
+
+#[test]
+fn in_one_queue_of_probes_a_neighbours_pod_is_asked_after_all_others() {
+    let mut slots = Slots::default();
+    let now = Duration::from_secs(1);
+    for _ in 0..500 {
+        slots.take("hostile", now);
+    }
+    assert_eq!(slots.take("shop", now), Duration::ZERO);
+    assert_eq!(slots.take("hostile", now), Duration::from_secs(5));
+}

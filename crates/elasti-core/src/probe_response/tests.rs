@@ -375,3 +375,16 @@ proptest! {
         let _ = rules.answer(&request);
     }
 }
+
+/// One service may have 64, and the chart gives a resolver 512 MiB.
+#[test]
+fn without_a_limit_of_their_size_the_expressions_of_one_service_fill_a_resolver() {
+    let bomb = "(x{0,900}){0,500}";
+    assert!(compile(bomb, false, MAX_EXPRESSION_BYTES).is_err());
+    let least = (512 << 20) / MAX_EXPRESSIONS;
+    assert!(
+        compile(bomb, false, least).is_err(),
+        "it needs more than that"
+    );
+    assert!(compile(bomb, false, 16 * least).is_ok(), "and is compiled");
+}

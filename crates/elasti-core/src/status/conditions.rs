@@ -234,7 +234,7 @@ fn triggers(o: &Observed) -> Fact {
         .iter()
         .enumerate()
         .find_map(|(index, reading)| match reading {
-            Reading::Unknown { why } => {
+            Reading::Unknown { why, .. } => {
                 Some(format!("Trigger {index} has no usable reading: {why}."))
             }
             Reading::Active { .. } | Reading::Quiet { .. } | Reading::Unread => None,

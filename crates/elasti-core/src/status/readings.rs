@@ -47,7 +47,7 @@ pub(super) fn refresh(spec: &ElastiServiceSpec, o: &Observed, entries: &mut [Tri
                 let value = value.is_finite().then(|| value.to_string());
                 (value, Some(threshold.to_string()), None)
             }
-            Reading::Unknown { why } => (None, threshold(trigger), Some(format!("{why}."))),
+            Reading::Unknown { why, .. } => (None, threshold(trigger), Some(format!("{why}."))),
             Reading::Unread => continue,
         };
         let read_at = o.reading_details.get(index).and_then(|one| one.read_at);
@@ -79,8 +79,14 @@ const UNKNOWN: &str = "unknown";
 fn word(reading: &Reading) -> Option<&'static str> {
     match reading {
         Reading::Active { .. } => Some("active"),
-        Reading::Quiet { .. } => Some("quiet"),
-        Reading::Unknown { .. } => Some(UNKNOWN),
+        // With a message: only now.
+        Reading::Quiet { .. }
+        | Reading::Unknown {
+            quiet_now: true, ..
+        } => Some("quiet"),
+        Reading::Unknown {
+            quiet_now: false, ..
+        } => Some(UNKNOWN),
         Reading::Unread => None,
     }
 }

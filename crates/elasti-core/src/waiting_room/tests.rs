@@ -472,3 +472,14 @@ proptest! {
         prop_assert_eq!(rooms, empty);
     }
 }
+
+/// What would happen if names alone were keys, or if all shared one room: the neighbour's requests have the room of a flood.
+#[test]
+fn in_the_room_of_a_flood_a_neighbours_first_request_is_refused() {
+    for (neighbour, admitted) in [("cart", false), ("till", true)] {
+        let (mut rooms, room) = small();
+        flood(&mut rooms, &room, "cart");
+        let first = rooms.admit(&key(neighbour), PORT, &room, RESERVED_BYTES);
+        assert_eq!(first.is_ok(), admitted, "{first:?}");
+    }
+}

@@ -267,6 +267,15 @@ fn other_writers() -> Vec<Config> {
         },
         Config {
             resolvers: 1,
+            restarted_source: true,
+            budget: Budget {
+                user_requests: 2,
+                ..budget(1, 0, 0, 1, 0)
+            },
+            ..Config::new("the source has restarted and a user requests sleep")
+        },
+        Config {
+            resolvers: 1,
             budget: budget(1, 0, 1, 1, 0),
             ..Config::new("a job scales to zero while a trigger changes")
         },

@@ -1,11 +1,13 @@
 //! What one namespace does, by mistake or on purpose, stops no other.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use elasti_api::names;
-use elasti_e2e::{OPERATOR_USER, TestEnv, until};
+use elasti_e2e::{App, OPERATOR_USER, TestEnv, blueprint, until};
 use elasti_fake_cluster::faults::{Calls, Fault, Verb};
 use elasti_fake_cluster::prometheus::Reading;
+use futures::future::join_all;
 use jiff::SignedDuration;
 use serde_json::json;
 
@@ -216,4 +218,30 @@ async fn a_slice_that_cannot_be_written_delays_neither_another_service_nor_anoth
     .await;
     tokio::join!(web.visit(), admin.visit(), neighbour.visit());
     env.requests().assert_nothing_lost();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ninety_services_that_are_woken_at_once_are_all_answered_with_one_scale_write_each() {
+    let env = TestEnv::start().await;
+    let names = (0..90).map(|n| &*format!("web-{n}").leak());
+    let mut apps = Vec::new();
+    for name in names {
+        let mut app = blueprint(name);
+        (app.replicas, app.in_use) = (0, false);
+        apps.push(env.build(app).await);
+    }
+    for app in &apps {
+        app.until_asleep().await;
+    }
+    let faults = env.fake_cluster().server.faults();
+    let before = faults.calls();
+    join_all(apps.iter().map(App::visit)).await;
+    env.requests().assert_nothing_lost();
+    let mut writes = faults.journal();
+    writes.retain(|call| {
+        let is_write = call.subresource == "scale" && call.verb.writes();
+        call.number > before && is_write && call.user == OPERATOR_USER && call.code < 300
+    });
+    let scaled: BTreeSet<&str> = writes.iter().map(|call| call.name.as_str()).collect();
+    assert_eq!((scaled.len(), writes.len()), (apps.len(), apps.len()));
 }

@@ -279,4 +279,18 @@ mod tests {
         assert!(push("shop"));
         assert_eq!(waiting.events.lock().waiting_in_all(), EVENT_QUEUE_CAPACITY);
     }
+
+    #[test]
+    fn in_one_queue_with_events_that_hang_a_neighbours_is_dropped() {
+        for (neighbour, written) in [("aaa", false), ("shop", true)] {
+            let waiting = Waiting {
+                events: Mutex::new(Turns::new(WRITES_AT_A_TIME)),
+                added: Notify::new(),
+            };
+            for _ in 0..NAMESPACE_CAPACITY {
+                waiting.push(&"aaa".into(), Event::default());
+            }
+            assert_eq!(waiting.push(&neighbour.into(), Event::default()), written);
+        }
+    }
 }

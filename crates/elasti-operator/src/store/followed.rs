@@ -43,7 +43,7 @@ impl Cache {
 
     /// Chooses the kinds to follow; where that changes, the services that name them are touched.
     pub(super) fn choose_kinds(&mut self, touched: &mut BTreeSet<Name>) -> BTreeSet<KindName> {
-        let followed = self.kinds_to_follow();
+        let followed = self.kinds_to_follow(MAX_KINDS_PER_NAMESPACE, MAX_KINDS);
         let before = std::mem::replace(&mut self.followed_kinds, followed);
         for kind in before.symmetric_difference(&self.followed_kinds) {
             touched.extend(self.by_kind.get(kind).into_iter().flatten().cloned());
@@ -53,13 +53,13 @@ impl Cache {
 
     /// All well-known kinds that a service names. Of the others one of each namespace, then a second one of each, and so
     /// on, the oldest first: a namespace that names many leaves each other one its own.
-    fn kinds_to_follow(&self) -> BTreeSet<KindName> {
+    pub(super) fn kinds_to_follow(&self, of_each: usize, in_all: usize) -> BTreeSet<KindName> {
         let mut ranked: Vec<(usize, Timestamp, &KindName)> = Vec::new();
         for kinds in self.named_kinds.values() {
             let since = |(kind, users)| oldest(users).map(|since| (since, kind));
             let mut kinds: Vec<(Timestamp, &KindName)> = kinds.iter().filter_map(since).collect();
             kinds.sort_unstable();
-            kinds.truncate(MAX_KINDS_PER_NAMESPACE);
+            kinds.truncate(of_each);
             let kinds = kinds.into_iter().enumerate();
             ranked.extend(kinds.map(|(rank, (since, kind))| (rank, since, kind)));
         }
@@ -68,7 +68,7 @@ impl Cache {
         let others = { ranked.into_iter() }
             .map(|(_, _, kind)| kind)
             .filter(|kind| seen.insert(*kind))
-            .take(MAX_KINDS);
+            .take(in_all);
         let well_known = self.by_kind.keys().filter(|kind| kind.is_well_known());
         well_known.chain(others).cloned().collect()
     }

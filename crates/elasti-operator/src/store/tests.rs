@@ -527,6 +527,37 @@ fn a_namespace_that_names_many_kinds_leaves_all_others_theirs() {
     assert_eq!(store.cache().kind(&kind(8), "aaa"), KindState::Pending);
 }
 
+/// Each is a watch, or a call every 30 s for a kind that does not exist.
+#[test]
+fn without_bounds_one_namespace_has_five_hundred_kinds_followed() {
+    let store = Store::new(vec![None]);
+    for n in 0..500 {
+        let bogus = of_kind("aaa", &format!("g{n}.example/v1/Kind{n}"), n);
+        store.apply_change(None, Change::Set(bogus));
+    }
+    assert_eq!(wanted(&store).len(), 8);
+    let unbounded = store.cache().kinds_to_follow(usize::MAX, usize::MAX);
+    assert_eq!(unbounded.len(), 500);
+}
+
+/// The neighbour's target has the version of the other, as if all versions of a kind had one watch.
+#[test]
+fn where_versions_shared_a_watch_one_that_is_not_served_would_hide_a_neighbours_target() {
+    for (version, state) in [("v1", KindState::Pending), ("v1beta1", KindState::Absent)] {
+        let store = Store::new(vec![None]);
+        let old = of_kind("aaa", "apps/v1beta1/Deployment", 1);
+        let neighbour = of_kind("shop", &format!("apps/{version}/Deployment"), 2);
+        for me in [&old, &neighbour] {
+            store.apply_change(None, Change::Set(me.clone()));
+        }
+        store.set_kind(&target_of(&old).kind, KindState::Absent);
+        assert_eq!(
+            store.cache().kind(&target_of(&neighbour).kind, "shop"),
+            state
+        );
+    }
+}
+
 #[test]
 fn many_namespaces_with_many_kinds_leave_one_to_each() {
     let store = Store::new(vec![None]);

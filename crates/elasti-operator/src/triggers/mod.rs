@@ -122,7 +122,7 @@ impl ReadRequest {
             matches!(last.reading, Reading::Active { .. } | Reading::Quiet { .. })
         };
         let keeps = self.slot.last.lock().as_ref().is_some_and(is_good);
-        let reading = Reading::Unknown { why };
+        let reading = Reading::unknown(why);
         match keeps {
             true => {
                 self.count(&reading, cause);
@@ -186,7 +186,7 @@ fn differs(before: &Reading, now: &Reading) -> bool {
     match (before, now) {
         (Reading::Active { threshold: a, .. }, Reading::Active { threshold: b, .. })
         | (Reading::Quiet { threshold: a, .. }, Reading::Quiet { threshold: b, .. }) => a != b,
-        (Reading::Unknown { why: a }, Reading::Unknown { why: b }) => a != b,
+        (Reading::Unknown { .. }, Reading::Unknown { .. }) => before != now,
         (Reading::Unread, Reading::Unread) => false,
         _ => true,
     }
@@ -406,9 +406,9 @@ impl<K: Clone + Eq + Ord + Hash + Send + Sync + 'static> Readings<K> {
             let age = last.as_ref().map(|last| last.requested_at.elapsed());
             let reading = match &*last {
                 None => Reading::Unread,
-                Some(last) if last.is_older_than(stale_after) => Reading::Unknown {
-                    why: stale(stale_after),
-                },
+                Some(last) if last.is_older_than(stale_after) => {
+                    Reading::unknown(stale(stale_after))
+                }
                 Some(last) => last.reading.clone(),
             };
             LastReading {
@@ -585,8 +585,7 @@ mod tests {
     }
 
     fn stale_reading() -> Reading {
-        let why = "its last reading is stale, more than 90 s old".to_owned();
-        Reading::Unknown { why }
+        Reading::unknown("its last reading is stale, more than 90 s old")
     }
 
     #[tokio::test(start_paused = true)]

@@ -94,7 +94,10 @@ pub enum QueryError {
     #[error(
         "the server was not up for the whole cooldown, or metadata.uptimeFilter does not find it"
     )]
-    WasDown,
+    WasDown {
+        /// Its sample is below the threshold.
+        quiet_now: bool,
+    },
     /// The query for its uptime failed. That query is ours: what is said must not blame the user's.
     #[error("its uptime is not known: {}", uptime_message(.0))]
     Uptime(Box<QueryError>),
@@ -123,7 +126,7 @@ impl QueryError {
             Self::Empty => "empty",
             Self::Several => "several",
             Self::NotFinite => "not-finite",
-            Self::WasDown => "was-down",
+            Self::WasDown { .. } => "was-down",
             Self::Uptime(_) => "uptime",
         }
     }
@@ -138,7 +141,8 @@ fn answer(request: ReadRequest, result: Result<Reading, QueryError>) {
         }
         Err(error) => {
             let why = error.to_string();
-            request.answer(Reading::Unknown { why }, error.as_str());
+            let quiet_now = matches!(error, QueryError::WasDown { quiet_now: true });
+            request.answer(Reading::Unknown { why, quiet_now }, error.as_str());
         }
     }
 }
@@ -286,10 +290,10 @@ async fn evaluate(
         completes: true,
     };
     let up = server.sample(uptime, sampled_at).await;
-    if up.map_err(|error| QueryError::Uptime(Box::new(error)))? != 1.0 {
-        return Err(QueryError::WasDown);
-    }
     let active = value >= threshold;
+    if up.map_err(|error| QueryError::Uptime(Box::new(error)))? != 1.0 {
+        return Err(QueryError::WasDown { quiet_now: !active });
+    }
     // The author of an ElastiService chooses the query; what only the operator may read is not for everyone.
     let value = match server.hides_values(&headers) {
         true => f64::NAN,

@@ -115,7 +115,7 @@ enum Expect {
 fn matches(expect: &Expect, reading: &Reading) -> bool {
     match (expect, reading) {
         (Expect::Active, Reading::Active { .. }) | (Expect::Quiet, Reading::Quiet { .. }) => true,
-        (Expect::Unknown(part), Reading::Unknown { why }) => why.contains(part),
+        (Expect::Unknown(part), Reading::Unknown { why, .. }) => why.contains(part),
         (Expect::Unread, Reading::Unread) => true,
         _ => false,
     }
@@ -465,6 +465,9 @@ async fn a_server_that_was_not_up_for_the_whole_cooldown_is_not_believed() {
                 matches(&Expect::Unknown(part), &reading),
                 "{name}, {value}: {reading:?}"
             );
+            let low = value == "0" && part.contains("whole cooldown");
+            let said = matches!(reading, Reading::Unknown { quiet_now, .. } if quiet_now);
+            assert_eq!(said, low, "{name}, {value}: {reading:?}");
         }
     }
 }
@@ -538,7 +541,8 @@ async fn a_redirect_is_not_followed() {
         assert_eq!(
             reading,
             Reading::Unknown {
-                why: format!("the server answered with code {code}")
+                why: format!("the server answered with code {code}"),
+                quiet_now: false,
             }
         );
         assert_eq!(other.connections(), 0);
@@ -623,6 +627,18 @@ async fn a_trigger_cannot_reach_what_only_the_operator_can() {
         matches(&Expect::Quiet, &reading),
         "the operator's own server may be anywhere"
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn where_any_address_will_do_a_trigger_reaches_what_only_the_operator_can() {
+    let local = server(says("0"), up()).await;
+    let at = trigger(json!({"query": "load", "threshold": "0.5", "serverAddress": local.url()}));
+    let settings = PrometheusSettings {
+        any_address: true,
+        ..PrometheusSettings::default()
+    };
+    assert!(matches(&Expect::Quiet, &read(settings, at).await));
+    assert!(local.connections() > 0);
 }
 
 #[tokio::test(start_paused = true)]
@@ -736,8 +752,8 @@ async fn a_silent_server_delays_only_its_own_services_and_is_not_pressed() {
     assert!(silent.received().len() <= 12, "{}", silent.received().len());
 }
 
-#[tokio::test(start_paused = true)]
-async fn slow_queries_of_one_namespace_make_no_other_reading_old() {
+/// A server, and 50 objects of `aaa` with 32 triggers each at it, which get no answer.
+async fn pressed() -> (ScriptedServer, Readings<String>) {
     let server = ScriptedServer::start(|request| match request.query.starts_with("slow") {
         true => Reply::Hang(vec![]),
         false => says(if is_uptime(request) { "1" } else { "0" }),
@@ -749,11 +765,30 @@ async fn slow_queries_of_one_namespace_make_no_other_reading_old() {
         let triggers: Vec<Trigger> = (0..32).map(|at| slow(100 * object + at)).collect();
         readings.track(&format!("aaa/{object}"), "aaa", &spec(&triggers), COOLDOWN);
     }
-    let key = "shop/cart".to_owned();
     until("the neighbour presses the server", async || {
         server.received().len() > 5
     })
     .await;
+    (server, readings)
+}
+
+/// The neighbour's trigger has its turns with those of the other, as if there were none.
+#[tokio::test(start_paused = true)]
+async fn without_turns_slow_queries_of_one_namespace_keep_a_neighbour_unread() {
+    let (_server, readings) = pressed().await;
+    let key = "shop/cart".to_owned();
+    readings.track(&key, "aaa", &spec(&[plain()]), COOLDOWN);
+    for _ in 0..6 {
+        tokio::time::sleep(POLL_INTERVAL / 2).await;
+        let reading = &readings.get(&key)[0];
+        assert!(!matches(&Expect::Quiet, reading), "{reading:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn slow_queries_of_one_namespace_make_no_other_reading_old() {
+    let (_server, readings) = pressed().await;
+    let key = "shop/cart".to_owned();
     readings.track(&key, "shop", &spec(&[plain()]), COOLDOWN);
     until("it is read nonetheless", async || {
         matches(&Expect::Quiet, &readings.get(&key)[0])
@@ -967,6 +1002,34 @@ async fn all_addresses_of_one_server_share_its_permits() {
     until("it is asked", async || !server.received().is_empty()).await;
     tokio::time::sleep(Duration::from_secs(3)).await;
     assert_eq!(server.most_at_once(), 6, "half of all for one namespace");
+}
+
+/// Each server is a namespace's own, so that no bound of one namespace holds.
+#[tokio::test(start_paused = true)]
+async fn without_a_bound_for_each_namespace_silent_servers_cost_six_connections_each() {
+    let mut silent = Vec::new();
+    for _ in 0..12 {
+        silent.push(server(Reply::Hang(vec![]), up()).await);
+    }
+    let (readings, _changed) = readings(PrometheusSettings {
+        any_address: true,
+        ..PrometheusSettings::default()
+    });
+    for (at, server) in silent.iter().enumerate() {
+        let slow = |query: usize| {
+            trigger(
+                json!({"query": format!("slow_{query}"), "threshold": "0.5", "serverAddress": server.url()}),
+            )
+        };
+        let triggers: Vec<Trigger> = (0..8).map(slow).collect();
+        let namespace = format!("aaa-{at}");
+        readings.track(&format!("aaa/{at}"), &namespace, &spec(&triggers), COOLDOWN);
+    }
+    until("72 queries are in flight, and not 12", async || {
+        let connections = silent.iter().map(ScriptedServer::connections);
+        connections.sum::<usize>() >= 72
+    })
+    .await;
 }
 
 #[tokio::test(start_paused = true)]

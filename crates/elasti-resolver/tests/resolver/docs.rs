@@ -1,48 +1,10 @@
 //! The tables in docs/ against the code: every fault has its tests, every reason its row.
 
-use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
-
 use elasti_api::AnswerReason;
+use elasti_testkit::test_names;
 
 const GUARANTEES: &str = include_str!("../../../../docs/guarantees.md");
 const ANSWERS: &str = include_str!("../../../../docs/answers.md");
-
-/// Every Rust file of the project's crates.
-fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
-    for entry in std::fs::read_dir(folder).unwrap() {
-        let path = entry.unwrap().path();
-        if path.is_dir() {
-            sources(&path, found);
-        } else if path.extension().is_some_and(|kind| kind == "rs") {
-            found.push(path);
-        }
-    }
-}
-
-/// The names of all tests: the function after a line that ends in `test]` or `test(…)]`.
-fn tests() -> BTreeSet<String> {
-    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
-    let mut files = Vec::new();
-    sources(crates, &mut files);
-    let mut names = BTreeSet::new();
-    for file in files {
-        let text = std::fs::read_to_string(file).unwrap();
-        let mut is_test = false;
-        for line in text.lines().map(str::trim) {
-            let name = line
-                .split_once("fn ")
-                .and_then(|(_, rest)| rest.split('(').next());
-            match name {
-                Some(name) if is_test => drop(names.insert(name.to_owned())),
-                _ => {}
-            }
-            let attribute = line.starts_with("#[");
-            is_test = attribute && (is_test || line.contains("test]") || line.contains("test("));
-        }
-    }
-    names
-}
 
 #[test]
 fn every_data_plane_fault_has_tests_and_they_exist() {
@@ -53,7 +15,7 @@ fn every_data_plane_fault_has_tests_and_they_exist() {
         .skip(1)
         .collect();
     assert!(rows.len() >= 25, "{}", rows.len());
-    let existing = tests();
+    let existing = test_names::all();
     for row in rows {
         let named: Vec<&str> = row.split('`').skip(1).step_by(2).collect();
         assert!(!named.is_empty(), "no test: {row}");

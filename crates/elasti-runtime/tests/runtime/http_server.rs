@@ -7,7 +7,7 @@ use std::time::Duration;
 use elasti_runtime::http_server::HttpServer;
 use http::Response;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
@@ -99,4 +99,34 @@ async fn a_client_that_never_finishes_its_head_is_closed() {
     let mut slow = TcpStream::connect(address).await.unwrap();
     slow.write_all(b"GET / HTTP/1.1\r\nhost:").await.unwrap();
     assert!(is_closed(&mut slow).await);
+}
+
+#[tokio::test]
+async fn without_a_bound_for_each_peer_one_takes_every_connection_from_the_others() {
+    for (of_each, answered) in [(10, true), (20, false)] {
+        let (address, _server) = start(HttpServer {
+            max_connections: 20,
+            max_connections_per_peer: of_each,
+            ..GENEROUS
+        })
+        .await;
+        let mut idle = Vec::new();
+        for _ in 0..20 {
+            idle.push(TcpStream::connect(address).await.unwrap());
+        }
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.bind("127.0.0.2:0".parse().unwrap()).unwrap();
+        let mut neighbour = socket.connect(address).await.unwrap();
+        let waiting = tokio::spawn(async move { get(&mut neighbour).await });
+        if answered {
+            assert!(!waiting.await.unwrap().is_empty());
+        } else {
+            // Whatever is accepted is answered at once: so it waits for one of the others to end.
+            let mut first = idle.remove(0);
+            assert!(!get(&mut first).await.is_empty());
+            assert!(!waiting.is_finished());
+            drop(first);
+            assert!(!waiting.await.unwrap().is_empty());
+        }
+    }
 }

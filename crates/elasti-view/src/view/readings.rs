@@ -55,9 +55,7 @@ pub(super) fn readings(me: &ElastiService, status: &ElastiServiceStatus) -> Vec<
             let (value, threshold) = (f64::NAN, threshold(at));
             match (active, sick) {
                 (true, _) => Reading::Active { value, threshold },
-                (false, Some(c)) => Reading::Unknown {
-                    why: c.message.trim_end_matches('.').to_owned(),
-                },
+                (false, Some(c)) => Reading::unknown(c.message.trim_end_matches('.')),
                 (false, None) => Reading::Quiet { value, threshold },
             }
         })
@@ -70,11 +68,16 @@ fn reading(recorded: &TriggerStatus, written: f64) -> Reading {
     let threshold = number(&recorded.threshold).unwrap_or(written);
     match recorded.reading.as_str() {
         "active" => Reading::Active { value, threshold },
-        "quiet" => Reading::Quiet { value, threshold },
+        "quiet" => match &recorded.message {
+            None => Reading::Quiet { value, threshold },
+            Some(why) => Reading::Unknown {
+                why: why.trim_end_matches('.').to_owned(),
+                quiet_now: true,
+            },
+        },
         // Unknown for no reason is not read yet: the operator has only just begun.
         _ => recorded.message.as_ref().map_or(Reading::Unread, |why| {
-            let why = why.trim_end_matches('.').to_owned();
-            Reading::Unknown { why }
+            Reading::unknown(why.trim_end_matches('.'))
         }),
     }
 }

@@ -122,6 +122,8 @@ pub struct Config {
     /// No operator crashes: the next one cannot tell a lower number of others from one that its predecessor wrote
     /// (docs/guarantees.md).
     pub no_crash: bool,
+    /// An unknown reading is below the threshold, but its source was not up for the whole cooldown.
+    pub restarted_source: bool,
     /// The trigger's reading at the start.
     pub reading: TriggerState,
     pub budget: Budget,
@@ -161,6 +163,7 @@ impl Config {
             endless_stream: false,
             no_restart: false,
             no_crash: false,
+            restarted_source: false,
             reading: TriggerState::Quiet,
             budget: NO_BUDGET,
             mistake: Mistake::None,

@@ -231,7 +231,10 @@ fn scale_down(
         pods_in_slices: { stopped.iter() }.any(|i| w.svcs[s].own.seen & (1 << *i) != 0),
         busy_when_decided: pending.evidence.busy,
         resolver_silent_when_decided: pending.evidence.silent,
-        quiet_when_decided: pending.evidence.reading == TriggerState::Quiet,
+        quiet_when_decided: pending.evidence.reading == TriggerState::Quiet
+            || pending.evidence.reading == TriggerState::Unknown
+                && config.restarted_source
+                && pending.evidence.sleep_requested_since_wake,
         since_wake: pending
             .evidence
             .since_wake

@@ -143,6 +143,11 @@ fn other_safety_mistakes() -> Vec<Case> {
             with(|c| c.reading = TriggerState::Unknown),
         ),
         (
+            Mistake::UnknownIsQuiet,
+            "S10",
+            with(|c| (c.reading, c.restarted_source) = (TriggerState::Unknown, true)),
+        ),
+        (
             Mistake::UnknownIsActive,
             "S10",
             with(|c| c.budget.readings = 1),

@@ -493,6 +493,7 @@ fn reading(config: &Config, said: TriggerState) -> Reading {
         },
         TriggerState::Unknown => Reading::Unknown {
             why: "no answer".into(),
+            quiet_now: config.restarted_source,
         },
     }
 }

@@ -3,17 +3,18 @@
 use elasti_api::{EnabledPeriod, Reason};
 use elasti_core::Observed;
 use elasti_core::desire::{Desire, blockers, desire};
-use elasti_core::observed::{Autoscaler, PortsGiven, Reading, Report, UserRequest};
+use elasti_core::observed::{Autoscaler, PortsGiven, Report, UserRequest};
 
 use crate::plan_tables::facts::{
-    Change, active, ago, asleep, draining, idle, observed, restoring, serving, spec, waking,
+    Change, active, ago, asleep, draining, idle, observed, restoring, serving, spec, unknown,
+    waking,
 };
 
 const CHANGES: &[(Change, Option<Reason>)] = &[
     (|_| (), None),
     (|o| o.readings = vec![active()], Some(Reason::TriggerActive)),
     (
-        |o| o.readings = vec![Reading::Unknown { why: "down".into() }],
+        |o| o.readings = vec![unknown("down")],
         Some(Reason::TriggerUnknown),
     ),
     (|o| o.readings.clear(), Some(Reason::TriggerUnknown)),

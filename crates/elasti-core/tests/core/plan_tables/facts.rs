@@ -254,6 +254,21 @@ pub fn active() -> Reading {
     }
 }
 
+pub fn unknown(why: &str) -> Reading {
+    Reading::Unknown {
+        why: why.into(),
+        quiet_now: false,
+    }
+}
+
+/// Below the threshold, but from a source that was not up for the whole cooldown.
+pub fn quiet_now() -> Reading {
+    Reading::Unknown {
+        why: "the server was down".into(),
+        quiet_now: true,
+    }
+}
+
 pub fn quiet() -> Reading {
     Reading::Quiet {
         value: 0.0,

@@ -12,8 +12,8 @@ use jiff::SignedDuration;
 
 use crate::plan_tables::facts::{
     Change, LONG, active, address, ago, asleep, drained, draining, endpoint, finalize, idle, mark,
-    net, now, observed, planned, planned_for, pod, ports, redirected, redirecting, report,
-    resolver, restoring, serving, spec,
+    net, now, observed, planned, planned_for, pod, ports, quiet_now, redirected, redirecting,
+    report, resolver, restoring, serving, spec, unknown,
 };
 
 /// Idle, and without a net so far: its resolvers have proven nothing yet.
@@ -64,9 +64,10 @@ fn each_fact_counts(facts: fn() -> Observed, step: fn(&Plan) -> bool, broken: &[
 const NOT_IDLE: &[(&str, Change)] = &[
     ("a trigger is active", |o| o.readings = vec![active()]),
     ("a reading is unknown", |o| {
-        o.readings = vec![Reading::Unknown {
-            why: "no answer".into(),
-        }];
+        o.readings = vec![unknown("no answer")];
+    }),
+    ("its source was not up for the whole cooldown", |o| {
+        o.readings = vec![quiet_now()];
     }),
     ("a reading is missing", |o| o.readings.clear()),
     ("a request is held", |o| {
@@ -766,6 +767,7 @@ fn a_resolver_whose_report_is_too_old_is_asked_again() {
 
 /// What a user who requests sleep need not wait for.
 const WAITING_TIMES: &[&str] = &[
+    "its source was not up for the whole cooldown",
     "a connection came within the cooldown",
     "it became quiet within the cooldown",
     "it is younger than the cooldown",

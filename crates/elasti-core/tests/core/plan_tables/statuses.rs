@@ -10,7 +10,7 @@ use jiff::SignedDuration;
 
 use crate::plan_tables::facts::{
     active, ago, asleep, draining, finalize, net, now, observed, planned, quiet, redirecting,
-    report, restoring, serving, spec, waking,
+    report, restoring, serving, spec, unknown, waking,
 };
 
 /// The status for these facts after another; the facts then remember it, as the next reconcile would.
@@ -235,9 +235,7 @@ fn a_trigger_is_written_when_its_reading_changes_and_its_value_along_with_other_
     o.me.generation += 1;
     let (_, news) = report_status(&mut o, &same);
     assert_eq!(entry(&news), ("active".into(), Some("40".into()), now()));
-    o.readings = vec![Reading::Unknown {
-        why: "no answer".into(),
-    }];
+    o.readings = vec![unknown("no answer")];
     let (_, doubt) = report_status(&mut o, &news);
     assert_eq!(entry(&doubt), ("unknown".into(), None, o.now));
     let message = doubt.triggers.first().unwrap().message.as_deref();
@@ -266,9 +264,9 @@ fn when_a_value_was_read_is_written_with_it_and_is_no_reason_to_write() {
     assert_eq!(same, first, "a later reading is no reason to write");
     // It is told also of a reading that is stale by now, once.
     read(&mut o, 100);
-    o.readings = vec![Reading::Unknown {
-        why: "its last reading is stale, more than 90 s old".into(),
-    }];
+    o.readings = vec![Reading::unknown(
+        "its last reading is stale, more than 90 s old",
+    )];
     let (_, stale) = report_status(&mut o, &same);
     assert_eq!(read_at(&stale), Some(ago(100)));
     let (_, rest) = report_status(&mut o, &stale);

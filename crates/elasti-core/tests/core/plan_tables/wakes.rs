@@ -3,8 +3,7 @@
 use elasti_api::{ElastiServiceSpec, ElastiServiceStatus, Phase, Reason};
 use elasti_core::observed::UserRequest;
 use elasti_core::observed::{
-    Author, Autoscaler, Claim, KedaPause, Leadership, Owned, Reading, Remembered, Rival,
-    ServiceKind,
+    Author, Autoscaler, Claim, KedaPause, Leadership, Owned, Remembered, Rival, ServiceKind,
 };
 use elasti_core::replicas::on_wake;
 use elasti_core::stable_since::{ObservedZero, SentScaleDown};
@@ -13,7 +12,7 @@ use elasti_core::{Observed, Promise, Step, WakeDecision, wake};
 use jiff::SignedDuration;
 
 use crate::plan_tables::facts::{
-    Change, active, ago, asleep, drained, draining, idle, now, planned, serving, spec,
+    Change, active, ago, asleep, drained, draining, idle, now, planned, serving, spec, unknown,
 };
 
 fn answer(change: Change) -> WakeDecision {
@@ -477,7 +476,7 @@ fn the_end_of_the_grace_for_resolvers_is_met_whatever_else_keeps_it_asleep() {
     let mut o = asleep();
     o.resolvers.clear();
     o.stable_since.no_resolver_since = Some(ago(10));
-    o.readings = vec![Reading::Unknown { why: "down".into() }];
+    o.readings = vec![unknown("down")];
     let ends = now() + SignedDuration::from_secs(20);
     let plan = planned(&o);
     assert!(plan.requeue_at.is_some_and(|at| at <= ends), "{plan:?}");

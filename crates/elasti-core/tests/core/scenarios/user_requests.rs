@@ -3,7 +3,7 @@
 use crate::scenarios::script::{busy, sleeping};
 use crate::scenarios::world::{quiet, unknown};
 use elasti_api::Phase;
-use elasti_core::observed::UserRequest;
+use elasti_core::observed::{Reading, UserRequest};
 
 #[test]
 fn a_user_puts_it_to_sleep_before_the_cooldown_ends_and_wakes_it_again() {
@@ -42,6 +42,23 @@ fn a_request_for_sleep_waits_for_a_trigger_in_doubt_and_then_comes_too_late() {
         .at("08:05")
         .trigger_reads(quiet())
         .until("08:10");
+    assert_eq!(scenario.world.status.phase, Some(Phase::Serving));
+}
+
+/// An uptime shorter than the cooldown is a waiting time, which a user need not wait for.
+#[test]
+fn a_request_for_sleep_does_not_wait_until_the_source_was_up_for_the_whole_cooldown() {
+    let restarted = |quiet_now| Reading::Unknown {
+        why: "the server was not up for the whole cooldown".into(),
+        quiet_now,
+    };
+    let scenario = busy(|_| {}).trigger_reads(restarted(true)).until("08:30");
+    assert_eq!(scenario.world.status.phase, Some(Phase::Serving));
+    let scenario = scenario.sleep_requested().until_phase(Phase::Asleep);
+    let scenario = scenario.trigger_reads(restarted(false)).until("09:00");
+    assert_eq!(scenario.world.status.phase, Some(Phase::Asleep));
+    let scenario = busy(|_| {}).trigger_reads(restarted(false)).at("08:01");
+    let scenario = scenario.sleep_requested().until("08:05");
     assert_eq!(scenario.world.status.phase, Some(Phase::Serving));
 }
 

@@ -508,6 +508,7 @@ pub fn quiet() -> Reading {
 pub fn unknown() -> Reading {
     Reading::Unknown {
         why: "Prometheus did not answer within 5 s".into(),
+        quiet_now: false,
     }
 }
 

@@ -1,341 +1,201 @@
-//! The attacks. Each goes on until the tenant is dropped.
+//! The attacks: what each is called in docs/security.md, and what begins it. Each goes on until the tenant is dropped.
 
-use std::net::Ipv4Addr;
-use std::time::Duration;
-
-use elasti_api::names;
-use elasti_e2e::{App, MERGE, OPERATOR_USER, STRATEGIC, TestEnv, blueprint, get};
-use elasti_fake_cluster::faults::{Calls, Fault};
-use serde_json::{Value, json};
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::{TcpSocket, TcpStream};
-use tokio::task::JoinSet;
-use tokio::time::sleep;
-
-/// The attacker's namespace; lists have it first.
-pub(crate) const AAA: &str = "aaa";
-const ELASTI_SERVICES: &str = "/apis/elasti.truefoundry.com/v1alpha1/namespaces/aaa/elastiservices";
-const SERVICES: &str = "/api/v1/namespaces/aaa/services";
-const SLICES: &str = "/apis/discovery.k8s.io/v1/namespaces/aaa/endpointslices";
-const PODS: &str = "/api/v1/namespaces/aaa/pods";
-
-/// Where its connections come from.
-const ATTACKER: Ipv4Addr = Ipv4Addr::new(127, 252, 0, 1);
-/// How long a write hangs: far longer than a step of a neighbour's.
-const HANGS_FOR: Duration = Duration::from_secs(3);
+use super::tenant::Tenant;
 
 /// Everything that is tried, in this order; those of one wave begin together.
-pub(crate) const WAVES: [&[Attack]; 8] = [
+pub(crate) const WAVES: [&[Attack]; 12] = [
     &[Attack::MadeUpKinds, Attack::OldVersionOfDeployment],
-    &[Attack::SlowTriggers],
-    &[Attack::RegexBombs],
+    // Those that need a service which sleeps come first: later ones keep the attacker's own awake.
+    &[
+        Attack::HeldConnections,
+        Attack::SilentConnections,
+        Attack::SlowHeads,
+    ],
+    &[
+        Attack::UnreadStreams,
+        Attack::UnfinishedHeaders,
+        Attack::MadeUpHosts,
+        Attack::ForgedText,
+        Attack::PressedProbes,
+        Attack::ThroughResolvers,
+    ],
+    &[
+        Attack::ScaleFights,
+        Attack::ChangingPorts,
+        Attack::ClaimedPorts,
+    ],
+    &[
+        Attack::FlappingSpecs,
+        Attack::FlappingPods,
+        Attack::WakeAndSleep,
+    ],
+    &[Attack::RegexBombs, Attack::OddSchedules],
     &[
         Attack::GiantObjects,
         Attack::NeighboursNames,
+        Attack::TargetsElsewhere,
         Attack::HandWrittenSlices,
         Attack::FalseResolvers,
+        Attack::FalsePredecessors,
     ],
-    &[Attack::FlappingSpecs],
-    &[Attack::HeldConnections, Attack::SlowHeads],
+    &[
+        Attack::ManyServices,
+        Attack::OneSelector,
+        Attack::NamespaceAgain,
+        Attack::NeverDeleted,
+    ],
+    &[Attack::SlowTriggers, Attack::SilentServers],
+    &[
+        Attack::EndlessAnswers,
+        Attack::RedirectedQueries,
+        Attack::NotNumbers,
+    ],
     &[Attack::AdminPortFlood, Attack::WakesWithoutToken],
-    &[Attack::HangingWrites],
+    &[
+        Attack::RefusedWrites,
+        Attack::HangingWrites,
+        Attack::HangingEvents,
+    ],
 ];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Attack {
-    /// 60 kinds that do not exist.
     MadeUpKinds,
-    /// `apps/v1beta1`, which is not served.
     OldVersionOfDeployment,
-    /// 50 objects with 32 triggers each, at the neighbour's own server, of 4 s each.
     SlowTriggers,
-    /// Rules whose expressions are exponential in engines that backtrack, or larger than any memory, and requests.
+    SilentServers,
+    EndlessAnswers,
+    RedirectedQueries,
+    NotNumbers,
     RegexBombs,
-    /// Ten objects of 200 KiB.
+    OddSchedules,
     GiantObjects,
-    /// An ElastiService, a Service and a Deployment with the neighbour's names.
     NeighboursNames,
-    /// Slices that claim to be the neighbour's private Service, and name a metadata address.
+    TargetsElsewhere,
     HandWrittenSlices,
-    /// Pods with the label of resolvers.
     FalseResolvers,
-    /// A spec that changes every 20 ms, and asks to wake and to sleep.
+    FalsePredecessors,
+    ManyServices,
+    OneSelector,
     FlappingSpecs,
-    /// 500 requests that wait for a pod which never starts.
+    FlappingPods,
+    WakeAndSleep,
+    ChangingPorts,
+    ClaimedPorts,
+    ScaleFights,
+    NamespaceAgain,
+    NeverDeleted,
     HeldConnections,
-    /// 300 connections that begin a head and never end it.
+    SilentConnections,
     SlowHeads,
-    /// 200 connections to each port 8013.
+    UnreadStreams,
+    UnfinishedHeaders,
+    MadeUpHosts,
+    ForgedText,
+    PressedProbes,
     AdminPortFlood,
-    /// Wakes for the neighbour and everybody, without a token and with a made-up one.
     WakesWithoutToken,
-    /// Every write in the namespace takes 3 s, as with a webhook that hangs.
+    ThroughResolvers,
+    RefusedWrites,
     HangingWrites,
-}
-
-/// The attacker.
-pub(crate) struct Tenant {
-    env: TestEnv,
-    tasks: JoinSet<()>,
-    connections: Vec<TcpStream>,
-}
-
-async fn make_elasti_service(env: &TestEnv, name: &str, target: Value, more: Value) {
-    let mut spec = json!({"service": name, "scaleTargetRef": target});
-    for (key, value) in more.as_object().into_iter().flatten() {
-        spec[key] = value.clone();
-    }
-    let object = json!({
-        "apiVersion": "elasti.truefoundry.com/v1alpha1", "kind": "ElastiService",
-        "metadata": {"name": name}, "spec": spec,
-    });
-    env.api().make(ELASTI_SERVICES, object).await;
-}
-
-fn deployment(name: &str) -> Value {
-    json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": name})
-}
-
-/// A connection from an address of the attacker's own, as every pod has one.
-async fn connect(address: &str) -> Option<TcpStream> {
-    let socket = TcpSocket::new_v4().ok()?;
-    socket.bind((ATTACKER, 0).into()).ok()?;
-    socket.connect(address.parse().ok()?).await.ok()
-}
-
-/// Asks an operator to wake the neighbour; gives the code of its answer.
-pub(crate) async fn wake(address: &str, authorization: &str) -> Option<u16> {
-    let body = json!({"count": 1, "svc": "web", "namespace": "default"}).to_string();
-    let (path, length) = (names::WAKE_PATH, body.len());
-    let request = format!(
-        "POST {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n{authorization}Content-Type: application/json\r\nContent-Length: {length}\r\n\r\n{body}"
-    );
-    let mut stream = connect(address).await?;
-    stream.write_all(request.as_bytes()).await.ok()?;
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).await.ok()?;
-    answer.split(' ').nth(1)?.parse().ok()
-}
-
-impl Tenant {
-    pub(crate) async fn start(env: &TestEnv) -> Self {
-        env.namespace(AAA).await;
-        Self {
-            env: env.clone(),
-            tasks: JoinSet::new(),
-            connections: Vec::new(),
-        }
-    }
-
-    /// Fails if an attack has ended, for whatever reason.
-    pub(crate) fn assert_goes_on(&mut self) {
-        let ended = self.tasks.try_join_next();
-        assert!(ended.is_none(), "an attack has ended: {ended:?}");
-    }
-
-    async fn open(&mut self, count: usize, address: &str, bytes: &[u8]) {
-        for _ in 0..count {
-            // What is not accepted any more is as good.
-            if let Some(mut stream) = connect(address).await {
-                let _ = stream.write_all(bytes).await;
-                self.connections.push(stream);
-            }
-        }
-    }
-
-    /// A service at zero whose pods never start.
-    async fn never_starts(&self, name: &'static str, spec: Value) -> App {
-        let mut app = blueprint(name);
-        app.namespace = AAA;
-        app.starts = false;
-        app.in_use = false;
-        app.replicas = 0;
-        app.spec = spec;
-        self.env.build(app).await
-    }
-
-    async fn slow_triggers(&self) {
-        let prometheus = &self.env.fake_cluster().prometheus;
-        prometheus.set_delay_of("slow_", Duration::from_secs(4));
-        let server = self.env.prometheus();
-        for object in 0..50 {
-            let triggers: Vec<Value> = (0..32)
-                .map(|n| {
-                    let query = format!("slow_{object}_{n}");
-                    let metadata =
-                        json!({"query": query, "threshold": "1", "serverAddress": server});
-                    json!({"type": "prometheus", "metadata": metadata})
-                })
-                .collect();
-            let name = format!("slow-{object}");
-            let more = json!({"triggers": triggers});
-            make_elasti_service(&self.env, &name, deployment(&name), more).await;
-        }
-    }
-
-    async fn regex_bombs(&mut self) {
-        let bombs = [
-            "(x+x+)+y",
-            "(a|aa)+$",
-            "(.{0,900}){0,900}",
-            "((((a*)*)*)*)*b",
-        ];
-        let rules: Vec<Value> = (0..32)
-            .map(|n| {
-                let value = bombs[n % bombs.len()];
-                let path = json!({"type": "RegularExpression", "value": value});
-                json!({"path": path, "response": {"status": 200}})
-            })
-            .collect();
-        let bomb = self
-            .never_starts("bomb", json!({"probeResponse": rules}))
-            .await;
-        let path = format!("/{}", "x".repeat(8000));
-        let address = bomb.address(80);
-        self.tasks.spawn(async move {
-            loop {
-                let _ = tokio::time::timeout(Duration::from_secs(1), get(&address, &path)).await;
-            }
-        });
-    }
-
-    async fn giant_objects(&self) {
-        for n in 0..10 {
-            let name = format!("giant-{n}");
-            make_elasti_service(&self.env, &name, deployment(&name), json!({})).await;
-            let huge = json!({"metadata": {"annotations": {"x": "x".repeat(200 * 1024)}}});
-            let path = format!("{ELASTI_SERVICES}/{name}");
-            self.env.api().patch(&path, MERGE, huge).await;
-        }
-    }
-
-    async fn hand_written_slices(&self) {
-        let private = names::private_service("web");
-        let labels = json!({
-            names::SERVICE_NAME_LABEL: private, names::ELASTI_SERVICE_LABEL: "web",
-            names::SLICE_MANAGED_BY_LABEL: names::SLICE_MANAGED_BY_KUBERNETES,
-        });
-        let endpoint = json!({
-            "addresses": ["169.254.169.254"], "conditions": {"ready": true},
-            "targetRef": {"kind": "Pod", "namespace": "default", "name": "web", "uid": "1"},
-        });
-        let slice = json!({
-            "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice",
-            "metadata": {"name": "false", "labels": labels}, "addressType": "IPv4",
-            "ports": [{"name": "http", "port": 80, "protocol": "TCP"}], "endpoints": [endpoint],
-        });
-        self.env.api().make(SLICES, slice).await;
-    }
-
-    async fn false_resolvers(&self) {
-        let api = self.env.api();
-        for n in 0..5 {
-            let name = format!("resolver-{n}");
-            let pod = json!({
-                "metadata": {"name": name, "labels": {"app": names::RESOLVER_LABEL_VALUE}},
-                "spec": {"nodeName": "elsewhere", "containers": [{"name": "app", "image": "local"}]},
-            });
-            api.make(PODS, pod).await;
-            let address = format!("203.0.113.{n}");
-            let status = json!({"status": {"phase": "Running", "podIP": address,
-                "conditions": [{"type": "Ready", "status": "True"}]}});
-            let path = format!("{PODS}/{name}/status");
-            api.patch(&path, STRATEGIC, status).await;
-        }
-    }
-
-    async fn flapping_specs(&mut self) {
-        make_elasti_service(&self.env, "flap", deployment("flap"), json!({})).await;
-        let env = self.env.clone();
-        self.tasks.spawn(async move {
-            for n in 1_u64.. {
-                let spec = json!({"spec": {"cooldownPeriod": 1 + n % 1000, "paused": n % 2 == 0}});
-                let path = format!("{ELASTI_SERVICES}/flap");
-                env.api().patch(&path, MERGE, spec).await;
-                sleep(Duration::from_millis(20)).await;
-            }
-        });
-    }
-
-    async fn neighbours_names(&self) {
-        make_elasti_service(&self.env, "web", deployment("web"), json!({})).await;
-        let service = json!({"metadata": {"name": "web"}, "spec": {
-            "selector": {"app": "web"}, "ports": [{"name": "http", "port": 80}]}});
-        self.env.api().make(SERVICES, service).await;
-    }
-
-    async fn held_connections(&mut self) {
-        let crowded = self.never_starts("crowded", json!({})).await;
-        crowded.until_asleep().await;
-        let request = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n";
-        self.open(500, &crowded.address(80), request).await;
-    }
-
-    async fn slow_heads(&mut self) {
-        let address = format!("{}:8012", self.resolver());
-        self.open(300, &address, b"G").await;
-    }
-
-    fn resolver(&self) -> String {
-        let addresses = self.env.resolver_addresses();
-        addresses.first().cloned().unwrap_or_default()
-    }
-
-    async fn admin_port_flood(&mut self) {
-        let (resolver, operator) = (self.resolver(), self.env.operator_address(0));
-        self.open(200, &format!("{resolver}:8013"), b"GET /").await;
-        self.open(200, &format!("{operator}:8013"), b"POST /").await;
-    }
-
-    fn wakes_without_token(&mut self) {
-        let address = format!("{}:8013", self.env.operator_address(0));
-        self.tasks.spawn(async move {
-            for authorization in ["", "Authorization: Bearer made.up.token\r\n"]
-                .into_iter()
-                .cycle()
-            {
-                let code = wake(&address, authorization).await;
-                assert_ne!(code, Some(200));
-                sleep(Duration::from_millis(5)).await;
-            }
-        });
-    }
-
-    pub(crate) fn hanging_writes(&self) {
-        let faults = self.env.fake_cluster().server.faults();
-        let calls = Calls::writes().namespace(AAA).user(OPERATOR_USER);
-        faults.strike_randomly(1000, calls, Fault::Delay(HANGS_FOR));
-    }
+    HangingEvents,
 }
 
 impl Attack {
+    /// The first cell of its row in docs/security.md.
+    pub(crate) fn title(self) -> &'static str {
+        match self {
+            Self::MadeUpKinds => "60 kinds that do not exist",
+            Self::OldVersionOfDeployment => "`apps/v1beta1`, which is not served",
+            Self::SlowTriggers => {
+                "50 objects of 32 triggers, 4 s each, at the neighbour's Prometheus"
+            }
+            Self::SilentServers => "triggers at 24 servers that are silent",
+            Self::EndlessAnswers => "a Prometheus whose answers never end, or come a byte a second",
+            Self::RedirectedQueries => {
+                "a Prometheus that redirects to what only the operator reaches"
+            }
+            Self::NotNumbers => "a Prometheus that says NaN, Inf, or something else than HTTP",
+            Self::RegexBombs => "regular expressions that explode, with requests",
+            Self::OddSchedules => "windows of each minute, and time zones that do not exist",
+            Self::GiantObjects => "objects of 200 KiB",
+            Self::NeighboursNames => "an ElastiService and a Service with the neighbour's names",
+            Self::TargetsElsewhere => "ElastiServices that name the neighbour's Service and target",
+            Self::HandWrittenSlices => "slices by hand that claim to be the neighbour's",
+            Self::FalseResolvers => "pods with the resolvers' label",
+            Self::FalsePredecessors => {
+                "pods as of KubeElasti's resolvers, and wakes from their address"
+            }
+            Self::ManyServices => "100 ElastiServices at once",
+            Self::OneSelector => "100 Services with the selector of one target",
+            Self::FlappingSpecs => "a spec that changes every 20 ms",
+            Self::FlappingPods => "pods that become ready and unready ten times a second",
+            Self::WakeAndSleep => "requests to wake and to sleep, 20 a second",
+            Self::ChangingPorts => "a Service whose 20 ports have new numbers every 200 ms",
+            Self::ClaimedPorts => "the neighbour's listen ports in a status",
+            Self::ScaleFights => "a target that is scaled to zero as soon as it is woken",
+            Self::NamespaceAgain => "a namespace that is deleted and made again",
+            Self::NeverDeleted => {
+                "20 ElastiServices that are deleted, with finalizers that never go"
+            }
+            Self::HeldConnections => "500 requests for a pod that never starts",
+            Self::SilentConnections => "300 connections that say nothing",
+            Self::SlowHeads => "300 heads that never end",
+            Self::UnreadStreams => "2,000 HTTP/2 requests of clients that never read",
+            Self::UnfinishedHeaders => "100 HTTP/2 headers without their CONTINUATION",
+            Self::MadeUpHosts => "requests for made-up hosts at the host route",
+            Self::ForgedText => "paths and user agents that fake lines and control terminals",
+            Self::PressedProbes => "20 pods with probes that never pass, and a request for them",
+            Self::AdminPortFlood => "200 connections to each port 8013",
+            Self::WakesWithoutToken => "wakes without a token, or with a made-up one",
+            Self::ThroughResolvers => "reach the neighbour through a resolver",
+            Self::RefusedWrites => "writes that a quota refuses",
+            Self::HangingWrites => "writes that hang, as with a webhook",
+            Self::HangingEvents => "Events that hang",
+        }
+    }
+
     pub(crate) async fn begin(self, tenant: &mut Tenant) {
         match self {
-            Self::MadeUpKinds => {
-                for n in 0..60 {
-                    let name = format!("bogus-{n}");
-                    let api_version = format!("g{n}.example/v1");
-                    let target = json!({"apiVersion": api_version, "kind": "Thing", "name": name});
-                    make_elasti_service(&tenant.env, &name, target, json!({})).await;
-                }
-            }
-            Self::OldVersionOfDeployment => {
-                let target =
-                    json!({"apiVersion": "apps/v1beta1", "kind": "Deployment", "name": "old"});
-                make_elasti_service(&tenant.env, "old", target, json!({})).await;
-            }
+            Self::MadeUpKinds => tenant.made_up_kinds().await,
+            Self::OldVersionOfDeployment => tenant.old_version_of_deployment().await,
             Self::SlowTriggers => tenant.slow_triggers().await,
+            Self::SilentServers => tenant.silent_servers().await,
+            Self::EndlessAnswers => tenant.endless_answers().await,
+            Self::RedirectedQueries => tenant.redirected_queries().await,
+            Self::NotNumbers => tenant.not_numbers().await,
             Self::RegexBombs => tenant.regex_bombs().await,
+            Self::OddSchedules => tenant.odd_schedules().await,
             Self::GiantObjects => tenant.giant_objects().await,
             Self::NeighboursNames => tenant.neighbours_names().await,
+            Self::TargetsElsewhere => tenant.targets_elsewhere().await,
             Self::HandWrittenSlices => tenant.hand_written_slices().await,
             Self::FalseResolvers => tenant.false_resolvers().await,
+            Self::FalsePredecessors => tenant.false_predecessors().await,
+            Self::ManyServices => tenant.many_services().await,
+            Self::OneSelector => tenant.one_selector().await,
             Self::FlappingSpecs => tenant.flapping_specs().await,
+            Self::FlappingPods => tenant.flapping_pods().await,
+            Self::WakeAndSleep => tenant.wake_and_sleep().await,
+            Self::ChangingPorts => tenant.changing_ports().await,
+            Self::ClaimedPorts => tenant.claimed_ports().await,
+            Self::ScaleFights => tenant.scale_fights().await,
+            Self::NamespaceAgain => tenant.namespace_again(),
+            Self::NeverDeleted => tenant.never_deleted().await,
             Self::HeldConnections => tenant.held_connections().await,
+            Self::SilentConnections => tenant.silent_connections().await,
             Self::SlowHeads => tenant.slow_heads().await,
+            Self::UnreadStreams => tenant.unread_streams().await,
+            Self::UnfinishedHeaders => tenant.unfinished_headers().await,
+            Self::MadeUpHosts => tenant.made_up_hosts(),
+            Self::ForgedText => tenant.forged_text().await,
+            Self::PressedProbes => tenant.pressed_probes().await,
             Self::AdminPortFlood => tenant.admin_port_flood().await,
             Self::WakesWithoutToken => tenant.wakes_without_token(),
+            Self::ThroughResolvers => tenant.through_resolvers().await,
+            Self::RefusedWrites => tenant.refused_writes(),
             Self::HangingWrites => tenant.hanging_writes(),
+            Self::HangingEvents => tenant.hanging_events(),
         }
     }
 }

@@ -59,3 +59,17 @@ fn value(series: &Value) -> Result<f64, QueryError> {
         Err(QueryError::NotFinite)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Compared as it is, it would let everything sleep that reads this server.
+    #[test]
+    fn a_sample_of_nan_would_be_below_every_threshold() {
+        let series = |value: &str| serde_json::json!({"value": [1, value]});
+        assert!(matches!(value(&series("NaN")), Err(QueryError::NotFinite)));
+        let unchecked: Option<f64> = "NaN".parse().ok();
+        assert_eq!(unchecked.map(|value| value >= f64::MIN), Some(false));
+    }
+}
