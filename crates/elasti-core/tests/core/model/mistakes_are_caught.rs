@@ -140,11 +140,6 @@ fn other_safety_mistakes() -> Vec<Case> {
         (
             Mistake::UnknownIsQuiet,
             "S10",
-            with(|c| c.reading = TriggerState::Unknown),
-        ),
-        (
-            Mistake::UnknownIsQuiet,
-            "S10",
             with(|c| (c.reading, c.restarted_source) = (TriggerState::Unknown, true)),
         ),
         (
