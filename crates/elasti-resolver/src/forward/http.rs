@@ -162,7 +162,8 @@ impl Attempt for HttpAttempt<'_> {
             (response, Some(stream), None)
         } else {
             let disconnected = self.connection.client_disconnected();
-            let sent = pool.send_http1(address, request, disconnected, written);
+            let idle_timeout = self.connection.proxy.idle_timeout;
+            let sent = pool.send_http1(address, idle_timeout, request, disconnected, written);
             let sent = sent.await;
             let (response, sender) = sent.map_err(|error| self.failed(error, &pool.http2))?;
             (response, None, Some((pod.state.clone(), sender)))

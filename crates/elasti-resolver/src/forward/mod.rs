@@ -6,6 +6,7 @@ pub(crate) mod grpc;
 pub(crate) mod headers;
 pub(crate) mod http;
 pub(crate) mod http2_pool;
+mod pod_stream;
 pub(crate) mod pool;
 pub(crate) mod relay;
 pub(crate) mod tcp;

@@ -14,6 +14,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 use super::body::RequestBody;
 use super::connect;
 use super::http2_pool::Http2Pool;
+use super::pod_stream::PodStream;
 
 /// Servers close idle connections, Node's after 5 s; a request that crosses such a close is lost, so ours close first.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(4);
@@ -21,6 +22,9 @@ const IDLE_TIMEOUT: Duration = Duration::from_secs(4);
 const MAX_IDLE: usize = 100;
 /// A connection is ready again a few microseconds after the response has ended.
 const READY_TIMEOUT: Duration = Duration::from_millis(50);
+
+/// What of an upload may wait for its pod; also the largest head of a response.
+const BUFFER: usize = 64 * 1024;
 
 /// A connection that speaks HTTP/1.1.
 pub(crate) type Http1 = http1::SendRequest<RequestBody>;
@@ -70,6 +74,7 @@ impl Pool {
     pub(crate) async fn send_http1(
         &self,
         address: SocketAddr,
+        idle_timeout: Option<Duration>,
         mut request: Request<RequestBody>,
         client_disconnected: impl Future<Output = ()>,
         written: impl Fn(),
@@ -79,7 +84,7 @@ impl Pool {
             let reached = tokio::select! {
                 // A pooled connection is there at once, and then the client need not be checked.
                 biased;
-                reached = self.get_http1(address) => reached,
+                reached = self.get_http1(address, idle_timeout) => reached,
                 () = client_disconnected.as_mut() => None,
             };
             let Some((mut sender, pooled)) = reached else {
@@ -114,10 +119,14 @@ impl Pool {
     }
 
     /// A pooled connection, or a new one; and whether it was pooled.
-    async fn get_http1(&self, address: SocketAddr) -> Option<(Http1, bool)> {
+    async fn get_http1(
+        &self,
+        address: SocketAddr,
+        idle_timeout: Option<Duration>,
+    ) -> Option<(Http1, bool)> {
         match self.take().await {
             Some(sender) => Some((sender, true)),
-            None => Some((open_http1(address).await?, false)),
+            None => Some((open_http1(address, idle_timeout).await?, false)),
         }
     }
 
@@ -137,9 +146,10 @@ impl Pool {
     }
 }
 
-async fn open_http1(address: SocketAddr) -> Option<Http1> {
-    let stream = connect(address).await?;
+async fn open_http1(address: SocketAddr, idle_timeout: Option<Duration>) -> Option<Http1> {
+    let stream = PodStream::new(connect(address).await?, idle_timeout);
     let (sender, connection) = http1::Builder::new()
+        .max_buf_size(BUFFER)
         .handshake(TokioIo::new(stream))
         .await
         .ok()?;
