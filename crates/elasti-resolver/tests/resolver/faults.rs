@@ -602,7 +602,7 @@ async fn stuck(pod: SocketAddr) -> TcpStream {
     stream
 }
 
-/// Uploads until nobody takes more.
+/// Uploads until no more is taken.
 async fn upload_until_blocked(client: &mut TcpStream) {
     let head = b"POST /up HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000000\r\n\r\n";
     client.write_all(head).await.unwrap();
