@@ -3,11 +3,12 @@
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, Interest, ReadBuf};
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 use crate::net::{TcpStream, clear_urgent, close_writing, read};
 use crate::protocol::TLS_FIRST_BYTE;
@@ -17,20 +18,57 @@ use crate::unfinished_heads::UnfinishedHead;
 /// most so long in total: closing at once would answer its bytes with a reset, which may destroy the answer on its way.
 const LINGER_IDLE: Duration = Duration::from_secs(2);
 const LINGER_MOST: Duration = Duration::from_secs(30);
+/// What a client has sent before it closed its side goes on to its pod, unless that takes nothing for so long.
+const STALLED: Duration = Duration::from_secs(5);
 
 /// Reads and writes a connection that is shared.
 #[derive(Clone, Debug)]
 pub(crate) struct ClientStream {
     stream: Arc<TcpStream>,
+    traffic: Arc<Traffic>,
     /// Of HTTP/1: reads end with an error where it has no room.
     head: Option<Arc<UnfinishedHead>>,
+}
+
+/// What hyper does with the connection. One task polls it, so the parts need no order between them.
+#[derive(Debug, Default)]
+struct Traffic {
+    /// It waits for bytes, and so notices the end.
+    waits: AtomicBool,
+    /// Reads and writes.
+    count: AtomicU64,
+}
+
+impl Traffic {
+    fn moved(&self) {
+        self.count.fetch_add(1, Ordering::Relaxed);
+    }
 }
 
 impl ClientStream {
     pub(crate) fn new(stream: TcpStream, head: Option<Arc<UnfinishedHead>>) -> Self {
         Self {
             stream: Arc::new(stream),
+            traffic: Arc::default(),
             head,
+        }
+    }
+
+    /// Whether hyper leaves the client's bytes unread, so that it does not notice the client's end: a pod does not take
+    /// its upload, or its next request has come already.
+    pub(crate) fn is_unread(&self) -> bool {
+        !self.traffic.waits.load(Ordering::Relaxed)
+    }
+
+    /// Ends when the client has disconnected and nothing has moved for a while after that.
+    pub(crate) async fn disconnected_unread(&self) {
+        loop {
+            self.disconnected().await;
+            let before = self.traffic.count.load(Ordering::Relaxed);
+            sleep(STALLED).await;
+            if self.traffic.count.load(Ordering::Relaxed) == before {
+                return;
+            }
         }
     }
 
@@ -89,11 +127,15 @@ impl AsyncRead for ClientStream {
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let before = buffer.filled().len();
+        let traffic = &self.traffic;
         loop {
-            ready!(self.stream.poll_read_ready(cx))?;
+            let ready = self.stream.poll_read_ready(cx);
+            traffic.waits.store(ready.is_pending(), Ordering::Relaxed);
+            ready!(ready)?;
             match read(&self.stream, buffer) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 done => {
+                    traffic.moved();
                     let count = buffer.filled().len().saturating_sub(before);
                     let fits = self.head.as_ref().is_none_or(|head| head.read(count));
                     let too_many = || Err(io::ErrorKind::OutOfMemory.into());
@@ -114,7 +156,10 @@ impl AsyncWrite for ClientStream {
             ready!(self.stream.poll_write_ready(cx))?;
             match self.stream.try_write(bytes) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                done => return Poll::Ready(done),
+                done => {
+                    self.traffic.moved();
+                    return Poll::Ready(done);
+                }
             }
         }
     }
@@ -128,7 +173,10 @@ impl AsyncWrite for ClientStream {
             ready!(self.stream.poll_write_ready(cx))?;
             match self.stream.try_write_vectored(slices) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                done => return Poll::Ready(done),
+                done => {
+                    self.traffic.moved();
+                    return Poll::Ready(done);
+                }
             }
         }
     }

@@ -47,7 +47,7 @@ pub(crate) struct Proxy {
     pub(crate) lifecycle: Arc<Lifecycle>,
     pub(crate) host_route: HostRoute,
     pub(crate) sources: Arc<Sources>,
-    /// How long a relay may carry nothing before it is ended; `None`: for ever.
+    /// How long a relay may carry nothing, or a pod take nothing of an upload, before it is ended; `None`: for ever.
     pub(crate) idle_timeout: Option<Duration>,
     pub(crate) access_log: Option<AccessLog>,
     pub(crate) tracer: Option<Tracer>,

@@ -109,7 +109,7 @@ pub const VARIABLES: [Variable; 37] = [
     variable(
         "ELASTI_RESOLVER_IDLE_TIMEOUT",
         "1h",
-        "how long a TCP relay or a WebSocket may carry nothing before it is ended; 0 means for ever",
+        "how long a TCP relay or a WebSocket may carry nothing, or a pod take nothing of an upload over HTTP/1.1, before it is ended; 0 means for ever",
     ),
     variable("POD_IP", "none", "this resolver's own address"),
     variable(

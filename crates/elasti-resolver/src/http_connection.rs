@@ -1,9 +1,11 @@
 //! One HTTP connection of a client: drives hyper, and answers each request on it.
 
 use std::cell::Cell;
+use std::future::poll_fn;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::Poll;
 
 use elasti_core::waiting_room::{RESERVED_BYTES, Refusal};
 use http::header::{self, HeaderValue};
@@ -111,9 +113,13 @@ pub(crate) async fn serve(accepted: Accepted, protocol: Protocol, first: HoldOut
     macro_rules! drive {
         ($server:expr) => {{
             let mut server = std::pin::pin!($server);
+            let mut disconnected = std::pin::pin!(connection.disconnected_unread());
             loop {
                 tokio::select! {
+                    // The server first: what it reads decides whether anyone else must look for the client's end.
+                    biased;
                     ended = server.as_mut() => break ended,
+                    () = disconnected.as_mut() => return,
                     () = connection.go_away.notified() => server.as_mut().graceful_shutdown(),
                     () = ending.begins() => {
                         // An idle connection ends now. A request that crosses that end must meet a reset, by which its
@@ -306,6 +312,19 @@ impl HttpConnection {
             Some(stream) => stream.disconnected().await,
             None => std::future::pending().await,
         }
+    }
+
+    /// Ends when the client has disconnected although hyper does not read from it, and so does not notice.
+    async fn disconnected_unread(&self) {
+        let Some(stream) = &self.stream else {
+            return std::future::pending().await;
+        };
+        let mut disconnected = std::pin::pin!(stream.disconnected_unread());
+        let noticed = poll_fn(|context| match stream.is_unread() {
+            true => disconnected.as_mut().poll(context),
+            false => Poll::Pending,
+        });
+        noticed.await;
     }
 
     /// Once its pods are in rotation a client should come back on the direct path; a client of the host route has none.

@@ -46,7 +46,8 @@ pub struct Settings {
     pub host_header: Option<HeaderName>,
     /// The Service of all resolvers: whatever address its slices name is never a backend.
     pub peers: Option<ServiceKey>,
-    /// How long a relay or an upgraded connection may carry nothing before it is ended; `None`: for ever.
+    /// How long a relay or an upgraded connection may carry nothing, or a pod take nothing of an upload over HTTP/1.1,
+    /// before it is ended; `None`: for ever.
     pub idle_timeout: Option<Duration>,
     /// How long nodes take to follow an EndpointSlice.
     pub settle: Duration,

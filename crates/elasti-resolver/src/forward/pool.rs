@@ -6,24 +6,17 @@ use std::time::Duration;
 
 use http::{Request, Response};
 use hyper::body::Incoming;
-use hyper::client::conn::http1;
-use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::time::{Instant, sleep_until};
 
 use super::body::RequestBody;
-use super::connect;
+use super::http1_connection::Http1;
 use super::http2_pool::Http2Pool;
 
 /// Servers close idle connections, Node's after 5 s; a request that crosses such a close is lost, so ours close first.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(4);
 /// Idle connections to one pod: the predecessor's `MAX_IDLE_PROXY_CONNS_PER_HOST`.
 const MAX_IDLE: usize = 100;
-/// A connection is ready again a few microseconds after the response has ended.
-const READY_TIMEOUT: Duration = Duration::from_millis(50);
-
-/// A connection that speaks HTTP/1.1.
-pub(crate) type Http1 = http1::SendRequest<RequestBody>;
 
 /// Why there is no response.
 #[derive(Debug)]
@@ -44,7 +37,7 @@ pub(crate) enum SendError {
 
 #[derive(Debug)]
 struct Idle {
-    sender: Http1,
+    connection: Http1,
     since: Instant,
 }
 
@@ -70,6 +63,7 @@ impl Pool {
     pub(crate) async fn send_http1(
         &self,
         address: SocketAddr,
+        idle_timeout: Option<Duration>,
         mut request: Request<RequestBody>,
         client_disconnected: impl Future<Output = ()>,
         written: impl Fn(),
@@ -79,15 +73,15 @@ impl Pool {
             let reached = tokio::select! {
                 // A pooled connection is there at once, and then the client need not be checked.
                 biased;
-                reached = self.get_http1(address) => reached,
+                reached = self.get_http1(address, idle_timeout) => reached,
                 () = client_disconnected.as_mut() => None,
             };
-            let Some((mut sender, pooled)) = reached else {
+            let Some((mut connection, pooled)) = reached else {
                 return Err(SendError::Unsent(Box::new(request)));
             };
             written();
-            match sender.try_send_request(request).await {
-                Ok(response) => return Ok((response, sender)),
+            match connection.send(request).await {
+                Ok(response) => return Ok((response, connection)),
                 Err(mut error) => match error.take_message() {
                     // A pooled connection that closed before the first byte: try the next one, in the end a new one.
                     Some(unsent) if pooled => request = unsent,
@@ -100,11 +94,14 @@ impl Pool {
     }
 
     /// Takes back a connection whose response has ended.
-    pub(crate) fn put(&self, sender: Http1) {
+    pub(crate) fn put(&self, connection: Http1) {
+        let Some(connection) = connection.into_idle() else {
+            return;
+        };
         let mut list = self.http1.lock();
-        if list.idle.len() < MAX_IDLE && !sender.is_closed() {
+        if list.idle.len() < MAX_IDLE {
             list.idle.push(Idle {
-                sender,
+                connection,
                 since: Instant::now(),
             });
             if !std::mem::replace(&mut list.watched, true) {
@@ -114,37 +111,23 @@ impl Pool {
     }
 
     /// A pooled connection, or a new one; and whether it was pooled.
-    async fn get_http1(&self, address: SocketAddr) -> Option<(Http1, bool)> {
-        match self.take().await {
-            Some(sender) => Some((sender, true)),
-            None => Some((open_http1(address).await?, false)),
+    async fn get_http1(
+        &self,
+        address: SocketAddr,
+        idle_timeout: Option<Duration>,
+    ) -> Option<(Http1, bool)> {
+        match self.take() {
+            Some(connection) => Some((connection, true)),
+            None => Some((Http1::open(address, idle_timeout).await?, false)),
         }
     }
 
-    async fn take(&self) -> Option<Http1> {
-        loop {
-            let Idle { mut sender, since } = self.http1.lock().idle.pop()?;
-            if since.elapsed() >= IDLE_TIMEOUT {
-                continue;
-            }
-            // Nearly always it is ready by now, and then no timer is needed.
-            if sender.is_ready()
-                || matches!(timeout(READY_TIMEOUT, sender.ready()).await, Ok(Ok(())))
-            {
-                return Some(sender);
-            }
-        }
+    /// The one that was used last: the pod may have closed it, which shows before anything is sent.
+    fn take(&self) -> Option<Http1> {
+        let last = self.http1.lock().idle.pop();
+        let fresh = last.filter(|idle| idle.since.elapsed() < IDLE_TIMEOUT);
+        fresh.map(|idle| idle.connection)
     }
-}
-
-async fn open_http1(address: SocketAddr) -> Option<Http1> {
-    let stream = connect(address).await?;
-    let (sender, connection) = http1::Builder::new()
-        .handshake(TokioIo::new(stream))
-        .await
-        .ok()?;
-    tokio::spawn(async move { drop(connection.with_upgrades().await) });
-    Some(sender)
 }
 
 /// Closes connections that are idle for too long, until none is left.

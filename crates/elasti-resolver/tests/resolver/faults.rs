@@ -594,6 +594,55 @@ async fn a_request_held_for_a_deleted_elastiservice_is_refused_at_once() {
     assert_eq!(answer.header("retry-after"), Some("1"));
 }
 
+/// A pod's connection on which a request has begun and nothing more is read.
+async fn stuck(pod: SocketAddr) -> TcpStream {
+    let listener = TcpListener::bind(pod).await.unwrap();
+    let (mut stream, _) = listener.accept().await.unwrap();
+    assert!(stream.read(&mut [0; 64]).await.unwrap() > 0);
+    stream
+}
+
+/// Uploads until no more is taken.
+async fn upload_until_blocked(client: &mut TcpStream) {
+    let head = b"POST /up HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000000\r\n\r\n";
+    client.write_all(head).await.unwrap();
+    let piece = [7; 64 * 1024];
+    while timeout(Duration::from_secs(1), client.write(&piece))
+        .await
+        .is_ok_and(|written| written.unwrap() > 0)
+    {}
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_upload_that_its_pod_does_not_take_ends_with_its_client() {
+    let fixture =
+        Fixture::with(|settings| settings.activity_readers = [READER.to_owned()].into()).await;
+    fixture.asleep(hollow("cart")).await;
+    let mut client = TcpStream::connect(direct(&fixture)).await.unwrap();
+    let pod = pods(&fixture, 1).await[0];
+    let (_stuck, ()) = tokio::join!(stuck(pod), upload_until_blocked(&mut client));
+    assert_eq!(open(&fixture).await, 1);
+    // Its end would wait behind what it has not sent yet; a reset does not.
+    client.set_zero_linger().unwrap();
+    drop(client);
+    until("nothing is open", async || open(&fixture).await == 0).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_upload_that_its_pod_does_not_take_for_an_hour_is_a_502_and_counts_no_more() {
+    let fixture =
+        Fixture::with(|settings| settings.activity_readers = [READER.to_owned()].into()).await;
+    let address = fixture.asleep(hollow("cart")).await;
+    let mut client = TcpStream::connect(&address).await.unwrap();
+    let pod = pods(&fixture, 1).await[0];
+    let (_stuck, ()) = tokio::join!(stuck(pod), upload_until_blocked(&mut client));
+    assert_eq!(open(&fixture).await, 1);
+    let mut answer = [0; 12];
+    client.read_exact(&mut answer).await.unwrap();
+    assert_eq!(&answer, b"HTTP/1.1 502");
+    until("nothing is open", async || open(&fixture).await == 0).await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_relay_that_carries_nothing_for_an_hour_ends_and_counts_no_more() {
     let fixture =

@@ -110,6 +110,46 @@ async fn a_connection_that_the_pod_closed_while_idle_is_not_used_again() {
     }
 }
 
+#[tokio::test(start_paused = true)]
+async fn requests_one_after_the_other_use_one_connection_to_their_pod() {
+    const ANSWERS: [&str; 6] = [
+        "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi",
+        "HTTP/1.1 204 No Content\r\n\r\n",
+        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhi\r\n0\r\n\r\n",
+        "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n",
+        "HTTP/1.1 103 Early Hints\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi",
+        "HTTP/1.1 404 Not Found\r\nContent-Length: 4\r\n\r\ngone",
+    ];
+    let fixture = Fixture::start().await;
+    let address = fixture.asleep(hollow("cart")).await;
+    let direct = format!("{}:{}", fixture.address, HTTP.listen);
+    let first = tokio::spawn(async move { http_get(&address, "/").await });
+    let listener = TcpListener::bind(pod_address(&fixture).await)
+        .await
+        .unwrap();
+    let (mut stream, _) = listener.accept().await.unwrap();
+    // The clock must not reach the end of an idle connection between two requests.
+    tokio::time::resume();
+    let pod = tokio::spawn(async move {
+        for answer in ANSWERS {
+            let mut head = Vec::new();
+            while !head.ends_with(b"\r\n\r\n") {
+                head.push(stream.read_u8().await.unwrap());
+            }
+            stream.write_all(answer.as_bytes()).await.unwrap();
+        }
+    });
+    let clients = tokio::spawn(async move {
+        assert_eq!(first.await.unwrap().body, "hi");
+        for _ in &ANSWERS[1..] {
+            http_get(&direct, "/").await;
+        }
+    });
+    // It fails at the end of its only connection.
+    pod.await.unwrap();
+    clients.await.unwrap();
+}
+
 pub type PodBody = BoxBody<Bytes, Infallible>;
 
 /// Serves HTTP/1.1 and h2c in the pod's place.
