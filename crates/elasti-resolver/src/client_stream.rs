@@ -9,6 +9,7 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, Interest, ReadBuf};
 use tokio::time::{Instant, timeout};
 
+use crate::header_blocks::ClientFrames;
 use crate::net::{TcpStream, clear_urgent, close_writing, read};
 use crate::protocol::TLS_FIRST_BYTE;
 use crate::unfinished_heads::UnfinishedHead;
@@ -18,16 +19,32 @@ use crate::unfinished_heads::UnfinishedHead;
 const LINGER_IDLE: Duration = Duration::from_secs(2);
 const LINGER_MOST: Duration = Duration::from_secs(30);
 
+/// What bounds the memory of heads that a client does not end. Reads end with an error where there is no room for one.
+#[derive(Clone, Debug)]
+pub(crate) enum HeadBound {
+    Http1(Arc<UnfinishedHead>),
+    Http2(Arc<ClientFrames>),
+}
+
+impl HeadBound {
+    /// These bytes have been read; false if there is no room for them.
+    fn read(&self, bytes: &[u8]) -> bool {
+        match self {
+            Self::Http1(head) => head.read(bytes.len()),
+            Self::Http2(frames) => frames.read(bytes),
+        }
+    }
+}
+
 /// Reads and writes a connection that is shared.
 #[derive(Clone, Debug)]
 pub(crate) struct ClientStream {
     stream: Arc<TcpStream>,
-    /// Of HTTP/1: reads end with an error where it has no room.
-    head: Option<Arc<UnfinishedHead>>,
+    head: Option<HeadBound>,
 }
 
 impl ClientStream {
-    pub(crate) fn new(stream: TcpStream, head: Option<Arc<UnfinishedHead>>) -> Self {
+    pub(crate) fn new(stream: TcpStream, head: Option<HeadBound>) -> Self {
         Self {
             stream: Arc::new(stream),
             head,
@@ -94,8 +111,8 @@ impl AsyncRead for ClientStream {
             match read(&self.stream, buffer) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 done => {
-                    let count = buffer.filled().len().saturating_sub(before);
-                    let fits = self.head.as_ref().is_none_or(|head| head.read(count));
+                    let read = buffer.filled().get(before..).unwrap_or_default();
+                    let fits = self.head.as_ref().is_none_or(|head| head.read(read));
                     let too_many = || Err(io::ErrorKind::OutOfMemory.into());
                     return Poll::Ready(if fits { done } else { too_many() });
                 }
