@@ -113,7 +113,7 @@ async fn begin_head(from: u8, fixture: &Fixture) -> TcpStream {
 /// With a real clock: a paused one would run through the time that a ping has.
 #[tokio::test]
 async fn heads_that_stop_between_two_frames_take_no_more_memory_than_their_bound() {
-    const CALM: u32 = 11;
+    const ENHANCE_YOUR_CALM: u32 = 11;
     let fixture = Fixture::start().await;
     let mut begun = JoinSet::new();
     for _ in 0..32 + 20 {
@@ -122,7 +122,7 @@ async fn heads_that_stop_between_two_frames_take_no_more_memory_than_their_bound
     }
     for _ in 0..20 {
         let ended = begun.join_next().await.unwrap();
-        assert_eq!(ended.unwrap(), Some(CALM));
+        assert_eq!(ended.unwrap(), Some(ENHANCE_YOUR_CALM));
     }
     assert_eq!(begun.len(), 32);
     let mut whole = connect(2, &fixture, 8012).await;

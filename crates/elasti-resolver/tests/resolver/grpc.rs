@@ -49,7 +49,7 @@ fn framed(message: &[u8]) -> Bytes {
 fn next_message(came: &mut BytesMut) -> Option<Bytes> {
     let length: [u8; 4] = came.get(1..5)?.try_into().ok()?;
     let end = 5 + u32::from_be_bytes(length) as usize;
-    assert_eq!(came[0], 0, "nobody compresses");
+    assert_eq!(came[0], 0, "no message is compressed");
     (came.len() >= end).then(|| came.split_to(end).freeze().slice(5..))
 }
 

@@ -1,4 +1,4 @@
-//! The windows of HTTP/2: as large for a connection as for all its streams, so that what nobody reads stops nothing else.
+//! The windows of HTTP/2: as large for a connection as for all its streams, so that what stays unread stops nothing else.
 
 use std::collections::BTreeSet;
 use std::convert::Infallible;
@@ -134,7 +134,7 @@ impl Pod {
 
 /// With a real clock: a paused one would run through the time that a ping has.
 #[tokio::test]
-async fn ninety_nine_answers_that_nobody_reads_stop_no_other_on_the_same_connection_to_their_pod() {
+async fn ninety_nine_unread_answers_stop_no_other_on_the_same_connection_to_their_pod() {
     let fixture = Fixture::start().await;
     let address = fixture.asleep(late("cart")).await;
     let (stuck, mut other) = (client(&address).await, client(&address).await);
