@@ -35,6 +35,8 @@ pub enum AnswerReason {
     Starting,
     /// A pod may have received the request, but closed the connection without a response.
     PodClosed,
+    /// The pod accepted connections and said nothing on them, where HTTP/2 begins with SETTINGS.
+    PodSilent,
     /// The pod refused the HTTP/2 stream before it did anything, which is passed on; only in metrics.
     StreamRefused,
     /// A gRPC call waited as long as its own `grpc-timeout` allows.
@@ -57,7 +59,7 @@ pub enum AnswerReason {
 
 impl AnswerReason {
     /// All of them, in the order in which the docs list them.
-    pub const ALL: [Self; 25] = [
+    pub const ALL: [Self; 26] = [
         Self::ServiceFull,
         Self::ServiceBytes,
         Self::SharedFull,
@@ -74,6 +76,7 @@ impl AnswerReason {
         Self::Down,
         Self::Starting,
         Self::PodClosed,
+        Self::PodSilent,
         Self::StreamRefused,
         Self::GrpcTimeout,
         Self::NotManaged,
@@ -105,6 +108,7 @@ impl AnswerReason {
             Self::Down => "Down",
             Self::Starting => "Starting",
             Self::PodClosed => "PodClosed",
+            Self::PodSilent => "PodSilent",
             Self::StreamRefused => "StreamRefused",
             Self::GrpcTimeout => "GrpcTimeout",
             Self::NotManaged => "NotManaged",

@@ -45,7 +45,7 @@ pub struct Limits {
 }
 
 /// 20,000 shared requests let one busy service hold 10,000 (a half) and cost 20,000 x 4 KiB = 80 MiB while unread.
-/// 256 MiB of shared bytes are 13 KiB for each of them, six usual heads; one service may use the half that it could reach
+/// 256 MiB of shared bytes are 13 KiB for each of them, three usual heads with their tables; one service may use the half that it could reach
 /// alone, which is 2,000 HTTP/2 streams with a window of 64 KiB each. 80 + 256 = 336 MiB: four fifths of what a resolver
 /// of 512 MiB has below its watermark of 80 % (410 MiB).
 /// 600 s is the default of `REQ_TIMEOUT`.

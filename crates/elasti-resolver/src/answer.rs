@@ -32,6 +32,9 @@ pub(crate) enum Failure {
         "The service closed the connection without an answer; whether it did the work is not known."
     )]
     PodClosed,
+    /// The pods have accepted connections and said nothing on them: they have seen nothing of the request.
+    #[error("The service accepts connections, but does not begin to speak HTTP/2 on them.")]
+    PodSilent,
     /// The ElastiService was deleted, or its port changed, while the client was connected.
     #[error("Elasti no longer manages this service; a retry goes straight to it.")]
     Deleted,
@@ -88,6 +91,7 @@ impl Failure {
             Self::Obstacle(reason) => obstacle(reason).0,
             Self::Down => AnswerReason::Down,
             Self::PodClosed => AnswerReason::PodClosed,
+            Self::PodSilent => AnswerReason::PodSilent,
             Self::Deleted => AnswerReason::ServiceDeleted,
             Self::StreamRefused => AnswerReason::StreamRefused,
             Self::GrpcTimeout => AnswerReason::GrpcTimeout,
@@ -112,6 +116,7 @@ impl Failure {
             | Self::Obstacle(_)
             | Self::Down
             | Self::PodClosed
+            | Self::PodSilent
             | Self::StreamRefused
             | Self::GrpcTimeout
             | Self::Deleted => "service",
@@ -128,7 +133,7 @@ impl Failure {
     fn retry_after_seconds(self) -> Option<u32> {
         match self {
             Self::Refused(refusal) => Some(refusal.retry_after_seconds()),
-            Self::Deadline | Self::Down => Some(5),
+            Self::Deadline | Self::Down | Self::PodSilent => Some(5),
             Self::Deleted => Some(1),
             Self::Obstacle(_) => Some(30),
             Self::PodClosed
@@ -155,6 +160,7 @@ impl Failure {
             | Self::Deadline
             | Self::Obstacle(_)
             | Self::Down
+            | Self::PodSilent
             | Self::Deleted
             | Self::StreamRefused
             | Self::ClientDisconnected => StatusCode::SERVICE_UNAVAILABLE,
@@ -297,6 +303,7 @@ fn grpc_failure(failure: Failure, sentence: &str) -> Response<Body> {
         | Failure::Deadline
         | Failure::Obstacle(_)
         | Failure::Down
+        | Failure::PodSilent
         | Failure::Deleted
         | Failure::StreamRefused
         | Failure::ClientDisconnected => 14_u16,

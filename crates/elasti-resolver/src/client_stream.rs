@@ -10,6 +10,7 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, Interest, ReadBuf};
 use tokio::time::{Instant, sleep, timeout};
 
+use crate::header_blocks::ClientFrames;
 use crate::net::{TcpStream, clear_urgent, close_writing, read};
 use crate::protocol::TLS_FIRST_BYTE;
 use crate::unfinished_heads::UnfinishedHead;
@@ -21,13 +22,29 @@ const LINGER_MOST: Duration = Duration::from_secs(30);
 /// What a client has sent before it closed its side goes on to its pod, unless that takes nothing for so long.
 const STALLED: Duration = Duration::from_secs(5);
 
+/// What bounds the memory of heads that a client does not end. Reads end with an error where there is no room for one.
+#[derive(Clone, Debug)]
+pub(crate) enum HeadBound {
+    Http1(Arc<UnfinishedHead>),
+    Http2(Arc<ClientFrames>),
+}
+
+impl HeadBound {
+    /// These bytes have been read; false if there is no room for them.
+    fn read(&self, bytes: &[u8]) -> bool {
+        match self {
+            Self::Http1(head) => head.read(bytes.len()),
+            Self::Http2(frames) => frames.read(bytes),
+        }
+    }
+}
+
 /// Reads and writes a connection that is shared.
 #[derive(Clone, Debug)]
 pub(crate) struct ClientStream {
     stream: Arc<TcpStream>,
     traffic: Arc<Traffic>,
-    /// Of HTTP/1: reads end with an error where it has no room.
-    head: Option<Arc<UnfinishedHead>>,
+    head: Option<HeadBound>,
 }
 
 /// What hyper does with the connection. One task polls it, so the parts need no order between them.
@@ -46,7 +63,7 @@ impl Traffic {
 }
 
 impl ClientStream {
-    pub(crate) fn new(stream: TcpStream, head: Option<Arc<UnfinishedHead>>) -> Self {
+    pub(crate) fn new(stream: TcpStream, head: Option<HeadBound>) -> Self {
         Self {
             stream: Arc::new(stream),
             traffic: Arc::default(),
@@ -136,8 +153,8 @@ impl AsyncRead for ClientStream {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 done => {
                     traffic.moved();
-                    let count = buffer.filled().len().saturating_sub(before);
-                    let fits = self.head.as_ref().is_none_or(|head| head.read(count));
+                    let read = buffer.filled().get(before..).unwrap_or_default();
+                    let fits = self.head.as_ref().is_none_or(|head| head.read(read));
                     let too_many = || Err(io::ErrorKind::OutOfMemory.into());
                     return Poll::Ready(if fits { done } else { too_many() });
                 }

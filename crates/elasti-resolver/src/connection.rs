@@ -18,6 +18,7 @@ use crate::ended_hold::EndedHold;
 use crate::forward::http::needs_pod;
 use crate::forward::tcp::{self, Relay};
 use crate::head;
+use crate::header_blocks::HeaderBlocks;
 use crate::hold::Asks;
 use crate::host_route::HostRoute;
 use crate::http_connection;
@@ -52,6 +53,7 @@ pub(crate) struct Proxy {
     pub(crate) access_log: Option<AccessLog>,
     pub(crate) tracer: Option<Tracer>,
     pub(crate) unfinished_heads: Arc<UnfinishedHeads>,
+    pub(crate) header_blocks: HeaderBlocks,
 }
 
 impl Proxy {

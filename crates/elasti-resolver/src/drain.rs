@@ -24,13 +24,15 @@ const RESERVED_FILES: u64 = 256;
 /// How many times as many connections as are still free one listener may have: alone it gets 4/5 of all, and n of them
 /// leave 1/(4n + 1) for the next one (the dynamic threshold of the waiting rooms, with alpha = 4).
 const MOST_OF_FREE: usize = 4;
-/// New connections are accepted for at most this many settle times: a client that never stops to come must not keep a
-/// resolver from ending. 15 x 2 s = 30 s, which nodes that follow late have then had.
-const MOST_SETTLE_TIMES: u32 = 15;
-
 /// How long it waits to be out of all slices: the leader writes 10,000 of them in less. Where no operator runs they stay,
-/// and it must end all the same, within what the chart grants beyond the longest hold (60 s).
+/// and it must end all the same.
 const OUT_OF_SLICES_TIMEOUT: Duration = Duration::from_secs(50);
+/// And then, whatever the settle time, until nothing new came: a client that never stops to come must not keep a resolver
+/// from ending, and nodes that follow late have had this long.
+///
+/// What is accepted last may be held for the longest hold, so the chart grants 120 s beyond it: 50 + 30 s, and 40 s for
+/// the last answers.
+const SETTLE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// From start to shutdown: the stage, and the connections that are open.
 #[derive(Debug)]
@@ -98,6 +100,16 @@ impl Lifecycle {
         ConnectionGuard(self.connections.clone())
     }
 
+    async fn nothing_new_for(&self, settle: Duration) {
+        loop {
+            let before = self.accepted.load(Ordering::Relaxed);
+            sleep(settle).await;
+            if self.accepted.load(Ordering::Relaxed) == before {
+                return;
+            }
+        }
+    }
+
     /// Ends when every connection has. Nodes stop sending new ones when they have followed the slices, usually within
     /// `settle`, but some follow later: new ones are accepted until none came for that long.
     pub(crate) async fn drain(&self, settle: Duration, out_of_slices: impl Future<Output = ()>) {
@@ -105,13 +117,7 @@ impl Lifecycle {
         if timeout(OUT_OF_SLICES_TIMEOUT, out_of_slices).await.is_err() {
             tracing::warn!("drain timed out: still in EndpointSlices");
         }
-        for _ in 0..MOST_SETTLE_TIMES {
-            let before = self.accepted.load(Ordering::Relaxed);
-            sleep(settle).await;
-            if self.accepted.load(Ordering::Relaxed) == before {
-                break;
-            }
-        }
+        let _ = timeout(SETTLE_TIMEOUT, self.nothing_new_for(settle)).await;
         self.stage.send_replace(Stage::Closing);
         let mut open = self.connections.subscribe();
         // The sender is ours, so this ends only when the count is 0.
@@ -196,6 +202,9 @@ mod tests {
 
     use super::*;
 
+    /// What the request that was held longest still has for its answer.
+    const ANSWER_TIME: Duration = Duration::from_secs(40);
+
     #[test]
     fn clients_get_the_files_that_are_not_reserved() {
         for (files, connections) in [
@@ -254,6 +263,50 @@ mod tests {
             } => {}
         }
         assert!(lifecycle.closing().begins().now_or_never().is_some());
+    }
+
+    /// How many seconds resolver pods have beyond the longest hold, by the chart and by its rendering.
+    fn granted() -> (u64, u64) {
+        const CHART: &str =
+            include_str!("../../../deploy/helm/elasti/templates/resolver-deployment.yaml");
+        const VALUES: &str = include_str!("../../../deploy/helm/elasti/values.yaml");
+        const RENDERED: &str = include_str!("../../../deploy/kustomize/base/deployment.yaml");
+        let number = |text: &str, before: &str| -> u64 {
+            let (_, after) = text.rsplit_once(before).unwrap();
+            let digits = after
+                .trim_start_matches('"')
+                .split(|it: char| !it.is_ascii_digit());
+            digits.into_iter().next().unwrap().parse().unwrap()
+        };
+        let beyond = number(CHART, "add (int $r.proxy.env.reqTimeout) ");
+        let whole = number(RENDERED, "terminationGracePeriodSeconds: ");
+        (beyond, whole - number(VALUES, "reqTimeout: "))
+    }
+
+    /// Its slices never go, clients never stop to come, nodes are slow, and the last request is held for its whole time.
+    #[tokio::test(start_paused = true)]
+    async fn the_longest_drain_leaves_the_last_answer_time_before_its_pod_is_killed() {
+        let (chart, rendered) = granted();
+        assert_eq!(chart, rendered);
+        for settle in [1, 2, 7, 100, 3_600] {
+            let lifecycle = Lifecycle::new(1024);
+            let began = tokio::time::Instant::now();
+            let arrivals = async {
+                loop {
+                    sleep(Duration::from_millis(100)).await;
+                    drop(lifecycle.count_connection());
+                }
+            };
+            tokio::select! {
+                () = lifecycle.drain(Duration::from_secs(settle), std::future::pending()) => {}
+                () = arrivals => {}
+            }
+            let accepted_for = began.elapsed();
+            assert!(
+                accepted_for + ANSWER_TIME <= Duration::from_secs(chart),
+                "{accepted_for:?} of {chart} s, with a settle time of {settle} s"
+            );
+        }
     }
 
     #[tokio::test(start_paused = true)]

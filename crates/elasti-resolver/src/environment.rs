@@ -89,7 +89,7 @@ pub const VARIABLES: [Variable; 37] = [
     variable(
         "ELASTI_RESOLVER_SETTLE",
         "2s",
-        "how long nodes take to follow an EndpointSlice; after SIGTERM, connections are accepted until none came for so long",
+        "how long nodes take to follow an EndpointSlice; after SIGTERM, connections are accepted until none came for so long, 30 s at most",
     ),
     variable(
         "ELASTI_RESOLVER_PEERS",

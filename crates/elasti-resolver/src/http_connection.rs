@@ -18,7 +18,7 @@ use tokio::io::AsyncWriteExt as _;
 use tokio::sync::Notify;
 
 use crate::answer::{self, Failure};
-use crate::client_stream::ClientStream;
+use crate::client_stream::{ClientStream, HeadBound};
 use crate::connection::{Accepted, HEADER_TIMEOUT, Proxy, Route};
 use crate::drain::Ending;
 use crate::forward::body::{Body, RequestBody};
@@ -89,7 +89,10 @@ pub(crate) async fn serve(accepted: Accepted, protocol: Protocol, first: HoldOut
     let _ = stream.set_nodelay(true);
     let is_http1 = protocol == Protocol::Http1;
     let head = is_http1.then(|| proxy.unfinished_heads.connection());
-    let stream = ClientStream::new(stream, head.clone());
+    let frames = (!is_http1).then(|| proxy.header_blocks.connection());
+    let of_http1 = head.clone().map(HeadBound::Http1);
+    let bound = of_http1.or(frames.clone().map(HeadBound::Http2));
+    let stream = ClientStream::new(stream, bound);
     let connection = Arc::new(HttpConnection {
         proxy,
         route,
@@ -108,7 +111,7 @@ pub(crate) async fn serve(accepted: Accepted, protocol: Protocol, first: HoldOut
         let (connection, first) = (shared.clone(), first.take());
         async move { connection.respond(request, first).await }
     });
-    let io = TokioIo::new(stream);
+    let io = TokioIo::new(stream.clone());
     // Both kinds of connection end in order when asked to, under two different types.
     macro_rules! drive {
         ($server:expr) => {{
@@ -136,6 +139,10 @@ pub(crate) async fn serve(accepted: Accepted, protocol: Protocol, first: HoldOut
     }
     if protocol == Protocol::Http2 {
         let _ = drive!(http2_server().serve_connection(io, service));
+        if let Some(goaway) = frames.and_then(|frames| frames.goaway()) {
+            tracing::debug!(client = connection.client(), "too many unfinished heads");
+            let _ = { stream }.write_all(&goaway).await;
+        }
         return;
     }
     let ended = drive!(http1_server().serve_connection(io, service).with_upgrades());

@@ -16,6 +16,7 @@ mod forward;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
 mod head;
+mod header_blocks;
 mod hold;
 mod host_route;
 mod http_connection;

@@ -24,6 +24,7 @@ use crate::clock::Clock;
 use crate::connection::Proxy;
 use crate::drain::Lifecycle;
 use crate::follow::follow;
+use crate::header_blocks::HeaderBlocks;
 use crate::hold::Hold;
 use crate::host_route::HostRoute;
 use crate::leaving::Leaving;
@@ -211,6 +212,7 @@ impl Parts {
                 access_log: access_log(settings, clock, &metrics),
                 tracer: tracer(settings, clock, &metrics),
                 unfinished_heads: Arc::default(),
+                header_blocks: HeaderBlocks::default(),
             }),
             pressure: current_pressure,
             open_ports: Arc::default(),

@@ -25,10 +25,11 @@ pub struct ReleasePace {
     answered: usize,
     /// The released requests that take a slot.
     slots: BTreeMap<Ticket, Slot>,
-    /// All that were released, in the order of time; one that has begun or ended leaves its entry behind, which then
-    /// means nothing.
+    /// All that were released, in the order of time; one that has begun, ended or was released again leaves its entry
+    /// behind, which then means nothing.
     released: VecDeque<(Timestamp, Ticket)>,
-    /// Those that were written, in the order of time; an answer leaves its entry behind, which then means nothing.
+    /// Those that were written, in the order of time; an answer, or another try, leaves its entry behind, which then
+    /// means nothing.
     written: VecDeque<(Timestamp, Ticket)>,
     /// The first write since the pace last changed.
     step_began: Option<Timestamp>,
@@ -37,10 +38,10 @@ pub struct ReleasePace {
 /// What the request of a slot does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Slot {
-    /// It has tried no pod yet.
-    Waits,
-    /// It tries a pod, or one has it.
-    LoadsPod,
+    /// It was released then, and has tried no pod yet.
+    Waits(Timestamp),
+    /// It tries a pod, or one has it since then.
+    LoadsPod(Option<Timestamp>),
 }
 
 impl ReleasePace {
@@ -78,13 +79,13 @@ impl ReleasePace {
 
     /// A request was released and takes a slot.
     pub fn released(&mut self, ticket: Ticket, now: Timestamp) {
-        self.slots.insert(ticket, Slot::Waits);
+        self.slots.insert(ticket, Slot::Waits(now));
         self.released.push_back((now, ticket));
     }
 
     /// A released request begins to try a pod: it takes a slot even if time has given its own back.
     pub fn begun(&mut self, ticket: Ticket) {
-        self.slots.insert(ticket, Slot::LoadsPod);
+        self.slots.insert(ticket, Slot::LoadsPod(None));
     }
 
     /// A released request waits until a pod can take it, and loads none meanwhile.
@@ -94,7 +95,8 @@ impl ReleasePace {
 
     /// A pod is connected and gets the request now.
     pub fn written(&mut self, ticket: Ticket, now: Timestamp) {
-        if self.slots.contains_key(&ticket) {
+        if let Some(slot) = self.slots.get_mut(&ticket) {
+            *slot = Slot::LoadsPod(Some(now));
             self.written.push_back((now, ticket));
             self.step_began.get_or_insert(now);
         }
@@ -123,15 +125,13 @@ impl ReleasePace {
             && due(at) <= now
         {
             self.released.pop_front();
-            if self.slots.get(&ticket) == Some(&Slot::Waits) {
-                self.slots.remove(&ticket);
-            }
+            self.give_back(ticket, Slot::Waits(at));
         }
         while let Some((at, ticket)) = self.written.front().copied()
             && due(at) <= now
         {
             self.written.pop_front();
-            self.slots.remove(&ticket);
+            self.give_back(ticket, Slot::LoadsPod(Some(at)));
         }
         if self.step_began.is_some_and(|began| due(began) <= now) {
             self.change(self.per_pod.saturating_mul(2));
@@ -145,6 +145,13 @@ impl ReleasePace {
         let slots = fronts.into_iter().flatten().map(|(at, _)| *at);
         let first = slots.chain(self.step_began).min();
         first.map(due)
+    }
+
+    /// Unless the request has gone on since: a pod that failed may have sent it back, and another one may have it.
+    fn give_back(&mut self, ticket: Ticket, slot: Slot) {
+        if self.slots.get(&ticket) == Some(&slot) {
+            self.slots.remove(&ticket);
+        }
     }
 
     fn change(&mut self, per_pod: usize) {
@@ -332,6 +339,52 @@ mod tests {
         assert_eq!(line.pace.allowance(1), 8);
         line.pace.begun(full[0]);
         assert_eq!(line.pace.allowance(1), 7);
+    }
+
+    #[test]
+    fn one_that_queues_again_keeps_its_new_slot_for_a_whole_step() {
+        let mut line = Line::default();
+        let failed = line.release_unsent(1, 8, at(0));
+        for ticket in &failed {
+            line.pace.begun(*ticket);
+            line.pace.written(*ticket, at(100));
+            line.pace.ended(*ticket, 1, Some(false));
+        }
+        for ticket in &failed {
+            line.pace.released(*ticket, at(120));
+        }
+        line.pace.pass(at(250));
+        assert_eq!(line.pace.slots.len(), 8, "a step after the first release");
+        for ticket in &failed {
+            line.pace.begun(*ticket);
+            line.pace.written(*ticket, at(260));
+        }
+        line.pace.pass(at(350));
+        assert_eq!(line.pace.slots.len(), 8, "a step after the first write");
+        line.pace.pass(at(509));
+        assert_eq!((line.pace.slots.len(), line.pace.allowance(1)), (8, 0));
+        line.pace.pass(at(510));
+        assert_eq!((line.pace.slots.len(), line.pace.allowance(1)), (0, 2));
+    }
+
+    #[test]
+    fn one_that_tries_another_pod_keeps_its_slot_until_a_step_after_that_one_has_it() {
+        let mut line = Line::default();
+        let lost = line.release(1, 8, at(0));
+        for ticket in &lost {
+            line.pace.begun(*ticket);
+        }
+        line.pace.pass(at(250));
+        assert_eq!(
+            line.pace.allowance(1),
+            8,
+            "the step doubles, eight are taken"
+        );
+        line.pace.pass(at(60_000));
+        assert_eq!(line.pace.allowance(1), 8);
+        line.pace.written(lost[0], at(60_000));
+        line.pace.pass(at(60_250));
+        assert_eq!(line.pace.allowance(1), 32 - 7);
     }
 
     #[test]

@@ -25,7 +25,7 @@ use crate::request_record::RequestRecord;
 use crate::table::{OpenGuard, Service};
 use crate::{waiting_page, wake_client};
 
-/// A pod that closes so many connections in a row before it has spoken HTTP/2 does not speak it.
+/// A pod that closes so many connections in a row before it has spoken HTTP/2, or stays silent on them, does not speak it.
 const MOST_NOT_HTTP2: u32 = 3;
 
 /// Forwards one request to a pod, holding it first where none is ready. One that was released with its connection was
@@ -88,19 +88,22 @@ struct HttpAttempt<'a> {
     held_bytes: u64,
     call: Option<CallDeadline>,
     upgrade: Option<OnUpgrade>,
-    /// How often in a row a pod closed before it had spoken HTTP/2.
+    /// How often in a row a pod closed before it had spoken HTTP/2, or said nothing.
     not_http2: u32,
     /// The pool of the last pod, if that could not take it yet.
     full: Option<Http2Pool>,
 }
 
 impl HttpAttempt<'_> {
-    /// A pod that starts or ends may close a connection before it has spoken HTTP/2; one that does so again and again
-    /// does not speak it, and is not waited for. It may speak HTTP/1.1 all the same, so no other request waits for it.
+    /// A pod that starts or ends may close a connection before it has spoken HTTP/2, and a busy one may take its time; one
+    /// that does so again and again does not speak it, and is not waited for. It may speak HTTP/1.1 all the same, so no
+    /// other request waits for it.
     fn failed(&mut self, error: SendError, pool: &Http2Pool) -> AttemptError<Request<RequestBody>> {
         self.full = None;
         match error {
-            SendError::NotHttp2(request) if self.not_http2 + 1 < MOST_NOT_HTTP2 => {
+            SendError::NotHttp2(request) | SendError::Silent(request)
+                if self.not_http2 + 1 < MOST_NOT_HTTP2 =>
+            {
                 self.not_http2 += 1;
                 AttemptError::NotNow(*request)
             }
@@ -114,6 +117,7 @@ impl HttpAttempt<'_> {
                 AttemptError::Unsent(*request)
             }
             SendError::NotHttp2(_) | SendError::Lost => AttemptError::Failed(Failure::PodClosed),
+            SendError::Silent(_) => AttemptError::Failed(Failure::PodSilent),
             SendError::Refused => AttemptError::Failed(Failure::StreamRefused),
             SendError::Malformed => AttemptError::Failed(Failure::Malformed),
         }
@@ -276,12 +280,16 @@ fn body_bytes(request: &Request<RequestBody>) -> u64 {
     length.min(STREAM_WINDOW.into())
 }
 
-/// The bytes of a head as it came: each header line has four more for `: ` and the line's end.
+/// What a header line takes beside its name and value: its place in a table that grows by doubling, 104 bytes; the head
+/// of HTTP/2 may be of lines that are one byte each on the wire.
+const LINE_BYTES: usize = 128;
+
+/// What a head takes of memory, which is more than came.
 fn head_bytes<B>(request: &Request<B>) -> u64 {
     let lines = request
         .headers()
         .iter()
-        .map(|(name, value)| name.as_str().len() + value.len() + 4);
+        .map(|(name, value)| name.as_str().len() + value.len() + LINE_BYTES);
     let uri = request
         .uri()
         .path_and_query()

@@ -134,10 +134,9 @@ impl Http2Pool {
         for _ in 0..TRIES {
             let (mut sender, stream) = match self.get_until(address, deadline).await {
                 Ok(Some(found)) => found,
-                Ok(None) | Err(OpenError::Silent) => {
-                    return Err(SendError::NotNow(Box::new(request)));
-                }
+                Ok(None) => return Err(SendError::NotNow(Box::new(request))),
                 Err(OpenError::Unreachable) => break,
+                Err(OpenError::Silent) => return Err(SendError::Silent(Box::new(request))),
                 Err(OpenError::NotHttp2) => return Err(SendError::NotHttp2(Box::new(request))),
             };
             written();

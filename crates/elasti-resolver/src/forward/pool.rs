@@ -25,7 +25,9 @@ pub(crate) enum SendError {
     Unsent(Box<Request<RequestBody>>),
     /// The same: the pod closed the connection before it had spoken HTTP/2.
     NotHttp2(Box<Request<RequestBody>>),
-    /// The same: all connections that the pod may have are full, or it has not accepted HTTP/2 yet.
+    /// The same: the pod accepted the connection, and said nothing on it.
+    Silent(Box<Request<RequestBody>>),
+    /// The same: all connections that the pod may have are full.
     NotNow(Box<Request<RequestBody>>),
     /// The pod may have seen it.
     Lost,

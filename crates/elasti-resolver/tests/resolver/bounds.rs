@@ -1,11 +1,18 @@
 //! What one client can take away from the others: connections of the process, of the admin port, and of the probes.
 
 use std::net::Ipv4Addr;
+use std::time::Duration;
 
-use elasti_testkit::fixture::{Fixture, HTTP, TestPort, http_get, service, until};
+use elasti_testkit::fixture::{Fixture, HTTP, TestPort, http_get, service, small_steps, until};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::task::JoinSet;
+use tokio::time::timeout;
+
+use crate::corpus::http2::{
+    CONTINUATION, END_HEADERS, END_STREAM, GOAWAY, HEADERS, PREFACE, SETTINGS, frame, get,
+    next_frame,
+};
 
 /// A connection from one of several clients.
 async fn connect(from: u8, fixture: &Fixture, port: u16) -> TcpStream {
@@ -81,6 +88,70 @@ async fn slow_heads_take_no_more_memory_than_their_bound_and_stop_no_usual_head(
     assert_eq!(answered, Some(*b"HTTP/1.1 503"));
     let mut usual = connect(2, &fixture, 8012).await;
     assert_eq!(ask(&mut usual, "/").await, "HTTP/1.1 404 Not Found");
+}
+
+/// The reason of the GOAWAY with which an HTTP/2 connection ends, if it comes with one.
+async fn goaway(stream: &mut TcpStream) -> Option<u32> {
+    loop {
+        let (kind, payload) = next_frame(stream).await?;
+        if kind == GOAWAY {
+            return Some(u32::from_be_bytes(payload[4..8].try_into().unwrap()));
+        }
+    }
+}
+
+/// Says hello over HTTP/2, and begins a head that goes on in another frame.
+async fn begin_head(from: u8, fixture: &Fixture) -> TcpStream {
+    let mut stream = connect(from, fixture, 8012).await;
+    let request = get(1, "/");
+    let begun = frame(HEADERS, END_STREAM, 1, &request[9..]);
+    let bytes = [PREFACE, &frame(SETTINGS, 0, 0, &[]), &begun].concat();
+    stream.write_all(&bytes).await.unwrap();
+    stream
+}
+
+/// With a real clock: a paused one would run through the time that a ping has.
+#[tokio::test]
+async fn heads_that_stop_between_two_frames_take_no_more_memory_than_their_bound() {
+    const ENHANCE_YOUR_CALM: u32 = 11;
+    let fixture = Fixture::start().await;
+    let mut begun = JoinSet::new();
+    for _ in 0..32 + 20 {
+        let mut one = begin_head(1, &fixture).await;
+        begun.spawn(async move { goaway(&mut one).await });
+    }
+    for _ in 0..20 {
+        let ended = begun.join_next().await.unwrap();
+        assert_eq!(ended.unwrap(), Some(ENHANCE_YOUR_CALM));
+    }
+    assert_eq!(begun.len(), 32);
+    let mut whole = connect(2, &fixture, 8012).await;
+    let hello = [PREFACE, &frame(SETTINGS, 0, 0, &[]), &get(1, "/")].concat();
+    whole.write_all(&hello).await.unwrap();
+    while next_frame(&mut whole).await.expect("an answer").0 != HEADERS {}
+    begun.shutdown().await;
+    until("those that left made room", async || {
+        let mut one = begin_head(2, &fixture).await;
+        let rest = frame(CONTINUATION, END_HEADERS, 1, &[]);
+        one.write_all(&rest).await.unwrap();
+        loop {
+            match next_frame(&mut one).await {
+                Some((HEADERS, _)) => return true,
+                Some((GOAWAY, _)) | None => return false,
+                Some(_) => {}
+            }
+        }
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_head_that_stops_between_two_frames_is_not_kept_for_ever() {
+    tokio::spawn(small_steps());
+    let fixture = Fixture::start().await;
+    let mut begun = begin_head(1, &fixture).await;
+    let ended = timeout(Duration::from_secs(60), goaway(&mut begun));
+    ended.await.expect("it stays open");
 }
 
 #[tokio::test(start_paused = true)]

@@ -25,22 +25,21 @@ use tokio::sync::{Notify, Semaphore};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::corpus::http2::{PREFACE, frame};
+use crate::corpus::http2::{PREFACE, SETTINGS, frame};
 use crate::pods::{hollow, pod_address};
 
-const MIB: usize = 1024 * 1024;
-const SETTINGS: u8 = 4;
+pub const MIB: usize = 1024 * 1024;
 
 /// Ready as soon as the test listens in its pod's place: nothing is released before.
-fn late(name: &'static str) -> TestService {
+pub fn late(name: &'static str) -> TestService {
     let mut late = hollow(name);
     late.probed = true;
     late
 }
 
-type Client = SendRequest<Full<Bytes>>;
+pub type Client = SendRequest<Full<Bytes>>;
 
-async fn client(address: &str) -> Client {
+pub async fn client(address: &str) -> Client {
     let stream = TcpStream::connect(address).await.unwrap();
     let builder = http2::Builder::new(TokioExecutor::new());
     let (client, connection) = builder.handshake(TokioIo::new(stream)).await.unwrap();
@@ -48,7 +47,7 @@ async fn client(address: &str) -> Client {
     client
 }
 
-fn post(path: &str, body: impl Into<Bytes>) -> Request<Full<Bytes>> {
+pub fn post(path: &str, body: impl Into<Bytes>) -> Request<Full<Bytes>> {
     Request::post(format!("http://cart.default{path}"))
         .body(Full::new(body.into()))
         .unwrap()
@@ -102,35 +101,6 @@ async fn a_client_that_stops_to_read_stops_no_other_stream_of_its_pod() {
         answer.collect().await.unwrap().to_bytes().len()
     };
     assert_eq!(timeout(Duration::from_secs(60), read).await, Ok(8 * MIB));
-}
-
-/// With a real clock: a paused one would run through the time that a ping has.
-#[tokio::test]
-async fn two_thousand_held_calls_on_twenty_channels_are_answered_beside_one_that_never_reads() {
-    const MESSAGE: usize = 64 * 1024 + 5;
-    let fixture = Fixture::start().await;
-    let address = fixture.asleep(late("cart")).await;
-    let mut stuck = client(&address).await;
-    let stuck = tokio::spawn(async move { stuck.send_request(post("/large", "")).await });
-    let mut calls = JoinSet::new();
-    for _ in 0..20 {
-        let channel = client(&address).await;
-        for _ in 0..100 {
-            let mut channel = channel.clone();
-            calls.spawn(async move {
-                let call = post("/echo", vec![b'm'; MESSAGE]);
-                let answer = channel.send_request(call).await.unwrap();
-                answer.collect().await.unwrap().to_bytes()
-            });
-        }
-    }
-    until("all are held", async || fixture.resolver().held() == 2001).await;
-    serve(pod_address(&fixture).await, 200, large_or_length).await;
-    let answers = timeout(Duration::from_secs(120), calls.join_all());
-    for answer in answers.await.unwrap() {
-        assert_eq!(answer, MESSAGE.to_string());
-    }
-    let _never_read = stuck.await.unwrap().unwrap();
 }
 
 /// With a real clock: a paused one would run through the time that a ping has.
@@ -259,6 +229,55 @@ async fn a_pod_that_closes_before_it_speaks_http2_has_seen_nothing_and_is_tried_
     assert_eq!(call.await.unwrap().unwrap().status(), 200);
 }
 
+/// Accepts connections in the pod's place and says nothing on them; counts those on which something came.
+async fn stay_silent(pod: (IpAddr, u16)) -> Arc<AtomicUsize> {
+    let listener = TcpListener::bind(pod).await.unwrap();
+    let tries = Arc::new(AtomicUsize::new(0));
+    let count = tries.clone();
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let count = count.clone();
+            tokio::spawn(async move {
+                let came = stream.read(&mut [0; 24]).await;
+                if came.is_ok_and(|came| came > 0) {
+                    count.fetch_add(1, Ordering::Relaxed); // and not the kubelet's probe
+                    let _ = tokio::io::copy(&mut stream, &mut tokio::io::sink()).await;
+                }
+            });
+        }
+    });
+    tries
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_accepts_and_stays_silent_is_tried_three_times_and_blamed() {
+    tokio::spawn(small_steps());
+    for (grpc, expected) in [(true, (200, Some("14"))), (false, (503, None))] {
+        let fixture = Fixture::start().await;
+        let address = fixture.asleep(late("cart")).await;
+        let mut client = client(&address).await;
+        let mut call = post("/shop.Cart/Get", "");
+        if grpc {
+            let content = "application/grpc".parse().unwrap();
+            call.headers_mut().insert("content-type", content);
+        }
+        let call = tokio::spawn(async move { client.send_request(call).await });
+        let tries = stay_silent(pod_address(&fixture).await).await;
+        let answer = call.await.unwrap().unwrap();
+        let headers = answer.headers();
+        assert_eq!(headers["x-elasti-reason"], "PodSilent");
+        assert_eq!(
+            headers["retry-after"], "5",
+            "the pod has seen nothing of it"
+        );
+        let status = headers.get("grpc-status").map(|it| it.to_str().unwrap());
+        assert_eq!((answer.status().as_u16(), status), expected);
+        assert_eq!(tries.load(Ordering::Relaxed), 3);
+        let metrics = fixture.admin("/metrics").await.body;
+        assert!(metrics.contains("PodSilent"), "{metrics}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn an_http2_client_gets_settings_while_its_call_is_held() {
     tokio::spawn(small_steps());
@@ -327,6 +346,40 @@ async fn a_held_call_counts_with_as_much_of_its_body_as_may_be_in_memory() {
     assert_eq!(refused.status(), 503);
     assert_eq!(refused.headers()["x-elasti-reason"], "ServiceBytes");
     assert_eq!(fixture.resolver().held(), 4);
+}
+
+/// A request whose head has this many empty lines.
+fn lines(count: usize) -> Request<Full<Bytes>> {
+    let mut request = post("/", "");
+    for _ in 0..count {
+        let empty = http::HeaderValue::from_static("");
+        request.headers_mut().append("a", empty);
+    }
+    request
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_head_of_many_small_lines_counts_with_the_memory_that_they_take() {
+    tokio::spawn(small_steps());
+    let limits = Limits {
+        service_bytes: 128 * 1024,
+        ..Limits::default()
+    };
+    let fixture = Fixture::with(|settings| settings.limits = limits).await;
+    let mut never = service("cart");
+    never.image = "never-ready:1";
+    never.spec = json!({"hold": {"timeoutSeconds": 30}});
+    let address = fixture.asleep(never).await;
+    let mut client = client(&address).await;
+    let refused = client.send_request(lines(1_400)).await.unwrap();
+    assert_eq!(refused.headers()["x-elasti-reason"], "HeadTooLarge");
+    for held in 1..=4 {
+        let mut client = client.clone();
+        tokio::spawn(async move { client.send_request(lines(230)).await });
+        until("it is held", async || fixture.resolver().held() == held).await;
+    }
+    let refused = client.send_request(lines(230)).await.unwrap();
+    assert_eq!(refused.headers()["x-elasti-reason"], "ServiceBytes");
 }
 
 #[tokio::test(start_paused = true)]
@@ -500,6 +553,44 @@ async fn a_call_for_which_its_pod_has_no_stream_left_delays_no_other_request() {
     permits.add_permits(70);
     assert_eq!(calls.join_all().await, [200; 70]);
     assert_eq!(holds(&fixture).await, before, "no request was held");
+}
+
+/// With a real clock: a paused one would run through the time that a ping has.
+#[tokio::test]
+async fn of_the_calls_that_wait_for_room_at_a_pod_only_512_wait_outside_of_the_waiting_rooms() {
+    let fixture = Fixture::start().await;
+    let (direct, arrived, permits) = woken_hollow(&fixture, true).await;
+    let before = holds(&fixture).await;
+    let mut calls = JoinSet::new();
+    let mut begin = async |count: usize| {
+        // A channel has at most 200 streams.
+        let channel = client(&direct).await;
+        for _ in 0..count {
+            let mut channel = channel.clone();
+            calls.spawn(async move {
+                let answer = channel.send_request(post("/slow", "")).await;
+                answer.unwrap().status()
+            });
+        }
+    };
+    for count in [64, 192, 192, 128] {
+        begin(count).await;
+    }
+    until("every stream is taken", async || {
+        arrived.load(Ordering::Relaxed) == 64
+    })
+    .await;
+    sleep(Duration::from_secs(2)).await;
+    assert_eq!(fixture.resolver().held(), 0);
+    assert_eq!(holds(&fixture).await, before, "512 wait, and none is held");
+    begin(5).await;
+    until("five more are held", async || {
+        fixture.resolver().held() == 5
+    })
+    .await;
+    permits.add_permits(64 + 512 + 5);
+    assert_eq!(calls.join_all().await, [200; 64 + 512 + 5]);
+    assert_eq!(fixture.resolver().held(), 0);
 }
 
 #[tokio::test(start_paused = true)]
