@@ -10,6 +10,7 @@ pub mod facts;
 pub mod groups;
 pub mod held;
 pub mod idle;
+pub mod labels;
 pub mod laws;
 pub mod observed;
 pub mod phase;

@@ -9,6 +9,8 @@ use elasti_api::{
 };
 use jiff::{SignedDuration, Timestamp};
 
+use crate::labels::Labels;
+
 use crate::facts::{Requests, patience};
 use crate::services::Unmanaged;
 use crate::stable_since::StableSince;
@@ -273,7 +275,7 @@ pub struct Service {
     /// What kind of Service it is, as far as redirecting cares.
     pub kind: ServiceKind,
     /// Its pod selector.
-    pub selector: BTreeMap<String, String>,
+    pub selector: Labels,
     /// Its ports.
     pub ports: Vec<ServicePort>,
     /// The address families it serves.
@@ -619,7 +621,7 @@ pub enum SliceRole {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct PrivateServiceShape {
     /// Follows the public Service.
-    pub selector: BTreeMap<String, String>,
+    pub selector: Labels,
     /// Follows the public Service.
     pub ports: Vec<ServicePort>,
     /// Follows the public Service.

@@ -18,9 +18,9 @@ pub const DEFAULT_RANGE: RangeInclusive<u16> = 10_000..=29_999;
 
 /// How long a released port stays unused before another service may have it.
 ///
-/// A connection for the old owner can still arrive while a resolver has a silent watch (20 s until it notices) and
+/// A connection for the old owner can still arrive while a resolver has a silent watch (75 s until it notices) and
 /// nodes apply the removal of the slice (settle time 2 s); ingress controllers and meshes, which follow slices on their own, get
-/// a minute: 20 + 2 + 60 = 82 s, rounded up to 5 min. The cost: 20,000 ports sustain 66 releases a second.
+/// a minute: 75 + 2 + 60 = 137 s, rounded up to 5 min. The cost: 20,000 ports sustain 66 releases a second.
 ///
 /// The quarantine is in memory only. After a restart the order of the plan still holds (a deleted service releases its
 /// ports only after its slice has been gone for the settle time), and the chance that a new service's search starts at a

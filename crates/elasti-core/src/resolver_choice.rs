@@ -67,6 +67,7 @@ mod tests {
     use elasti_api::ListenPort;
 
     use super::chosen;
+    use crate::labels::Labels;
     use crate::observed::{Family, Report, Resolver, Service, ServiceKind};
 
     const MOST: usize = 3;
@@ -92,7 +93,7 @@ mod tests {
     fn service() -> Service {
         Service {
             kind: ServiceKind::ClusterIp,
-            selector: BTreeMap::new(),
+            selector: Labels::default(),
             ports: Vec::new(),
             families: BTreeSet::from([Family::V4]),
             external_local: false,

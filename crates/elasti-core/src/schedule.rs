@@ -2,6 +2,8 @@
 
 mod duration;
 
+use std::cmp::Ordering;
+
 use croner::Cron;
 use croner::parser::{CronParser, Seconds, Year};
 use elasti_api::{ElastiServiceSpec, EnabledPeriod};
@@ -14,7 +16,9 @@ pub use duration::{GoDuration, InvalidDuration, parse_go_duration};
 
 /// No zone turns its clocks by more at once, but for the days that some have skipped.
 const LARGEST_TURN: SignedDuration = SignedDuration::from_hours(3);
-/// Occurrences within twice that time, for a schedule of every minute.
+/// Of every schedule an occurrence lies this near, if it has one near enough to matter.
+const SHORTEST_PERIOD: SignedDuration = SignedDuration::from_mins(1);
+/// Occurrences within twice the largest turn, for a schedule of every minute.
 const MOST_CANDIDATES: usize = 400;
 /// Windows that follow each other without a gap and are told as one: more than a day of half hours, a month of days.
 const MOST_JOINED: usize = 60;
@@ -29,6 +33,14 @@ pub struct ActiveWindow {
     schedule: Cron,
     duration: SignedDuration,
     zone: TimeZone,
+}
+
+/// What became of the clocks within the last hours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Turned {
+    No,
+    Back,
+    Forward,
 }
 
 /// Why a window is invalid; each says what to write instead.
@@ -199,9 +211,13 @@ impl ActiveWindow {
     /// The last time that it opened, by its own clock. Where the clocks were turned back, the same times come twice, so
     /// the search begins later and passes over what is yet to come.
     fn last_start(&self, now: Timestamp) -> Option<DateTime> {
-        let mut civil = self.civil(now).checked_add(LARGEST_TURN).ok()?;
+        let later = match self.turned(now) {
+            Turned::Back => LARGEST_TURN,
+            Turned::Forward | Turned::No => SHORTEST_PERIOD,
+        };
+        let mut civil = self.civil(now).checked_add(later).ok()?;
         for _ in 0..MOST_CANDIDATES {
-            civil = self.schedule.find_previous_occurrence(&civil, false).ok()?;
+            civil = self.occurrence_before(civil)?;
             if self.timestamp(civil)? <= now {
                 return Some(civil);
             }
@@ -209,17 +225,45 @@ impl ActiveWindow {
         None
     }
 
-    /// The next time that it opens.
+    /// The next time that it opens. One in the time that the clocks skipped is still to come after they were turned, so
+    /// the search begins earlier then.
     fn next_start(&self, now: Timestamp) -> Option<Timestamp> {
-        let mut civil = self.civil(now).checked_sub(LARGEST_TURN).ok()?;
+        let earlier = match self.turned(now) {
+            Turned::Forward => LARGEST_TURN,
+            Turned::Back | Turned::No => SHORTEST_PERIOD,
+        };
+        let mut civil = self.civil(now).checked_sub(earlier).ok()?;
         for _ in 0..MOST_CANDIDATES {
-            civil = self.schedule.find_next_occurrence(&civil, false).ok()?;
+            civil = self.occurrence_after(civil)?;
             let start = self.timestamp(civil)?;
             if start > now {
                 return Some(start);
             }
         }
         None
+    }
+
+    fn occurrence_before(&self, civil: DateTime) -> Option<DateTime> {
+        #[cfg(test)]
+        tests::count_search();
+        self.schedule.find_previous_occurrence(&civil, false).ok()
+    }
+
+    fn occurrence_after(&self, civil: DateTime) -> Option<DateTime> {
+        #[cfg(test)]
+        tests::count_search();
+        self.schedule.find_next_occurrence(&civil, false).ok()
+    }
+
+    /// Whether the clocks were turned shortly before, so that times of the schedule lie on the other side of `now`.
+    fn turned(&self, now: Timestamp) -> Turned {
+        let offset = |moment| self.zone.to_offset(moment).seconds();
+        let before = now.checked_sub(LARGEST_TURN).unwrap_or(now);
+        match offset(now).cmp(&offset(before)) {
+            Ordering::Less => Turned::Back,
+            Ordering::Greater => Turned::Forward,
+            Ordering::Equal => Turned::No,
+        }
     }
 
     /// By the clock: a window of twelve hours from eight in the evening ends at eight in the morning, also in the nights
@@ -257,7 +301,18 @@ fn zone(name: &str) -> Option<TimeZone> {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+
     use super::*;
+
+    thread_local! {
+        static SEARCHES: Cell<usize> = const { Cell::new(0) };
+    }
+
+    /// The schedule is searched once more.
+    pub(super) fn count_search() {
+        SEARCHES.set(SEARCHES.get() + 1);
+    }
 
     fn window(schedule: &str, duration: &str) -> Result<ActiveWindow, WindowError> {
         ActiveWindow::parse(&EnabledPeriod {
@@ -431,6 +486,86 @@ mod tests {
             matches!(state, WindowState::Inside { until } if until > month),
             "{state:?}"
         );
+    }
+
+    #[test]
+    fn windows_of_a_minute_are_joined_with_two_searches_each() {
+        for zone in ["UTC", "Europe/Berlin"] {
+            let every_minute = |duration| serde_json::json!([{"schedule": "* * * * *", "duration": duration, "timeZone": zone}]);
+            let spec = spec(every_minute("1m"));
+            let windows = ActiveWindows::of_spec(&spec).unwrap().unwrap();
+            let now = at("2026-03-07T02:00:30Z");
+            SEARCHES.set(0);
+            let state = windows.state_at(now);
+            let until = at("2026-03-07T03:01:00Z");
+            assert_eq!(state, WindowState::Inside { until }, "an hour is enough");
+            let searches = SEARCHES.get();
+            assert!(searches <= 2 * (MOST_JOINED + 1), "{searches} in {zone}");
+        }
+    }
+
+    /// What the quick search finds is what a search of all hours around finds, minute by minute over both nights in
+    /// which the clocks are turned.
+    #[test]
+    fn where_the_clocks_are_turned_no_occurrence_is_passed_over() {
+        let zones = ["Europe/Berlin", "Australia/Lord_Howe", "America/St_Johns"];
+        let nights = [
+            "2026-03-28T12:00:00Z",
+            "2026-10-24T12:00:00Z",
+            "2026-03-07T20:00:00Z",
+            "2026-10-31T20:00:00Z",
+            "2026-04-04T08:00:00Z",
+            "2026-10-03T08:00:00Z",
+        ];
+        for (zone, schedule) in zones
+            .iter()
+            .flat_map(|zone| ["30 2 * * *", "0 * * * *", "*/20 1-3 * * *"].map(|one| (zone, one)))
+        {
+            let window = ActiveWindow::parse(&EnabledPeriod {
+                schedule: schedule.into(),
+                duration: "10m".into(),
+                time_zone: Some((*zone).into()),
+            })
+            .unwrap();
+            for night in nights.map(at) {
+                for minute in (0..24 * 60).step_by(7) {
+                    let now = night + SignedDuration::from_mins(minute);
+                    assert_eq!(
+                        window.next_start(now),
+                        next_of_all(&window, now),
+                        "{zone} {schedule} {now}"
+                    );
+                    assert_eq!(
+                        window.last_start(now),
+                        last_of_all(&window, now),
+                        "{zone} {schedule} {now}"
+                    );
+                }
+            }
+        }
+    }
+
+    fn next_of_all(window: &ActiveWindow, now: Timestamp) -> Option<Timestamp> {
+        let mut civil = window.civil(now) - LARGEST_TURN;
+        loop {
+            civil = window.schedule.find_next_occurrence(&civil, false).ok()?;
+            if let Some(start) = window.timestamp(civil).filter(|start| *start > now) {
+                return Some(start);
+            }
+        }
+    }
+
+    fn last_of_all(window: &ActiveWindow, now: Timestamp) -> Option<DateTime> {
+        let mut civil = window.civil(now) + LARGEST_TURN;
+        loop {
+            civil = window
+                .schedule
+                .find_previous_occurrence(&civil, false)
+                .ok()?;
+            if window.timestamp(civil)? <= now {
+                return Some(civil);
+            }
+        }
     }
 
     #[test]

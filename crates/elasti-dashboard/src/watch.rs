@@ -70,8 +70,8 @@ pub(crate) async fn watch_forever(
     let Collection { path, fields } = collection;
     let collection = watch::Collection {
         path,
-        labels: None,
         fields,
+        ..watch::Collection::default()
     };
     let refused = |error: &kube::Error| {
         let refused = !matches!(WatchError::from_kube(error), WatchError::Unreachable(_));
@@ -79,7 +79,7 @@ pub(crate) async fn watch_forever(
     };
     let watch = Watch::new(client, collection, version).backoff_for(refused);
     let on_event = |event, _: &str| match event {
-        Event::Calling | Event::Listing => {}
+        Event::Calling | Event::Listing | Event::Alive => {}
         Event::Listed(objects) => on_update(WatchUpdate::Replace(objects)),
         Event::Applied(object) => on_update(WatchUpdate::Set(object)),
         Event::Deleted(object) => on_update(WatchUpdate::Removed(object)),

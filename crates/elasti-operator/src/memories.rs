@@ -23,7 +23,8 @@ pub(crate) struct Memories {
     clock: Clock,
     terms: Arc<Terms>,
     /// Lasts for one term.
-    services: Mutex<HashMap<Name, Memory>>,
+    /// In boxes: a table has room for up to twice as many, and one is almost a kilobyte.
+    services: Mutex<HashMap<Name, Box<Memory>>>,
     /// When a wake of each service was last requested.
     wake_requests: Mutex<HashMap<Name, Timestamp>>,
     /// Whom each service was first woken for since it slept, where a resolver told it.
@@ -63,7 +64,7 @@ impl Memories {
     /// What is remembered of a service; nothing but the start of the term if it is new.
     pub(crate) fn get(&self, name: &Name) -> Memory {
         if let Some(memory) = self.services.lock().get(name) {
-            return memory.clone();
+            return Memory::clone(memory);
         }
         let term = self.terms.current();
         let began = term.map_or_else(|| self.clock.now(), |term| term.began);
@@ -75,9 +76,7 @@ impl Memories {
     }
 
     pub(crate) fn set_stable_since(&self, name: &Name, stable_since: StableSince) {
-        let mut memory = self.get(name);
-        memory.stable_since = stable_since;
-        self.services.lock().insert(name.clone(), memory);
+        self.change(name, |memory| memory.stable_since = stable_since);
     }
 
     /// What became of a plan; `before` is what had been stable for how long when it was made.
@@ -101,8 +100,17 @@ impl Memories {
 
     /// What each resolver last reported about a service, by the resolver's name.
     pub(crate) fn set_reports(&self, name: &Name, reports: BTreeMap<String, Report>) {
-        let mut memory = self.get(name);
-        memory.reports = reports.into_iter().collect();
+        self.change(name, |memory| {
+            memory.reports = reports.into_iter().collect()
+        });
+    }
+
+    fn change(&self, name: &Name, change: impl FnOnce(&mut Memory)) {
+        if let Some(memory) = self.services.lock().get_mut(name) {
+            return change(memory);
+        }
+        let mut memory = Box::new(self.get(name));
+        change(&mut memory);
         self.services.lock().insert(name.clone(), memory);
     }
 

@@ -304,7 +304,7 @@ impl Metrics {
         }
         let informers = format!("{}/{}/", name.name, name.namespace);
         for family in [&self.kept.informer_count, &self.kept.informer] {
-            family.forget_where(|key| key.first().is_some_and(|name| name.starts_with(&informers)));
+            family.forget_where_first_begins(&informers);
         }
         self.savings.forget(name);
         for family in [&self.kept.wake_writes, &self.scale_writes] {

@@ -1,9 +1,43 @@
 //! Names of objects and kinds, cheap to clone.
 
+use std::collections::HashSet;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use parking_lot::Mutex;
+
+/// Namespaces and kinds that are in use: few, and each in the names of thousands of objects.
+static SHARED: LazyLock<Mutex<Shared>> = LazyLock::new(Mutex::default);
+/// The fewest texts among which those without use are looked for.
+const SHARED_MIN: usize = 64;
+
+#[derive(Debug, Default)]
+struct Shared {
+    texts: HashSet<Arc<str>>,
+    /// So many were in use when that was last looked at.
+    used: usize,
+}
+
+impl Shared {
+    fn get(&mut self, text: &str) -> Arc<str> {
+        if let Some(found) = self.texts.get(text) {
+            return found.clone();
+        }
+        if self.texts.len() >= (2 * self.used).max(SHARED_MIN) {
+            self.texts.retain(|one| Arc::strong_count(one) > 1);
+            self.used = self.texts.len();
+        }
+        let text = Arc::<str>::from(text);
+        self.texts.insert(text.clone());
+        text
+    }
+}
+
+/// The one copy of this text.
+fn shared(text: &str) -> Arc<str> {
+    SHARED.lock().get(text)
+}
 
 /// A namespaced object of some kind.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -13,9 +47,9 @@ pub(crate) struct Name {
 }
 
 impl Name {
-    pub(crate) fn new(namespace: impl Into<Arc<str>>, name: impl Into<Arc<str>>) -> Self {
+    pub(crate) fn new(namespace: impl AsRef<str>, name: impl Into<Arc<str>>) -> Self {
         Self {
-            namespace: namespace.into(),
+            namespace: shared(namespace.as_ref()),
             name: name.into(),
         }
     }
@@ -90,9 +124,9 @@ const WELL_KNOWN: [(&str, &str, &str); 7] = [
 impl KindName {
     pub(crate) fn new(group: &str, version: &str, kind: &str) -> Self {
         Self {
-            group: group.into(),
-            version: version.into(),
-            kind: kind.into(),
+            group: shared(group),
+            version: shared(version),
+            kind: shared(kind),
         }
     }
 
@@ -105,5 +139,26 @@ impl KindName {
 impl fmt::Display for KindName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}.{}.{}", self.kind, self.version, self.group)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_are_shared_while_they_are_used_and_forgotten_after_it() {
+        let mut all = Shared::default();
+        let kept = all.get("shop");
+        assert!(Arc::ptr_eq(&kept, &all.get("shop")));
+        for number in 0..10_000 {
+            let _unused = all.get(&format!("pr-{number}"));
+        }
+        assert!(all.texts.len() <= SHARED_MIN, "{}", all.texts.len());
+        assert!(Arc::ptr_eq(&kept, &all.get("shop")));
+        let used: Vec<Arc<str>> = (0..1_000)
+            .map(|number| all.get(&number.to_string()))
+            .collect();
+        assert!(used.iter().all(|one| Arc::ptr_eq(one, &all.get(one))));
     }
 }

@@ -27,6 +27,8 @@ use crate::store::{CachedKind, Change, Others, target_of};
 use crate::term::{Term, Terms};
 use crate::triggers::Readings;
 
+use tokio::sync::Notify;
+
 pub use running::{Running, StartError};
 
 /// Wakes a second for lack of resolvers, and in a burst: 100 services are woken at once, 10,000 within 9 minutes.
@@ -48,6 +50,8 @@ pub(crate) struct Operator {
     terms: Arc<Terms>,
     permissions: Arc<Permissions>,
     heartbeats: Arc<Heartbeats>,
+    /// A resolver has come or gone, or has become ready or not.
+    resolvers_changed: Notify,
     /// How fast services are woken because no resolver is ready for them.
     pub(crate) resolverless_wakes: SharedRate,
     /// Nothing more is promised.
@@ -129,7 +133,8 @@ impl Operator {
             _ => None,
         };
         let mut touched = self.cluster.store.apply_change(scope, change);
-        if K::CONCERNS_ALL {
+        if K::CONCERNS_ALL && !touched.is_empty() {
+            self.resolvers_changed.notify_one();
             self.cluster.store.cache().sort_by_need(&mut touched);
         }
         if let Some(service) = service {

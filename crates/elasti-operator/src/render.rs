@@ -39,7 +39,7 @@ pub(crate) fn private_service(
     let name = names::private_service(service);
     let mut spec = json!({
         "type": "ClusterIP",
-        "selector": selector,
+        "selector": selector.to_map(),
         "ports": ports.iter().map(service_port).collect::<Vec<_>>(),
     });
     // With both families the cluster chooses which comes first, as it did for the public Service.
@@ -337,8 +337,9 @@ mod tests {
             assert_eq!(read.service, Some(Name::new("shop", "cart")));
             assert_eq!(read.facts.ports, [("http".to_owned(), 20_001)]);
             let same = |a: &IpAddr| a.is_ipv4() == (family == "IPv4");
-            assert!(read.facts.addresses.keys().all(same));
-            assert!(read.facts.addresses.values().all(|node| node == "node-1"));
+            let addresses = &read.facts.addresses;
+            assert!(addresses.iter().all(|(address, _)| same(address)));
+            assert!(addresses.iter().all(|(_, node)| **node == *"node-1"));
             assert_eq!(read.facts.role, SliceRole::Net);
         }
     }
@@ -353,7 +354,7 @@ mod tests {
             app_protocol: tcp.then(|| "kubernetes.io/h2c".into()),
         };
         let shape = PrivateServiceShape {
-            selector: [("app".to_owned(), "cart".to_owned())].into(),
+            selector: [("app", "cart")].into(),
             ports: vec![port("http", true, "web"), port("dns", false, "53")],
             families: [Family::V6].into(),
         };

@@ -1,6 +1,7 @@
 //! The objects that the watches delivered, indexed so that each event finds the services that it concerns in one step.
 //! An old version never replaces a newer one, wherever it comes from.
 
+mod by_name;
 mod cached_kind;
 mod claims;
 mod followed;
@@ -24,6 +25,7 @@ use tokio::sync::watch;
 
 use crate::name::{KindName, Name, TargetName, Workload};
 use crate::slim::{Declared, NodeView, PodView, ServiceView, SliceView, TargetView};
+use by_name::ByName;
 pub(crate) use cached_kind::{CachedKind, ResolverPod, Source};
 use cached_kind::{names_in, replaces};
 pub(crate) use claims::{autoscaler_kind, first_slices, target_of};
@@ -131,13 +133,13 @@ pub(crate) struct Cache {
     /// Our private Services, by their name, and the public ones.
     public_of: HashMap<Name, Name>,
     services: HashMap<Name, Arc<ServiceView>>,
-    slices: HashMap<Name, BTreeMap<Arc<str>, Arc<SliceView>>>,
+    slices: HashMap<Name, ByName<SliceView>>,
     service_of_slice: HashMap<Name, Name>,
     /// The names that our own slices have, and the Services that they would belong to: an object with such a name
     /// is in our way, whatever its labels say.
     our_slices: HashMap<Name, Name>,
     /// Pods by the managed Service that selects them.
-    pods: HashMap<Name, BTreeMap<Arc<str>, Arc<PodView>>>,
+    pods: HashMap<Name, ByName<PodView>>,
     services_of_pod: HashMap<Name, Vec<Name>>,
     /// Managed Services by one pair of their selector.
     selectors: HashMap<LabelPair, HashSet<Name>>,

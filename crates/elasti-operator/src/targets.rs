@@ -190,10 +190,8 @@ impl Watches {
         mut apply: impl FnMut(Change<K>),
     ) {
         let spec = WatchSpec {
-            path: path(resource, scope),
-            labels: None,
-            relist_every: 0,
             optional: true,
+            ..WatchSpec::everything_at(path(resource, scope))
         };
         let _counted = self.metrics.watch_started(&resource.plural);
         let heartbeat = self.heartbeats.register();

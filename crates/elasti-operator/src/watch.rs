@@ -4,10 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use elasti_api::names;
-use elasti_runtime::watch::{Collection, Event, Watch, list};
+use elasti_runtime::watch::{Collection, Event, Lifetime, Watch, list};
 use kube::Client;
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
+use tokio::sync;
 
 use crate::health::Heartbeat;
 use crate::name::Name;
@@ -26,18 +27,38 @@ pub(crate) struct WatchSpec {
     pub(crate) path: String,
     /// Only those with these labels.
     pub(crate) labels: Option<String>,
+    /// Nothing but the metadata matters.
+    pub(crate) metadata_only: bool,
     /// After so many watches in a row everything is listed again, in case an event was lost; 0: never.
     pub(crate) relist_every: u32,
+    /// How long each watch lasts.
+    pub(crate) lifetime: Lifetime,
+    /// How long while this is true, if it is ever.
+    pub(crate) urgent: Option<(sync::watch::Receiver<bool>, Lifetime)>,
     /// The operator can go on without: while it may not read them, it asks less and less often.
     pub(crate) optional: bool,
 }
 
 impl WatchSpec {
+    /// Everything there, listed once and then watched.
+    pub(crate) fn everything_at(path: String) -> Self {
+        Self {
+            path,
+            labels: None,
+            metadata_only: false,
+            relist_every: 0,
+            lifetime: Lifetime::DEFAULT,
+            urgent: None,
+            optional: false,
+        }
+    }
+
     fn collection(self) -> Collection {
         Collection {
             path: self.path,
             labels: self.labels,
             fields: None,
+            metadata_only: self.metadata_only,
         }
     }
 }
@@ -71,25 +92,32 @@ pub(crate) async fn watch<K: FromObject>(
     let path = spec.path.clone();
     let WatchSpec {
         relist_every,
+        lifetime,
         optional,
         ..
     } = spec;
+    let urgent = spec.urgent.clone();
     // One that cannot be read has a name that counts.
     let keep = move |item: &Item<K>| item.object.as_ref().map_or(true, &keep);
     let mut watch = Watch::new(client, spec.collection(), Item::version)
         .keep_only(keep)
+        .lifetime(lifetime)
         .relist_every(relist_every)
         .backoff_for(|error| is_absent(error).then_some(ABSENT_KIND_RETRY));
+    if let Some((urgent, lifetime)) = urgent {
+        watch = watch.while_urgent(urgent, lifetime);
+    }
     if optional {
         watch = watch.refused_backoff_max(REFUSED_KIND_RETRY_MAX);
     }
     let on_event = |event, version: &str| match event {
-        Event::Calling => heartbeat.beat(),
+        Event::Calling | Event::Alive => heartbeat.beat(),
         Event::Listing => begin(),
         Event::Watching => {}
         Event::Listed(items) => on_change(all(items, version), version),
         // What cannot be read stays as it was known.
         Event::Applied(Item { object, .. }) => {
+            heartbeat.beat();
             if let Ok(object) = object {
                 on_change(Change::Set(object), version);
             }
@@ -145,7 +173,7 @@ pub(crate) async fn list_all<K: FromObject>(
     let collection = Collection {
         path: path.to_owned(),
         labels: Some(labels.to_owned()),
-        fields: None,
+        ..Collection::default()
     };
     let (version, items) = list::<Item<K>>(client, &collection, || {}).await?;
     let whole: Result<Vec<K>, Name> = items.into_iter().map(|item| item.object).collect();

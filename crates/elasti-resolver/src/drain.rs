@@ -2,6 +2,7 @@
 //! new came for the settle time, then nothing new, and held requests are served.
 //! Never cuts a connection off by itself; the second signal is the caller's.
 
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -148,18 +149,23 @@ impl Closing {
     }
 }
 
-/// Ends the connections of one listener in order: its route is gone, or the resolver is closing.
+/// Ends the connections of one listener in order: its route is gone, or the resolver is closing. Most listeners have no
+/// connection for hours, so the channel (half a kilobyte) is made for the first one.
 #[derive(Debug, Default)]
-pub(crate) struct EndSender(watch::Sender<bool>);
+pub(crate) struct EndSender(OnceLock<watch::Sender<bool>>);
 
 impl EndSender {
+    fn sender(&self) -> &watch::Sender<bool> {
+        self.0.get_or_init(watch::Sender::default)
+    }
+
     pub(crate) fn end(&self) {
-        self.0.send_replace(true);
+        self.sender().send_replace(true);
     }
 
     pub(crate) fn ending(&self) -> Ending {
         Ending {
-            ends: self.0.subscribe(),
+            ends: self.sender().subscribe(),
             begun: false,
         }
     }

@@ -58,20 +58,19 @@ impl<'de, T: Kept> Deserialize<'de> for Item<T> {
     }
 }
 
-/// 15 + 5 = 20 s.
-const WATCH_LIFETIME: Lifetime = Lifetime {
-    seconds: 15,
-    grace: Duration::from_secs(5),
-};
 /// While something is held: 1 + 1 = 2 s.
 const URGENT_LIFETIME: Lifetime = Lifetime {
     seconds: 1,
-    grace: Duration::from_secs(1),
+    silence: Duration::from_secs(2),
 };
 
-/// For watches that nothing makes urgent.
-pub(crate) fn never_urgent() -> watch::Receiver<bool> {
-    watch::Sender::new(false).subscribe()
+/// How soon a watch that has died must be noticed.
+#[derive(Clone, Debug)]
+pub(crate) enum Urgency {
+    /// Within two seconds while this is true, and as usual otherwise.
+    While(watch::Receiver<bool>),
+    /// Always within 20 s.
+    Always,
 }
 
 /// Follows the objects that `labels` select, as long as the future lives. Of a list at most so many are kept.
@@ -79,22 +78,23 @@ pub(crate) async fn follow<T: Kept>(
     api: Api<T::Object>,
     labels: Option<String>,
     most: usize,
-    urgent: watch::Receiver<bool>,
+    urgency: Urgency,
     mut on_change: impl FnMut(Change<T>),
 ) {
     let collection = Collection {
         path: api.resource_url().to_owned(),
         labels,
-        fields: None,
+        ..Collection::default()
     };
     let listed = Arc::new(AtomicUsize::new(0));
     let count = listed.clone();
     let keep =
         move |item: &Item<T>| item.kept.is_needed() && count.fetch_add(1, Ordering::Relaxed) < most;
-    let watch = Watch::new(api.into_client(), collection, Item::version)
-        .keep_only(keep)
-        .lifetime(WATCH_LIFETIME)
-        .while_urgent(urgent, URGENT_LIFETIME);
+    let watch = Watch::new(api.into_client(), collection, Item::version).keep_only(keep);
+    let watch = match urgency {
+        Urgency::While(urgent) => watch.while_urgent(urgent, URGENT_LIFETIME),
+        Urgency::Always => watch.lifetime(Lifetime::SHORT),
+    };
     let on_event = |event, _: &str| match event {
         Event::Listed(items) => {
             let all = items.into_iter().map(|item: Item<T>| item.kept);
@@ -104,7 +104,7 @@ pub(crate) async fn follow<T: Kept>(
         Event::Deleted(item) => on_change(Change::Deleted(item.kept)),
         Event::Failed { error, .. } => tracing::debug!(%error, "list or watch failed"),
         Event::Listing => listed.store(0, Ordering::Relaxed),
-        Event::Calling | Event::Watching => {}
+        Event::Calling | Event::Watching | Event::Alive => {}
     };
     watch.run(on_event).await;
 }
@@ -156,9 +156,8 @@ mod tests {
         });
         let api: Api<Pod> = Api::all(Client::new(server, "default"));
         let (send, mut changes) = mpsc::unbounded_channel();
-        let urgent = watch::Sender::new(false);
         let on_change = move |change: Change<Even>| send.send(change).unwrap();
-        tokio::spawn(follow(api, None, 7, urgent.subscribe(), on_change));
+        tokio::spawn(follow(api, None, 7, Urgency::Always, on_change));
         let Some(Change::All(kept)) = changes.recv().await else {
             panic!("no list");
         };

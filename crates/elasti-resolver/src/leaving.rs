@@ -53,11 +53,11 @@ async fn until_out_of(client: Client, scope: Option<String>, own: Arc<BTreeSet<I
             names::SLICE_MANAGED_BY_LABEL,
             names::SLICE_MANAGED_BY_ELASTI
         )),
-        fields: None,
+        ..Collection::default()
     };
     let kept = own.clone();
     let watch = Watch::new(client, collection, version)
-        .lifetime(Lifetime::DEFAULT)
+        .lifetime(Lifetime::SHORT)
         .keep_only(move |slice| has_any(slice, &kept));
     let out = Notify::new();
     let mut naming: HashSet<Option<String>> = HashSet::new();
@@ -71,7 +71,7 @@ async fn until_out_of(client: Client, scope: Option<String>, own: Arc<BTreeSet<I
             Event::Failed { error, .. } => {
                 return tracing::debug!(%error, "list or watch failed");
             }
-            Event::Calling | Event::Listing | Event::Watching => return,
+            Event::Calling | Event::Listing | Event::Watching | Event::Alive => return,
         }
         if naming.is_empty() {
             out.notify_one();

@@ -137,7 +137,8 @@ impl Listeners {
                 Err(error) => {
                     tracing::debug!(?kind, %error, "accept failed");
                     self.proxy.metrics.limits.accept_failed(&error);
-                    sleep(ACCEPT_BACKOFF).await;
+                    // In a box, because every listener of thousands would have room for it.
+                    Box::pin(sleep(ACCEPT_BACKOFF)).await;
                     continue;
                 }
             };

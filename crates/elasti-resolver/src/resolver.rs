@@ -23,7 +23,7 @@ use crate::admin::{self, Admin};
 use crate::clock::Clock;
 use crate::connection::Proxy;
 use crate::drain::Lifecycle;
-use crate::follow::follow;
+use crate::follow::{Urgency, follow};
 use crate::header_blocks::HeaderBlocks;
 use crate::hold::Hold;
 use crate::host_route::HostRoute;
@@ -338,11 +338,15 @@ impl ClusterWatches {
         }
     }
 
+    fn urgency(&self) -> Urgency {
+        Urgency::While(self.urgent.clone())
+    }
+
     async fn follow_elasti_services(self, scope: Option<String>) {
         let scope = scope.as_deref();
         let api = self.api::<ElastiService>(scope);
         let on_change = |change| self.routes.apply_elasti_services(scope, change);
-        follow(api, None, usize::MAX, self.urgent.clone(), on_change).await;
+        follow(api, None, usize::MAX, self.urgency(), on_change).await;
     }
 
     /// Slices carry the labels of their Service, and every private Service carries ours.
@@ -356,14 +360,7 @@ impl ClusterWatches {
             names::SLICE_MANAGED_BY_KUBERNETES
         );
         let on_change = |change| self.routes.apply_slices(scope, change);
-        follow(
-            api,
-            Some(labels),
-            usize::MAX,
-            self.urgent.clone(),
-            on_change,
-        )
-        .await;
+        follow(api, Some(labels), usize::MAX, self.urgency(), on_change).await;
     }
 
     /// The slices of the resolvers' own Service name every resolver, ready or not.
@@ -371,13 +368,6 @@ impl ClusterWatches {
         let api = self.api::<EndpointSlice>(Some(&resolvers.namespace));
         let labels = format!("{}={}", names::SERVICE_NAME_LABEL, resolvers.service);
         let on_change = |change| self.routes.apply_peers(change);
-        follow(
-            api,
-            Some(labels),
-            usize::MAX,
-            self.urgent.clone(),
-            on_change,
-        )
-        .await;
+        follow(api, Some(labels), usize::MAX, self.urgency(), on_change).await;
     }
 }

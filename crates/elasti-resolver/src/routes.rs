@@ -6,6 +6,7 @@ mod cluster_state;
 use std::collections::{BTreeSet, HashSet};
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
 
 use elasti_api::{AllowFrom, ListenPort, Mode, Phase};
 use elasti_core::backends::{AddressPolicy, Backend, SliceEndpoint, admit, check_address};
@@ -212,17 +213,17 @@ impl Routes {
     /// All Services of one ElastiService.
     fn parse_configs(&self, object: &ElastiServiceView) -> Vec<ServiceConfig> {
         let named = self.parse_config(object);
-        let mut configs: Vec<ServiceConfig> = { object.others.iter() }
-            .map(|other| ServiceConfig {
-                key: Arc::new(ServiceKey::new(
-                    named.key.namespace.clone(),
-                    other.name.clone(),
-                )),
-                other: true,
-                ports: other.ports.clone(),
-                ..named.clone()
-            })
-            .collect();
+        // Nearly always there is one: a vector that grew to it would have room for four.
+        let mut configs = Vec::with_capacity(1 + object.others.len());
+        configs.extend(object.others.iter().map(|other| ServiceConfig {
+            key: Arc::new(ServiceKey::new(
+                named.key.namespace.clone(),
+                other.name.clone(),
+            )),
+            other: true,
+            ports: other.ports.clone(),
+            ..named.clone()
+        }));
         configs.push(named);
         configs
     }
@@ -331,7 +332,7 @@ impl Routes {
             .flat_map(|(_, backends)| backends.iter().map(pod_key))
             .collect();
         states.retain(|key, _| wanted.contains(key));
-        waiters.retain(|port, _| ports.iter().any(|(listen, _)| listen.listen_port == *port));
+        waiters.retain(|(port, _)| ports.iter().any(|(listen, _)| listen.listen_port == *port));
         let mut to_pod = |backend: Backend| Pod {
             state: states.entry(pod_key(&backend)).or_default().clone(),
             promised_until: { promise.as_ref() }.and_then(|promise| promise.covers(&backend.uid)),
@@ -340,7 +341,7 @@ impl Routes {
         let ports = ports.into_iter().map(|(listen, backends)| Port {
             declared: Declared::from_app_protocol(protocols.get(&listen.name).map(String::as_str)),
             pods: backends.into_iter().map(&mut to_pod).collect(),
-            waiters: waiters.entry(listen.listen_port).or_default().clone(),
+            waiters: waiters_of(waiters, listen.listen_port),
             listen,
         });
         Some(Service {
@@ -359,6 +360,17 @@ impl Routes {
             stats: stats.clone(),
         })
     }
+}
+
+/// How many requests are held for this port.
+fn waiters_of(all: &mut Vec<(u16, Arc<AtomicU32>)>, port: u16) -> Arc<AtomicU32> {
+    if let Some((_, waiters)) = all.iter().find(|(one, _)| *one == port) {
+        return waiters.clone();
+    }
+    let waiters = Arc::<AtomicU32>::default();
+    all.reserve_exact(1);
+    all.push((port, waiters.clone()));
+    waiters
 }
 
 /// The backends of one port. A pod itself is newer than a slice that names it.

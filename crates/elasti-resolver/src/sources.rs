@@ -16,7 +16,7 @@ use tokio::sync::watch;
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::follow::{Change, Kept, follow, never_urgent};
+use crate::follow::{Change, Kept, Urgency, follow};
 
 /// Namespaces that are followed for the services of one namespace: those of two specs with nothing in common. Of more,
 /// the pods count as unknown.
@@ -193,7 +193,7 @@ impl Sources {
         let api: Api<Pod> = Api::namespaced(self.client.clone(), namespace);
         let (known, changed) = (pods.clone(), self.changed.clone());
         // There may be a thousand of these watches, and nothing that is held waits for them.
-        let following = follow(api, None, MAX_PODS, never_urgent(), move |change| {
+        let following = follow(api, None, MAX_PODS, Urgency::Always, move |change| {
             known.write().apply(change);
             changed.send_replace(());
         });

@@ -17,7 +17,7 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::follow::follow;
+use crate::follow::{Urgency, follow};
 use crate::hold::Hold;
 use crate::metrics::Metrics;
 use crate::operators::{Connection, Operators};
@@ -293,7 +293,8 @@ impl WakeTasks {
             pods.lock().set_passed(pod, passes);
             publish();
         };
-        let follow = follow(api, Some(labels.join(",")), usize::MAX, urgent, on_change);
+        let urgency = Urgency::While(urgent);
+        let follow = follow(api, Some(labels.join(",")), usize::MAX, urgency, on_change);
         let probe = self.probes.run(key, probed, on_result);
         tokio::join!(follow, probe);
     }

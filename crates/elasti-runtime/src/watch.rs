@@ -13,10 +13,12 @@ use kube::core::Request;
 use serde::Deserialize;
 use serde::de::{DeserializeOwned, IgnoredAny};
 use tokio::sync::watch;
-use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
+use tokio::time::{Instant, sleep, timeout};
 
 /// A page of a list that takes longer is asked for again.
 const LIST_TIMEOUT: Duration = Duration::from_secs(30);
+/// A watch that is not open by then is asked for again.
+const OPEN_TIMEOUT: Duration = Duration::from_secs(20);
 /// 250 pods of 20 KiB each are 5 MiB on the wire.
 const PAGE_SIZE: u32 = 250;
 /// A page with more is not read to its end, but asked for again with fewer objects: a client that may create objects can
@@ -41,27 +43,57 @@ pub struct Collection {
     pub labels: Option<String>,
     /// A field selector.
     pub fields: Option<String>,
+    /// Only the metadata of each object is sent.
+    pub metadata_only: bool,
 }
 
-/// How long one watch lasts. It ends by itself; one that is silent for `grace` longer is dead.
+impl Collection {
+    fn list(&self, params: &ListParams) -> Result<http::Request<Vec<u8>>, kube::Error> {
+        let request = Request::new(self.path.as_str());
+        let request = match self.metadata_only {
+            true => request.list_metadata(params),
+            false => request.list(params),
+        };
+        request.map_err(kube::Error::BuildRequest)
+    }
+
+    fn watch(
+        &self,
+        params: &WatchParams,
+        version: &str,
+    ) -> Result<http::Request<Vec<u8>>, kube::Error> {
+        let request = Request::new(self.path.as_str());
+        let request = match self.metadata_only {
+            true => request.watch_metadata(params, version),
+            false => request.watch(params, version),
+        };
+        request.map_err(kube::Error::BuildRequest)
+    }
+}
+
+/// How long one watch lasts, and how long it may be silent.
 #[derive(Clone, Copy, Debug)]
 pub struct Lifetime {
-    /// What the server is asked for, in seconds.
+    /// What the server is asked for, in seconds; then it ends the watch.
     pub seconds: u32,
-    /// How much later it may end.
-    pub grace: Duration,
+    /// One that brings nothing for so long, not even a bookmark, is renewed: it may be dead.
+    pub silence: Duration,
 }
 
 impl Lifetime {
-    /// 18 + 2 = 20 s, the client's read time-out; six watches are then renewed 20 times a minute.
+    /// API servers send a bookmark every minute, so a watch of eight kinds costs two calls a minute, and seven where no
+    /// bookmarks come. A connection that is dead is noticed sooner, by TCP (`kube_client.rs`); this is for a server that
+    /// keeps its connections and sends nothing.
     pub const DEFAULT: Self = Self {
-        seconds: 18,
-        grace: Duration::from_secs(2),
+        seconds: 290,
+        silence: Duration::from_secs(75),
     };
 
-    fn deadline(self) -> Instant {
-        Instant::now() + Duration::from_secs(self.seconds.into()) + self.grace
-    }
+    /// For what must be known sooner and is not watched for long: 18 + 2 = 20 s.
+    pub const SHORT: Self = Self {
+        seconds: 18,
+        silence: Duration::from_secs(20),
+    };
 }
 
 /// What happened.
@@ -75,6 +107,8 @@ pub enum Event<K> {
     Listed(Vec<K>),
     /// A watch is open.
     Watching,
+    /// Nothing has changed, and the watch lives.
+    Alive,
     /// This one is new or changed.
     Applied(K),
     /// This one is gone.
@@ -282,12 +316,10 @@ impl<K: DeserializeOwned + Clone> Watch<K> {
             bookmarks: true,
             ..WatchParams::default()
         };
-        let request = Request::new(self.collection.path.as_str())
-            .watch(&params, version)
-            .map_err(kube::Error::BuildRequest)?;
+        let request = self.collection.watch(&params, version)?;
         on_event(Event::Calling, version);
-        let deadline = lifetime.deadline();
-        let stream = match timeout_at(deadline, self.client.request_events::<K>(request)).await {
+        let opened = self.client.request_events::<K>(request);
+        let stream = match timeout(lifetime.silence.min(OPEN_TIMEOUT), opened).await {
             Ok(Err(kube::Error::Api(status))) if status.code == 410 => return Ok(End::Relist),
             Ok(stream) => stream?,
             Err(late) => return Err(kube::Error::Service(late.into())),
@@ -297,7 +329,7 @@ impl<K: DeserializeOwned + Clone> Watch<K> {
         loop {
             let event = tokio::select! {
                 event = stream.try_next() => event?,
-                () = sleep_until(deadline) => return Ok(End::Resume),
+                () = sleep(lifetime.silence) => return Ok(End::Resume),
                 () = is_true(&mut becomes_urgent) => return Ok(End::Resume),
             };
             let event = match event {
@@ -311,7 +343,7 @@ impl<K: DeserializeOwned + Clone> Watch<K> {
                 }
                 Some(WatchEvent::Bookmark(mark)) => {
                     *version = mark.metadata.resource_version;
-                    continue;
+                    Event::Alive
                 }
                 Some(WatchEvent::Error(status)) if status.code == 410 => return Ok(End::Relist),
                 Some(WatchEvent::Error(status)) => return Err(kube::Error::Api(status)),
@@ -451,9 +483,7 @@ async fn read_page<P: DeserializeOwned>(
     collection: &Collection,
     params: &ListParams,
 ) -> Result<Option<(P, u64)>, kube::Error> {
-    let request = Request::new(collection.path.as_str())
-        .list(params)
-        .map_err(kube::Error::BuildRequest)?;
+    let request = collection.list(params)?;
     let read = async {
         let body = client.request_stream(request).await?;
         let mut bytes = Vec::new();

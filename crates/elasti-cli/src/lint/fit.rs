@@ -157,7 +157,8 @@ fn check_other_services(spec: &ElastiServiceSpec, around: &Around, report: Repor
         let claimed = around.others.iter().any(|other| other.service == *name);
         let mut selector = service.selector.iter();
         let selects = !service.selector.is_empty()
-            && selector.all(|(key, value)| template.labels.get(key) == Some(value));
+            && selector
+                .all(|(key, value)| template.labels.get(key).is_some_and(|one| one == value));
         if *name != spec.service && !claimed && selects && services::can_be_held(service) {
             check_reachability(spec, (name, service), around, report);
         }
@@ -207,7 +208,7 @@ fn check_target(spec: &ElastiServiceSpec, around: &Around, report: Report<'_>) {
         Seen::Found(Some(template)) => template,
     };
     if let Some(service) = around.service.found() {
-        for (key, wanted) in &service.selector {
+        for (key, wanted) in service.selector.iter() {
             let has = match template.labels.get(key) {
                 Some(has) if has == wanted => continue,
                 Some(has) => format!("have {key}={has}"),

@@ -70,7 +70,7 @@ fn service(spec: core_v1::ServiceSpec) -> Service {
     let ports = spec.ports.unwrap_or_default();
     Service {
         kind,
-        selector: spec.selector.unwrap_or_default(),
+        selector: spec.selector.unwrap_or_default().into(),
         ports: ports.into_iter().map(port).collect(),
         families,
         external_local: spec.external_traffic_policy.as_deref() == Some("Local"),

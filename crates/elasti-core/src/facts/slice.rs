@@ -30,7 +30,7 @@ pub struct SliceFacts {
     pub endpoints: Vec<Endpoint>,
     /// Addresses and their nodes; only kept where no pod stands behind the endpoints. An endpoint whose conditions do
     /// not fit the role is left out, so that the slice is written again.
-    pub addresses: BTreeMap<IpAddr, String>,
+    pub addresses: Vec<(IpAddr, Box<str>)>,
     /// When nodes use it, if it is ours.
     pub role: SliceRole,
 }
@@ -66,7 +66,7 @@ impl SliceFacts {
             family: family(&slice.address_type),
             ports: Vec::new(),
             endpoints: Vec::new(),
-            addresses: BTreeMap::new(),
+            addresses: Vec::new(),
             role: role(slice),
         };
         if !by_kubernetes {
@@ -85,7 +85,9 @@ impl SliceFacts {
                 let addresses = endpoint.addresses.iter();
                 let node = endpoint.node_name.clone().unwrap_or_default();
                 let parsed = addresses.filter_map(|a| a.parse::<IpAddr>().ok());
-                facts.addresses.extend(parsed.map(|a| (a, node.clone())));
+                facts
+                    .addresses
+                    .extend(parsed.map(|a| (a, node.as_str().into())));
             }
             if by_kubernetes {
                 let conditions = endpoint.conditions.as_ref();
@@ -208,7 +210,9 @@ pub fn our_slices(
             ports,
             endpoints: BTreeMap::new(),
         });
-        shape.endpoints.extend(slice.facts.addresses.clone());
+        let addresses = slice.facts.addresses.iter();
+        let pairs = addresses.map(|(address, node)| (*address, node.to_string()));
+        shape.endpoints.extend(pairs);
     }
     match shapes.is_empty() {
         true => Owned::Missing,

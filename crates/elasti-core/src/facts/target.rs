@@ -10,6 +10,7 @@ use serde_json::Value;
 use super::obstacle::{Stall, refusal};
 use super::requests::Requests;
 use super::selector::PodSelector;
+use crate::labels::Labels;
 use crate::observed::{Author, StopOrder, Target};
 
 const POD_NAME_LABEL: &str = "statefulset.kubernetes.io/pod-name";
@@ -31,7 +32,7 @@ pub struct TargetFacts {
     /// What one of its pods requests.
     pub requests: Requests,
     /// The labels of its pod template; `None` if it has no template where workloads keep it.
-    pub pod_labels: Option<BTreeMap<String, String>>,
+    pub pod_labels: Option<Labels>,
     /// Which pods it counts as its own, where it says so.
     pub selector: Option<PodSelector>,
     /// Which pods its controller stops first; known after `for_kind`.
@@ -140,12 +141,11 @@ fn of_deployment(metadata: &ObjectMeta, object: &Value) -> StopOrder {
     }
 }
 
-fn pod_labels(template: &Value) -> BTreeMap<String, String> {
+fn pod_labels(template: &Value) -> Labels {
     let labels = template.pointer("/metadata/labels");
     let labels = labels.and_then(Value::as_object).into_iter().flatten();
-    labels
-        .filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned())))
-        .collect()
+    let labels = labels.filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned())));
+    labels.collect::<BTreeMap<String, String>>().into()
 }
 
 fn of_stateful_set(object: &Value) -> StopOrder {

@@ -9,6 +9,7 @@ use k8s_openapi::api::core::v1 as core_v1;
 use serde_json::{Value, json};
 
 use super::*;
+use crate::labels::Labels;
 use crate::observed::{
     Author, Claim, Obstacle, ObstacleKind, Owned, Pod, Report, Rival, StopOrder,
 };
@@ -437,11 +438,8 @@ fn the_labels_of_future_pods_are_those_of_the_template() {
         TargetFacts::from_object(&ObjectMeta::default(), &object).pod_labels
     };
     let web = json!({"template": {"metadata": {"labels": {"app": "web"}}}});
-    assert_eq!(
-        labels(web),
-        Some([("app".to_owned(), "web".to_owned())].into())
-    );
-    assert_eq!(labels(json!({"template": {}})), Some(BTreeMap::new()));
+    assert_eq!(labels(web), Some([("app", "web")].into()));
+    assert_eq!(labels(json!({"template": {}})), Some(Labels::default()));
     assert_eq!(labels(json!({"podTemplate": {}})), None);
 }
 

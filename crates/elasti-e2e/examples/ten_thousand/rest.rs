@@ -10,7 +10,8 @@ use tokio::time::{Instant, sleep};
 
 use crate::calls::{Call, Calls};
 
-const REST_DURATION: Duration = Duration::from_secs(60);
+/// A watch lasts almost as long.
+const REST_DURATION: Duration = Duration::from_mins(5);
 /// Nothing written for this long: everything is.
 const QUIET: Duration = Duration::from_secs(5);
 /// The longest that it may take to write everything.
@@ -57,13 +58,13 @@ pub(crate) async fn tell(calls: &Calls, operators: usize, resolvers: usize) {
     let calls = calls.since(before);
     for (user, processes) in [(OPERATOR_USER, operators), (RESOLVER_USER, resolvers)] {
         let of_user: Vec<&Call> = calls.iter().filter(|call| call.user == user).collect();
-        assert!(!of_user.is_empty(), "every process renews its watches");
         let writes = of_user.iter().filter(|call| call.changes()).count();
         let leases = of_user.iter().filter(|call| call.kind == "leases").count();
-        let others = of_user.len() - leases;
+        let minutes = REST_DURATION.as_secs_f64() / 60.0;
+        let others = (of_user.len() - leases) as f64 / minutes / processes as f64;
         println!(
-            "{user} at rest for {REST_DURATION:?}: {} calls of each of {processes} processes, {writes} writes; {leases} lease calls of all",
-            others / processes,
+            "{user} at rest: {others:.1} calls a minute of each of {processes} processes and {:.1} for the lease of all; {writes} writes",
+            leases as f64 / minutes,
         );
         let mut kinds: BTreeMap<String, usize> = BTreeMap::new();
         for call in of_user {

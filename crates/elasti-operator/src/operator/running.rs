@@ -10,12 +10,13 @@ use std::time::Duration;
 use elasti_api::{ElastiService, names};
 use elasti_core::facts::PREDECESSOR_LABEL;
 use elasti_runtime::peer_tls::{ClientConfig, PeerTls, TlsAcceptor, TlsError};
+use elasti_runtime::watch::Lifetime;
 use k8s_openapi::api::core::v1::{Node, Pod, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::{Client, Resource as _};
 use reqwest::Url;
 use tokio::net::TcpListener;
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 use tower::ServiceExt as _;
@@ -42,17 +43,25 @@ use crate::term::Terms;
 use crate::triggers::prometheus::{Prometheus, PrometheusSettings};
 use crate::triggers::{Readings, Sources};
 use crate::wake::{self, LeaderClient, WakeEndpoint, WakeSettings};
-use crate::watch::{Filter, WatchSpec, resolver_labels, watch};
+use crate::watch::{self as kinds, Filter, WatchSpec, resolver_labels};
 
-use super::tasks::{enqueue_readings, follow_lease, reconcile_queued};
+use super::tasks::{enqueue_readings, follow_lease, follow_resolver_changes, reconcile_queued};
 use super::{Operator, RESOLVERLESS_WAKE_RATE};
 
 /// Wakes that wait to be decided; each is one write.
 const WAKE_QUEUE_CAPACITY: usize = 1024;
 /// What a decision needs is read again before it, except who the resolvers are. Should the one event about a new one
-/// be lost, it would stay unknown for ever; so they are listed again after each watch, every 18 s. That is before the
-/// grace is over after which everything wakes because no resolver is there, and costs three small lists a minute.
-const RESOLVER_RELIST_EVERY: u32 = 1;
+/// be lost, it would stay unknown for ever; so they are listed again after each watch, which costs one small list a minute.
+const RESOLVERS_AT_REST: Lifetime = Lifetime {
+    seconds: 60,
+    silence: Duration::from_secs(62),
+};
+/// For a while after one has come or gone: well before the grace (30 s) is over after which everything wakes because no
+/// resolver is there.
+const RESOLVERS_UNSETTLED: Lifetime = Lifetime {
+    seconds: 10,
+    silence: Duration::from_secs(12),
+};
 /// Kubernetes gives a pod 30 s to end, of which promises may take 5.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(15);
 
@@ -276,6 +285,7 @@ fn build(
         memories: Memories::new(clock, terms.clone()),
         reports: Arc::new(reports),
         heartbeats: Arc::default(),
+        resolvers_changed: Notify::new(),
         resolverless_wakes: SharedRate::new(RESOLVERLESS_WAKE_RATE),
         closing: AtomicBool::new(false),
         stopping: AtomicBool::new(false),
@@ -356,36 +366,25 @@ async fn serve_metrics(metrics: Arc<Metrics>, listener: TcpListener) {
 fn watch_all(operator: &Arc<Operator>, tasks: &mut JoinSet<()>) {
     for scope in operator.cluster.store.scopes() {
         let namespace = scope.as_deref();
-        let spec = |path: String| WatchSpec {
-            path,
-            labels: None,
-            relist_every: 0,
-            optional: false,
-        };
-        let declared = spec(ElastiService::url_path(&(), namespace));
+        let declared = WatchSpec::everything_at(ElastiService::url_path(&(), namespace));
         watch_kind::<Declared>(operator, tasks, declared, &scope);
-        let services = spec(Service::url_path(&(), namespace));
+        let services = WatchSpec::everything_at(Service::url_path(&(), namespace));
         watch_kind::<ServiceView>(operator, tasks, services, &scope);
-        let slices = spec(EndpointSlice::url_path(&(), namespace));
+        let slices = WatchSpec::everything_at(EndpointSlice::url_path(&(), namespace));
         watch_kind::<SliceView>(operator, tasks, slices, &scope);
-        let pods = spec(Pod::url_path(&(), namespace));
+        let pods = WatchSpec::everything_at(Pod::url_path(&(), namespace));
         watch_kind::<PodView>(operator, tasks, pods, &scope);
         if scope.is_none() {
+            // A node is tens of kilobytes large, and is written every few minutes.
             let nodes = WatchSpec {
+                metadata_only: true,
                 optional: true,
-                ..spec(Node::url_path(&(), None))
+                ..WatchSpec::everything_at(Node::url_path(&(), None))
             };
             watch_kind::<NodeView>(operator, tasks, nodes, &scope);
         }
     }
-    let namespace = Some(operator.settings.resolver_namespace.clone());
-    let resolvers = WatchSpec {
-        path: Pod::url_path(&(), namespace.as_deref()),
-        labels: Some(resolver_labels()),
-        relist_every: RESOLVER_RELIST_EVERY,
-        optional: false,
-    };
-    watch_kind::<ResolverPod>(operator, tasks, resolvers, &namespace);
+    watch_resolvers(operator, tasks);
     watch_predecessor(operator, tasks);
     tasks.spawn(targets::watch_kinds(targets::Watches {
         cluster: operator.cluster.clone(),
@@ -394,16 +393,29 @@ fn watch_all(operator: &Arc<Operator>, tasks: &mut JoinSet<()>) {
     }));
 }
 
+/// Listed again after each watch; sooner while some come or go.
+fn watch_resolvers(operator: &Arc<Operator>, tasks: &mut JoinSet<()>) {
+    let (unsettled, is_unsettled) = watch::channel(false);
+    tasks.spawn(follow_resolver_changes(operator.clone(), unsettled));
+    let namespace = Some(operator.settings.resolver_namespace.clone());
+    let resolvers = WatchSpec {
+        labels: Some(resolver_labels()),
+        relist_every: 1,
+        lifetime: RESOLVERS_AT_REST,
+        urgent: Some((is_unsettled, RESOLVERS_UNSETTLED)),
+        ..WatchSpec::everything_at(Pod::url_path(&(), namespace.as_deref()))
+    };
+    watch_kind::<ResolverPod>(operator, tasks, resolvers, &namespace);
+}
+
 /// In all namespaces, if this operator serves all; or else in its own, where an upgrade replaces KubeElasti.
 fn watch_predecessor(operator: &Arc<Operator>, tasks: &mut JoinSet<()>) {
     let everywhere = operator.cluster.store.scopes().contains(&None);
     let own = operator.settings.operator_namespace.clone();
     let namespace = (!everywhere).then_some(own);
     let pods = WatchSpec {
-        path: Pod::url_path(&(), namespace.as_deref()),
         labels: Some(PREDECESSOR_LABEL.to_owned()),
-        relist_every: 0,
-        optional: false,
+        ..WatchSpec::everything_at(Pod::url_path(&(), namespace.as_deref()))
     };
     watch_kind::<PredecessorPod>(operator, tasks, pods, &namespace);
 }
@@ -429,7 +441,7 @@ fn watch_kind<K: CachedKind>(
             operator.apply_change(scope.as_deref(), change);
         };
         let filter = filter::<K>(&operator, scope.clone());
-        watch(client.clone(), spec, heartbeat, filter, on_change).await;
+        kinds::watch(client.clone(), spec, heartbeat, filter, on_change).await;
     });
 }
 

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use elasti_core::observed::Leadership;
-use tokio::sync::mpsc;
-use tokio::time::sleep;
+use tokio::sync::{mpsc, watch};
+use tokio::time::{sleep, timeout};
 
 use crate::cluster::Cluster;
 use crate::leader::LeaderElection;
@@ -15,6 +15,8 @@ use crate::term::Term;
 
 use super::Operator;
 
+/// Resolvers are settled when none has come or gone for this long: twice as long as their grace.
+const RESOLVERS_SETTLE: Duration = Duration::from_secs(60);
 const LIST_POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Begins and ends terms as the lease comes and goes.
@@ -67,6 +69,20 @@ pub(super) async fn reconcile_queued(operator: Arc<Operator>) {
                 queue.failed(&name, requeue_at);
             }
         }
+    }
+}
+
+/// Tells whether resolvers have come or gone lately.
+pub(super) async fn follow_resolver_changes(
+    operator: Arc<Operator>,
+    unsettled: watch::Sender<bool>,
+) {
+    let changed = || operator.resolvers_changed.notified();
+    loop {
+        changed().await;
+        unsettled.send_replace(true);
+        while timeout(RESOLVERS_SETTLE, changed()).await.is_ok() {}
+        unsettled.send_replace(false);
     }
 }
 

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use elasti_api::names;
 use elasti_core::facts::tells_pods_apart;
+use elasti_core::labels::Labels;
 use elasti_core::observed::ServiceKind;
 use elasti_core::services::{MOST_SERVICES, can_be_held};
 
@@ -103,14 +104,15 @@ impl Cache {
 
     fn find_others(&self, namespaces: &HashSet<Arc<str>>) -> BTreeMap<Name, Others> {
         let mut services: HashMap<&str, BySelector<'_>> = HashMap::new();
-        for view in self.services.values().filter(|view| {
+        let unclaimed = self.services.values().filter(|view| {
             let facts = &view.facts;
             namespaces.contains(&view.name.namespace)
                 && facts.owner.is_none()
                 && facts.service.kind != ServiceKind::ExternalName
                 && !facts.service.selector.is_empty()
                 && self.manager_by_name(&view.name).is_none()
-        }) {
+        });
+        for view in unclaimed {
             let there = services.entry(&view.name.namespace).or_default();
             there.insert(view);
         }
@@ -118,17 +120,12 @@ impl Cache {
             .filter(|me| namespaces.contains(&me.name.namespace))
             .collect();
         declared.sort_by(|a, b| (a.created, &a.name).cmp(&(b.created, &b.name)));
-        // The oldest that selects a Service's pods has it.
-        let mut taken: HashSet<&Name> = HashSet::new();
         let mut found = BTreeMap::new();
         for me in declared {
-            let there = services.get(&*me.name.namespace);
             let mut others = Others::default();
-            for view in self.selecting(me, there) {
-                match can_be_held(&view.facts.service) {
-                    true if taken.insert(&view.name) => others.managed.push(view.name.clone()),
-                    true => {}
-                    false => others.unmanaged.push(view.name.clone()),
+            if let Some(there) = services.get_mut(&*me.name.namespace) {
+                for group in self.selecting(me, there) {
+                    there.give(group, &mut others);
                 }
             }
             others.unmanaged.sort();
@@ -139,12 +136,8 @@ impl Cache {
         found
     }
 
-    /// Those of these Services that select the pods of an ElastiService's target, if it takes precedence there.
-    fn selecting<'a>(
-        &self,
-        me: &Declared,
-        services: Option<&BySelector<'a>>,
-    ) -> Vec<&'a ServiceView> {
+    /// Which groups of these Services select the pods of an ElastiService's target, if it takes precedence there.
+    fn selecting(&self, me: &Declared, services: &BySelector<'_>) -> Vec<usize> {
         let oldest = [self.oldest_for_service(me), self.oldest_for_target(me)];
         if { oldest.into_iter().flatten() }.any(|(_, name)| *name != me.name.name) {
             return Vec::new();
@@ -155,18 +148,13 @@ impl Cache {
         let Some(labels) = template.or(named.map(|view| &view.facts.service.selector)) else {
             return Vec::new();
         };
-        let selects = |view: &&ServiceView| {
-            let mut selector = view.facts.service.selector.iter();
-            selector.all(|(key, value)| {
+        services.matching(labels, |selector| {
+            selector.iter().all(|(key, value)| {
                 let of_one_pod =
                     || target.is_some_and(|t| t.facts.labels_one_pod(&t.name.name, key, value));
                 labels.get(key) == Some(value) || of_one_pod()
             })
-        };
-        let candidates = services.map(|all| all.candidates(labels));
-        { candidates.into_iter().flatten() }
-            .filter(selects)
-            .collect()
+        })
     }
 
     /// Caches the pods and slices of Services that are managed now, and forgets those of others.
@@ -210,32 +198,135 @@ impl Cache {
     }
 }
 
-/// The Services of a namespace, each by one pair of its selector: with thousands of them and as many ElastiServices not each
-/// one can be compared with each other.
+/// The Services of a namespace in groups with the same selector, and each group by one pair of it: with thousands of Services
+/// and as many ElastiServices not each one can be compared with each other.
 #[derive(Debug, Default)]
 pub(super) struct BySelector<'a> {
-    by_pair: HashMap<(&'a str, &'a str), Vec<&'a ServiceView>>,
+    groups: Vec<Group<'a>>,
+    by_selector: HashMap<&'a Labels, usize>,
+    by_pair: HashMap<(&'a str, &'a str), Vec<usize>>,
     /// Those that select by nothing but what tells the pods of one target apart.
-    of_one_pod: Vec<&'a ServiceView>,
+    of_one_pod: Vec<usize>,
+}
+
+/// Services with the same selector: what selects one of them selects all.
+#[derive(Debug)]
+struct Group<'a> {
+    selector: &'a Labels,
+    /// Those that no ElastiService has yet: the oldest that selects a Service's pods has it.
+    free: Vec<&'a Name>,
+    /// The first of those that cannot be managed.
+    unmanaged: BTreeSet<&'a Name>,
 }
 
 impl<'a> BySelector<'a> {
-    /// The pair with the fewest Services under it keeps the lookup short.
     pub(super) fn insert(&mut self, view: &'a ServiceView) {
         let selector = &view.facts.service.selector;
-        let pairs = selector.iter().map(|(key, value)| (&**key, &**value));
-        let shared = pairs.filter(|(key, _)| !tells_pods_apart(key));
-        let size = |pair: &(&'a str, &'a str)| self.by_pair.get(pair).map_or(0, Vec::len);
-        match shared.min_by_key(size) {
-            Some(pair) => self.by_pair.entry(pair).or_default().push(view),
-            None => self.of_one_pod.push(view),
+        let index = match self.by_selector.get(selector) {
+            Some(index) => *index,
+            None => self.add_group(selector),
+        };
+        let Some(group) = self.groups.get_mut(index) else {
+            return;
+        };
+        if can_be_held(&view.facts.service) {
+            group.free.push(&view.name);
+        } else {
+            group.unmanaged.insert(&view.name);
+            if group.unmanaged.len() > MOST_NAMED {
+                group.unmanaged.pop_last();
+            }
         }
     }
 
-    /// All that can select pods with these labels, beside those that tell the pods apart.
-    pub(super) fn candidates(&self, labels: &BTreeMap<String, String>) -> Vec<&'a ServiceView> {
-        let pairs = labels.iter().map(|(key, value)| (&**key, &**value));
-        let found = pairs.filter_map(|pair| self.by_pair.get(&pair));
-        found.flatten().chain(&self.of_one_pod).copied().collect()
+    /// The pair with the fewest groups under it keeps the lookup short.
+    fn add_group(&mut self, selector: &'a Labels) -> usize {
+        let index = self.groups.len();
+        self.groups.push(Group {
+            selector,
+            free: Vec::new(),
+            unmanaged: BTreeSet::new(),
+        });
+        self.by_selector.insert(selector, index);
+        let shared = selector.iter().filter(|(key, _)| !tells_pods_apart(key));
+        let size = |pair: &(&'a str, &'a str)| self.by_pair.get(pair).map_or(0, Vec::len);
+        match shared.min_by_key(size) {
+            Some(pair) => self.by_pair.entry(pair).or_default().push(index),
+            None => self.of_one_pod.push(index),
+        }
+        index
+    }
+
+    /// The groups whose selector holds, asked of those only that can select pods with these labels, beside those that tell the
+    /// pods apart.
+    pub(super) fn matching(
+        &self,
+        labels: &Labels,
+        mut holds: impl FnMut(&Labels) -> bool,
+    ) -> Vec<usize> {
+        let found = labels.iter().filter_map(|pair| self.by_pair.get(&pair));
+        let candidates = found.flatten().chain(&self.of_one_pod).copied();
+        let selector = |index: &usize| self.groups.get(*index).map(|group| group.selector);
+        candidates
+            .filter(|index| selector(index).is_some_and(&mut holds))
+            .collect()
+    }
+
+    /// Gives the Services of a group to an ElastiService: those that none has yet.
+    fn give(&mut self, group: usize, to: &mut Others) {
+        if let Some(group) = self.groups.get_mut(group) {
+            to.managed.extend(group.free.drain(..).cloned());
+            to.unmanaged
+                .extend(group.unmanaged.iter().copied().cloned());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use serde_json::json;
+
+    use super::*;
+    use crate::slim::FromObject as _;
+
+    fn service(number: usize, headless: bool) -> ServiceView {
+        let address = if headless { "None" } else { "10.0.0.1" };
+        let object = json!({
+            "metadata": {"namespace": "shop", "name": format!("web-{number:04}"), "resourceVersion": "1"},
+            "spec": {"selector": {"app": "web"}, "clusterIP": address, "ports": [{"port": 80}]},
+        });
+        ServiceView::from_object(object).unwrap()
+    }
+
+    #[test]
+    fn a_thousand_services_with_one_selector_cost_each_of_a_thousand_targets_one_comparison() {
+        let views: Vec<ServiceView> = (0..1_000).map(|one| service(one, one % 2 == 1)).collect();
+        let mut services = BySelector::default();
+        views.iter().for_each(|view| services.insert(view));
+        let labels = Labels::from([("app", "web")]);
+        let mut comparisons = 0;
+        let targets = (0..1_000).map(|_| {
+            let mut others = Others::default();
+            let groups = services.matching(&labels, |selector| {
+                comparisons += 1;
+                *selector == labels
+            });
+            groups
+                .into_iter()
+                .for_each(|group| services.give(group, &mut others));
+            others
+        });
+        let all: Vec<Others> = targets.collect();
+        assert_eq!(comparisons, 1_000);
+        assert_eq!(all[0].managed.len(), 500, "the oldest has all of them");
+        assert!(all[1..].iter().all(|others| others.managed.is_empty()));
+        let named = |others: &Others| others.unmanaged == all[0].unmanaged;
+        assert!(
+            all.iter().all(named),
+            "and each names those that none can have"
+        );
+        assert_eq!(all[0].unmanaged.len(), MOST_NAMED);
+        assert_eq!(&*all[0].unmanaged[0].name, "web-0001");
     }
 }

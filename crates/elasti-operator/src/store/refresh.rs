@@ -1,7 +1,9 @@
 //! Lists that are read beside the watches, and how they are merged without undoing what the watches delivered.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
+
+use elasti_core::labels::Labels;
 
 use super::{Cache, CachedKind, Change, Source, Store};
 use crate::name::Name;
@@ -109,7 +111,7 @@ impl Baseline {
 #[derive(Debug)]
 pub(crate) struct Lists {
     /// What the pods were selected by.
-    pub(crate) selector: BTreeMap<String, String>,
+    pub(crate) selector: Labels,
     /// The version of the list of pods; `None` if there was nothing to list.
     pub(crate) pods_version: Option<String>,
     pub(crate) slices_version: String,

@@ -36,7 +36,7 @@ impl Cache {
             .service
             .selector
             .iter()
-            .map(|(key, value)| (service.namespace.clone(), key.clone(), value.clone()));
+            .map(|(key, value)| (service.namespace.clone(), key.to_owned(), value.to_owned()));
         let size = |pair: &LabelPair| self.selectors.get(pair).map_or(0, HashSet::len);
         let Some(pair) = pairs.min_by_key(size) else {
             return;
@@ -66,9 +66,10 @@ impl Cache {
             for service in self.selectors.get(&pair).into_iter().flatten() {
                 let selects = self.selector_of.get(service).is_some_and(|(_, view)| {
                     let mut selector = view.facts.service.selector.iter();
-                    selector.all(|(k, v)| pod.labels.get(k) == Some(v))
+                    selector.all(|(k, v)| pod.labels.get(k).is_some_and(|value| value == v))
                 });
-                if selects && !found.contains(service) {
+                // Each is indexed by one pair only, so it is found once.
+                if selects {
                     found.push(service.clone());
                 }
             }

@@ -1,5 +1,6 @@
 //! The store applies changes and lists in any order.
 #![allow(clippy::unwrap_used, clippy::needless_pass_by_value)]
+use elasti_core::labels::Labels;
 use serde_json::json;
 
 use super::*;
@@ -100,9 +101,7 @@ fn a_refresh_neither_brings_back_deleted_pods_nor_removes_new_ones() {
     store.apply_change::<PodView>(None, Change::Gone(name("deleted")));
     store.apply_change(None, Change::Set(pod("created", 3, labels())));
     let read = Lists {
-        selector: [("part-of", "shop"), ("app", "a")]
-            .map(|(k, v)| (k.to_owned(), v.to_owned()))
-            .into(),
+        selector: [("part-of", "shop"), ("app", "a")].into(),
         pods_version: Some("3".into()),
         slices_version: "3".into(),
         pods: vec![pod("stays", 1, labels()), pod("deleted", 2, labels())],
@@ -126,9 +125,7 @@ fn a_list_that_is_older_than_the_watch_is_rejected() {
     store.set_watch_version(None, &gone, "8");
     store.apply_change(None, gone);
     let list_at = |version: &str| Lists {
-        selector: [("part-of", "shop"), ("app", "a")]
-            .map(|(k, v)| (k.to_owned(), v.to_owned()))
-            .into(),
+        selector: [("part-of", "shop"), ("app", "a")].into(),
         pods_version: Some(version.into()),
         slices_version: "8".into(),
         pods: vec![pod("deleted", 5, labels())],
@@ -283,11 +280,17 @@ fn a_target_is_compared_with_few_of_the_services_of_its_namespace() {
         .collect();
     let mut by_selector = others::BySelector::default();
     all.iter().for_each(|one| by_selector.insert(one));
-    let labels = [("part-of", "shop"), ("app", "4000")];
-    let labels = labels.map(|(key, value)| (key.to_owned(), value.to_owned()));
-    let found = by_selector.candidates(&labels.into());
-    let expected: Vec<&ServiceView> = all.iter().skip(4_000).step_by(1_000).collect();
-    assert_eq!(found, expected);
+    let labels = [("part-of", "shop"), ("app", "4000")].into();
+    let mut compared = Vec::new();
+    by_selector.matching(&labels, |selector| {
+        compared.push(selector.clone());
+        true
+    });
+    let expected = all.iter().skip(4_000).step_by(1_000);
+    let expected: Vec<Labels> = expected
+        .map(|one| one.facts.service.selector.clone())
+        .collect();
+    assert_eq!(compared, expected);
 }
 
 #[test]

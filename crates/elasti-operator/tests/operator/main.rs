@@ -11,6 +11,7 @@
 )]
 
 mod activity;
+mod at_rest;
 mod environment;
 mod leader;
 mod prometheus;

@@ -54,7 +54,7 @@ pub(super) struct Claimed {
     /// `appProtocol` by port name: slices of a sleeping service name no ports, so the last known one counts.
     pub(super) protocols: HashMap<String, String>,
     /// How many requests are held for each listen port.
-    pub(super) waiters: HashMap<u16, Arc<AtomicU32>>,
+    pub(super) waiters: Vec<(u16, Arc<AtomicU32>)>,
 }
 
 /// The slices of one private Service, by their names, and whose it is.
@@ -125,7 +125,7 @@ impl ClusterState {
                     stats: Arc::default(),
                     pod_states: HashMap::new(),
                     protocols: HashMap::new(),
-                    waiters: HashMap::new(),
+                    waiters: Vec::new(),
                 }
             });
             claimed.claimants.push(name.clone());
@@ -161,7 +161,10 @@ impl ClusterState {
         let found = self.private.entry(Arc::new(private)).or_default();
         match found.slices.iter_mut().find(|(one, _)| *one == name) {
             Some((_, slice)) => *slice = view,
-            None => found.slices.push((name, view)),
+            None => {
+                found.slices.reserve_exact(1);
+                found.slices.push((name, view));
+            }
         }
         found.of.clone()
     }

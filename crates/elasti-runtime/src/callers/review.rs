@@ -1,11 +1,17 @@
 //! Verifies a token by TokenReview.
 
+use std::time::Duration;
+
 use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec, TokenReviewStatus};
 use kube::api::PostParams;
 use kube::{Api, Client};
+use tokio::time::timeout;
 
 use super::Owner;
 use super::signed::Flaw;
+
+/// A caller waits for the answer.
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Why there is no owner.
 #[derive(Debug)]
@@ -26,7 +32,11 @@ pub(super) async fn owner(client: &Client, audience: &str, token: &str) -> Resul
         ..TokenReview::default()
     };
     let reviews: Api<TokenReview> = Api::all(client.clone());
-    let answer = reviews.create(&PostParams::default(), &question).await;
+    let params = PostParams::default();
+    let answer = match timeout(TIMEOUT, reviews.create(&params, &question)).await {
+        Ok(answer) => answer,
+        Err(late) => Err(kube::Error::Service(late.into())),
+    };
     let status = answer.map_err(NoReview::Failed)?.status;
     judge(status.unwrap_or_default(), audience).map_err(NoReview::Bad)
 }

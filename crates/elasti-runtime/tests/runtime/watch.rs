@@ -11,13 +11,14 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{DeleteParams, PostParams};
 use kube::{Api, ResourceExt};
 use parking_lot::Mutex;
+use serde_json::Value;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 
 const URGENT: Lifetime = Lifetime {
     seconds: 1,
-    grace: Duration::from_secs(1),
+    silence: Duration::from_secs(2),
 };
 
 /// What a caller of the engine keeps.
@@ -132,7 +133,7 @@ impl State {
             Event::Applied(map) => drop(self.names.insert(map.name_any())),
             Event::Deleted(map) => drop(self.names.remove(&map.name_any())),
             Event::Failed { retry_after, .. } => self.failures.push(retry_after),
-            Event::Calling | Event::Listing | Event::Watching => {}
+            Event::Calling | Event::Listing | Event::Watching | Event::Alive => {}
         }
     }
 
@@ -199,6 +200,72 @@ async fn a_watch_that_goes_silent_is_replaced_and_nothing_is_missed() {
     fixture.create("a").await;
     fixture.until("a", |state| state.has(&["a"])).await;
     assert_eq!(fixture.state.lock().lists, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_metadata_only_nothing_else_is_sent_neither_in_a_list_nor_in_a_watch() {
+    fn version_of(map: &Value) -> Option<&str> {
+        map["metadata"]["resourceVersion"].as_str()
+    }
+    let fixture = Fixture::start(|_| {});
+    let create = async |name: &str| {
+        let mut map = ConfigMap::default();
+        map.metadata.name = Some(name.into());
+        map.data = Some([("large".to_owned(), "x".repeat(1 << 16))].into());
+        let params = PostParams::default();
+        fixture.maps.create(&params, &map).await.unwrap();
+    };
+    create("listed").await;
+    let collection = Collection {
+        path: "/api/v1/namespaces/default/configmaps".into(),
+        metadata_only: true,
+        ..Collection::default()
+    };
+    let seen = Arc::new(Mutex::new(Vec::<Value>::new()));
+    let sees = seen.clone();
+    let watch = Watch::new(fixture.server.client(), collection, version_of);
+    let task = tokio::spawn(watch.run(move |event, _| match event {
+        Event::Listed(maps) => sees.lock().extend(maps),
+        Event::Applied(map) => sees.lock().push(map),
+        _ => {}
+    }));
+    fixture.until("the list", |_| !seen.lock().is_empty()).await;
+    create("watched").await;
+    fixture.until("the event", |_| seen.lock().len() == 2).await;
+    task.abort();
+    let seen = seen.lock();
+    let names = seen.iter().map(|map| &map["metadata"]["name"]);
+    assert!(names.eq(["listed", "watched"]), "{seen:?}");
+    assert!(seen.iter().all(|map| map.get("data").is_none()), "{seen:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_brings_bookmarks_is_not_renewed_for_almost_five_minutes() {
+    let fixture = Fixture::start(|_| {});
+    fixture.listed().await;
+    sleep(Duration::from_secs(600)).await;
+    let journal = fixture.server.faults().journal();
+    let opened = journal.iter().filter(|call| call.verb == Verb::Watch);
+    assert_eq!(opened.count(), 3, "at 0, 290 and 580 s");
+    fixture.create("a").await;
+    fixture.until("a", |state| state.has(&["a"])).await;
+    assert_eq!(fixture.state.lock().lists, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_goes_silent_is_replaced_within_75_seconds() {
+    let fixture = Fixture::start(|server| {
+        let silence = WatchFault::GoSilent;
+        server.faults().strike_event(1, watches(), silence);
+    });
+    fixture.listed().await;
+    // It has lived for a while, and its life is not over.
+    sleep(Duration::from_secs(100)).await;
+    let silent_since = Instant::now();
+    fixture.create("a").await;
+    fixture.until("a", |state| state.has(&["a"])).await;
+    let took = silent_since.elapsed();
+    assert!(took < Duration::from_secs(76), "virtual time: {took:?}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,6 +1,6 @@
 //! What an operator of the modelled cluster reads and plans: the world -> `Observed` -> the real `plan` -> effects.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr};
 
 use elasti_api::names::condition;
@@ -9,6 +9,7 @@ use elasti_api::{
     Time,
 };
 use elasti_core::facts::Requests;
+use elasti_core::labels::Labels;
 use elasti_core::observed::{
     Author, Autoscaler, Claim, DeletionCost, Endpoint, Family, KedaBefore, KedaPause, Leadership,
     Me, Observed, Obstacle, ObstacleKind, OtherService, Owned, Pod as PodFact, PortsGiven,
@@ -320,7 +321,7 @@ pub fn uid(i: usize) -> String {
 fn service() -> Service {
     Service {
         kind: ServiceKind::ClusterIp,
-        selector: BTreeMap::from([("app".to_owned(), "target".to_owned())]),
+        selector: Labels::from([("app", "target")]),
         ports: vec![ServicePort {
             name: String::new(),
             port: 80,

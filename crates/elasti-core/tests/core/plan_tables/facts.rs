@@ -7,6 +7,7 @@ use elasti_api::{
     ElastiServiceSpec, ListenPort, RouteGeneration, ScaleTargetRef, Trigger, TriggerType,
 };
 use elasti_core::facts::Requests;
+use elasti_core::labels::Labels;
 use elasti_core::observed::{
     Author, Autoscaler, DeletionCost, Endpoint, Family, Leadership, Me, Owned, Pod, PortsGiven,
     PrivateServiceShape, Reading, Remembered, Report, Resolver, Service, ServiceKind, ServicePort,
@@ -414,7 +415,7 @@ pub fn private() -> PrivateServiceShape {
 pub fn service() -> Service {
     Service {
         kind: ServiceKind::ClusterIp,
-        selector: BTreeMap::from([("app".to_owned(), "web".to_owned())]),
+        selector: Labels::from([("app", "web")]),
         ports: vec![ServicePort {
             name: "http".into(),
             port: 80,

@@ -3,6 +3,7 @@
 use crate::scenarios::script::{scenario_with, sleeping};
 use crate::scenarios::world::quiet;
 use elasti_api::Handover;
+use elasti_core::labels::Labels;
 use elasti_core::observed::{Service, ServiceKind};
 use elasti_core::ports::{DEFAULT_QUARANTINE, PortAllocator, ServiceKey, WantedPort};
 
@@ -27,7 +28,7 @@ fn an_external_name_is_refused() {
 
 #[test]
 fn a_service_without_a_selector_is_refused() {
-    insta::assert_snapshot!(refused(|s| s.selector.clear()));
+    insta::assert_snapshot!(refused(|s| s.selector = Labels::default()));
 }
 
 #[test]

@@ -226,7 +226,7 @@ fn service(service: &Service) -> core_v1::Service {
         ServiceKind::ExternalName => ("ExternalName", None),
     };
     serde_json::from_value(json!({"metadata": {"name": "web"}, "spec": {
-        "type": type_, "clusterIP": cluster_ip, "selector": selector,
+        "type": type_, "clusterIP": cluster_ip, "selector": selector.to_map(),
         "ports": ports.iter().map(port).collect::<Vec<_>>(),
         "ipFamilies": families.iter().map(family).collect::<Vec<_>>(),
         "externalTrafficPolicy": external_local.then_some("Local"),

@@ -1,10 +1,11 @@
 //! The cluster around one service: its pods, kubelets, endpoints, resolvers and autoscaler, on a simulated timeline.
 //! Nothing is random: the same script gives the same world.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr};
 
 use elasti_api::{ElastiServiceSpec, ElastiServiceStatus, ListenPort};
+use elasti_core::labels::Labels;
 use elasti_core::observed::{
     Author, Autoscaler, Endpoint, Family, KedaPause, Obstacle, Owned, PrivateServiceShape, Reading,
     Rival, Service, ServiceKind, ServicePort, SliceRole, SliceShape, StopOrder, UserRequest,
@@ -476,7 +477,7 @@ fn resolver(n: u8) -> Resolver {
 pub fn web_service() -> Service {
     Service {
         kind: ServiceKind::ClusterIp,
-        selector: BTreeMap::from([("app".to_owned(), "web".to_owned())]),
+        selector: Labels::from([("app", "web")]),
         ports: vec![ServicePort {
             name: "http".into(),
             port: 80,
