@@ -209,13 +209,14 @@ impl ActiveWindow {
         None
     }
 
-    /// The next time that it opens.
+    /// The next time that it opens. One that would begin in the hour that the clocks skip, and by its own clock end
+    /// before it could, does not open.
     fn next_start(&self, now: Timestamp) -> Option<Timestamp> {
         let mut civil = self.civil(now).checked_sub(LARGEST_TURN).ok()?;
         for _ in 0..MOST_CANDIDATES {
             civil = self.schedule.find_next_occurrence(&civil, false).ok()?;
             let start = self.timestamp(civil)?;
-            if start > now {
+            if start > now && self.end(civil)? > start {
                 return Some(start);
             }
         }
