@@ -174,7 +174,9 @@ pub(super) fn groups(
     for part in parts {
         let names = [&part.namespace, &part.name, &part.label, &part.month].map(Clone::clone);
         match groups.entry((part.label.is_none(), names)) {
-            Entry::Vacant(place) => drop(place.insert(part)),
+            Entry::Vacant(place) => {
+                place.insert(part);
+            }
             Entry::Occupied(mut group) => group.get_mut().add(&part),
         }
     }

@@ -39,7 +39,7 @@ pub fn with_sleep(
 ) -> SavingsCalendar {
     let began = sleep.since.as_ref().map_or(until, |since| since.0);
     let first = || SavingsCalendar {
-        since: has_slept(status).then(|| elasti_api::Time(began)),
+        since: has_slept(status).then_some(elasti_api::Time(began)),
         ..SavingsCalendar::default()
     };
     let mut calendar = status.savings_calendar.clone().unwrap_or_else(first);
