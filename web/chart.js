@@ -22,7 +22,7 @@ function steps(days, most) {
   return days.map(({ pods }, i) => (pods === null ? '' : `${begins(i) ? 'M' : 'L'}${i} ${y(pods)}H${i + 1}`)).join('');
 }
 
-/** The chart; hidden until a day is known. */
+/** The chart; hidden until it has two days, because one is no course. */
 export function chart() {
   const area = svg('path', { class: 'area' });
   const line = svg('path', { class: 'top' });
@@ -39,7 +39,7 @@ export function chart() {
     if (text === last) return;
     last = text;
     const known = days.filter((day) => day.pods !== null);
-    node.hidden = known.length === 0;
+    node.hidden = known.length < 2;
     if (node.hidden) return;
     const highest = known.reduce((a, b) => (b.pods > a.pods ? b : a));
     const top = steps(days, Math.max(highest.pods, 1));
