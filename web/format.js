@@ -3,6 +3,7 @@
 const EXACT = new Intl.DateTimeFormat(undefined, { dateStyle: 'medium', timeStyle: 'long' });
 const CLOCK = new Intl.DateTimeFormat(undefined, { hour: '2-digit', minute: '2-digit', second: '2-digit' });
 const DATE = new Intl.DateTimeFormat(undefined, { day: 'numeric', month: 'short', year: 'numeric' });
+const DATE_UTC = new Intl.DateTimeFormat(undefined, { day: 'numeric', month: 'short', year: 'numeric', timeZone: 'UTC' });
 const MINUTE = new Intl.DateTimeFormat(undefined, { hour: '2-digit', minute: '2-digit' });
 const DAY = new Intl.DateTimeFormat(undefined, { day: 'numeric', month: 'short', hour: '2-digit', minute: '2-digit' });
 
@@ -47,6 +48,9 @@ export const minute = (at) => MINUTE.format(at);
 
 /** A date. */
 export const date = (at) => DATE.format(at);
+
+/** A date of UTC. */
+export const dateUtc = (at) => DATE_UTC.format(at);
 
 /** A share of 1 in percent. */
 export function percent(share) {

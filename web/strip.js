@@ -1,10 +1,11 @@
-// The fleet in one line: how much sleeps, and what that saves. Below it, what an engineer looks at first.
+// The fleet in one line: how much sleeps, and what that saves this month. Beside it, the last 30 days.
 
+import { chart } from './chart.js';
 import { h, mark, say } from './dom.js';
 import { amount, date, length, many, percent } from './format.js';
 import { broken } from './state.js';
+import { thisMonth } from './month.js';
 import { known, now } from './stream.js';
-import { sums } from './sums.js';
 
 /** A note that held requests are not live, and why; hidden while they are. */
 export function lastReported() {
@@ -20,12 +21,16 @@ export function lastReported() {
   return { node, update };
 }
 
-/** Money or hours, since when, and a month of it. */
-export function savedWords(sum, price) {
-  const since = sum.since === null ? '' : ` since ${date(sum.since)}`;
-  if (!price) return { saved: `${amount(sum.cpuHours)} CPU-hours and ${amount(sum.gibHours)} GiB-hours saved${since}`, month: '' };
-  const month = sum.month === null ? '' : `about ${amount(sum.month)} ${price.currency} a month (projection)`;
-  return { saved: `${amount(sum.cost)} ${price.currency} saved${since}`, month };
+/** Money or hours of this month, and of all of it as a projection. */
+export function monthWords(month, price) {
+  if (!price) return { saved: `${amount(month.cpuHours)} CPU-hours and ${amount(month.gibHours)} GiB-hours this month`, end: '' };
+  return { saved: `${amount(month.cost)} ${price.currency} this month`, end: month.end === null ? '' : `about ${amount(month.end)} ${price.currency} by the end of the month (projection)` };
+}
+
+/** What the words of a month leave out, or an empty text. */
+export function incomplete(month) {
+  if (month.partial === 0) return '';
+  return `This month counts since ${date(month.since)} only for ${many(month.partial, 'service')}`;
 }
 
 /** The strip. `show` filters the fleet by a group. */
@@ -33,28 +38,35 @@ export function strip(show) {
   const failed = h('button', { type: 'button', class: 'failed-count', click: () => show('failed') });
   const part = (className, title) => h('span', { class: className, title });
   const asleep = part('big');
-  const share = part('big', 'Of the hours that pods would have run since each ElastiService was created');
-  const saved = part('', 'Requested CPU and memory times time asleep, of the services that exist now, each since it was created');
-  const month = part('', 'What each service saved a day so far, times the days of a month; services younger than a day are left out');
+  const share = part('big', 'Of the hours that pods would have run this month (UTC)');
+  const saved = part('big', 'Requested CPU and memory times time asleep, this calendar month (UTC), of the services that exist now');
+  const end = part('', 'If each service goes on saving as it did this month; those younger than a day are left out');
   const held = h('span');
   const cold = h('span', { title: 'Median over services with an observed wake' });
+  const partial = h('span');
   const reported = lastReported();
+  const days = chart();
   const node = h('section', { class: 'summary', 'aria-label': 'Summary' },
-    h('p', { class: 'line' }, failed, asleep, share, saved, month),
-    h('p', { class: 'fine' }, held, reported.node, cold));
+    h('div', {}, h('p', { class: 'line' }, failed, asleep, share, saved),
+      h('p', { class: 'fine' }, end, held, reported.node, cold, partial)),
+    days.node);
 
   function update(services) {
-    const sum = sums(services, known.price, now());
+    const month = thisMonth(services, known.price, now());
+    const sleeping = services.filter((service) => service.phase === 'Asleep').length;
     const bad = services.filter(broken).length;
     failed.hidden = bad === 0;
     say(failed, `${bad.toLocaleString()} failed`);
-    say(asleep, `${sum.asleep.toLocaleString()} of ${sum.services.toLocaleString()} asleep`);
-    share.hidden = sum.share === null;
-    say(share, `${percent(sum.share)} of pod-hours saved`);
-    const words = savedWords(sum, known.price);
+    say(asleep, `${sleeping.toLocaleString()} of ${services.length.toLocaleString()} asleep`);
+    share.hidden = month.share === null;
+    say(share, `${percent(month.share)} of pod-hours`);
+    const words = monthWords(month, known.price);
     say(saved, words.saved);
-    say(month, words.month);
-    month.hidden = words.month === '';
+    saved.className = known.price ? 'big' : '';
+    say(end, words.end);
+    end.hidden = words.end === '';
+    say(partial, incomplete(month));
+    days.update(services, now());
     const requests = services.reduce((total, service) => total + service.held, 0);
     const waiting = services.filter((service) => service.held > 0).length;
     say(held, requests ? `${many(requests, 'request')} held now, for ${many(waiting, 'service')}` : 'No request held now');

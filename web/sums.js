@@ -1,11 +1,8 @@
-// What sleep saved, added up over services: in hours, in money, and projected to a month.
+// What sleep saved, added up over services: in hours and in money.
 
 import { moment } from './format.js';
 
 const HOUR_MS = 3600000;
-const MONTH_HOURS = 730.5;
-// What a service saved in its first hours says nothing about a month.
-const PROJECTED_FROM_HOURS = 24;
 
 /** What these hours cost, or null without a price. A resource without a price costs nothing. */
 export function cost(saved, price) {
@@ -14,41 +11,31 @@ export function cost(saved, price) {
   return resources.reduce((sum, one) => sum + one, saved.cpuHours * price.cpuHour + saved.gibHours * price.gibHour);
 }
 
-/** How many pods a service would run: as many as its sleeps counted, else as it has now. */
-function pods(service, asleepHours) {
-  if (asleepHours > 0) return Math.max(service.saved.podHours / asleepHours, 1);
+/** How many pods a service would run: as many as these sleeps counted, else as it has now. */
+export function pods(service, saved, asleepHours) {
+  if (asleepHours > 0) return Math.max(saved.podHours / asleepHours, 1);
   return Math.max(service.replicas ?? 1, 1);
 }
 
-/** The sums of these services. `share` is of the hours that their pods would have run. */
+/** The sums of these services since each was created. `share` is of the hours that their pods would have run. */
 export function sums(services, price, now) {
-  const sum = { services: services.length, asleep: 0, podHours: 0, cpuHours: 0, gibHours: 0, resourceHours: {}, share: null, cost: price ? 0 : null, since: null, month: null, monthPodHours: null, projected: 0 };
+  const sum = { services: services.length, asleep: 0, podHours: 0, cpuHours: 0, gibHours: 0, resourceHours: {}, share: null, cost: price ? 0 : null, since: null };
   let awakePodHours = 0;
-  const month = { cost: 0, podHours: 0 };
   for (const service of services) {
     const { saved } = service;
     const created = moment(service.created) ?? now;
     const age = Math.max((now - created) / HOUR_MS, 0);
     const asleepHours = age * (service.asleep?.share ?? 0);
-    const money = cost(saved, price) ?? 0;
     sum.asleep += service.phase === 'Asleep' ? 1 : 0;
     sum.podHours += saved.podHours;
     sum.cpuHours += saved.cpuHours;
     sum.gibHours += saved.gibHours;
     for (const [name, hours] of Object.entries(saved.resourceHours ?? {})) sum.resourceHours[name] = (sum.resourceHours[name] ?? 0) + hours;
-    if (price) sum.cost += money;
+    if (price) sum.cost += cost(saved, price);
     sum.since = Math.min(sum.since ?? created, created);
-    awakePodHours += pods(service, asleepHours) * Math.max(age - asleepHours, 0);
-    if (age < PROJECTED_FROM_HOURS) continue;
-    sum.projected += 1;
-    month.cost += (money / age) * MONTH_HOURS;
-    month.podHours += (saved.podHours / age) * MONTH_HOURS;
+    awakePodHours += pods(service, saved, asleepHours) * Math.max(age - asleepHours, 0);
   }
   const hours = sum.podHours + awakePodHours;
   if (hours > 0) sum.share = sum.podHours / hours;
-  if (sum.projected > 0) {
-    sum.month = price ? month.cost : null;
-    sum.monthPodHours = month.podHours;
-  }
   return sum;
 }

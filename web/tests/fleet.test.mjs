@@ -2,7 +2,7 @@
 
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
-import { barriers, closeBrowser, openPage, past, picture, startCanned, startCluster, startDashboard, statuses, tooWide, until } from './world.mjs';
+import { barriers, calendar, closeBrowser, openPage, past, picture, startCanned, startCluster, startDashboard, statuses, tooWide, until } from './world.mjs';
 
 const HOUR_MS = 3600000;
 const endings = [];
@@ -19,6 +19,10 @@ before(async () => {
   await cluster.declare('cart', { namespace: 'shop', status: statuses.asleep(), spec: { paused: true } });
   await cluster.declare('zulu', { namespace: 'shop', status: statuses.stuck() });
   dashboard = await startDashboard(cluster.kubeconfig);
+  await until('every service and target is read', async () => {
+    const { services } = await (await fetch(`${dashboard.base}api/v1/fleet`)).json();
+    return services.filter((service) => service.phase && service.ready !== null).length === 5;
+  });
 });
 
 after(async () => {
@@ -171,29 +175,49 @@ async function grown({ failed = 0, price = { cpuHour: 0.03, gibHour: 0.004, curr
   const fleet = await (await fetch(`${dashboard.base}api/v1/fleet`)).json();
   const of = (name) => fleet.services.find((service) => service.name === name);
   const created = new Date(Date.now() - 30 * 24 * HOUR_MS).toISOString();
-  const saved = { podHours: 540, cpuHours: 270, gibHours: 540, resourceHours: {} };
-  const make = (like, i, namespace) => ({ ...of(like), name: `${['web', 'api', 'search', 'worker', 'docs', 'billing'][i % 6]}-${i}`, namespace, created, trouble: like === 'zulu', failedWake: null, paused: i % 17 === 5, asleep: { share: 0.75 }, saved, held: like === 'zulu' ? 3 : 0, sleepsAt: like === 'beta' ? new Date(Date.now() + ((i % 7) + 1) * 420000).toISOString() : null,
+  // Weekends are quiet.
+  const past30 = calendar(Date.parse(created), Date.now(), (day) => ([0, 6].includes(new Date(day).getUTCDay()) ? 0.95 : 0.67));
+  const share = past30.saved.podHours / (30 * 24);
+  const make = (like, i, namespace) => ({ ...of(like), name: `${['web', 'api', 'search', 'worker', 'docs', 'billing'][i % 6]}-${i}`, namespace, created, trouble: like === 'zulu', failedWake: null, paused: i % 17 === 5, asleep: { share }, ...past30, held: like === 'zulu' ? 3 : 0, sleepsAt: like === 'beta' ? new Date(Date.now() + ((i % 7) + 1) * 420000).toISOString() : null,
     history: like === 'zulu' ? past(['Awake', 20], ['Asleep', 9], ['Waking', 1.2], ['Failed', 1]) : past(['Asleep', 30], ['Waking', 15.1 - (i % 5)], ['Awake', 15 - (i % 5)], ['Asleep', 7 - (i % 4)], ...(like === 'beta' ? [['Awake', 1]] : [])) });
   const kinds = Array.from({ length: 52 }, (_, i) => (i < failed ? 'zulu' : i < 38 + failed ? 'alpha' : 'beta'));
   const services = kinds.map((like, i) => make(like, i, ['shop', 'search', 'team-a'][i % 3]));
   return { ...fleet, price, services, place: 'prod-eu (cluster eu-1), all namespaces', held: { state: 'live', since: created, message: '' } };
 }
 
-test('the summary says in one line how much sleeps, what is saved, and what a month of that is', async () => {
-  const canned = await startCanned(dashboard, await grown());
+const numberIn = (text) => Number(/[\d,.]+/.exec(text.replace('about', ''))[0].replaceAll(',', ''));
+const near = (value, wanted, what) => assert.ok(Math.abs(value - wanted) <= Math.max(1, wanted * 0.02), `${what}: ${value} instead of ${wanted}`);
+
+test('the summary says in one line how much sleeps and what this month saved, beside the last 30 days', async () => {
+  const fleet = await grown();
+  const canned = await startCanned(dashboard, fleet);
   endings.push(canned.stop);
-  for (const [size, dark] of [['wide', false], ['wide', true], ['phone', false]]) {
+  const now = new Date();
+  const [start, end] = [0, 1].map((more) => Date.UTC(now.getUTCFullYear(), now.getUTCMonth() + more, 1));
+  const [{ created, savedCalendar }] = fleet.services;
+  const month = savedCalendar.months.find((one) => Date.parse(`${one.month}-01`) === start).saved.podHours;
+  const elapsed = (now - Math.max(start, Date.parse(created))) / HOUR_MS;
+  const rate = elapsed >= 24 ? month / elapsed : fleet.services[0].asleep.share;
+  const euros = (hours) => hours * 52 * (0.5 * 0.03 + 0.004);
+  for (const [size, dark] of [['wide', false], ['wide', true], ['phone', false], ['phone', true]]) {
     const page = await openPage(canned.base, { size, dark });
-    const line = page.getByRole('region', { name: 'Summary' }).locator('.line');
+    const summary = page.getByRole('region', { name: 'Summary' });
+    const line = summary.locator('.line');
     await line.getByText('38 of 52 asleep').waitFor();
-    await line.getByText('75 % of pod-hours saved').waitFor();
-    // 52 services, each 270 CPU-hours and 540 GiB-hours in 30 days.
-    await line.getByText(/^534 EUR saved since \d+ \w+ \d{4}$/).waitFor();
-    await line.getByText('about 541 EUR a month (projection)').waitFor();
+    near(numberIn(await line.getByText(/ % of pod-hours$/).textContent()), (month / elapsed) * 100, 'share');
+    near(numberIn(await line.getByText(/ EUR this month$/).textContent()), euros(month), 'money');
+    near(numberIn(await summary.getByText(/ EUR by the end of the month \(projection\)$/).textContent()), euros(month + rate * ((end - now) / HOUR_MS)), 'projection');
+    assert.equal(await summary.getByText('counts since').count(), 0, 'the whole month is counted');
+    const days = summary.getByRole('img', { name: /^Pods asleep on average, (30|29) days\. Most on / });
+    await days.waitFor();
+    // Today counts from its first quarter of an hour on.
+    assert.ok(await days.locator('rect').count() >= 29);
     await page.getByText('prod-eu (cluster eu-1), all namespaces').waitFor();
     assert.equal(await page.getByRole('button', { name: /failed$/ }).count(), 0);
     await picture(page, `healthy-${size}-${dark ? 'dark' : 'light'}`);
     await sound(page);
+    await page.reload();
+    await days.waitFor();
   }
 });
 
@@ -213,20 +237,64 @@ test('one that failed is seen at a glance', async () => {
   }
 });
 
-test('without a price the summary tells hours, and no month of services younger than a day', async () => {
+test('without a price the summary tells hours, and nothing is projected of services younger than a day', async () => {
   const page = await openPage(dashboard.url);
-  await page.getByText(/CPU-hours and .+ GiB-hours saved since/).waitFor();
-  assert.equal(await page.getByText('a month').count(), 0);
-  const months = await page.evaluate(async () => {
+  await page.getByText(/CPU-hours and .+ GiB-hours this month$/).waitFor();
+  assert.equal(await page.getByText('projection').count(), 0);
+});
+
+test('the share of pod-hours is of those that would have run', async () => {
+  const page = await openPage(dashboard.url);
+  const shares = await page.evaluate(async () => {
     const { sums } = await import('/sums.js');
     const now = Date.parse('2026-03-31T00:00:00Z');
     const price = { cpuHour: 1, gibHour: 0, currency: 'EUR' };
     const one = (days, cpuHours, share) => ({ created: new Date(now - days * 86400000).toISOString(), saved: { podHours: 24 * days * share * 2, cpuHours, gibHours: 0 }, asleep: { share }, replicas: 0, phase: 'Asleep' });
-    const of = (...services) => { const { share, cost, month, projected } = sums(services, price, now); return [share, cost, month === null ? null : Math.round(month), projected]; };
-    return [of(one(0.5, 100, 1)), of(one(10, 10, 0.5)), of(one(10, 10, 0.5), one(0.5, 100, 1)), of()];
+    const of = (...services) => { const { share, cost } = sums(services, price, now); return [share, cost]; };
+    return [of(one(10, 10, 0.5)), of(one(10, 10, 0.5), one(10, 100, 1)), of()];
   });
-  assert.deepEqual(months[0].slice(1), [100, null, 0]);
-  assert.deepEqual(months[1], [0.5, 10, 30, 1], 'a CPU-hour a day');
-  assert.deepEqual(months[2].slice(1), [110, 30, 1]);
-  assert.deepEqual(months[3], [null, 0, null, 0]);
+  assert.deepEqual(shares, [[0.5, 10], [0.75, 110], [null, 0]]);
+});
+
+test('a month is a calendar month, and says where it is not counted from its start', async () => {
+  const page = await openPage(dashboard.url);
+  const price = { cpuHour: 1, gibHour: 0, currency: 'EUR' };
+  const now = Date.parse('2026-03-11T00:00:00Z');
+  // Half asleep, with a core, since before the month.
+  const old = { created: '2026-01-31T00:00:00Z', replicas: 0, ...calendar(Date.parse('2026-01-31T00:00:00Z'), now, () => 0.5, { cpu: 1 }) };
+  const counted = { ...old, savedCalendar: { ...old.savedCalendar, since: '2026-03-06T00:00:00Z', months: [{ month: '2026-03', asleepSeconds: 60 * 3600, saved: { podHours: 60, cpuHours: 60, gibHours: 0 } }] } };
+  const unknown = { ...old, savedCalendar: null };
+  const young = { created: '2026-03-10T12:00:00Z', replicas: 0, ...calendar(Date.parse('2026-03-10T12:00:00Z'), now, () => 1, { cpu: 1 }) };
+  const months = await page.evaluate(async ([price, now, fleets]) => {
+    const { thisMonth, byMonth, monthEnd } = await import('/month.js');
+    const all = fleets.map((services) => thisMonth(services, price, now)).map(({ cost, share, end, partial, since, young }) => [cost, share, end, partial, new Date(since).toISOString().slice(0, 10), young]);
+    const list = byMonth(fleets[0], price).map(({ name, sum }) => [name, sum.services, sum.cost]);
+    const ends = ['2026-12-31T23:59:59Z', '2026-01-31T12:00:00Z', '2028-02-01T00:00:00Z'].map((at) => new Date(monthEnd(Date.parse(at))).toISOString());
+    return { all, list, ends };
+  }, [price, now, [[old], [counted], [unknown], [young], [old, young, unknown], []]]);
+  assert.deepEqual(months.all, [
+    [120, 0.5, 120 + 252, 0, '2026-03-01', 0],
+    [60, 0.5, 60 + 252, 1, '2026-03-06', 0],
+    [0, null, null, 1, '2026-03-11', 0],
+    [12, 1, null, 0, '2026-03-01', 1],
+    [132, 132 / 252, 132 + 252, 1, '2026-03-11', 1],
+    [0, null, null, 0, '2026-03-01', 0],
+  ]);
+  assert.deepEqual(months.list, [['2026-01', 1, 12], ['2026-02', 1, 336], ['2026-03', 1, 120]]);
+  assert.deepEqual(months.ends, ['2027-01-01T00:00:00.000Z', '2026-02-01T00:00:00.000Z', '2028-03-01T00:00:00.000Z']);
+});
+
+test('the last 30 days are averages of each day, today so far, and nothing before it was counted', async () => {
+  const page = await openPage(dashboard.url);
+  const now = Date.parse('2026-03-11T06:07:00Z');
+  const from = Date.parse('2026-03-08T12:00:00Z');
+  const one = { created: new Date(from).toISOString(), ...calendar(from, now - 7 * 60000, () => 0.5) };
+  const never = { created: '2020-01-01T00:00:00Z', savedCalendar: null };
+  const days = await page.evaluate(async ([now, fleets]) => {
+    const { asleepByDay } = await import('/month.js');
+    return fleets.map((services) => asleepByDay(services, now).map(({ start, pods }) => [new Date(start).toISOString().slice(0, 10), pods]));
+  }, [now, [[one, one, never], [never], []]]);
+  assert.deepEqual(days[0].slice(-5), [['2026-03-07', null], ['2026-03-08', 0.5], ['2026-03-09', 1], ['2026-03-10', 1], ['2026-03-11', 1]]);
+  assert.deepEqual([days[0].length, days[0][0][0]], [30, '2026-02-10']);
+  for (const none of days.slice(1)) assert.ok(none.every(([, pods]) => pods === null));
 });

@@ -1,9 +1,9 @@
-// The savings page: by namespace and by label, a month of it, and the file for a spreadsheet.
+// The savings page: by namespace, label and month, a projection of this month, and the file for a spreadsheet.
 
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { after, before, test } from 'node:test';
-import { barriers, closeBrowser, openPage, picture, startCanned, startCluster, startDashboard, statuses, tooWide, until } from './world.mjs';
+import { barriers, calendar, closeBrowser, openPage, picture, startCanned, startCluster, startDashboard, statuses, tooWide, until } from './world.mjs';
 
 const HOUR_MS = 3600000;
 let cluster;
@@ -23,11 +23,16 @@ before(async () => {
     fleet = await (await fetch(`${dashboard.base}api/v1/fleet`)).json();
     return fleet.services.length === 3;
   });
-  const created = new Date(Date.now() - 10 * 24 * HOUR_MS).toISOString();
-  const saved = (hours, gpus) => ({ podHours: hours, cpuHours: hours, gibHours: hours, resourceHours: gpus ? { 'nvidia.com/gpu': gpus } : {} });
-  const hours = { web: saved(120), cart: saved(180), model: saved(60, 60) };
+  const from = Date.now() - 10 * 24 * HOUR_MS;
+  const created = new Date(from).toISOString();
+  const shares = { web: 0.5, cart: 0.75, model: 0.25 };
+  const past = (name) => {
+    const { savedCalendar, saved } = calendar(from, Date.now(), () => shares[name], { cpu: 1 });
+    const gpus = (sum) => ({ ...sum, resourceHours: name === 'model' ? { 'nvidia.com/gpu': sum.podHours } : {} });
+    return { saved: gpus(saved), savedCalendar: { ...savedCalendar, months: savedCalendar.months.map((one) => ({ ...one, saved: gpus(one.saved) })) } };
+  };
   const teams = { web: { team: '=team' }, cart: { team: 'shop' } };
-  const services = fleet.services.map((service) => ({ ...service, labels: teams[service.name] ?? null, created, asleep: { share: hours[service.name].podHours / 240 }, saved: hours[service.name] }));
+  const services = fleet.services.map((service) => ({ ...service, labels: teams[service.name] ?? null, created, asleep: { share: shares[service.name] }, ...past(service.name) }));
   canned = await startCanned(dashboard, { ...fleet, services, price: { cpuHour: 0.5, gibHour: 0.5, currency: 'EUR' } });
 });
 
@@ -37,6 +42,20 @@ after(async () => {
   await dashboard?.stop();
   await cluster?.stop();
 });
+
+/** What so much money an hour comes to in this month: by now, and by its end. */
+function month(perHour) {
+  const now = new Date();
+  const [start, end] = [0, 1].map((more) => Date.UTC(now.getUTCFullYear(), now.getUTCMonth() + more, 1));
+  const from = Math.max(start, now - 10 * 24 * HOUR_MS);
+  return { sofar: (perHour * (now - from)) / HOUR_MS, end: (perHour * (end - from)) / HOUR_MS };
+}
+
+/** Whether a number with its thousands and its `about` is this one, but for rounding and the time that passes. */
+function is(text, wanted) {
+  const value = Number(/[\d,.]+/.exec(text.replace('about', ''))[0].replaceAll(',', ''));
+  assert.ok(Math.abs(value - wanted) <= Math.max(1, wanted / 50), `${text} instead of ${wanted}`);
+}
 
 const cells = (page) => page.locator('.sums tr').evaluateAll((rows) => rows.map((row) => [...row.children].map((cell) => cell.textContent)));
 
@@ -53,15 +72,25 @@ for (const [size, dark] of [['wide', false], ['wide', true], ['phone', false]]) 
     await page.getByRole('link', { name: 'Savings' }).click();
     await page.getByRole('heading', { name: 'Savings', level: 1 }).waitFor();
     await page.getByRole('rowheader', { name: 'Total' }).waitFor();
-    assert.deepEqual(await cells(page), [
-      ['Namespace', 'EUR saved', 'EUR a month', 'Asleep now', 'Pod-hours saved', 'CPU-hours', 'GiB-hours', 'nvidia.com/gpu-hours'],
-      ['default', '120', 'about 365', '1 of 1', '120 (50 %)', '120', '120', '0'],
-      ['shop', '240', 'about 730', '1 of 2', '240 (50 %)', '240', '240', '60.0'],
-      ['Total', '360', 'about 1,096', '2 of 3', '360 (50 %)', '360', '360', '60.0'],
+    const shown = await cells(page);
+    // Half an hour, an hour, and both, of each hour.
+    [0.5, 1, 1.5].forEach((perHour, i) => {
+      const [sofar, end] = shown[i + 1].splice(1, 2);
+      is(sofar, month(perHour).sofar);
+      is(end, month(perHour).end);
+    });
+    assert.deepEqual(shown, [
+      ['Namespace', 'EUR this month', 'By its end', 'EUR saved', 'Asleep now', 'Pod-hours saved', 'CPU-hours', 'GiB-hours', 'nvidia.com/gpu-hours'],
+      ['default', '120', '1 of 1', '120 (50 %)', '120', '120', '0'],
+      ['shop', '240', '1 of 2', '240 (50 %)', '240', '240', '60.0'],
+      ['Total', '360', '2 of 3', '360 (50 %)', '360', '360', '60.0'],
     ]);
     const line = page.getByRole('region', { name: 'Summary' });
-    await line.getByText(/^360 EUR saved since/).waitFor();
-    await line.getByText('about 1,096 EUR a month (projection)').waitFor();
+    is(await line.getByText(/ EUR this month$/).textContent(), month(1.5).sofar);
+    is(await line.getByText(/ EUR by the end of the month \(projection\)$/).textContent(), month(1.5).end);
+    await line.getByText(/^360 EUR since \d+ \w+ \d{4}$/).waitFor();
+    await line.getByRole('img', { name: /^Pods asleep on average/ }).waitFor();
+    await page.getByText(/^Months are those of UTC\. The projection is to \d+ \w+ \d{4}, if/).waitFor();
     await picture(page, `savings-${size}-${dark ? 'dark' : 'light'}`);
     assert.deepEqual(page.complaints, []);
     assert.deepEqual(await barriers(page), []);
@@ -78,13 +107,34 @@ test('by a label, kept in the address, and as a file in which nothing is a formu
   const { name, lines } = await file(page);
   assert.equal(name, 'elasti-savings-by-label-team.csv');
   const wanted = [
-    'team,services,asleep_now,share_saved,pod_hours,cpu_hours,gib_hours,nvidia.com/gpu_hours,cost,projected_month,currency',
-    "'=team,1,1,0.5,120,120,120,0,120,365.25,EUR",
-    'shop,1,1,0.75,180,180,180,0,180,547.875,EUR',
-    ',1,0,0.25,60,60,60,60,60,182.625,EUR',
+    'team,services,asleep_now,share_saved,pod_hours,cpu_hours,gib_hours,nvidia.com/gpu_hours,cost,cost_this_month,projected_month,currency',
+    `'=team,1,1,0.5,120,120,120,0,120,${month(0.5).sofar},${month(0.5).end},EUR`,
+    `shop,1,1,0.75,180,180,180,0,180,${month(0.75).sofar},${month(0.75).end},EUR`,
+    `,1,0,0.25,60,60,60,60,60,${month(0.25).sofar},${month(0.25).end},EUR`,
   ];
   assert.equal(lines.length, wanted.length);
   wanted.forEach((line, i) => assert.ok(near(lines[i], line), `${lines[i]} instead of ${line}`));
+  assert.deepEqual(page.complaints, []);
+});
+
+test('by month, with a projection of this one, as a table and as a file', async () => {
+  const page = await openPage(`${canned.base}#/savings?by=month`);
+  await page.locator('.sums thead').waitFor();
+  const [heading, ...months] = await cells(page);
+  assert.deepEqual(heading, ['Month', 'EUR saved', 'By its end', 'Services', 'Pod-hours saved', 'CPU-hours', 'GiB-hours', 'nvidia.com/gpu-hours']);
+  const name = new Intl.DateTimeFormat('en-GB', { month: 'long', year: 'numeric', timeZone: 'UTC' });
+  const last = months.at(-1);
+  assert.equal(last[0], name.format(Date.now()));
+  is(last[1], month(1.5).sofar);
+  is(last[2], month(1.5).end);
+  for (const earlier of months.slice(0, -1)) assert.equal(earlier[2], '–', 'what has ended is not projected');
+  const { name: called, lines } = await file(page);
+  assert.equal(called, 'elasti-savings-by-month.csv');
+  assert.equal(lines[0], 'month,services,pod_hours,cpu_hours,gib_hours,nvidia.com/gpu_hours,cost,projected,currency');
+  assert.equal(lines.length, months.length + 1);
+  const sum = lines.slice(1).reduce((all, line) => all + Number(line.split(',')[2]), 0);
+  is(String(sum), 360);
+  assert.deepEqual(await barriers(page), []);
   assert.deepEqual(page.complaints, []);
 });
 
@@ -102,7 +152,7 @@ test('money counts the extended resources that have a price', async () => {
 /** Whether two lines are alike but for what changes while the test runs. */
 function near(line, wanted) {
   const [a, b] = [line.split(','), wanted.split(',')];
-  const alike = (x, y) => x === y || (x !== '' && Math.abs(Number(x) - Number(y)) < Number(y) / 1000);
+  const alike = (x, y) => x === y || (x !== '' && Math.abs(Number(x) - Number(y)) < Math.max(Number(y), 1) / 100);
   return a.length === b.length && a.every((one, i) => alike(one, b[i]));
 }
 

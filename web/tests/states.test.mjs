@@ -152,7 +152,7 @@ test('the operator serves the same page, read-only', async () => {
   const page = await openPage(operator.base);
   await page.getByRole('link', { name: 'web' }).waitFor();
   await page.getByText('Read only').waitFor();
-  await page.getByText(/EUR saved since/).waitFor();
+  await page.getByText(/EUR this month$/).waitFor();
   assert.equal(await page.getByRole('button', { name: /Wake/ }).count(), 0);
   await page.getByRole('link', { name: 'web' }).click();
   await page.getByRole('heading', { name: 'Why', exact: true }).waitFor();

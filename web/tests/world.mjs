@@ -13,6 +13,7 @@ import { chromium } from 'playwright-core';
 
 const { ELASTI, FAKE_CLUSTER, CRD, SCREENSHOTS, CHROMIUM = '/usr/bin/chromium' } = process.env;
 const START_TIMEOUT_MS = 60000;
+const DAY_MS = 24 * 3600 * 1000;
 const SERVICES = '/apis/elasti.truefoundry.com/v1alpha1';
 const children = new Set();
 const folder = mkdtempSync(join(tmpdir(), 'elasti-dashboard-'));
@@ -227,6 +228,25 @@ const currentSleep = (since) => ({ since, pods: 1, cpuMillicores: 250, memoryByt
 
 /** A history: pairs of a state and of the hours for which it has lasted by now. */
 export const past = (...entries) => entries.map(([state, hours]) => ({ state, since: whole(hours * 3600) }));
+
+/**
+ * What a service saved by month and by day, as the API tells it: one pod with half a core and 1 GiB, asleep for a share
+ * of each day (of UTC, by its start) from `from` to `to`.
+ */
+export function calendar(from, to, shareOf, { cpu = 0.5, gib = 1 } = {}) {
+  const days = [];
+  const months = new Map();
+  for (let day = Math.floor(from / DAY_MS) * DAY_MS; day < to; day += DAY_MS) {
+    const hours = ((Math.min(day + DAY_MS, to) - Math.max(day, from)) / 3600000) * shareOf(day);
+    days.push(hours);
+    const month = new Date(day).toISOString().slice(0, 7);
+    months.set(month, (months.get(month) ?? 0) + hours);
+  }
+  const saved = (hours) => ({ podHours: hours, cpuHours: hours * cpu, gibHours: hours * gib, resourceHours: {} });
+  const all = [...months].map(([month, hours]) => ({ month, asleepSeconds: hours * 3600, saved: saved(hours) }));
+  const calendar = { since: null, months: all, lastDay: new Date(to - 1).toISOString().slice(0, 10), podHoursByDay: days.slice(-31) };
+  return { savedCalendar: calendar, saved: saved(all.reduce((sum, one) => sum + one.saved.podHours, 0)) };
+}
 
 /** Statuses as the operator writes them. */
 export const statuses = {

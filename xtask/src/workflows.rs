@@ -49,7 +49,8 @@ fn files() -> Result<Vec<PathBuf>, Box<dyn Error>> {
 mod tests {
     use std::fs;
 
-    use super::files;
+    use super::{FOLDER, files};
+    use crate::paths::root;
 
     /// The lines of all workflows, with the file's name for messages.
     fn lines() -> Vec<(String, String)> {
@@ -95,5 +96,22 @@ mod tests {
                 script = None;
             }
         }
+    }
+
+    /// The commands of a text, in their order.
+    fn commands(text: &str) -> Vec<&str> {
+        let lines = text.lines().map(str::trim);
+        lines.filter(|line| line.starts_with("cargo ")).collect()
+    }
+
+    #[test]
+    fn the_nightly_workflow_runs_what_contributing_names() {
+        let guide = fs::read_to_string(root().join("CONTRIBUTING.md")).unwrap();
+        let (_, nightly) = guide.split_once("### Nightly").unwrap();
+        let (nightly, _) = nightly.split_once("\n### ").unwrap();
+        let named = commands(nightly);
+        let file = root().join(FOLDER).join("nightly.yml");
+        assert_eq!(commands(&fs::read_to_string(file).unwrap()), named);
+        assert!(named.len() > 10, "{named:?}");
     }
 }

@@ -9,6 +9,7 @@ mod history;
 pub mod names;
 mod probe_response;
 mod reason;
+mod savings_calendar;
 mod status;
 mod structural;
 #[allow(unreachable_pub, reason = "the schema derive copies the struct")]
@@ -31,6 +32,7 @@ pub use probe_response::{
     ValueMatchType,
 };
 pub use reason::Reason;
+pub use savings_calendar::{SavedMonth, SavingsCalendar};
 pub use status::{
     CurrentSleep, ElastiServiceStatus, FailedWake, LastWake, ListenPort, Mode, Phase, SavedSeconds,
     ServicePorts, TriggerStatus,

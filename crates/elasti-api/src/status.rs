@@ -9,6 +9,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::history::{HistoryEntry, known_entries};
+use crate::savings_calendar::SavingsCalendar;
 use crate::wake_client::WakeClient;
 
 /// What Elasti observed and did. Users read it; Elasti writes it.
@@ -103,6 +104,14 @@ pub struct ElastiServiceStatus {
     /// What all earlier sleeps saved: added up at the end of each, with the requests that its pods had as it began.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub saved: Option<SavedSeconds>,
+    /// The same by month and by day, for the last 12 months and 31 days.
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "known_or_absent"
+    )]
+    #[schemars(with = "Option<SavingsCalendar>")]
+    pub savings_calendar: Option<SavingsCalendar>,
     /// The states of the last 24 hours, oldest first, at most 24: where there were more, short ones are left out.
     #[serde(
         default,
@@ -306,10 +315,12 @@ mod tests {
             "mode": "mirror",
             "phase": "Dreaming",
             "reason": "Later",
+            "savingsCalendar": {"months": "all"},
             "somethingNew": {"a": 1},
         }))
         .unwrap();
         assert_eq!((status.mode, status.phase), (None, None));
+        assert_eq!(status.savings_calendar, None);
         assert_eq!(status.reason.as_deref(), Some("Later"));
     }
 

@@ -1,4 +1,4 @@
-//! `elasti savings`: what sleep has saved, by service, namespace or label, for people and for spreadsheets.
+//! `elasti savings`: what sleep has saved, by service, namespace, label or month, for people and for spreadsheets.
 
 mod csv;
 mod group;
@@ -30,7 +30,7 @@ const ROUNDING_SECONDS: f64 = 1.0;
 /// Shows what sleep has saved: hours of pods, of requested CPU and memory, and of extended resources such as GPUs.
 ///
 /// Each sleep counts with the requests that its pods had as it began, the current one included. With a price it shows
-/// money too, for CPU and memory.
+/// money too, for CPU and memory. Months are those of UTC, at most the last 12.
 ///
 /// Example: elasti savings -A --by label=team --price 0.03,0.004,EUR
 #[derive(Args, Debug)]
@@ -44,7 +44,7 @@ pub struct Savings {
     /// Only ElastiServices with these labels, for example team=shop
     #[arg(short = 'l', long, value_name = "LABELS")]
     selector: Option<String>,
-    /// One row for each service, namespace, or value of a label: service, namespace or label=KEY
+    /// One row for each service, namespace, month, or value of a label: service, namespace, month or label=KEY
     #[arg(long, value_name = "BY", default_value = "service")]
     by: By,
     /// Price of a CPU core-hour and a GiB-hour of memory, to show savings in money: 0.03,0.004,EUR; and of an hour of
@@ -121,7 +121,7 @@ impl Savings {
     ) -> Result<(), Failed> {
         let price = self.price.as_ref();
         let groups = group::groups(&self.by, services, price);
-        let total = Group::total(services, price);
+        let total = Group::total(&groups, services.len(), price);
         let data = |format| {
             let currency = price.map(Price::currency);
             let report = Report {
@@ -134,7 +134,10 @@ impl Savings {
             };
             output.data(&report)
         };
-        warn_of_unrecorded(services);
+        match self.by {
+            By::Month => warn_of_months(services),
+            By::Service | By::Namespace | By::Label(_) => warn_of_unrecorded(services),
+        }
         match self.format {
             SavingsFormat::Json => data(Format::Json),
             SavingsFormat::Yaml => data(Format::Yaml),
@@ -168,6 +171,28 @@ fn warn_of_unrecorded(services: &[(&ElastiService, View)]) {
             "elasti: {count} of {all} services slept before Elasti recorded savings; that sleep is not counted"
         );
     }
+}
+
+/// Earlier sleep than the calendar knows is in no month.
+fn warn_of_months(services: &[(&ElastiService, View)]) {
+    let incomplete = |view: &View| match &view.saved_calendar {
+        Some(calendar) => calendar.since.is_some(),
+        None => true,
+    };
+    let count = services.iter().filter(|(_, v)| incomplete(v)).count();
+    if count == 0 {
+        return;
+    }
+    let all = services.len();
+    let calendars = { services.iter() }.filter_map(|(_, v)| v.saved_calendar.as_ref());
+    let since = calendars.filter_map(|calendar| calendar.since).min();
+    let from = since.map_or_else(String::new, |at| {
+        let day = at.strftime("%Y-%m-%d");
+        format!(" (the first since {day})")
+    });
+    eprintln!(
+        "elasti: {count} of {all} services slept before Elasti counted by month; that sleep is in no month{from}"
+    );
 }
 
 /// The groups as rows, and their sum as the last.

@@ -2,6 +2,8 @@
 //! Each second counts with the requests that the pods had as its sleep began: a later change of the requests, and a new
 //! leader, change nothing of the past.
 
+mod calendar;
+
 use std::collections::BTreeMap;
 use std::ops::Add;
 
@@ -11,6 +13,8 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 use crate::facts::{MAX_RESOURCES, Requests};
+
+pub use calendar::{MAX_DAYS, MAX_MONTHS, calendar, days, with_sleep};
 
 const HOUR_SECONDS: f64 = 3600.0;
 const MILLICORES_PER_CORE: f64 = 1000.0;

@@ -226,7 +226,7 @@ impl ActiveWindow {
     }
 
     /// The next time that it opens. One in the time that the clocks skipped is still to come after they were turned, so
-    /// the search begins earlier then.
+    /// the search begins earlier then; one that by its own clock would end before that does not open.
     fn next_start(&self, now: Timestamp) -> Option<Timestamp> {
         let earlier = match self.turned(now) {
             Turned::Forward => LARGEST_TURN,
@@ -236,7 +236,7 @@ impl ActiveWindow {
         for _ in 0..MOST_CANDIDATES {
             civil = self.occurrence_after(civil)?;
             let start = self.timestamp(civil)?;
-            if start > now {
+            if start > now && self.end(civil)? > start {
                 return Some(start);
             }
         }

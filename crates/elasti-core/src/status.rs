@@ -64,6 +64,7 @@ pub fn status(
         asleep_seconds: asleep::asleep_seconds(o, previous),
         current_sleep: asleep::current(spec, o, previous),
         saved: asleep::saved(o, previous),
+        savings_calendar: asleep::calendar(o, previous),
         history: previous.history.clone(),
     };
     if unread_since_start(spec, o, plan, previous) {

@@ -1,9 +1,8 @@
 //! The JSON of the API: rows of the fleet, one service in detail, and recent activity.
 
-use std::collections::BTreeMap;
-
 use elasti_api::HistoryState;
 use elasti_api::names::condition;
+use elasti_view::view::{Calendar, Saved};
 use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -16,6 +15,7 @@ use super::state::{FleetState, Name};
 const MAX_ENTRIES: usize = 300;
 /// A warning within this time before a problem is about that problem.
 const SAME_PROBLEM_SECONDS: i64 = 60;
+const QUARTER_SECONDS: i64 = 15 * 60;
 
 /// One row of the fleet: the read model without what only the service's own page shows, rounded so that
 /// the passing of time alone does not send every row again and again.
@@ -36,19 +36,41 @@ pub(crate) fn row(state: &FleetState, name: &Name, now: Timestamp) -> Option<Val
         "asleep".into(),
         json!({"share": rounded(view.asleep.share)}),
     );
-    let saved = view.saved;
-    let resources =
-        { saved.resource_hours.into_iter() }.map(|(name, hours)| (name, rounded(hours)));
+    fields.insert("saved".into(), json!(rounded_sums(view.saved)));
+    let calendar = one.calendar(view.replicas, quarter(now));
     fields.insert(
-        "saved".into(),
-        json!({
-            "podHours": rounded(saved.pod_hours),
-            "cpuHours": rounded(saved.cpu_hours),
-            "gibHours": rounded(saved.gib_hours),
-            "resourceHours": resources.collect::<BTreeMap<_, _>>(),
-        }),
+        "savedCalendar".into(),
+        json!(calendar.map(rounded_calendar)),
     );
     Some(row)
+}
+
+/// The start of the quarter of an hour: sums of a day and of a new month change all the time while a service sleeps.
+fn quarter(now: Timestamp) -> Timestamp {
+    let second = now.as_second();
+    Timestamp::from_second(second - second.rem_euclid(QUARTER_SECONDS)).unwrap_or(now)
+}
+
+fn rounded_sums(saved: Saved) -> Saved {
+    let resources = saved.resource_hours.into_iter();
+    Saved {
+        pod_hours: rounded(saved.pod_hours),
+        cpu_hours: rounded(saved.cpu_hours),
+        gib_hours: rounded(saved.gib_hours),
+        resource_hours: resources
+            .map(|(name, hours)| (name, rounded(hours)))
+            .collect(),
+    }
+}
+
+fn rounded_calendar(mut calendar: Calendar) -> Calendar {
+    for month in &mut calendar.months {
+        month.saved = rounded_sums(std::mem::take(&mut month.saved));
+    }
+    for hours in &mut calendar.pod_hours_by_day {
+        *hours = rounded(*hours);
+    }
+    calendar
 }
 
 /// Three digits that count.
@@ -209,7 +231,18 @@ pub(crate) fn why(state: &FleetState, name: &Name, now: Timestamp) -> Option<Str
 
 #[cfg(test)]
 mod tests {
-    use super::rounded;
+    use super::{quarter, rounded};
+
+    #[test]
+    fn a_sleep_that_goes_on_changes_its_month_once_a_quarter_of_an_hour() {
+        for (now, until) in [
+            ("2026-03-01T00:14:59.9Z", "2026-03-01T00:00:00Z"),
+            ("2026-03-01T00:15:00Z", "2026-03-01T00:15:00Z"),
+        ] {
+            let until: Result<jiff::Timestamp, _> = until.parse();
+            assert_eq!(quarter(now.parse().unwrap()), until.unwrap());
+        }
+    }
 
     #[test]
     fn three_digits_count() {

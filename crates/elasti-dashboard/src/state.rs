@@ -2,9 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use elasti_api::{ElastiService, HistoryEntry};
+use elasti_api::{ElastiService, ElastiServiceStatus, HistoryEntry};
 use elasti_view::held::{Ask, HeldState};
-use elasti_view::view::{Facts, Lookup, View, Workload, view};
+use elasti_view::view::{Calendar, Facts, Lookup, View, Workload, view};
 use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::Value;
@@ -375,6 +375,13 @@ impl ServiceState {
         let status = self.me.status.as_ref();
         let recorded = status.map_or(&[][..], |status| status.history.as_slice());
         self.history.day(recorded, now)
+    }
+
+    /// What it saved by month and day until then.
+    pub(crate) fn calendar(&self, replicas: Option<u32>, until: Timestamp) -> Option<Calendar> {
+        let nothing = ElastiServiceStatus::default();
+        let status = self.me.status.as_ref().unwrap_or(&nothing);
+        Calendar::from_status(status, replicas, until)
     }
 
     /// Its labels, without those that may be secret.

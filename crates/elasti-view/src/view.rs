@@ -1,6 +1,7 @@
 //! What a person is shown of one service, from plain objects and `now`.
 //! What keeps a service awake comes from the rules that the operator runs.
 
+mod calendar;
 mod last_wake;
 mod readings;
 mod state;
@@ -29,6 +30,7 @@ use elasti_core::why::{TARGET_NOT_FOUND, Why};
 use last_wake::{failed_wake, last_wake};
 use readings::{readings, triggers};
 
+pub use calendar::{Calendar, Month};
 pub use elasti_core::savings::Saved;
 pub use last_wake::{FailedWakeView, WakePart, WakeView};
 pub use readings::TriggerView;
@@ -125,6 +127,8 @@ pub struct View {
     pub asleep: Asleep,
     /// What that has saved.
     pub saved: Saved,
+    /// The same by month and day; absent if it slept only before that was recorded.
+    pub saved_calendar: Option<Calendar>,
 }
 
 /// The target of a service.
@@ -230,6 +234,7 @@ pub fn view(facts: Facts<'_>) -> View {
         failed_wake: failed_wake(status),
         asleep: Asleep::from_status(status, replicas, created, now),
         saved: Saved::from(&savings::saved_seconds(status, replicas, now)),
+        saved_calendar: Calendar::from_status(status, replicas, now),
     }
 }
 

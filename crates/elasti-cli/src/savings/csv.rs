@@ -10,6 +10,7 @@ pub(super) fn lines(by: &By, groups: &[Group], total: &Group, price: Option<&Pri
     let names = match by {
         By::Service => vec!["namespace", "name"],
         By::Namespace => vec!["namespace"],
+        By::Month => vec!["month"],
         By::Label(key) => vec![key.as_str()],
     };
     let mut heading: Vec<String> = names.iter().map(|&name| text(name)).collect();
@@ -31,6 +32,7 @@ pub(super) fn lines(by: &By, groups: &[Group], total: &Group, price: Option<&Pri
         let named = match by {
             By::Service => vec![&group.namespace, &group.name],
             By::Namespace => vec![&group.namespace],
+            By::Month => vec![&group.month],
             By::Label(_) => vec![&group.label],
         };
         let named = named

@@ -1,6 +1,8 @@
 //! The time asleep in the status, and what it saved: added up at the end of each sleep.
 
-use elasti_api::{CurrentSleep, ElastiServiceSpec, ElastiServiceStatus, SavedSeconds, Time};
+use elasti_api::{
+    CurrentSleep, ElastiServiceSpec, ElastiServiceStatus, SavedSeconds, SavingsCalendar, Time,
+};
 use jiff::Timestamp;
 
 use super::conditions::in_conflict;
@@ -42,6 +44,14 @@ pub(super) fn saved(o: &Observed, previous: &ElastiServiceStatus) -> Option<Save
             Some(savings::plus(before.unwrap_or_default(), &more))
         }
         _ => before,
+    }
+}
+
+/// The same by month and by day.
+pub(super) fn calendar(o: &Observed, previous: &ElastiServiceStatus) -> Option<SavingsCalendar> {
+    match known(o, previous) {
+        Some(sleep) if ends(o, previous) => Some(savings::with_sleep(previous, sleep, o.now)),
+        _ => previous.savings_calendar.clone(),
     }
 }
 

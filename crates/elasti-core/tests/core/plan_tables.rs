@@ -10,6 +10,7 @@ mod phases;
 mod predecessor;
 mod proofs;
 mod savings;
+mod savings_calendar;
 mod services;
 mod statuses;
 mod wakes;

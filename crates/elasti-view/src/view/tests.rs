@@ -192,6 +192,28 @@ fn sleep_is_counted_with_the_one_that_goes_on_and_saves_what_the_status_adds_up(
 }
 
 #[test]
+fn months_and_days_come_from_the_status_and_the_sleep_that_goes_on() {
+    let mut status = sleeping();
+    status["savingsCalendar"] = json!({
+        "since": ago(18_000), "lastDay": "2026-03-01", "podSecondsByDay": [3600, 18_000],
+        "months": [{"month": "2026-02", "asleepSeconds": 1800, "saved": {"podSeconds": 3600}}],
+    });
+    let view = shown(&service(json!({}), status), &workload(0, 0));
+    let calendar = view.saved_calendar.unwrap();
+    let months = calendar.months.iter();
+    let months: Vec<_> = months
+        .map(|one| (one.month.as_str(), one.asleep_seconds, one.saved.pod_hours))
+        .collect();
+    assert_eq!(months, [("2026-02", 1800, 1.0), ("2026-03", 7200, 4.0)]);
+    assert_eq!(calendar.last_day.as_deref(), Some("2026-03-02"));
+    assert_eq!(calendar.pod_hours_by_day, [1.0, 5.0, 4.0]);
+    assert_eq!(
+        calendar.since,
+        Some(now() - SignedDuration::from_secs(18_000))
+    );
+}
+
+#[test]
 fn a_change_of_requests_changes_nothing_that_was_saved() {
     let me = service(json!({}), sleeping());
     let before = shown(&me, &workload(0, 0)).saved;

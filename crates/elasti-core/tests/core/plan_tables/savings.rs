@@ -100,6 +100,22 @@ fn a_sleep_is_added_up_at_its_end_with_the_requests_and_replicas_of_its_start() 
 }
 
 #[test]
+fn months_and_days_are_written_at_the_end_of_a_sleep_and_never_on_their_own() {
+    let mut web = Service::awake(requests("500m", "1Gi", 0));
+    web.after(10, |o| replicas(o, 0));
+    let before = web.status.clone();
+    // Over the end of a month.
+    web.after(40 * 24 * 3600, |_| {});
+    assert_eq!(web.status.savings_calendar, before.savings_calendar);
+    web.after(0, |o| replicas(o, 1));
+    let calendar = web.status.savings_calendar.clone().unwrap();
+    let months = calendar.months.iter().map(|one| one.asleep_seconds);
+    assert_eq!(Some(months.sum::<i64>()), web.status.asleep_seconds);
+    assert!(calendar.months.len() >= 2, "{calendar:?}");
+    assert_eq!(calendar.since, None);
+}
+
+#[test]
 fn several_sleeps_each_count_with_their_own_requests() {
     let mut web = Service::awake(requests("500m", "1Gi", 0));
     web.sleeps_for(100);

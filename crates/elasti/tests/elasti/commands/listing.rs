@@ -82,10 +82,29 @@ async fn a_few_services() {
     insta::assert_snapshot!(transcript);
 }
 
+/// Without the entries of months and days: how many a sleep of five days touches depends on the day of the test.
+fn without_entries(printed: &str) -> String {
+    let mut kept = Vec::new();
+    let mut inside = false;
+    for line in printed.lines() {
+        let word = line.trim();
+        match (inside, word) {
+            (false, r#""months": ["# | r#""podHoursByDay": ["#) => {
+                kept.push(format!("{line} … ]"));
+                inside = true;
+            }
+            (false, _) => kept.push(line.to_owned()),
+            (true, _) => inside = !word.starts_with(']'),
+        }
+    }
+    kept.join("\n") + "\n"
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn the_same_as_data() {
     let fixture = a_few().await;
-    insta::assert_snapshot!("list_as_json", fixture.types(&["list", "-o", "json"]).await);
+    let printed = fixture.types(&["list", "-o", "json"]).await;
+    insta::assert_snapshot!("list_as_json", without_entries(&printed));
     let yaml = fixture
         .elasti(&["list", "-o", "yaml"])
         .output()
@@ -103,6 +122,7 @@ async fn the_same_as_data() {
         for item in items.as_array_mut().unwrap() {
             item["asleep"] = Value::Null;
             item["saved"] = Value::Null;
+            item["savedCalendar"] = Value::Null;
         }
     }
     assert_eq!(json, yaml);

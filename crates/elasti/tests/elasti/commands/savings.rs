@@ -24,6 +24,12 @@ async fn fixture() -> Fixture {
     merge(&mut model, &gpus);
     let mut web = saved(1, 36_000, None);
     web["asleepSeconds"] = json!(36_000);
+    let month = |month: &str, hours: i64| {
+        let seconds = hours * 3600;
+        json!({"month": month, "asleepSeconds": seconds, "saved": {"podSeconds": seconds,
+            "cpuMillicoreSeconds": seconds * 250, "memoryMebibyteSeconds": seconds * 512}})
+    };
+    web["savingsCalendar"] = json!({"months": [month("2025-12", 4), month("2026-01", 6)]});
     for (name, team, status) in [
         ("model", Some("ml"), status(0, model)),
         ("old", None, status(1, json!({"asleepSeconds": 433_000}))),
@@ -62,6 +68,10 @@ async fn what_sleep_saved_by_service_namespace_and_label() {
             "csv",
         ],
         &["savings", "-n", "elsewhere"],
+        &["savings", "web", "old", "--by", "month"],
+        &[
+            "savings", "web", "old", "--by", "month", "-o", "csv", "--price", price,
+        ],
         &["savings", "nothing"],
         &["savings", "--by", "team"],
     ] {
