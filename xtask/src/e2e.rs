@@ -17,8 +17,8 @@ pub(crate) const USAGE: &str = "  e2e [--only TEXT] [--slow] [--partners] [--kub
                   the end-to-end tests on the installed chart: on the real node of this machine, or on a cluster whose
                   Services this machine reaches, which has the images, and whose Prometheus scrapes ADDRESS;
                   --slow: with the tests whose apps take minutes to start;
-                  --partners: beside the real KEDA, Argo Rollouts and metrics-server instead of stand-ins, and with
-                  the tests that need them (on the real node of this machine; builds them once, for minutes)
+                  --partners: beside the real KEDA, Argo Rollouts, metrics-server and Traefik instead of stand-ins, and
+                  with the tests that need them (on the real node of this machine; builds them once, for minutes)
 ";
 
 /// On every namespace of an end-to-end test.
@@ -208,7 +208,7 @@ fn run_tests(options: &Options, tests: &Tests) -> Result<bool, Box<dyn Error>> {
         .env("ELASTI_E2E_CHART", root().join(world::CHART))
         .env("ELASTI_E2E_VALUES", world::values(2).join(","));
     if options.partners {
-        command.env("ELASTI_E2E_PARTNERS", "true");
+        command.envs(partners::variables());
     }
     Ok(command.status()?.success())
 }

@@ -583,6 +583,13 @@ impl App {
         self.note(path, sent_at, outcome)
     }
 
+    /// One request by way of a gateway that knows it by this host, with an entry in the request log.
+    pub async fn get_through(&self, gateway: &str, host: &str) -> Result<Answer, Lost> {
+        let (path, sent_at) = (self.next_path(), Instant::now());
+        let outcome = client::get_of(gateway, host, &path).await;
+        self.note(path, sent_at, outcome)
+    }
+
     /// One request on a kept connection to its first port, with an entry in the request log.
     pub async fn get_as(&self, keep_alive: &mut KeepAliveClient) -> Result<Answer, Lost> {
         let (path, sent_at) = (self.next_path(), Instant::now());

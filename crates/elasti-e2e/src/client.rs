@@ -62,7 +62,15 @@ pub enum Lost {
 /// # Errors
 /// If no whole answer came.
 pub async fn get(address: &str, path: &str) -> Result<Answer, Lost> {
-    let text = format!("GET {path} HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n");
+    get_of(address, "test", path).await
+}
+
+/// One GET that names this host.
+///
+/// # Errors
+/// If no whole answer came.
+pub async fn get_of(address: &str, host: &str, path: &str) -> Result<Answer, Lost> {
+    let text = format!("GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
     match timeout(TIMEOUT, exchange(address, &text)).await {
         Ok(answer) => answer,
         Err(_) => Err(Lost::Hung),

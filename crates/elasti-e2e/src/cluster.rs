@@ -31,8 +31,10 @@ const HELM: &str = "ELASTI_E2E_HELM";
 const KUBECTL: &str = "ELASTI_E2E_KUBECTL";
 const CHART: &str = "ELASTI_E2E_CHART";
 const VALUES: &str = "ELASTI_E2E_VALUES";
-/// Set where the real controllers of KEDA, Argo Rollouts and metrics-server run.
+/// Set where the real controllers of KEDA, Argo Rollouts and metrics-server run, and Traefik.
 const PARTNERS: &str = "ELASTI_E2E_PARTNERS";
+const TRAEFIK: &str = "ELASTI_E2E_TRAEFIK";
+const TRAEFIK_ADMIN: &str = "ELASTI_E2E_TRAEFIK_ADMIN";
 
 const RELEASE: &str = "elasti";
 const PODS: &str = "/api/v1/namespaces/elasti/pods";
@@ -51,6 +53,13 @@ pub(crate) fn is_real() -> bool {
 /// Whether the real KEDA, Argo Rollouts and metrics-server run there.
 pub(crate) fn has_partners() -> bool {
     variable(PARTNERS).is_some()
+}
+
+/// Where the real Traefik takes requests, and where it shows its configuration.
+#[must_use]
+pub fn traefik() -> (String, String) {
+    let must = |name| variable(name).unwrap_or_else(|| panic!("{name} is not set"));
+    (must(TRAEFIK), must(TRAEFIK_ADMIN))
 }
 
 /// With this kubeconfig's permissions.

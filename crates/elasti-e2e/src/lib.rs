@@ -16,15 +16,17 @@ mod permissions;
 mod pod_watcher;
 mod readings;
 mod request_log;
+mod scale_writes;
 mod stand_in;
 mod test_env;
 
 pub use app::{App, Blueprint, Target, blueprint};
-pub use client::{Answer, KeepAliveClient, Lost, get, greeting};
-pub use cluster::{Installation, OPERATOR, RESOLVER};
+pub use client::{Answer, KeepAliveClient, Lost, get, get_of, greeting};
+pub use cluster::{Installation, OPERATOR, RESOLVER, traefik};
 pub use elasti_testkit::api_client::{ApiClient, MERGE, STRATEGIC};
 pub use pod_watcher::{Edge, PodWatcher};
 pub use request_log::{Entry, RequestLog};
+pub use scale_writes::ScaleWrites;
 pub use test_env::{NODE, OPERATOR_USER, RESOLVER_USER, TestEnv, TestEnvConfig, times};
 
 use std::time::Duration;

@@ -66,17 +66,18 @@ pub struct PodWatcher {
 }
 
 impl PodWatcher {
-    /// Follows the namespace `default`.
+    /// Follows the namespace of apps that name no other.
     #[must_use]
     pub fn start(env: &TestEnv) -> Self {
         let apps = Apps::default();
         let mut watches = JoinSet::new();
-        for path in [
-            "/apis/elasti.truefoundry.com/v1alpha1/namespaces/default/elastiservices",
-            "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices",
-            "/apis/apps/v1/namespaces/default/deployments",
-            "/api/v1/namespaces/default/pods",
+        for (group, plural) in [
+            ("apis/elasti.truefoundry.com/v1alpha1", "elastiservices"),
+            ("apis/discovery.k8s.io/v1", "endpointslices"),
+            ("apis/apps/v1", "deployments"),
+            ("api/v1", "pods"),
         ] {
+            let path = format!("/{group}/namespaces/{}/{plural}", env.home());
             watches.spawn(follow(env.clone(), path, apps.clone()));
         }
         Self {
@@ -96,10 +97,10 @@ impl PodWatcher {
     }
 }
 
-async fn follow(env: TestEnv, path: &str, apps: Apps) {
+async fn follow(env: TestEnv, path: String, apps: Apps) {
     let client = &env.api().0;
     loop {
-        let version = env.api().get(path).await;
+        let version = env.api().get(&path).await;
         let version = version["metadata"]["resourceVersion"].as_str();
         let uri = format!("{path}?watch=true&resourceVersion={}", version.unwrap());
         let request = http::Request::get(uri).body(Vec::new()).unwrap();
@@ -109,9 +110,9 @@ async fn follow(env: TestEnv, path: &str, apps: Apps) {
             let mut apps = apps.lock();
             match event {
                 WatchEvent::Added(object) | WatchEvent::Modified(object) => {
-                    learn(&mut apps, path, &object, false);
+                    learn(&mut apps, &path, &object, false);
                 }
-                WatchEvent::Deleted(object) => learn(&mut apps, path, &object, true),
+                WatchEvent::Deleted(object) => learn(&mut apps, &path, &object, true),
                 WatchEvent::Bookmark(_) | WatchEvent::Error(_) => {}
             }
         }

@@ -57,7 +57,7 @@ pub(crate) struct Proxy {
 }
 
 impl Proxy {
-    /// Notes that a connection or request arrived for a service.
+    /// Notes that a connection or request arrived that is use of a service.
     pub(crate) fn record_arrival(&self, stats: &ServiceStats) {
         let now = self.clock.millis();
         stats
@@ -113,7 +113,9 @@ impl Accepted {
                 let refused = HoldOutcome::Refused(Failure::SourceNotAllowed, None);
                 return Box::pin(self.answer_if_http(refused)).await;
             }
-            self.proxy.record_arrival(&service.stats);
+            if service.counts_connections() {
+                self.proxy.record_arrival(&service.stats);
+            }
         }
         let (mut protocol, mut first) = (None, HoldOutcome::NotHeld);
         if let Some((service, listen_port)) = self.must_wait() {
@@ -139,16 +141,25 @@ impl Accepted {
         match (protocol, &self.route) {
             (Some(Protocol::Tcp), Route::Service(destination)) => {
                 let destination = destination.clone();
+                self.is_use(&destination);
                 Box::pin(self.relay(destination, first)).await;
             }
             (Some(Protocol::Silent), Route::Service(destination)) => {
                 let destination = destination.clone();
+                self.is_use(&destination);
                 Box::pin(self.serve_silent(destination, first)).await;
             }
             (Some(http @ (Protocol::Http1 | Protocol::Http2)), _) => {
                 Box::pin(http_connection::serve(self, http, first)).await;
             }
             (_, Route::ByHost) | (None, _) => {}
+        }
+    }
+
+    /// No rule can answer what is not HTTP.
+    fn is_use(&self, destination: &Destination) {
+        if let Some(service) = self.proxy.dispatcher.table.service(&destination.key) {
+            self.proxy.record_arrival(&service.stats);
         }
     }
 
@@ -189,6 +200,7 @@ impl Accepted {
     async fn hold(&self, service: &Service, listen_port: u16) -> Unread {
         let since = Instant::now();
         let asks = Asks::unread(listen_port, since + to_std(service.room.timeout));
+        self.proxy.record_arrival(&service.stats);
         let dispatcher = &self.proxy.dispatcher;
         let client = match dispatcher.wakes.tells_clients && !service.has_waiters() {
             true => Some(Box::new(Box::pin(self.client()).await)),

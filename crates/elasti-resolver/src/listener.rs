@@ -174,7 +174,7 @@ impl Listeners {
             return Some(Route::ByHost);
         };
         let service = self.proxy.dispatcher.table.service_at(listen_port)?;
-        if service.allow_from.is_none() {
+        if service.allow_from.is_none() && service.counts_connections() {
             self.proxy.record_arrival(&service.stats);
         }
         Some(Route::Service(Destination::new(&service, listen_port)))

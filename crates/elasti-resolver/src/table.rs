@@ -161,7 +161,7 @@ pub(crate) struct ServiceStats {
     pub(crate) held: AtomicU32,
     /// Requests and streams being forwarded.
     pub(crate) open: AtomicU32,
-    /// The clock's milliseconds at the last new connection or request; 0: none yet.
+    /// The clock's milliseconds at the last new connection or request that is use of it; 0: none yet.
     pub(crate) last_arrival_millis: AtomicU64,
     /// The clock's milliseconds when a pod first answered a held request, since requests were last held; 0: none yet.
     pub(crate) first_answer_millis: AtomicU64,
@@ -277,6 +277,11 @@ impl Service {
     pub(crate) fn must_wait(&self, listen_port: u16) -> bool {
         let waits = self.port(listen_port).is_some_and(Port::has_waiters);
         waits || !self.has_usable_pod(listen_port)
+    }
+
+    /// Every connection is use of it. With probe rules only requests tell: what a rule answers is none.
+    pub(crate) fn counts_connections(&self) -> bool {
+        self.probes.is_empty()
     }
 
     /// While it sleeps, some requests are answered here: by probe rules, or with the waiting page.

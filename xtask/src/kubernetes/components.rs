@@ -20,7 +20,7 @@ const OF_THE_CLUSTER: [&str; 6] = [
 ];
 
 /// Controllers of others that run beside Elasti, where a test asks for them; on the first node.
-pub(super) const PARTNERS: [&str; 3] = ["metrics-server", "argo-rollouts", "keda"];
+pub(super) const PARTNERS: [&str; 4] = ["metrics-server", "argo-rollouts", "keda", "traefik"];
 
 /// What runs on every node, in the order of starting.
 const OF_A_NODE: [&str; 3] = ["containerd", "kubelet", "kube-proxy"];
@@ -85,10 +85,14 @@ fn of_the_cluster(name: &str) -> Result<(PathBuf, Vec<String>), Box<dyn Error>> 
             partners::metrics_server(),
         ),
         "argo-rollouts" => (go_programs::ROLLOUTS.path()?, partners::rollouts()),
-        // KEDA takes some of its settings from the environment only.
+        // KEDA and Traefik take some of their settings from the environment only.
         "keda" => (
             PathBuf::from("/usr/bin/env"),
             partners::keda(&go_programs::KEDA.path()?),
+        ),
+        "traefik" => (
+            PathBuf::from("/usr/bin/env"),
+            partners::traefik(&go_programs::TRAEFIK.path()?),
         ),
         _ => (PathBuf::from("/usr/bin/prometheus"), prometheus()),
     })

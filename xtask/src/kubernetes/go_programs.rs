@@ -27,7 +27,16 @@ enum Source {
     Module {
         module: &'static str,
         package: &'static str,
+        missing: Option<Missing>,
     },
+}
+
+/// A module that another one replaces by a folder of its repository, and that it is published without.
+struct Missing {
+    /// The folder, as its go.mod names it.
+    folder: &'static str,
+    /// What stands for it, in our repository.
+    stand_in: &'static str,
 }
 
 /// Control plane, node and `kubectl` in one binary that looks at the name it is called by.
@@ -94,6 +103,7 @@ pub(crate) const KEDA: GoProgram = GoProgram {
     source: Source::Module {
         module: "github.com/kedacore/keda/v2",
         package: "./cmd/operator",
+        missing: None,
     },
     link: "",
 };
@@ -105,6 +115,7 @@ pub(crate) const ROLLOUTS: GoProgram = GoProgram {
     source: Source::Module {
         module: "github.com/argoproj/argo-rollouts",
         package: "./cmd/rollouts-controller",
+        missing: None,
     },
     link: "",
 };
@@ -116,6 +127,22 @@ pub(crate) const METRICS_SERVER: GoProgram = GoProgram {
     source: Source::Module {
         module: "sigs.k8s.io/metrics-server",
         package: "./cmd/metrics-server",
+        missing: None,
+    },
+    link: "",
+};
+
+/// An ingress controller; its module has no pages of its dashboard, which only embeds what is there.
+pub(crate) const TRAEFIK: GoProgram = GoProgram {
+    name: "traefik",
+    version: "v3.7.10",
+    source: Source::Module {
+        module: "github.com/traefik/traefik/v3",
+        package: "./cmd/traefik",
+        missing: Some(Missing {
+            folder: "./pkg/config/dynamic/ext",
+            stand_in: "xtask/go/traefik/ext",
+        }),
     },
     link: "",
 };
@@ -136,6 +163,19 @@ const KUBE_NAMES: [&str; 6] = [
     "kube-proxy",
     "kubectl",
 ];
+
+impl Missing {
+    /// The go.mod of the sources with what stands for the folder, and its go.sum beside it, in another folder.
+    fn completed(&self, sources: &Path, to: &Path) -> Result<PathBuf, Box<dyn Error>> {
+        let stand_in = root().join(self.stand_in).display().to_string();
+        let module = fs::read_to_string(sources.join("go.mod"))?;
+        let path = to.join("go.mod");
+        fs::write(&path, module.replace(self.folder, &stand_in))?;
+        // Not a copy of the file: sources are read-only.
+        fs::write(to.join("go.sum"), fs::read(sources.join("go.sum"))?)?;
+        Ok(path)
+    }
+}
 
 impl GoProgram {
     /// The program's path; it is built first where the cache does not have it.
@@ -174,10 +214,8 @@ impl GoProgram {
     /// The folder's name in the cache: a change of version, flags or our main is another program.
     fn key(&self) -> Result<String, Box<dyn Error>> {
         let mut digest = Sha256::new();
-        if let Source::Folder(folder) = self.source {
-            for file in ["main.go", "go.mod", "go.sum"] {
-                digest.update(fs::read(root().join(folder).join(file))?);
-            }
+        for file in self.own_files() {
+            digest.update(fs::read(file)?);
         }
         digest.update(self.link);
         let short: String = digest
@@ -187,6 +225,20 @@ impl GoProgram {
             .map(|byte| format!("{byte:02x}"))
             .collect();
         Ok(format!("{}-{}-{short}", self.name, self.version))
+    }
+
+    /// The files of our repository that it is built from.
+    fn own_files(&self) -> Vec<PathBuf> {
+        let (folder, names) = match &self.source {
+            Source::Folder(folder) => (folder, &["main.go", "go.mod", "go.sum"][..]),
+            Source::Module {
+                missing: Some(missing),
+                ..
+            } => (&missing.stand_in, &["ext.go", "go.mod"][..]),
+            Source::Module { .. } | Source::Package(_) => return Vec::new(),
+        };
+        let path = |name| root().join(folder).join(name);
+        names.iter().map(path).collect()
     }
 
     fn build(&self, folder: &Path) -> Result<(), Box<dyn Error>> {
@@ -221,7 +273,7 @@ impl GoProgram {
         let link = format!("-s -w {}", self.link);
         let mut go = Command::new("go");
         go.env("CGO_ENABLED", "0").env("GOFLAGS", "-buildvcs=false");
-        match self.source {
+        match &self.source {
             Source::Folder(source) => go
                 .current_dir(root().join(source))
                 .args(["build", "-trimpath", "-ldflags", &link, "-o"])
@@ -231,11 +283,18 @@ impl GoProgram {
                 .env("GOBIN", folder)
                 .args(["install", "-trimpath", "-ldflags", &link])
                 .arg(format!("{package}@{}", self.version)),
-            Source::Module { package, .. } => go
-                .current_dir(self.sources()?)
-                .args(["build", "-trimpath", "-ldflags", &link, "-o"])
-                .arg(folder.join(self.name))
-                .arg(package),
+            Source::Module {
+                package, missing, ..
+            } => {
+                let sources = self.sources()?;
+                go.current_dir(&sources)
+                    .args(["build", "-trimpath", "-ldflags", &link, "-o"])
+                    .arg(folder.join(self.name));
+                if let Some(missing) = missing {
+                    go.arg("-modfile").arg(missing.completed(&sources, folder)?);
+                }
+                go.arg(package)
+            }
         };
         match go.status() {
             Ok(status) if status.success() => Ok(()),

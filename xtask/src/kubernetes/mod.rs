@@ -32,8 +32,8 @@ pub(crate) const USAGE: &str = "  kubernetes up [--nodes N] [--proxy-mode iptabl
                   start a real Kubernetes of N nodes (1) on this machine (as root)
   kubernetes down remove it with every trace
   kubernetes programs [--partners]
-                  only install and build what it and `test --real` need, each with its time; or KEDA, Argo Rollouts
-                  and metrics-server for `e2e --partners`
+                  only install and build what it and `test --real` need, each with its time; or KEDA, Argo Rollouts,
+                  metrics-server and Traefik for `e2e --partners`
   kubernetes status | kubeconfig
                   what runs; where the administrator's kubeconfig is
   kubernetes audit

@@ -1,5 +1,5 @@
-//! The controllers of others that run beside Elasti: KEDA, Argo Rollouts and metrics-server, of the versions that their
-//! Go modules have, on the host. Their CRDs come from the same modules.
+//! The controllers of others that run beside Elasti: KEDA, Argo Rollouts, metrics-server and Traefik, of the versions that
+//! their Go modules have, on the host. Their CRDs come from the same modules.
 
 use std::error::Error;
 use std::fs;
@@ -8,7 +8,7 @@ use std::process::Stdio;
 
 use super::certificates;
 use super::components::{self, in_state, key, kubeconfig_flag};
-use super::go_programs::{KEDA, METRICS_SERVER, ROLLOUTS};
+use super::go_programs::{KEDA, METRICS_SERVER, ROLLOUTS, TRAEFIK};
 use super::layout::{self, NODE_ADDRESS};
 use super::{ProxyMode, process, ready};
 
@@ -19,16 +19,37 @@ const KEDA_GRPC_PORT: u16 = 19182;
 const ROLLOUTS_METRICS_PORT: u16 = 19190;
 const ROLLOUTS_HEALTH_PORT: u16 = 19191;
 const METRICS_SERVER_PORT: u16 = 19443;
+/// Where Traefik takes requests, and where it shows its configuration.
+const TRAEFIK_PORT: u16 = 19480;
+const TRAEFIK_ADMIN_PORT: u16 = 19481;
+
+const TRAEFIK_DEFINITIONS: &str =
+    "docs/content/reference/dynamic-configuration/kubernetes-crd-definition-v1.yml";
 
 /// Where KEDA would be installed: it looks for the Secrets of cluster-wide objects there.
 const KEDA_NAMESPACE: &str = "keda";
 
 /// Builds those that are not cached.
 pub(crate) fn build() -> Result<(), Box<dyn Error>> {
-    for program in [&METRICS_SERVER, &ROLLOUTS, &KEDA] {
+    for program in [&METRICS_SERVER, &ROLLOUTS, &KEDA, &TRAEFIK] {
         program.path()?;
     }
     Ok(())
+}
+
+/// What end-to-end tests are told of them.
+pub(crate) fn variables() -> [(&'static str, String); 3] {
+    [
+        ("ELASTI_E2E_PARTNERS", "true".into()),
+        (
+            "ELASTI_E2E_TRAEFIK",
+            format!("{NODE_ADDRESS}:{TRAEFIK_PORT}"),
+        ),
+        (
+            "ELASTI_E2E_TRAEFIK_ADMIN",
+            format!("{NODE_ADDRESS}:{TRAEFIK_ADMIN_PORT}"),
+        ),
+    ]
 }
 
 /// Starts all of them, with their CRDs, and waits until they are ready.
@@ -52,6 +73,7 @@ pub(crate) fn start() -> Result<(), Box<dyn Error>> {
     ready::wait("argo-rollouts", || {
         ready::answers(ROLLOUTS_HEALTH_PORT, "/healthz")
     })?;
+    ready::wait("traefik", || ready::answers(TRAEFIK_ADMIN_PORT, "/ping"))?;
     let available = "--for=condition=Available";
     ready::wait("metrics-server", || {
         ready::succeeds(&["wait", available, API_SERVICE, "--timeout=2s"])
@@ -83,7 +105,7 @@ fn delete(what: &[&str]) -> Result<(), Box<dyn Error>> {
     }
 }
 
-/// The CRDs of KEDA and of Argo Rollouts, as files of their modules.
+/// The CRDs of the partners, as files of their modules.
 fn definitions() -> Result<Vec<PathBuf>, Box<dyn Error>> {
     let mut files = Vec::new();
     for (sources, folder) in [
@@ -94,6 +116,7 @@ fn definitions() -> Result<Vec<PathBuf>, Box<dyn Error>> {
             files.push(entry?.path());
         }
     }
+    files.push(TRAEFIK.sources()?.join(TRAEFIK_DEFINITIONS));
     // For Kustomize, not for kubectl.
     files.retain(|file| !file.ends_with("kustomization.yaml"));
     files.sort();
@@ -184,6 +207,26 @@ pub(super) fn rollouts() -> Vec<String> {
         "--leader-elect=false".into(),
         format!("--metricsPort={ROLLOUTS_METRICS_PORT}"),
         format!("--healthzPort={ROLLOUTS_HEALTH_PORT}"),
+    ]
+}
+
+/// Traefik behind `env`, with its own times.
+pub(super) fn traefik(program: &Path) -> Vec<String> {
+    let kubeconfig = certificates::kubeconfig_of("admin");
+    vec![
+        format!("KUBECONFIG={}", kubeconfig.display()),
+        program.display().to_string(),
+        "--providers.kubernetesingress=true".into(),
+        "--providers.kubernetescrd=true".into(),
+        // Traefik's active health checks are for these only.
+        "--providers.kubernetescrd.allowexternalnameservices=true".into(),
+        format!("--entrypoints.web.address={NODE_ADDRESS}:{TRAEFIK_PORT}"),
+        format!("--entrypoints.traefik.address={NODE_ADDRESS}:{TRAEFIK_ADMIN_PORT}"),
+        "--ping=true".into(),
+        "--api.insecure=true".into(),
+        "--api.dashboard=false".into(),
+        "--global.checknewversion=false".into(),
+        "--global.sendanonymoususage=false".into(),
     ]
 }
 

@@ -10,6 +10,8 @@ use elasti_e2e::{App, OPERATOR, RESOLVER, Target, TestEnv, blueprint, until};
 use serde_json::json;
 use tokio::task::JoinHandle;
 
+use crate::neighbours::a_version_that_is_not_served_harms_no_other_app;
+
 /// An app whose pods are ready only once they are let in; it sleeps.
 async fn asleep_behind_a_door(env: &TestEnv) -> App {
     let mut closed = blueprint("closed");
@@ -29,6 +31,16 @@ async fn held(app: &App, visitors: usize) -> Vec<JoinHandle<()>> {
     let waiting = (0..visitors).map(|_| app.visitor()).collect();
     until("they wait", async || app.held().await == before + visitors).await;
     waiting
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs a real cluster: cargo xtask e2e"]
+async fn an_operator_that_starts_beside_a_version_that_is_not_served_harms_no_other_app() {
+    let env = TestEnv::start().await;
+    let elasti = env.installation();
+    a_version_that_is_not_served_harms_no_other_app(&env, async || elasti.restart(OPERATOR).await)
+        .await;
+    println!("{} requests, none lost", env.requests().all().len());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -11,7 +11,10 @@ use futures::future::join_all;
 use jiff::SignedDuration;
 use serde_json::json;
 
-const ELASTI_SERVICES: &str = "/apis/elasti.truefoundry.com/v1alpha1/namespaces/aaa/elastiservices";
+fn elasti_services(env: &TestEnv) -> String {
+    let namespace = env.name_of("aaa");
+    format!("/apis/elasti.truefoundry.com/v1alpha1/namespaces/{namespace}/elastiservices")
+}
 
 /// Creates an ElastiService in the namespace `aaa` whose target's kind is this one.
 async fn name_kind(env: &TestEnv, name: &str, api_version: &str, kind: &str) {
@@ -20,7 +23,55 @@ async fn name_kind(env: &TestEnv, name: &str, api_version: &str, kind: &str) {
         "apiVersion": "elasti.truefoundry.com/v1alpha1", "kind": "ElastiService",
         "metadata": {"name": name}, "spec": {"service": name, "scaleTargetRef": target},
     });
-    env.api().make(ELASTI_SERVICES, object).await;
+    env.api().make(&elasti_services(env), object).await;
+}
+
+async fn until_without_target(env: &TestEnv, name: &str) {
+    until("it says that its own target is not there", async || {
+        let object = env
+            .api()
+            .get(&format!("{}/{name}", elasti_services(env)))
+            .await;
+        let conditions = object["status"]["conditions"].as_array().cloned();
+        let mut conditions = conditions.unwrap_or_default().into_iter();
+        conditions.any(|c| c["type"] == names::condition::TARGET_FOUND && c["status"] == "False")
+    })
+    .await;
+}
+
+/// One app awake and one asleep, beside a target of a version that is not served, in a namespace that comes first.
+/// A new operator takes nothing from either.
+pub(crate) async fn a_version_that_is_not_served_harms_no_other_app(
+    env: &TestEnv,
+    restart: impl AsyncFnOnce(),
+) {
+    env.namespace("aaa").await;
+    name_kind(env, "old", "apps/v1beta1", "Deployment").await;
+    let awake = env.deploy("awake").await;
+    let asleep = env.deploy("asleep").await;
+    awake.until_serving().await;
+    asleep.until_serving().await;
+    asleep.fall_asleep().await;
+    restart().await;
+    awake.visit().await;
+    asleep.visit().await;
+    asleep.busy();
+    asleep.until_serving().await;
+    awake.fall_asleep().await;
+    awake.visit().await;
+    asleep.fall_asleep().await;
+    until_without_target(env, "old").await;
+    env.requests().assert_nothing_lost();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_operator_that_starts_beside_a_version_that_is_not_served_harms_no_other_app() {
+    let env = TestEnv::start().await;
+    a_version_that_is_not_served_harms_no_other_app(&env, async || {
+        env.stop_operator(0).await;
+        env.restart_operator(0).await;
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -38,17 +89,8 @@ async fn kinds_that_a_neighbour_makes_up_hide_no_deployment() {
     web.until_serving().await;
     web.fall_asleep().await;
     web.visit().await;
-    let target_found = async |name: &str| {
-        let object = env.api().get(&format!("{ELASTI_SERVICES}/{name}")).await;
-        let conditions = object["status"]["conditions"].as_array().cloned();
-        let mut conditions = conditions.unwrap_or_default().into_iter();
-        conditions.any(|c| c["type"] == names::condition::TARGET_FOUND && c["status"] == "False")
-    };
     for name in ["old", "bogus-99"] {
-        until("it says that its own target is not there", async || {
-            target_found(name).await
-        })
-        .await;
+        until_without_target(&env, name).await;
     }
     env.requests().assert_nothing_lost();
 }

@@ -4,10 +4,12 @@ use std::time::Duration;
 
 use elasti_api::WakeClient;
 use elasti_api::names::WAKE_REQUESTED_ANNOTATION;
-use elasti_e2e::{App, MERGE, OPERATOR_USER, TestEnv, until};
+use elasti_e2e::{App, MERGE, OPERATOR_USER, ScaleWrites, TestEnv, blueprint, until};
 use elasti_fake_cluster::faults::{Calls, Fault, Verb};
+use futures::future::join_all;
 use jiff::SignedDuration;
 use serde_json::json;
+use tokio::time::{Instant, sleep};
 
 /// Asleep, and the controllers have written every status of it: a status that they write in the same moment as a wake would
 /// rightly cost a second try.
@@ -191,4 +193,61 @@ async fn unless_resolvers_are_set_to_nothing_tells_whom_a_service_was_woken_for(
     let notes = wake_notes(&web).await;
     let plain = |note: &String| note.ends_with("0 to 1: a request waits.");
     assert!(notes.iter().any(plain), "{notes:?}");
+}
+
+/// How often the target's spec was written.
+async fn generation(env: &TestEnv, app: &App) -> Option<i64> {
+    let target = env.api().get(&app.target_path()).await;
+    target["metadata"]["generation"].as_i64()
+}
+
+/// As many as a morning wakes at once.
+const SERVICES: usize = 90;
+
+/// An app that has never run, asleep; only requests wake it, and it stays awake then.
+async fn asleep_from_the_start(env: &TestEnv, number: usize) -> App {
+    let mut web = blueprint(Box::leak(format!("web{number}").into_boxed_str()));
+    (web.replicas, web.in_use) = (0, false);
+    let web = env.build(web).await;
+    web.until_asleep().await;
+    web.edit(json!({"cooldownPeriod": 3600})).await;
+    web
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ninety_services_that_are_woken_at_once_are_all_answered_and_each_is_scaled_once() {
+    let env = TestEnv::start().await;
+    let apps = join_all((0..SERVICES).map(|n| asleep_from_the_start(&env, n))).await;
+    sleep(env.settle()).await;
+    let before = join_all(apps.iter().map(|app| generation(&env, app))).await;
+    let scale_writes = ScaleWrites::watch(&env).await;
+    let start = Instant::now();
+    let answers = join_all(apps.iter().map(async |app| {
+        let answer = app.get().await;
+        (answer, start.elapsed())
+    }))
+    .await;
+    env.requests().assert_nothing_lost();
+    until("every scale write is seen", async || {
+        scale_writes.moments().len() == SERVICES
+    })
+    .await;
+    let after = join_all(apps.iter().map(|app| generation(&env, app))).await;
+    for (before, after) in before.iter().zip(after) {
+        assert_eq!(after, before.map(|n| n + 1), "one write each");
+    }
+    let writes = scale_writes.moments().into_iter();
+    let writes = writes.map(|at| at.duration_since(start)).collect();
+    let answers = answers.into_iter().map(|(_, took)| took).collect();
+    println!("{SERVICES} scale writes: {}", spread(writes));
+    println!("{SERVICES} answers: {}", spread(answers));
+}
+
+fn spread(mut times: Vec<Duration>) -> String {
+    times.sort_unstable();
+    format!(
+        "p50 {:?}, last {:?}",
+        times[times.len() / 2],
+        times[times.len() - 1]
+    )
 }

@@ -1,6 +1,6 @@
 //! Forwards one HTTP request to a pod and its response back: head by head, frame by frame.
 
-use elasti_api::WakeClient;
+use elasti_api::{ProbeAnswer, WakeClient};
 use elasti_core::ports::ServiceKey;
 use elasti_core::probe_response::ProbeRequest;
 use http::{HeaderValue, Method, Request, Response, StatusCode, Version, header};
@@ -47,10 +47,14 @@ pub(crate) async fn forward(
     if !connection.proxy.admits(&service, connection.peer).await {
         return Err(Failure::SourceNotAllowed);
     }
-    connection.proxy.record_arrival(&service.stats);
+    // Health checks that come all the time would call every sleep off.
+    let rule = probe_rule(&service, &request);
+    if rule.is_none() {
+        connection.proxy.record_arrival(&service.stats);
+    }
     if released.is_none() && !service.has_usable_pod(destination.listen_port) {
-        if let Some(response) = answer_probe(&service, &request) {
-            return Ok(response);
+        if let Some(rule) = rule {
+            return Ok(answer::probe(rule));
         }
         if gets_waiting_page(&service, &request) {
             let tells = dispatcher.wakes.tells_clients;
@@ -242,12 +246,12 @@ fn gets_waiting_page<B>(service: &Service, request: &Request<B>) -> bool {
 /// Whether only a pod can answer this request, so that it may wait unread.
 pub(crate) fn needs_pod<B>(service: &Service, request: &Request<B>) -> bool {
     refusal(request, head_bytes(request)).is_none()
-        && answer_probe(service, request).is_none()
+        && probe_rule(service, request).is_none()
         && !gets_waiting_page(service, request)
 }
 
-/// The response of the probe rules to a request for a sleeping service.
-fn answer_probe<B>(service: &Service, request: &Request<B>) -> Option<Response<Body>> {
+/// The probe rule that answers this request while the service sleeps.
+fn probe_rule<'a, B>(service: &'a Service, request: &Request<B>) -> Option<&'a ProbeAnswer> {
     if service.probes.is_empty() {
         return None;
     }
@@ -266,7 +270,7 @@ fn answer_probe<B>(service: &Service, request: &Request<B>) -> Option<Response<B
         query: request.uri().query(),
         headers: &headers,
     };
-    service.probes.answer(&probe).map(answer::probe)
+    service.probes.answer(&probe)
 }
 
 /// What may come of a body before a pod takes it. HTTP/2 reads each stream as far as its window; HTTP/1 leaves bodies in

@@ -6,8 +6,8 @@ use std::time::Duration;
 use elasti_api::{PromisedPod, WakePromise, names};
 use elasti_core::waiting_room::Limits;
 use elasti_testkit::fixture::{
-    Fixture, HTTP, PODS, Response, SERVICES, STRATEGIC, TestPort, http_get, send_raw, service,
-    until,
+    Fixture, HTTP, PODS, READER, Response, SERVICES, STRATEGIC, TestPort, http_get, send_raw,
+    service, until,
 };
 use http_body_util::{BodyExt as _, Empty};
 use serde_json::json;
@@ -116,6 +116,36 @@ async fn probe_rules_are_answered_without_waking() {
         200,
         "awake, the pod answers"
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_probe_rule_matches_is_no_use_asleep_or_awake_and_everything_else_is() {
+    let readers = [READER.to_owned()];
+    let fixture = Fixture::with(|settings| settings.activity_readers = readers.into()).await;
+    let mut probed = service("cart");
+    probed.spec = json!({"probeResponse": [{"path": {"type": "Exact", "value": "/healthz"}, "response": {"status": 204}}]});
+    let address = fixture.asleep(probed).await;
+    let unused_for = async || fixture.activity().await.services[0].last_connection_millis_ago;
+    assert_eq!(http_get(&address, "/healthz").await.code(), 204);
+    assert_eq!(unused_for().await, None, "asleep");
+    assert_eq!(http_get(&address, "/").await.code(), 200);
+    assert!(unused_for().await.is_some());
+
+    sleep(Duration::from_secs(60)).await;
+    assert_eq!(http_get(&address, "/healthz").await.code(), 200);
+    assert!(unused_for().await > Some(59_000), "awake");
+    assert_eq!(http_get(&address, "/").await.code(), 200);
+    assert!(unused_for().await < Some(59_000));
+
+    // What is no HTTP cannot be matched.
+    sleep(Duration::from_secs(60)).await;
+    let mut tls = TcpStream::connect(&address).await.unwrap();
+    tls.write_all(&[0x16, 0x03, 0x01, 0x00]).await.unwrap();
+    until("it counts", async || unused_for().await < Some(59_000)).await;
+    sleep(Duration::from_secs(60)).await;
+    let silent = TcpStream::connect(&address).await.unwrap();
+    until("it counts", async || unused_for().await < Some(59_000)).await;
+    drop((tls, silent));
 }
 
 #[tokio::test(start_paused = true)]

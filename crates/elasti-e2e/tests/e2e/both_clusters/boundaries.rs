@@ -103,25 +103,31 @@ async fn an_elastiservice_without_its_target_or_service_can_be_deleted() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_namespace_with_a_sleeping_app_can_be_deleted_and_made_again() {
+async fn a_namespace_with_a_sleeping_app_can_be_deleted_and_made_again_and_its_app_sleeps_and_wakes()
+ {
     let env = TestEnv::start().await;
     for _ in 0..2 {
-        let shop = format!("/api/v1/namespaces/{}", env.namespace("shop").await);
+        let preview = format!("/api/v1/namespaces/{}", env.namespace("pr-42").await);
         let web = env
             .build(Blueprint {
-                namespace: "shop",
+                namespace: "pr-42",
                 target: Target::Deployment,
                 ..blueprint("web")
             })
             .await;
         web.until_serving().await;
         web.fall_asleep().await;
-        env.api().delete(&shop).await;
+        web.visit().await;
+        web.busy();
+        web.until_serving().await;
+        web.fall_asleep().await;
+        env.api().delete(&preview).await;
         until("the namespace is gone", async || {
-            !env.api().exists(&shop).await
+            !env.api().exists(&preview).await
         })
         .await;
     }
+    env.requests().assert_nothing_lost();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,9 +1,11 @@
 //! What changes around an app while it sleeps or wakes, as its users feel it.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use elasti_api::Phase;
-use elasti_e2e::{MERGE, TestEnv, blueprint, get, until};
+use elasti_e2e::{App, MERGE, TestEnv, blueprint, get, until};
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
@@ -77,6 +79,42 @@ async fn a_health_check_is_answered_without_a_wake_and_a_visitor_is_not() {
     assert_eq!(web.phase().await, Some(Phase::Asleep));
     web.visit().await;
     assert!(web.replicas().await > 0);
+    env.requests().assert_nothing_lost();
+}
+
+/// Asks for the health of an app every 200 ms, by a new connection each, as a load balancer or a monitor does; how often an
+/// answer was not 200.
+async fn check_health(web: App, stop: Arc<AtomicBool>) -> usize {
+    let mut failed = 0;
+    while !stop.load(Ordering::Relaxed) {
+        let answer = get(&web.address(80), "/healthz").await;
+        failed += usize::from(!answer.is_ok_and(|answer| answer.code() == 200));
+        sleep(Duration::from_millis(200)).await;
+    }
+    failed
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_app_whose_health_is_checked_all_the_time_falls_asleep_and_its_checks_stay_good() {
+    let env = TestEnv::start().await;
+    let mut probed = blueprint("web");
+    probed.spec = json!({"cooldownPeriod": 3, "probeResponse": [{
+        "path": {"type": "Exact", "value": "/healthz"}, "response": {"status": 200},
+    }]});
+    let web = env.build(probed).await;
+    web.until_serving().await;
+    let stop = Arc::new(AtomicBool::new(false));
+    let checks = tokio::spawn(check_health(web.clone(), stop.clone()));
+    for _ in 0..2 {
+        web.fall_asleep().await;
+        a_while().await;
+        assert_eq!(web.replicas().await, 0, "a health check woke it");
+        web.visit().await;
+        web.busy();
+        web.until_serving().await;
+    }
+    stop.store(true, Ordering::Relaxed);
+    assert_eq!(checks.await.unwrap(), 0, "health checks failed");
     env.requests().assert_nothing_lost();
 }
 

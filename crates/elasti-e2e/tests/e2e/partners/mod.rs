@@ -4,3 +4,4 @@
 mod hpa;
 mod keda;
 mod rollouts;
+mod traefik;
