@@ -30,7 +30,7 @@ pub fn quiet_since(spec: &ElastiServiceSpec, o: &Observed) -> Result<Timestamp, 
     Ok(last_use(o).map_or(remembered, |at| remembered.max(at)))
 }
 
-/// The last connection, or when something else scaled it up: whoever did counts on its pods.
+/// The last connection, or when something else scaled it up, which counts on its pods.
 fn last_use(o: &Observed) -> Option<Timestamp> {
     let used = last_connection(o).max(o.stable_since.raised_at);
     used.map(|at| at.min(o.now))
