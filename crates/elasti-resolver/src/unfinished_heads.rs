@@ -115,19 +115,7 @@ impl Drop for UnfinishedHead {
 
 /// A request with a body, of which both the body and the response have a part.
 #[derive(Debug, Default)]
-pub(crate) struct OpenUpload {
-    body_ended: AtomicBool,
-}
-
-impl OpenUpload {
-    pub(crate) fn body_ended(&self) {
-        self.body_ended.store(true, Ordering::Relaxed);
-    }
-
-    pub(crate) fn has_body_ended(&self) -> bool {
-        self.body_ended.load(Ordering::Relaxed)
-    }
-}
+pub(crate) struct OpenUpload;
 
 fn counted(bytes: usize) -> usize {
     bytes.saturating_sub(FREE_BYTES)

@@ -8,8 +8,8 @@ use bytes::Bytes;
 use http_body::{Frame, SizeHint};
 use hyper::body::Incoming;
 
-use super::http1_connection::Http1;
 use super::http2_pool::StreamGuard;
+use super::pool::Http1;
 use crate::pod::{InFlightGuard, PodState};
 use crate::table::OpenGuard;
 use crate::unfinished_heads::OpenUpload;
@@ -43,7 +43,7 @@ impl http_body::Body for RequestBody {
         let Self { incoming, upload } = self.get_mut();
         let frame = ready!(Pin::new(&mut *incoming).poll_frame(cx));
         if !matches!(frame, Some(Ok(_))) || http_body::Body::is_end_stream(incoming) {
-            end(upload);
+            *upload = None;
         }
         Poll::Ready(frame)
     }
@@ -57,18 +57,6 @@ impl http_body::Body for RequestBody {
     }
 }
 
-fn end(upload: &mut Option<Arc<OpenUpload>>) {
-    if let Some(upload) = upload.take() {
-        upload.body_ended();
-    }
-}
-
-impl Drop for RequestBody {
-    fn drop(&mut self) {
-        end(&mut self.upload);
-    }
-}
-
 /// What lives until the response has ended.
 #[derive(Debug)]
 pub(crate) struct ResponseGuard {
@@ -76,7 +64,7 @@ pub(crate) struct ResponseGuard {
     pub(crate) _in_flight: InFlightGuard,
     pub(crate) _stream: Option<StreamGuard>,
     pub(crate) _upload: Option<Arc<OpenUpload>>,
-    /// The connection that is driven until then, and returns to the pool.
+    /// The connection that returns to the pool at the end.
     pub(crate) connection: Option<(Arc<PodState>, Http1)>,
 }
 
@@ -106,8 +94,8 @@ impl Body {
 
 /// The response has ended in order, so its connection can be used again.
 fn finish(guard: &mut Option<ResponseGuard>) {
-    if let Some((state, connection)) = guard.take().and_then(|guard| guard.connection) {
-        state.pool.put(connection);
+    if let Some((state, sender)) = guard.take().and_then(|guard| guard.connection) {
+        state.pool.put(sender);
     }
 }
 
@@ -121,11 +109,7 @@ impl http_body::Body for Body {
     ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
         match self.get_mut() {
             Self::Pod(incoming, guard) => {
-                let connection = guard.as_mut().and_then(|guard| guard.connection.as_mut());
-                let frame = ready!(match connection {
-                    Some((_, connection)) => connection.poll_frame(incoming, cx),
-                    None => Pin::new(&mut *incoming).poll_frame(cx),
-                });
+                let frame = ready!(Pin::new(&mut *incoming).poll_frame(cx));
                 match &frame {
                     Some(Err(_)) => *guard = None,
                     Some(Ok(_)) if !http_body::Body::is_end_stream(incoming) => {}

@@ -173,16 +173,8 @@ impl Attempt for HttpAttempt<'_> {
             let idle_timeout = self.connection.proxy.idle_timeout;
             let sent = pool.send_http1(address, idle_timeout, request, disconnected, written);
             let sent = sent.await;
-            let (response, mut connection) =
-                sent.map_err(|error| self.failed(error, &pool.http2))?;
-            let switches = response.status() == StatusCode::SWITCHING_PROTOCOLS;
-            let uploads = upload.as_ref().is_some_and(|one| !one.has_body_ended());
-            if switches || uploads {
-                connection.run();
-                (response, None, None)
-            } else {
-                (response, None, Some((pod.state.clone(), connection)))
-            }
+            let (response, sender) = sent.map_err(|error| self.failed(error, &pool.http2))?;
+            (response, None, Some((pod.state.clone(), sender)))
         };
         if response.status() == StatusCode::SWITCHING_PROTOCOLS {
             let Some(client) = self.upgrade.take() else {

@@ -5,7 +5,6 @@ pub(crate) mod body;
 pub(crate) mod grpc;
 pub(crate) mod headers;
 pub(crate) mod http;
-mod http1_connection;
 pub(crate) mod http2_pool;
 mod pod_stream;
 pub(crate) mod pool;

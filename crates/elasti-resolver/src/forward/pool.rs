@@ -6,17 +6,28 @@ use std::time::Duration;
 
 use http::{Request, Response};
 use hyper::body::Incoming;
+use hyper::client::conn::http1;
+use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep_until, timeout};
 
 use super::body::RequestBody;
-use super::http1_connection::Http1;
+use super::connect;
 use super::http2_pool::Http2Pool;
+use super::pod_stream::PodStream;
 
 /// Servers close idle connections, Node's after 5 s; a request that crosses such a close is lost, so ours close first.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(4);
 /// Idle connections to one pod: the predecessor's `MAX_IDLE_PROXY_CONNS_PER_HOST`.
 const MAX_IDLE: usize = 100;
+/// A connection is ready again a few microseconds after the response has ended.
+const READY_TIMEOUT: Duration = Duration::from_millis(50);
+
+/// What of an upload may wait for its pod; also the largest head of a response.
+const BUFFER: usize = 64 * 1024;
+
+/// A connection that speaks HTTP/1.1.
+pub(crate) type Http1 = http1::SendRequest<RequestBody>;
 
 /// Why there is no response.
 #[derive(Debug)]
@@ -39,7 +50,7 @@ pub(crate) enum SendError {
 
 #[derive(Debug)]
 struct Idle {
-    connection: Http1,
+    sender: Http1,
     since: Instant,
 }
 
@@ -78,12 +89,12 @@ impl Pool {
                 reached = self.get_http1(address, idle_timeout) => reached,
                 () = client_disconnected.as_mut() => None,
             };
-            let Some((mut connection, pooled)) = reached else {
+            let Some((mut sender, pooled)) = reached else {
                 return Err(SendError::Unsent(Box::new(request)));
             };
             written();
-            match connection.send(request).await {
-                Ok(response) => return Ok((response, connection)),
+            match sender.try_send_request(request).await {
+                Ok(response) => return Ok((response, sender)),
                 Err(mut error) => match error.take_message() {
                     // A pooled connection that closed before the first byte: try the next one, in the end a new one.
                     Some(unsent) if pooled => request = unsent,
@@ -96,14 +107,11 @@ impl Pool {
     }
 
     /// Takes back a connection whose response has ended.
-    pub(crate) fn put(&self, connection: Http1) {
-        let Some(connection) = connection.into_idle() else {
-            return;
-        };
+    pub(crate) fn put(&self, sender: Http1) {
         let mut list = self.http1.lock();
-        if list.idle.len() < MAX_IDLE {
+        if list.idle.len() < MAX_IDLE && !sender.is_closed() {
             list.idle.push(Idle {
-                connection,
+                sender,
                 since: Instant::now(),
             });
             if !std::mem::replace(&mut list.watched, true) {
@@ -118,18 +126,37 @@ impl Pool {
         address: SocketAddr,
         idle_timeout: Option<Duration>,
     ) -> Option<(Http1, bool)> {
-        match self.take() {
-            Some(connection) => Some((connection, true)),
-            None => Some((Http1::open(address, idle_timeout).await?, false)),
+        match self.take().await {
+            Some(sender) => Some((sender, true)),
+            None => Some((open_http1(address, idle_timeout).await?, false)),
         }
     }
 
-    /// The one that was used last: the pod may have closed it, which shows before anything is sent.
-    fn take(&self) -> Option<Http1> {
-        let last = self.http1.lock().idle.pop();
-        let fresh = last.filter(|idle| idle.since.elapsed() < IDLE_TIMEOUT);
-        fresh.map(|idle| idle.connection)
+    async fn take(&self) -> Option<Http1> {
+        loop {
+            let Idle { mut sender, since } = self.http1.lock().idle.pop()?;
+            if since.elapsed() >= IDLE_TIMEOUT {
+                continue;
+            }
+            // Nearly always it is ready by now, and then no timer is needed.
+            if sender.is_ready()
+                || matches!(timeout(READY_TIMEOUT, sender.ready()).await, Ok(Ok(())))
+            {
+                return Some(sender);
+            }
+        }
     }
+}
+
+async fn open_http1(address: SocketAddr, idle_timeout: Option<Duration>) -> Option<Http1> {
+    let stream = PodStream::new(connect(address).await?, idle_timeout);
+    let (sender, connection) = http1::Builder::new()
+        .max_buf_size(BUFFER)
+        .handshake(TokioIo::new(stream))
+        .await
+        .ok()?;
+    tokio::spawn(async move { drop(connection.with_upgrades().await) });
+    Some(sender)
 }
 
 /// Closes connections that are idle for too long, until none is left.
