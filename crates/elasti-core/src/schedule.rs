@@ -549,7 +549,10 @@ mod tests {
         let mut civil = window.civil(now) - LARGEST_TURN;
         loop {
             civil = window.schedule.find_next_occurrence(&civil, false).ok()?;
-            if let Some(start) = window.timestamp(civil).filter(|start| *start > now) {
+            let opens = |start: &Timestamp| {
+                *start > now && window.end(civil).is_some_and(|end| end > *start)
+            };
+            if let Some(start) = window.timestamp(civil).filter(opens) {
                 return Some(start);
             }
         }

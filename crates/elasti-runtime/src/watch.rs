@@ -81,11 +81,11 @@ pub struct Lifetime {
 }
 
 impl Lifetime {
-    /// API servers send a bookmark every minute, so a watch of eight kinds costs two calls a minute, and seven where no
-    /// bookmarks come. A connection that is dead is noticed sooner, by TCP (`kube_client.rs`); this is for a server that
-    /// keeps its connections and sends nothing.
+    /// Watches of eight kinds cost five calls a minute. API servers send a bookmark every minute, so that silence says
+    /// that a server sends nothing though it keeps its connections; one that is dead is noticed sooner, by TCP
+    /// (`kube_client.rs`). Each watch goes on from the last event, so one that was lost comes after this time.
     pub const DEFAULT: Self = Self {
-        seconds: 290,
+        seconds: 95,
         silence: Duration::from_secs(75),
     };
 
@@ -133,6 +133,32 @@ pub struct Watch<K> {
     backoff_for: fn(&kube::Error) -> Option<Duration>,
     refused_backoff_max: Duration,
     keep: Box<dyn Fn(&K) -> bool + Send + Sync>,
+}
+
+/// How far a watch has come.
+struct Seen {
+    /// What the server has told of, also by a bookmark.
+    latest: String,
+    /// The last event or list. A watch goes on from here: what a bookmark passes over may be an event that was lost.
+    event: String,
+}
+
+impl Seen {
+    fn event(&mut self, newer: Option<&str>) {
+        if let Some(newer) = newer {
+            newer.clone_into(&mut self.latest);
+            newer.clone_into(&mut self.event);
+        }
+    }
+
+    /// The server does not know the last event any more.
+    fn forgotten(&mut self) -> End {
+        if self.event == self.latest {
+            return End::Relist;
+        }
+        self.event.clone_from(&self.latest);
+        End::Resume
+    }
 }
 
 /// How a watch ended.
@@ -266,24 +292,31 @@ impl<K: DeserializeOwned + Clone> Watch<K> {
     /// One watch after the other, until a new list is needed or one fails.
     async fn watch_from(
         &mut self,
-        mut version: String,
+        version: String,
         backoff: &mut Duration,
         on_event: &mut impl FnMut(Event<K>, &str),
     ) -> Option<kube::Error> {
+        let mut seen = Seen {
+            event: version.clone(),
+            latest: version,
+        };
         let mut watches = 0;
         loop {
             let started = Instant::now();
-            match self.watch_once(&mut version, on_event).await {
+            match self.watch_once(&mut seen, on_event).await {
                 Ok(End::Resume) => {}
                 Ok(End::Relist) => {
                     *backoff = BACKOFF_MIN;
                     return None;
                 }
-                Err(error) => match self.can_go_on(error, &version, backoff, on_event).await {
-                    Ok(true) => {}
-                    Ok(false) => return None,
-                    Err(error) => return Some(error),
-                },
+                Err(error) => {
+                    let latest = &seen.latest;
+                    match self.can_go_on(error, latest, backoff, on_event).await {
+                        Ok(true) => {}
+                        Ok(false) => return None,
+                        Err(error) => return Some(error),
+                    }
+                }
             }
             // A watch that ends at once must not spin.
             if started.elapsed() >= BACKOFF_MIN {
@@ -300,7 +333,7 @@ impl<K: DeserializeOwned + Clone> Watch<K> {
 
     async fn watch_once(
         &mut self,
-        version: &mut String,
+        seen: &mut Seen,
         on_event: &mut impl FnMut(Event<K>, &str),
     ) -> Result<End, kube::Error> {
         let (lifetime, mut becomes_urgent) = match &mut self.urgent {
@@ -316,15 +349,15 @@ impl<K: DeserializeOwned + Clone> Watch<K> {
             bookmarks: true,
             ..WatchParams::default()
         };
-        let request = self.collection.watch(&params, version)?;
-        on_event(Event::Calling, version);
+        let request = self.collection.watch(&params, &seen.event)?;
+        on_event(Event::Calling, &seen.latest);
         let opened = self.client.request_events::<K>(request);
         let stream = match timeout(lifetime.silence.min(OPEN_TIMEOUT), opened).await {
-            Ok(Err(kube::Error::Api(status))) if status.code == 410 => return Ok(End::Relist),
+            Ok(Err(kube::Error::Api(status))) if status.code == 410 => return Ok(seen.forgotten()),
             Ok(stream) => stream?,
             Err(late) => return Err(kube::Error::Service(late.into())),
         };
-        on_event(Event::Watching, version);
+        on_event(Event::Watching, &seen.latest);
         let mut stream = std::pin::pin!(stream);
         loop {
             let event = tokio::select! {
@@ -334,29 +367,25 @@ impl<K: DeserializeOwned + Clone> Watch<K> {
             };
             let event = match event {
                 Some(WatchEvent::Added(object) | WatchEvent::Modified(object)) => {
-                    keep(version, version_of(&object));
+                    seen.event(version_of(&object));
                     Event::Applied(object)
                 }
                 Some(WatchEvent::Deleted(object)) => {
-                    keep(version, version_of(&object));
+                    seen.event(version_of(&object));
                     Event::Deleted(object)
                 }
                 Some(WatchEvent::Bookmark(mark)) => {
-                    *version = mark.metadata.resource_version;
+                    seen.latest = mark.metadata.resource_version;
                     Event::Alive
                 }
-                Some(WatchEvent::Error(status)) if status.code == 410 => return Ok(End::Relist),
+                Some(WatchEvent::Error(status)) if status.code == 410 => {
+                    return Ok(seen.forgotten());
+                }
                 Some(WatchEvent::Error(status)) => return Err(kube::Error::Api(status)),
                 None => return Ok(End::Resume),
             };
-            on_event(event, version);
+            on_event(event, &seen.latest);
         }
-    }
-}
-
-fn keep(version: &mut String, newer: Option<&str>) {
-    if let Some(newer) = newer {
-        newer.clone_into(version);
     }
 }
 

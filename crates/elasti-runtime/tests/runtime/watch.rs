@@ -7,7 +7,7 @@ use std::time::Duration;
 use elasti_fake_cluster::api_server::{ApiServer, ApiServerConfig};
 use elasti_fake_cluster::faults::{Calls, Fault, Verb, WatchFault};
 use elasti_runtime::watch::{Collection, Event, Lifetime, Watch};
-use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::api::{DeleteParams, PostParams};
 use kube::{Api, ResourceExt};
 use parking_lot::Mutex;
@@ -240,13 +240,43 @@ async fn of_metadata_only_nothing_else_is_sent_neither_in_a_list_nor_in_a_watch(
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watch_that_brings_bookmarks_is_not_renewed_for_almost_five_minutes() {
+async fn a_lost_event_comes_with_the_next_watch_although_a_bookmark_has_passed_it() {
+    let fixture = Fixture::start(|server| {
+        let drop_event = WatchFault::DropEvent;
+        server.faults().strike_event(1, watches(), drop_event);
+    });
+    fixture.listed().await;
+    fixture.create("a").await;
+    sleep(Duration::from_secs(70)).await;
+    assert!(!fixture.state.lock().has(&["a"]), "it was lost");
+    fixture.until("a", |state| state.has(&["a"])).await;
+    assert_eq!(fixture.state.lock().lists, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn where_the_last_event_is_too_old_a_watch_goes_on_from_the_last_bookmark() {
+    let fixture = Fixture::start(|_| {});
+    fixture.listed().await;
+    let mut other = Secret::default();
+    other.metadata.name = Some("other".into());
+    let others: Api<Secret> = Api::namespaced(fixture.server.client(), "default");
+    let params = PostParams::default();
+    others.create(&params, &other).await.unwrap();
+    sleep(Duration::from_secs(70)).await;
+    fixture.server.compact();
+    fixture.create("a").await;
+    fixture.until("a", |state| state.has(&["a"])).await;
+    assert_eq!(fixture.state.lock().lists, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_brings_bookmarks_is_renewed_every_95_seconds() {
     let fixture = Fixture::start(|_| {});
     fixture.listed().await;
     sleep(Duration::from_secs(600)).await;
     let journal = fixture.server.faults().journal();
     let opened = journal.iter().filter(|call| call.verb == Verb::Watch);
-    assert_eq!(opened.count(), 3, "at 0, 290 and 580 s");
+    assert_eq!(opened.count(), 7, "at 0, 95, ... and 570 s");
     fixture.create("a").await;
     fixture.until("a", |state| state.has(&["a"])).await;
     assert_eq!(fixture.state.lock().lists, 1);

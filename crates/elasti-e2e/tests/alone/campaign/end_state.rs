@@ -56,6 +56,7 @@ pub(crate) async fn snapshot(env: &TestEnv, app: &App) -> Value {
             "asleepSeconds",
             "currentSleep",
             "saved",
+            "savingsCalendar",
             "history",
         ] {
             status.remove(stamp);
