@@ -221,12 +221,12 @@ impl PodView {
     }
 
     fn port_number(&self, port: &ServicePort) -> Option<u16> {
-        match &port.target_port {
-            None => u16::try_from(port.port).ok(),
-            Some(IntOrString::Int(0)) => u16::try_from(port.port).ok(),
+        let number = match &port.target_port {
+            None | Some(IntOrString::Int(0)) => u16::try_from(port.port).ok(),
             Some(IntOrString::Int(number)) => u16::try_from(*number).ok(),
             Some(IntOrString::String(name)) => self.ports.get(name).copied(),
-        }
+        };
+        number.filter(|number| *number != 0)
     }
 }
 
