@@ -156,6 +156,8 @@ async fn owned_objects_that_someone_edits_or_deletes_are_repaired() {
     })
     .await;
     web.until_asleep().await;
+    // A node that has not seen the new slice yet refuses.
+    web.until_nodes_follow().await;
     web.visit().await;
     env.requests().assert_nothing_lost();
 }
