@@ -812,7 +812,7 @@ pub(crate) fn drains(spec: &ElastiServiceSpec, o: &Observed) -> bool {
 }
 
 /// What keeps the pods of a wake from starting.
-fn obstacle(o: &Observed) -> Option<Why> {
+pub(crate) fn obstacle(o: &Observed) -> Option<Why> {
     let pods = o.pods.iter().filter(|p| !p.terminating);
     let stuck = pods.filter_map(|p| p.obstacle.as_ref().map(|obstacle| (p, obstacle)));
     // While one of them may still start, requests are held for it.

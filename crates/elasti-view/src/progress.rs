@@ -65,9 +65,20 @@ pub fn of_wake(view: &View, went_up: bool) -> Progress {
             Progress::Failed(view.sentence.clone())
         }
         Some(Phase::Asleep | Phase::Redirecting | Phase::Draining) if went_up => {
-            Progress::Failed(format!("it went back to sleep: {}", view.sentence))
+            Progress::Failed(fell_back(view))
         }
         _ => Progress::Going,
+    }
+}
+
+/// Why it sleeps again without having served: its wake failed, or what the view tells.
+fn fell_back(view: &View) -> String {
+    let woken = view.last_wake.as_ref().map(|wake| wake.at.as_second());
+    // The time of a failure is a whole second.
+    let failed = { view.failed_wake.as_ref() }.filter(|one| Some(one.at.as_second()) >= woken);
+    match failed {
+        Some(failed) => failed.sentence.clone(),
+        None => format!("it went back to sleep: {}", view.sentence),
     }
 }
 
@@ -129,7 +140,7 @@ mod tests {
     use serde_json::json;
 
     use super::{Progress, forbids_sleep, of_sleep, of_wake, sleep_asked_at};
-    use crate::view::{Facts, Lookup, View, view};
+    use crate::view::{Facts, FailedWakeView, Lookup, View, WakeView, view};
 
     fn now() -> Timestamp {
         "2026-03-02T08:00:00.5Z".parse().unwrap()
@@ -183,6 +194,36 @@ mod tests {
             let back = of_wake(&shown(phase, "Idle", "quiet", false), true);
             let sentence = "it went back to sleep: It is so.".to_owned();
             assert_eq!(back, Progress::Failed(sentence), "{phase}");
+        }
+    }
+
+    #[test]
+    fn a_wake_that_failed_before_it_fell_back_says_so_and_an_older_failure_does_not() {
+        let mut view = shown("Asleep", "Idle", "quiet", false);
+        for (failed_at, sentence) in [
+            ("2026-03-02T08:00:00Z", "No node takes it."),
+            ("2026-03-02T07:59:59Z", "it went back to sleep: It is so."),
+        ] {
+            view.last_wake = Some(woken_at("2026-03-02T08:00:00.4Z"));
+            view.failed_wake = Some(FailedWakeView {
+                at: failed_at.parse().unwrap(),
+                reason: "Unschedulable".into(),
+                sentence: "No node takes it.".into(),
+            });
+            let failed = Progress::Failed(sentence.into());
+            assert_eq!(of_wake(&view, true), failed, "{failed_at}");
+            assert_eq!(of_wake(&view, false), Progress::Going, "not tried yet");
+        }
+    }
+
+    fn woken_at(at: &str) -> WakeView {
+        WakeView {
+            by: None,
+            client: None,
+            at: at.parse().unwrap(),
+            parts: Vec::new(),
+            cold_start_ms: None,
+            finished: false,
         }
     }
 

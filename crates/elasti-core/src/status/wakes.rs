@@ -8,10 +8,12 @@ use jiff::{SignedDuration, Timestamp, TimestampRound, Unit};
 
 use super::{Crossed, crossed, whole_seconds};
 use crate::desire;
+use crate::idle;
 use crate::observed::{Author, Observed, Report};
-use crate::plan::Plan;
+use crate::plan::{self, Plan};
 use crate::stable_since::WakeTimeline;
 use crate::user_requests;
+use crate::why::Why;
 
 /// Another replica passes a wake on at once; one that comes later was asked for when the target was scaled up already.
 const PASSED_ON_WITHIN: SignedDuration = SignedDuration::from_secs(1);
@@ -86,20 +88,30 @@ pub(super) fn failed(
     previous: &ElastiServiceStatus,
 ) -> Option<FailedWake> {
     let before = previous.failed_wake.clone();
-    let fails = plan.phase == Phase::Waking && plan.why.reason.is_obstacle();
-    if !fails {
+    let Some(why) = failure(o, plan) else {
         let ready = { o.pods.iter() }.any(|p| !p.terminating && p.containers_ready);
         return before.filter(|_| !ready);
-    }
-    let reason = plan.why.reason.as_str().to_owned();
+    };
+    let reason = why.reason.as_str().to_owned();
     let woken = o.me.remembered.last_wake;
     // The same wake, failing for the same reason.
     let same = before.filter(|one| one.reason == reason && Some(one.at.0) >= woken);
     Some(FailedWake {
         reason,
-        message: plan.why.sentence.clone(),
+        message: why.sentence,
         at: same.map_or_else(|| whole_seconds(o.now), |one| one.at),
     })
+}
+
+/// Why the wake has failed, if it has. One that nobody waits for and whose cooldown is over by then is given up at once,
+/// so its service may be on its way to sleep already.
+fn failure(o: &Observed, plan: &Plan) -> Option<Why> {
+    let why = match plan.phase {
+        Phase::Waking => Some(plan.why.clone()),
+        Phase::Redirecting | Phase::Draining if idle::wake_is_under_way(o) => plan::obstacle(o),
+        _ => None,
+    };
+    why.filter(|why| why.reason.is_obstacle())
 }
 
 /// What this process has observed of the wake in the status.

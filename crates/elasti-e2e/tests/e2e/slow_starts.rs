@@ -112,6 +112,23 @@ async fn a_wake_that_failed_is_remembered_until_one_succeeds() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_wake_that_fails_when_its_cooldown_is_long_over_is_remembered_too() {
+    let (env, web) = asleep(|web| {
+        web.pod = needs_another_node();
+        web.spec = json!({"hold": {"failFastSeconds": 20}});
+    })
+    .await;
+    let at = env.fake_cluster().server.clock().now();
+    let wake =
+        json!({"metadata": {"annotations": {names::WAKE_REQUESTED_ANNOTATION: at.to_string()}}});
+    env.api().patch(&web.path(), MERGE, wake).await;
+    until("it is woken", async || web.replicas().await > 0).await;
+    web.until_asleep().await;
+    let failed = web.status().await.failed_wake.expect("it is remembered");
+    assert_eq!(failed.reason, "Unschedulable", "{failed:?}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_port_of_a_native_sidecar_is_reached_as_soon_as_the_pod_is_ready() {
     let (env, web) = asleep(|web| {
         let ports = json!([{"name": "mesh", "containerPort": 8443}]);

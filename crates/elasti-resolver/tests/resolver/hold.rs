@@ -124,7 +124,9 @@ async fn what_a_probe_rule_matches_is_no_use_asleep_or_awake_and_everything_else
     let fixture = Fixture::with(|settings| settings.activity_readers = readers.into()).await;
     let mut probed = service("cart");
     probed.spec = json!({"probeResponse": [{"path": {"type": "Exact", "value": "/healthz"}, "response": {"status": 204}}]});
-    let address = fixture.asleep(probed).await;
+    fixture.asleep(probed).await;
+    // Not by way of the Service: once a pod is ready, that leads to the pod as well.
+    let address = format!("{}:{}", fixture.address, HTTP.listen);
     let unused_for = async || fixture.activity().await.services[0].last_connection_millis_ago;
     assert_eq!(http_get(&address, "/healthz").await.code(), 204);
     assert_eq!(unused_for().await, None, "asleep");
