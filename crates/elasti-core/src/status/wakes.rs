@@ -103,8 +103,8 @@ pub(super) fn failed(
     })
 }
 
-/// Why the wake has failed, if it has. One that nobody waits for and whose cooldown is over by then is given up at once,
-/// so its service may be on its way to sleep already.
+/// Why the wake has failed, if it has. Where no client waits and the cooldown is over by then, it is given up at once, so
+/// its service may be on its way to sleep already.
 fn failure(o: &Observed, plan: &Plan) -> Option<Why> {
     let why = match plan.phase {
         Phase::Waking => Some(plan.why.clone()),
