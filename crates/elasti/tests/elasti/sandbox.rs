@@ -207,7 +207,9 @@ impl Sandbox {
         let ended = ended.expect("it does not end").unwrap();
         let mut text = format!("$ elasti {}\n", arguments.join(" "));
         text += &String::from_utf8(ended.stdout).unwrap();
-        for line in String::from_utf8(ended.stderr).unwrap().lines() {
+        let errors = String::from_utf8(ended.stderr).unwrap();
+        // Progress is shown only if it takes longer than a second, which it may.
+        for line in errors.lines().filter(|line| !line.starts_with("... ")) {
             text += &format!("! {line}\n");
         }
         let folder = self.files.path().display().to_string();

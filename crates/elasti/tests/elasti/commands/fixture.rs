@@ -194,7 +194,9 @@ impl Fixture {
         let output = output.expect("it never ends").unwrap();
         let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
         let mut printed = format!("$ elasti {}\n{}", arguments.join(" "), text(&output.stdout));
-        for line in text(&output.stderr).lines() {
+        // Progress is shown only if it takes longer than a second, which it may.
+        let errors = text(&output.stderr);
+        for line in errors.lines().filter(|line| !line.starts_with("... ")) {
             printed.push_str(&format!("2> {line}\n"));
         }
         match output.status.code() {

@@ -64,9 +64,7 @@ fn timeless(printed: &str) -> String {
         }
         _ => line.to_owned(),
     };
-    // Progress is shown only if it takes longer than a second, which it may.
-    let kept = printed.lines().filter(|line| !line.starts_with("2> ..."));
-    kept.map(line).collect::<Vec<_>>().join("\n")
+    printed.lines().map(line).collect::<Vec<_>>().join("\n")
 }
 
 #[tokio::test(flavor = "multi_thread")]
