@@ -2,7 +2,7 @@
 
 import { badge, h, say } from './dom.js';
 import { part } from './details.js';
-import { amount, clock, exact, length, minute, moment, percent, ticking } from './format.js';
+import { ago, amount, clock, exact, length, minute, moment, percent, ticking } from './format.js';
 import { ribbon, stays } from './ribbon.js';
 import { lastReported } from './strip.js';
 import { known, now } from './stream.js';
@@ -83,7 +83,21 @@ export function triggers() {
   const { node, inside } = card('Triggers');
   const draw = (list) => (list.length === 0 ? h('p', { class: 'fine' }, 'No trigger: without one it is never put to sleep.') : h('ul', { class: 'triggers' }, list.map(trigger)));
   const { update } = part(inside, (detail) => detail.service.triggers, draw);
-  return { node, update };
+  const tick = () => inside.querySelectorAll('.read').forEach((read) => say(read, age(read.dataset.at)));
+  return { node, tick, update };
+}
+
+const age = (at) => `, read ${ago(moment(at), now())}`;
+
+// How old its value is. The status is not written for a value that stays on its side of the threshold.
+const readAt = (one) => (moment(one.readAt) === null ? null : h('span', {
+  class: 'read', 'data-at': one.readAt, title: `${exact(moment(one.readAt))}. Later values on the same side of the threshold are not recorded.`,
+}, age(one.readAt)));
+
+// A sample with at most four decimals, unless more tell it from its threshold.
+function short(text, threshold) {
+  const rounded = Number(Number.parseFloat(text).toFixed(4));
+  return /\.\d{5}/.test(text) && rounded && rounded !== threshold ? String(rounded) : text;
 }
 
 function trigger(one) {
@@ -98,7 +112,7 @@ function trigger(one) {
     h('div', { class: 'line' }, h('strong', {}, one.type), h('span', { class: 'reading' }, one.reading),
       since === null ? null : h('span', { class: 'sub', title: exact(since) }, `since ${clock(since, now())}`)),
     bullet,
-    h('p', {}, one.value === null ? 'No value' : `Value ${one.value}`, one.threshold === null ? '' : `, threshold ${one.threshold}`),
+    h('p', {}, one.value === null ? 'No value' : h('span', { title: one.value }, `Value ${short(one.value, threshold)}`), one.threshold === null ? '' : `, threshold ${one.threshold}`, readAt(one)),
     one.message ? h('p', { class: 'bad' }, one.message) : null,
     one.query ? h('code', { class: 'query', title: one.query }, one.query) : null);
 }

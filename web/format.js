@@ -38,7 +38,7 @@ export function length(millis) {
 export const ticking = (millis) => (Math.abs(millis) < 10000 ? `${Math.max(0, Math.round(millis / 1000))} s` : length(millis));
 
 /** A length of time without the seconds of minutes, for what ticks now and then. */
-export const coarse = (millis) => length(millis).replace(/ \d+ s$/, '');
+export const coarse = (millis) => ticking(millis).replace(/ \d+ s$/, '');
 
 /** How long ago. */
 export const ago = (at, now) => (now - at < 5000 ? 'just now' : `${coarse(now - at)} ago`);

@@ -53,7 +53,7 @@ export function makeRow(service, select) {
     day.update(last.history, at);
     const next = upcoming(last);
     say(verb, next ? next.verb : '');
-    const text = next ? (next.at > at ? ` in ${next.at - at < 60000 ? ticking(next.at - at) : coarse(next.at - at)}` : ' now') : stateOf(last) === 'Asleep' ? 'on request' : '–';
+    const text = next ? (next.at > at ? ` in ${coarse(next.at - at)}` : ' now') : stateOf(last) === 'Asleep' ? 'on request' : '–';
     say(when, text);
   }
 

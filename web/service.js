@@ -18,8 +18,10 @@ const AGAIN_MS = 400;
 export function service(namespace, name, query) {
   const me = key({ namespace, name });
   const state = badge('Unknown');
+  // Nothing is said of it before it is read.
+  state.node.hidden = true;
   const since = h('span', { class: 'sub' });
-  const paused = h('span', { class: 'tag paused' }, 'Paused');
+  const paused = h('span', { class: 'tag paused', hidden: true }, 'Paused');
   const headline = h('p', { class: 'headline' });
   const sentence = h('p', { class: 'sentence' });
   const next = h('p', { class: 'next' });
@@ -50,7 +52,9 @@ export function service(namespace, name, query) {
       const fetched = await fetchService(namespace, name, asking.signal);
       const fingerprint = ({ service: s }) => JSON.stringify([s.phase, s.reason, s.sentence, s.triggers, s.lastWake]);
       // The explanation queries the cluster, so it is fetched only when the summary has changed.
-      fetched.why = detail && fingerprint(detail) === fingerprint(fetched) ? detail.why : await fetchWhy(namespace, name, asking.signal).catch(() => fetched.service.sentence);
+      const same = detail && fingerprint(detail) === fingerprint(fetched);
+      fetched.whyAt = same ? detail.whyAt : now();
+      fetched.why = same ? detail.why : await fetchWhy(namespace, name, asking.signal).catch(() => fetched.service.sentence);
       detail = fetched;
       if (parts.firstChild?.dataset.state) parts.replaceChildren();
       show();
@@ -88,6 +92,7 @@ export function service(namespace, name, query) {
     const row = detail.service;
     const word = stateOf(row);
     state.update(word);
+    state.node.hidden = false;
     if (drawn && stateOf(drawn.service) !== word) announce(`${name} is ${word}`);
     mark(node, 'data-failed', word === 'Failed');
     paused.hidden = !row.paused;

@@ -1,7 +1,7 @@
 // What `elasti why` says, with a button beside each command.
 
-import { copyButton, h } from './dom.js';
-import { local } from './format.js';
+import { copyButton, h, say } from './dom.js';
+import { clock, local } from './format.js';
 import { part } from './details.js';
 import { now } from './stream.js';
 
@@ -27,7 +27,8 @@ export const commandLine = (text) => h('span', { class: 'command' }, h('code', {
 /** The card. */
 export function why() {
   const inside = h('div', { class: 'inside' });
-  const node = h('section', { class: 'card wide' }, h('h2', {}, 'Why'), h('p', { class: 'fine' }, 'Output of elasti why.'), inside);
+  const fine = h('p', { class: 'fine' });
+  const node = h('section', { class: 'card wide' }, h('h2', {}, 'Why'), fine, inside);
   const line = (text) => {
     const found = command(text);
     if (!found) return h('div', {}, local(text, now()) || ' ');
@@ -45,5 +46,7 @@ export function why() {
     h('ul', { class: 'commands' }, always(service).map((one) => h('li', {}, commandLine(one)))),
   ];
   const { update } = part(inside, (detail) => [detail.why, detail.service.name, detail.service.target], draw);
-  return { node, update };
+  // Its lengths of time do not tick.
+  const tick = ({ whyAt }) => say(fine, `Output of elasti why at ${clock(whyAt, now())}.`);
+  return { node, tick, update };
 }

@@ -78,6 +78,38 @@ test('who woke it is told, by a request\'s own words where resolvers tell them',
   await page.getByText('Woken by a request (Traffic)').waitFor();
 });
 
+test('how old the reading of a trigger is, is told and ticks', async () => {
+  const status = statuses.serving();
+  const [first] = status.triggers;
+  const readAt = new Date(Date.now() - 12000).toISOString().replace(/\.\d+Z/, 'Z');
+  await cluster.declare('read', { status: { ...status, triggers: [{ ...first, readAt }] } });
+  const page = await open('read');
+  const lines = page.locator('.triggers li p');
+  await lines.filter({ hasText: /^Value 0\.2, threshold 0\.5, read \d+ s ago$/ }).waitFor();
+  const seen = new Set();
+  await until('several ages', async () => seen.add(await lines.first().innerText()).size >= 3);
+  await page.getByText(/^Output of elasti why at \d/).waitFor();
+  await picture(page, 'reading', true);
+  await cluster.report('read', { triggers: [{ ...first, value: '0.04666666666666667' }] });
+  await lines.filter({ hasText: /^Value 0\.0467, threshold 0\.5$/ }).waitFor();
+  await sound(page);
+  await cluster.remove('read');
+});
+
+test('nothing is said of a service before it is read', async () => {
+  const page = await openPage(dashboard.base);
+  let read;
+  const mayRead = new Promise((done) => { read = done; });
+  await page.route('**/api/v1/services/**', async (route) => { await mayRead; await route.continue(); });
+  await page.getByRole('link', { name: 'web', exact: true }).click();
+  await page.getByRole('heading', { name: 'web', exact: true }).waitFor();
+  assert.equal(await page.locator('.head').innerText(), 'web');
+  read();
+  await page.locator('.head').getByText('Serving').waitFor();
+  assert.equal(await page.locator('.head .paused').isVisible(), false);
+  await sound(page);
+});
+
 test('each command has a button that copies it', async () => {
   const page = await open('search');
   await page.context().grantPermissions(['clipboard-read', 'clipboard-write']);

@@ -40,7 +40,9 @@ pub struct Activity {
     pub held: u32,
     /// Requests and streams in flight to a pod.
     pub open: u32,
-    /// Milliseconds since the last new connection; absent if there was none since the resolver started.
+    /// Milliseconds since the last use: a request, or a new connection. What a `probeResponse` rule matches is no use, so
+    /// with such rules a connection counts only once a request of it matches none, or once it turns out not to be HTTP.
+    /// Absent if there was none since the resolver started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_connection_millis_ago: Option<u64>,
     /// Milliseconds since a pod first answered a held request, counted from when requests last began to wait;

@@ -30,7 +30,7 @@ pub fn quiet_since(spec: &ElastiServiceSpec, o: &Observed) -> Result<Timestamp, 
     Ok(last_use(o).map_or(remembered, |at| remembered.max(at)))
 }
 
-/// The last connection, or when something else scaled it up, which counts on its pods.
+/// The last request or connection, or when something else scaled it up, which counts on its pods.
 fn last_use(o: &Observed) -> Option<Timestamp> {
     let used = last_connection(o).max(o.stable_since.raised_at);
     used.map(|at| at.min(o.now))
@@ -252,7 +252,7 @@ pub fn traffic(o: &Observed) -> Option<Why> {
         })
 }
 
-/// The last new connection at any resolver, by the last report of each.
+/// The last use at any resolver, by the last report of each.
 fn last_connection(o: &Observed) -> Option<Timestamp> {
     o.resolvers
         .iter()

@@ -682,7 +682,7 @@ pub enum Report {
         held: u32,
         /// Requests and streams being carried.
         open: u32,
-        /// When the last new connection came.
+        /// When the last request or connection came that is use of it; what a probe rule matches is not.
         last_connection: Option<Timestamp>,
         /// When a pod first answered a request that had waited, since requests last began to wait.
         first_answer: Option<Timestamp>,

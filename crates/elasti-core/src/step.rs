@@ -536,7 +536,7 @@ pub fn too_dense() -> Why {
     )
 }
 
-/// No request waits or is in flight, and no connection has arrived for the settle time. A report from before the end of
+/// No request waits or is in flight, and none has arrived for the settle time. A report from before the end of
 /// a promise proves nothing: a request may have gone to a promised pod since.
 fn is_quiet(resolver: &Resolver, o: &Observed) -> Result<(), Why> {
     let name = &resolver.name;

@@ -23,7 +23,7 @@ use super::installation::{self, OPERATOR, PodAddresses, ProcessNode, RESOLVER};
 use super::objects::{self, PORT, cluster_address, names_of};
 use super::readings;
 use super::request_log::RequestLog;
-use super::timeline::Timeline;
+use super::timeline::{Timeline, View};
 use super::traffic::{Traffic, send_one};
 
 /// How long a service must be idle here.
@@ -192,10 +192,12 @@ impl Backend for DemoCluster {
     }
 
     fn why_idle(&self, quiet_millis: &str) -> String {
-        let first = self.services.first();
-        let cooldown = first.map_or(COOLDOWN_SECONDS, |one| {
-            self.timeline.now(&one.name).cooldown_seconds
-        });
+        let views = { self.services.iter() }.map(|one| self.timeline.now(&one.name));
+        let views: Vec<View> = views.collect();
+        if views.iter().any(|view| view.sleep_requested) {
+            return format!("sleep was requested, {quiet_millis} ms after the last request");
+        }
+        let cooldown = { views.first() }.map_or(COOLDOWN_SECONDS, |view| view.cooldown_seconds);
         format!("no request for {quiet_millis} ms, cooldown {cooldown} s")
     }
 

@@ -98,6 +98,12 @@ impl<S: Backend> Story<'_, S> {
         }
     }
 
+    fn longest_cooldown(&self) -> Duration {
+        let views = { self.services().iter() }.map(|one| self.backend.timeline().now(&one.name));
+        let longest = views.map(|view| view.cooldown_seconds).max();
+        Duration::from_secs(longest.unwrap_or_default().into())
+    }
+
     fn all_sleep(&self) -> bool {
         let mut services = self.services().iter();
         services.all(|one| self.backend.timeline().now(&one.name).is_asleep())
@@ -275,6 +281,9 @@ impl<S: Backend> Story<'_, S> {
     async fn fall_asleep(&self) -> anyhow::Result<()> {
         let redirecting = |view: &View| view.phase == Some(Phase::Redirecting) && view.redirected();
         let quiet_at = |service: &Service| self.backend.requests().last_ended_at(&service.name);
+        if self.longest_cooldown() >= self.timeout {
+            self.explain_wait();
+        }
         let idle = self.each("idle", quiet_at, redirecting).await?;
         let pairs = self.services().iter().zip(&idle);
         let quiet: Vec<u64> = pairs
@@ -430,12 +439,17 @@ impl<S: Backend> Story<'_, S> {
         word: &str,
         step: impl Future<Output = anyhow::Result<T>>,
     ) -> anyhow::Result<T> {
-        let step = timeout(self.timeout, step);
+        let limit = match word {
+            // A user may have made it long.
+            "idle" => self.timeout.saturating_add(self.longest_cooldown()),
+            _ => self.timeout,
+        };
+        let step = timeout(limit, step);
         match self.printer.while_waiting(awaited(word), step).await {
             Ok(result) => result,
             Err(_) => Err(anyhow!(
                 "step \"{word}\" timed out after {} ms; {}",
-                self.timeout.as_millis(),
+                limit.as_millis(),
                 self.state().await
             )),
         }

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use elasti_api::{ElastiService, Phase, names};
 use futures::StreamExt as _;
+use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::discovery::v1::{Endpoint, EndpointSlice};
@@ -37,6 +38,8 @@ pub(crate) struct View {
     pub(crate) generation: Option<i64>,
     /// Its cooldown.
     pub(crate) cooldown_seconds: u32,
+    /// A user asked for this sleep: it did not wait for the cooldown.
+    pub(crate) sleep_requested: bool,
     /// What the Deployment asks for.
     pub(crate) replicas: i32,
     /// The Deployment was deleted.
@@ -205,12 +208,16 @@ fn see_service(inner: &Inner, service: &ElastiService, gone: bool) {
         .find(|one| one.type_ == names::condition::READY)
         .map(|one| one.message.clone());
     let deleted = gone || service.metadata.deletion_timestamp.is_some();
+    let requested = service.annotations().get(names::SLEEP_REQUESTED_ANNOTATION);
+    let requested: Option<Timestamp> = requested.and_then(|at| at.parse().ok());
+    let woken = status.last_scaled_up_time.map(|at| at.0);
     inner.change(&service.name_any(), |view| {
         view.phase = status.phase.filter(|_| !gone);
         view.reason = status.reason.unwrap_or_default();
         view.sentence = ready.unwrap_or_default();
         view.generation = service.metadata.generation.filter(|_| !deleted);
         view.cooldown_seconds = service.spec.cooldown_seconds();
+        view.sleep_requested = requested.is_some_and(|at| woken.is_none_or(|woken| at >= woken));
     });
 }
 

@@ -160,7 +160,11 @@ impl Page {
             let read = trigger.read_at.map_or_else(String::new, |at| {
                 format!(", read {} ago", short(self.now.duration_since(at)))
             });
-            let line = match (trigger.reading.as_str(), &trigger.value, &trigger.threshold) {
+            let value = trigger.value.as_deref().map(|value| {
+                let threshold = trigger.threshold.as_deref().unwrap_or_default();
+                sample(value, threshold)
+            });
+            let line = match (trigger.reading.as_str(), &value, &trigger.threshold) {
                 ("active", Some(value), Some(threshold)) => {
                     format!("active{since}: {value} >= {threshold}{read}")
                 }
@@ -186,6 +190,10 @@ impl Page {
     fn sleep(&mut self, view: &View) {
         self.heading("Sleep");
         let now = self.now;
+        if view.target.found == Some(false) {
+            self.line("  There is nothing to put to sleep or to wake.");
+            return;
+        }
         if view.replicas == Some(0) {
             let wakes = view.wakes_at.map_or_else(
                 || "It wakes on the first request, or when a trigger becomes active.".to_owned(),
@@ -303,4 +311,44 @@ fn who(by: &str) -> String {
 /// A query may be written over several lines.
 fn one_line(query: &str) -> String {
     query.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// A sample with at most four decimals, unless more tell it from its threshold.
+fn sample(value: &str, threshold: &str) -> String {
+    const DIGITS: usize = 4;
+    let is_long = value
+        .split_once('.')
+        .is_some_and(|(_, rest)| rest.len() > DIGITS);
+    match (value.parse::<f64>(), threshold.parse::<f64>()) {
+        (Ok(number), Ok(threshold)) if is_long => {
+            let text = format!("{number:.DIGITS$}");
+            let rounded: f64 = text.parse().unwrap_or(number);
+            match rounded == 0.0 || rounded == threshold {
+                true => value.to_owned(),
+                false => text,
+            }
+        }
+        _ => value.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::sample;
+
+    #[test]
+    fn a_long_sample_is_shortened_but_for_what_tells_it_from_its_threshold() {
+        for (value, threshold, shown) in [
+            ("0.04666666666666667", "0.5", "0.0467"),
+            ("1234.567891", "1", "1234.5679"),
+            ("0.2", "0.5", "0.2"),
+            ("3", "0.5", "3"),
+            ("0.49999999", "0.5", "0.49999999"),
+            ("0.00000012", "1", "0.00000012"),
+            ("NaN", "1", "NaN"),
+            ("0.123456", "much", "0.123456"),
+        ] {
+            assert_eq!(sample(value, threshold), shown);
+        }
+    }
 }

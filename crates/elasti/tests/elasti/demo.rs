@@ -346,6 +346,18 @@ fn nothing_that_a_curious_user_does_ends_it() {
     assert_eq!(pods.matches("\"restartCount\":0").count(), 2, "{pods}");
     assert!(!pods.contains("\"ready\":false"), "1/1: {pods}");
 
+    // The next round tells how to end README's cooldown, and what ended it.
+    let told = until(" waiting ");
+    assert!(
+        told.ends_with("`elasti sleep web` shortens its cooldown of 900 s"),
+        "{told}"
+    );
+    let (code, slept) = typed(&["sleep", "web", "--timeout", "60s"]);
+    assert_eq!(code, Some(0), "{slept}");
+    let idle = until(" idle ");
+    assert!(idle.contains("sleep was requested"), "{idle}");
+    assert!(!idle.contains("cooldown"), "{idle}");
+
     assert!(send(&kubeconfig, "DELETE", DEPLOYMENT, "").starts_with("HTTP/1.1 200"));
     until("Deployment web was deleted; it is created again");
     assert!(send(&kubeconfig, "DELETE", SERVICE, "").starts_with("HTTP/1.1 200"));

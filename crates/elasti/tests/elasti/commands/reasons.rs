@@ -86,6 +86,25 @@ async fn a_trigger_gives_no_reading() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_target_that_was_deleted_while_it_slept_is_not_said_to_stay_awake() {
+    let fixture = Fixture::unattended().await;
+    fixture.resolver(true).await;
+    fixture.declare("web", json!({})).await;
+    let status = with(
+        serving("TargetNotFound", "The target does not exist."),
+        quiet(),
+    );
+    let asleep = json!({"phase": "Asleep", "mode": "proxy"});
+    fixture.status("web", with(status, asleep)).await;
+    let said = fixture.types(&["why", "web"]).await;
+    assert!(
+        said.contains("There is nothing to put to sleep or to wake."),
+        "{said}"
+    );
+    assert!(!said.contains("stays awake"), "{said}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn how_old_a_reading_is_and_which_metrics_have_no_series_is_told() {
     let mut status = with(serving("CoolingDown", "The operator's words."), quiet());
     status["triggers"][0]["readAt"] = json!(seconds_ago(12 * 60 + 30));
