@@ -15,7 +15,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use crate::cluster::Cluster;
 
-/// While it may not somewhere, so that a role that was given is noticed.
+/// While it may not somewhere, so that a role that was given is noticed, and until there is an answer.
 const REFUSED_INTERVAL: Duration = Duration::from_secs(60);
 /// While it may everywhere: that a role was taken shows with the first pod that cannot be marked.
 const ALLOWED_INTERVAL: Duration = Duration::from_mins(5);
@@ -40,7 +40,8 @@ impl Permissions {
 
     /// When to ask again.
     fn interval(&self) -> Duration {
-        match self.0.lock().values().all(|allowed| *allowed) {
+        let answers = self.0.lock();
+        match !answers.is_empty() && answers.values().all(|allowed| *allowed) {
             true => ALLOWED_INTERVAL,
             false => REFUSED_INTERVAL,
         }
@@ -123,6 +124,7 @@ mod tests {
             permissions.until_due().await;
             asked.elapsed()
         };
+        assert_eq!(pause().await, REFUSED_INTERVAL, "no answer yet");
         permissions.record(&None, true);
         assert_eq!(pause().await, ALLOWED_INTERVAL);
         let refusing = async {
