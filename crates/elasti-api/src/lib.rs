@@ -41,7 +41,7 @@ pub use target::ScaleTargetRef;
 pub use trigger::{
     DEFAULT_UPTIME_FILTER, PrometheusTrigger, Trigger, TriggerError, TriggerType, reduce_triggers,
 };
-pub use wake::{PromisedPod, WakeAnswer, WakePromise, WakeRequest};
+pub use wake::{MOST_WAKES_AT_ONCE, PromisedPod, WakeAnswer, WakePromise, WakeRequest};
 pub use wake_client::WakeClient;
 
 /// The Kubernetes types that the status is made of, so that other crates need not depend on theirs.

@@ -5,6 +5,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::wake_client::WakeClient;
 
+/// Wakes that one resolver sends at once, each over a connection of its own; others wait for their turn. An operator
+/// takes no more connections of one address than these and a few.
+pub const MOST_WAKES_AT_ONCE: usize = 48;
+
 /// `POST /informer/incoming-request`.
 #[derive(Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
 pub struct WakeRequest {

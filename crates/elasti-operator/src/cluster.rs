@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use kube::Client;
 use serde_json::Value;
+use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
 use crate::error::Error;
@@ -18,12 +19,17 @@ use crate::targets::Kinds;
 /// The API server answers within a few milliseconds, or it is in trouble.
 const CALL_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// Clients whose pods are looked for at once. With each one more the API server goes through all pods once more.
+const MOST_CLIENT_LOOKUPS: usize = 4;
+
 /// The cluster as this operator knows it.
 pub(crate) struct Cluster {
     pub(crate) client: Client,
     pub(crate) kinds: Kinds,
     pub(crate) store: Store,
     pub(crate) queue: Queue,
+    /// Who looks for the pod of a client at the moment.
+    pub(crate) client_lookups: Semaphore,
 }
 
 impl fmt::Debug for Cluster {
@@ -40,6 +46,7 @@ impl Cluster {
             kinds: Kinds::default(),
             store: Store::new(scopes),
             queue: Queue::new(workers),
+            client_lookups: Semaphore::new(MOST_CLIENT_LOOKUPS),
         }
     }
 

@@ -31,7 +31,6 @@ mod store;
 mod targets;
 mod term;
 pub mod triggers;
-mod turns;
 pub mod wake;
 mod watch;
 

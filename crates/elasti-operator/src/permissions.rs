@@ -1,4 +1,4 @@
-//! Whether the operator may mark pods, namespace by namespace, asked of the API server once a minute.
+//! Whether the operator may mark pods, namespace by namespace, asked of the API server now and then.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,12 +11,14 @@ use k8s_openapi::api::authorization::v1::{
 use kube::Api;
 use kube::api::PostParams;
 use parking_lot::Mutex;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 use crate::cluster::Cluster;
 
-/// So that a role that was given or taken is noticed.
-const POLL_INTERVAL: Duration = Duration::from_secs(60);
+/// While it may not somewhere, so that a role that was given is noticed, and until there is an answer.
+const REFUSED_INTERVAL: Duration = Duration::from_secs(60);
+/// While it may everywhere: that a role was taken shows with the first pod that cannot be marked.
+const ALLOWED_INTERVAL: Duration = Duration::from_mins(5);
 const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The permission to patch `pods/status`, for each namespace that is watched by itself, or for all as one (`None`).
@@ -34,6 +36,23 @@ impl Permissions {
     /// The API server has just refused it.
     pub(crate) fn may_not_mark(&self, namespace: &str) {
         self.0.lock().insert(Some(namespace.to_owned()), false);
+    }
+
+    /// When to ask again.
+    fn interval(&self) -> Duration {
+        let answers = self.0.lock();
+        match !answers.is_empty() && answers.values().all(|allowed| *allowed) {
+            true => ALLOWED_INTERVAL,
+            false => REFUSED_INTERVAL,
+        }
+    }
+
+    /// Waits until it is time to ask again: sooner where the API server refuses meanwhile.
+    async fn until_due(&self) {
+        let asked = Instant::now();
+        while asked.elapsed() < self.interval() {
+            sleep(REFUSED_INTERVAL).await;
+        }
     }
 
     /// Keeps an answer; tells whether it changes anything. One for all namespaces is newer than a refusal in one of
@@ -71,7 +90,7 @@ pub(crate) async fn poll(cluster: Arc<Cluster>, permissions: Arc<Permissions>) {
         if changed {
             cluster.enqueue_all();
         }
-        sleep(POLL_INTERVAL).await;
+        permissions.until_due().await;
     }
 }
 
@@ -93,7 +112,29 @@ fn review(namespace: Option<String>) -> SelfSubjectAccessReview {
 
 #[cfg(test)]
 mod tests {
-    use super::Permissions;
+    use tokio::time::Instant;
+
+    use super::{ALLOWED_INTERVAL, Permissions, REFUSED_INTERVAL};
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_refused_is_asked_again_each_minute_and_what_is_allowed_each_five() {
+        let permissions = Permissions::default();
+        let pause = async || {
+            let asked = Instant::now();
+            permissions.until_due().await;
+            asked.elapsed()
+        };
+        assert_eq!(pause().await, REFUSED_INTERVAL, "no answer yet");
+        permissions.record(&None, true);
+        assert_eq!(pause().await, ALLOWED_INTERVAL);
+        let refusing = async {
+            tokio::time::sleep(REFUSED_INTERVAL * 3 / 2).await;
+            permissions.may_not_mark("shop");
+        };
+        let (paused, ()) = tokio::join!(pause(), refusing);
+        assert_eq!(paused, REFUSED_INTERVAL * 2, "refused meanwhile");
+        assert_eq!(pause().await, REFUSED_INTERVAL);
+    }
 
     #[test]
     fn a_permission_may_be_missing_in_one_namespace_only() {

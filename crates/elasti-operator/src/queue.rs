@@ -9,7 +9,7 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 
 use crate::name::Name;
-use crate::turns::Turns;
+use elasti_runtime::turns::Turns;
 
 const BACKOFF_MIN: Duration = Duration::from_millis(100);
 /// 100 ms doubled nine times; a failing service costs two reconciles a minute from then on.
@@ -234,7 +234,7 @@ impl Inner {
     }
 
     fn take(&mut self, now: Instant) -> Option<Name> {
-        let (_, name) = self.ready.next()?;
+        let (_, name) = self.ready.take_next()?;
         self.queued.remove(&name);
         // This reconcile is the one that the timer asked for.
         self.clear_timer(&name);

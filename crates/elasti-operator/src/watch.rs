@@ -105,7 +105,7 @@ pub(crate) async fn watch<K: FromObject>(
         .relist_every(relist_every)
         .backoff_for(|error| is_absent(error).then_some(ABSENT_KIND_RETRY));
     if let Some((urgent, lifetime)) = urgent {
-        watch = watch.while_urgent(urgent, lifetime);
+        watch = watch.while_urgent(urgent, move || lifetime);
     }
     if optional {
         watch = watch.refused_backoff_max(REFUSED_KIND_RETRY_MAX);

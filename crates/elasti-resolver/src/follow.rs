@@ -64,11 +64,28 @@ const URGENT_LIFETIME: Lifetime = Lifetime {
     silence: Duration::from_secs(2),
 };
 
+/// Watches for one service each that all of them together begin in a second: a thousand a second would take the API server
+/// from the wakes themselves.
+const RENEWALS_PER_SECOND: usize = 20;
+
+/// How long a watch for one service lasts while so many of them are urgent. Should it die, the watch of all slices, which
+/// is renewed each second, shows the pod a moment later.
+fn urgent_lifetime(services: usize) -> Lifetime {
+    let seconds = services.div_ceil(RENEWALS_PER_SECOND);
+    let seconds = u32::try_from(seconds).unwrap_or(u32::MAX);
+    let seconds = seconds.clamp(URGENT_LIFETIME.seconds, Lifetime::SHORT.seconds);
+    Lifetime {
+        seconds,
+        silence: Duration::from_secs(u64::from(seconds) + 1),
+    }
+}
+
 /// How soon a watch that has died must be noticed.
-#[derive(Clone, Debug)]
 pub(crate) enum Urgency {
     /// Within two seconds while this is true, and as usual otherwise.
     While(watch::Receiver<bool>),
+    /// The same for one of so many services, later if there are many.
+    ForOneOf(watch::Receiver<bool>, Box<dyn Fn() -> usize + Send + Sync>),
     /// Always within 20 s.
     Always,
 }
@@ -92,7 +109,10 @@ pub(crate) async fn follow<T: Kept>(
         move |item: &Item<T>| item.kept.is_needed() && count.fetch_add(1, Ordering::Relaxed) < most;
     let watch = Watch::new(api.into_client(), collection, Item::version).keep_only(keep);
     let watch = match urgency {
-        Urgency::While(urgent) => watch.while_urgent(urgent, URGENT_LIFETIME),
+        Urgency::While(urgent) => watch.while_urgent(urgent, || URGENT_LIFETIME),
+        Urgency::ForOneOf(urgent, services) => {
+            watch.while_urgent(urgent, move || urgent_lifetime(services()))
+        }
         Urgency::Always => watch.lifetime(Lifetime::SHORT),
     };
     let on_event = |event, _: &str| match event {
@@ -133,6 +153,28 @@ mod tests {
         fn is_needed(&self) -> bool {
             self.0.ends_with(['0', '2', '4', '6', '8'])
         }
+    }
+
+    #[test]
+    fn the_watches_of_many_services_are_not_renewed_more_often_than_those_of_a_few() {
+        for services in [1, 10, 20] {
+            assert_eq!(urgent_lifetime(services), URGENT_LIFETIME);
+        }
+        for services in [21, 100, 200, 360] {
+            let Lifetime { seconds, silence } = urgent_lifetime(services);
+            assert!(
+                services <= RENEWALS_PER_SECOND * seconds as usize,
+                "{services}"
+            );
+            assert!(silence > Duration::from_secs(seconds.into()));
+        }
+        assert_eq!(
+            urgent_lifetime(usize::MAX),
+            Lifetime {
+                seconds: 18,
+                silence: Duration::from_secs(19)
+            }
+        );
     }
 
     #[tokio::test]

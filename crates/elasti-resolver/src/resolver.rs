@@ -13,7 +13,6 @@ use elasti_runtime::peer_tls::{ClientConfig, PeerTls};
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::{Api, Client, Resource};
-use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
@@ -40,7 +39,7 @@ use crate::settings::Settings;
 use crate::sources::Sources;
 use crate::table::RouteTable;
 use crate::trace::Tracer;
-use crate::wake::WakeTasks;
+use crate::wake::{Turns, WakeTasks};
 
 /// A running resolver; dropping it stops everything at once.
 #[derive(Debug)]
@@ -191,7 +190,8 @@ impl Parts {
             probes: Probes::new(routes.clone(), hold.clone(), metrics.clone(), clock),
             metrics: metrics.clone(),
             tells_clients: settings.wake_clients,
-            running: Mutex::default(),
+            running: Arc::default(),
+            turns: Turns::default(),
         });
         let operators = wakes.operators.clone();
         let (pressure, current_pressure) = watch::channel(Pressure::default());

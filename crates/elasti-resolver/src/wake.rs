@@ -6,8 +6,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use elasti_api::{WakeAnswer, WakeClient, WakeRequest, names};
+use elasti_api::{MOST_WAKES_AT_ONCE, WakeAnswer, WakeClient, WakeRequest, names};
 use elasti_core::ports::ServiceKey;
+use elasti_runtime::lane::Lane;
 use http::{Request, header};
 use http_body_util::Full;
 use hyper::body::Bytes;
@@ -35,8 +36,21 @@ const BACKOFF_MIN: Duration = Duration::from_millis(50);
 const BACKOFF_MAX: Duration = Duration::from_millis(1500);
 /// While requests are held and no pod is ready the wake is repeated: the target may have been scaled down in between.
 const REPEAT_INTERVAL: Duration = Duration::from_secs(5);
+/// Where many services are woken, as many wakes are repeated a second: each costs the API server a read, and takes its time
+/// from the controllers that start the pods.
+const REPEATS_PER_SECOND: u32 = 20;
+/// The longest that a repeated wake waits for the others.
+const REPEAT_INTERVAL_MAX: Duration = Duration::from_secs(15);
+/// Services whose private Service and pods are read at the same time; each takes two calls of a few milliseconds.
+const MOST_FIRST_LOOKS: usize = 16;
 /// How often a task checks whether it is still needed; readiness itself is never polled.
 const POLL_INTERVAL: Duration = Duration::from_millis(250);
+
+/// When a wake that was accepted is repeated, while so many services are being woken.
+fn repeat_interval(services: usize) -> Duration {
+    let seconds = u32::try_from(services).unwrap_or(u32::MAX) / REPEATS_PER_SECOND;
+    Duration::from_secs(seconds.into()).clamp(REPEAT_INTERVAL, REPEAT_INTERVAL_MAX)
+}
 
 /// Why the operator did not accept a wake; each of them is retried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -82,7 +96,30 @@ pub(crate) struct WakeTasks {
     pub(crate) metrics: Arc<Metrics>,
     /// Wake requests tell who they are for.
     pub(crate) tells_clients: bool,
-    pub(crate) running: Mutex<HashMap<ServiceKey, Arc<RunningWake>>>,
+    pub(crate) running: Arc<RunningWakes>,
+    pub(crate) turns: Turns,
+}
+
+/// The services that are being woken.
+pub(crate) type RunningWakes = Mutex<HashMap<ServiceKey, Arc<RunningWake>>>;
+
+/// A few calls at a time are answered sooner than a thousand. Namespaces take turns: a webhook may hold up the wakes of one
+/// of them.
+#[derive(Debug)]
+pub(crate) struct Turns {
+    /// An operator closes connections of which one address has too many.
+    requests: Arc<Lane>,
+    /// The first look at the pods, which must not take the API server from the wakes.
+    first_looks: Arc<Lane>,
+}
+
+impl Default for Turns {
+    fn default() -> Self {
+        Self {
+            requests: Lane::new(MOST_WAKES_AT_ONCE),
+            first_looks: Lane::new(MOST_FIRST_LOOKS),
+        }
+    }
 }
 
 /// What a task shares with the requests that it runs for.
@@ -153,15 +190,21 @@ impl WakeTasks {
     async fn request_until_awake(&self, key: &ServiceKey, wake: &RunningWake) {
         let mut backoff = BACKOFF_MIN;
         wake.urgent.send_replace(true);
+        let namespace = Arc::<str>::from(key.namespace.as_str());
         while self.hold.held(key) > 0 {
+            let turn = self.turns.requests.permit(&namespace, false).await;
+            if self.hold.held(key) == 0 {
+                break;
+            }
             let result = timeout(ATTEMPT_TIMEOUT, self.request(key, wake))
                 .await
                 .unwrap_or(Err(WakeError::NoAnswer));
+            drop(turn);
             self.metrics.wake(result);
             let next = match result {
                 Ok(()) => {
                     backoff = BACKOFF_MIN;
-                    REPEAT_INTERVAL
+                    repeat_interval(self.running.lock().len())
                 }
                 Err(error) => {
                     tracing::warn!(service = %key, %error, "wake request failed; retrying");
@@ -255,14 +298,17 @@ impl WakeTasks {
     async fn watch_pods(&self, key: &ServiceKey, urgent: watch::Receiver<bool>) {
         let services: Api<Service> = Api::namespaced(self.client.clone(), &key.namespace);
         let private = names::private_service(&key.service);
-        let service = loop {
+        let namespace = Arc::<str>::from(key.namespace.as_str());
+        let (service, turn) = loop {
+            let turn = self.turns.first_looks.permit(&namespace, false).await;
             match services.get(&private).await {
-                Ok(service) => break service,
+                Ok(service) => break (service, Mutex::new(turn)),
                 // Until then only the slices show when a pod is ready, a second later.
                 Err(error) => {
                     tracing::warn!(service = %key, %error, "cannot get private Service")
                 }
             }
+            drop(turn);
             sleep(BACKOFF_MAX).await;
         };
         let pods = Mutex::new(StartingPods::new(&service));
@@ -277,12 +323,14 @@ impl WakeTasks {
             .map(|(name, value)| format!("{name}={value}"))
             .collect();
         if labels.is_empty() {
+            drop(turn);
             // All pods of the namespace would match.
             return std::future::pending().await;
         }
         let api: Api<Pod> = Api::namespaced(self.client.clone(), &key.namespace);
         let (to_probe, probed) = watch::channel(Vec::new());
         let on_change = |change| {
+            drop(turn.lock().take());
             let mut locked = pods.lock();
             locked.apply(change);
             to_probe.send_replace(locked.to_probe(MOST_PROBED));
@@ -293,9 +341,26 @@ impl WakeTasks {
             pods.lock().set_passed(pod, passes);
             publish();
         };
-        let urgency = Urgency::While(urgent);
+        let running = self.running.clone();
+        let urgency = Urgency::ForOneOf(urgent, Box::new(move || running.lock().len()));
         let follow = follow(api, Some(labels.join(",")), usize::MAX, urgency, on_change);
         let probe = self.probes.run(key, probed, on_result);
         tokio::join!(follow, probe);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_wakes_of_many_services_are_repeated_less_often() {
+        for few in [1, 20, 100] {
+            assert_eq!(repeat_interval(few), REPEAT_INTERVAL);
+        }
+        assert_eq!(repeat_interval(200), Duration::from_secs(10));
+        for many in [300, 1_000, usize::MAX] {
+            assert_eq!(repeat_interval(many), REPEAT_INTERVAL_MAX);
+        }
     }
 }

@@ -25,6 +25,9 @@ const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
 const KEEPALIVE_PROBES: u32 = 2;
 /// A burst of calls opens a hundred connections, each of which holds 20 KiB for as long as it is open.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(20);
+/// A connection's buffer grows with what is read, by default to 400 KiB, and stays so large as long as the connection
+/// lives. Heads of answers are far smaller.
+const MOST_BUFFERED: usize = 32 * 1024;
 /// What was sent and is not acknowledged by then makes the connection count as dead too.
 const UNACKNOWLEDGED: Duration = Duration::from_secs(20);
 
@@ -98,6 +101,7 @@ fn http_client(
     let client = legacy::Client::builder(TokioExecutor::new())
         .pool_timer(TokioTimer::new())
         .pool_idle_timeout(IDLE_TIMEOUT)
+        .http1_max_buf_size(MOST_BUFFERED)
         .build(connector);
     Ok(client)
 }

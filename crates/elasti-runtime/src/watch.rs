@@ -72,7 +72,7 @@ impl Collection {
 }
 
 /// How long one watch lasts, and how long it may be silent.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lifetime {
     /// What the server is asked for, in seconds; then it ends the watch.
     pub seconds: u32,
@@ -122,13 +122,16 @@ pub enum Event<K> {
     },
 }
 
+/// How long the next watch lasts while something is urgent.
+type UrgentLifetime = dyn Fn() -> Lifetime + Send + Sync;
+
 /// Follows one collection.
 pub struct Watch<K> {
     client: Client,
     collection: Collection,
     version_of: fn(&K) -> Option<&str>,
     lifetime: Lifetime,
-    urgent: Option<(watch::Receiver<bool>, Lifetime)>,
+    urgent: Option<(watch::Receiver<bool>, Box<UrgentLifetime>)>,
     relist_every: u32,
     backoff_for: fn(&kube::Error) -> Option<Duration>,
     refused_backoff_max: Duration,
@@ -202,8 +205,12 @@ impl<K: DeserializeOwned + Clone> Watch<K> {
 
     /// How long a watch lasts while `urgent` is true; when it becomes true the watch is renewed at once.
     #[must_use]
-    pub fn while_urgent(mut self, urgent: watch::Receiver<bool>, lifetime: Lifetime) -> Self {
-        self.urgent = Some((urgent, lifetime));
+    pub fn while_urgent(
+        mut self,
+        urgent: watch::Receiver<bool>,
+        lifetime: impl Fn() -> Lifetime + Send + Sync + 'static,
+    ) -> Self {
+        self.urgent = Some((urgent, Box::new(lifetime)));
         self
     }
 
@@ -337,7 +344,7 @@ impl<K: DeserializeOwned + Clone> Watch<K> {
         on_event: &mut impl FnMut(Event<K>, &str),
     ) -> Result<End, kube::Error> {
         let (lifetime, mut becomes_urgent) = match &mut self.urgent {
-            Some((urgent, short)) if *urgent.borrow() => (*short, None),
+            Some((urgent, short)) if *urgent.borrow() => (short(), None),
             Some((urgent, _)) => (self.lifetime, Some(urgent)),
             None => (self.lifetime, None),
         };

@@ -28,12 +28,15 @@ use crate::calls::Calls;
 use crate::objects::LOAD;
 use crate::processes::{Installation, Kind, Process};
 
-/// The memory of a process without services is measured with these few.
+/// The memory of a process without services is measured with these few, which are among the many.
 const FEW: usize = 20;
+/// As many as one namespace may have listen ports.
 const MANY: usize = 10_000;
 
 #[tokio::main]
 async fn main() {
+    // Each service is a socket of its own in several places.
+    elasti_runtime::file_limit::raise();
     let words: Vec<String> = std::env::args().skip(1).collect();
     match words.as_slice() {
         [kind, rest @ ..] if Kind::from_word(kind).is_some() => {
@@ -78,14 +81,14 @@ async fn measure(env: &TestEnv, calls: &Calls, many: usize) {
     let before: Vec<usize> = installation.each(Process::resident_kib);
 
     let started = Instant::now();
-    objects::declare(env, FEW..FEW + many).await;
-    rest::until_written(env, calls, FEW + many).await;
+    objects::declare(env, FEW..many).await;
+    rest::until_written(env, calls, many).await;
     println!(
         "{many} services created, all asleep and redirected after {:.1?}",
         started.elapsed()
     );
     for (process, before) in installation.processes.iter().zip(&before) {
-        tell_memory(process, *before, many);
+        tell_memory(process, *before, many - FEW);
     }
     rest::tell(
         calls,
@@ -93,8 +96,8 @@ async fn measure(env: &TestEnv, calls: &Calls, many: usize) {
         installation.count(Kind::Resolver),
     )
     .await;
-    tell_restarts(&mut installation, &before, many).await;
-    rollout::tell(env, &mut installation, FEW + many).await;
+    tell_restarts(&mut installation, &before, many - FEW).await;
+    rollout::tell(env, &mut installation, many).await;
     // Together they are fewer than half of all: the rollout has woken some of the others.
     for at_once in [1, 100.min(many / 8), 1_000.min(many / 3)] {
         wakes::tell(env, at_once).await;

@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 use serde_json::json;
 use tempfile::TempDir;
 use tokio::io::copy_bidirectional;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpSocket};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::{Instant, sleep};
 
@@ -142,7 +142,7 @@ async fn client(folder: &Path, kind: Kind) -> Client {
     let config = Config::from_custom_kubeconfig(kubeconfig, &options)
         .await
         .unwrap();
-    Client::try_from(config).unwrap()
+    elasti_runtime::kube_client::from_config(config).unwrap()
 }
 
 /// Where the API server is. The simulated cluster's address carries a token, which counts more than the user's.
@@ -161,6 +161,8 @@ pub(crate) struct Process {
     pub(crate) kind: Kind,
     pub(crate) pod: String,
     pub(crate) address: Ipv4Addr,
+    /// Where it reaches the operators.
+    operator_service: String,
     child: Child,
 }
 
@@ -224,8 +226,6 @@ pub(crate) struct Installation {
     pub(crate) processes: Vec<Process>,
     made: u8,
     operators: Arc<Mutex<Vec<Ipv4Addr>>>,
-    /// Where resolvers reach the operators.
-    operator_service: String,
 }
 
 impl Installation {
@@ -250,18 +250,12 @@ impl Installation {
                 }
             }
         }
-        let operators = Arc::default();
-        let operator_service = match env.is_without_nodes() {
-            true => forward_to(Arc::clone(&operators)).await,
-            false => env.operator_service().to_owned(),
-        };
         Self {
             env: env.clone(),
             folder,
             processes: Vec::new(),
             made: 0,
-            operators,
-            operator_service,
+            operators: Arc::default(),
         }
     }
 
@@ -273,11 +267,16 @@ impl Installation {
             false => Ipv4Addr::new(127, 253, std::process::id().to_le_bytes()[0], self.made),
         };
         let pod = format!("elasti-{}-{}", kind.word(), self.made);
-        let child = self.spawn(kind, address);
+        let operator_service = match self.env.is_without_nodes() {
+            true => forward_to(self.operators.clone(), address).await,
+            false => self.env.operator_service().to_owned(),
+        };
+        let child = self.spawn(kind, address, &operator_service);
         let process = Process {
             kind,
             pod,
             address,
+            operator_service,
             child,
         };
         process.until_ready().await;
@@ -295,9 +294,15 @@ impl Installation {
     pub(crate) async fn restart(&mut self, index: usize) -> Duration {
         self.processes[index].child.kill().unwrap();
         self.processes[index].child.wait().unwrap();
-        let (kind, address) = (self.processes[index].kind, self.processes[index].address);
+        let Process {
+            kind,
+            address,
+            ref operator_service,
+            ..
+        } = self.processes[index];
         let started = Instant::now();
-        self.processes[index].child = self.spawn(kind, address);
+        let child = self.spawn(kind, address, operator_service);
+        self.processes[index].child = child;
         self.processes[index].until_ready().await;
         started.elapsed()
     }
@@ -310,13 +315,13 @@ impl Installation {
         self.processes.iter().filter(|one| one.kind == kind).count()
     }
 
-    fn spawn(&self, kind: Kind, address: Ipv4Addr) -> Child {
+    fn spawn(&self, kind: Kind, address: Ipv4Addr, operator_service: &str) -> Child {
         let folder: PathBuf = self.folder.path().into();
         Command::new(std::env::current_exe().unwrap())
             .arg(kind.word())
             .arg(address.to_string())
             .arg(folder)
-            .arg(&self.operator_service)
+            .arg(operator_service)
             .spawn()
             .unwrap()
     }
@@ -333,19 +338,22 @@ impl Drop for Installation {
     }
 }
 
-/// Forwards connections to the operators in turn, as nodes do for their Service; gives the address.
-async fn forward_to(operators: Arc<Mutex<Vec<Ipv4Addr>>>) -> String {
+/// Forwards connections of a resolver to the operators in turn, as nodes do for their Service: they come from the resolver's
+/// own address. Gives where it may reach them.
+async fn forward_to(operators: Arc<Mutex<Vec<Ipv4Addr>>>, resolver: Ipv4Addr) -> String {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
     let address = listener.local_addr().unwrap().to_string();
     tokio::spawn(async move {
         loop {
-            let (mut resolver, _) = listener.accept().await.unwrap();
+            let (mut client, _) = listener.accept().await.unwrap();
             operators.lock().rotate_left(1);
             let next = operators.lock()[0];
             tokio::spawn(async move {
-                if let Ok(mut operator) = TcpStream::connect((next, WAKE_PORT)).await {
+                let socket = TcpSocket::new_v4().unwrap();
+                socket.bind((resolver, 0).into()).unwrap();
+                if let Ok(mut operator) = socket.connect((next, WAKE_PORT).into()).await {
                     // Either side may end at any time.
-                    let _ = copy_bidirectional(&mut resolver, &mut operator).await;
+                    let _ = copy_bidirectional(&mut client, &mut operator).await;
                 }
             });
         }

@@ -1,15 +1,15 @@
 //! Requests to many sleeping services at once: how long until each target's scale is written, and until each is answered.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use elasti_e2e::{TestEnv, get};
-use futures::TryStreamExt as _;
+use elasti_runtime::watch::{Collection, Event, Watch};
 use k8s_openapi::api::apps::v1::Deployment;
 use kube::Api;
-use kube::api::{ListParams, WatchEvent, WatchParams};
-use tokio::time::{Instant, timeout};
+use tokio::sync::mpsc;
+use tokio::time::{Instant, timeout_at};
 
 use crate::objects;
 
@@ -25,67 +25,102 @@ pub(crate) async fn tell(env: &TestEnv, at_once: usize) {
     for number in first..first + at_once {
         addresses.push((objects::name(number), objects::address(env, number).await));
     }
-    let deployments: Api<Deployment> = Api::namespaced(env.api().0.clone(), objects::NAMESPACE);
-    let listed = deployments.list(&ListParams::default().limit(1)).await;
-    let listed = listed.unwrap();
-    let version = listed.metadata.resource_version.unwrap();
+    let names = addresses.iter().map(|(name, _)| name.clone()).collect();
+    let mut awake = follow(env).await;
     let sent = Instant::now();
-    let clients: Vec<_> = { addresses.iter().cloned() }
+    let clients: Vec<_> = { addresses.into_iter() }
         .map(|(_, address)| {
             tokio::spawn(async move {
-                let answer = get(&address, "/wake").await;
-                (
-                    answer.is_ok_and(|answer| answer.code() == 200),
-                    sent.elapsed(),
-                )
+                let outcome = match get(&address, "/wake").await {
+                    Ok(answer) => answer.code().to_string(),
+                    Err(lost) => format!("{lost:?}"),
+                };
+                (outcome, sent.elapsed())
             })
         })
         .collect();
-    let scaled = timeout(LIMIT, scaled(&deployments, &version, at_once, sent)).await;
-    let scaled = scaled.expect("not every scale was written");
+    let scaled = scaled(&mut awake, names, sent).await;
     let mut answers = Vec::with_capacity(at_once);
-    let mut lost = 0;
+    let mut lost: BTreeMap<String, usize> = BTreeMap::new();
     for client in clients {
-        let (answered, took) = client.await.unwrap();
-        lost += usize::from(!answered);
-        answers.push(took);
+        let (outcome, took) = client.await.unwrap();
+        match outcome.as_str() {
+            "200" => answers.push(took),
+            _ => *lost.entry(outcome).or_default() += 1,
+        }
     }
     println!(
-        "{at_once} wakes at once: scale written p50 {:.1?}, p99 {:.1?}; answered p50 {:.1?}, p99 {:.1?}, {lost} lost",
+        "{at_once} wakes at once: {} scales written, p50 {:.2?}, p99 {:.2?}; {} answered, p50 {:.2?}, p99 {:.2?}; {} lost {lost:?}",
+        scaled.len(),
         percentile(&scaled, 50),
         percentile(&scaled, 99),
+        answers.len(),
         percentile(&answers, 50),
         percentile(&answers, 99),
+        lost.values().sum::<usize>(),
     );
 }
 
-/// When each of so many Deployments was seen with replicas.
+/// Tells of each Deployment that is seen with replicas from now on. The watch goes on where one before it ended: the API
+/// server ends one that does not keep up.
+async fn follow(env: &TestEnv) -> mpsc::UnboundedReceiver<(String, Instant)> {
+    let deployments: Api<Deployment> = Api::namespaced(env.api().0.clone(), objects::NAMESPACE);
+    let collection = Collection {
+        path: deployments.resource_url().to_owned(),
+        ..Collection::default()
+    };
+    let watch = Watch::new(deployments.into_client(), collection, version_of);
+    let (send, awake) = mpsc::unbounded_channel();
+    let (opened, mut open) = mpsc::unbounded_channel();
+    tokio::spawn(async move {
+        let tell = |object: Deployment| {
+            if object.spec.and_then(|spec| spec.replicas) > Some(0) {
+                // The receiver has gone once it has seen all.
+                let _ = send.send((object.metadata.name.unwrap(), Instant::now()));
+            }
+        };
+        let on_event = |event, _: &str| match event {
+            Event::Listed(objects) => objects.into_iter().for_each(tell),
+            Event::Applied(object) => tell(object),
+            Event::Watching => drop(opened.send(())),
+            Event::Failed { error, .. } => println!("watch of the Deployments: {error}"),
+            Event::Calling | Event::Listing | Event::Alive | Event::Deleted(_) => {}
+        };
+        tokio::select! {
+            () = watch.run(on_event) => {}
+            () = send.closed() => {}
+        }
+    });
+    open.recv().await.unwrap();
+    awake
+}
+
+fn version_of(object: &Deployment) -> Option<&str> {
+    object.metadata.resource_version.as_deref()
+}
+
+/// How long it took until each of these Deployments was seen with replicas; those that were not within the limit are
+/// missing.
 async fn scaled(
-    deployments: &Api<Deployment>,
-    version: &str,
-    count: usize,
+    awake: &mut mpsc::UnboundedReceiver<(String, Instant)>,
+    mut missing: HashSet<String>,
     sent: Instant,
 ) -> Vec<Duration> {
-    let mut seen: HashMap<String, Duration> = HashMap::new();
-    let params = WatchParams::default().timeout(290);
-    let stream = deployments.watch(&params, version).await.unwrap();
-    let mut stream = std::pin::pin!(stream);
-    while seen.len() < count {
-        let event = stream.try_next().await.unwrap().expect("the watch ended");
-        let (WatchEvent::Added(object) | WatchEvent::Modified(object)) = event else {
-            continue;
+    let mut took: HashMap<String, Duration> = HashMap::new();
+    while !missing.is_empty() {
+        let Ok(Some((name, at))) = timeout_at(sent + LIMIT, awake.recv()).await else {
+            break;
         };
-        if object.spec.and_then(|spec| spec.replicas) > Some(0) {
-            let name = object.metadata.name.unwrap();
-            seen.entry(name).or_insert_with(|| sent.elapsed());
+        if missing.remove(&name) {
+            took.insert(name, at.saturating_duration_since(sent));
         }
     }
-    seen.into_values().collect()
+    took.into_values().collect()
 }
 
 fn percentile(spans: &[Duration], percent: usize) -> Duration {
     let mut sorted = spans.to_vec();
     sorted.sort();
     let at = (sorted.len() * percent).div_ceil(100).saturating_sub(1);
-    sorted[at]
+    sorted.get(at).copied().unwrap_or_default()
 }

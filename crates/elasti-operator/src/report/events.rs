@@ -21,7 +21,7 @@ use tokio::time::timeout;
 use crate::name::TargetName;
 use crate::slim::{Declared, TargetView};
 use crate::targets::Kinds;
-use crate::turns::Turns;
+use elasti_runtime::turns::Turns;
 
 /// Events that wait to be written; more than that and the newest of the namespace that has most are dropped, because the
 /// status says it too.
@@ -93,7 +93,7 @@ impl Waiting {
 /// Writes a few at a time, of each namespace in turn.
 async fn write_all(client: kube::Client, waiting: Arc<Waiting>) {
     let mut writes = FuturesUnordered::new();
-    let next = || waiting.events.lock().next();
+    let next = || waiting.events.lock().take_next();
     loop {
         while let Some((namespace, event)) = next() {
             writes.push(write(&client, namespace, event));

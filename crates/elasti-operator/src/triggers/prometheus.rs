@@ -2,7 +2,6 @@
 //! Whatever is not one finite sample of a healthy server is unknown, with the reason: an error is never idleness.
 
 mod answer;
-mod lane;
 mod series;
 mod server;
 

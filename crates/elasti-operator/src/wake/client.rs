@@ -38,10 +38,12 @@ pub(super) async fn remember(
     Some(client)
 }
 
-/// The same client with its pod, if exactly one is known to have its address.
+/// The same client with its pod, if exactly one is known to have its address. Where many services are woken at once, only a
+/// few clients are looked for.
 async fn located(cluster: &Cluster, mut client: WakeClient) -> WakeClient {
     let address = client.address.as_deref().and_then(|text| text.parse().ok());
     if let Some(address) = address
+        && let Ok(_lookup) = cluster.client_lookups.try_acquire()
         && let Ok(Some(pod)) = timeout(LOOKUP_TIMEOUT, pod_at(cluster, address)).await
     {
         client.namespace = pod.namespace();

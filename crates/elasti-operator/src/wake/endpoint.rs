@@ -12,7 +12,7 @@ use axum::http::{HeaderMap, HeaderValue, Request, header};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
-use elasti_api::{WakeAnswer, WakeClient, WakeRequest, names};
+use elasti_api::{MOST_WAKES_AT_ONCE, WakeAnswer, WakeClient, WakeRequest, names};
 use elasti_core::ports::ServiceKey;
 use hyper::body::Incoming;
 use kube::Client;
@@ -31,10 +31,11 @@ use super::refusal::Refusal;
 use super::{PendingWake, WakeOutcome};
 use crate::metrics::Metrics;
 
-/// Resolvers keep 4 connections each; 200 resolvers and a few probes fit. One pod that opens too many gets 64.
+/// Resolvers keep 4 connections each; 200 resolvers and a few probes fit. One pod gets 64: a resolver that wakes as many
+/// services as it may at once, and its spare connections.
 const SERVER: HttpServer = HttpServer {
     max_connections: 1024,
-    max_connections_per_peer: 64,
+    max_connections_per_peer: MOST_WAKES_AT_ONCE + 16,
     header_timeout: Duration::from_secs(30),
 };
 const BODY_TIMEOUT: Duration = Duration::from_secs(2);

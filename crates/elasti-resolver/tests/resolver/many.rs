@@ -1,6 +1,12 @@
 //! Clients that connect, wait and disconnect at the same time, on several threads.
 
-use elasti_testkit::fixture::{Fixture, HTTP, PODS, http_get, service, until};
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use elasti_api::MOST_WAKES_AT_ONCE;
+use elasti_testkit::fixture::{Fixture, HTTP, PODS, TestPort, http_get, service, until};
+use futures::future::join_all;
+use tokio::time::sleep;
 
 /// On several threads and in real time, so that releases, disconnects and arrivals truly race.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
@@ -40,4 +46,42 @@ async fn clients_that_disconnect_in_the_moment_of_their_release_leak_nothing_r5(
         .await;
     }
     assert!(fixture.operator.wakes().len() >= 3);
+}
+
+/// More than the connections that an operator takes from one address: it closes the others at once, and each would be
+/// opened again, and closed again.
+const SERVICES: u16 = 80;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_resolver_that_wakes_many_services_at_once_opens_no_more_connections_than_an_operator_takes()
+ {
+    let fixture = Fixture::start().await;
+    let listen = |number| HTTP.listen + number;
+    join_all((0..SERVICES).map(|number| {
+        let mut web = service(format!("web-{number}").leak());
+        web.ports = vec![TestPort {
+            listen: listen(number),
+            ..HTTP
+        }];
+        fixture.asleep(web)
+    }))
+    .await;
+    fixture.operator.hangs.send_replace(true);
+    let clients = (0..SERVICES).map(|number| {
+        let address = format!("{}:{}", fixture.address, listen(number));
+        tokio::spawn(async move { http_get(&address, "/").await.code() })
+    });
+    let clients: Vec<_> = clients.collect();
+    until("every request is held", async || {
+        fixture.resolver().held() == usize::from(SERVICES)
+    })
+    .await;
+    // Whatever it would open it opens now.
+    sleep(Duration::from_millis(500)).await;
+    fixture.operator.hangs.send_replace(false);
+    for client in clients {
+        assert_eq!(client.await.unwrap(), 200);
+    }
+    let most = fixture.operator.connections.most.load(Ordering::Relaxed);
+    assert!(most <= MOST_WAKES_AT_ONCE, "{most} connections at once");
 }

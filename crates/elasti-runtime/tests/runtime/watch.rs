@@ -306,7 +306,7 @@ async fn what_becomes_urgent_replaces_a_silent_watch_at_once() {
             .faults()
             .strike_event(1, watches(), WatchFault::GoSilent);
     };
-    let fixture = Fixture::start_with(silence, |watch| watch.while_urgent(is_urgent, URGENT));
+    let fixture = Fixture::start_with(silence, |watch| watch.while_urgent(is_urgent, || URGENT));
     fixture.listed().await;
     fixture.create("a").await;
     let faults = fixture.server.faults();

@@ -1,5 +1,4 @@
-//! Permits for queries: a few at a time, shared fairly by the namespaces that wait for one. A query needs one of its
-//! server's and one of those for all servers.
+//! Permits for calls that others answer: a few at a time, shared fairly by the namespaces that wait for one.
 
 use std::sync::Arc;
 
@@ -10,11 +9,11 @@ use crate::turns::Turns;
 
 /// Who waits for a permit.
 #[derive(Debug)]
-pub(super) struct Lane(Mutex<Turns<oneshot::Sender<Permit>>>);
+pub struct Lane(Mutex<Turns<oneshot::Sender<Permit>>>);
 
-/// One query may be sent as long as this lives.
+/// One call may be sent as long as this lives.
 #[derive(Debug)]
-pub(super) struct Permit {
+pub struct Permit {
     /// `None` once it is given back.
     lane: Option<Arc<Lane>>,
     namespace: Arc<str>,
@@ -30,22 +29,21 @@ impl Drop for Permit {
 }
 
 impl Lane {
-    pub(super) fn new(permits: usize) -> Arc<Self> {
+    /// So many permits.
+    #[must_use]
+    pub fn new(permits: usize) -> Arc<Self> {
         Arc::new(Self(Mutex::new(Turns::new(permits))))
     }
 
     /// No namespace gets more than `most_of_each`.
-    pub(super) fn with_most(permits: usize, most_of_each: usize) -> Arc<Self> {
+    #[must_use]
+    pub fn with_most(permits: usize, most_of_each: usize) -> Arc<Self> {
         Arc::new(Self(Mutex::new(Turns::with_most(permits, most_of_each))))
     }
 
     /// Waits for the namespace's turn, within the namespace before all others if it is `first`; `None` never happens while the
     /// lane lives.
-    pub(super) async fn permit(
-        self: &Arc<Self>,
-        namespace: &Arc<str>,
-        first: bool,
-    ) -> Option<Permit> {
+    pub async fn permit(self: &Arc<Self>, namespace: &Arc<str>, first: bool) -> Option<Permit> {
         let (send, receive) = oneshot::channel();
         {
             let mut turns = self.0.lock();
@@ -61,7 +59,7 @@ impl Lane {
     /// Gives out what is free.
     fn grant(self: &Arc<Self>) {
         loop {
-            let Some((namespace, waits)) = self.0.lock().next() else {
+            let Some((namespace, waits)) = self.0.lock().take_next() else {
                 return;
             };
             let permit = Permit {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 /// What waits, and how many places each namespace has.
 #[derive(Debug)]
-pub(crate) struct Turns<T> {
+pub struct Turns<T> {
     places: usize,
     most_of_each: usize,
     waiting: HashMap<Arc<str>, VecDeque<T>>,
@@ -18,12 +18,15 @@ pub(crate) struct Turns<T> {
 }
 
 impl<T> Turns<T> {
-    pub(crate) fn new(places: usize) -> Self {
+    /// So many places.
+    #[must_use]
+    pub fn new(places: usize) -> Self {
         Self::with_most(places, places)
     }
 
     /// No namespace gets more than `most_of_each`.
-    pub(crate) fn with_most(places: usize, most_of_each: usize) -> Self {
+    #[must_use]
+    pub fn with_most(places: usize, most_of_each: usize) -> Self {
         Self {
             places,
             most_of_each,
@@ -34,12 +37,13 @@ impl<T> Turns<T> {
         }
     }
 
-    pub(crate) fn push(&mut self, namespace: &Arc<str>, one: T) {
+    /// After all others of its namespace.
+    pub fn push(&mut self, namespace: &Arc<str>, one: T) {
         self.waiting_of(namespace).push_back(one);
     }
 
     /// Before all others of its namespace.
-    pub(crate) fn push_first(&mut self, namespace: &Arc<str>, one: T) {
+    pub fn push_first(&mut self, namespace: &Arc<str>, one: T) {
         self.waiting_of(namespace).push_front(one);
     }
 
@@ -53,17 +57,19 @@ impl<T> Turns<T> {
     }
 
     /// How many of a namespace wait.
-    pub(crate) fn waiting(&self, namespace: &Arc<str>) -> usize {
+    #[must_use]
+    pub fn waiting(&self, namespace: &Arc<str>) -> usize {
         self.waiting.get(namespace).map_or(0, VecDeque::len)
     }
 
     /// How many wait in all.
-    pub(crate) fn waiting_in_all(&self) -> usize {
+    #[must_use]
+    pub fn waiting_in_all(&self) -> usize {
         self.waiting.values().map(VecDeque::len).sum()
     }
 
     /// The last one of the namespace of which most wait, if those are more than `than`.
-    pub(crate) fn take_from_longest(&mut self, than: usize) -> Option<T> {
+    pub fn take_from_longest(&mut self, than: usize) -> Option<T> {
         let (_, longest) = { self.waiting.iter_mut() }
             .max_by_key(|(_, waiting)| waiting.len())
             .filter(|(_, waiting)| waiting.len() > than.max(1))?;
@@ -71,7 +77,7 @@ impl<T> Turns<T> {
     }
 
     /// The next one, which takes a place; give it back with `ended`.
-    pub(crate) fn next(&mut self) -> Option<(Arc<str>, T)> {
+    pub fn take_next(&mut self) -> Option<(Arc<str>, T)> {
         let namespace = self.order.remove(self.next_turn()?)?;
         let waiting = self.waiting.get_mut(&namespace)?;
         let one = waiting.pop_front()?;
@@ -85,12 +91,13 @@ impl<T> Turns<T> {
     }
 
     /// One that waits could take a place.
-    pub(crate) fn has_next(&self) -> bool {
+    #[must_use]
+    pub fn has_next(&self) -> bool {
         self.next_turn().is_some()
     }
 
     /// A place is free again.
-    pub(crate) fn ended(&mut self, namespace: &Arc<str>) {
+    pub fn ended(&mut self, namespace: &Arc<str>) {
         if let Some(taken) = self.taken.get_mut(namespace) {
             *taken -= 1;
             self.taken_in_all -= 1;
@@ -101,7 +108,7 @@ impl<T> Turns<T> {
     }
 
     /// Nothing waits any more; the places that are taken stay so.
-    pub(crate) fn clear(&mut self) {
+    pub fn clear(&mut self) {
         self.waiting.clear();
         self.order.clear();
     }
@@ -124,7 +131,7 @@ mod tests {
     use super::*;
 
     fn take_all(turns: &mut Turns<usize>) -> Vec<Arc<str>> {
-        std::iter::from_fn(|| turns.next().map(|(namespace, _)| namespace)).collect()
+        std::iter::from_fn(|| turns.take_next().map(|(namespace, _)| namespace)).collect()
     }
 
     #[test]
@@ -176,7 +183,7 @@ mod tests {
             (0..500).for_each(|n| turns.push(&hostile, n));
             turns.push(&neighbour, 500);
             let ended = std::iter::from_fn(|| {
-                let (namespace, one) = turns.next()?;
+                let (namespace, one) = turns.take_next()?;
                 turns.ended(&namespace);
                 Some(one)
             });
