@@ -30,7 +30,6 @@ use crate::processes::{Installation, Kind, Process};
 
 /// The memory of a process without services is measured with these few, which are among the many.
 const FEW: usize = 20;
-/// As many as one namespace may have listen ports.
 const MANY: usize = 10_000;
 
 #[tokio::main]

@@ -8,11 +8,9 @@ use serde_json::{Value, json};
 
 use crate::rest;
 
-pub(crate) const NAMESPACE: &str = "default";
-const ELASTI_SERVICES: &str =
-    "/apis/elasti.truefoundry.com/v1alpha1/namespaces/default/elastiservices";
-const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/default/deployments";
-const SERVICES: &str = "/api/v1/namespaces/default/services";
+const NAMESPACES: &str = "/api/v1/namespaces";
+/// As many services share a namespace: what controllers look through for one of them is their namespace.
+const PER_NAMESPACE: usize = 100;
 /// What every trigger reads: idle.
 pub(crate) const LOAD: &str = "load";
 /// Where apps listen.
@@ -24,7 +22,24 @@ pub(crate) fn name(number: usize) -> String {
     format!("web-{number:05}")
 }
 
+fn namespace(number: usize) -> String {
+    format!("team-{:03}", number / PER_NAMESPACE)
+}
+
+/// Where the objects of a service's namespace are made.
+fn collection(version: &str, number: usize, kind: &str) -> String {
+    format!("/{version}/namespaces/{}/{kind}", namespace(number))
+}
+
+fn services(number: usize) -> String {
+    collection("api/v1", number, "services")
+}
+
 pub(crate) async fn declare(env: &TestEnv, numbers: Range<usize>) {
+    for number in numbers.clone().filter(|number| number % PER_NAMESPACE == 0) {
+        let object = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace(number)}});
+        env.api().make(NAMESPACES, object).await;
+    }
     let prometheus = env.prometheus();
     let make = |number: usize| {
         let [mut deployment, service, elasti_service] = objects(&name(number), &prometheus);
@@ -33,9 +48,13 @@ pub(crate) async fn declare(env: &TestEnv, numbers: Range<usize>) {
             deployment["spec"]["template"]["spec"]["nodeName"] = json!(NODE);
         }
         async move {
-            env.api().make(DEPLOYMENTS, deployment).await;
-            env.api().make(SERVICES, service).await;
-            env.api().make(ELASTI_SERVICES, elasti_service).await;
+            let at = |version: &str, kind: &str| collection(version, number, kind);
+            env.api()
+                .make(&at("apis/apps/v1", "deployments"), deployment)
+                .await;
+            env.api().make(&services(number), service).await;
+            let elasti_services = at("apis/elasti.truefoundry.com/v1alpha1", "elastiservices");
+            env.api().make(&elasti_services, elasti_service).await;
         }
     };
     let all = futures::stream::iter(numbers.map(make));
@@ -48,7 +67,10 @@ pub(crate) async fn address(env: &TestEnv, number: usize) -> String {
     if env.is_without_nodes() {
         return resolver_address(env, number).await;
     }
-    let service = env.api().get(&format!("{SERVICES}/{}", name(number))).await;
+    let service = env
+        .api()
+        .get(&format!("{}/{}", services(number), name(number)))
+        .await;
     format!("{}:80", service["spec"]["clusterIP"].as_str().unwrap())
 }
 

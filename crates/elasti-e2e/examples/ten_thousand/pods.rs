@@ -11,7 +11,7 @@ use kube::api::{ListParams, WatchEvent, WatchParams};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
-use crate::objects::{NAMESPACE, PORT};
+use crate::objects::PORT;
 
 const ANSWER: &str = "HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
 
@@ -26,7 +26,7 @@ pub(crate) async fn run(env: TestEnv) {
     let everywhere = (Ipv4Addr::UNSPECIFIED, PORT);
     let listener = TcpListener::bind(everywhere).await.unwrap();
     tokio::spawn(answer_all(listener));
-    let pods: Api<Pod> = Api::namespaced(env.api().0.clone(), NAMESPACE);
+    let pods: Api<Pod> = Api::all(env.api().0.clone());
     let listed = pods.list(&ListParams::default().limit(1)).await.unwrap();
     let mut version = listed.metadata.resource_version.unwrap();
     // Network and broadcast addresses are left out.
@@ -40,8 +40,9 @@ pub(crate) async fn run(env: TestEnv) {
                     let (third, last) = addresses.next().unwrap();
                     let (env, metadata) = (env.clone(), pod.metadata.clone());
                     tokio::spawn(async move {
-                        let name = metadata.name.unwrap();
-                        env.make_pod_ready(NAMESPACE, &name, address(third, last))
+                        let (namespace, name) =
+                            (metadata.namespace.unwrap(), metadata.name.unwrap());
+                        env.make_pod_ready(&namespace, &name, address(third, last))
                             .await;
                     });
                     pod.metadata

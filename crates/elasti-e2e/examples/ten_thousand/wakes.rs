@@ -64,7 +64,7 @@ pub(crate) async fn tell(env: &TestEnv, at_once: usize) {
 /// Tells of each Deployment that is seen with replicas from now on. The watch goes on where one before it ended: the API
 /// server ends one that does not keep up.
 async fn follow(env: &TestEnv) -> mpsc::UnboundedReceiver<(String, Instant)> {
-    let deployments: Api<Deployment> = Api::namespaced(env.api().0.clone(), objects::NAMESPACE);
+    let deployments: Api<Deployment> = Api::all(env.api().0.clone());
     let collection = Collection {
         path: deployments.resource_url().to_owned(),
         ..Collection::default()
