@@ -17,13 +17,16 @@ use std::time::Duration;
 use elasti_e2e::{App, OPERATOR_USER, TestEnv, blueprint};
 use elasti_fake_cluster::faults::Call;
 use futures::future::join_all;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 use attacks::WAVES;
 use tenant::Tenant;
 
 /// Clients that come at once to wake it, as one alone may be lucky.
 const CLIENTS: usize = 4;
+
+/// Then its status says what it waits for.
+const ASLEEP_WITHIN: Duration = Duration::from_secs(100);
 
 /// What one sleep and one wake of the neighbour took.
 struct Cycle {
@@ -54,7 +57,10 @@ async fn cycle(env: &TestEnv, web: &App) -> Cycle {
     let faults = env.fake_cluster().server.faults();
     let before = faults.calls();
     let quiet = Instant::now();
-    web.fall_asleep().await;
+    let asleep = timeout(ASLEEP_WITHIN, web.fall_asleep()).await;
+    if asleep.is_err() {
+        panic!("not asleep: {:?}", web.status().await);
+    }
     let sleep = quiet.elapsed();
     let sent = Instant::now();
     join_all((0..CLIENTS).map(|_| web.visit())).await;
