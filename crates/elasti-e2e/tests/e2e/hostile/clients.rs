@@ -104,7 +104,11 @@ impl Tenant {
                 break;
             }
         }
-        self.tasks.spawn(async move { drop(clients.wait().await) });
+        self.tasks.spawn(async move {
+            // It ends where its output is not read.
+            while let Ok(Some(_)) = lines.next_line().await {}
+            drop(clients.wait().await);
+        });
     }
 
     pub(super) async fn silent_connections(&mut self) {
