@@ -5,6 +5,9 @@ use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use elasti_api::names::SLICE_MANAGED_BY_KUBERNETES;
+use k8s_openapi::api::core::v1 as core_v1;
+
+use crate::facts::{PodFacts, PodId};
 
 /// One pod that a service's requests can go to.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -161,6 +164,29 @@ pub fn admit(
         probed: false,
         sick: false,
     })
+}
+
+/// Whether the pod that a slice names has the address that the slice gives it. Who may write slices can forge everything
+/// that [`admit`] looks at; the status of a pod is written by its kubelet, and by no role for the users of a namespace. Once
+/// a pod has ended, its address may be another's. One on its node's network counts: who may create it is on that network
+/// anyway.
+#[must_use]
+pub fn has_address(pod: &core_v1::Pod, backend: &Backend) -> bool {
+    let id = PodId::from_object(pod);
+    let facts = PodFacts::from_object(pod);
+    let is_named = id.name == backend.pod && id.uid == backend.uid && !id.uid.is_empty();
+    let mut addresses = facts.addresses.iter().map(IpAddr::to_canonical);
+    is_named && !facts.ended && addresses.any(|address| address == backend.address.ip())
+}
+
+/// It may be the name of an object, and nothing else.
+#[must_use]
+pub fn is_object_name(name: &str) -> bool {
+    let is_one = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+    !name.is_empty()
+        && name
+            .bytes()
+            .all(|byte| is_one(byte) || b"-.".contains(&byte))
 }
 
 /// The address in its plain form, if a request may go there. Pods that are watched during a wake are checked here too.

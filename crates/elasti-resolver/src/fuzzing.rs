@@ -96,6 +96,7 @@ pub fn routes(input: &[u8]) {
         },
         filter.clone(),
         Arc::new(Metrics::new(&HostRoute::default())),
+        Clock::start(),
     );
     let mut starting = StartingPods::default();
     for line in input.split(|byte| *byte == b'\n') {

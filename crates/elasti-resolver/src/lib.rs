@@ -27,6 +27,7 @@ mod metrics;
 mod net;
 mod operators;
 mod pod;
+mod pod_lookups;
 mod probe_ahead;
 mod promise;
 mod protocol;

@@ -8,12 +8,15 @@ use elasti_core::backends::{self, Backend, Candidate};
 use tokio::time::Instant;
 
 use crate::forward::pool::Pool;
+use crate::pod_lookups::Standing;
 
 /// What stays with a pod while the table around it is rebuilt.
 #[derive(Debug, Default)]
 pub(crate) struct PodState {
     pub(crate) in_flight: AtomicU32,
     pub(crate) pool: Pool,
+    /// Whether the pod has this address.
+    pub(crate) standing: Standing,
 }
 
 /// A backend with its state.
@@ -53,7 +56,7 @@ impl Candidate for Pod {
             let until = self.promised_until;
             until.is_some_and(|until| Instant::now() < until) && self.backend.usable_if_promised()
         };
-        self.backend.usable() || promised()
+        !self.state.standing.is_refused() && (self.backend.usable() || promised())
     }
 
     fn in_flight(&self) -> u32 {

@@ -15,6 +15,7 @@ use crate::clock::to_std;
 use crate::ended_hold::EndedHold;
 use crate::hold::{Asks, Hold, Released};
 use crate::pod::{Pod, choose};
+use crate::pod_lookups::PodLookups;
 use crate::protocol::CountedAs;
 use crate::table::{OpenGuard, Port, PortKey, RouteTable, Service, ServiceStats};
 use crate::wake::WakeTasks;
@@ -133,6 +134,7 @@ pub(crate) struct Dispatcher {
     pub(crate) table: RouteTable,
     pub(crate) hold: Arc<Hold>,
     pub(crate) wakes: Arc<WakeTasks>,
+    pub(crate) lookups: PodLookups,
 }
 
 impl Dispatcher {
@@ -180,7 +182,8 @@ impl Dispatcher {
             match choose(&port.pods, &tried).filter(|_| may_go) {
                 Some(pod) => {
                     released.iter().for_each(Released::begun);
-                    match attempt.try_pod(&service, pod, message, written).await {
+                    let tried_pod = self.try_pod(&mut attempt, &service, pod, message, written);
+                    match tried_pod.await {
                         Ok(reached) => {
                             released.into_iter().for_each(A::reached);
                             return Ok(reached);
@@ -213,6 +216,25 @@ impl Dispatcher {
                 }
             }
             service = self.service(&destination.key)?;
+        }
+    }
+
+    /// Tries a pod, if it has the address that is known of it.
+    async fn try_pod<A: Attempt>(
+        &self,
+        attempt: &mut A,
+        service: &Service,
+        pod: &Pod,
+        message: A::Message,
+        written: impl Fn() + Send + Sync,
+    ) -> Result<A::Reached, AttemptError<A::Message>> {
+        // While that is asked, the leader must not see the service idle.
+        let open = OpenGuard::new(&service.stats);
+        let admitted = self.lookups.admit(&service.key, pod).await;
+        drop(open);
+        match admitted {
+            true => attempt.try_pod(service, pod, message, written).await,
+            false => Err(AttemptError::Unsent(message)),
         }
     }
 

@@ -32,6 +32,7 @@ use crate::memory::{self, Pressure};
 use crate::metrics::Metrics;
 use crate::net;
 use crate::operators::{Operators, keep_one_open};
+use crate::pod_lookups::PodLookups;
 use crate::probe_ahead::Probes;
 use crate::reach::Dispatcher;
 use crate::routes::{BackendFilter, Routes, ServiceDefaults};
@@ -91,6 +92,8 @@ impl Running {
         let tracer = listeners.proxy.tracer.as_ref();
         let spans = tracer.map(|tracer| tracer.spans.clone());
         tasks.spawn(listeners.proxy.sources.clone().expire());
+        let lookups = listeners.proxy.dispatcher.lookups.clone();
+        tasks.spawn(lookups.check_ahead(table.clone()));
         if let Some(listener) = proxy_listener {
             let by_host = listeners.clone();
             tasks.spawn(by_host.accept(listener, ListenerKind::ByHost, Arc::default()));
@@ -179,6 +182,7 @@ impl Parts {
             service_defaults(settings),
             backend_filter(settings),
             metrics.clone(),
+            clock,
         ));
         let wakes = Arc::new(WakeTasks {
             client: client.clone(),
@@ -198,11 +202,7 @@ impl Parts {
         let listeners = Listeners {
             bind: settings.bind,
             proxy: Arc::new(Proxy {
-                dispatcher: Dispatcher {
-                    table: table.clone(),
-                    hold: hold.clone(),
-                    wakes,
-                },
+                dispatcher: dispatcher(client, clock, &table, wakes),
                 clock,
                 metrics: metrics.clone(),
                 lifecycle: lifecycle.clone(),
@@ -237,6 +237,21 @@ impl Parts {
             pressure,
             metrics,
         }
+    }
+}
+
+fn dispatcher(
+    client: &Client,
+    clock: Clock,
+    table: &RouteTable,
+    wakes: Arc<WakeTasks>,
+) -> Dispatcher {
+    let hold = wakes.hold.clone();
+    Dispatcher {
+        table: table.clone(),
+        lookups: PodLookups::new(client.clone(), clock, hold.clone()),
+        hold,
+        wakes,
     }
 }
 

@@ -17,6 +17,7 @@ use elasti_core::waiting_room::Limits;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
+use crate::clock::Clock;
 use crate::elasti_service::ElastiServiceView;
 use crate::follow::Change;
 use crate::hold::{Hold, HoldError};
@@ -56,6 +57,7 @@ pub(crate) struct Routes {
     /// From the settings.
     filter: BackendFilter,
     metrics: Arc<Metrics>,
+    clock: Clock,
 }
 
 impl Routes {
@@ -65,6 +67,7 @@ impl Routes {
         defaults: ServiceDefaults,
         filter: BackendFilter,
         metrics: Arc<Metrics>,
+        clock: Clock,
     ) -> Self {
         Self {
             table,
@@ -73,6 +76,7 @@ impl Routes {
             defaults,
             filter,
             metrics,
+            clock,
         }
     }
 
@@ -313,7 +317,7 @@ impl Routes {
             let backends = backends(key, &listen.name, &slices, starting, &cluster.filter);
             (listen, backends)
         });
-        let ports: Vec<(ListenPort, Vec<Backend>)> = listens.collect();
+        let ports: Vec<(ListenPort, Vec<(Backend, Source)>)> = listens.collect();
         let promise = cluster.promises.get(key).cloned();
         let Claimed {
             stats,
@@ -329,14 +333,21 @@ impl Routes {
         }
         let wanted: BTreeSet<PodKey> = ports
             .iter()
-            .flat_map(|(_, backends)| backends.iter().map(pod_key))
+            .flat_map(|(_, backends)| backends.iter().map(|(one, _)| pod_key(one)))
             .collect();
         states.retain(|key, _| wanted.contains(key));
         waiters.retain(|(port, _)| ports.iter().any(|(listen, _)| listen.listen_port == *port));
-        let mut to_pod = |backend: Backend| Pod {
-            state: states.entry(pod_key(&backend)).or_default().clone(),
-            promised_until: { promise.as_ref() }.and_then(|promise| promise.covers(&backend.uid)),
-            backend,
+        let mut to_pod = |(backend, source): (Backend, Source)| {
+            let state = states.entry(pod_key(&backend)).or_default().clone();
+            if source == Source::Pod && backend.usable() {
+                state.standing.set_known(self.clock);
+            }
+            let promised_until = { promise.as_ref() }.and_then(|one| one.covers(&backend.uid));
+            Pod {
+                backend,
+                promised_until,
+                state,
+            }
         };
         let ports = ports.into_iter().map(|(listen, backends)| Port {
             declared: Declared::from_app_protocol(protocols.get(&listen.name).map(String::as_str)),
@@ -373,6 +384,14 @@ fn waiters_of(all: &mut Vec<(u16, Arc<AtomicU32>)>, port: u16) -> Arc<AtomicU32>
     waiters
 }
 
+/// Where a backend is known from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Source {
+    /// The pod itself, so the address is its own.
+    Pod,
+    Slice,
+}
+
 /// The backends of one port. A pod itself is newer than a slice that names it.
 fn backends(
     key: &ServiceKey,
@@ -380,10 +399,13 @@ fn backends(
     slices: &[SliceView],
     starting: Option<&StartingPods>,
     filter: &BackendFilter,
-) -> Vec<Backend> {
-    let mut all = starting
+) -> Vec<(Backend, Source)> {
+    let starting_backends = starting
         .map(|pods| pods.backends(port, filter))
         .unwrap_or_default();
+    let mut all: Vec<(Backend, Source)> = { starting_backends.into_iter() }
+        .map(|one| (one, Source::Pod))
+        .collect();
     let is_starting = |pod: &str| starting.is_some_and(|pods| pods.contains(pod));
     for slice in slices {
         let number = slice
@@ -399,9 +421,9 @@ fn backends(
             match admit(&endpoint, &key.namespace, &filter.resolvers, filter.policy) {
                 Ok(backend)
                     if !is_starting(&backend.pod)
-                        && !all.iter().any(|have| have.address == backend.address) =>
+                        && !all.iter().any(|(have, _)| have.address == backend.address) =>
                 {
-                    all.push(backend);
+                    all.push((backend, Source::Slice));
                 }
                 Ok(_) => {}
                 Err(error) => {
@@ -414,7 +436,7 @@ fn backends(
 }
 
 fn pod_key(backend: &Backend) -> PodKey {
-    (backend.pod.clone(), backend.address)
+    (backend.uid.clone(), backend.address)
 }
 
 fn object_name(object: &ElastiServiceView) -> Name {

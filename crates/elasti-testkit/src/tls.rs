@@ -1,5 +1,5 @@
-//! Folders as a Secret's volume shows them, with certificates of two authorities. Made with openssl for the names
-//! `elasti-operator` and `elasti-resolver`, valid for a hundred years; the keys are good for nothing else.
+//! Folders as a Secret's volume shows them, with certificates of three authorities. Made with openssl for the names
+//! `elasti-operator` and `elasti-resolver`, valid for a hundred years but for one; the keys are good for nothing else.
 
 use std::path::Path;
 
@@ -21,6 +21,13 @@ pub const SECOND: Certificates = Certificates {
     certificate: include_str!("tls/second/tls.crt"),
     key: include_str!("tls/second/tls.key"),
     authority: include_str!("tls/second/ca.crt"),
+};
+
+/// With an authority of its own, whose certificate for the two names has expired.
+pub const EXPIRED: Certificates = Certificates {
+    certificate: include_str!("tls/expired/tls.crt"),
+    key: include_str!("tls/expired/tls.key"),
+    authority: include_str!("tls/expired/ca.crt"),
 };
 
 impl Certificates {

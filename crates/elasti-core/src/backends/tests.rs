@@ -452,3 +452,48 @@ fn where_namespaces_did_not_count_a_slice_could_name_a_neighbours_pod() {
     let unchecked = admit(&foreign, "bank", &resolvers(), AddressPolicy::default());
     assert!(unchecked.is_ok_and(|backend| backend.usable()));
 }
+
+/// Everything in a slice can be forged; what the pod itself says cannot.
+#[test]
+fn a_pod_has_the_addresses_of_its_own_status_and_no_others() {
+    let pod = |uid: &str, phase: &str| {
+        let status =
+            serde_json::json!({"phase": phase, "podIP": "10.0.0.1", "podIPs": [{"ip": "fd12::1"}]});
+        let metadata = serde_json::json!({"name": "cart-1", "uid": uid});
+        serde_json::from_value(serde_json::json!({"metadata": metadata, "status": status})).unwrap()
+    };
+    let at = |address: &str| judge(&endpoint(address)).unwrap();
+    for own in ["10.0.0.1", "fd12::1", "::ffff:10.0.0.1"] {
+        assert!(has_address(&pod("1", "Running"), &at(own)), "{own}");
+    }
+    assert!(!has_address(&pod("1", "Running"), &at("10.0.0.2")));
+    assert!(!has_address(&pod("2", "Running"), &at("10.0.0.1")));
+    for ended in ["Succeeded", "Failed"] {
+        assert!(!has_address(&pod("1", ended), &at("10.0.0.1")), "{ended}");
+    }
+    let mut unnamed = at("10.0.0.1");
+    unnamed.uid.clear();
+    assert!(!has_address(&pod("", "Running"), &unnamed));
+    unnamed.uid = "1".into();
+    unnamed.pod = "cart-2".into();
+    assert!(!has_address(&pod("1", "Running"), &unnamed));
+}
+
+#[test]
+fn what_would_change_a_selector_is_no_name() {
+    for name in ["cart-1", "cart.1", "7d9f"] {
+        assert!(is_object_name(name), "{name}");
+    }
+    for name in ["", "a,b", "a=b", "a b", "A", "a!", "a/b", "a%2Cb"] {
+        assert!(!is_object_name(name), "{name}");
+    }
+}
+
+#[test]
+fn where_slices_alone_counted_one_could_name_a_neighbours_address() {
+    let neighbours = endpoint("10.0.0.2");
+    let pod = serde_json::json!({"metadata": {"name": "cart-1", "uid": "1"}, "status": {"podIP": "10.0.0.1"}});
+    let pod = serde_json::from_value(pod).unwrap();
+    let unchecked = judge(&neighbours).unwrap();
+    assert!(unchecked.usable() && !has_address(&pod, &unchecked));
+}

@@ -2,8 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use elasti_api::ElastiService;
-use elasti_e2e::{App, TestEnv, blueprint, get, until};
+use elasti_api::{ElastiService, names};
+use elasti_e2e::{App, MERGE, TestEnv, blueprint, get, until};
+use elasti_fake_cluster::prometheus::Reading;
 use elasti_testkit::predecessor_metrics::{Family, RECORDED, families, lost};
 use elasti_view::view::{Facts, Lookup, Workload, view};
 use serde_json::{Value, json};
@@ -271,4 +272,49 @@ fn grafana_can_lay_the_panels_out() {
             "{title}"
         );
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn metrics_without_series_are_named_by_a_condition_and_one_event() {
+    let env = TestEnv::start().await;
+    let stub = &env.fake_cluster().prometheus;
+    stub.compute(|query| match query {
+        query if query.starts_with("count(") => Some(Reading::Empty),
+        query if query.contains("reqests") => Some(Reading::Value(0.0)),
+        _ => None,
+    });
+    let mut misspelt = blueprint("web");
+    let metadata = json!({"query": "sum(reqests_total) or vector(0)", "threshold": "1", "serverAddress": env.prometheus()});
+    misspelt.spec =
+        json!({"cooldownPeriod": 900, "triggers": [{"type": "prometheus", "metadata": metadata}]});
+    let web = env.build(misspelt).await;
+    let warnings = async || {
+        let mut events = web.events("ElastiService").await;
+        events.retain(|event| event["reason"] == names::event::METRICS_MISSING);
+        events
+    };
+    until("an Event says so", async || !warnings().await.is_empty()).await;
+    let condition = async || {
+        let mut conditions = web.status().await.conditions.into_iter();
+        conditions.find(|one| one.type_ == names::condition::METRICS_MISSING)
+    };
+    let first = condition().await.unwrap();
+    let message = first.message;
+    assert!(message.contains("reqests_total"), "{message}");
+    let said = warnings().await;
+    assert_eq!(said.len(), 1, "{said:?}");
+    assert_eq!(said[0]["type"], "Warning");
+    assert_eq!(said[0]["note"], message.as_str());
+    // Another spec is checked anew, and told of once too.
+    let change = json!({"spec": {"cooldownPeriod": 800}});
+    env.api().patch(&web.path(), MERGE, change).await;
+    until("it is checked anew", async || {
+        let now = condition().await;
+        now.is_some_and(|now| now.observed_generation > first.observed_generation)
+    })
+    .await;
+    until("an Event says so again", async || {
+        warnings().await.len() == 2
+    })
+    .await;
 }

@@ -255,6 +255,16 @@ impl ServerCertVerifier for AnyCertificate {
 mod tests {
     use super::*;
 
+    /// Why a probe with a `host` waits for the kubelet: nothing after that looks at whose address it is.
+    #[tokio::test]
+    async fn where_a_host_counted_a_pod_would_aim_a_resolver_at_it() {
+        let neighbour = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let at = neighbour.local_addr().unwrap();
+        let call = Call::Tcp { port: at.port() };
+        assert!(Calls::new().pass(at.ip(), &call).await);
+        neighbour.accept().await.unwrap();
+    }
+
     #[test]
     fn a_health_check_is_framed_and_names_its_service() {
         assert_eq!(health_check("").unwrap(), [0, 0, 0, 0, 0]);

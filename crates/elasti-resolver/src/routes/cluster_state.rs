@@ -21,6 +21,7 @@ use crate::table::ServiceStats;
 
 /// Namespace and name of an ElastiService.
 pub(super) type Name = (String, String);
+/// The uid of a pod, and one of its addresses.
 pub(super) type PodKey = (String, SocketAddr);
 
 /// What the table needs of one Service of an ElastiService: the one that its spec names, or another of the same pods.

@@ -4,7 +4,9 @@
 use std::net::Ipv6Addr;
 
 use elasti_api::names;
-use elasti_testkit::fixture::{ELASTI, Fixture, SERVICES, SLICES, http_get, until};
+use elasti_testkit::fixture::{
+    ELASTI, Fixture, PODS, SERVICES, SLICES, STRATEGIC, http_get, until,
+};
 use serde_json::json;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
@@ -61,11 +63,16 @@ async fn a_service_of_ipv6_alone_is_held_and_forwarded_r4() {
     .await;
 
     let pod = TcpListener::bind((Ipv6Addr::LOCALHOST, 0)).await.unwrap();
+    let object = json!({"metadata": {"name": "cart-1"}, "spec": {"nodeName": "elsewhere", "containers": [{"name": "app", "image": "local"}]}});
+    let uid = { fixture.api_client.make(PODS, object).await }["metadata"]["uid"].clone();
+    let status = json!({"status": {"phase": "Running", "podIP": "::1", "podIPs": [{"ip": "::1"}]}});
+    let path = format!("{PODS}/cart-1/status");
+    fixture.api_client.patch(&path, STRATEGIC, status).await;
     let labels = json!({names::SERVICE_NAME_LABEL: private, names::ELASTI_SERVICE_LABEL: "cart", names::SLICE_MANAGED_BY_LABEL: names::SLICE_MANAGED_BY_KUBERNETES});
     let slice = json!({
         "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "metadata": {"name": format!("{private}-six"), "labels": labels},
         "addressType": "IPv6", "ports": [{"name": "http", "port": pod.local_addr().unwrap().port(), "protocol": "TCP"}],
-        "endpoints": [{"addresses": ["::1"], "conditions": {"ready": true}, "targetRef": {"kind": "Pod", "namespace": "default", "name": "cart-1"}}],
+        "endpoints": [{"addresses": ["::1"], "conditions": {"ready": true}, "targetRef": {"kind": "Pod", "namespace": "default", "name": "cart-1", "uid": uid}}],
     });
     fixture.api_client.make(SLICES, slice).await;
     let (mut stream, _) = pod.accept().await.unwrap();

@@ -17,6 +17,7 @@ mod docs;
 mod endings;
 mod faults;
 mod first_request;
+mod forged;
 mod grpc;
 mod hold;
 mod ipv6;

@@ -172,7 +172,7 @@ impl Kubernetes {
             .find_map(|pair| pair.strip_prefix("labelSelector=app%3D"));
         match kinds.into_iter().find(|kind| *kind == last) {
             Some(kind) if query.contains("watch=true") => Ok(self.watch(kind, app, query)),
-            Some(kind) => Ok(self.list(kind, app)),
+            Some(kind) => Ok(self.list(kind, app, named(query))),
             None => Ok(self.get(last)),
         }
     }
@@ -190,12 +190,13 @@ impl Kubernetes {
         }
     }
 
-    fn list(&self, kind: Kind, app: Option<&str>) -> ApiResponse {
+    fn list(&self, kind: Kind, app: Option<&str>, name: Option<&str>) -> ApiResponse {
         let store = self.store.lock();
         let items: Vec<&Value> = store
             .objects
             .iter()
             .filter(|((one, _), object)| *one == kind && has_app(object, app))
+            .filter(|((_, one), _)| name.is_none_or(|name| one == name))
             .map(|(_, object)| object)
             .collect();
         full_response(
@@ -253,6 +254,12 @@ impl Kubernetes {
             *at += 1;
         }
     }
+}
+
+/// The one object that a field selector names.
+fn named(query: &str) -> Option<&str> {
+    let mut pairs = query.split('&');
+    pairs.find_map(|pair| pair.strip_prefix("fieldSelector=metadata.name%3D"))
 }
 
 fn has_app(object: &Value, app: Option<&str>) -> bool {

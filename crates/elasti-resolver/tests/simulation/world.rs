@@ -291,7 +291,7 @@ impl World {
         let endpoints = live.pods.iter().map(|(pod, ready)| {
             json!({
                 "addresses": [pod.address.ip().to_string()], "conditions": {"ready": *ready && !live.marked, "terminating": false},
-                "targetRef": {"kind": "Pod", "namespace": "default", "name": pod.name},
+                "targetRef": {"kind": "Pod", "namespace": "default", "name": pod.name, "uid": pod.name},
             })
         });
         let endpoints: Vec<Value> = endpoints.collect();

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use elasti_runtime::http_server::HttpServer;
 use elasti_runtime::peer_tls::{PeerTls, TlsError};
-use elasti_testkit::tls::{Certificates, FIRST, SECOND};
+use elasti_testkit::tls::{Certificates, EXPIRED, FIRST, SECOND};
 use http::Response;
 use rustls::pki_types::ServerName;
 use tempfile::TempDir;
@@ -82,6 +82,15 @@ async fn a_server_with_another_name_or_of_another_authority_is_not_trusted() {
     assert!(other_name.is_err(), "{other_name:?}");
     let other_authority = get_over_tls(address, &load(second.path()), NAME).await;
     assert!(other_authority.is_err(), "{other_authority:?}");
+}
+
+#[tokio::test]
+async fn an_expired_certificate_is_not_trusted_although_its_authority_is() {
+    let folder = folder(EXPIRED);
+    let tls = load(folder.path());
+    let address = serve(&tls).await;
+    let expired = get_over_tls(address, &tls, NAME).await.unwrap_err();
+    assert!(expired.to_string().contains("expired"), "{expired}");
 }
 
 #[tokio::test(start_paused = true)]

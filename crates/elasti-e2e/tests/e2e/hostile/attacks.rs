@@ -17,6 +17,7 @@ pub(crate) const WAVES: [&[Attack]; 12] = [
         Attack::MadeUpHosts,
         Attack::ForgedText,
         Attack::PressedProbes,
+        Attack::AimedProbes,
         Attack::ThroughResolvers,
     ],
     &[
@@ -35,6 +36,7 @@ pub(crate) const WAVES: [&[Attack]; 12] = [
         Attack::NeighboursNames,
         Attack::TargetsElsewhere,
         Attack::HandWrittenSlices,
+        Attack::ForgedAddresses,
         Attack::FalseResolvers,
         Attack::FalsePredecessors,
     ],
@@ -50,7 +52,11 @@ pub(crate) const WAVES: [&[Attack]; 12] = [
         Attack::RedirectedQueries,
         Attack::NotNumbers,
     ],
-    &[Attack::AdminPortFlood, Attack::WakesWithoutToken],
+    &[
+        Attack::AdminPortFlood,
+        Attack::FalseCertificates,
+        Attack::WakesWithoutToken,
+    ],
     &[
         Attack::RefusedWrites,
         Attack::HangingWrites,
@@ -73,6 +79,7 @@ pub(crate) enum Attack {
     NeighboursNames,
     TargetsElsewhere,
     HandWrittenSlices,
+    ForgedAddresses,
     FalseResolvers,
     FalsePredecessors,
     ManyServices,
@@ -93,7 +100,9 @@ pub(crate) enum Attack {
     MadeUpHosts,
     ForgedText,
     PressedProbes,
+    AimedProbes,
     AdminPortFlood,
+    FalseCertificates,
     WakesWithoutToken,
     ThroughResolvers,
     RefusedWrites,
@@ -122,12 +131,13 @@ impl Attack {
             Self::NeighboursNames => "an ElastiService and a Service with the neighbour's names",
             Self::TargetsElsewhere => "ElastiServices that name the neighbour's Service and target",
             Self::HandWrittenSlices => "slices by hand that claim to be the neighbour's",
+            Self::ForgedAddresses => "slices of its own with the address of the neighbour's pod",
             Self::FalseResolvers => "pods with the resolvers' label",
             Self::FalsePredecessors => {
                 "pods as of KubeElasti's resolvers, and wakes from their address"
             }
-            Self::ManyServices => "100 ElastiServices at once",
-            Self::OneSelector => "100 Services with the selector of one target",
+            Self::ManyServices => "100 ElastiServices at once (nightly: 500)",
+            Self::OneSelector => "100 Services with the selector of one target (nightly: 500)",
             Self::FlappingSpecs => "a spec that changes every 20 ms",
             Self::FlappingPods => "pods that become ready and unready ten times a second",
             Self::WakeAndSleep => "requests to wake and to sleep, 20 a second",
@@ -138,7 +148,7 @@ impl Attack {
             Self::NeverDeleted => {
                 "20 ElastiServices that are deleted, with finalizers that never go"
             }
-            Self::HeldConnections => "500 requests for a pod that never starts",
+            Self::HeldConnections => "500 requests for a pod that never starts (nightly: 10,000)",
             Self::SilentConnections => "300 connections that say nothing",
             Self::SlowHeads => "300 heads that never end",
             Self::UnreadStreams => "2,000 HTTP/2 requests of clients that never read",
@@ -146,7 +156,11 @@ impl Attack {
             Self::MadeUpHosts => "requests for made-up hosts at the host route",
             Self::ForgedText => "paths and user agents that fake lines and control terminals",
             Self::PressedProbes => "20 pods with probes that never pass, and a request for them",
+            Self::AimedProbes => "a readiness probe whose `host` is another host",
             Self::AdminPortFlood => "200 connections to each port 8013",
+            Self::FalseCertificates => {
+                "garbage for a handshake, and wakes over TLS with an expired certificate"
+            }
             Self::WakesWithoutToken => "wakes without a token, or with a made-up one",
             Self::ThroughResolvers => "reach the neighbour through a resolver",
             Self::RefusedWrites => "writes that a quota refuses",
@@ -170,6 +184,7 @@ impl Attack {
             Self::NeighboursNames => tenant.neighbours_names().await,
             Self::TargetsElsewhere => tenant.targets_elsewhere().await,
             Self::HandWrittenSlices => tenant.hand_written_slices().await,
+            Self::ForgedAddresses => tenant.forged_addresses().await,
             Self::FalseResolvers => tenant.false_resolvers().await,
             Self::FalsePredecessors => tenant.false_predecessors().await,
             Self::ManyServices => tenant.many_services().await,
@@ -190,7 +205,9 @@ impl Attack {
             Self::MadeUpHosts => tenant.made_up_hosts(),
             Self::ForgedText => tenant.forged_text().await,
             Self::PressedProbes => tenant.pressed_probes().await,
+            Self::AimedProbes => tenant.aimed_probes().await,
             Self::AdminPortFlood => tenant.admin_port_flood().await,
+            Self::FalseCertificates => tenant.false_certificates(),
             Self::WakesWithoutToken => tenant.wakes_without_token(),
             Self::ThroughResolvers => tenant.through_resolvers().await,
             Self::RefusedWrites => tenant.refused_writes(),

@@ -1,12 +1,21 @@
 //! What a tenant's clients send to resolvers and operators.
 
+use std::process::Stdio;
+use std::sync::Arc;
 use std::time::Duration;
 
 use elasti_e2e::{App, TestEnv, blueprint, get, until};
+use elasti_testkit::tls::{EXPIRED, FIRST};
 use serde_json::{Value, json};
-use tokio::time::sleep;
+use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::process::Command;
+use tokio::time::{sleep, timeout};
+use tokio_rustls::TlsConnector;
+use tokio_rustls::rustls::pki_types::pem::PemObject as _;
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
-use super::tenant::{AAA, Tenant, ask};
+use super::tenant::{AAA, Tenant, ask, connect, exchange, wake_request};
 
 const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n";
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -16,6 +25,15 @@ const NO_WINDOW: [u8; 15] = [0, 0, 6, 4, 0, 0, 0, 0, 0, 0, 4, 0, 0, 0, 0];
 const HEADERS: [u8; 6] = [0x82, 0x86, 0x84, 0x41, 0x01, b'x'];
 const END_STREAM: u8 = 1;
 const END_HEADERS: u8 = 4;
+/// Beginnings of a handshake that are none, or end too early: a record of zeros, one that is longer than any may be, an
+/// alert, a hello that is cut off, and a certificate that no server asked for.
+const GARBAGE: [&[u8]; 5] = [
+    &[0x16, 3, 1, 0, 8, 0, 0, 0, 0, 0, 0, 0, 0],
+    &[0x16, 3, 1, 0xff, 0xff, 1, 0, 0xff, 0xff],
+    &[0x15, 3, 3, 0, 2, 2, 42],
+    &[0x16, 3, 1, 0, 64, 1, 0, 0, 60, 3, 3],
+    &[0x16, 3, 3, 0, 8, 11, 0, 0, 4, 0, 0, 0, 0],
+];
 
 /// The beginning of an HTTP/2 connection with this many requests, whose HEADERS frames have these flags.
 fn http2(requests: u32, flags: u8) -> Vec<u8> {
@@ -51,7 +69,7 @@ impl Tenant {
         let address = bomb.address(80);
         self.tasks.spawn(async move {
             loop {
-                let _ = tokio::time::timeout(Duration::from_secs(1), get(&address, &path)).await;
+                let _ = timeout(Duration::from_secs(1), get(&address, &path)).await;
             }
         });
     }
@@ -59,7 +77,38 @@ impl Tenant {
     pub(super) async fn held_connections(&mut self) {
         let crowded = self.never_starts("crowded", json!({})).await;
         crowded.until_asleep().await;
-        self.open(500, &crowded.address(80), REQUEST).await;
+        if !super::is_nightly() {
+            return self.open(500, &crowded.address(80), REQUEST).await;
+        }
+        let [_, listen_port] = self.ways_to(&crowded).await;
+        self.open_elsewhere(10_000, &listen_port).await;
+        let metrics = get(&format!("{}:8013", self.resolver()), "/metrics").await;
+        let metrics = metrics.unwrap().body;
+        let held = metrics.lines().filter(|line| line.contains("crowded"));
+        held.for_each(|line| println!("{line}"));
+    }
+
+    /// Opens so many connections with a request in a process of their own: this one may not have files for both ends.
+    async fn open_elsewhere(&mut self, count: usize, address: &str) {
+        let mut clients = Command::new(std::env::current_exe().unwrap())
+            .args(["--ignored", "--exact", "--nocapture", CLIENTS_PROCESS])
+            .env(CLIENTS, format!("{count} {address}"))
+            .stdout(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()
+            .unwrap();
+        let output = BufReader::new(clients.stdout.take().unwrap());
+        let mut lines = output.lines();
+        while let Some(line) = lines.next_line().await.unwrap() {
+            if line.ends_with(OPEN) {
+                break;
+            }
+        }
+        self.tasks.spawn(async move {
+            // It ends where its output is not read.
+            while let Ok(Some(_)) = lines.next_line().await {}
+            drop(clients.wait().await);
+        });
     }
 
     pub(super) async fn silent_connections(&mut self) {
@@ -124,6 +173,35 @@ impl Tenant {
         self.open(200, &format!("{operator}:8013"), b"POST /").await;
     }
 
+    /// At the ports where operators and resolvers prove to each other who they are.
+    pub(super) fn false_certificates(&mut self) {
+        let operator = format!("{}:8013", self.env.operator_address(0));
+        for address in [operator.clone(), format!("{}:8013", self.resolver())] {
+            self.tasks.spawn(async move {
+                for bytes in GARBAGE.iter().cycle() {
+                    let code = timeout(Duration::from_millis(200), ask(&address, bytes)).await;
+                    assert_ne!(code.ok().flatten(), Some(200), "{bytes:?}");
+                    sleep(Duration::from_millis(10)).await;
+                }
+            });
+        }
+        self.tasks.spawn(async move {
+            let connector = with_expired_certificate();
+            loop {
+                let request = wake_request("Authorization: Bearer made.up.token\r\n");
+                let asked = async {
+                    let name = ServerName::try_from("elasti-operator").ok()?;
+                    let stream = connect(&operator).await?;
+                    let stream = connector.connect(name, stream).await.ok()?;
+                    exchange(stream, request.as_bytes()).await
+                };
+                let code = timeout(Duration::from_secs(5), asked).await.ok().flatten();
+                assert!(code.is_none_or(|code| code >= 400), "{code:?}");
+                sleep(Duration::from_millis(20)).await;
+            }
+        });
+    }
+
     /// A second service of the neighbour's, which admits no client from elsewhere.
     pub(super) async fn through_resolvers(&mut self) {
         let allowed = json!({"allowFrom": {"cidrs": ["127.0.0.0/16"]}});
@@ -151,6 +229,19 @@ impl Tenant {
     }
 }
 
+/// TLS with a certificate that no server asked for, has expired, and is of an authority of its own.
+fn with_expired_certificate() -> TlsConnector {
+    let mut roots = RootCertStore::empty();
+    let authority = FIRST.authority.as_bytes();
+    roots.add_parsable_certificates(CertificateDer::pem_slice_iter(authority).flatten());
+    let own = CertificateDer::pem_slice_iter(EXPIRED.certificate.as_bytes()).flatten();
+    let key = PrivateKeyDer::from_pem_slice(EXPIRED.key.as_bytes()).unwrap();
+    let config = ClientConfig::builder()
+        .with_root_certificates(roots)
+        .with_client_auth_cert(own.collect(), key);
+    TlsConnector::from(Arc::new(config.unwrap()))
+}
+
 /// Another service of the neighbour's, asleep.
 pub(crate) async fn locked(env: &TestEnv, spec: Value) -> App {
     env.namespace("bbb").await;
@@ -166,4 +257,25 @@ pub(crate) async fn locked(env: &TestEnv, spec: Value) -> App {
 pub(crate) async fn reach(address: &str) -> Option<u16> {
     let request = b"GET / HTTP/1.1\r\nHost: locked.bbb\r\nConnection: close\r\n\r\n";
     ask(address, request).await
+}
+
+const CLIENTS: &str = "ELASTI_HOSTILE_CLIENTS";
+const CLIENTS_PROCESS: &str = "hostile::clients::the_process_of_ten_thousand_clients";
+const OPEN: &str = "all are open";
+
+#[tokio::test]
+#[ignore = "the nightly run starts it as a second process"]
+async fn the_process_of_ten_thousand_clients() {
+    let asked = std::env::var(CLIENTS).unwrap();
+    let (count, address) = asked.split_once(' ').unwrap();
+    let mut connections = Vec::new();
+    for _ in 0..count.parse().unwrap() {
+        // What is not accepted any more is as good.
+        if let Some(mut stream) = connect(address).await {
+            let _ = stream.write_all(REQUEST).await;
+            connections.push(stream);
+        }
+    }
+    println!("\n{OPEN}");
+    std::future::pending::<()>().await;
 }

@@ -6,8 +6,11 @@ use elasti_api::names;
 use elasti_e2e::{MERGE, OPERATOR_USER};
 use elasti_fake_cluster::faults::{Calls, Fault};
 use serde_json::{Value, json};
+use tokio::time::{sleep, timeout};
 
-use super::tenant::{AAA, ELASTI_SERVICES, SERVICES, Tenant, deployment, elasti_service};
+use super::tenant::{
+    AAA, ATTACKER, ELASTI_SERVICES, SERVICES, Tenant, amount, ask, deployment, elasti_service,
+};
 
 const SLICES: &str = "/apis/discovery.k8s.io/v1/namespaces/aaa/endpointslices";
 const CREATE: &str = "application/json";
@@ -96,15 +99,63 @@ impl Tenant {
         self.env.api().make(SLICES, slice).await;
     }
 
+    /// Of a service of its own, as the endpoint-slice controller writes them, and for a pod of its own: only the address is
+    /// the neighbour's. Whatever the controller does about it, it is written again, with requests all the time.
+    pub(super) async fn forged_addresses(&mut self) {
+        let deputy = self.never_starts("deputy", json!({})).await;
+        deputy.until_asleep().await;
+        let pod = self.make_ready_pod("deputy-own", json!({}), json!({}), ATTACKER.into());
+        let target =
+            json!({"kind": "Pod", "namespace": AAA, "name": "deputy-own", "uid": pod.await});
+        let service = deputy.blueprint.name;
+        let labels = json!({
+            names::SERVICE_NAME_LABEL: names::private_service(service), names::ELASTI_SERVICE_LABEL: service,
+            names::SLICE_MANAGED_BY_LABEL: names::SLICE_MANAGED_BY_KUBERNETES,
+        });
+        let (env, neighbours) = (self.env.clone(), self.web.pods_path());
+        self.tasks.spawn(async move {
+            loop {
+                for pod in env.api().items(&neighbours).await {
+                    let endpoint = json!({"addresses": [pod["status"]["podIP"]],
+                        "conditions": {"ready": true}, "targetRef": target});
+                    let slice = json!({
+                        "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
+                        "metadata": {"name": "forged", "labels": labels}, "endpoints": [endpoint],
+                        "ports": [{"name": "http", "port": 8080, "protocol": "TCP"}],
+                    });
+                    let (api, slice) = (env.api(), slice.to_string());
+                    api.send("POST", SLICES, CREATE, slice.clone()).await;
+                    api.send("PATCH", &format!("{SLICES}/forged"), MERGE, slice).await;
+                }
+                sleep(Duration::from_millis(50)).await;
+            }
+        });
+        let address = deputy.address(80);
+        self.tasks.spawn(async move {
+            loop {
+                let asked = ask(
+                    &address,
+                    b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n",
+                );
+                let code = timeout(Duration::from_secs(1), asked).await.ok().flatten();
+                assert!(
+                    code.is_none_or(|code| code >= 400),
+                    "the neighbour answered {code:?}"
+                );
+                sleep(Duration::from_millis(50)).await;
+            }
+        });
+    }
+
     pub(super) async fn many_services(&self) {
-        for n in 0..100 {
+        for n in 0..amount(100, 500) {
             self.make(&format!("many-{n}"), json!({})).await;
         }
     }
 
     pub(super) async fn one_selector(&self) {
         let crowd = self.never_starts("crowd", json!({})).await;
-        for n in 0..100 {
+        for n in 0..amount(100, 500) {
             let service = json!({"metadata": {"name": format!("crowd-{n}")}, "spec": {
                 "selector": {"app": crowd.blueprint.name}, "ports": [{"name": "http", "port": 80}]}});
             self.env.api().make(SERVICES, service).await;
@@ -177,9 +228,9 @@ impl Tenant {
                 api.send("POST", namespaces, CREATE, namespace).await;
                 let object = elasti_service("again", &json!({})).to_string();
                 api.send("POST", &objects, CREATE, object).await;
-                tokio::time::sleep(Duration::from_millis(100)).await;
+                sleep(Duration::from_millis(100)).await;
                 api.send("DELETE", path, CREATE, "").await;
-                tokio::time::sleep(Duration::from_millis(100)).await;
+                sleep(Duration::from_millis(100)).await;
             }
         });
     }

@@ -1,18 +1,29 @@
 //! What a tenant's pods claim to be, and how they behave.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
 use elasti_api::names;
 use elasti_e2e::{STRATEGIC, blueprint};
 use serde_json::{Value, json};
+use tokio::net::TcpListener;
 use tokio::time::sleep;
 
 use super::tenant::{AAA, ATTACKER, PODS, Tenant, wake};
 
+/// A pod of the tenant's, and what its probe names.
+const AIMED_FROM: Ipv4Addr = Ipv4Addr::new(127, 252, 0, 2);
+const AIMED_AT: Ipv4Addr = Ipv4Addr::new(127, 252, 0, 3);
+
 impl Tenant {
-    /// A pod that no kubelet has, reported as ready at this address.
-    async fn make_ready_pod(&self, name: &str, labels: Value, spec: Value, address: IpAddr) {
+    /// A pod that no kubelet has, reported as ready at this address; gives its uid.
+    pub(super) async fn make_ready_pod(
+        &self,
+        name: &str,
+        labels: Value,
+        spec: Value,
+        address: IpAddr,
+    ) -> Value {
         let mut pod = json!({
             "metadata": {"name": name, "labels": labels},
             "spec": {"nodeName": "elsewhere", "containers": [{"name": "app", "image": "local"}]},
@@ -20,13 +31,14 @@ impl Tenant {
         for (key, value) in spec.as_object().into_iter().flatten() {
             pod["spec"][key] = value.clone();
         }
-        self.env.api().make(PODS, pod).await;
+        let made = self.env.api().make(PODS, pod).await;
         let status = json!({"status": {
             "phase": "Running", "podIP": address, "podIPs": [{"ip": address}],
             "conditions": [{"type": "Ready", "status": "True"}],
         }});
         let path = format!("{PODS}/{name}/status");
         self.env.api().patch(&path, STRATEGIC, status).await;
+        made["metadata"]["uid"].clone()
     }
 
     pub(crate) async fn false_resolvers(&self) {
@@ -84,6 +96,38 @@ impl Tenant {
                 }
                 sleep(Duration::from_millis(100)).await;
             }
+        });
+    }
+
+    /// A pod that runs and is not ready, with a request for it. Its probe names another host, which a kubelet would ask; a
+    /// resolver must ask neither that one nor the pod.
+    pub(super) async fn aimed_probes(&mut self) {
+        let trap = TcpListener::bind((AIMED_AT, 0)).await.unwrap();
+        let port = trap.local_addr().unwrap().port();
+        let own = TcpListener::bind((AIMED_FROM, port)).await.unwrap();
+        let aimed = self.never_starts("aimed", json!({})).await;
+        let probe =
+            json!({"periodSeconds": 1, "httpGet": {"path": "/", "port": port, "host": AIMED_AT}});
+        let container = json!({"name": "app", "image": "local", "readinessProbe": probe,
+            "ports": [{"name": "http", "containerPort": port}]});
+        aimed.until_asleep().await;
+        let pod = json!({"metadata": {"name": "aimed", "labels": {"app": aimed.blueprint.name}},
+            "spec": {"nodeName": "elsewhere", "containers": [container]}});
+        self.env.api().make(PODS, pod).await;
+        let running = json!({"name": "app", "image": "local", "imageID": "", "ready": false, "restartCount": 0,
+            "started": true, "state": {"running": {"startedAt": "2026-01-01T00:00:00Z"}}});
+        let status = json!({"status": {"phase": "Running", "podIP": AIMED_FROM, "podIPs": [{"ip": AIMED_FROM}],
+            "containerStatuses": [running], "conditions": [{"type": "Ready", "status": "False"}]}});
+        let path = format!("{PODS}/aimed/status");
+        self.env.api().patch(&path, STRATEGIC, status).await;
+        let request = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n";
+        self.open(1, &aimed.address(80), request).await;
+        self.tasks.spawn(async move {
+            let asked = tokio::select! {
+                _ = trap.accept() => "the other host",
+                _ = own.accept() => "the pod",
+            };
+            panic!("a resolver asked {asked}");
         });
     }
 

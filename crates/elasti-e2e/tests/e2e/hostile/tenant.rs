@@ -6,7 +6,7 @@ use std::time::Duration;
 use elasti_api::names;
 use elasti_e2e::{App, MERGE, TestEnv, blueprint};
 use serde_json::{Value, json};
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::task::JoinSet;
 
@@ -53,6 +53,14 @@ pub(super) fn elasti_service(name: &str, more: &Value) -> Value {
     })
 }
 
+/// How many of something: more in the nightly run.
+pub(super) fn amount(usual: usize, nightly: usize) -> usize {
+    match super::is_nightly() {
+        true => nightly,
+        false => usual,
+    }
+}
+
 /// A connection from an address of the attacker's own, as every pod has one.
 pub(super) async fn connect(address: &str) -> Option<TcpStream> {
     let socket = TcpSocket::new_v4().ok()?;
@@ -62,25 +70,34 @@ pub(super) async fn connect(address: &str) -> Option<TcpStream> {
 
 /// Sends these bytes from there; gives the code of the answer.
 pub(super) async fn ask(address: &str, request: &[u8]) -> Option<u16> {
-    let exchange = async {
-        let mut stream = connect(address).await?;
-        stream.write_all(request).await.ok()?;
-        let mut answer = Vec::new();
-        stream.read_to_end(&mut answer).await.ok()?;
-        let answer = String::from_utf8_lossy(&answer).into_owned();
-        answer.split(' ').nth(1)?.parse().ok()
-    };
-    tokio::time::timeout(ANSWER_TIMEOUT, exchange).await.ok()?
+    let asked = async { exchange(connect(address).await?, request).await };
+    tokio::time::timeout(ANSWER_TIMEOUT, asked).await.ok()?
+}
+
+/// The same over a connection that is open already.
+pub(super) async fn exchange(
+    mut stream: impl AsyncRead + AsyncWrite + Unpin,
+    request: &[u8],
+) -> Option<u16> {
+    stream.write_all(request).await.ok()?;
+    let mut answer = Vec::new();
+    // A server need not end TLS in order.
+    let _ = stream.read_to_end(&mut answer).await;
+    let answer = String::from_utf8_lossy(&answer).into_owned();
+    answer.split(' ').nth(1)?.parse().ok()
 }
 
 /// Asks an operator to wake the neighbour; gives the code of its answer.
 pub(crate) async fn wake(address: &str, authorization: &str) -> Option<u16> {
+    ask(address, wake_request(authorization).as_bytes()).await
+}
+
+pub(super) fn wake_request(authorization: &str) -> String {
     let body = json!({"count": 1, "svc": "web", "namespace": "default"}).to_string();
     let (path, length) = (names::WAKE_PATH, body.len());
-    let request = format!(
+    format!(
         "POST {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n{authorization}Content-Type: application/json\r\nContent-Length: {length}\r\n\r\n{body}"
-    );
-    ask(address, request.as_bytes()).await
+    )
 }
 
 impl Tenant {
@@ -120,6 +137,7 @@ impl Tenant {
         let mut app = blueprint(name);
         app.namespace = AAA;
         app.starts = false;
+        app.image = "never-ready:1";
         app.in_use = false;
         app.replicas = 0;
         app.spec = spec;
