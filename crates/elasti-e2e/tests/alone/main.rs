@@ -2,6 +2,7 @@
 //! timeouts close to their limits, or end it (a run of the campaign that never ends).
 #![allow(
     missing_docs,
+    clippy::cast_possible_truncation,
     clippy::cast_precision_loss,
     clippy::expect_used,
     clippy::indexing_slicing,
@@ -14,6 +15,7 @@ mod campaign;
 mod churn;
 mod crowd;
 mod first_byte;
+mod hostile;
 
 use tokio::sync::{Mutex, MutexGuard};
 

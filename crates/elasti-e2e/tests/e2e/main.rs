@@ -14,7 +14,6 @@ mod both_clusters;
 mod boundaries;
 mod changes;
 mod groups;
-mod hostile;
 mod installation;
 mod monitoring;
 mod namespaced;

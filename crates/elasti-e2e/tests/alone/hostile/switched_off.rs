@@ -8,6 +8,7 @@ use serde_json::json;
 
 use super::clients::{locked, reach};
 use super::tenant::{AAA, Tenant, wake};
+use crate::alone;
 
 /// An environment whose one operator differs.
 async fn env_with(change: impl FnOnce(&mut elasti_operator::Settings)) -> (TestEnv, App) {
@@ -28,6 +29,7 @@ fn calls(env: &TestEnv, is_one: impl Fn(&Call) -> bool) -> usize {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn with_one_worker_the_hanging_writes_of_one_namespace_keep_a_neighbour_awake() {
+    let _alone = alone().await;
     let (env, web) = env_with(|settings| settings.concurrency = 1).await;
     let tenant = Tenant::start(&env, &web).await;
     tenant.hanging_writes();
@@ -46,6 +48,7 @@ async fn with_one_worker_the_hanging_writes_of_one_namespace_keep_a_neighbour_aw
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn with_anonymous_wakes_anybody_wakes_a_neighbour() {
+    let _alone = alone().await;
     let (env, web) = env_with(|settings| settings.allow_anonymous_wakes = true).await;
     web.fall_asleep().await;
     let address = format!("{}:8013", env.operator_address(0));
@@ -55,6 +58,7 @@ async fn with_anonymous_wakes_anybody_wakes_a_neighbour() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn with_resolvers_taken_from_a_tenants_namespace_its_pods_keep_a_neighbour_awake() {
+    let _alone = alone().await;
     let (env, web) = env_with(|settings| settings.resolver_namespace = AAA.to_owned()).await;
     let tenant = Tenant::start(&env, &web).await;
     tenant.false_resolvers().await;
@@ -70,6 +74,7 @@ async fn with_resolvers_taken_from_a_tenants_namespace_its_pods_keep_a_neighbour
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn without_allow_from_a_tenant_reaches_and_wakes_a_neighbour_through_a_resolver() {
+    let _alone = alone().await;
     let env = TestEnv::start().await;
     let web = env.deploy("web").await;
     web.until_serving().await;
@@ -83,6 +88,7 @@ async fn without_allow_from_a_tenant_reaches_and_wakes_a_neighbour_through_a_res
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn without_a_pause_each_zero_of_another_is_answered_with_a_write() {
+    let _alone = alone().await;
     let env = TestEnv::with(|config| config.times.contention_pause = SignedDuration::ZERO).await;
     env.namespace(AAA).await;
     let mut fought = blueprint("fought");

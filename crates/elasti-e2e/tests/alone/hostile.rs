@@ -19,6 +19,7 @@ use elasti_fake_cluster::faults::Call;
 use futures::future::join_all;
 use tokio::time::{Instant, timeout};
 
+use crate::alone;
 use attacks::WAVES;
 use tenant::Tenant;
 
@@ -100,6 +101,7 @@ fn p99(wakes: &mut [Duration]) -> Duration {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_attack_of_one_namespace_costs_a_neighbour_more_than_twice_the_work_or_a_request() {
+    let _alone = alone().await;
     let env = TestEnv::with(|config| {
         // A reading counts for three rounds: with rounds of 200 ms a busy machine alone would make them too old.
         config.polling_interval = Duration::from_secs(1);
