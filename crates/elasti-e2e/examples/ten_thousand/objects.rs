@@ -15,6 +15,9 @@ const PER_NAMESPACE: usize = 100;
 pub(crate) const LOAD: &str = "load";
 /// Where apps listen.
 pub(crate) const PORT: u16 = 8088;
+/// A target that is made at zero counts as put there by another writer for so long, and its status is written once more
+/// when that ends: before the rest is measured. Longer than all wakes take.
+const COOLDOWN_SECONDS: u32 = 300;
 /// As many clients create objects.
 const CREATORS: usize = 8;
 
@@ -115,6 +118,7 @@ fn objects(name: &str, prometheus: &str) -> [Value; 3] {
             "metadata": {"name": name},
             "spec": {
                 "service": name,
+                "cooldownPeriod": COOLDOWN_SECONDS,
                 "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": name},
                 "triggers": [{"type": "prometheus", "metadata": metadata}],
             },

@@ -15,7 +15,7 @@ const REST_DURATION: Duration = Duration::from_mins(5);
 /// Nothing written for this long: everything is.
 const QUIET: Duration = Duration::from_secs(5);
 /// The longest that it may take to write everything.
-const LIMIT: Duration = Duration::from_mins(20);
+const LIMIT: Duration = Duration::from_mins(40);
 const SLICES: &str = "/apis/discovery.k8s.io/v1/endpointslices";
 
 /// Every one of so many services has its slice, and nothing more is written.
