@@ -90,10 +90,17 @@ test('how old the reading of a trigger is, is told and ticks', async () => {
   await until('several ages', async () => seen.add(await lines.first().innerText()).size >= 3);
   await page.getByText(/^Output of elasti why at \d/).waitFor();
   await picture(page, 'reading', true);
-  await cluster.report('read', { triggers: [{ ...first, value: '0.04666666666666667' }] });
-  await lines.filter({ hasText: /^Value 0\.0467, threshold 0\.5$/ }).waitFor();
   await sound(page);
   await cluster.remove('read');
+});
+
+test('a long value of a trigger is shortened', async () => {
+  const status = statuses.serving();
+  const [first] = status.triggers;
+  await cluster.declare('long', { status: { ...status, triggers: [{ ...first, value: '0.04666666666666667' }] } });
+  const page = await open('long');
+  await page.getByText(/^Value 0\.0467, threshold 0\.5$/).waitFor();
+  await cluster.remove('long');
 });
 
 test('nothing is said of a service before it is read', async () => {

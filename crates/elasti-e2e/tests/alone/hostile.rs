@@ -17,6 +17,7 @@ use std::time::Duration;
 use elasti_e2e::{App, OPERATOR_USER, TestEnv, blueprint};
 use elasti_fake_cluster::faults::Call;
 use futures::future::join_all;
+use jiff::SignedDuration;
 use tokio::time::{Instant, timeout};
 
 use crate::alone;
@@ -105,6 +106,8 @@ async fn no_attack_of_one_namespace_costs_a_neighbour_more_than_twice_the_work_o
     let env = TestEnv::with(|config| {
         // A reading counts for three rounds: with rounds of 200 ms a busy machine alone would make them too old.
         config.polling_interval = Duration::from_secs(1);
+        // And nodes that follow a slice later than this lose requests, as attacks of this process take their processors.
+        config.times.settle = SignedDuration::from_secs(1);
         config.wake_clients = true;
         config.tls = true;
     })
